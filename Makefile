@@ -1,0 +1,79 @@
+# Trimtab's everyday commands. `make` alone lists them.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+UV_VERSION := 0.13.8
+TOOLS := .tools
+UV := $(TOOLS)/bin/uv
+BIN := .venv/bin
+MEMBERS := proto netmon trainer operator
+MANIFESTS := pyproject.toml $(MEMBERS:%=%/pyproject.toml)
+LOCAL := trimtab trimtab-api trimtab-netmon trimtab-operator
+
+.PHONY: help
+help: ## List the commands
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+# Setting up ---------------------------------------------------------------------------------------
+
+$(UV):
+	@scripts/debian-packages python3-venv
+	@python3 -m venv $(TOOLS)
+	@$(TOOLS)/bin/pip install --quiet uv==$(UV_VERSION)
+
+.venv/.ready: requirements.lock $(MANIFESTS) | $(UV)
+	@echo "setting up .venv from requirements.lock (PyTorch alone is some 5 GB the first time)"
+	@test -x $(BIN)/python || $(UV) venv --quiet --python 3.11 .venv
+	@$(UV) pip sync --quiet --python $(BIN)/python --require-hashes requirements.lock
+	@$(UV) pip install --quiet --python $(BIN)/python --no-deps $(MEMBERS:%=--editable ./%)
+	@touch $@
+
+.PHONY: setup
+setup: .venv/.ready ## Install everything the other commands need
+	@scripts/debian-packages iperf3 iputils-ping iproute2 gcc libc6-dev
+
+.PHONY: lock
+lock: $(UV) ## Bring requirements.lock up to date with the manifests (UPGRADE=1: newest versions)
+	$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+	  $(LOCAL:%=--no-emit-package %) $(if $(UPGRADE),--upgrade) --custom-compile-command "make lock" \
+	  pyproject.toml --group dev -o requirements.lock
+
+.PHONY: generate
+generate: setup ## Regenerate what comes from the contracts: gRPC stubs, CRD schema, reference docs
+	$(BIN)/python scripts/generate
+
+# Using --------------------------------------------------------------------------------------------
+
+.PHONY: demo
+demo: setup ## The main job: adaptive against dense training on a network that changes
+	$(BIN)/trimtab compare examples/digits.yaml --network examples/networks/changing.yaml \
+	  --plans adaptive,dense --out runs/demo
+
+.PHONY: bench
+bench: setup ## Kernels, collectives and whole steps, as JSON under runs/bench
+	@mkdir -p runs/bench
+	$(BIN)/trimtab bench kernels --json > runs/bench/kernels.json
+	$(BIN)/trimtab bench collectives --json > runs/bench/collectives.json
+	$(BIN)/trimtab bench step --json > runs/bench/step.json
+
+# Checking -----------------------------------------------------------------------------------------
+
+.PHONY: lint
+lint: setup ## ruff, mypy --strict, import-linter
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy proto/trimtab_api netmon/trimtab_netmon trainer/trimtab operator/trimtab_operator
+	$(BIN)/lint-imports --no-cache
+
+.PHONY: check
+check: lint ## What a developer runs before a commit: lint, types, unit tests
+	$(BIN)/pytest -q -m "not slow and not namespaces and not cuda"
+
+.PHONY: test
+test: lint ## Every test that this machine can run, and a line for each kind left out (REQUIRE=1: leaving out fails)
+	$(BIN)/pytest $(if $(REQUIRE),--require)
+
+.PHONY: clean
+clean: ## Remove what the commands above made, runs/ apart
+	rm -rf .venv $(TOOLS) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,1 @@
+"""Trimtab's operator: turns a TrainingJob into pods on Kubernetes."""

@@ -1,0 +1,1 @@
+"""Trimtab's contracts: gRPC stubs, TrainingJob types, units and user-facing errors."""

@@ -1,0 +1,1 @@
+"""Trimtab: adaptive gradient communication for data-parallel training."""

@@ -1,0 +1,145 @@
+"""What the controller may change: the plan, immutable and versioned, and its text and JSON forms.
+
+A plan in text is ``RATIO/COLLECTIVE`` (``0.01/all-gather``) or ``dense``; the full form is JSON. This module
+imports nothing heavy, so that ``trimtab plan`` answers at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
+
+from trimtab_api.errors import UserError
+
+Selection = Literal["ahead", "behind"]
+
+#: Collectives that send the whole gradient.
+DENSE_COLLECTIVES = ("dense-ring", "dense-tree")
+#: Collectives that send a selection of it (Flexible Communication, sections 3-A and 3-D).
+SPARSE_COLLECTIVES = (
+    "all-gather",
+    "artopk-star-ring",
+    "artopk-star-tree",
+    "artopk-var-ring",
+    "artopk-var-tree",
+)
+COLLECTIVES = DENSE_COLLECTIVES + SPARSE_COLLECTIVES
+SPARSIFIERS = ("tracked", "topk", "mstopk")
+SCHEDULES = ("wait-free",)
+
+
+@dataclass(frozen=True)
+class FusionPlan:
+    """Which tensors share a buffer.
+
+    ``cuts`` are tensor indices in backward order where a new buffer begins; the first is always 0, and buffer ``i``
+    holds the tensors ``cuts[i] .. cuts[i+1]-1``. ``selection`` is *ahead* of fusion (k per tensor) or *behind* it
+    (k per buffer).
+    """
+
+    cuts: tuple[int, ...] = (0,)
+    selection: Selection = "behind"
+
+    def __post_init__(self) -> None:
+        if not self.cuts or self.cuts[0] != 0 or any(a >= b for a, b in zip(self.cuts, self.cuts[1:], strict=False)):
+            raise UserError(
+                "a fusion plan's cuts start at 0 and increase", field="fusion.cuts", value=str(list(self.cuts))
+            )
+
+    def buffers(self, num_tensors: int) -> list[range]:
+        """The tensors of each buffer, in backward order."""
+        ends = [*self.cuts[1:], num_tensors]
+        return [range(start, end) for start, end in zip(self.cuts, ends, strict=True)]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How gradients cross the network at one time."""
+
+    ratio: float
+    collective: str
+    sparsifier: str = "tracked"
+    fusion: FusionPlan = FusionPlan()
+    schedule: str = "wait-free"
+    version: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.ratio <= 1:
+            raise UserError(
+                "a compression ratio is in (0, 1]; 0.01 sends 1% of the gradient",
+                field="ratio",
+                value=f"{self.ratio:g}",
+            )
+        for field, value, known in (
+            ("collective", self.collective, COLLECTIVES),
+            ("sparsifier", self.sparsifier, SPARSIFIERS),
+            ("schedule", self.schedule, SCHEDULES),
+        ):
+            if value not in known:
+                raise UserError(f"not known; choose from {', '.join(known)}", field=field, value=value)
+        if (self.ratio == 1) != (self.collective in DENSE_COLLECTIVES):
+            raise UserError(
+                f"ratio 1 goes with {' or '.join(DENSE_COLLECTIVES)}, every other ratio with a sparse collective",
+                field="collective",
+                value=f"{self.ratio:g}/{self.collective}",
+            )
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether the whole gradient is sent."""
+        return self.collective in DENSE_COLLECTIVES
+
+    @property
+    def name(self) -> str:
+        """The short text form, ``RATIO/COLLECTIVE``; the same plan in every table and log."""
+        return self.collective if self.is_dense else f"{self.ratio:g}/{self.collective}"
+
+    def with_version(self, version: int) -> Plan:
+        """The same plan under another version."""
+        return replace(self, version=version)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data for ``decisions.jsonl`` and for the wire."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Plan:
+        """Inverse of `to_json`."""
+        fusion = data["fusion"]
+        return cls(**{**data, "fusion": FusionPlan(tuple(fusion["cuts"]), fusion["selection"])})
+
+    @classmethod
+    def parse(cls, text: str, fusion: FusionPlan | None = None) -> Plan:
+        """Read ``dense``, ``dense-ring`` or ``0.01/all-gather``.
+
+        Raises `UserError` naming the part that is wrong.
+        """
+        fusion = fusion or FusionPlan()
+        if text == "dense":
+            text = "dense-ring"
+        if text in DENSE_COLLECTIVES:
+            return cls(ratio=1.0, collective=text, fusion=fusion)
+        ratio_text, slash, collective = text.partition("/")
+        try:
+            ratio = float(ratio_text)
+        except ValueError:
+            slash = ""
+        if not slash:
+            raise UserError("write dense, or RATIO/COLLECTIVE such as 0.01/all-gather", field="plan", value=text)
+        return cls(ratio=ratio, collective=collective, fusion=fusion)
+
+
+def dense_plan(fusion: FusionPlan | None = None) -> Plan:
+    """The plan that sends everything, the fallback of every guard rail."""
+    return Plan(ratio=1.0, collective="dense-ring", fusion=fusion or FusionPlan())
+
+
+def elements_to_send(ratio: float, num_elements: int) -> int:
+    """k = round(c n), at least 1 and at most n."""
+    return max(1, min(num_elements, round(ratio * num_elements)))
+
+
+def split_elements(ratio: float, offsets: Sequence[int]) -> list[int]:
+    """k of every segment when selection is ahead of fusion; ``offsets`` has one entry more than there are segments."""
+    return [elements_to_send(ratio, end - start) for start, end in zip(offsets, offsets[1:], strict=False)]

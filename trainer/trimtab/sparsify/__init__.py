@@ -1,0 +1,1 @@
+"""Which k of n elements to send: one file per sparsifier."""

@@ -1,0 +1,64 @@
+"""The interface of every sparsifier: which elements of one buffer to send.
+
+A selector belongs to one rank. What it carries from step to step (thresholds) is keyed by flat range, proposed during
+a step and kept only by `Selector.commit`, so a dropped step leaves no trace.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Selected:
+    """A selection out of ``acc = residual + gradient``."""
+
+    indices: Tensor
+    """int32 [m], unique, ascending, relative to the buffer."""
+    values: Tensor
+    """float32 [m]: acc at the indices."""
+    squared_norm_before: float
+    """Sum of squares of acc."""
+    squared_norm_after: float
+    """Sum of squares of acc with the selection zeroed."""
+
+
+class Selector(ABC):
+    """A sparsifier with the state it carries."""
+
+    name: str
+
+    @abstractmethod
+    def compress(
+        self,
+        grad: Tensor,
+        residual: Tensor,
+        next_residual: Tensor,
+        segments: Sequence[int],
+        k: Sequence[int],
+        start: int = 0,
+    ) -> Selected:
+        """Select in each segment, and write ``next_residual`` = acc with the selection zeroed.
+
+        All of [n] float32; exactly ``k[i]`` elements of segment i unless the class documents otherwise, and always at
+        least one in all. ``start`` is the buffer's offset in the arena, the key of carried state. ``grad`` and
+        ``residual`` are only read.
+        """
+
+    def commit(self) -> None:
+        """Keep the state that this step's `compress` calls proposed."""
+
+    def discard(self) -> None:
+        """Forget what this step's `compress` calls proposed: the step was dropped."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """The committed state, as plain data and tensors."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Inverse of `state_dict`."""
