@@ -12,7 +12,7 @@ out of order).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -41,12 +41,15 @@ class Exchanged:
     """Bytes this rank really sent."""
     num_messages: int
     """Messages on the longest chain of this exchange, the multiplier of the latency alpha."""
-    note: Tensor
+    note: Tensor | None
     """float32 [m]: the element-wise sum over ranks of the notes that travelled along, the same bits on every rank."""
     compress_seconds: float
     """Selection, packing and unpacking on this rank."""
     collective_seconds: float
     """Sending and waiting on this rank."""
+
+
+Note = Callable[[float, float], Tensor]
 
 
 @dataclass(frozen=True)
@@ -72,8 +75,12 @@ class Exchange:
     """Step number, the same on every rank (whose turn it is, where a scheme takes turns)."""
     start: int = 0
     """Offset of the buffer in the arena: the key of any state a scheme keeps."""
-    note: Tensor | None = None
-    """float32 [m], summed over ranks along the way: what a step must agree on costs no message of its own."""
+    note: Note | None = None
+    """What the ranks must agree on, carried along so that it costs no message of its own.
+
+    Called on the communication thread once this rank knows the buffer's squared norms before and after (`Exchanged`),
+    and before the last message leaves; returns float32 [m], which comes back summed over ranks.
+    """
 
 
 class Handle:
