@@ -1,0 +1,116 @@
+"""One decision of the controller, as it is logged: a line of ``decisions.jsonl`` and a Kubernetes event."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from trimtab.plan import Plan
+
+
+@dataclass(frozen=True)
+class Point:
+    """One plan as the models see it."""
+
+    plan: Plan
+    compress_seconds: float
+    sync_seconds: float
+    """The exchange, as far as backward does not hide it."""
+    gain: float
+    step_seconds: float
+    """Predicted wall time of a whole step."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data; the plan by its short name, its fusion by the number of buffers."""
+        return {
+            "plan": self.plan.name,
+            "buffers": len(self.plan.fusion.cuts),
+            "compress_seconds": self.compress_seconds,
+            "sync_seconds": self.sync_seconds,
+            "gain": self.gain,
+            "step_seconds": self.step_seconds,
+        }
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What was known when the decision was taken."""
+
+    revision: int
+    latency: float
+    bandwidth: float
+    gain: float
+    """Average gain under the plan that was left."""
+    compute_seconds: float
+    dense_step_seconds: float
+    """Predicted, or measured where dense ran on this network."""
+
+
+@dataclass(frozen=True)
+class Decision:
+    """One choice. ``left == adopted`` (but for the version) where the present plan stayed the best."""
+
+    id: int
+    step: int
+    time: float
+    """Seconds, on the clock that the session passes in."""
+    trigger: str
+    """``warm-up``, ``network``, ``gain``, ``trials`` or ``guard``."""
+    inputs: Inputs
+    left: Plan
+    adopted: Plan
+    predicted_left_seconds: float
+    predicted_seconds: float
+    """Predicted wall time of a step under the plan that was left, and under the one adopted."""
+    pareto: tuple[Point, ...]
+    reason: str
+    """One plain sentence."""
+
+    @property
+    def changed(self) -> bool:
+        """Whether the plan changed."""
+        return self.left.with_version(0) != self.adopted.with_version(0)
+
+    def to_json(self) -> dict[str, Any]:
+        """One line of ``decisions.jsonl``, with ``record`` = ``decision``."""
+        return {
+            "record": "decision",
+            "id": self.id,
+            "step": self.step,
+            "time": self.time,
+            "trigger": self.trigger,
+            "changed": self.changed,
+            "reason": self.reason,
+            "left": {"name": self.left.name, **self.left.to_json()},
+            "adopted": {"name": self.adopted.name, **self.adopted.to_json()},
+            "predicted_left_seconds": self.predicted_left_seconds,
+            "predicted_seconds": self.predicted_seconds,
+            "inputs": asdict(self.inputs),
+            "pareto": [point.to_json() for point in self.pareto],
+        }
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a decision turned out to be, some steps later: the line that follows it, under the same id."""
+
+    id: int
+    step: int
+    time: float
+    left_seconds: float | None
+    """Median step time under the plan that was left, on the network of the decision; None where it never ran there."""
+    seconds: float
+    """Median step time under the plan adopted."""
+    num_steps: int
+
+    def to_json(self) -> dict[str, Any]:
+        """One line of ``decisions.jsonl``, with ``record`` = ``measured``."""
+        return {
+            "record": "measured",
+            "id": self.id,
+            "step": self.step,
+            "time": self.time,
+            "measured_left_step_seconds": self.left_seconds,
+            "measured_step_seconds": self.seconds,
+            "num_steps": self.num_steps,
+        }

@@ -1,0 +1,167 @@
+"""What goes into the controller and what comes out: plain immutable records, SI base units throughout."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from trimtab_api.errors import UserError
+
+from trimtab.plan import SPARSE_COLLECTIVES, FusionPlan, Plan
+
+if TYPE_CHECKING:
+    from trimtab.control.decision import Decision
+
+Policy = Literal["adaptive", "static"]
+
+
+@dataclass(frozen=True)
+class ControllerSettings:
+    """What the user may say about the control loop; the defaults are those of Flexible Communication, section 3-E."""
+
+    policy: Policy = "adaptive"
+    """*adaptive* chooses while training; *static* trains under `static_plan` (dense included) from the first step."""
+    static_plan: Plan | None = None
+    """The plan of a static policy; None otherwise."""
+    min_ratio: float = 0.001
+    max_ratio: float = 0.1
+    """Bounds of the compression ratio that may be chosen; between them it is continuous."""
+    candidate_ratios: tuple[float, ...] = (0.1, 0.033, 0.011, 0.004, 0.001)
+    """The ratios that trials measure; between them gain and compression time are interpolated in log c."""
+    collectives: tuple[str, ...] = SPARSE_COLLECTIVES
+    """Sparse collectives that may be chosen. Dense is always allowed: it is the fallback of every guard rail."""
+    fusions: tuple[FusionPlan, ...] = (FusionPlan(),)
+    """Fusion plans that may be chosen; the first is the one that training starts with."""
+    network_change: float = 0.10
+    """Relative change of latency or of inverse bandwidth that reopens the choice."""
+    gain_change: float = 0.10
+    """Relative change of the average gain that reopens the choice."""
+    gain_window: int = 20
+    """Steps over which the gain is averaged."""
+    trial_iterations: int = 10
+    """Iterations of one trial."""
+    exploration_share: float = 0.10
+    """Trials run only when their predicted cost is under this share of the time since the last exploration."""
+    speed_weight: float = 0.5
+    """0 cares for gain alone, 1 for step time alone, 0.5 weighs them alike."""
+    warmup_steps: int = 5
+    """Dense steps before the first decision; fewer (at least 2) where dense is predicted to be very slow."""
+
+    def __post_init__(self) -> None:
+        if self.policy == "static" and self.static_plan is None:
+            raise UserError("a static policy needs a plan, such as 0.01/all-gather", field="policy", value="static")
+        if not 0 < self.min_ratio <= self.max_ratio < 1:
+            raise UserError(
+                "the bounds of the ratio satisfy 0 < min <= max < 1",
+                field="ratio bounds",
+                value=f"{self.min_ratio:g}..{self.max_ratio:g}",
+            )
+        unknown = [name for name in self.collectives if name not in SPARSE_COLLECTIVES]
+        if unknown or not self.collectives:
+            raise UserError(
+                f"name at least one of {', '.join(SPARSE_COLLECTIVES)}; dense is always allowed",
+                field="collectives",
+                value=", ".join(unknown),
+            )
+        if not 0 <= self.speed_weight <= 1:
+            raise UserError(
+                "is between 0 (gain alone) and 1 (speed alone)", field="speed_weight", value=f"{self.speed_weight:g}"
+            )
+
+
+@dataclass(frozen=True)
+class ModelFacts:
+    """What never changes during a run."""
+
+    num_elements: int
+    """Gradient elements n; a gradient is 4n bytes."""
+    tensor_sizes: tuple[int, ...]
+    """Elements of each tensor, in backward order; they sum to `num_elements`."""
+    num_ranks: int
+    """N."""
+
+
+@dataclass(frozen=True)
+class NetworkView:
+    """The slowest link, as the monitors last measured it."""
+
+    revision: int
+    latency: float
+    """alpha: one-way seconds per message."""
+    bandwidth: float
+    """1/beta: bytes per second."""
+    stale: bool = False
+    """Whether the measurement is too old to act on."""
+
+
+@dataclass(frozen=True)
+class StepReport:
+    """What rank 0 measured of one training step, after synchronising the device."""
+
+    step: int
+    plan: Plan
+    step_seconds: float
+    """Wall time of the whole step: forward, backward, exchange, optimizer."""
+    compute_seconds: float
+    """Forward, backward and optimizer, without selection and communication."""
+    compress_seconds: float
+    """Selection, packing and unpacking, summed over the buffers."""
+    collective_seconds: float
+    """Sending and waiting, summed over the buffers."""
+    num_bytes: int
+    """Bytes this rank sent."""
+    num_messages: int
+    """Messages on the longest chain, summed over the buffers: the multiplier of alpha."""
+    gain: float
+    """1 - sum of squared residuals after / sum of squared accumulations before, over ranks; 1 for dense."""
+    residual_norm: float
+    """Norm of this rank's residual after the step; 0 for dense."""
+    finite: bool
+    """Whether every rank's gradient was finite (else the step was dropped everywhere)."""
+
+
+@dataclass(frozen=True)
+class TrialReport:
+    """What rank 0 measured under one candidate: medians over the iterations of the trial, but for the last fields."""
+
+    plan: Plan
+    step_seconds: float
+    compute_seconds: float
+    compress_seconds: float
+    collective_seconds: float
+    num_bytes: int
+    num_messages: int
+    gain: float
+    num_steps: int
+    """Iterations that were measured."""
+    wall_seconds: float
+    """What this candidate cost, its share of snapshot and restore included."""
+
+
+@dataclass(frozen=True)
+class KeepGoing:
+    """Train on under the present plan."""
+
+
+@dataclass(frozen=True)
+class RunTrials:
+    """Run each plan for some iterations from a snapshot, restore it, and report by `Controller.observe_trials`."""
+
+    plans: tuple[Plan, ...]
+    """Shortest first; the budget may stop the list early, and a report may hold fewer than were asked for."""
+    iterations: int
+    """At most the steps left in the epoch."""
+    reason: str
+    """One plain sentence."""
+
+
+@dataclass(frozen=True)
+class Adopt:
+    """Adopt the plan, whose version is new, on every rank at the same step."""
+
+    plan: Plan
+    decision: Decision
+    """Why; the same record is in the next `Controller.drain_log`."""
+
+
+Action = KeepGoing | RunTrials | Adopt
