@@ -1,0 +1,74 @@
+"""The passes over memory that compression costs, each in three forms that agree.
+
+`reference` is plain torch, the oracle; `cpu` is compiled by numba and runs without the interpreter's lock, one thread
+a call; `gpu` is Triton. The functions here pick by the device of the tensors they are given. All tensors are flat,
+contiguous float32 of shape [n] unless a docstring says otherwise; indices are int32, unique and ascending within one
+tensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import ModuleType
+
+from torch import Tensor
+
+from trimtab.kernels.compacted import Compacted
+
+__all__ = ["Compacted", "accumulate", "clear", "fused_select", "put", "scatter_mean", "select_in_place", "take"]
+
+
+def fused_select(
+    grad: Tensor, residual: Tensor, next_residual: Tensor, threshold: float, capacity: int, offset: int = 0
+) -> Compacted:
+    """Form acc = grad + residual, send |acc| >= threshold and keep the rest, in one pass of 12 bytes an element.
+
+    ``next_residual`` (which may be ``residual`` itself) becomes acc, or 0 where an element is sent. At most
+    ``capacity`` elements are sent, the first ones; later ones that reach the threshold are counted and stay in
+    ``next_residual``. ``offset`` is added to the returned indices. NaN never reaches a threshold.
+    """
+    result: Compacted = _backend(grad).fused_select(grad, residual, next_residual, threshold, capacity, offset)
+    return result
+
+
+def select_in_place(acc: Tensor, threshold: float, capacity: int, offset: int = 0) -> Compacted:
+    """`fused_select` where acc is formed already; ``acc`` becomes the residual."""
+    result: Compacted = _backend(acc).select_in_place(acc, threshold, capacity, offset)
+    return result
+
+
+def accumulate(grad: Tensor, residual: Tensor, next_residual: Tensor) -> float:
+    """Write ``next_residual`` = grad + residual, all of it kept for now; returns its squared norm."""
+    result: float = _backend(grad).accumulate(grad, residual, next_residual)
+    return result
+
+
+def take(acc: Tensor, indices: Tensor) -> Tensor:
+    """Gather acc at the indices: float32 [m] of int32 [m]."""
+    result: Tensor = _backend(acc).take(acc, indices)
+    return result
+
+
+def put(acc: Tensor, indices: Tensor, values: Tensor) -> None:
+    """Write the values back at the indices: the inverse of `take` followed by `clear`."""
+    _backend(acc).put(acc, indices, values)
+
+
+def clear(acc: Tensor, indices: Tensor) -> float:
+    """Zero acc at the indices; returns the squared norm that this removed."""
+    result: float = _backend(acc).clear(acc, indices)
+    return result
+
+
+def scatter_mean(out: Tensor, parts: Sequence[tuple[Tensor, Tensor]], scale: float) -> None:
+    """Write ``out`` = scale times the sum of the sparse ``parts`` (indices int32 [m], values float32 [m]).
+
+    The parts are added in the order given, so ranks that hold the same parts get the same bits.
+    """
+    _backend(out).scatter_mean(out, parts, scale)
+
+
+def _backend(tensor: Tensor) -> ModuleType:
+    from trimtab.kernels import reference
+
+    return reference

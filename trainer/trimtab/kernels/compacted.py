@@ -1,0 +1,28 @@
+"""What one fused pass returns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Compacted:
+    """The elements of acc that reached a threshold, compacted."""
+
+    indices: Tensor
+    """int32 [m], ascending."""
+    values: Tensor
+    """float32 [m]: acc at the indices."""
+    num_over: int
+    """Elements that reached the threshold; more than m when the capacity was too small for them."""
+    squared_norm_before: float
+    """Sum of squares of acc; not finite if and only if acc is not."""
+    squared_norm_after: float
+    """Sum of squares of acc with the m elements zeroed."""
+
+    @property
+    def overflowed(self) -> bool:
+        """Whether elements that reached the threshold were left behind for want of capacity."""
+        return self.num_over > self.indices.numel()

@@ -1,0 +1,63 @@
+"""The kernels in plain torch: short, on any device, and the oracle that the fast ones are tested against."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from trimtab.kernels.compacted import Compacted
+
+
+def fused_select(
+    grad: Tensor, residual: Tensor, next_residual: Tensor, threshold: float, capacity: int, offset: int = 0
+) -> Compacted:
+    """See `trimtab.kernels.fused_select`."""
+    torch.add(grad, residual, out=next_residual)
+    return select_in_place(next_residual, threshold, capacity, offset)
+
+
+def select_in_place(acc: Tensor, threshold: float, capacity: int, offset: int = 0) -> Compacted:
+    """See `trimtab.kernels.select_in_place`."""
+    before = squared_norm(acc)
+    over = (acc.abs() >= threshold).nonzero().flatten()
+    chosen = over[:capacity]
+    values = acc[chosen]
+    acc[chosen] = 0.0
+    return Compacted((chosen + offset).to(torch.int32), values, over.numel(), before, squared_norm(acc))
+
+
+def accumulate(grad: Tensor, residual: Tensor, next_residual: Tensor) -> float:
+    """See `trimtab.kernels.accumulate`."""
+    return squared_norm(torch.add(grad, residual, out=next_residual))
+
+
+def take(acc: Tensor, indices: Tensor) -> Tensor:
+    """See `trimtab.kernels.take`."""
+    return acc[indices.long()]
+
+
+def put(acc: Tensor, indices: Tensor, values: Tensor) -> None:
+    """See `trimtab.kernels.put`."""
+    acc[indices.long()] = values
+
+
+def clear(acc: Tensor, indices: Tensor) -> float:
+    """See `trimtab.kernels.clear`."""
+    removed = squared_norm(take(acc, indices))
+    acc[indices.long()] = 0.0
+    return removed
+
+
+def scatter_mean(out: Tensor, parts: Sequence[tuple[Tensor, Tensor]], scale: float) -> None:
+    """See `trimtab.kernels.scatter_mean`."""
+    out.zero_()
+    for indices, values in parts:
+        # Indices are unique within a part, so this addition has one order and the same bits everywhere.
+        out[indices.long()] += values * scale
+
+
+def squared_norm(x: Tensor) -> float:
+    """Sum of squares, in float64 so that no float32 overflows on the way."""
+    return float(x.double().square().sum())
