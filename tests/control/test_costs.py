@@ -1,0 +1,165 @@
+"""The closed forms against the measured tables of Flexible Communication, and against one another."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from trimtab.collectives import costs
+
+GIGABIT = 1e9 / 8
+
+# Table VI, 8 ranks, latency 1 ms: parameters, Gbit/s, ratio, and milliseconds of AG, ART-Ring, ART-Tree. The paper
+# gives no parameter counts; the first three models fit with ImageNet-sized heads, ViT's rows fit 133.7 million.
+PARAMETERS = {"ResNet18": 11.69e6, "ResNet50": 25.56e6, "AlexNet": 61.10e6, "ViT": 133.7e6}
+TABLE_VI = [
+    ("ResNet18", 10, 0.1, 54, 35, 43.2),
+    ("ResNet18", 10, 0.01, 7.66, 18.1, 12.2),
+    ("ResNet18", 10, 0.001, 3.28, 16.7, 9),
+    ("ResNet18", 5, 0.1, 107.76, 52.5, 76.3),
+    ("ResNet18", 5, 0.01, 13.83, 20.8, 16.1),
+    ("ResNet18", 5, 0.001, 4.25, 17.9, 10.1),
+    ("ResNet18", 1, 0.1, 526.3, 194.7, 345.6),
+    ("ResNet18", 1, 0.01, 51.93, 34.1, 41.9),
+    ("ResNet18", 1, 0.001, 8.86, 19.5, 12.8),
+    ("ResNet50", 10, 0.1, 115.1, 52.9, 83.4),
+    ("ResNet50", 10, 0.01, 14.35, 20.3, 15.9),
+    ("ResNet50", 10, 0.001, 4.65, 18.1, 10),
+    ("ResNet50", 5, 0.1, 232, 94.7, 156.2),
+    ("ResNet50", 5, 0.01, 28.1, 26.1, 24.2),
+    ("ResNet50", 5, 0.001, 5.3, 17.8, 10.5),
+    ("ResNet50", 1, 0.1, 1148, 405.5, 745),
+    ("ResNet50", 1, 0.01, 126.5, 58.8, 83.7),
+    ("ResNet50", 1, 0.001, 14.35, 21, 16.1),
+    ("AlexNet", 10, 0.1, 271.8, 106.8, 180.4),
+    ("AlexNet", 10, 0.01, 32.73, 25.2, 25.8),
+    ("AlexNet", 10, 0.001, 6, 18.6, 11.1),
+    ("AlexNet", 5, 0.1, 544.5, 200.4, 354.8),
+    ("AlexNet", 5, 0.01, 61.75, 34.8, 42.6),
+    ("AlexNet", 5, 0.001, 8.92, 19.3, 13.1),
+    ("AlexNet", 1, 0.1, 2718.7, 964.4, 1778),
+    ("AlexNet", 1, 0.01, 282.7, 111.8, 186.8),
+    ("AlexNet", 1, 0.001, 31.33, 27, 27.3),
+    ("ViT", 10, 0.1, 592.77, 238.6, 401.2),
+    ("ViT", 10, 0.01, 68.48, 36.2, 46.2),
+    ("ViT", 10, 0.001, 9.15, 19.2, 12.9),
+    ("ViT", 5, 0.1, 1206, 424.3, 779.1),
+    ("ViT", 5, 0.01, 127.45, 58, 86.2),
+    ("ViT", 5, 0.001, 15.3, 21.4, 16.9),
+    ("ViT", 1, 0.1, 5973, 2047, 3852),
+    ("ViT", 1, 0.01, 601.8, 222.8, 385.2),
+    ("ViT", 1, 0.001, 59.68, 36.7, 44.4),
+]
+
+# Table II, 8 ranks: parameters, (latency ms, Gbit/s), milliseconds of the dense ring. The text names the two tensor
+# sizes, 100 million and 1 billion parameters, and the column fits them.
+TABLE_II = [
+    (1e8, 10, 10, 716),
+    (1e8, 10, 5, 1271),
+    (1e8, 10, 1, 5773),
+    (1e8, 100, 10, 1975),
+    (1e8, 100, 5, 2530),
+    (1e8, 100, 1, 7028),
+    (1e9, 10, 10, 5774),
+    (1e9, 10, 5, 11380),
+    (1e9, 10, 1, 56190),
+    (1e9, 100, 10, 7024),
+    (1e9, 100, 5, 12621),
+    (1e9, 100, 1, 57442),
+]
+
+
+@pytest.mark.parametrize(("model", "gigabits", "ratio", "ag", "ring", "tree"), TABLE_VI)
+def test_table_6_has_the_same_winner(model, gigabits, ratio, ag, ring, tree):
+    M, beta = 4 * PARAMETERS[model], 1 / (gigabits * GIGABIT)
+    predicted = {
+        name: costs.collective_cost(name, M, ratio, 8).seconds(1e-3, beta)
+        for name in ("all-gather", "artopk-star-ring", "artopk-star-tree")
+    }
+    measured = {"all-gather": ag, "artopk-star-ring": ring, "artopk-star-tree": tree}
+    assert min(predicted, key=predicted.get) == min(measured, key=measured.get)
+
+
+def test_table_6_is_predicted_within_a_few_percent():
+    """The median relative error over the 36 rows, a column each."""
+    for column, name in ((3, "all-gather"), (4, "artopk-star-ring"), (5, "artopk-star-tree")):
+        errors = sorted(
+            abs(
+                costs.collective_cost(name, 4 * PARAMETERS[row[0]], row[2], 8).seconds(1e-3, 1 / (row[1] * GIGABIT))
+                / (row[column] * 1e-3)
+                - 1
+            )
+            for row in TABLE_VI
+        )
+        assert errors[len(errors) // 2] < 0.04, name
+
+
+@pytest.mark.parametrize(("parameters", "milliseconds", "gigabits", "measured"), TABLE_II)
+def test_table_2_ring_within_three_percent(parameters, milliseconds, gigabits, measured):
+    predicted = costs.ring_all_reduce(4 * parameters, 8).seconds(milliseconds * 1e-3, 1 / (gigabits * GIGABIT))
+    assert predicted == pytest.approx(measured * 1e-3, rel=0.03)
+
+
+networks = {
+    "alpha": st.floats(1e-5, 0.1),
+    "beta": st.floats(1e-10, 1e-5),
+    "M": st.floats(1e3, 1e9),
+    "c": st.floats(1e-3, 1.0),
+    "N": st.sampled_from([2, 4, 8, 16, 64]),
+}
+
+
+@given(**networks)
+def test_the_inequalities_say_what_the_costs_say(alpha, beta, M, c, N):
+    ag, ring, tree = (
+        scheme(M, c, N).seconds(alpha, beta)
+        for scheme in (costs.sparse_all_gather, costs.artopk_ring, costs.artopk_tree)
+    )
+
+    def agrees(inequality, faster, slower):
+        nearly_equal = abs(faster - slower) < 1e-9 * slower
+        return nearly_equal or inequality(alpha, beta, M, c, N) == (faster < slower)
+
+    assert agrees(costs.ring_beats_tree, ring, tree)
+    assert agrees(costs.ring_beats_all_gather, ring, ag)
+    assert agrees(costs.tree_beats_all_gather, tree, ag)
+
+
+@given(alpha=networks["alpha"], beta=networks["beta"], M=networks["M"], c=networks["c"])
+def test_a_tree_never_beats_all_gather_up_to_four_ranks(alpha, beta, M, c):
+    for N in (2, 4):
+        assert not costs.tree_beats_all_gather(alpha, beta, M, c, N)
+    assert not costs.ring_beats_all_gather(alpha, beta, M, c, 2)
+
+
+@given(M=networks["M"], c=networks["c"], N=st.sampled_from([4, 8, 16, 64]))
+def test_spardl_in_one_team_is_plain_spardl(M, c, N):
+    plain = costs.spardl(M, c, N)
+    one_team = costs.spardl_r_sag(M, c, N, 1)
+    assert (one_team.messages, one_team.bytes) == pytest.approx((plain.messages, plain.bytes))
+    assert costs.spardl_b_sag(M, c, N, 1).most.bytes <= plain.bytes * (1 + 1e-12)
+
+
+@given(M=networks["M"], c=networks["c"], N=st.sampled_from([4, 8, 16, 64]))
+def test_a_range_has_its_ends_in_order_while_the_gradient_is_sparse(M, c, N):
+    for bounds in (costs.ok_topk(M, c, N), costs.spardl_b_sag(M, c, N, 2)):
+        assert bounds.least.bytes <= bounds.most.bytes * (1 + 1e-12)
+
+
+def test_var_adds_one_float_gathered():
+    star, var = (costs.collective_cost(f"artopk-{kind}-ring", 1e8, 0.01, 8) for kind in ("star", "var"))
+    assert var.messages - star.messages == 3
+    assert var.bytes - star.bytes == 7 * 4
+
+
+def test_one_rank_costs_nothing_and_odd_worlds_round_up():
+    assert costs.collective_cost("all-gather", 1e8, 0.1, 1) == costs.Cost(0, 0)
+    assert costs.broadcast(1.0, 5).messages == 3
+
+
+def test_schemes_for_powers_of_two_say_so():
+    with pytest.raises(ValueError, match="powers of two"):
+        costs.gtopk(1e8, 0.01, 6)
+    with pytest.raises(ValueError, match="does not divide"):
+        costs.spardl_r_sag(1e8, 0.01, 6, 4)
+    assert "gtopk" not in dict(costs.cost_table(1e8, 0.01, 6))

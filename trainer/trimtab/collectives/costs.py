@@ -1,0 +1,242 @@
+"""What a collective costs, before anything is measured: messages times alpha plus bytes times beta.
+
+One function per scheme, in the notation of the papers:
+
+====== =====================================================================
+M      bytes of the whole float32 gradient
+c      compression ratio in (0, 1]; Mc bytes of values are sent
+N      ranks
+L      log2 N; where N is no power of two, the rounds really needed, ceil(log2 N)
+alpha  one-way seconds per message
+beta   seconds per byte, the inverse of the bandwidth
+====== =====================================================================
+
+The dense rows and AR-Topk are those of Flexible Communication (Table I, equations 4a to 5c), TopkDSA, gTopk and
+Ok-Topk those of SparDL's Table I, SparDL's own its equations, ExDyna's from its four phases. A real implementation
+adds overhead of its own, which `trimtab.control.overheads` learns; the closed form gives the shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil, log2
+
+from trimtab.plan import SPARSE_COLLECTIVES, Plan
+
+BYTES_PER_ELEMENT = 4
+
+
+@dataclass(frozen=True)
+class Cost:
+    """The longest chain of one exchange."""
+
+    messages: float
+    """Messages that follow one another."""
+    bytes: float
+    """Bytes that cross the slowest link one after another."""
+
+    def seconds(self, alpha: float, beta: float) -> float:
+        """Time on a network of ``alpha`` seconds a message and ``beta`` seconds a byte."""
+        return self.messages * alpha + self.bytes * beta
+
+    def __add__(self, other: Cost) -> Cost:
+        """One exchange after another."""
+        return Cost(self.messages + other.messages, self.bytes + other.bytes)
+
+
+@dataclass(frozen=True)
+class CostRange:
+    """A scheme whose bytes depend on where the selections fall: all ranks choose alike, or all differently."""
+
+    least: Cost
+    most: Cost
+
+
+def rounds(N: int) -> int:
+    """L: rounds of a binomial tree or of Bruck's all-gather over N ranks."""
+    return ceil(log2(N))
+
+
+# Dense: M bytes each ----------------------------------------------------------------------------------
+
+
+def parameter_server(M: float, N: int) -> Cost:
+    """Everybody sends to one server, which answers everybody."""
+    return Cost(2, 2 * (N - 1) * M)
+
+
+def ring_all_reduce(M: float, N: int) -> Cost:
+    """Reduce-scatter and all-gather around a ring: the fewest bytes, the most messages."""
+    return Cost(2 * (N - 1), 2 * (N - 1) / N * M)
+
+
+def tree_all_reduce(M: float, N: int) -> Cost:
+    """Reduce up and broadcast down a binomial tree."""
+    return Cost(2 * rounds(N), 2 * rounds(N) * M)
+
+
+def broadcast(M: float, N: int) -> Cost:
+    """Down a binomial tree."""
+    return Cost(rounds(N), rounds(N) * M)
+
+
+def all_gather(M: float, N: int) -> Cost:
+    """M bytes from every rank to every rank, in Bruck's doubling rounds."""
+    return Cost(rounds(N), (N - 1) * M)
+
+
+# Sparse: c of M bytes ---------------------------------------------------------------------------------
+
+
+def sparse_all_gather(M: float, c: float, N: int) -> Cost:
+    """AG: k (value, index) pairs from every rank to every rank."""
+    return all_gather(2 * M * c, N)
+
+
+def artopk_ring(M: float, c: float, N: int) -> Cost:
+    """AR-Topk over a ring (4a): the leader broadcasts k indices, then k values are all-reduced."""
+    return broadcast(M * c, N) + ring_all_reduce(M * c, N)
+
+
+def artopk_tree(M: float, c: float, N: int) -> Cost:
+    """AR-Topk over a tree (4b)."""
+    return broadcast(M * c, N) + tree_all_reduce(M * c, N)
+
+
+def variance_vote(N: int) -> Cost:
+    """What VAR adds to AR-Topk: every rank's squared norm, one float, is gathered to elect the leader."""
+    return all_gather(BYTES_PER_ELEMENT, N)
+
+
+def topk_dsa(M: float, c: float, N: int) -> CostRange:
+    """TopkDSA: sparse reduce-scatter, then an all-gather that may have filled up. N is a power of two."""
+    _require_power_of_two(N, "TopkDSA")
+    messages, share = N + 2 * rounds(N), (N - 1) / N
+    return CostRange(Cost(messages, 4 * share * M * c), Cost(messages, share * (2 * M * c + M)))
+
+
+def gtopk(M: float, c: float, N: int) -> Cost:
+    """A binomial tree that re-selects k at each merge, and a broadcast of the result. N is a power of two."""
+    _require_power_of_two(N, "gTopk")
+    return Cost(2 * rounds(N), 4 * rounds(N) * M * c)
+
+
+def ok_topk(M: float, c: float, N: int) -> CostRange:
+    """Balanced sparse reduce-scatter and all-gather. N is a power of two."""
+    _require_power_of_two(N, "Ok-Topk")
+    messages, share = 2 * (N + rounds(N)), (N - 1) / N
+    return CostRange(Cost(messages, 2 * share * M * c), Cost(messages, 6 * share * M * c))
+
+
+def spardl(M: float, c: float, N: int) -> Cost:
+    """Spar-Reduce-Scatter and Bruck's all-gather, any N."""
+    return Cost(2 * rounds(N), 4 * (N - 1) / N * M * c)
+
+
+def spardl_r_sag(M: float, c: float, N: int, d: int) -> Cost:
+    """SparDL in d teams joined by recursive doubling: d is a power of two that divides N."""
+    _require_teams(N, d)
+    _require_power_of_two(d, "R-SAG's number of teams")
+    messages = 2 * rounds(N // d) + rounds(d)
+    return Cost(messages, 2 * M * c * ((2 * N - 2 * d) / N + d / N * rounds(d)))
+
+
+def spardl_b_sag(M: float, c: float, N: int, d: int) -> CostRange:
+    """SparDL in d teams joined by Bruck's all-gather: any d that divides N."""
+    _require_teams(N, d)
+    messages = 2 * rounds(N // d) + rounds(d)
+    return CostRange(
+        Cost(messages, 2 * (d * N + N - 2 * d) / (N * d) * M * c),
+        Cost(messages, 2 * (d * d + 2 * N - 3 * d) / N * M * c),
+    )
+
+
+def exdyna(M: float, c: float, N: int, padding: float = 1.0) -> Cost:
+    """Gather counts, gather indices padded by the factor f = N max k_i / sum k_i, all-reduce k values over a ring."""
+    return Cost(2 * rounds(N) + 2 * (N - 1), (N - 1) / N * (padding + 2) * M * c)
+
+
+# Which is faster, in one inequality -------------------------------------------------------------------
+
+
+def ring_beats_tree(alpha: float, beta: float, M: float, c: float, N: int) -> bool:
+    """(5a): AR-Topk over a ring is faster than over a tree. At N = 2 both send as often, the ring less."""
+    L = log2(N)
+    if N == 2:
+        return M * c * beta > 0
+    return alpha / beta < M * c * (L - (N - 1) / N) / (N - 1 - L)
+
+
+def ring_beats_all_gather(alpha: float, beta: float, M: float, c: float, N: int) -> bool:
+    """(5b): AR-Topk over a ring is faster than AG."""
+    return alpha / beta < M * c * (1 - 1 / N - log2(N) / (2 * (N - 1)))
+
+
+def tree_beats_all_gather(alpha: float, beta: float, M: float, c: float, N: int) -> bool:
+    """(5c): AR-Topk over a tree is faster than AG; never for N <= 4."""
+    return alpha / beta < M * c * ((N - 1) / log2(N) - 3 / 2)
+
+
+# By the names of plans --------------------------------------------------------------------------------
+
+
+def collective_cost(collective: str, M: float, c: float, N: int) -> Cost:
+    """The cost of exchanging one buffer of ``M`` bytes, by a collective's name in `trimtab.plan`; ``c`` is 1 for dense.
+
+    A single rank exchanges nothing.
+    """
+    if N == 1:
+        return Cost(0, 0)
+    match collective:
+        case "dense-ring":
+            return ring_all_reduce(M, N)
+        case "dense-tree":
+            return tree_all_reduce(M, N)
+        case "all-gather":
+            return sparse_all_gather(M, c, N)
+        case "artopk-star-ring":
+            return artopk_ring(M, c, N)
+        case "artopk-star-tree":
+            return artopk_tree(M, c, N)
+        case "artopk-var-ring":
+            return variance_vote(N) + artopk_ring(M, c, N)
+        case "artopk-var-tree":
+            return variance_vote(N) + artopk_tree(M, c, N)
+    raise ValueError(f"no closed form is known for the collective {collective!r}")
+
+
+def buffer_costs(plan: Plan, tensor_sizes: Sequence[int], N: int) -> list[Cost]:
+    """The cost of each buffer of a plan; ``tensor_sizes`` are elements, in backward order."""
+    return [
+        collective_cost(plan.collective, BYTES_PER_ELEMENT * sum(tensor_sizes[i] for i in tensors), plan.ratio, N)
+        for tensors in plan.fusion.buffers(len(tensor_sizes))
+    ]
+
+
+def cost_table(M: float, c: float, N: int) -> list[tuple[str, Cost | CostRange]]:
+    """Every scheme that is defined at these N ranks, by name: what a whole gradient in one buffer costs."""
+    power_of_two = N & (N - 1) == 0
+    rows: list[tuple[str, Cost | CostRange]] = [
+        ("parameter-server", parameter_server(M, N)),
+        ("dense-ring", ring_all_reduce(M, N)),
+        ("dense-tree", tree_all_reduce(M, N)),
+    ]
+    rows += [(name, collective_cost(name, M, c, N)) for name in SPARSE_COLLECTIVES]
+    if power_of_two:
+        rows += [("topk-dsa", topk_dsa(M, c, N)), ("gtopk", gtopk(M, c, N)), ("ok-topk", ok_topk(M, c, N))]
+    rows.append(("spardl", spardl(M, c, N)))
+    if N % 2 == 0:
+        rows += [("spardl-r-sag-2", spardl_r_sag(M, c, N, 2)), ("spardl-b-sag-2", spardl_b_sag(M, c, N, 2))]
+    rows.append(("exdyna", exdyna(M, c, N)))
+    return rows
+
+
+def _require_power_of_two(N: int, scheme: str) -> None:
+    if N < 1 or N & (N - 1):
+        raise ValueError(f"{scheme} has a closed form for powers of two only, and {N} is none")
+
+
+def _require_teams(N: int, d: int) -> None:
+    if d < 1 or N % d:
+        raise ValueError(f"the number of teams divides the number of ranks, and {d} does not divide {N}")
