@@ -8,25 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
 from typing import Any, Literal
 
 from trimtab_api.errors import UserError
+from trimtab_api.names import COLLECTIVES as COLLECTIVES
+from trimtab_api.names import DENSE_COLLECTIVES as DENSE_COLLECTIVES
+from trimtab_api.names import SCHEDULES as SCHEDULES
+from trimtab_api.names import SPARSE_COLLECTIVES as SPARSE_COLLECTIVES
+from trimtab_api.names import SPARSIFIERS as SPARSIFIERS
 
 Selection = Literal["ahead", "behind"]
-
-#: Collectives that send the whole gradient.
-DENSE_COLLECTIVES = ("dense-ring", "dense-tree")
-#: Collectives that send a selection of it (Flexible Communication, sections 3-A and 3-D).
-SPARSE_COLLECTIVES = (
-    "all-gather",
-    "artopk-star-ring",
-    "artopk-star-tree",
-    "artopk-var-ring",
-    "artopk-var-tree",
-)
-COLLECTIVES = DENSE_COLLECTIVES + SPARSE_COLLECTIVES
-SPARSIFIERS = ("tracked", "topk", "mstopk")
-SCHEDULES = ("wait-free",)
 
 
 @dataclass(frozen=True)
@@ -42,7 +34,7 @@ class FusionPlan:
     selection: Selection = "behind"
 
     def __post_init__(self) -> None:
-        if not self.cuts or self.cuts[0] != 0 or any(a >= b for a, b in zip(self.cuts, self.cuts[1:], strict=False)):
+        if not self.cuts or self.cuts[0] != 0 or any(a >= b for a, b in pairwise(self.cuts)):
             raise UserError(
                 "a fusion plan's cuts start at 0 and increase", field="fusion.cuts", value=str(list(self.cuts))
             )
@@ -136,10 +128,10 @@ def dense_plan(fusion: FusionPlan | None = None) -> Plan:
 
 
 def elements_to_send(ratio: float, num_elements: int) -> int:
-    """k = round(c n), at least 1 and at most n."""
+    """Elements sent of ``num_elements``: k = round(c n), at least 1 and at most n."""
     return max(1, min(num_elements, round(ratio * num_elements)))
 
 
 def split_elements(ratio: float, offsets: Sequence[int]) -> list[int]:
-    """k of every segment when selection is ahead of fusion; ``offsets`` has one entry more than there are segments."""
-    return [elements_to_send(ratio, end - start) for start, end in zip(offsets, offsets[1:], strict=False)]
+    """Elements to send of every segment (k) when selection is ahead of fusion; ``offsets`` has one entry more."""
+    return [elements_to_send(ratio, end - start) for start, end in pairwise(offsets)]

@@ -1,0 +1,1 @@
+"""What a training job is doing."""
