@@ -23,7 +23,7 @@ def fused_select(
 ) -> Compacted:
     """Form acc = grad + residual, send |acc| >= threshold and keep the rest, in one pass of 12 bytes an element.
 
-    ``next_residual`` (which may be ``residual`` itself) becomes acc, or 0 where an element is sent. At most
+    ``next_residual``, which shares no memory with the other two, becomes acc, or 0 where an element is sent. At most
     ``capacity`` elements are sent, the first ones; later ones that reach the threshold are counted and stay in
     ``next_residual``. ``offset`` is added to the returned indices. NaN never reaches a threshold.
     """
@@ -69,6 +69,11 @@ def scatter_mean(out: Tensor, parts: Sequence[tuple[Tensor, Tensor]], scale: flo
 
 
 def _backend(tensor: Tensor) -> ModuleType:
+    """The compiled form for the tensor's device, imported late: numba and Triton take their time."""
+    if tensor.device.type == "cpu":
+        from trimtab.kernels import cpu
+
+        return cpu
     from trimtab.kernels import reference
 
     return reference

@@ -1,0 +1,222 @@
+"""The kernels for CPU tensors, compiled by numba: one thread a call, without the interpreter's lock.
+
+Compiled code is kept beside the source or under NUMBA_CACHE_DIR. Arrays here are numpy views of the tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar, cast
+
+import numba
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from trimtab.kernels.compacted import Compacted
+from trimtab.kernels.lanes import BLOCK_BYTES, LANES, STREAM_ALIGNMENT, add_block, fence, look_block, lowest_bit
+
+Floats = NDArray[np.float32]
+Indices = NDArray[np.int32]
+Kernel = TypeVar("Kernel", bound=Callable[..., Any])
+
+#: Results larger than a second-level cache are written past it: nothing of them would be left in it to read.
+STREAM_FROM_BYTES = 1 << 21
+
+
+def _compiled(function: Kernel) -> Kernel:
+    return cast(Kernel, numba.njit(nogil=True, cache=True)(function))
+
+
+def fused_select(
+    grad: Tensor, residual: Tensor, next_residual: Tensor, threshold: float, capacity: int, offset: int = 0
+) -> Compacted:
+    """See `trimtab.kernels.fused_select`."""
+    indices, values = _room(capacity)
+    found = _fused_select(
+        _array(grad), _array(residual), _array(next_residual), np.float32(threshold), offset, indices, values
+    )
+    return _compacted(indices, values, *found)
+
+
+def select_in_place(acc: Tensor, threshold: float, capacity: int, offset: int = 0) -> Compacted:
+    """See `trimtab.kernels.select_in_place`."""
+    indices, values = _room(capacity)
+    found = _select_in_place(_array(acc), np.float32(threshold), offset, indices, values)
+    return _compacted(indices, values, *found)
+
+
+def accumulate(grad: Tensor, residual: Tensor, next_residual: Tensor) -> float:
+    """See `trimtab.kernels.accumulate`."""
+    return fused_select(grad, residual, next_residual, threshold=float("inf"), capacity=0).squared_norm_before
+
+
+def take(acc: Tensor, indices: Tensor) -> Tensor:
+    """See `trimtab.kernels.take`."""
+    values = torch.empty(indices.numel(), dtype=torch.float32)
+    _take(_array(acc), _array(indices), _array(values))
+    return values
+
+
+def put(acc: Tensor, indices: Tensor, values: Tensor) -> None:
+    """See `trimtab.kernels.put`."""
+    _put(_array(acc), _array(indices), _array(values))
+
+
+def clear(acc: Tensor, indices: Tensor) -> float:
+    """See `trimtab.kernels.clear`."""
+    return _clear(_array(acc), _array(indices))
+
+
+def scatter_mean(out: Tensor, parts: Sequence[tuple[Tensor, Tensor]], scale: float) -> None:
+    """See `trimtab.kernels.scatter_mean`."""
+    out.zero_()
+    for indices, values in parts:
+        _scatter_add(_array(out), _array(indices), _array(values), np.float32(scale))
+
+
+def _array(tensor: Tensor) -> Any:
+    return tensor.detach().numpy()
+
+
+def _room(capacity: int) -> tuple[Indices, Floats]:
+    return np.empty(capacity, np.int32), np.empty(capacity, np.float32)
+
+
+def _compacted(indices: Indices, values: Floats, num_over: int, before: float, removed: float) -> Compacted:
+    num_sent = min(num_over, indices.size)
+    return Compacted(
+        torch.from_numpy(indices[:num_sent]),
+        torch.from_numpy(values[:num_sent]),
+        num_over,
+        before,
+        max(0.0, before - removed),  # the two sums round apart
+    )
+
+
+@_compiled
+def _select_each(
+    grad: Floats,
+    residual: Floats,
+    next_residual: Floats,
+    threshold: np.float32,
+    offset: int,
+    indices: Indices,
+    values: Floats,
+    start: int,
+    stop: int,
+    num_over: int,
+) -> tuple[int, float, float]:
+    """`_fused_select` of the few elements before the first and after the last whole block."""
+    before, removed = 0.0, 0.0
+    for i in range(start, stop):
+        acc = grad[i] + residual[i]
+        squared = np.float64(acc) * np.float64(acc)
+        before += squared
+        next_residual[i] = acc
+        if abs(acc) >= threshold:
+            if num_over < indices.size:
+                indices[num_over], values[num_over] = offset + i, acc
+                removed += squared
+                next_residual[i] = 0.0
+            num_over += 1
+    return num_over, before, removed
+
+
+@_compiled
+def _fused_select(
+    grad: Floats,
+    residual: Floats,
+    next_residual: Floats,
+    threshold: np.float32,
+    offset: int,
+    indices: Indices,
+    values: Floats,
+) -> tuple[int, float, float]:
+    """Fill ``indices`` and ``values``; returns how many reached the threshold, squared norm before, and removed."""
+    n = grad.size
+    target = next_residual.ctypes.data
+    streaming = n * 4 >= STREAM_FROM_BYTES
+    head = min(n, (-target % STREAM_ALIGNMENT) // 4 if streaming else 0)
+    num_blocks = (n - head) // LANES
+    num_over, before, removed = _select_each(
+        grad, residual, next_residual, threshold, offset, indices, values, 0, head, 0
+    )
+    for block in range(num_blocks):
+        at = head * 4 + block * BLOCK_BYTES
+        mask, squared = add_block(grad.ctypes.data + at, residual.ctypes.data + at, target + at, threshold, streaming)
+        before += squared
+        while mask != 0:
+            i = head + block * LANES + np.int64(lowest_bit(mask))
+            acc = grad[i] + residual[i]  # the same bits as in the block, and still in the nearest cache
+            if num_over < indices.size:
+                indices[num_over], values[num_over] = offset + i, acc
+                removed += np.float64(acc) * np.float64(acc)
+            else:
+                next_residual[i] = acc
+            num_over += 1
+            mask &= mask - np.uint64(1)
+    num_over, tail_before, tail_removed = _select_each(
+        grad, residual, next_residual, threshold, offset, indices, values, head + num_blocks * LANES, n, num_over
+    )
+    fence()
+    return num_over, before + tail_before, removed + tail_removed
+
+
+@_compiled
+def _select_in_place(
+    acc: Floats, threshold: np.float32, offset: int, indices: Indices, values: Floats
+) -> tuple[int, float, float]:
+    """`_fused_select` on acc itself: only what is sent is written."""
+    n = acc.size
+    num_blocks = n // LANES
+    num_over, before, removed = 0, 0.0, 0.0
+    for block in range(num_blocks + 1):
+        first = block * LANES
+        if block < num_blocks:
+            mask, squared = look_block(acc.ctypes.data + block * BLOCK_BYTES, threshold)
+        else:
+            mask, squared = np.uint64(0), 0.0
+            for lane in range(n - first):
+                value = acc[first + lane]
+                squared += np.float64(value) * np.float64(value)
+                if abs(value) >= threshold:
+                    mask |= np.uint64(1) << np.uint64(lane)
+        before += squared
+        while mask != 0:
+            i = first + np.int64(lowest_bit(mask))
+            if num_over < indices.size:
+                indices[num_over], values[num_over] = offset + i, acc[i]
+                removed += np.float64(acc[i]) * np.float64(acc[i])
+                acc[i] = 0.0
+            num_over += 1
+            mask &= mask - np.uint64(1)
+    return num_over, before, removed
+
+
+@_compiled
+def _take(acc: Floats, indices: Indices, values: Floats) -> None:
+    for j in range(indices.size):
+        values[j] = acc[indices[j]]
+
+
+@_compiled
+def _put(acc: Floats, indices: Indices, values: Floats) -> None:
+    for j in range(indices.size):
+        acc[indices[j]] = values[j]
+
+
+@_compiled
+def _clear(acc: Floats, indices: Indices) -> float:
+    removed = 0.0
+    for j in range(indices.size):
+        removed += np.float64(acc[indices[j]]) * np.float64(acc[indices[j]])
+        acc[indices[j]] = 0.0
+    return removed
+
+
+@_compiled
+def _scatter_add(out: Floats, indices: Indices, values: Floats, scale: np.float32) -> None:
+    for j in range(indices.size):
+        out[indices[j]] += values[j] * scale

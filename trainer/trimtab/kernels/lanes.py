@@ -1,0 +1,120 @@
+"""What the CPU kernels do to one block of 64 floats: LLVM vector code for numba.
+
+numba's own loops leave two things on the table that this pass lives by: a comparison of a whole block as one 64-bit
+mask (so that blocks and elements without a hit cost no branch), and stores that bypass the cache (so that the line
+which is about to be overwritten is not read first: 12 bytes an element, not 16). LLVM lowers the fixed-width vectors to
+whatever the processor has (AVX-512, AVX2, NEON).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir  # type: ignore[import-untyped]
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+LANES = 64
+BLOCK_BYTES = LANES * 4
+#: Streaming stores need whole cache lines.
+STREAM_ALIGNMENT = 64
+
+_MASK = ir.IntType(LANES)
+_FLOATS = ir.VectorType(ir.FloatType(), LANES)
+_DOUBLES = ir.VectorType(ir.DoubleType(), LANES)
+
+
+_declare: Any = cgutils.get_or_insert_function
+_tuple: Any = types.Tuple
+
+
+def _load(builder: Any, address: Any) -> Any:
+    value = builder.load(builder.inttoptr(address, _FLOATS.as_pointer()))
+    value.align = 4
+    return value
+
+
+def _store(builder: Any, value: Any, address: Any, *, streaming: bool) -> None:
+    store = builder.store(value, builder.inttoptr(address, _FLOATS.as_pointer()))
+    store.align = STREAM_ALIGNMENT if streaming else 4
+    if streaming:
+        store.set_metadata("nontemporal", builder.module.add_metadata([ir.Constant(ir.IntType(32), 1)]))
+
+
+def _reaches(builder: Any, acc: Any, threshold: Any) -> Any:
+    """<64 x i1>: |acc| >= threshold; false where acc is NaN."""
+    fabs = _declare(builder.module, ir.FunctionType(_FLOATS, [_FLOATS]), f"llvm.fabs.v{LANES}f32")
+    undefined = ir.Constant(_FLOATS, ir.Undefined)
+    first = builder.insert_element(undefined, threshold, ir.Constant(ir.IntType(32), 0))
+    everywhere = builder.shuffle_vector(
+        first, undefined, ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
+    )
+    return builder.fcmp_ordered(">=", builder.call(fabs, [acc]), everywhere)
+
+
+def _squared_norm(builder: Any, acc: Any) -> Any:
+    """Sum of squares of the block in float64, in the order that suits the processor."""
+    double = ir.DoubleType()
+    total = _declare(
+        builder.module, ir.FunctionType(double, [double, _DOUBLES]), f"llvm.vector.reduce.fadd.v{LANES}f64"
+    )
+    wide = builder.fpext(acc, _DOUBLES)
+    return builder.call(total, [ir.Constant(double, -0.0), builder.fmul(wide, wide)], fastmath=("reassoc",))
+
+
+def _add_block(
+    _typing: Any, grad: Any, residual: Any, next_residual: Any, threshold: Any, streaming: Any
+) -> tuple[Any, Any]:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        grad, residual, next_residual, threshold, streaming = arguments
+        acc = builder.fadd(_load(builder, grad), _load(builder, residual))
+        reaches = _reaches(builder, acc, threshold)
+        kept = builder.select(reaches, ir.Constant(_FLOATS, [0.0] * LANES), acc)
+        with builder.if_else(builder.icmp_unsigned("!=", streaming, streaming.type(0))) as (stream, cache):
+            with stream:
+                _store(builder, kept, next_residual, streaming=True)
+            with cache:
+                _store(builder, kept, next_residual, streaming=False)
+        result = (builder.bitcast(reaches, _MASK), _squared_norm(builder, acc))
+        return context.make_tuple(builder, signature.return_type, result)
+
+    pointers = (types.intp, types.intp, types.intp)
+    return _tuple((types.uint64, types.float64))(*pointers, types.float32, types.boolean), generate
+
+
+def _look_block(_typing: Any, acc: Any, threshold: Any) -> tuple[Any, Any]:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        address, threshold = arguments
+        acc = _load(builder, address)
+        result = (builder.bitcast(_reaches(builder, acc, threshold), _MASK), _squared_norm(builder, acc))
+        return context.make_tuple(builder, signature.return_type, result)
+
+    return _tuple((types.uint64, types.float64))(types.intp, types.float32), generate
+
+
+def _lowest_bit(_typing: Any, mask: Any) -> tuple[Any, Any]:
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        zero_is_undefined = ir.Constant(ir.IntType(1), 1)
+        return builder.cttz(arguments[0], zero_is_undefined)
+
+    return types.uint64(types.uint64), generate
+
+
+def _fence(_typing: Any) -> tuple[Any, Any]:
+    def generate(context: Any, builder: Any, _signature: Any, _arguments: Any) -> Any:
+        builder.fence("seq_cst")
+        return context.get_dummy_value()
+
+    return types.void(), generate
+
+
+#: (grad, residual, next_residual: addresses; threshold, streaming) -> (mask of |acc| >= threshold, squared norm of
+#: acc); writes acc to next_residual, or 0 where the mask is set. Streaming wants next_residual on a whole cache line.
+add_block: Any = intrinsic(_add_block)
+#: (acc: address; threshold) -> (mask of |acc| >= threshold, squared norm of acc).
+look_block: Any = intrinsic(_look_block)
+#: Position of the lowest set bit of a mask that is not 0.
+lowest_bit: Any = intrinsic(_lowest_bit)
+#: Streaming stores become visible to other threads in order only after a fence.
+fence: Any = intrinsic(_fence)
