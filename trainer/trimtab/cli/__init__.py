@@ -1,0 +1,1 @@
+"""The `trimtab` command: one file a subcommand, each with `add_arguments` and `run`."""

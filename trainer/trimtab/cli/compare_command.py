@@ -1,0 +1,114 @@
+"""`trimtab compare`: train one job under several plans in turn, on the same network, and report."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from trimtab_api.errors import UserError
+from trimtab_api.trainingjob import load_training_job
+
+from trimtab.launch.interrupts import EXIT_CODE, Interrupted, interruptible
+from trimtab.launch.plans import parse_plans, with_plan
+
+if TYPE_CHECKING:
+    from trimtab_api.trainingjob import TrainingJob
+
+    from trimtab.cli.progress import Progress
+    from trimtab.report.summary import Target
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `trimtab compare`."""
+    parser.add_argument("job", type=Path, help="TrainingJob, YAML")
+    parser.add_argument("--network", type=Path, help="emulate this network between the workers; else loopback")
+    parser.add_argument(
+        "--plans",
+        default="adaptive,dense",
+        help="adaptive, dense, static:RATIO/COLLECTIVE, and grid for 15 static plans; with commas (adaptive,dense)",
+    )
+    parser.add_argument("--out", type=Path, required=True, help="directory for the runs, summary.json and report.html")
+    parser.add_argument(
+        "--target", type=float, help="value of the target metric that counts as trained; else the job's"
+    )
+    parser.add_argument("--resume", action="store_true", help="keep runs that finished with the same inputs")
+    parser.add_argument("--loopback", action="store_true", help="do not emulate, even where --network is given")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run each plan; 0 where all succeeded, 1 where one failed (which ends the comparison), 130 on an interrupt."""
+    from trimtab.cli.network_choice import choose_network
+    from trimtab.cli.progress import Progress
+    from trimtab.report.comparison import write_comparison
+
+    job = load_training_job(args.job)
+    plans = parse_plans(args.plans, "--plans")
+    target = _target(job, args.target)
+    network = choose_network(args.network, args.loopback)
+    directory: Path = args.out
+    if directory.exists() and not directory.is_dir():
+        raise UserError("is not a directory; name another", field="--out", value=str(directory))
+    directory.mkdir(parents=True, exist_ok=True)
+    write_comparison(directory, ["trimtab", *sys.argv[1:]], plans, target)
+    failure = ""
+    try:
+        with interruptible(), Progress(num_runs=len(plans)) as progress:
+            for plan in plans:
+                failure = _run_plan(with_plan(job, plan), plan, network, directory, target, args.resume, progress)
+                if failure:
+                    break
+    except Interrupted:
+        print("trimtab: interrupted; nothing is left running. --resume keeps the finished runs", file=sys.stderr)
+        return EXIT_CODE
+    _report(directory)
+    if failure:
+        print(f"trimtab: {failure}\ntrimtab: mended, --resume keeps the runs that finished", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _run_plan(
+    job: TrainingJob,
+    plan: str,
+    network: Path | None,
+    directory: Path,
+    target: Target | None,
+    resume: bool,
+    progress: Progress,
+) -> str:
+    """Run one plan, or keep its finished run; returns why it failed, or nothing."""
+    from trimtab.launch.run import RunRequest, is_done
+    from trimtab.launch.run import run as run_job
+    from trimtab.report.comparison import run_directory
+    from trimtab.report.records import read_run
+    from trimtab.report.summary import summarise
+    from trimtab.report.table import sentence
+
+    request = RunRequest(job, plan, network, run_directory(directory, plan))
+    progress.start(plan, request.directory)
+    kept = resume and is_done(request)
+    if not kept:
+        result = run_job(request, progress.update)
+        if result.state != "succeeded":
+            return f"{plan}: {result.message}"
+    text = sentence(plan, summarise(read_run(request.directory), target))
+    progress.finish(f"{text} (kept)" if kept else text)
+    return ""
+
+
+def _target(job: TrainingJob, value: float | None) -> Target | None:
+    from trimtab.report.summary import Target
+
+    named = job.spec.target
+    if value is not None:
+        return Target(named.metric if named else "accuracy", value)
+    return Target(named.metric, named.value) if named else None
+
+
+def _report(directory: Path) -> None:
+    """Write summary and report, and print the table."""
+    from trimtab.cli.report_command import report
+
+    report(directory)

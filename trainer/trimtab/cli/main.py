@@ -1,0 +1,97 @@
+"""The `trimtab` command. Heavy modules are imported by the subcommand that needs them, so that help answers at once."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import NoReturn
+
+from trimtab_api.errors import UserError
+
+#: Exit code of a mistake that is the user's to mend.
+USER_ERROR = 2
+
+
+@dataclass(frozen=True)
+class Subcommand:
+    """A subcommand, and the module that holds its `add_arguments(parser)` and `run(args) -> int`."""
+
+    name: str
+    module: str
+    help: str
+
+
+COMMANDS = (
+    Subcommand("run", "run_command", "train a TrainingJob on this machine"),
+    Subcommand("compare", "compare_command", "train it under several plans in turn, and report"),
+    Subcommand("plan", "plan_command", "what would be chosen for a model and a network, and what each scheme costs"),
+    Subcommand("report", "report_command", "rebuild summary and report of a comparison from its files"),
+    Subcommand("bench", "", "measure kernels, collectives or whole steps on this machine"),
+)
+BENCHES = (
+    Subcommand("kernels", "bench_kernels", "selection against the time of moving its bytes"),
+    Subcommand("collectives", "bench_collectives", "what each scheme costs here, and what the cost model says"),
+    Subcommand("step", "bench_step", "a whole step of ResNet-18 beside DDP's own ways"),
+)
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose complaint is one line too."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise `UserError`: what is wrong, and where to read how it is right."""
+        raise UserError(f"{message}; see `{self.prog} --help`")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code. A user's mistake is one line on stderr and exit code 2."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    try:
+        return _dispatch(arguments)
+    except UserError as error:
+        print(f"trimtab: {error}", file=sys.stderr)
+        return USER_ERROR
+
+
+def _dispatch(arguments: Sequence[str]) -> int:
+    parser = Parser(
+        prog="trimtab", description="Training that adapts its gradient communication to the network it finds."
+    )
+    parser.add_argument("--version", action="version", version=f"trimtab {version('trimtab')}")
+    runs = _add_subcommands(parser, COMMANDS, arguments[:1])
+    if arguments[:1] == ["bench"]:
+        bench = runs["bench"][0]
+        runs = _add_subcommands(bench, BENCHES, arguments[1:2])
+    args = parser.parse_args(arguments)
+    return runs[args.command][1](args)
+
+
+def _add_subcommands(
+    parser: argparse.ArgumentParser, commands: Sequence[Subcommand], asked: Sequence[str]
+) -> dict[str, tuple[argparse.ArgumentParser, Callable[[argparse.Namespace], int]]]:
+    """Every subcommand with its help, and the arguments of the one that is asked for, the only one imported."""
+    subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    added = {}
+    for command in commands:
+        subparser = subparsers.add_parser(
+            command.name, help=command.help, description=f"{command.help[0].upper()}{command.help[1:]}."
+        )
+        run: Callable[[argparse.Namespace], int] = _no_command
+        if command.module and [command.name] == list(asked):
+            module = importlib.import_module(f"trimtab.cli.{command.module}")
+            module.add_arguments(subparser)
+            run = module.run
+        added[command.name] = (subparser, run)
+    return added
+
+
+def _no_command(args: argparse.Namespace) -> int:
+    raise AssertionError(f"argparse accepted {args.command!r} although it was not asked for")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,60 @@
+"""`trimtab report`: summary, report and table of a comparison (or of one run), from its files."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from trimtab.report.comparison import Comparison, read_comparison
+from trimtab.report.table import Cell, headings, notes, rows
+
+#: Columns of the table where there is no terminal to ask.
+WIDTH = 120
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `trimtab report`."""
+    parser.add_argument("directory", type=Path, help="what `trimtab compare --out` or `trimtab run --out` named")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Rebuild summary.json and report.html; returns 0."""
+    report(args.directory)
+    return 0
+
+
+def report(directory: Path) -> None:
+    """Write summary.json and report.html into the directory, and print the table."""
+    from trimtab.report.page import render_page
+
+    comparison = read_comparison(directory)
+    summaries = {name: summary.to_json() for name, summary in comparison.summaries.items()}
+    (directory / "summary.json").write_text(json.dumps(summaries, indent=2) + "\n")
+    (directory / "report.html").write_text(render_page(comparison), encoding="utf-8")
+    console = Console()
+    print_table(comparison, console if console.is_terminal else Console(width=WIDTH))
+    print(f"report: {directory / 'report.html'}")
+
+
+def print_table(comparison: Comparison, console: Console) -> None:
+    """The table, each figure with its ratio to dense's."""
+    table = Table(header_style="bold", pad_edge=False, box=None, padding=(0, 3, 0, 0))
+    plan, *others = headings(comparison.target)
+    table.add_column(plan, no_wrap=True)
+    for heading in others:
+        table.add_column(heading, justify="right", max_width=13)
+    for row in rows(comparison.summaries):
+        table.add_row(*(Text.assemble(cell.text, *_beneath(cell)) for cell in row))
+    console.print()
+    console.print(table)
+    for note in notes(comparison.summaries):
+        console.print(Text(note, style="dim"), soft_wrap=True)
+
+
+def _beneath(cell: Cell) -> list[tuple[str, str]]:
+    return [(f"\n{cell.against_dense}", "dim")] if cell.against_dense else []

@@ -1,0 +1,50 @@
+"""`trimtab run`: train a TrainingJob on this machine."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from trimtab_api.trainingjob import load_training_job
+
+from trimtab.launch.interrupts import EXIT_CODE, Interrupted, interruptible
+from trimtab.launch.plans import parse_plan, plan_of, with_plan
+from trimtab.launch.run_directory import RunDirectory
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `trimtab run`."""
+    parser.add_argument("job", type=Path, help="TrainingJob, YAML")
+    parser.add_argument("--network", type=Path, help="emulate this network between the workers; else loopback")
+    parser.add_argument("--plan", help="adaptive, dense, or RATIO/COLLECTIVE such as 0.01/all-gather; else the job's")
+    parser.add_argument("--out", type=Path, help="run directory (runs/NAME)")
+    parser.add_argument("--loopback", action="store_true", help="do not emulate, even where --network is given")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run, showing live progress; 0 where it succeeded, 1 where it failed, 130 where it was interrupted."""
+    from trimtab.cli.network_choice import choose_network
+    from trimtab.cli.progress import Progress
+    from trimtab.launch.run import RunRequest
+    from trimtab.launch.run import run as run_job
+
+    job = load_training_job(args.job)
+    if args.plan is not None:
+        job = with_plan(job, parse_plan(args.plan, "--plan"))
+    directory = RunDirectory(args.out or Path("runs") / job.metadata.name)
+    network = choose_network(args.network, args.loopback)
+    try:
+        with interruptible(), Progress(num_runs=1) as progress:
+            progress.start(plan_of(job), directory)
+            result = run_job(RunRequest(job, plan_of(job), network, directory), progress.update)
+    except Interrupted:
+        print("trimtab: interrupted; nothing is left running", file=sys.stderr)
+        return EXIT_CODE
+    if result.state != "succeeded":
+        print(f"trimtab: {result.message}", file=sys.stderr)
+        return 1
+    print(f"done in {result.wall_seconds:.0f} s; what it did is in {directory.path}")
+    if not result.valid:
+        print("the emulator fell behind its own network: do not trust the times of this run", file=sys.stderr)
+    return 0

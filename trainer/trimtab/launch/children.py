@@ -1,0 +1,139 @@
+"""Child processes that never outlive the launcher, each the leader of a process group with a log of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from trimtab.launch import keeper
+
+_PR_SET_PDEATHSIG = 1
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+#: Seconds between asking a process to end and killing its group.
+GRACE_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class Exit:
+    """How one child ended."""
+
+    name: str
+    code: int
+    """Exit code; negative: the signal that killed it."""
+    log: Path
+
+    @property
+    def how(self) -> str:
+        """``exit code 1``, or ``signal SIGKILL``."""
+        if self.code >= 0:
+            return f"exit code {self.code}"
+        try:
+            return f"signal {signal.Signals(-self.code).name}"
+        except ValueError:
+            return f"signal {-self.code}"
+
+    def last_lines(self, count: int = 12) -> list[str]:
+        """The end of its log."""
+        text = self.log.read_text(errors="replace") if self.log.exists() else ""
+        return [line for line in text.splitlines() if line.strip()][-count:]
+
+
+class Children:
+    """The processes of one run. Leaving the context ends all of them, and their own children with them.
+
+    Should the launcher be killed, the kernel kills each child (PR_SET_PDEATHSIG) and the keeper the rest of its
+    process group.
+    """
+
+    def __init__(self) -> None:
+        self._running: dict[str, tuple[subprocess.Popen[bytes], Path]] = {}
+
+    def __enter__(self) -> Self:
+        self._keeper = subprocess.Popen(
+            [sys.executable, "-I", "-S", keeper.__file__], stdin=subprocess.PIPE, start_new_session=True
+        )
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+        assert self._keeper.stdin is not None
+        self._keeper.stdin.close()
+        self._keeper.wait(timeout=GRACE_SECONDS)
+
+    def start(self, name: str, argv: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
+        """Start one process; its output goes to ``log``. Raises FileNotFoundError where there is no such program."""
+        launcher = os.getpid()
+
+        def die_with_the_launcher() -> None:
+            _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+            if os.getppid() != launcher:  # it died before prctl could bind us to it
+                os._exit(1)
+
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                argv,
+                env=dict(environment),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                preexec_fn=die_with_the_launcher,  # safe: the launcher has one thread
+            )
+        self._running[name] = (process, log)
+        self._tell_keeper(f"+{process.pid}")
+
+    @property
+    def running(self) -> set[str]:
+        """Names of the children that have not been seen to end."""
+        return set(self._running)
+
+    def collect(self) -> list[Exit]:
+        """The children that ended since the last call; what they left of their process groups is killed."""
+        ended = [(name, process, log) for name, (process, log) in self._running.items() if _has_ended(process)]
+        for name, process, _ in ended:
+            self._clear(name, process)
+        return [Exit(name, process.returncode, log) for name, process, log in ended]
+
+    def stop(self) -> None:
+        """End every child: SIGTERM, and SIGKILL for the groups that are still there after `GRACE_SECONDS`."""
+        for process, _ in self._running.values():
+            _signal_group(process.pid, signal.SIGTERM)
+        deadline = time.monotonic() + GRACE_SECONDS
+        for name, (process, _) in list(self._running.items()):
+            while not _has_ended(process) and time.monotonic() < deadline:
+                time.sleep(0.01)
+            self._clear(name, process)
+
+    def _clear(self, name: str, process: subprocess.Popen[bytes]) -> None:
+        _signal_group(process.pid, signal.SIGKILL)
+        process.wait()
+        del self._running[name]
+        self._tell_keeper(f"-{process.pid}")
+
+    def _tell_keeper(self, line: str) -> None:
+        assert self._keeper.stdin is not None
+        self._keeper.stdin.write(f"{line}\n".encode())
+        self._keeper.stdin.flush()
+
+
+def _has_ended(process: subprocess.Popen[bytes]) -> bool:
+    """Whether it ended, without reaping it: until then no other process group can take its number."""
+    return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
+def _signal_group(group: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(group, number)

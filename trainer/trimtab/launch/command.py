@@ -1,0 +1,57 @@
+"""What a trainer process runs: the container's command and environment, as they are on this machine."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from trimtab_api.errors import UserError
+
+from trimtab.launch.environment import LaunchEnvironment
+
+if TYPE_CHECKING:
+    from trimtab_api.trainingjob import TrainingJob
+
+
+def trainer_command(job: TrainingJob) -> list[str]:
+    """The trainer container's command and arguments; ``python`` is the Python that runs this."""
+    container = job.spec.trainer
+    program, *rest = container["command"]
+    rest += container.get("args") or []
+    if program in ("python", "python3"):
+        program = sys.executable
+    return [program, *rest]
+
+
+def trainer_environment(
+    job: TrainingJob, launch: LaunchEnvironment, inherited: Mapping[str, str], num_threads: int
+) -> dict[str, str]:
+    """All variables of one trainer process: what is inherited, the container's, then the launcher's.
+
+    ``num_threads`` is this process's share of the cores. Raises `UserError` where the container sets a variable that
+    is the launcher's, or takes one from the cluster.
+    """
+    environment = dict(inherited)
+    environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{inherited.get('PATH', os.defpath)}"
+    environment["OMP_NUM_THREADS"] = str(num_threads)
+    environment["PYTHONUNBUFFERED"] = "1"
+    environment.update(_container_environment(job, launch))
+    environment.update(launch.variables())
+    return environment
+
+
+def _container_environment(job: TrainingJob, launch: LaunchEnvironment) -> dict[str, str]:
+    variables = {}
+    reserved = launch.variables()
+    for index, entry in enumerate(job.spec.trainer.get("env") or []):
+        field = f"spec.template.spec.containers[trainer].env[{index}]"
+        name = str(entry.get("name", ""))
+        if name in reserved:
+            raise UserError("is set by the launcher; remove it", field=field, value=name)
+        if "valueFrom" in entry:
+            raise UserError("valueFrom needs a cluster; give a value to run here", field=field, value=name)
+        variables[name] = str(entry.get("value", ""))
+    return variables

@@ -1,0 +1,90 @@
+"""The environment variables that a launcher sets and a session reads, named in this one place.
+
+``trimtab run`` sets them on one machine, the operator sets the same ones on a cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from trimtab_api.errors import UserError
+
+
+@dataclass(frozen=True)
+class LaunchEnvironment:
+    """What one trainer process is told about the job it belongs to."""
+
+    rank: int
+    num_ranks: int
+    local_rank: int
+    """Rank within the worker."""
+    num_local_ranks: int
+    master_address: str
+    """Where rank 0 listens while the process group forms."""
+    master_port: int
+    interface: str
+    """The network device that gradients cross."""
+    job: Path
+    """The resolved TrainingJob, as JSON."""
+    run_directory: Path
+    """Where rank 0 writes metrics and decisions (``docs/reference/run-directory.md``)."""
+    monitor: str
+    """``host:port`` of this worker's network monitor."""
+    seed: int
+
+    @classmethod
+    def read(cls, environ: Mapping[str, str]) -> LaunchEnvironment | None:
+        """What the launcher said, or None without one (no ``TRIMTAB_JOB``): then training is plain and single.
+
+        Raises `UserError` naming the variable that is missing or not a number.
+        """
+        if "TRIMTAB_JOB" not in environ:
+            return None
+        return cls(
+            rank=_number(environ, "RANK"),
+            num_ranks=_number(environ, "WORLD_SIZE"),
+            local_rank=_number(environ, "LOCAL_RANK"),
+            num_local_ranks=_number(environ, "LOCAL_WORLD_SIZE"),
+            master_address=_text(environ, "MASTER_ADDR"),
+            master_port=_number(environ, "MASTER_PORT"),
+            interface=_text(environ, "GLOO_SOCKET_IFNAME"),
+            job=Path(_text(environ, "TRIMTAB_JOB")),
+            run_directory=Path(_text(environ, "TRIMTAB_RUN_DIR")),
+            monitor=_text(environ, "TRIMTAB_MONITOR"),
+            seed=_number(environ, "TRIMTAB_SEED"),
+        )
+
+    def variables(self) -> dict[str, str]:
+        """Inverse of `read`."""
+        return {
+            "RANK": str(self.rank),
+            "WORLD_SIZE": str(self.num_ranks),
+            "LOCAL_RANK": str(self.local_rank),
+            "LOCAL_WORLD_SIZE": str(self.num_local_ranks),
+            "MASTER_ADDR": self.master_address,
+            "MASTER_PORT": str(self.master_port),
+            "GLOO_SOCKET_IFNAME": self.interface,
+            "TRIMTAB_JOB": str(self.job),
+            "TRIMTAB_RUN_DIR": str(self.run_directory),
+            "TRIMTAB_MONITOR": self.monitor,
+            "TRIMTAB_SEED": str(self.seed),
+        }
+
+
+def _text(environ: Mapping[str, str], name: str) -> str:
+    try:
+        return environ[name]
+    except KeyError:
+        raise UserError(
+            "is not set although TRIMTAB_JOB is; start training with `trimtab run`, or unset TRIMTAB_JOB", field=name
+        ) from None
+
+
+def _number(environ: Mapping[str, str], name: str) -> int:
+    text = _text(environ, name)
+    try:
+        return int(text)
+    except ValueError:
+        raise UserError("must be a whole number", field=name, value=text) from None

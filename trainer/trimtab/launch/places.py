@@ -1,0 +1,151 @@
+"""Where the workers live: a host each on an emulated network, or all of them on loopback."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+if TYPE_CHECKING:
+    from trimtab_netmon.emulate import Emulator
+
+#: Ports in a worker's own namespace, where nothing else listens.
+MASTER_PORT = 29500
+MONITOR_PORT = 29400
+
+
+@dataclass(frozen=True)
+class Place:
+    """One worker's address on the network that it shares with the others."""
+
+    address: str
+    interface: str
+    monitor_port: int
+
+
+class Places(Protocol):
+    """The workers' places, one each, and the network between them."""
+
+    workers: list[Place]
+    master_port: int
+    """Free on the first worker's address."""
+    emulated: bool
+
+    def command(self, worker: int, argv: Sequence[str]) -> list[str]:
+        """What to run so that ``argv`` runs at that worker's place."""
+        ...
+
+    def begin(self) -> None:
+        """Start the network's schedule: now is time zero."""
+        ...
+
+    def observe(self) -> None:
+        """Write down the network's phase if it changed since the last call."""
+        ...
+
+    def verdict(self) -> dict[str, Any] | None:
+        """How well the network was emulated, ``valid`` among it; None where nothing is emulated."""
+        ...
+
+
+class Loopback(AbstractContextManager["Loopback"]):
+    """All workers on 127.0.0.1, on ports that were free a moment ago."""
+
+    emulated = False
+
+    def __init__(self, num_workers: int) -> None:
+        self.master_port, *monitor_ports = free_ports(num_workers + 1)
+        self.workers = [Place("127.0.0.1", "lo", port) for port in monitor_ports]
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing was set up."""
+
+    def command(self, worker: int, argv: Sequence[str]) -> list[str]:
+        """``argv`` itself."""
+        return list(argv)
+
+    def begin(self) -> None:
+        """Loopback has no schedule."""
+
+    def observe(self) -> None:
+        """Loopback has no phases."""
+
+    def verdict(self) -> None:
+        """Nothing is emulated."""
+
+
+class Emulated(AbstractContextManager["Emulated"]):
+    """Every worker on a host of its own, on an emulated network whose phases are written to a file as they come."""
+
+    emulated = True
+    master_port = MASTER_PORT
+
+    def __init__(self, network: Path, num_workers: int, phases: Path) -> None:
+        from trimtab_netmon.emulate import Emulator, load_network
+
+        self._emulator: Emulator = Emulator(load_network(network), hosts=num_workers)
+        self._phases = phases
+        self._phase: object = None
+        self._begun = False
+
+    def __enter__(self) -> Self:
+        self._emulator.__enter__()
+        self.workers = [Place(host.address, host.device, MONITOR_PORT) for host in self._emulator.hosts]
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._emulator.__exit__(kind, error, trace)
+
+    def command(self, worker: int, argv: Sequence[str]) -> list[str]:
+        """Enter the worker's namespace, then run ``argv``."""
+        return self._emulator.command(worker, list(argv))
+
+    def begin(self) -> None:
+        """Start the schedule."""
+        self._emulator.begin()
+        self._begun = True
+
+    def observe(self) -> None:
+        """Append the phase in force to the phases file when it is a new one."""
+        phase = self._emulator.phase
+        if not self._begun or phase is self._phase:
+            return
+        self._phase = phase
+        line = {"time": self._emulator.elapsed, "latency": phase.latency, "bandwidth": phase.bandwidth}
+        with self._phases.open("a") as file:
+            file.write(json.dumps(line) + "\n")
+
+    def verdict(self) -> dict[str, Any]:
+        """The relay's report on itself."""
+        return asdict(self._emulator.lag())
+
+
+def place(network: Path | None, num_workers: int, phases: Path) -> AbstractContextManager[Places]:
+    """An emulated network where one is asked for, loopback otherwise."""
+    return Loopback(num_workers) if network is None else Emulated(network, num_workers, phases)
+
+
+def why_not_emulated() -> str | None:
+    """None where networks can be emulated here; otherwise one sentence: what is missing, and what to do."""
+    from trimtab_netmon.emulate import available
+
+    return available()
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of 127.0.0.1 that nothing listens on now, each another."""
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+    finally:
+        for each in sockets:
+            each.close()

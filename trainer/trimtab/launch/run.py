@@ -1,0 +1,236 @@
+"""One local run, from the first process to the last: monitors, trainers, the network's schedule, and how it ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+from trimtab_api.errors import UserError
+from trimtab_api.units import format_duration
+
+from trimtab.launch.children import Children, Exit
+from trimtab.launch.command import trainer_command, trainer_environment
+from trimtab.launch.environment import LaunchEnvironment
+from trimtab.launch.interrupts import Interrupted
+from trimtab.launch.places import Places, place
+from trimtab.launch.run_directory import RunDirectory
+
+if TYPE_CHECKING:
+    from trimtab_api.trainingjob import TrainingJob
+
+#: Seconds between looks at the children: the order of deaths is known this well.
+POLL_SECONDS = 0.01
+#: Seconds between calls of the observer.
+OBSERVE_SECONDS = 0.5
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """What to run, and where to keep it."""
+
+    job: TrainingJob
+    plan: str
+    """Name of the plan in tables: ``adaptive``, ``dense``, ``0.01/all-gather``."""
+    network: Path | None
+    """The network file to emulate; None: loopback."""
+    directory: RunDirectory
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """How a run ended: ``result.json``."""
+
+    state: str
+    """``succeeded``, ``failed``, ``deadline`` or ``interrupted``."""
+    message: str
+    """Why it did not succeed: which process, how, and the last lines of its log."""
+    plan: str
+    emulated: bool
+    relay: dict[str, Any] | None
+    """What the emulator's relay says of itself; None on loopback."""
+    wall_seconds: float
+    machine: dict[str, Any]
+
+    @property
+    def valid(self) -> bool:
+        """Whether its times can be trusted: the relay kept up. On loopback there is no relay to fall behind."""
+        return self.relay is None or bool(self.relay["valid"])
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return {**vars(self), "valid": self.valid}
+
+
+def run(request: RunRequest, observe: Callable[[], None]) -> RunResult:
+    """Run a job on this machine to its end; ``observe`` is called every half second meanwhile.
+
+    Leaves no process and no namespace behind, whatever happens. Raises `UserError` where the job cannot start, and
+    `Interrupted` when told to stop (the result is written first).
+    """
+    request.directory.prepare()
+    _write_json(request.directory.job, _resolved(request.job))
+    if request.network is not None:
+        shutil.copyfile(request.network, request.directory.network)
+    begun = time.monotonic()
+    relay: dict[str, Any] | None = None
+
+    def finish(state: str, message: str) -> RunResult:
+        result = RunResult(
+            state=state,
+            message=message,
+            plan=request.plan,
+            emulated=request.network is not None,
+            relay=relay,
+            wall_seconds=time.monotonic() - begun,
+            machine=describe_machine(),
+        )
+        _write_json(request.directory.result, result.to_json())
+        return result
+
+    try:
+        with ExitStack() as stack:
+            places = stack.enter_context(place(request.network, request.job.spec.workers, request.directory.phases))
+            children = stack.enter_context(Children())
+            _start_monitors(request, places, children)
+            _start_trainers(request, places, children)
+            state, message = _watch(request, places, children, observe, begun)
+            relay = places.verdict()
+    except Interrupted:
+        finish("interrupted", "stopped by Ctrl-C or SIGTERM")
+        raise
+    return finish(state, message)
+
+
+def is_done(request: RunRequest) -> bool:
+    """Whether the run's directory holds a run of the same job on the same network that succeeded."""
+    directory = request.directory
+    try:
+        same_job = json.loads(directory.job.read_text()) == _resolved(request.job)
+        succeeded = json.loads(directory.result.read_text())["state"] == "succeeded"
+        kept_network = directory.network.read_bytes() if directory.network.exists() else None
+    except (OSError, ValueError, KeyError):
+        return False
+    return same_job and succeeded and kept_network == (request.network.read_bytes() if request.network else None)
+
+
+def _resolved(job: TrainingJob) -> dict[str, Any]:
+    return job.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+def _start_monitors(request: RunRequest, places: Places, children: Children) -> None:
+    network = request.job.spec.network
+    peers = ",".join(f"{each.address}:{each.monitor_port}" for each in places.workers)
+    for worker, each in enumerate(places.workers):
+        argv = [sys.executable, "-m", "trimtab_netmon.main", "serve"]
+        argv += ["--rank", str(worker), "--peers", peers, "--listen", f"{each.address}:{each.monitor_port}"]
+        argv += ["--interface", each.interface]
+        argv += [
+            "--probe-interval",
+            format_duration(network.probe_interval),
+            "--probe-budget",
+            f"{network.probe_budget:g}",
+        ]
+        name = f"monitor-{worker}"
+        children.start(name, places.command(worker, argv), os.environ, request.directory.log(name))
+
+
+def _start_trainers(request: RunRequest, places: Places, children: Children) -> None:
+    spec = request.job.spec
+    num_ranks = spec.workers * spec.processes_per_worker
+    argv = trainer_command(request.job)
+    for rank in range(num_ranks):
+        worker, local_rank = divmod(rank, spec.processes_per_worker)
+        here = places.workers[worker]
+        launch = LaunchEnvironment(
+            rank=rank,
+            num_ranks=num_ranks,
+            local_rank=local_rank,
+            num_local_ranks=spec.processes_per_worker,
+            master_address=places.workers[0].address,
+            master_port=places.master_port,
+            interface=here.interface,
+            job=request.directory.job.resolve(),
+            run_directory=request.directory.path.resolve(),
+            monitor=f"{here.address}:{here.monitor_port}",
+            seed=spec.seed,
+        )
+        num_threads = max(1, (os.cpu_count() or 1) // num_ranks)  # every worker's processes share this machine
+        environment = trainer_environment(request.job, launch, os.environ, num_threads)
+        if shutil.which(argv[0], path=environment["PATH"]) is None:
+            raise UserError(
+                "no such program here; the command runs in the directory where you call trimtab",
+                field="spec.template.spec.containers[trainer].command",
+                value=argv[0],
+            )
+        name = f"rank-{rank}"
+        children.start(name, places.command(worker, argv), environment, request.directory.log(name))
+
+
+def _watch(
+    request: RunRequest, places: Places, children: Children, observe: Callable[[], None], begun: float
+) -> tuple[str, str]:
+    """Wait until every trainer has ended well, or anything has gone wrong; returns the state and the message."""
+    deadline = request.job.spec.active_deadline_seconds
+    has_begun = False
+    observed = 0.0
+    while any(name.startswith("rank-") for name in children.running):
+        failed = [each for each in children.collect() if each.code != 0 or each.name.startswith("monitor-")]
+        if failed:
+            return "failed", describe_failure(failed)
+        now = time.monotonic()
+        if deadline is not None and now - begun > deadline:
+            return "deadline", f"ran longer than spec.activeDeadlineSeconds ({deadline:g} s)"
+        if not has_begun and request.directory.started.exists():
+            places.begin()
+            has_begun = True
+        places.observe()
+        if now - observed > OBSERVE_SECONDS:
+            observe()
+            observed = now
+        time.sleep(POLL_SECONDS)
+    observe()
+    return "succeeded", ""
+
+
+def describe_failure(failed: list[Exit]) -> str:
+    """Which process failed, how, and the last lines of its log; of several, one that a signal killed comes first."""
+    first = min(failed, key=lambda each: (each.code >= 0, each.name))
+    kind, _, number = first.name.partition("-")
+    who = f"rank {number}" if kind == "rank" else f"the monitor of worker {number}"
+    lines = first.last_lines()
+    head = f"{who} ended with {first.how}; its log is {first.log}"
+    return "\n".join([f"{head}, and ends with" if lines else f"{head} (empty)", *(f"    {line}" for line in lines)])
+
+
+def describe_machine() -> dict[str, Any]:
+    """What a reader needs to judge the times of a run."""
+    return {
+        "python": platform.python_version(),
+        "torch": _version("torch"),
+        "trimtab": _version("trimtab"),
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "cores": os.cpu_count(),
+        "memory_bytes": psutil.virtual_memory().total,
+    }
+
+
+def _version(distribution: str) -> str:
+    try:
+        return version(distribution)
+    except PackageNotFoundError:
+        return "not installed"
+
+
+def _write_json(path: Path, data: dict[str, Any]) -> None:
+    path.write_text(json.dumps(data, indent=2) + "\n")

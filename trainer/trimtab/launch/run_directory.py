@@ -1,0 +1,67 @@
+"""The files of one run, each named in this one place (``docs/reference/run-directory.md``)."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class RunDirectory:
+    """Where a run keeps what it was given, what it did and how it ended."""
+
+    path: Path
+
+    @property
+    def job(self) -> Path:
+        """The resolved TrainingJob: JSON, written by the launcher."""
+        return self.path / "job.json"
+
+    @property
+    def network(self) -> Path:
+        """The emulated network, as the user wrote it; absent on loopback."""
+        return self.path / "network.yaml"
+
+    @property
+    def started(self) -> Path:
+        """Created (empty) by rank 0 when every rank is ready: the launcher then starts the network's schedule."""
+        return self.path / "started"
+
+    @property
+    def metrics(self) -> Path:
+        """One JSON line a step and an evaluation, written by rank 0."""
+        return self.path / "metrics.jsonl"
+
+    @property
+    def decisions(self) -> Path:
+        """One JSON line a decision, and one when it has been measured, written by rank 0."""
+        return self.path / "decisions.jsonl"
+
+    @property
+    def phases(self) -> Path:
+        """One JSON line a phase of the emulated network, as it came into force, written by the launcher."""
+        return self.path / "network.jsonl"
+
+    @property
+    def result(self) -> Path:
+        """How the run ended, written last by the launcher."""
+        return self.path / "result.json"
+
+    @property
+    def logs(self) -> Path:
+        """A log for every rank and every monitor."""
+        return self.path / "logs"
+
+    def log(self, name: str) -> Path:
+        """The log of ``rank-3`` or ``monitor-0``."""
+        return self.logs / f"{name}.log"
+
+    def prepare(self) -> None:
+        """Make the directory, and remove what an earlier run left there; nothing else in it is touched."""
+        self.logs.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(self.logs)
+        self.logs.mkdir()
+        files = (self.job, self.network, self.started, self.metrics, self.decisions, self.phases, self.result)
+        for file in files:
+            file.unlink(missing_ok=True)

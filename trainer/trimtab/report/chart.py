@@ -1,0 +1,213 @@
+"""Charts as inline SVG: a few marks on panels that share a time axis. Colours come from the page's style sheet.
+
+A panel maps data to pixels and collects marks; `figure` puts panels under one another. No script, no fonts, no
+loading: the SVG is text that the page holds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from html import escape
+from statistics import median
+
+#: A point of data: time in seconds, value.
+Point = tuple[float, float]
+
+WIDTH = 1060
+LEFT = 74
+RIGHT = 16
+#: More points than this on a line are drawn as the medians of as many slices of time.
+MAX_POINTS = 400
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Maps ``low..high`` to 0..1, linearly or by logarithm."""
+
+    low: float
+    high: float
+    log: bool = False
+
+    def __call__(self, value: float) -> float:
+        """The position of a value; outside the bounds it stays at the edge."""
+        if self.log:
+            share = math.log(max(value, self.low) / self.low) / math.log(self.high / self.low)
+        else:
+            share = (value - self.low) / (self.high - self.low)
+        return min(1.0, max(0.0, share))
+
+    def ticks(self, count: int = 5) -> list[float]:
+        """Round values within the bounds, about ``count`` of them."""
+        if self.log:
+            decades = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
+            steps = (1,) if len(decades) > 3 else (1, 2, 5)
+            return [s * 10.0**d for d in decades for s in steps if self.low <= s * 10.0**d <= self.high * 1.0001]
+        step = nice_step((self.high - self.low) / count)
+        first = math.ceil(self.low / step - 1e-9)
+        return [step * index for index in range(first, math.floor(self.high / step + 1e-9) + 1)]
+
+
+def nice_step(rough: float) -> float:
+    """The nearest 1, 2 or 5 times a power of ten that is no smaller."""
+    power: float = 10.0 ** math.floor(math.log10(rough))
+    return next(step * power for step in (1, 2, 5, 10) if step * power >= rough * 0.999)
+
+
+def scale_for(values: Sequence[float], log: bool = False, from_zero: bool = False) -> Scale:
+    """A scale that holds the values with a little room; any scale where there are none."""
+    finite = [value for value in values if math.isfinite(value) and (value > 0 or not log)]
+    if not finite:
+        return Scale(0.1, 1.0, log)
+    low, high = min(finite), max(finite)
+    if log:
+        return Scale(low / 1.4, high * 1.4, log=True)
+    low = min(0.0, low) if from_zero else low
+    room = 0.06 * (high - low) or 0.06 * abs(high) or 1.0
+    return Scale(low if from_zero else low - room, high + room)
+
+
+@dataclass
+class Panel:
+    """One set of axes; marks are added, then `svg` draws it at a height on the page."""
+
+    title: str
+    time: Scale
+    value: Scale
+    height: int
+    format_value: Callable[[float], str]
+    _marks: list[str] = field(default_factory=list)
+
+    def x(self, seconds: float) -> float:
+        """Pixels from the left edge."""
+        return LEFT + self.time(seconds) * (WIDTH - LEFT - RIGHT)
+
+    def y(self, value: float) -> float:
+        """Pixels from the panel's top."""
+        return (1 - self.value(value)) * self.height
+
+    def line(self, points: Sequence[Point], style: str, title: str) -> None:
+        """A line through the points."""
+        path = " ".join(f"{self.x(seconds):.1f},{self.y(value):.1f}" for seconds, value in thin_out(points))
+        self._marks.append(f'<polyline class="line" style="{style}" points="{path}">{_title(title)}</polyline>')
+
+    def steps(self, points: Sequence[Point], until: float, style: str, title: str) -> None:
+        """A line that holds each value until the next point, the last one until ``until``."""
+        corners: list[Point] = []
+        for (seconds, value), (end, _) in zip(points, [*points[1:], (until, 0.0)], strict=True):
+            corners += [(seconds, value), (end, value)]
+        path = " ".join(f"{self.x(seconds):.1f},{self.y(value):.1f}" for seconds, value in corners)
+        self._marks.append(f'<polyline class="line" style="{style}" points="{path}">{_title(title)}</polyline>')
+
+    def dots(self, points: Sequence[Point], style: str) -> None:
+        """A small dot a point."""
+        self._marks += [
+            f'<circle class="dot" style="{style}" r="2" cx="{self.x(seconds):.1f}" cy="{self.y(value):.1f}"/>'
+            for seconds, value in thin_out(points)
+        ]
+
+    def rule(self, value: float, label: str) -> None:
+        """A dashed line across, with its name above its left end."""
+        y = self.y(value)
+        self._marks.append(
+            f'<line class="rule" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>'
+            f'<text class="small" x="{LEFT + 6}" y="{y - 5:.1f}">{escape(label)}</text>'
+        )
+
+    def flag(self, seconds: float, label: str, title: str) -> None:
+        """A numbered mark at a time, down the whole panel."""
+        x = self.x(seconds)
+        self._marks.append(
+            f'<g class="flag">{_title(title)}<line x1="{x:.1f}" x2="{x:.1f}" y1="0" y2="{self.height}"/>'
+            f'<circle cx="{x:.1f}" cy="0" r="8"/><text x="{x:.1f}" y="3.5">{escape(label)}</text></g>'
+        )
+
+    def svg(self, top: int, show_time: bool) -> str:
+        """The panel as SVG, ``top`` pixels down."""
+        parts = [
+            f'<g transform="translate(0 {top})">',
+            f'<text class="title" x="{LEFT}" y="-9">{escape(self.title)}</text>',
+        ]
+        for tick in self.value.ticks(max(2, self.height // 42)):
+            y = self.y(tick)
+            parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
+            parts.append(
+                f'<text class="tick end" x="{LEFT - 8}" y="{y + 4:.1f}">{escape(self.format_value(tick))}</text>'
+            )
+        if show_time:
+            parts += time_axis(self.time, self.x, self.height)
+        return "\n".join([*parts, *self._marks, "</g>"])
+
+
+@dataclass
+class Ribbon:
+    """A row of coloured spans along the time axis, each with its name inside where it fits."""
+
+    title: str
+    time: Scale
+    height: int = 24
+    _marks: list[str] = field(default_factory=list)
+
+    def span(self, start: float, end: float, style: str, label: str) -> None:
+        """One span; its name appears on hovering even where it does not fit."""
+        left, right = (LEFT + self.time(seconds) * (WIDTH - LEFT - RIGHT) for seconds in (start, end))
+        width = max(1.0, right - left)
+        self._marks.append(
+            f"<g><title>{escape(label)}, {start:.1f} s to {end:.1f} s</title>"
+            f'<rect style="{style}" x="{left:.1f}" y="0" width="{width:.1f}" height="{self.height}" rx="3"/>'
+        )
+        if width > 6.2 * len(label) + 8:
+            self._marks.append(
+                f'<text class="span-name" x="{left + 6:.1f}" y="{self.height / 2 + 4}">{escape(label)}</text>'
+            )
+        self._marks.append("</g>")
+
+    def svg(self, top: int, show_time: bool) -> str:
+        """The ribbon as SVG, ``top`` pixels down."""
+        axis = (
+            time_axis(self.time, lambda s: LEFT + self.time(s) * (WIDTH - LEFT - RIGHT), self.height)
+            if show_time
+            else []
+        )
+        title = f'<text class="title" x="{LEFT}" y="-9">{escape(self.title)}</text>'
+        return "\n".join([f'<g transform="translate(0 {top})">', title, *axis, *self._marks, "</g>"])
+
+
+def time_axis(time: Scale, x: Callable[[float], float], height: float) -> list[str]:
+    """Seconds under a panel."""
+    parts = []
+    for tick in time.ticks(10):
+        parts.append(f'<line class="grid faint" x1="{x(tick):.1f}" x2="{x(tick):.1f}" y1="0" y2="{height}"/>')
+        parts.append(f'<text class="tick middle" x="{x(tick):.1f}" y="{height + 17}">{tick:g} s</text>')
+    return parts
+
+
+def figure(panels: Sequence[Panel | Ribbon], label: str) -> str:
+    """Panels under one another, the last with the time axis."""
+    top = 30
+    parts = []
+    for index, panel in enumerate(panels):
+        parts.append(panel.svg(top, show_time=index == len(panels) - 1))
+        top += panel.height + 44
+    height = top - 14
+    return (
+        f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{escape(label)}">\n'
+        + "\n".join(parts)
+        + "\n</svg>"
+    )
+
+
+def thin_out(points: Sequence[Point]) -> list[Point]:
+    """At most `MAX_POINTS` points: the median of each slice of time."""
+    if len(points) <= MAX_POINTS:
+        return list(points)
+    start, end = points[0][0], points[-1][0]
+    slices: dict[int, list[Point]] = {}
+    for point in points:
+        slices.setdefault(int((point[0] - start) / (end - start or 1.0) * MAX_POINTS), []).append(point)
+    return [(median(p[0] for p in each), median(p[1] for p in each)) for each in slices.values()]
+
+
+def _title(text: str) -> str:
+    return f"<title>{escape(text)}</title>"

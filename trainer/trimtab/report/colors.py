@@ -1,0 +1,32 @@
+"""One colour a plan, the same in every chart, table and ribbon; the style sheet holds the colours themselves."""
+
+from __future__ import annotations
+
+import math
+
+#: Style-sheet variable of each collective; its ratio makes it fainter.
+_COLLECTIVE_COLORS = {
+    "all-gather": "--ag",
+    "artopk-star-ring": "--ring",
+    "artopk-var-ring": "--ring",
+    "artopk-star-tree": "--tree",
+    "artopk-var-tree": "--tree",
+}
+
+
+def color(plan: str) -> str:
+    """A CSS colour: adaptive and dense have their own, a static plan its collective's, fainter for a smaller ratio."""
+    if plan == "adaptive":
+        return "var(--adaptive)"
+    if plan.startswith("dense"):
+        return "var(--dense)"
+    ratio, _, collective = plan.partition("/")
+    variable = _COLLECTIVE_COLORS.get(collective, "--other")
+    # 0.1 in full, 0.001 at 45%: a decade is some 27%.
+    strength = round(100 * min(1.0, max(0.45, 1.0 + 0.275 * (math.log10(float(ratio)) + 1))))
+    return f"color-mix(in oklab, var({variable}) {strength}%, var(--card))"
+
+
+def stroke(plan: str) -> str:
+    """The style of a plan's line: adaptive and dense stand out."""
+    return f"stroke: {color(plan)}; stroke-width: {2.4 if plan in ('adaptive', 'dense') else 1.5}"

@@ -1,0 +1,81 @@
+"""A comparison: runs of one job under several plans, and what is kept of them together."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trimtab_api.errors import UserError
+
+from trimtab.launch.run_directory import RunDirectory
+from trimtab.report.records import Run, read_run
+from trimtab.report.summary import Summary, Target, summarise
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Runs in the order in which they were asked for."""
+
+    directory: Path
+    runs: list[Run]
+    target: Target | None
+    command: list[str]
+    """The command line that made them."""
+
+    @property
+    def summaries(self) -> dict[str, Summary]:
+        """Each run in numbers, by plan name."""
+        return {run.name: summarise(run, self.target) for run in self.runs}
+
+    @property
+    def featured(self) -> Run:
+        """The run whose decisions are told: adaptive, or else the first."""
+        return next((run for run in self.runs if run.name == "adaptive"), self.runs[0])
+
+
+def run_directory(directory: Path, plan: str) -> RunDirectory:
+    """Where a comparison keeps the run of one plan."""
+    return RunDirectory(directory / plan.replace("/", "-"))
+
+
+def write_comparison(directory: Path, command: list[str], plans: list[str], target: Target | None) -> None:
+    """Note what was asked for: ``comparison.json``."""
+    data = {"command": command, "plans": plans, "target": None if target is None else vars(target)}
+    (directory / "comparison.json").write_text(json.dumps(data, indent=2) + "\n")
+
+
+def read_comparison(directory: Path) -> Comparison:
+    """The finished runs under a comparison's directory, or the one run of a run directory.
+
+    Raises `UserError` where there is neither.
+    """
+    try:
+        data = json.loads((directory / "comparison.json").read_text())
+    except FileNotFoundError:
+        return _single_run(directory)
+    except ValueError:
+        raise UserError("is not JSON", file=str(directory / "comparison.json")) from None
+    directories = [run_directory(directory, plan) for plan in data["plans"]]
+    runs = [read_run(each) for each in directories if each.result.exists()]
+    if not runs:
+        raise UserError("no run of this comparison has finished", file=str(directory))
+    return Comparison(directory, runs, Target(**data["target"]) if data["target"] else None, data["command"])
+
+
+def target_of(job: dict[str, Any]) -> Target | None:
+    """The target that a resolved job names."""
+    target = job["spec"].get("target")
+    return Target(target["metric"], target["value"]) if target else None
+
+
+def _single_run(directory: Path) -> Comparison:
+    if not directory.is_dir():
+        raise UserError(
+            "no such directory; name one that `trimtab run` or `trimtab compare` wrote", file=str(directory)
+        )
+    if not RunDirectory(directory).result.exists():
+        raise UserError("holds neither comparison.json nor result.json: no run has finished here", file=str(directory))
+    run = read_run(RunDirectory(directory))
+    return Comparison(directory, [run], target_of(run.job), [])

@@ -1,0 +1,134 @@
+"""The report's charts, each from a comparison's records."""
+
+from __future__ import annotations
+
+import math
+from itertools import groupby
+from statistics import fmean
+
+from trimtab_api.units import format_bandwidth, format_duration
+
+from trimtab.report.chart import Panel, Point, Ribbon, Scale, figure, scale_for
+from trimtab.report.colors import color, stroke
+from trimtab.report.comparison import Comparison
+from trimtab.report.records import Run, Step
+
+#: Steps that a loss is averaged over before it is drawn: single batches are noise.
+LOSS_WINDOW = 20
+
+
+def training_figure(comparison: Comparison) -> str:
+    """Accuracy (with the target) and loss of every run over time."""
+    runs = comparison.runs
+    time = Scale(0.0, max(run.seconds for run in runs) or 1.0)
+    accuracies = {run.name: accuracy_points(run) for run in runs}
+    losses = {run.name: smooth([(s.time, s.loss) for s in run.training_steps if s.loss is not None]) for run in runs}
+    panels = []
+    target = comparison.target
+    if any(accuracies.values()):
+        panel = Panel("accuracy on held-out data", time, accuracy_scale(accuracies), 240, lambda v: f"{v:.0%}")
+        if target is not None and target.metric == "accuracy":
+            panel.rule(target.value, f"target {target.value:.0%}")
+        _draw(panel, accuracies)
+        panels.append(panel)
+    if any(losses.values()):
+        values = [value for points in losses.values() for _, value in points]
+        panel = Panel(f"training loss, mean of {LOSS_WINDOW} steps", time, scale_for(values, log=True), 190, number)
+        _draw(panel, losses)
+        panels.append(panel)
+    return figure(panels, "accuracy and loss over time") if panels else ""
+
+
+def network_figure(comparison: Comparison) -> str:
+    """The featured run: the network as set and as measured, its step times, its plans, its decisions numbered."""
+    run = comparison.featured
+    end = run.seconds or 1.0
+    time = Scale(0.0, end)
+    steps = run.training_steps
+    panels: list[Panel | Ribbon] = []
+    for title, attribute, text in (
+        ("latency, one way", "latency", format_duration),
+        ("bandwidth", "bandwidth", format_bandwidth),
+    ):
+        set_to = [(phase.time, getattr(phase, attribute)) for phase in run.phases if phase.time <= end]
+        measured = [(s.time, getattr(s, attribute)) for s in steps if getattr(s, attribute)]
+        if not set_to and not measured:
+            continue
+        panel = Panel(title, time, scale_for([v for _, v in set_to + measured], log=True), 92, text)
+        if set_to:
+            panel.steps(set_to, end, "stroke: var(--soft); stroke-width: 2.4", "as the emulator set it")
+        panel.dots(measured, "fill: var(--accent)")
+        panels.append(panel)
+    if steps:
+        seconds = [s.step_seconds for s in steps]
+        panel = Panel("step time", time, scale_for(seconds, log=True), 130, format_duration)
+        panel.dots([(s.time, s.step_seconds) for s in steps], "fill: var(--accent)")
+        panels.append(panel)
+    for number_, decision in enumerate(run.decisions, start=1):
+        if decision.changed and panels and isinstance(panels[0], Panel):
+            panels[0].flag(decision.time, str(number_), f"{decision.left} → {decision.adopted}: {decision.reason}")
+    panels.append(plan_ribbon(run, time))
+    return figure(panels, "network, step time and plan over time")
+
+
+def plan_ribbon(run: Run, time: Scale) -> Ribbon:
+    """The plan in force over time; trials are hatched out as a span of their own."""
+    ribbon = Ribbon("plan in force", time)
+    spans = [(name, list(group)) for name, group in groupby(run.steps, key=_in_force)]
+    for index, (name, steps) in enumerate(spans):
+        start = steps[0].time - steps[0].step_seconds
+        end = (
+            spans[index + 1][1][0].time - spans[index + 1][1][0].step_seconds if index + 1 < len(spans) else run.seconds
+        )
+        ribbon.span(max(0.0, start), end, f"fill: {color(name) if name != 'trials' else 'var(--other)'}", name)
+    return ribbon
+
+
+def step_parts(run: Run) -> dict[str, float]:
+    """Mean seconds of a training step by what they went to; the rest is what none of the three accounts for."""
+    steps = run.training_steps
+    if not steps:
+        return {}
+    parts = {
+        "compute": fmean(step.compute_seconds for step in steps),
+        "compress": fmean(step.compress_seconds for step in steps),
+        "collective": fmean(step.collective_seconds for step in steps),
+    }
+    return parts | {"rest": max(0.0, fmean(step.step_seconds for step in steps) - sum(parts.values()))}
+
+
+def accuracy_points(run: Run) -> list[Point]:
+    """Reported accuracies over time."""
+    return [(each.time, each.values["accuracy"]) for each in run.evaluations if "accuracy" in each.values]
+
+
+def accuracy_scale(accuracies: dict[str, list[Point]]) -> Scale:
+    """From the lower tenth of what was reported up to 1, so that the last points of accuracy can be told apart."""
+    values = sorted(value for points in accuracies.values() for _, value in points)
+    low = values[len(values) // 10]
+    return Scale(max(0.0, math.floor(low * 10 - 0.5) / 10), 1.0)
+
+
+def smooth(points: list[Point]) -> list[Point]:
+    """The running mean of `LOSS_WINDOW` points."""
+    means = []
+    for index, (seconds, _) in enumerate(points):
+        window = points[max(0, index + 1 - LOSS_WINDOW) : index + 1]
+        means.append((seconds, fmean(value for _, value in window)))
+    return means
+
+
+def number(value: float) -> str:
+    """A number on an axis."""
+    return f"{value:g}"
+
+
+def _in_force(step: Step) -> str:
+    return "trials" if step.trial else step.plan
+
+
+def _draw(panel: Panel, lines: dict[str, list[Point]]) -> None:
+    """Every run's line, adaptive last so that it lies on top."""
+    for name in sorted(lines, key=lambda name: name == "adaptive"):
+        if lines[name]:
+            panel.line(lines[name], stroke(name), name)

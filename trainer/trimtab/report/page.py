@@ -1,0 +1,211 @@
+"""The report: one self-contained HTML page, in light and dark, that loads nothing."""
+
+from __future__ import annotations
+
+import shlex
+from html import escape
+from importlib.resources import files
+
+from trimtab_api.units import format_bandwidth, format_duration, format_size
+
+from trimtab.report import figures
+from trimtab.report.colors import color
+from trimtab.report.comparison import Comparison
+from trimtab.report.records import DecisionLine, Run
+from trimtab.report.summary import Summary
+from trimtab.report.table import headings, notes, rows
+
+_STEP_PARTS = {
+    "compute": "forward and backward",
+    "compress": "compression",
+    "collective": "collective",
+    "rest": "optimizer, data and the rest",
+}
+
+
+def render_page(comparison: Comparison) -> str:
+    """The page as HTML text."""
+    name = str(comparison.runs[0].job["metadata"]["name"])
+    style = files("trimtab.report").joinpath("page.css").read_text(encoding="utf-8")
+    summaries = comparison.summaries
+    sections = [
+        f"<h1>{escape(name)}</h1>",
+        f'<p class="lead">{escape(_lead(comparison, summaries))}</p>',
+        *(f'<p class="warning">{escape(note)}</p>' for note in notes(summaries)[1:]),
+        _key_figures(summaries),
+        _section("Results", "", _table(comparison, summaries)),
+        _section(
+            "Training",
+            "Time starts when every rank is ready.",
+            _legend(comparison) + figures.training_figure(comparison),
+        ),
+        _section(
+            f"The network, and what {comparison.featured.name} did about it",
+            "Lines: what the emulator set. Dots: what the monitor measured and what steps took. "
+            "Numbered flags: decisions that changed the plan, told below.",
+            figures.network_figure(comparison),
+        ),
+        _section("Where a step's time goes", "Mean of the training steps; trials left out.", _breakdown(comparison)),
+        _section("Decisions", *_decisions(comparison.featured)),
+        _section("How to repeat it", "", _repeat(comparison)),
+    ]
+    return (
+        f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{escape(name)} · Trimtab</title>\n<style>\n{style}</style>\n</head>\n<body>\n<main>\n"
+        + "\n".join(sections)
+        + "\n</main>\n</body>\n</html>\n"
+    )
+
+
+def _section(heading: str, hint: str, body: str) -> str:
+    if not body:
+        return ""
+    said = f'<p class="hint">{escape(hint)}</p>' if hint else ""
+    return f'<section><h2>{escape(heading)}</h2>{said}<div class="card">{body}</div></section>'
+
+
+def _lead(comparison: Comparison, summaries: dict[str, Summary]) -> str:
+    job = comparison.runs[0].job["spec"]
+    num_ranks = job["workers"] * job.get("processesPerWorker", 1)
+    where = "an emulated network" if any(each.emulated for each in summaries.values()) else "loopback"
+    runs = "one run" if len(summaries) == 1 else f"the same training under {len(summaries)} plans in turn"
+    return f"{runs[0].upper()}{runs[1:]}: {num_ranks} ranks on {where}."
+
+
+def _key_figures(summaries: dict[str, Summary]) -> str:
+    featured = summaries.get("adaptive")
+    dense = summaries.get("dense")
+    if featured is None:
+        return ""
+    cards = []
+    if featured.seconds_to_target and dense and dense.seconds_to_target:
+        ratio = dense.seconds_to_target / featured.seconds_to_target
+        cards.append((f"{ratio:.1f}×", "sooner at the target than dense"))
+    elif featured.seconds_to_target:
+        cards.append((format_duration(featured.seconds_to_target), "to the target"))
+    if featured.accuracy is not None:
+        beside = "" if dense is None or dense.accuracy is None else f" (dense: {dense.accuracy:.2%})"
+        cards.append((f"{featured.accuracy:.2%}", f"accuracy at the end{beside}"))
+    if dense and featured.num_steps and dense.num_steps and featured.bytes_sent:
+        each = featured.bytes_sent / featured.num_steps
+        cards.append((f"{dense.bytes_sent / dense.num_steps / each:.0f}×", "fewer bytes sent a step than dense"))
+    if featured.wall_seconds:
+        share = featured.exploration_seconds / featured.wall_seconds
+        cards.append((f"{share:.1%}", f"of its time spent in trials; {featured.plan_changes} plan changes"))
+    body = "".join(f'<div class="card"><b>{escape(big)}</b><span>{escape(small)}</span></div>' for big, small in cards)
+    return f'<div class="figures">{body}</div>'
+
+
+def _table(comparison: Comparison, summaries: dict[str, Summary]) -> str:
+    head = "".join(f"<th>{escape(heading)}</th>" for heading in headings(comparison.target))
+    body = []
+    for name, row in zip(summaries, rows(summaries), strict=True):
+        cells = [f"<td>{_chip(name)}{escape(row[0].text)}</td>"]
+        for cell in row[1:]:
+            beside = f"<small>{escape(cell.against_dense)}</small>" if cell.against_dense else ""
+            cells.append(f"<td>{escape(cell.text)}{beside}</td>")
+        body.append(f"<tr>{''.join(cells)}</tr>")
+    said = f'<p class="hint">{escape(notes(summaries)[0])}</p>'
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>{said}"
+
+
+def _chip(plan: str) -> str:
+    return f'<span class="chip" style="background: {color(plan)}"></span>'
+
+
+def _legend(comparison: Comparison) -> str:
+    names = "".join(f"<span>{_chip(run.name)}{escape(run.name)}</span>" for run in comparison.runs)
+    return f'<div class="legend">{names}</div>'
+
+
+def _breakdown(comparison: Comparison) -> str:
+    parts = {run.name: figures.step_parts(run) for run in comparison.runs if run.training_steps}
+    longest = max((sum(each.values()) for each in parts.values()), default=0.0)
+    if not longest:
+        return ""
+    legend = "".join(
+        f'<span><span class="chip" style="background: var(--{part})"></span>{label}</span>'
+        for part, label in _STEP_PARTS.items()
+    )
+    lines = []
+    for name, each in parts.items():
+        bar = "".join(
+            f'<i style="width: {100 * seconds / longest:.2f}%; background: var(--{part})" '
+            f'title="{_STEP_PARTS[part]}: {format_duration(seconds)}"></i>'
+            for part, seconds in each.items()
+        )
+        lines.append(
+            f'<tr><td>{_chip(name)}{escape(name)}</td><td style="width: 70%"><div class="bar">{bar}</div></td>'
+            f"<td>{format_duration(sum(each.values()))}</td></tr>"
+        )
+    return f'<div class="legend">{legend}</div><table class="bars">{"".join(lines)}</table>'
+
+
+def _decisions(run: Run) -> tuple[str, str]:
+    """The hint and the table of a run's decisions."""
+    if not run.decisions:
+        return "", ""
+    head = (
+        "<th></th><th>time</th><th class=left>why</th><th class=left>from → to</th><th>predicted</th><th>measured</th>"
+    )
+    body = "".join(_decision(number, decision) for number, decision in enumerate(run.decisions, start=1))
+    hint = f"Of the {run.name} run. Step times are those of the plan left → the plan adopted; grey: the plan was kept."
+    return hint, f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _decision(number: int, decision: DecisionLine) -> str:
+    plans = f"{decision.left} → {decision.adopted}" if decision.changed else f"kept {decision.adopted}"
+    predicted = _pair(decision.predicted_left_seconds, decision.predicted_seconds)
+    measured = _pair(decision.measured_left_seconds, decision.measured_seconds)
+    reason = f"{escape(decision.reason)}<small>{escape(_inputs(decision))}</small>{_pareto(decision)}"
+    return (
+        f'<tr class="{"" if decision.changed else "unchanged"}"><td><span class="badge">{number}</span></td>'
+        f"<td>{decision.time:.1f} s<small>step {decision.step}</small></td>"
+        f'<td class="reason">{reason}</td>'
+        f'<td class="left">{escape(plans)}</td><td>{predicted}</td><td>{measured}</td></tr>'
+    )
+
+
+def _pair(left: float | None, adopted: float | None) -> str:
+    return " → ".join("–" if seconds is None else format_duration(seconds) for seconds in (left, adopted))
+
+
+def _inputs(decision: DecisionLine) -> str:
+    known = decision.inputs
+    said = [f"trigger: {decision.trigger}"]
+    for name, text in (("latency", format_duration), ("bandwidth", format_bandwidth)):
+        if known.get(name) is not None:
+            said.append(f"{name} {text(known[name])}")
+    if known.get("gain") is not None:
+        said.append(f"gain {known['gain']:.3f}")
+    return ", ".join(said)
+
+
+def _pareto(decision: DecisionLine) -> str:
+    if not decision.pareto:
+        return ""
+    lines = "".join(
+        f"<tr><td>{escape(str(point['plan']))}</td><td>{format_duration(point['compress_seconds'])}</td>"
+        f"<td>{format_duration(point['sync_seconds'])}</td><td>{point['gain']:.3f}</td>"
+        f"<td>{format_duration(point['step_seconds'])}</td></tr>"
+        for point in decision.pareto
+    )
+    head = "<tr><th>plan</th><th>compress</th><th>sync</th><th>gain</th><th>step</th></tr>"
+    summary = f"<summary>{len(decision.pareto)} plans on the Pareto front</summary>"
+    return f"<details>{summary}<table>{head}{lines}</table></details>"
+
+
+def _repeat(comparison: Comparison) -> str:
+    machine = dict(comparison.runs[0].result.get("machine", {}))
+    if "memory_bytes" in machine:
+        machine["memory"] = format_size(machine.pop("memory_bytes"))
+    job = comparison.runs[0].job["spec"]
+    machine |= {"seed": job.get("seed", 0), "workers": job["workers"], "directory": comparison.directory}
+    facts = "".join(f"<dt>{escape(str(name))}</dt><dd>{escape(str(value))}</dd>" for name, value in machine.items())
+    command = f"<pre>{escape(shlex.join(comparison.command))}</pre>" if comparison.command else ""
+    network = comparison.runs[0].directory.network
+    emulated = ""
+    if network.exists():
+        emulated = f"<details><summary>the network file</summary><pre>{escape(network.read_text())}</pre></details>"
+    return f"{command}<dl>{facts}</dl>{emulated}"

@@ -1,0 +1,84 @@
+"""What a run comes to, in a few numbers: ``summary.json`` (``docs/reference/summary.md``)."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from statistics import median
+from typing import Any
+
+from trimtab.report.records import Run, Step
+
+
+@dataclass(frozen=True)
+class Target:
+    """The value of a reported metric that counts as trained. A metric named ``loss`` has to fall to it."""
+
+    metric: str = "accuracy"
+    value: float = 1.0
+
+    def reached_by(self, values: dict[str, float]) -> bool:
+        """Whether one evaluation reaches the target; never where it does not report the metric."""
+        if self.metric not in values:
+            return False
+        achieved = values[self.metric]
+        return achieved <= self.value if self.metric.endswith("loss") else achieved >= self.value
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One run. Seconds count from the start of the schedule, when every rank was ready."""
+
+    accuracy: float | None
+    """Of the last evaluation; None where none was reported."""
+    seconds_to_target: float | None
+    """Time of the first evaluation that reached the target; None where none did."""
+    median_step_seconds: float | None
+    """Of the steps that trained, trials left out."""
+    bytes_sent: int
+    """By rank 0, trials included."""
+    plan_changes: int
+    exploration_seconds: float
+    """Spent in trials, their snapshots and restores included."""
+    wall_seconds: float
+    """From the start of the schedule to the last step or evaluation."""
+    valid: bool
+    """False where the emulator fell behind its own network: times of such a run are not to be trusted."""
+    emulated: bool
+    """False on loopback."""
+    state: str
+    """``succeeded``, ``failed``, ``deadline`` or ``interrupted``."""
+    num_steps: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return asdict(self)
+
+
+def summarise(run: Run, target: Target | None) -> Summary:
+    """The numbers of one run."""
+    reached = [each.time for each in run.evaluations if target is not None and target.reached_by(each.values)]
+    training = run.training_steps
+    return Summary(
+        accuracy=run.evaluations[-1].values.get("accuracy") if run.evaluations else None,
+        seconds_to_target=reached[0] if reached else None,
+        median_step_seconds=median(step.step_seconds for step in training) if training else None,
+        bytes_sent=sum(step.num_bytes for step in run.steps),
+        plan_changes=sum(decision.changed for decision in run.decisions),
+        exploration_seconds=exploration_seconds(run.steps),
+        wall_seconds=run.seconds,
+        valid=bool(run.result.get("valid", False)),
+        emulated=bool(run.result.get("emulated", False)),
+        state=str(run.result.get("state", "unknown")),
+        num_steps=len(training),
+    )
+
+
+def exploration_seconds(steps: list[Step]) -> float:
+    """Time from each last training step before trials to the end of the last trial of that row."""
+    total = 0.0
+    previous: Step | None = None
+    for step in steps:
+        if step.trial:
+            total += step.time - previous.time if previous else step.step_seconds
+        previous = step
+    return total

@@ -1,0 +1,85 @@
+"""The table that a comparison ends with: every run beside dense."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trimtab_api.units import format_duration, format_size
+
+from trimtab.report.summary import Summary, Target
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One figure, and how it stands to dense's (empty where there is nothing to stand beside)."""
+
+    text: str
+    against_dense: str = ""
+
+
+def headings(target: Target | None) -> list[str]:
+    """The columns' headings."""
+    goal = "time to target" if target is None else f"time to {target.metric} {target.value:g}"
+    return ["plan", "accuracy", goal, "median step", "bytes sent", "plan changes", "exploration", "wall time"]
+
+
+def rows(summaries: dict[str, Summary]) -> list[list[Cell]]:
+    """A row a run, in order; the first cell is the plan's name."""
+    dense = summaries.get("dense")
+    return [_row(name, summary, None if summary is dense else dense) for name, summary in summaries.items()]
+
+
+def _row(name: str, summary: Summary, dense: Summary | None) -> list[Cell]:
+    return [
+        Cell(name + ("" if summary.state == "succeeded" else f" ({summary.state})") + ("" if summary.valid else " †")),
+        _accuracy(summary.accuracy, dense.accuracy if dense else None),
+        _seconds(summary.seconds_to_target, dense.seconds_to_target if dense else None, missing="not reached"),
+        _seconds(summary.median_step_seconds, dense.median_step_seconds if dense else None),
+        Cell(format_size(summary.bytes_sent), _ratio(summary.bytes_sent, dense.bytes_sent if dense else None)),
+        Cell(str(summary.plan_changes)),
+        _exploration(summary),
+        _seconds(summary.wall_seconds, dense.wall_seconds if dense else None),
+    ]
+
+
+def notes(summaries: dict[str, Summary]) -> list[str]:
+    """What has to be said beneath the table for it to be honest."""
+    said = ["bytes are those that rank 0 sent; × is this run over dense; exploration is a share of its own wall time"]
+    if not all(summary.valid for summary in summaries.values()):
+        said.append("† the emulator fell behind its own network: do not trust the times of this run")
+    if not any(summary.emulated for summary in summaries.values()):
+        said.append("on loopback: no network was emulated, so these times say nothing about a slow one")
+    return said
+
+
+def _accuracy(value: float | None, dense: float | None) -> Cell:
+    if value is None:
+        return Cell("–")
+    return Cell(f"{value:.2%}", "" if dense is None else f"{100 * (value - dense):+.2f} pt")
+
+
+def _seconds(value: float | None, dense: float | None, missing: str = "–") -> Cell:
+    if value is None:
+        return Cell(missing)
+    return Cell(format_duration(value), _ratio(value, dense))
+
+
+def _ratio(value: float, dense: float | None) -> str:
+    return f"{value / dense:.2f}×" if dense else ""
+
+
+def _exploration(summary: Summary) -> Cell:
+    if not summary.exploration_seconds:
+        return Cell("none")
+    share = summary.exploration_seconds / summary.wall_seconds
+    return Cell(format_duration(summary.exploration_seconds), f"{share:.1%}")
+
+
+def sentence(name: str, summary: Summary) -> str:
+    """One finished run in one line."""
+    parts = [f"{summary.num_steps} steps in {format_duration(summary.wall_seconds)}"]
+    if summary.accuracy is not None:
+        parts.append(f"accuracy {summary.accuracy:.2%}")
+    if summary.seconds_to_target is not None:
+        parts.append(f"target after {format_duration(summary.seconds_to_target)}")
+    return f"{name}: {', '.join(parts)}"
