@@ -82,6 +82,12 @@ class Exchange:
     and before the last message leaves; returns float32 [m], which comes back summed over ranks.
     """
 
+    def write_note(self, squared_norm_before: float, squared_norm_after: float) -> Tensor:
+        """The note of this rank, to be summed in place; empty where none was asked for."""
+        if self.note is None:
+            return self.grad.new_empty(0)
+        return self.note(squared_norm_before, squared_norm_after).to(self.grad.device, torch.float32, copy=True)
+
 
 class Handle:
     """An exchange under way."""

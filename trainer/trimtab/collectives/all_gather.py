@@ -1,0 +1,71 @@
+"""All-gather of sparse pairs: every rank sends its own selection to all, and each sums what it got.
+
+Cost: log2 N alpha + 2 M c (N-1) beta (Flexible Communication, section 3-D).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from trimtab import kernels
+from trimtab.collectives.base import Collective, Exchange, Exchanged
+from trimtab.collectives.primitives import all_gather
+from trimtab.collectives.stopwatch import Stopwatch
+
+if TYPE_CHECKING:
+    from trimtab.sparsify.base import Selected, Selector
+
+
+class AllGather(Collective):
+    """Every rank clears its own selection from its residual; the update is the mean of all selections."""
+
+    name = "all-gather"
+
+    def run(self, exchange: Exchange, selector: Selector | None) -> Exchanged:
+        assert selector is not None, "all-gather sends a selection"
+        transport = self.group.transport
+        stopwatch = Stopwatch(exchange.grad.device)
+        num_bytes = transport.num_bytes
+        selected = selector.compress(
+            exchange.grad, exchange.residual, exchange.next_residual, exchange.segments, exchange.k, exchange.start
+        )
+        note = exchange.write_note(selected.squared_norm_before, selected.squared_norm_after)
+        message = _pack(selected, note)
+        stopwatch.compressed()
+
+        messages, num_messages = all_gather(transport, message)
+        stopwatch.communicated()
+
+        unpacked = [_unpack(message, note.numel()) for message in messages]
+        # In rank order, so that the sums have the same bits everywhere.
+        kernels.scatter_mean(exchange.out, [(indices, values) for _, values, indices in unpacked], 1 / transport.size)
+        note.zero_()
+        for other_note, _, _ in unpacked:
+            note += other_note
+        stopwatch.compressed()
+        return Exchanged(
+            sent=selected.indices,
+            num_selected=selected.indices.numel(),
+            squared_norm_before=selected.squared_norm_before,
+            squared_norm_after=selected.squared_norm_after,
+            num_bytes=transport.num_bytes - num_bytes,
+            num_messages=num_messages,
+            note=None if exchange.note is None else note,
+            compress_seconds=stopwatch.compress_seconds,
+            collective_seconds=stopwatch.collective_seconds,
+        )
+
+
+def _pack(selected: Selected, note: Tensor) -> Tensor:
+    """One message, uint8: note (float32), values (float32 [m]), indices (int32 [m])."""
+    return torch.cat([note.view(torch.uint8), selected.values.view(torch.uint8), selected.indices.view(torch.uint8)])
+
+
+def _unpack(message: Tensor, note_length: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Inverse of `_pack`."""
+    note, pairs = message[: 4 * note_length], message[4 * note_length :]
+    values, indices = pairs[: pairs.numel() // 2], pairs[pairs.numel() // 2 :]
+    return note.view(torch.float32), values.view(torch.float32), indices.view(torch.int32)

@@ -1,0 +1,61 @@
+"""Dense all-reduce, by ring or by tree: everything is sent, and the residual is flushed with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from trimtab import kernels
+from trimtab.collectives.base import Collective, Exchange, Exchanged
+from trimtab.collectives.group import Group
+from trimtab.collectives.primitives import ring_all_reduce, tree_all_reduce
+from trimtab.collectives.stopwatch import Stopwatch
+from trimtab.collectives.transport import Transport
+
+if TYPE_CHECKING:
+    from trimtab.sparsify.base import Selector
+
+
+class DenseAllReduce(Collective):
+    """The mean of ``residual + gradient`` over the ranks; the new residual is zero."""
+
+    def __init__(self, name: str, group: Group, all_reduce: Callable[[Transport, Sequence[Tensor]], int]) -> None:
+        super().__init__(group)
+        self.name = name
+        self._all_reduce = all_reduce
+
+    def run(self, exchange: Exchange, selector: Selector | None) -> Exchanged:
+        transport = self.group.transport
+        stopwatch = Stopwatch(exchange.grad.device)
+        out, num_bytes = exchange.out, transport.num_bytes
+        before = kernels.accumulate(exchange.grad, exchange.residual, out)
+        exchange.next_residual.zero_()
+        note = exchange.write_note(before, 0.0)
+        out /= transport.size  # before the sum, as DistributedDataParallel does: the same bits
+        stopwatch.compressed()
+
+        num_messages = self._all_reduce(transport, [out, note])
+        stopwatch.communicated()
+        return Exchanged(
+            sent=None,
+            num_selected=out.numel(),
+            squared_norm_before=before,
+            squared_norm_after=0.0,
+            num_bytes=transport.num_bytes - num_bytes,
+            num_messages=num_messages,
+            note=None if exchange.note is None else note,
+            compress_seconds=stopwatch.compress_seconds,
+            collective_seconds=stopwatch.collective_seconds,
+        )
+
+
+def dense_ring(group: Group) -> Collective:
+    """Ring all-reduce: 2(N-1) alpha + 2 (N-1)/N M beta (Flexible Communication, Table I)."""
+    return DenseAllReduce("dense-ring", group, ring_all_reduce)
+
+
+def dense_tree(group: Group) -> Collective:
+    """Binomial tree all-reduce: 2 log2 N alpha + 2 log2 N M beta (Flexible Communication, Table I)."""
+    return DenseAllReduce("dense-tree", group, tree_all_reduce)

@@ -1,0 +1,102 @@
+"""The ranks that exchange gradients together, and the one thread on which they do."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+import torch.distributed as dist
+
+from trimtab.collectives.transport import CommunicationError, Transport
+
+T = TypeVar("T")
+
+#: Seconds a rank waits without a byte moving. A dead process is noticed at once; this is for a dead machine or link.
+DEFAULT_DEADLINE = 120.0
+
+
+class Group:
+    """Ranks joined by a `Transport`, with one communication thread.
+
+    Jobs run one at a time in the order submitted, which must be the same on every rank. A job that raises, for
+    whatever reason, ends the group on every rank: each raises a `CommunicationError` that names the rank at fault, and
+    so does all that is submitted later.
+    """
+
+    def __init__(self, transport: Transport) -> None:
+        self.transport = transport
+        self._jobs: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = queue.SimpleQueue()
+        self._failure: BaseException | None = None
+        # A daemon, so that a script that fails elsewhere can exit at once, which tells the peers.
+        self._thread = threading.Thread(target=self._work, name="trimtab-communication", daemon=True)
+        self._thread.start()
+
+    @classmethod
+    def connect(cls, process_group: dist.ProcessGroup | None = None, deadline: float = DEFAULT_DEADLINE) -> Group:
+        """Join the ranks of ``process_group`` (None: all); every one of them calls it together.
+
+        Point-to-point goes over sockets of our own where the backend is Gloo, and over the process group elsewhere.
+        No wait passes ``deadline`` seconds without a byte moving.
+        """
+        if dist.get_backend(process_group) == "gloo":
+            from trimtab.collectives import mesh
+
+            return cls(mesh.connect(process_group, deadline))
+        from trimtab.collectives.process_group import ProcessGroupTransport
+
+        return cls(ProcessGroupTransport(process_group, deadline))
+
+    @property
+    def rank(self) -> int:
+        """Of this process, from 0 to ``size - 1``."""
+        return self.transport.rank
+
+    @property
+    def size(self) -> int:
+        """How many ranks there are: N."""
+        return self.transport.size
+
+    @property
+    def num_bytes(self) -> int:
+        """Payload bytes this rank sent so far."""
+        return self.transport.num_bytes
+
+    @property
+    def num_messages(self) -> int:
+        """Messages this rank sent so far."""
+        return self.transport.num_messages
+
+    def submit(self, job: Callable[[], T]) -> Future[T]:
+        """Run ``job`` on the communication thread, after those submitted before it."""
+        future: Future[T] = Future()
+        self._jobs.put((job, future))
+        return future
+
+    def close(self) -> None:
+        """Finish what was submitted and leave; every rank calls it, in any order."""
+        self._jobs.put(None)
+        self._thread.join()
+        self.transport.close()
+
+    def _work(self) -> None:
+        while (item := self._jobs.get()) is not None:
+            job, future = item
+            if self._failure is not None:
+                future.set_exception(self._failure)
+                continue
+            self.transport.sequence += 1
+            try:
+                result = job()
+                self.transport.flush()
+            except BaseException as error:
+                self._failure = error
+                if isinstance(error, CommunicationError):
+                    self.transport.abort(error.peer, error.reason)
+                else:
+                    self.transport.abort(self.rank, f"failed: {type(error).__name__}: {error}")
+                future.set_exception(error)
+            else:
+                future.set_result(result)

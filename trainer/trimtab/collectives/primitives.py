@@ -1,0 +1,172 @@
+"""The classic collectives over point-to-point messages: ring, binomial tree, binomial broadcast, Bruck all-gather.
+
+All work for any number of ranks N >= 1 and return the length of their longest chain of messages, the multiplier of the
+latency alpha: 2(N-1) for the ring, 2 ceil(log2 N) for the tree, ceil(log2 N) for broadcast and all-gather (Flexible
+Communication, Table I). Long messages are cut into chunks, so that a relay forwards one while the next arrives.
+
+A vector may lie in several pieces of memory; what counts is their concatenation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from trimtab.collectives.transport import Transport
+
+
+def chain_length(size: int) -> int:
+    """ceil(log2 N): the depth of a binomial tree, and the rounds of a Bruck all-gather."""
+    return (size - 1).bit_length()
+
+
+def ring_all_reduce(transport: Transport, pieces: Sequence[Tensor]) -> int:
+    """Sum the float32 vector ``pieces`` over the ranks in place: ring reduce-scatter, then ring all-gather.
+
+    Each element is summed by one rank, so the bits are the same on every rank.
+    """
+    rank, size = transport.rank, transport.size
+    if size == 1:
+        return 0
+    left, right = (rank - 1) % size, (rank + 1) % size
+    num_elements = sum(piece.numel() for piece in pieces)
+    scratch = pieces[0].new_empty(min(transport.chunk_bytes // 4, -(-num_elements // size)))
+
+    def chunks(block: int) -> Iterator[list[Tensor]]:
+        block %= size
+        return _chunks(pieces, block * num_elements // size, (block + 1) * num_elements // size, transport.chunk_bytes)
+
+    for views in chunks(rank):
+        transport.send(right, *views)
+    for step in range(size - 1):
+        # What is summed here is what the next step sends; after the last one it is complete, and starts the all-gather.
+        for views in chunks(rank - step - 1):
+            _receive_and_add(transport, left, views, scratch)
+            transport.send(right, *views)
+    for step in range(size - 1):
+        for views in chunks(rank - step):
+            transport.receive(left, *views)
+            if step < size - 2:
+                transport.send(right, *views)
+    transport.flush()
+    return 2 * (size - 1)
+
+
+def tree_all_reduce(transport: Transport, pieces: Sequence[Tensor]) -> int:
+    """Sum the float32 vector ``pieces`` over the ranks in place: binomial reduce to rank 0, then binomial broadcast.
+
+    Rank 0 sends each chunk on as soon as it is summed, so that the two halves overlap where a link is full duplex.
+    """
+    size = transport.size
+    if size == 1:
+        return 0
+    parent, children = _tree(transport.rank, size)
+    num_elements = sum(piece.numel() for piece in pieces)
+    scratch = pieces[0].new_empty(min(transport.chunk_bytes // 4, num_elements))
+    for views in _chunks(pieces, 0, num_elements, transport.chunk_bytes):
+        for child in reversed(children):  # the shallowest subtree is ready first
+            _receive_and_add(transport, child, views, scratch)
+        for peer in children if parent is None else [parent]:
+            transport.send(peer, *views)
+    if parent is not None:
+        for views in _chunks(pieces, 0, num_elements, transport.chunk_bytes):
+            transport.receive(parent, *views)
+            for child in children:
+                transport.send(child, *views)
+    transport.flush()
+    return 2 * chain_length(size)
+
+
+def broadcast(transport: Transport, data: Tensor | None, root: int) -> tuple[Tensor, int]:
+    """Send ``data`` (uint8 [m], given on ``root`` alone; the others need not know m) to every rank, by a binomial tree.
+
+    Returns the data, on every rank, and the length of the longest chain of messages.
+    """
+    rank, size = transport.rank, transport.size
+    parent, children = _tree((rank - root) % size, size)
+    peers = [(child + root) % size for child in children]
+    chunk = transport.chunk_bytes
+    if parent is None:
+        assert data is not None, "the root has what is broadcast"
+        length = torch.tensor([data.numel()], dtype=torch.int64, device=data.device).view(torch.uint8)
+        for peer in peers:
+            transport.send_bytes(peer, length, data[:chunk])
+        for start in range(chunk, data.numel(), chunk):
+            for peer in peers:
+                transport.send(peer, data[start : start + chunk])
+    else:
+        source = (parent + root) % size
+        first = transport.receive_bytes(source)  # the length, and the first chunk
+        for peer in peers:
+            transport.send_bytes(peer, first)
+        length, first = first[:8], first[8:]
+        num_bytes = int(length.clone().view(torch.int64).item())
+        data = first
+        if num_bytes > first.numel():
+            data = first.new_empty(num_bytes)
+            data[:chunk] = first
+            for start in range(chunk, num_bytes, chunk):
+                part = data[start : start + chunk]
+                transport.receive(source, part)
+                for peer in peers:
+                    transport.send(peer, part)
+    transport.flush()
+    return data, chain_length(size)
+
+
+def all_gather(transport: Transport, data: Tensor) -> tuple[list[Tensor], int]:
+    """Give every rank the ``data`` (uint8 [m], m differs between ranks) of all, in rank order, in Bruck's rounds.
+
+    In round r a rank sends the first 2^r of the blocks it holds 2^r ranks down, and gets as many from 2^r ranks up; the
+    last round sends only what is missing. Returns the blocks and the length of the longest chain of messages. Blocks
+    whose sizes are multiples of 4 stay aligned to 4 bytes.
+    """
+    rank, size = transport.rank, transport.size
+    blocks = [data]  # blocks[i] is that of rank + i
+    distance = 1
+    while distance < size:
+        count = min(distance, size - distance)
+        outgoing = blocks[:count]
+        lengths = torch.tensor([block.numel() for block in outgoing], dtype=torch.int64, device=data.device)
+        transport.send_bytes((rank - distance) % size, lengths, *outgoing)
+        received = transport.receive_bytes((rank + distance) % size)
+        head = 8 * count
+        blocks += received[head:].split_with_sizes(received[:head].view(torch.int64).tolist())
+        distance *= 2
+    transport.flush()
+    return [blocks[(peer - rank) % size] for peer in range(size)], chain_length(size)
+
+
+def _tree(rank: int, size: int) -> tuple[int | None, list[int]]:
+    """Parent (None at rank 0) and children, deepest subtree first, of ``rank`` in the binomial tree rooted at 0."""
+    lowest = rank & -rank if rank else 1 << chain_length(size)
+    children = [rank + (1 << bit) for bit in reversed(range(lowest.bit_length() - 1))]
+    return (rank - lowest if rank else None), [child for child in children if child < size]
+
+
+def _chunks(pieces: Sequence[Tensor], start: int, end: int, chunk_bytes: int) -> Iterator[list[Tensor]]:
+    """The elements ``start .. end-1`` of the concatenation, chunk by chunk, each as views; one empty chunk if none."""
+    step = chunk_bytes // 4
+    for low in range(start, max(end, start + 1), step):
+        yield _views(pieces, low, min(low + step, end))
+
+
+def _views(pieces: Sequence[Tensor], start: int, end: int) -> list[Tensor]:
+    views, offset = [], 0
+    for piece in pieces:
+        low, high = max(start - offset, 0), min(end - offset, piece.numel())
+        if low < high:
+            views.append(piece[low:high])
+        offset += piece.numel()
+    return views
+
+
+def _receive_and_add(transport: Transport, peer: int, views: list[Tensor], scratch: Tensor) -> None:
+    length = sum(view.numel() for view in views)
+    transport.receive(peer, scratch[:length])
+    offset = 0
+    for view in views:
+        view += scratch[offset : offset + view.numel()]
+        offset += view.numel()

@@ -1,0 +1,84 @@
+"""What a collective needs of the network: eager point-to-point messages between the ranks of one group.
+
+Messages between two ranks arrive in the order they were sent, so a receive needs no tag: it takes the next message of
+that peer. Every wait ends: with the message, or with a `CommunicationError` that names the peer.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from torch import Tensor
+
+
+class CommunicationError(RuntimeError):
+    """An exchange that cannot be finished, because of one rank; raised on every rank of the group."""
+
+    def __init__(self, peer: int, reason: str, *, reported_by: int | None = None) -> None:
+        suffix = "" if reported_by is None else f" (reported by rank {reported_by})"
+        super().__init__(f"rank {peer}: {reason}{suffix}")
+        self.peer = peer
+        """The rank at fault, as far as is known."""
+        self.reason = reason
+
+
+class Transport(ABC):
+    """Point-to-point messages among ``size`` ranks; used by one thread at a time."""
+
+    rank: int
+    size: int
+    chunk_bytes: int
+    """A longer message is best sent as several of this size, so that relays forward one while the next arrives."""
+
+    def __init__(self, rank: int, size: int) -> None:
+        self.rank = rank
+        self.size = size
+        self.sequence = 0
+        """Number of the exchange under way; ranks that disagree about it find out with the next message."""
+        self.num_bytes = 0
+        """Payload bytes sent so far (frame and packet headers not counted)."""
+        self.num_messages = 0
+        """Messages sent so far."""
+
+    def send(self, peer: int, *parts: Tensor) -> None:
+        """Queue one message to ``peer``, the bytes of the parts one after another, without waiting for the peer.
+
+        The parts (contiguous) must stay as they are until `flush`, or until the peer's answer to them has come.
+        """
+        self._count(parts)
+        self._send(peer, parts)
+
+    def send_bytes(self, peer: int, *parts: Tensor) -> None:
+        """`send` for a peer that does not know the size and will call `receive_bytes`."""
+        self._count(parts)
+        self._send_bytes(peer, parts)
+
+    @abstractmethod
+    def _send(self, peer: int, parts: tuple[Tensor, ...]) -> None: ...
+
+    @abstractmethod
+    def _send_bytes(self, peer: int, parts: tuple[Tensor, ...]) -> None: ...
+
+    @abstractmethod
+    def receive(self, peer: int, *parts: Tensor) -> None:
+        """Wait for the next message of ``peer``, whose size is that of the parts (contiguous) together."""
+
+    @abstractmethod
+    def receive_bytes(self, peer: int) -> Tensor:
+        """Wait for the next message of ``peer``, one of `send_bytes`, whatever its size: uint8 [length]."""
+
+    @abstractmethod
+    def flush(self) -> None:
+        """Wait until every part queued by `send` may be changed."""
+
+    @abstractmethod
+    def abort(self, peer: int, reason: str) -> None:
+        """Give the group up: tell every other rank that ``peer`` is at fault. Never waits, never raises."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release what the transport holds; never raises."""
+
+    def _count(self, parts: tuple[Tensor, ...]) -> None:
+        self.num_messages += 1
+        self.num_bytes += sum(part.numel() * part.element_size() for part in parts)
