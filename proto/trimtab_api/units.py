@@ -60,9 +60,8 @@ def _parse(text: str, units: dict[str, float] | dict[str, int], example: str) ->
 def _format(amount: float, units: dict[str, float] | dict[str, int]) -> str:
     if amount == 0:
         return f"0{next(iter(units))}"
-    # Rounding to three digits first, so that 999.9 of one unit becomes 1 of the next and not 1e+03.
-    amount = float(f"{amount:.3g}")
-    unit = max((unit for unit, scale in units.items() if abs(amount) >= scale), key=units.__getitem__, default=None)
-    unit = unit or next(iter(units))
+    # Compared after rounding to three digits, so that 999.9 of one unit becomes 1 of the next and not 1e+03.
+    reached = [unit for unit, scale in units.items() if float(f"{abs(amount) / scale:.3g}") >= 1]
+    unit = max(reached, key=units.__getitem__, default=next(iter(units)))
     number = f"{amount / units[unit]:.3g}"
-    return f"{float(number):.0f}{unit}" if "e" in number else f"{number}{unit}"
+    return f"{float(number):.0f}{unit}" if "e+" in number else f"{number}{unit}"

@@ -33,18 +33,18 @@ class MeasureNowRequest(_message.Message):
     def __init__(self, reason: _Optional[str] = ...) -> None: ...
 
 class NetworkState(_message.Message):
-    __slots__ = ("revision", "published_at_unix_seconds", "num_ranks", "links", "summary")
+    __slots__ = ("revision", "published_at_unix_seconds", "num_workers", "links", "summary")
     REVISION_FIELD_NUMBER: _ClassVar[int]
     PUBLISHED_AT_UNIX_SECONDS_FIELD_NUMBER: _ClassVar[int]
-    NUM_RANKS_FIELD_NUMBER: _ClassVar[int]
+    NUM_WORKERS_FIELD_NUMBER: _ClassVar[int]
     LINKS_FIELD_NUMBER: _ClassVar[int]
     SUMMARY_FIELD_NUMBER: _ClassVar[int]
     revision: int
     published_at_unix_seconds: float
-    num_ranks: int
+    num_workers: int
     links: _containers.RepeatedCompositeFieldContainer[Link]
     summary: Summary
-    def __init__(self, revision: _Optional[int] = ..., published_at_unix_seconds: _Optional[float] = ..., num_ranks: _Optional[int] = ..., links: _Optional[_Iterable[_Union[Link, _Mapping]]] = ..., summary: _Optional[_Union[Summary, _Mapping]] = ...) -> None: ...
+    def __init__(self, revision: _Optional[int] = ..., published_at_unix_seconds: _Optional[float] = ..., num_workers: _Optional[int] = ..., links: _Optional[_Iterable[_Union[Link, _Mapping]]] = ..., summary: _Optional[_Union[Summary, _Mapping]] = ...) -> None: ...
 
 class Summary(_message.Message):
     __slots__ = ("latency_seconds", "bandwidth_bytes_per_second", "jitter_seconds", "stale")

@@ -73,7 +73,7 @@ class NetworkMonitorServicer:
     def MeasureNow(self, request, context):
         """Measures every host's bandwidth in both directions now, out of turn, and answers with the state that came of it.
         Callers that ask while one such round runs share its answer. RESOURCE_EXHAUSTED: the probe budget is spent, the
-        state stands as it is. UNAVAILABLE: rank 0's monitor, which takes turns among hosts, is not reached.
+        state stands as it is. UNAVAILABLE: worker 0's monitor, which takes turns among hosts, is not reached.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -223,14 +223,14 @@ class MonitorPeerServicer:
     """
 
     def WatchLinks(self, request, context):
-        """The directed links that leave this rank: at once, then whenever one changes materially.
+        """The directed links that leave this worker: at once, then whenever one changes materially.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def TestBandwidth(self, request, context):
-        """Rank 0's monitor gives this one its turn: test the bandwidth to one other rank. RESOURCE_EXHAUSTED: this host or the
+        """Worker 0's monitor gives this one its turn: test the bandwidth to one other worker. RESOURCE_EXHAUSTED: this host or the
         other is in a test already. FAILED_PRECONDITION: the test could not run, the message says why.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

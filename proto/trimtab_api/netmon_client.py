@@ -1,0 +1,134 @@
+"""A trainer's view of its network: the monitor beside it, watched in a thread that outlives a monitor's restarts.
+
+::
+
+    with watch("127.0.0.1:9400", on_change=print) as monitor:
+        monitor.wait_until_measured(timeout=10)
+        monitor.measure_now("step time rose by 40%", timeout=5)
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Self
+
+import grpc
+
+from trimtab_api.channels import CLIENT_OPTIONS
+from trimtab_api.netmon.v1 import netmon_pb2, netmon_pb2_grpc
+
+#: Seconds between attempts to reach a monitor that does not answer.
+_RETRY_SECONDS = 0.2
+
+
+@dataclass(frozen=True)
+class NetworkView:
+    """The slowest link of the job's network, as the controller needs it."""
+
+    revision: int
+    """Increases with every material change; 0: nothing measured yet. Starts anew if worker 0's monitor does."""
+    latency: float
+    """Largest one-way latency of any link, seconds; 0: not measured yet."""
+    bandwidth: float
+    """Smallest bandwidth of any link, bytes per second; 0: not measured yet."""
+    stale: bool
+    """A figure is missing or too old to trust, or the monitor does not answer."""
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether both figures have been measured at least once."""
+        return self.latency > 0 and self.bandwidth > 0
+
+
+#: What is known before the monitor has answered.
+NOTHING_KNOWN = NetworkView(revision=0, latency=0.0, bandwidth=0.0, stale=True)
+
+
+class NetworkWatch:
+    """The newest `NetworkView`, kept current by a thread until `close`. Made by `watch`."""
+
+    def __init__(self, address: str, on_change: Callable[[NetworkView], None] | None) -> None:
+        self._view = NOTHING_KNOWN
+        self._on_change = on_change
+        self._changed = threading.Condition()
+        self._closed = threading.Event()
+        self._channel = grpc.insecure_channel(address, options=CLIENT_OPTIONS)
+        self._stub = netmon_pb2_grpc.NetworkMonitorStub(self._channel)
+        self._thread = threading.Thread(target=self._follow, name="network-watch", daemon=True)
+        self._thread.start()
+
+    @property
+    def view(self) -> NetworkView:
+        """The newest view; `NOTHING_KNOWN` before the monitor first answers."""
+        return self._view
+
+    def wait_until_measured(self, timeout: float) -> NetworkView:
+        """The first view with both figures; after ``timeout`` seconds, the newest as it is."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._view.is_measured, timeout)
+        return self._view
+
+    def measure_now(self, reason: str, timeout: float) -> NetworkView | None:
+        """Have the bandwidth measured out of turn; blocks up to ``timeout`` seconds.
+
+        None: not measured, because the monitors' probe budget is spent or they do not answer in time. Call it from a
+        thread that training does not wait for.
+        """
+        try:
+            return _view_of(self._stub.MeasureNow(netmon_pb2.MeasureNowRequest(reason=reason), timeout=timeout))
+        except grpc.RpcError:
+            return None
+
+    def close(self) -> None:
+        """Stop watching."""
+        self._closed.set()
+        self._channel.close()
+        self._thread.join(timeout=5)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _follow(self) -> None:
+        while not self._closed.is_set():
+            try:
+                for state in self._stub.WatchNetworkState(netmon_pb2.WatchNetworkStateRequest()):
+                    self._publish(_view_of(state))
+            except (grpc.RpcError, ValueError):  # ValueError: the channel was closed under us
+                self._publish(replace(self._view, stale=True))
+            self._closed.wait(_RETRY_SECONDS)
+
+    def _publish(self, view: NetworkView) -> None:
+        if view == self._view or self._closed.is_set():
+            return
+        with self._changed:
+            self._view = view
+            self._changed.notify_all()
+        if self._on_change is not None:
+            self._on_change(view)
+
+
+def watch(address: str, on_change: Callable[[NetworkView], None] | None = None) -> NetworkWatch:
+    """Follow the monitor at ``address`` (``HOST:PORT``).
+
+    Returns at once, whether or not the monitor is up yet; ``on_change`` is called from the watching thread with every
+    new view, also when the monitor stops answering (``stale``).
+    """
+    return NetworkWatch(address, on_change)
+
+
+def _view_of(state: netmon_pb2.NetworkState) -> NetworkView:
+    summary = state.summary
+    return NetworkView(
+        revision=state.revision,
+        latency=summary.latency_seconds,
+        bandwidth=summary.bandwidth_bytes_per_second,
+        stale=summary.stale,
+    )

@@ -1,0 +1,4 @@
+"""The TrainingJob: its types, and how a file becomes one."""
+
+from trimtab_api.trainingjob.load import load_training_job as load_training_job
+from trimtab_api.trainingjob.types import TrainingJob as TrainingJob

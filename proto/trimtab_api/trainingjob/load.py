@@ -1,0 +1,175 @@
+"""From a file to a TrainingJob, or to one line that names file, field, value and remedy."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Hashable, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from trimtab_api.errors import UserError
+from trimtab_api.trainingjob.types import TrainingJob
+
+#: Longest value that a message repeats in full.
+_LONGEST_VALUE = 80
+
+
+def load_training_job(path: str | Path) -> TrainingJob:
+    """Read a TrainingJob from a YAML or JSON file. Raises `UserError` about the first mistake in it."""
+    file = str(path)
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"cannot be read ({error.strerror}); check the path", file=file) from None
+    except UnicodeDecodeError:
+        raise UserError("is not a text file; write a TrainingJob in YAML", file=file) from None
+    try:
+        return parse_training_job(text)
+    except UserError as error:
+        raise error.in_file(file) from None
+
+
+def parse_training_job(text: str) -> TrainingJob:
+    """Read a TrainingJob from YAML or JSON text. Raises `UserError`, its file left to the caller."""
+    try:
+        data = yaml.load(text, Loader=_UniqueKeysLoader)  # noqa: S506 - it is a SafeLoader
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        place = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        raise UserError(f"is not valid YAML{place}: {error.problem or error.context}; mend it there") from None
+    except yaml.YAMLError as error:
+        raise UserError(f"is not valid YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(data, dict):
+        raise UserError("is not a TrainingJob; begin with `apiVersion: trimtab.dev/v1alpha1` and `kind: TrainingJob`")
+    try:
+        return TrainingJob.model_validate(data)
+    except ValidationError as error:
+        raise explain(error.errors(include_url=False)[0]) from None
+
+
+def explain(error: ErrorDetails) -> UserError:
+    """One of pydantic's findings, said to a user: the field as YAML spells it, the value, what to do."""
+    context = error.get("ctx", {})
+    location, value = (*error["loc"], *context.get("field", ())), context.get("value", error["input"])
+    remedy = _remedy(error, location)
+    shown = "" if error["type"] == "missing" or isinstance(value, dict) else _show(value)
+    return UserError(remedy, field=_path(location), value=shown)
+
+
+def _remedy(error: ErrorDetails, location: Sequence[int | str]) -> str:
+    context = error.get("ctx", {})
+    match error["type"]:
+        case "missing":
+            description = _description(location)
+            return f"is missing; write it: {description.rstrip('.')}" if description else "is missing; write it"
+        case "extra_forbidden":
+            return _unknown_field(location)
+        case "literal_error":
+            return f"must be {context['expected']}"
+        case "greater_than":
+            return f"must be more than {context['gt']:g}"
+        case "greater_than_equal":
+            return f"must be at least {context['ge']:g}"
+        case "less_than":
+            return f"must be less than {context['lt']:g}"
+        case "less_than_equal":
+            return f"must be at most {context['le']:g}"
+        case "int_type" | "int_from_float":
+            return "must be a whole number, without quotes"
+        case "float_type":
+            return f"must be a number{_as_yaml_number(error['input'])}"
+        case "bool_type":
+            return "must be true or false, without quotes"
+        case "string_type":
+            return "must be text; put it in quotes"
+        case "tuple_type" | "list_type":
+            return "must be a list, such as [a, b]"
+        case "dict_type" | "model_type" | "model_attributes_type":
+            return "must hold fields of its own, indented beneath it"
+        case "too_short":
+            return f"must have at least {context['min_length']} entries"
+        case "too_long":
+            return f"must have at most {context['max_length']} entries"
+        case "string_too_short":
+            return "must not be empty"
+        case "string_too_long":
+            return f"must have at most {context['max_length']} characters"
+        case "string_pattern_mismatch":
+            return "must be lower-case letters, digits and hyphens, beginning and ending with a letter or digit"
+        case "value_error":
+            return str(context["error"])
+        case _:
+            return error["msg"]
+
+
+def _as_yaml_number(value: Any) -> str:
+    """YAML 1.1 reads 1e-3 as text, which nobody expects."""
+    try:
+        return f"; write {float(value):.12f}".rstrip("0")
+    except (TypeError, ValueError):
+        return ""
+
+
+def _unknown_field(location: Sequence[int | str]) -> str:
+    model = _model_at(location[:-1])
+    known = [each.alias or name for name, each in model.model_fields.items()] if model else []
+    near = difflib.get_close_matches(str(location[-1]), known, n=1)
+    if near:
+        return f"is not a field here; did you mean {near[0]}?"
+    return f"is not a field here; choose from {', '.join(known)}"
+
+
+def _description(location: Sequence[int | str]) -> str:
+    model = _model_at(location[:-1])
+    for name, each in model.model_fields.items() if model else ():
+        if (each.alias or name) == location[-1]:
+            return each.description or ""
+    return ""
+
+
+def _model_at(location: Sequence[int | str]) -> type[BaseModel] | None:
+    """The model that a path of aliases leads to from the TrainingJob."""
+    model: type[BaseModel] = TrainingJob
+    for step in location:
+        annotation = next(
+            (each.annotation for name, each in model.model_fields.items() if (each.alias or name) == step), None
+        )
+        candidates = [annotation, *getattr(annotation, "__args__", ())]
+        inner = next((each for each in candidates if isinstance(each, type) and issubclass(each, BaseModel)), None)
+        if inner is None:
+            return None
+        model = inner
+    return model
+
+
+def _path(location: Sequence[int | str]) -> str:
+    path = ""
+    for step in location:
+        path += f"[{step}]" if isinstance(step, int) else f".{step}" if path else str(step)
+    return path
+
+
+def _show(value: Any) -> str:
+    if isinstance(value, list):
+        value = f"[{', '.join(str(each) for each in value)}]"
+    text = "" if value is None else " ".join(str(value).split())
+    return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}..."
+
+
+class _UniqueKeysLoader(yaml.SafeLoader):
+    """Refuses a key written twice, of which YAML would silently keep the last."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        seen = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
+                if key.value in seen:
+                    raise yaml.constructor.ConstructorError(
+                        problem=f"the key {key.value} is written twice", problem_mark=key.start_mark
+                    )
+                seen.add(key.value)
+        return super().construct_mapping(node, deep)

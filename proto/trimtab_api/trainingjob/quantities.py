@@ -1,0 +1,68 @@
+"""Field types that humans write with a unit (``2s``, ``25MB``) and code reads in seconds or bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
+
+from trimtab_api.errors import UserError
+from trimtab_api.units import format_duration, format_size, parse_duration, parse_size
+
+#: What a fusion buffer that holds every tensor is called in place of a size.
+SINGLE: Literal["single"] = "single"
+
+_NUMBER = r"([0-9]+(\.[0-9]*)?|\.[0-9]+)"
+_DURATION_PATTERN = rf"^{_NUMBER} ?(us|ms|s|min|h)$"
+_BUFFER_PATTERN = rf"^(single|{_NUMBER} ?(B|kB|MB|GB|KiB|MiB|GiB))$"
+
+
+def _parsed(parse: Callable[[str], float], example: str) -> Callable[[Any], Any]:
+    def validate(value: Any) -> Any:
+        if not isinstance(value, str):
+            raise ValueError(f"write it with its unit, such as {example}")
+        try:
+            return parse(value)
+        except UserError as error:
+            raise ValueError(error.remedy) from None
+
+    return validate
+
+
+def _parse_buffer_size(text: str) -> Any:
+    return SINGLE if text == SINGLE else parse_size(text)
+
+
+def _format_exactly(seconds: float) -> str:
+    text = format_duration(seconds)
+    return text if parse_duration(text) == seconds else f"{seconds:.9f}s"
+
+
+def _format_buffer_size(size: int | str) -> str:
+    if isinstance(size, str):
+        return size
+    text = format_size(size)
+    return text if parse_size(text) == size else f"{size}B"
+
+
+Duration = Annotated[
+    float,
+    BeforeValidator(_parsed(parse_duration, "2s")),
+    PlainSerializer(_format_exactly, when_used="json"),
+    WithJsonSchema({"type": "string", "pattern": _DURATION_PATTERN}),
+]
+"""Seconds, written ``2s``."""
+
+BufferSize = Annotated[
+    int | Literal["single"],
+    BeforeValidator(_parsed(_parse_buffer_size, "25MB")),
+    PlainSerializer(_format_buffer_size, when_used="json"),
+    WithJsonSchema({"type": "string", "pattern": _BUFFER_PATTERN}),
+]
+"""Bytes, written ``25MB``; or ``single``, one buffer for everything."""
+
+
+def as_written(text: str) -> Any:
+    """A default as a user would write it; the model's validation turns it into a number."""
+    return text

@@ -1,0 +1,272 @@
+"""A TrainingJob (``trimtab.dev/v1alpha1``): the one source of its validation, its CRD schema and its reference page.
+
+YAML is camelCase, Python snake_case; unknown fields are refused, except inside the pod template, which is Kubernetes'
+own. Validators raise ValueError with the remedy; `load_training_job` turns that into a line naming file and field.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic.alias_generators import to_camel
+from pydantic_core import PydanticCustomError
+
+from trimtab_api.names import DENSE_COLLECTIVES, SPARSE_COLLECTIVES, SPARSIFIERS
+from trimtab_api.trainingjob.quantities import BufferSize, Duration, as_written
+
+API_VERSION = "trimtab.dev/v1alpha1"
+KIND = "TrainingJob"
+#: The container of the pod template that runs the user's command.
+TRAINER_CONTAINER = "trainer"
+
+_DNS_LABEL = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
+
+
+class Strict(BaseModel):
+    """Refuses unknown fields, takes no number for a string nor a string for a number, and never changes."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        strict=True,
+        alias_generator=to_camel,
+        validate_default=True,
+    )
+
+
+def _check_plan(text: str) -> str:
+    """``dense``, a dense collective, or RATIO/COLLECTIVE with a ratio in (0, 1)."""
+    if text == "dense" or text in DENSE_COLLECTIVES:
+        return text
+    ratio, slash, collective = text.partition("/")
+    try:
+        is_ratio = 0 < float(ratio) < 1
+    except ValueError:
+        is_ratio = False
+    if not slash or not is_ratio:
+        raise ValueError("write dense, or RATIO/COLLECTIVE with a ratio in (0, 1), such as 0.01/all-gather")
+    if collective not in SPARSE_COLLECTIVES:
+        raise ValueError(f"not a sparse collective; choose from {', '.join(SPARSE_COLLECTIVES)}")
+    return text
+
+
+def _check_probe_interval(seconds: float) -> float:
+    if seconds < 0.1:
+        raise ValueError("must be at least 100ms")
+    return seconds
+
+
+def _one_of(known: tuple[str, ...]) -> AfterValidator:
+    """A string that is one of the known names."""
+
+    def check(name: str) -> str:
+        if name not in known:
+            raise ValueError(f"not known; choose from {', '.join(known)}")
+        return name
+
+    return AfterValidator(check)
+
+
+def _enum(known: tuple[str, ...]) -> Any:
+    return Field(json_schema_extra={"enum": list(known)})
+
+
+def _wrong(field: tuple[str | int, ...], value: Any, remedy: str) -> PydanticCustomError:
+    """The error of one field inside a model, which only its neighbours show to be wrong."""
+    return PydanticCustomError("wrong_field", "{remedy}", {"remedy": remedy, "field": field, "value": value})
+
+
+Ratio = Annotated[float, Field(gt=0, lt=1)]
+SparseCollective = Annotated[str, _one_of(SPARSE_COLLECTIVES), _enum(SPARSE_COLLECTIVES)]
+Sparsifier = Annotated[str, _one_of(SPARSIFIERS), _enum(SPARSIFIERS)]
+
+
+class RatioBounds(Strict):
+    """Compression ratios that may be chosen: the fraction of gradient elements sent."""
+
+    min: Ratio = Field(0.001, description="Least ratio that may be chosen.")
+    max: Ratio = Field(0.1, description="Largest sparse ratio that may be chosen; dense is always allowed.")
+    candidates: tuple[Ratio, ...] = Field(
+        (0.1, 0.033, 0.011, 0.004, 0.001),
+        strict=False,
+        min_length=1,
+        max_length=20,
+        description="Ratios that trials measure; between them gain and compression time are interpolated in log ratio.",
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.min > self.max:
+            raise _wrong(("min",), self.min, f"is more than max ({self.max:g}); lower it or raise max")
+        for index, candidate in enumerate(self.candidates):
+            if not self.min <= candidate <= self.max:
+                remedy = f"lies outside min..max ({self.min:g}..{self.max:g}); remove it or widen the bounds"
+                raise _wrong(("candidates", index), candidate, remedy)
+        return self
+
+
+class Fusion(Strict):
+    """Which tensors share a buffer."""
+
+    buffer_size: BufferSize = Field(
+        as_written("25MB"),
+        description="Gradient bytes at which a fusion buffer is closed, such as 25MB; `single`: one buffer for all.",
+    )
+    selection: Literal["ahead", "behind"] = Field(
+        "behind", description="Select elements in each tensor (ahead of fusion) or in each buffer (behind it)."
+    )
+
+
+class Triggers(Strict):
+    """What reopens the choice of a plan."""
+
+    network: float = Field(
+        0.1, gt=0, le=10, description="Relative change of latency or of inverse bandwidth that reopens the choice."
+    )
+    gain: float = Field(0.1, gt=0, le=10, description="Relative change of the average gain that reopens the choice.")
+
+
+class Trials(Strict):
+    """How candidates are tried out while training."""
+
+    iterations: int = Field(10, ge=1, le=1000, description="Iterations of one trial.")
+    budget: float = Field(
+        0.1, ge=0, le=1, description="Most of the time since the last exploration that trials may take; 0: no trials."
+    )
+
+
+class Communication(Strict):
+    """How gradients cross the network."""
+
+    policy: Literal["Adaptive", "Static"] = Field(
+        "Adaptive", description="Adaptive: keep choosing the plan while training. Static: train under `plan`."
+    )
+    plan: Annotated[str, AfterValidator(_check_plan)] | None = Field(
+        None, description="The plan of a Static policy: `dense`, or RATIO/COLLECTIVE such as `0.01/all-gather`."
+    )
+    ratio: RatioBounds = Field(default_factory=RatioBounds, description="Compression ratios that may be chosen.")
+    collectives: tuple[SparseCollective, ...] = Field(
+        SPARSE_COLLECTIVES,
+        strict=False,
+        min_length=1,
+        description="Sparse collectives that may be chosen; dense is always allowed.",
+    )
+    sparsifier: Sparsifier = Field("tracked", description="What picks the elements to send.")
+    fusion: Fusion = Field(default_factory=Fusion, description="Which tensors share a buffer.")
+    triggers: Triggers = Field(default_factory=Triggers, description="What reopens the choice of a plan.")
+    trials: Trials = Field(default_factory=Trials, description="How candidates are tried out while training.")
+    warmup_steps: int = Field(5, ge=0, description="Dense steps before the first decision.")
+    speed_weight: float = Field(
+        0.5, ge=0, le=1, description="0 cares for gain alone, 1 for step time alone, 0.5 weighs them alike."
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.policy == "Static" and self.plan is None:
+            raise _wrong(("plan",), None, "a Static policy needs a plan, such as 0.01/all-gather")
+        if self.policy == "Adaptive" and self.plan is not None:
+            raise _wrong(("plan",), self.plan, "an Adaptive policy chooses its own; remove it or say policy: Static")
+        return self
+
+
+class Network(Strict):
+    """How the network is measured."""
+
+    probe_interval: Annotated[Duration, AfterValidator(_check_probe_interval)] = Field(
+        as_written("2s"), description="Time between two bandwidth tests of the job, budget permitting."
+    )
+    probe_budget: float = Field(
+        0.02, gt=0, le=0.5, description="Most of a host's time that bandwidth tests may take, on average."
+    )
+
+
+class Target(Strict):
+    """The result whose time of arrival `trimtab compare` and the report show."""
+
+    metric: str = Field("accuracy", min_length=1, description="A metric that the training script reports.")
+    value: float = Field(description="The value to reach.")
+
+
+class Spec(Strict):
+    """What to run, on how many workers, and how."""
+
+    workers: int = Field(ge=1, le=1024, description="Number of workers: pods, or their local equivalents.")
+    processes_per_worker: int = Field(1, ge=1, le=64, description="Trainer processes in each worker, one a GPU.")
+    seed: int = Field(0, ge=0, lt=2**31, description="Seed of everything random.")
+    template: dict[str, Any] = Field(
+        description="Kubernetes pod template, kept as it is; its container `trainer` runs the command.",
+    )
+    communication: Communication = Field(default_factory=Communication, description="How gradients cross the network.")
+    network: Network = Field(default_factory=Network, description="How the network is measured.")
+    target: Target | None = Field(None, description="The result whose time of arrival is reported.")
+    restart_policy: Literal["Never", "OnFailure"] = Field(
+        "OnFailure", description="Whether all ranks restart together when a worker fails."
+    )
+    max_restarts: int = Field(3, ge=0, description="Restarts after which a failure is final.")
+    suspend: bool = Field(False, description="True: no pods run until it is false again.")
+    managed_by: str = Field(
+        "trimtab.dev/operator",
+        min_length=1,
+        description="The controller that looks after this job; others leave it alone.",
+    )
+    active_deadline_seconds: int | None = Field(
+        None, ge=1, description="Seconds after which a job that still runs has failed."
+    )
+    ttl_seconds_after_finished: int | None = Field(
+        None, ge=0, description="Seconds after which a finished job is deleted."
+    )
+
+    @property
+    def num_ranks(self) -> int:
+        """N, the number of trainer processes."""
+        return self.workers * self.processes_per_worker
+
+    @property
+    def trainer(self) -> dict[str, Any]:
+        """The container that runs the user's command, as Kubernetes spells it."""
+        containers: list[dict[str, Any]] = self.template["spec"]["containers"]
+        return next(container for container in containers if container["name"] == TRAINER_CONTAINER)
+
+    @model_validator(mode="after")
+    def _check_template(self) -> Self:
+        pod = self.template.get("spec")
+        if not isinstance(pod, dict):
+            raise _wrong(("template", "spec"), pod, "write a pod's spec with a container named trainer")
+        containers = pod.get("containers")
+        if not isinstance(containers, list) or not all(isinstance(each, dict) for each in containers):
+            raise _wrong(("template", "spec", "containers"), containers, "write a list of containers")
+        names = [each.get("name") for each in containers]
+        if names.count(TRAINER_CONTAINER) != 1:
+            remedy = f"name exactly one container {TRAINER_CONTAINER}; it runs the training command"
+            raise _wrong(("template", "spec", "containers"), names, remedy)
+        index = names.index(TRAINER_CONTAINER)
+        _check_words(containers[index].get("command"), ("template", "spec", "containers", index, "command"))
+        _check_words(containers[index].get("args", ["-"]), ("template", "spec", "containers", index, "args"))
+        return self
+
+
+def _check_words(words: Any, field: tuple[str | int, ...]) -> None:
+    """A command: a list of strings, not empty."""
+    if not isinstance(words, list) or not words or not all(isinstance(word, str) for word in words):
+        raise _wrong(field, words, "write a list of strings, such as [python, train.py]; quote numbers")
+
+
+class Metadata(BaseModel):
+    """Kubernetes' own metadata; only the name matters here, the rest is kept as it is."""
+
+    model_config = ConfigDict(extra="allow", frozen=True, strict=True)
+
+    name: Annotated[str, Field(pattern=_DNS_LABEL, max_length=52)] = Field(
+        description="Name of the job; its pods and services are named after it."
+    )
+
+
+class TrainingJob(Strict):
+    """A training job: the same file runs with `trimtab run` and with `kubectl apply`."""
+
+    api_version: Literal["trimtab.dev/v1alpha1"] = Field(description="Always `trimtab.dev/v1alpha1`.")
+    kind: Literal["TrainingJob"] = Field(description="Always `TrainingJob`.")
+    metadata: Metadata = Field(description="Kubernetes' object metadata.")
+    spec: Spec = Field(description="What to run, on how many workers, and how.")
+    status: dict[str, Any] | None = Field(None, description="Written by the operator; ignored in a file.")

@@ -1,0 +1,50 @@
+"""What comes from the contracts is what the contracts say now."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from trimtab_api.trainingjob.crd import crd
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def generated(tmp_path_factory):
+    out = tmp_path_factory.mktemp("generated")
+    subprocess.run([sys.executable, ROOT / "scripts/generate", out], check=True)
+    return out
+
+
+def test_generated_files_are_current(generated):
+    files = [path.relative_to(generated) for path in sorted(generated.rglob("*")) if path.is_file()]
+    assert len(files) >= 10
+    outdated = [str(each) for each in files if not _same(generated / each, ROOT / each)]
+    assert not outdated, "run `make generate` and commit"
+
+
+def _same(fresh, committed):
+    return committed.exists() and fresh.read_text() == committed.read_text()
+
+
+def schemas(schema):
+    """A schema and all those in it."""
+    yield schema
+    for each in schema.get("properties", {}).values():
+        yield from schemas(each)
+    if "items" in schema:
+        yield from schemas(schema["items"])
+
+
+def test_the_crd_schema_is_structural():
+    (version,) = crd()["spec"]["versions"]
+    for schema in schemas(version["schema"]["openAPIV3Schema"]):
+        assert "type" in schema
+        assert not {"$ref", "anyOf", "$defs", "title", "const"} & schema.keys()
+
+
+def test_every_field_of_the_spec_says_what_it_means():
+    (version,) = crd()["spec"]["versions"]
+    spec = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    assert all("description" in each for schema in schemas(spec) for each in schema.get("properties", {}).values())
