@@ -1,0 +1,45 @@
+"""Compile the relay once per version of its source."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import subprocess
+import tempfile
+from pathlib import Path
+
+SOURCE = Path(__file__).with_name("relay.c")
+COMPILER = "cc"
+COMPILE_TIMEOUT = 60.0
+
+
+class BuildError(RuntimeError):
+    """The relay could not be compiled; the message holds the compiler's words."""
+
+
+def relay_path() -> Path:
+    """Where the compiled relay lies, or will: in the user's cache, named by a hash of its source."""
+    digest = hashlib.sha256(SOURCE.read_bytes() + platform.machine().encode()).hexdigest()[:16]
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return cache / "trimtab" / f"relay-{digest}"
+
+
+def build_relay() -> Path:
+    """The compiled relay, compiled now if need be. Raises `BuildError`."""
+    target = relay_path()
+    if target.exists():
+        return target
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent) as folder:
+        output = Path(folder) / "relay"
+        argv = [COMPILER, "-std=gnu11", "-O2", "-o", str(output), str(SOURCE)]
+        try:
+            compiled = subprocess.run(argv, capture_output=True, text=True, timeout=COMPILE_TIMEOUT, check=False)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise BuildError(f"compiling the network emulator's relay: {error}") from error
+        if compiled.returncode != 0:
+            raise BuildError(f"compiling the network emulator's relay: {compiled.stderr.strip()}")
+        # Atomic, so that two processes that compile at once both end with a whole file.
+        output.rename(target)
+    return target
