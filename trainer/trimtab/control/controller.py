@@ -1,52 +1,462 @@
-"""The loop on rank 0: observe, and say what to do next."""
+"""The loop on rank 0: observe, and say what to do next.
+
+    network views ──▶ NetworkWatch ─┐                                    ┌──▶ KeepGoing
+    step reports ───▶ GainWatch ────┼──▶ trials? ──▶ solve ──▶ knee ─────┼──▶ RunTrials
+                  └─▶ Predictor ────┘      guards ───────────────────────┴──▶ Adopt
+
+Every change of plan follows a change of network or of gain, the warm-up's end, or a guard; is predicted to reach the
+target sooner than the plan it leaves; and is measured afterwards.
+"""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass
+from math import log
+from statistics import median
 from typing import Any
 
-from trimtab.control.types import Action, ControllerSettings, ModelFacts, NetworkView, StepReport, TrialReport
-from trimtab.plan import Plan
+from trimtab.control import candidates, guards
+from trimtab.control.decision import Decision, Inputs, Measured, Point
+from trimtab.control.knee import depth, knee, relative_steps
+from trimtab.control.predict import Predictor
+from trimtab.control.solve import Space, preload, solve
+from trimtab.control.triggers import GainWatch, Network, NetworkWatch
+from trimtab.control.types import (
+    Action,
+    Adopt,
+    ControllerSettings,
+    KeepGoing,
+    ModelFacts,
+    NetworkView,
+    RunTrials,
+    StepReport,
+    TrialReport,
+)
+from trimtab.plan import Plan, dense_plan
+
+#: The warm-up is cut short when dense steps would take longer than this altogether.
+_WARMUP_SECONDS = 1.5
+#: A change of plan must shorten the predicted time to target by this much (as a logarithm) ...
+_WORTH_A_CHANGE = 0.05
+#: ... and by this much where it slows the step down for the sake of the gain, which is known less well.
+_WORTH_A_SLOWER_STEP = 0.15
+#: Steps under a new plan before the decision is looked at again in the light of what they took.
+_SETTLED_STEPS = 6
+#: Steps whose median becomes the measured step time of a decision.
+_MEASURED_STEPS = 10
+#: The first step under a plan carries the change itself.
+_SKIPPED_STEPS = 1
+#: The exchange does not fit the network view when it is off by this factor for so many steps in a row.
+_SUSPICIOUS, _SUSPICIOUS_STEPS = log(1.3), 3
+#: Steps of dense after a guard, doubled each time.
+_HOLD_STEPS = 20
+#: A monitor may notice a change this late: steps before it are not to be learned from.
+_NOTICED_LATE_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class _Timed:
+    """A step and when it ended."""
+
+    report: StepReport
+    end: float
+    expected_sync: float
+    """Predicted when the step ended, before it was learned from."""
 
 
 class Controller:
     """Chooses the plan while training. Rank 0 only; ``now`` is seconds on any monotonic clock."""
 
-    plan: Plan
-    """The present plan: adopt it before the first step."""
-
     def __init__(self, settings: ControllerSettings, facts: ModelFacts, seed: int = 0) -> None:
-        raise NotImplementedError
+        self._settings = settings
+        self._facts = facts
+        self._seed = seed
+        self._adaptive = settings.policy == "adaptive" and facts.num_ranks > 1
+        self._dense = dense_plan(settings.fusions[0])
+        #: The present plan: adopt it before the first step.
+        self.plan: Plan = settings.static_plan or self._dense
+        self._space = Space(settings.min_ratio, settings.max_ratio, settings.collectives, settings.fusions)
+        self._predictor = Predictor(facts)
+        self._network_watch = NetworkWatch(settings.network_change)
+        self._gain_watch = GainWatch(settings.gain_change, settings.gain_window)
+        self._log: list[dict[str, Any]] = []
+        self._next_decision_id = 1
+        self._next_version = 1
+        self._step = 0
+        self._started: float | None = None
+        self._explored_until: float | None = None
+        self._exploration_seconds = 0.0
+        self._decided_network: Network | None = None
+        self._warm = False
+        self._trigger: str | None = None
+        self._steps: deque[_Timed] = deque(maxlen=64)
+        self._residual_norms: list[float] = []
+        self._steps_under_plan = 0
+        self._settle_for: str | None = None
+        self._dropped_in_a_row = 0
+        self._hold_until_step = 0
+        self._num_guards = 0
+        self._banned: set[tuple[str, float]] = set()
+        self._unmeasured: tuple[Decision, float | None] | None = None
+        self._probe_wanted = False
+        if self._adaptive:
+            preload()
+
+    # What is observed -------------------------------------------------------------------------------
 
     def observe_network(self, view: NetworkView, now: float) -> None:
         """A new revision of the network, whenever the monitor sends one."""
-        raise NotImplementedError
+        confirmed_at, before = self._network_watch.confirmed_at, self._network_watch.network
+        if self._network_watch.observe(view, now):
+            self._network_changed(before, confirmed_at, now)
+        if not view.stale:
+            self._probe_wanted = False
 
     def observe_step(self, report: StepReport, now: float) -> None:
         """A training step has ended."""
-        raise NotImplementedError
-
-    def next_action(self, now: float, steps_left_in_epoch: int) -> Action:
-        """What to do between two steps; ask once after each `observe_step`."""
-        raise NotImplementedError
+        if self._started is None:
+            self._started = self._explored_until = now - report.step_seconds
+        self._step = report.step
+        self._dropped_in_a_row = 0 if report.finite else self._dropped_in_a_row + 1
+        if not report.finite or report.plan != self.plan:
+            return
+        self._steps_under_plan += 1
+        if self._steps_under_plan <= _SKIPPED_STEPS:
+            return
+        network = self._network_watch.network
+        expected = (
+            self._predictor.sync_seconds(report.plan, network.latency, network.beta)
+            if network is not None
+            else report.collective_seconds
+        )
+        self._steps.append(_Timed(report, now, expected))
+        self._suspect_network()
+        if network is not None:
+            self._predictor.observe_step(report, network.latency, network.beta)
+        if not report.plan.is_dense:
+            self._learn_selection(report)
+        self._measure_decision(now)
 
     def observe_trials(self, reports: Sequence[TrialReport], now: float) -> None:
         """The trials asked for have run (some or all) and everything is restored; empty when they were refused."""
-        raise NotImplementedError
+        network = self._network_watch.network
+        for report in reports:
+            self._exploration_seconds += report.wall_seconds
+            if network is not None:
+                self._predictor.observe_step(report, network.latency, network.beta)
+            self._predictor.compress_times.observe(report.plan, report.compress_seconds, self._step)
+            self._predictor.observe_gain(report.plan, report.gain, self._step)
+        self._explored_until = now
+        self._trigger = "trials" if reports else "gain"
 
     @property
     def wants_probe(self) -> bool:
-        """Whether the collective's time no longer fits the network view: ask the monitor to measure now."""
-        raise NotImplementedError
+        """Whether the exchange's time no longer fits the network view: ask the monitor to measure now."""
+        return self._probe_wanted
+
+    # What to do -------------------------------------------------------------------------------------
+
+    def next_action(self, now: float, steps_left_in_epoch: int) -> Action:
+        """What to do between two steps: ask once before the first step, and once after each `observe_step`."""
+        if not self._adaptive:
+            return KeepGoing()
+        self._believe_network(now)
+        network = self._network_watch.network
+        guard = self._guard(network)
+        if guard is not None:
+            return self._fall_back(guard, network, now)
+        if network is None or self._step < self._hold_until_step:
+            return KeepGoing()
+        trigger = self._why_decide(network)
+        if trigger is None:
+            return KeepGoing()
+        if trigger == "gain":
+            self._gain_watch.look()
+            trials = self._trials(network, now, steps_left_in_epoch)
+            if trials is not None:
+                return trials
+        return self._decide(trigger, network, now)
 
     def drain_log(self) -> list[dict[str, Any]]:
         """The lines of ``decisions.jsonl`` since the last call, in order."""
-        raise NotImplementedError
+        lines, self._log = self._log, []
+        return lines
+
+    # Why to decide ----------------------------------------------------------------------------------
+
+    def _why_decide(self, network: Network) -> str | None:
+        if not self._warm:
+            return self._after_warmup(network)
+        if self._trigger is not None:
+            trigger, self._trigger = self._trigger, None
+            return trigger
+        if self._decided_network is None or network.distance(self._decided_network) > log(
+            1 + self._settings.network_change
+        ):
+            return "network"
+        if self._settle_for is not None and self._steps_under_plan >= _SETTLED_STEPS + _SKIPPED_STEPS:
+            trigger, self._settle_for = self._settle_for, None
+            return trigger
+        if not self.plan.is_dense and self._gain_watch.moved:
+            return "gain"
+        return None
+
+    def _after_warmup(self, network: Network) -> str | None:
+        """The warm-up ends after some dense steps: fewer the slower they are, none where a few would cost a run."""
+        dense = self._predictor.point(self._dense, network.latency, network.beta, self._step)
+        affordable = round(_WARMUP_SECONDS / dense.step_seconds)
+        if self._steps_under_plan < min(affordable, self._settings.warmup_steps):
+            return None
+        self._warm = True
+        return "warm-up"
+
+    def _believe_network(self, now: float) -> None:
+        confirmed_at, before = self._network_watch.confirmed_at, self._network_watch.network
+        if self._network_watch.believe(now, self._exchanges_agree):
+            self._network_changed(before, confirmed_at, now)
+
+    def _exchanges_agree(self, suspect: Network) -> bool | None:
+        """Whether the last exchange times speak for a suspected network, against it (False), or not at all (None)."""
+        network = self._network_watch.network
+        recent = [timed.report.collective_seconds for timed in list(self._steps)[-2:] if timed.report.plan == self.plan]
+        if network is None or len(recent) < 2 or min(recent) <= 0:
+            return None
+        sync = log(median(recent))
+        present_misses = abs(sync - log(self._predictor.sync_seconds(self.plan, network.latency, network.beta)))
+        suspect_misses = abs(sync - log(self._predictor.sync_seconds(self.plan, suspect.latency, suspect.beta)))
+        if abs(present_misses - suspect_misses) < log(1.15):
+            return None
+        return suspect_misses < present_misses
+
+    def _network_changed(self, before: Network | None, confirmed_at: float, now: float) -> None:
+        """What was learned since the network was last seen as it had been may have been learned on the new one."""
+        if before is None:
+            return
+        since = max(confirmed_at, now - _NOTICED_LATE_SECONDS)
+        doubtful = [timed for timed in self._steps if timed.end > since and timed.report.plan == self.plan]
+        self._predictor.forget_steps(self.plan, before.latency, before.beta, len(doubtful))
+        self._banned.clear()
+
+    def _suspect_network(self) -> None:
+        """Ask for a probe when the exchange is off its usual time for some steps in a row, either way."""
+        recent = list(self._steps)[-_SUSPICIOUS_STEPS:]
+        if len(recent) < _SUSPICIOUS_STEPS or any(timed.report.collective_seconds <= 0 for timed in recent):
+            return
+        missed = [log(timed.report.collective_seconds / timed.expected_sync) for timed in recent]
+        if min(missed) > _SUSPICIOUS or max(missed) < -_SUSPICIOUS:
+            self._probe_wanted = True
+
+    # Deciding ---------------------------------------------------------------------------------------
+
+    def _decide(self, trigger: str, network: Network, now: float) -> Action:
+        weight = self._settings.speed_weight
+        evaluate = self._evaluator(network)
+        dense, present = evaluate(self._dense), evaluate(self.plan)
+        found = solve(self._space, evaluate, self._seed + self._next_decision_id)
+        allowed = [point for point in found if (point.plan.collective, point.plan.ratio) not in self._banned]
+        best = knee(allowed, dense, weight)
+        deeper = depth(best, dense, weight) - depth(present, dense, weight)
+        needed = _WORTH_A_CHANGE if best.step_seconds < present.step_seconds else _WORTH_A_SLOWER_STEP
+        # A plan predicted slower than dense is left however little there is to gain.
+        keep = deeper < needed and (present.plan.is_dense or present.step_seconds < dense.step_seconds)
+        chosen = present if keep else best
+        return self._record(trigger, network, now, found, dense, present, chosen, _reason(keep, present, chosen, dense))
+
+    def _fall_back(self, reason: str, network: Network | None, now: float) -> Action:
+        """To dense, for a while."""
+        self._num_guards += 1
+        self._hold_until_step = self._step + _HOLD_STEPS * 2 ** (self._num_guards - 1)
+        self._banned.add((self.plan.collective, self.plan.ratio))
+        self._trigger = "guard"
+        self._settle_for = None
+        network = network or Network(0, 0.0, 1e12)
+        evaluate = self._evaluator(network)
+        dense, present = evaluate(self._dense), evaluate(self.plan)
+        return self._record("guard", network, now, [], dense, present, dense, f"back to dense: {reason}")
+
+    def _record(
+        self,
+        trigger: str,
+        network: Network,
+        now: float,
+        found: Sequence[Point],
+        dense: Point,
+        left: Point,
+        chosen: Point,
+        reason: str,
+    ) -> Action:
+        changed = chosen.plan.with_version(0) != left.plan.with_version(0)
+        adopted = chosen.plan.with_version(self._next_version) if changed else left.plan
+        decision = Decision(
+            id=self._next_decision_id,
+            step=self._step,
+            time=now,
+            trigger=trigger,
+            inputs=Inputs(
+                revision=network.revision,
+                latency=network.latency,
+                bandwidth=network.bandwidth,
+                gain=left.gain,
+                compute_seconds=self._predictor.compute_seconds,
+                dense_step_seconds=dense.step_seconds,
+            ),
+            left=left.plan,
+            adopted=adopted,
+            predicted_left_seconds=left.step_seconds,
+            predicted_seconds=chosen.step_seconds,
+            pareto=tuple(found),
+            reason=reason,
+        )
+        self._next_decision_id += 1
+        if trigger != "guard" and (network.revision, trigger) != (0, "guard"):
+            first_here = self._decided_network is None or network.distance(self._decided_network) > 0
+            self._settle_for = trigger if first_here and trigger in ("warm-up", "network") else None
+            self._decided_network = network
+        self._log.append(decision.to_json())
+        if not changed:
+            return KeepGoing()
+        self._close_measurement(now)
+        self._unmeasured = (decision, self._measured_on(network))
+        self._next_version += 1
+        self._adopt(adopted)
+        return Adopt(adopted, decision)
+
+    def _adopt(self, plan: Plan) -> None:
+        self.plan = plan
+        self._steps_under_plan = 0
+        self._residual_norms.clear()
+        self._gain_watch.restart()
+
+    def _guard(self, network: Network | None) -> str | None:
+        if self.plan.is_dense:
+            return None
+        reason = guards.non_finite(self._dropped_in_a_row) or guards.growing_residual(self._residual_norms)
+        if reason is None and network is not None:
+            since_change = [
+                timed.report.step_seconds
+                for timed in self._steps
+                if timed.report.plan == self.plan and timed.end > self._network_watch.confirmed_at
+            ]
+            dense = self._evaluator(network)(self._dense)
+            reason = guards.slower_than_dense(since_change, dense)
+        return reason
+
+    def _evaluator(self, network: Network) -> Any:
+        return lambda plan: self._predictor.point(plan, network.latency, network.beta, self._step)
+
+    # Learning ---------------------------------------------------------------------------------------
+
+    def _learn_selection(self, report: StepReport) -> None:
+        """Selection time and gain of the present plan; the gain only once the residual has begun to settle."""
+        self._residual_norms.append(report.residual_norm)
+        self._gain_watch.observe(report.gain)
+        recent = [timed.report.compress_seconds for timed in self._steps if timed.report.plan == report.plan]
+        self._predictor.compress_times.observe(report.plan, median(recent[-15:]), report.step)
+        if self._gain_watch.average is not None:
+            self._predictor.observe_gain(report.plan, self._gain_watch.average, report.step)
+
+    def _trials(self, network: Network, now: float, steps_left_in_epoch: int) -> RunTrials | None:
+        iterations = min(self._settings.trial_iterations, steps_left_in_epoch)
+        if iterations < candidates.FEWEST_ITERATIONS or self._started is None or self._explored_until is None:
+            return None
+        share = self._settings.exploration_share
+        budget = min(
+            share * (now - self._explored_until),
+            share * (now - self._started) - self._exploration_seconds,
+        )
+        evaluate = self._evaluator(network)
+        dense = evaluate(self._dense)
+        points = [
+            evaluate(Plan(ratio=ratio, collective=collective, fusion=self.plan.fusion))
+            for ratio in self._settings.candidate_ratios
+            for collective in self._settings.collectives
+        ]
+        worth = candidates.worth_a_trial(
+            points,
+            dense,
+            lambda point: depth(point, dense, self._settings.speed_weight),
+            lambda plan: self._predictor.knows_gain(plan, self._step),
+        )
+        chosen = candidates.within_budget(worth, iterations, budget)
+        if not chosen:
+            return None
+        return RunTrials(
+            plans=tuple(point.plan for point in chosen),
+            iterations=iterations,
+            reason=f"the gain has moved by more than {self._settings.gain_change:.0%}",
+        )
+
+    # Measuring decisions ----------------------------------------------------------------------------
+
+    def _measured_on(self, network: Network) -> float | None:
+        """Median step time that the present plan had on this network, from the last steps that fit it."""
+        fitting: list[float] = []
+        for timed in reversed(self._steps):
+            if timed.report.plan != self.plan or len(fitting) == _MEASURED_STEPS:
+                break
+            predicted = self._predictor.sync_seconds(self.plan, network.latency, network.beta)
+            if timed.report.collective_seconds <= 0 or abs(log(timed.report.collective_seconds / predicted)) > log(1.5):
+                break
+            fitting.append(timed.report.step_seconds)
+        return median(fitting) if fitting else None
+
+    def _measure_decision(self, now: float) -> None:
+        if self._unmeasured is not None and self._steps_under_plan >= _MEASURED_STEPS + _SKIPPED_STEPS:
+            self._close_measurement(now)
+
+    def _close_measurement(self, now: float) -> None:
+        """Write down how the last decision turned out, if enough steps have passed to say so."""
+        if self._unmeasured is None:
+            return
+        decision, left_seconds = self._unmeasured
+        times = [timed.report.step_seconds for timed in self._steps if timed.report.plan == decision.adopted]
+        if len(times) >= 3:
+            line = Measured(decision.id, self._step, now, left_seconds, median(times), len(times))
+            self._log.append(line.to_json())
+        self._unmeasured = None
+
+    # Checkpoints ------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
         """Everything learned and decided so far, as JSON data."""
-        raise NotImplementedError
+        return {
+            "plan": self.plan.to_json(),
+            "next_version": self._next_version,
+            "next_decision_id": self._next_decision_id,
+            "step": self._step,
+            "warm": self._warm,
+            "predictor": self._predictor.state_dict(),
+            "network": self._network_watch.state_dict(),
+            "gain": self._gain_watch.state_dict(),
+            "num_guards": self._num_guards,
+            "hold_until_step": self._hold_until_step,
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Inverse of `state_dict`; overheads, caches and the plan survive a restart, the clock does not."""
-        raise NotImplementedError
+        self.plan = Plan.from_json(state["plan"])
+        self._next_version = state["next_version"]
+        self._next_decision_id = state["next_decision_id"]
+        self._step = state["step"]
+        self._warm = state["warm"]
+        self._predictor.load_state_dict(state["predictor"])
+        self._network_watch.load_state_dict(state["network"])
+        self._gain_watch.load_state_dict(state["gain"])
+        self._num_guards = state["num_guards"]
+        self._hold_until_step = state["hold_until_step"]
+
+
+def _reason(keep: bool, present: Point, chosen: Point, dense: Point) -> str:
+    if keep:
+        return f"{present.plan.name} stays the best, or nothing is predicted enough better to be worth a change"
+    if chosen.plan.is_dense:
+        return "no sparse plan is predicted to reach the target sooner than dense"
+    return f"predicted: {_promise(chosen)}; {_promise(present)}"
+
+
+def _promise(point: Point) -> str:
+    return (
+        f"{point.plan.name} {point.step_seconds:.3f} s a step and {relative_steps(point.gain):.2f} times dense's steps"
+    )

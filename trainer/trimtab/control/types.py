@@ -79,6 +79,8 @@ class ModelFacts:
     """Elements of each tensor, in backward order; they sum to `num_elements`."""
     num_ranks: int
     """N."""
+    select_seconds_per_element: float = 1e-9
+    """A first guess of what selection costs, until it is measured: one pass of a fused kernel on a busy core."""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,265 @@
+"""A virtual training run around the real controller: a clock, a network, a monitor and a model that converges.
+
+What is true (overheads, selection times, gains, how much a delay costs) is drawn from a seed and hidden from the
+controller, which sees noisy measurements of it, late. No time passes but the virtual clock's.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from math import exp, log
+
+from trimtab.collectives.costs import Cost, buffer_costs
+from trimtab.control.controller import Controller
+from trimtab.control.types import (
+    Adopt,
+    ControllerSettings,
+    ModelFacts,
+    NetworkView,
+    RunTrials,
+    StepReport,
+    TrialReport,
+)
+from trimtab.plan import Plan, dense_plan
+
+GIGABIT = 1e9 / 8
+GRID = [
+    Plan(ratio=ratio, collective=collective)
+    for ratio in (0.1, 0.033, 0.011, 0.004, 0.001)
+    for collective in ("all-gather", "artopk-star-ring", "artopk-star-tree")
+]
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A network from some moment on."""
+
+    start: float
+    latency: float
+    bandwidth: float
+
+
+@dataclass(frozen=True)
+class World:
+    """Everything true about one run."""
+
+    num_ranks: int
+    tensor_sizes: tuple[int, ...]
+    phases: tuple[Phase, ...]
+    compute_seconds: float
+    select_seconds_per_element: float
+    overheads: dict[str, tuple[float, float, float, float, float]]
+    """a, o, e, g, w by collective."""
+    half_gain_ratio: dict[str, float]
+    """Ratio at which half of the error-fed gradient gets through, by family."""
+    delay: float
+    """What a residual as large as what is sent costs in steps."""
+    dense_steps_to_target: float
+    steps_per_epoch: int = 90
+    monitor_delay: float = 0.5
+    monitor_noise: float = 0.03
+    noise: float = 0.05
+
+    @property
+    def num_elements(self) -> int:
+        return sum(self.tensor_sizes)
+
+    def network(self, now: float) -> Phase:
+        return max((phase for phase in self.phases if phase.start <= now), key=lambda phase: phase.start)
+
+    def sync_seconds(self, plan: Plan, phase: Phase) -> float:
+        cost = sum(buffer_costs(plan, self.tensor_sizes, self.num_ranks), Cost(0, 0))
+        a, o, e, g, w = self.overheads[plan.collective]
+        return a * cost.messages * phase.latency + o * cost.messages + (e / phase.bandwidth + g) * cost.bytes + w
+
+    def compress_seconds(self, plan: Plan) -> float:
+        if plan.is_dense:
+            return 0.0
+        return self.num_elements * self.select_seconds_per_element * (1 + 4 * plan.ratio)
+
+    def steady_gain(self, plan: Plan) -> float:
+        if plan.is_dense:
+            return 1.0
+        return plan.ratio / (plan.ratio + self.half_gain_ratio[plan.collective.split("-")[0]])
+
+
+COLLECTIVES = ("dense-ring", "dense-tree", "all-gather", *(f"artopk-{v}-{t}" for v in ("star", "var") for t in ("ring", "tree")))
+
+
+def random_world(seed: int, num_ranks: int) -> World:
+    """A model, a machine and a network that changes every few seconds."""
+    rng = random.Random(f"world {seed}")
+    shared = (rng.uniform(0.9, 1.5), rng.uniform(0.05e-3, 1e-3), rng.uniform(1.0, 1.15), rng.uniform(0, 1e-9))
+    wait = rng.uniform(0, 0.01)
+
+    def near(value: float) -> float:
+        return value * exp(rng.gauss(0, 0.08))
+
+    phases, start = [], 0.0
+    while start < 4000:
+        phases.append(
+            Phase(start, exp(rng.uniform(log(0.2e-3), log(30e-3))), exp(rng.uniform(log(0.1), log(1))) * GIGABIT)
+        )
+        start += rng.uniform(8, 40)
+    half_gain = exp(rng.uniform(log(0.02), log(0.1)))
+    num_elements = round(exp(rng.uniform(log(4e6), log(30e6))))
+    return World(
+        num_ranks=num_ranks,
+        tensor_sizes=tuple(num_elements // 20 for _ in range(20)),
+        phases=tuple(phases),
+        compute_seconds=exp(rng.uniform(log(0.04), log(0.3))),
+        select_seconds_per_element=rng.uniform(0.6e-9, 2e-9),
+        overheads={name: (*map(near, shared), near(wait)) for name in COLLECTIVES},
+        half_gain_ratio={"all": half_gain, "artopk": half_gain * rng.uniform(1.2, 2.5)},
+        delay=exp(rng.uniform(log(0.04), log(0.2))),
+        dense_steps_to_target=rng.uniform(150, 600),
+        monitor_delay=rng.uniform(0.2, 1.5),
+    )
+
+
+@dataclass
+class Outcome:
+    """How a run went."""
+
+    seconds: float
+    exploration_seconds: float
+    num_changes: int
+    log: list[dict] = field(default_factory=list)
+
+
+class Run:
+    """One training run in a world, under a controller (a static policy included)."""
+
+    def __init__(self, world: World, settings: ControllerSettings, seed: int) -> None:
+        self.world = world
+        self.now = 0.0
+        self.controller = Controller(
+            settings, ModelFacts(world.num_elements, world.tensor_sizes, world.num_ranks), seed=seed
+        )
+        self._rng = random.Random(f"noise {seed}")
+        self._monitor_rng = random.Random(f"monitor {seed}")
+        self._next_view = 0.0
+        self._probe_at: float | None = None
+        self._bandwidth_seen: float | None = None
+        self._next_bandwidth = 0.0
+        self._latency_seen: float | None = None
+        self._revision = 0
+        self._gain = 1.0
+        self.step = 0
+        self.progress = 0.0
+        self.exploration_seconds = 0.0
+        self.num_changes = 0
+        self.log: list[dict] = []
+
+    def until_target(self, limit: float = 4000.0) -> Outcome:
+        """Train until the target accuracy (or the limit) is reached."""
+        while self.progress < self.world.dense_steps_to_target and self.now < limit:
+            self.advance()
+        return Outcome(self.now, self.exploration_seconds, self.num_changes, self.log)
+
+    def advance(self) -> None:
+        """One turn of the loop: monitor, controller, step."""
+        self._monitor()
+        action = self.controller.next_action(self.now, self.world.steps_per_epoch - self.step % self.world.steps_per_epoch)
+        if isinstance(action, RunTrials):
+            self._trials(action)
+            return
+        if isinstance(action, Adopt):
+            self.num_changes += 1
+        self.log += self.controller.drain_log()
+        plan = self.controller.plan
+        report = self._measure(plan, self._gain_after(plan))
+        self._gain = report.gain
+        self.step += 1
+        self.progress += 1 / (1 + self.world.delay * (1 / self._gain - 1) ** 0.5)
+        self.now += report.step_seconds
+        self._monitor()
+        self.controller.observe_step(report, self.now)
+
+    def _gain_after(self, plan: Plan) -> float:
+        """The residual fills up, and empties, over some tens of steps; a little noise."""
+        steady = self.world.steady_gain(plan)
+        if plan.is_dense:
+            return 1.0
+        odds = self._gain / (1 - min(self._gain, 0.9))
+        settled = odds + (steady / (1 - steady) - odds) * 0.1
+        settled *= exp(self._rng.gauss(0, 0.05))
+        return settled / (1 + settled)
+
+    def _measure(self, plan: Plan, gain: float) -> StepReport:
+        world, noisy = self.world, lambda: exp(self._rng.gauss(0, world.noise))
+        compute = world.compute_seconds * noisy() * (2.0 if self.step == 0 else 1.0)
+        compress = world.compress_seconds(plan) * noisy()
+        sync = world.sync_seconds(plan, world.network(self.now)) * noisy() * (1.8 if self._rng.random() < 0.03 else 1.0)
+        return StepReport(
+            step=self.step,
+            plan=plan,
+            step_seconds=compute + compress + sync,
+            compute_seconds=compute,
+            compress_seconds=compress,
+            collective_seconds=sync,
+            num_bytes=0,
+            num_messages=0,
+            gain=gain,
+            residual_norm=0.0 if plan.is_dense else (1 / gain - 1) ** 0.5,
+            finite=True,
+        )
+
+    def _trials(self, action: RunTrials) -> None:
+        reports, began = [], self.now
+        for plan in action.plans:
+            start, gain = self.now, self._gain
+            for _ in range(action.iterations):
+                self._gain = self._gain_after(plan)
+                report = self._measure(plan, self._gain)
+                self.now += report.step_seconds
+            self.now += 0.05
+            reports.append(
+                TrialReport(
+                    plan=plan,
+                    step_seconds=report.step_seconds,
+                    compute_seconds=report.compute_seconds,
+                    compress_seconds=report.compress_seconds,
+                    collective_seconds=report.collective_seconds,
+                    num_bytes=0,
+                    num_messages=0,
+                    gain=self._gain,
+                    num_steps=action.iterations,
+                    wall_seconds=self.now - start,
+                )
+            )
+            self._gain = gain
+        self.exploration_seconds += self.now - began
+        self.controller.observe_trials(reports, self.now)
+
+    def _monitor(self) -> None:
+        """Latency every second, bandwidth every four (sooner when latency has jumped, or on request); late and noisy."""
+        if self.controller.wants_probe and self._probe_at is None:
+            self._probe_at = self.now + self.world.monitor_delay
+            self._next_view = min(self._next_view, self._probe_at)
+            self._next_bandwidth = self._probe_at
+        while self._next_view <= self.now:
+            at = self._next_view
+            self._probe_at = None
+            truth = self.world.network(max(0.0, at - self.world.monitor_delay))
+            noisy = lambda: exp(self._monitor_rng.gauss(0, self.world.monitor_noise))  # noqa: E731
+            latency = truth.latency * noisy()
+            jumped = self._latency_seen is None or abs(log(latency / self._latency_seen)) > 0.2
+            if self._bandwidth_seen is None or jumped or at >= self._next_bandwidth:
+                self._bandwidth_seen = truth.bandwidth * noisy()
+                self._next_bandwidth = at + 4.0
+            self._latency_seen = latency
+            self._revision += 1
+            self.controller.observe_network(NetworkView(self._revision, latency, self._bandwidth_seen), at)
+            self._next_view = at + 1.0
+
+
+def static(plan: Plan) -> ControllerSettings:
+    """Settings that never change the plan."""
+    return ControllerSettings(policy="static", static_plan=plan)
+
+
+def dense() -> ControllerSettings:
+    """Settings that send everything."""
+    return static(dense_plan())

@@ -1,0 +1,99 @@
+"""What was measured of selection at some ratios, interpolated in log c to the others: its time and its gain."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import exp, log
+from typing import Any
+
+from trimtab.plan import Plan
+
+
+@dataclass(frozen=True)
+class _Known:
+    """One measured point: how far (in log) it lies from the prior at its ratio."""
+
+    log_ratio: float
+    offset: float
+    step: int
+
+
+class Curve:
+    """A positive quantity by (scheme, selection) and ratio: a prior law, shifted by what was measured.
+
+    Between two measured ratios the shift is interpolated in log c, beyond them it is the nearest one's. A scheme that
+    was never run takes the shift of its kin: the same family first (all-gather, AR-Topk), then any.
+    """
+
+    def __init__(self, prior: Callable[[float], float], max_age_steps: int) -> None:
+        self._prior = prior
+        self._max_age_steps = max_age_steps
+        self._known: dict[str, dict[float, _Known]] = {}
+
+    def observe(self, plan: Plan, value: float, step: int) -> None:
+        """The value measured under a plan; replaces what was known at (about) its ratio."""
+        if plan.is_dense or value <= 0:
+            return
+        points = self._known.setdefault(_key(plan), {})
+        log_ratio = log(plan.ratio)
+        points[round(log_ratio, 1)] = _Known(log_ratio, log(value / self._prior(plan.ratio)), step)
+
+    def knows(self, plan: Plan, step: int) -> bool:
+        """Whether the value was measured under this plan, not too long ago."""
+        known = self._known.get(_key(plan), {}).get(round(log(plan.ratio), 1))
+        return known is not None and step - known.step <= self._max_age_steps
+
+    def __call__(self, plan: Plan, step: int) -> float:
+        """The value predicted under a plan at a step."""
+        return self._prior(plan.ratio) * exp(_interpolate(self._nearest_kin(plan, step), log(plan.ratio)))
+
+    def _nearest_kin(self, plan: Plan, step: int) -> list[_Known]:
+        key = _key(plan)
+        by_kinship: tuple[Callable[[str], bool], ...] = (
+            lambda other: other == key,
+            lambda other: other.split("-")[0] == key.split("-")[0],
+            lambda other: True,
+        )
+        for is_kin in by_kinship:
+            points = [known for other, at in self._known.items() if is_kin(other) for known in at.values()]
+            if points:
+                # What has aged is dropped, but the newest is better than nothing.
+                newest = max(known.step for known in points)
+                return [known for known in points if newest - known.step <= self._max_age_steps]
+        return []
+
+    def state_dict(self) -> dict[str, list[list[float]]]:
+        """The measured points, as JSON data."""
+        return {
+            key: [[known.log_ratio, known.offset, known.step] for known in points.values()]
+            for key, points in self._known.items()
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Inverse of `state_dict`."""
+        self._known = {
+            key: {round(point[0], 1): _Known(point[0], point[1], int(point[2])) for point in points}
+            for key, points in state.items()
+        }
+
+
+def _key(plan: Plan) -> str:
+    return f"{plan.collective}/{plan.fusion.selection}"
+
+
+def _interpolate(points: list[_Known], log_ratio: float) -> float:
+    if not points:
+        return 0.0
+    by_ratio: dict[float, list[float]] = {}
+    for known in points:
+        by_ratio.setdefault(known.log_ratio, []).append(known.offset)
+    known_ratios = sorted(by_ratio)
+    offsets = [sum(by_ratio[ratio]) / len(by_ratio[ratio]) for ratio in known_ratios]
+    if log_ratio <= known_ratios[0]:
+        return offsets[0]
+    for i in range(1, len(known_ratios)):
+        low, high = known_ratios[i - 1], known_ratios[i]
+        if log_ratio <= high:
+            return offsets[i - 1] + (offsets[i] - offsets[i - 1]) * (log_ratio - low) / (high - low)
+    return offsets[-1]

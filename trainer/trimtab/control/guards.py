@@ -1,0 +1,46 @@
+"""When to go back to dense, whatever the models say. Each guard is a pure judgement with its reason."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import median
+
+from trimtab.control.decision import Point
+
+#: Steps in a row that had to be dropped. (One alone is everyday life under a gradient scaler.)
+NON_FINITE_STEPS = 2
+#: Steps under a plan before its residual or its speed are judged.
+_FEWEST_STEPS = 16
+#: A plan is slower than dense beyond this, so that noise does not drive it out.
+_SLOWER_THAN_DENSE = 1.05
+
+
+def non_finite(dropped_in_a_row: int) -> str | None:
+    """Gradients are no numbers."""
+    if dropped_in_a_row < NON_FINITE_STEPS:
+        return None
+    return f"{dropped_in_a_row} steps in a row had gradients that are not finite"
+
+
+def growing_residual(norms: Sequence[float]) -> str | None:
+    """The residual grows without bound; ``norms`` are all those under the present plan, one a step.
+
+    What is held back grows with the square root of time while it fills up, at most in proportion to time if nothing
+    ever got through. Growth by more than the square of time means that it feeds on itself.
+    """
+    if len(norms) < _FEWEST_STEPS:
+        return None
+    now, halfway = median(norms[-4:]), median(norms[len(norms) // 2 - 2 : len(norms) // 2 + 2])
+    if now <= 4 * halfway or halfway == 0:
+        return None
+    return f"the residual grew {now / halfway:.1f}-fold in {len(norms) - len(norms) // 2} steps"
+
+
+def slower_than_dense(step_times: Sequence[float], dense: Point) -> str | None:
+    """The plan's measured steps on the present network take longer than dense's would."""
+    if len(step_times) < 5:
+        return None
+    measured = median(step_times[-10:])
+    if measured <= _SLOWER_THAN_DENSE * dense.step_seconds:
+        return None
+    return f"its steps take {measured:.3f} s where dense needs {dense.step_seconds:.3f} s"

@@ -1,0 +1,193 @@
+"""What software adds to a closed form, learned while training, and kept when the network changes.
+
+A scheme whose longest chain is ``m`` messages and ``b`` bytes takes::
+
+    t = a * m * alpha + o * m + e * b * beta + g * b + w
+
+with a ~ 1 (more where a transport shakes hands), o seconds a message, e ~ 1, g seconds a byte (copies, checksums: they
+do not shrink with the network's beta) and w seconds an exchange (waiting for the slowest rank to arrive). Each scheme
+has its own five, drawn from five that all schemes share, so that a scheme never run is predicted by its kin. The
+estimate is the mode of a Gaussian posterior (weighted ridge regression) on relative errors; the priors keep apart what
+one network alone cannot: at one alpha, a and o share what is observed by how much each may plausibly vary.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import exp, log, sqrt
+from statistics import median
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trimtab.collectives.costs import Cost
+
+
+@dataclass(frozen=True)
+class _Prior:
+    mean: float
+    shared_deviation: float
+    """How far the coefficient of this machine may be from the mean."""
+    scheme_deviation: float
+    """How far one scheme's may be from the machine's."""
+    least: float
+
+
+#: In the order of the features: m * alpha, m, b * beta, b, 1.
+_PRIORS = (
+    _Prior(1.0, 0.3, 0.2, 0.8),
+    _Prior(2e-4, 1e-3, 3e-4, 0.0),
+    _Prior(1.05, 0.1, 0.1, 0.8),
+    _Prior(5e-10, 1e-9, 5e-10, 0.0),
+    _Prior(2e-3, 1e-2, 3e-3, 0.0),
+)
+#: Observations kept of one plan on one network, and plans-on-networks kept.
+_SAMPLES, _CELLS = 15, 96
+#: Networks whose alpha and beta agree to this logarithm are the same one.
+_SAME_NETWORK = log(1.15)
+
+
+@dataclass
+class _Cell:
+    """One plan on one network: the median of its last times stands for it."""
+
+    collective: str
+    cost: Cost
+    alpha: float
+    beta: float
+    seconds: deque[float] = field(default_factory=lambda: deque(maxlen=_SAMPLES))
+
+    @property
+    def relative_error(self) -> float:
+        """How far the median may be off; never below what the model itself can resolve."""
+        return max(0.05, 0.2 / sqrt(len(self.seconds)))
+
+    def features(self) -> NDArray[np.float64]:
+        return _features(self.cost, self.alpha, self.beta)
+
+    def on_network(self, alpha: float, beta: float) -> bool:
+        return abs(log(self.alpha / alpha)) < _SAME_NETWORK and abs(log(self.beta / beta)) < _SAME_NETWORK
+
+
+class Overheads:
+    """Predicts the time of an exchange; learns from those measured."""
+
+    def __init__(self) -> None:
+        self._cells: dict[tuple[object, ...], _Cell] = {}
+        self._coefficients: dict[str, NDArray[np.float64]] | None = None
+
+    def observe(self, collective: str, cost: Cost, alpha: float, beta: float, seconds: float) -> None:
+        """An exchange of this closed-form cost took this long on a network of these alpha and beta."""
+        if seconds <= 0 or cost.messages == 0:
+            return
+        key = _key(collective, cost, alpha, beta)
+        cell = self._cells.pop(key, None) or _Cell(collective, cost, alpha, beta)
+        cell.seconds.append(seconds)
+        self._cells[key] = cell  # the last key is the one seen last
+        if len(self._cells) > _CELLS:
+            del self._cells[next(iter(self._cells))]
+        self._coefficients = None
+
+    def seconds(self, collective: str, cost: Cost, alpha: float, beta: float) -> float:
+        """Predicted time of an exchange of this closed-form cost."""
+        if cost.messages == 0:
+            return 0.0
+        return self._modelled(collective, cost, alpha, beta) * exp(self._correction(collective, cost, alpha, beta))
+
+    def coefficients(self, collective: str) -> tuple[float, ...]:
+        """(a, o, e, g, w) of a scheme: see the module."""
+        return tuple(float(value) for value in self._coefficients_of(collective))
+
+    def forget(self, collective: str, cost: Cost, alpha: float, beta: float, count: int) -> None:
+        """Take back the last ``count`` observations of a cell: the network was no longer what it was taken for."""
+        key = _key(collective, cost, alpha, beta)
+        cell = self._cells.get(key)
+        if cell is None:
+            return
+        for _ in range(min(count, len(cell.seconds))):
+            cell.seconds.pop()
+        if not cell.seconds:
+            del self._cells[key]
+        self._coefficients = None
+
+    def state_dict(self) -> list[dict[str, Any]]:
+        """The cells, as JSON data."""
+        return [
+            {
+                "collective": cell.collective,
+                "messages": cell.cost.messages,
+                "bytes": cell.cost.bytes,
+                "alpha": cell.alpha,
+                "beta": cell.beta,
+                "seconds": list(cell.seconds),
+            }
+            for cell in self._cells.values()
+        ]
+
+    def load_state_dict(self, state: list[dict[str, Any]]) -> None:
+        """Inverse of `state_dict`."""
+        self._cells.clear()
+        for cell in state:
+            for seconds in cell["seconds"]:
+                cost = Cost(cell["messages"], cell["bytes"])
+                self.observe(cell["collective"], cost, cell["alpha"], cell["beta"], seconds)
+
+    def _modelled(self, collective: str, cost: Cost, alpha: float, beta: float) -> float:
+        return float(_features(cost, alpha, beta) @ self._coefficients_of(collective))
+
+    def _correction(self, collective: str, cost: Cost, alpha: float, beta: float) -> float:
+        """What the model misses of this scheme on this very network, from the measured size nearest to this one."""
+        near = [
+            (abs(log(cell.cost.bytes / cost.bytes)), cell)
+            for cell in self._cells.values()
+            if cell.collective == collective and len(cell.seconds) >= 3 and cell.on_network(alpha, beta)
+        ]
+        if not near:
+            return 0.0
+        distance, cell = min(near, key=lambda pair: pair[0])
+        missed = log(median(cell.seconds) / self._modelled(collective, cell.cost, cell.alpha, cell.beta))
+        return missed * exp(-distance)
+
+    def _coefficients_of(self, collective: str) -> NDArray[np.float64]:
+        if self._coefficients is None:
+            self._coefficients = _fit(list(self._cells.values()))
+        return self._coefficients.get(collective, self._coefficients["shared"])
+
+
+def _key(collective: str, cost: Cost, alpha: float, beta: float) -> tuple[object, ...]:
+    return (collective, round(cost.messages), *(round(10 * log(amount)) for amount in (cost.bytes, alpha, beta)))
+
+
+def _features(cost: Cost, alpha: float, beta: float) -> NDArray[np.float64]:
+    return np.array([cost.messages * alpha, cost.messages, cost.bytes * beta, cost.bytes, 1.0])
+
+
+def _fit(cells: Sequence[_Cell]) -> dict[str, NDArray[np.float64]]:
+    """Coefficients by scheme, and under ``shared`` those of a scheme that was never run.
+
+    Unknowns, in units of their prior's deviation: five shared, then five for each scheme seen.
+    """
+    schemes = sorted({cell.collective for cell in cells})
+    width = len(_PRIORS)
+    mean = np.array([prior.mean for prior in _PRIORS])
+    shared_scale = np.array([prior.shared_deviation for prior in _PRIORS])
+    scheme_scale = np.array([prior.scheme_deviation for prior in _PRIORS])
+    least = np.array([prior.least for prior in _PRIORS])
+    rows, targets = np.zeros((len(cells), width * (1 + len(schemes)))), np.zeros(len(cells))
+    for i, cell in enumerate(cells):
+        features, seconds = cell.features(), median(cell.seconds)
+        weight = 1 / (cell.relative_error * seconds)
+        own = width * (1 + schemes.index(cell.collective))
+        rows[i, :width] = weight * features * shared_scale
+        rows[i, own : own + width] = weight * features * scheme_scale
+        targets[i] = weight * (seconds - features @ mean)
+    solution = np.linalg.solve(rows.T @ rows + np.eye(rows.shape[1]), rows.T @ targets)
+    shared = mean + solution[:width] * shared_scale
+    fitted = {"shared": np.maximum(shared, least)}
+    for index, scheme in enumerate(schemes):
+        own = width * (1 + index)
+        fitted[scheme] = np.maximum(shared + solution[own : own + width] * scheme_scale, least)
+    return fitted

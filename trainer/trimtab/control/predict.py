@@ -1,0 +1,129 @@
+"""What a plan would do on a network: its selection, exchange, gain and step time."""
+
+from __future__ import annotations
+
+from collections import deque
+from statistics import median
+from typing import Any
+
+from trimtab.collectives.costs import Cost, buffer_costs
+from trimtab.control import timeline
+from trimtab.control.curves import Curve
+from trimtab.control.decision import Point
+from trimtab.control.overheads import Overheads
+from trimtab.control.types import ModelFacts, StepReport, TrialReport
+from trimtab.plan import Plan
+
+#: Before anything is measured, a gradient element costs about this much computation.
+_COMPUTE_SECONDS_PER_ELEMENT = 1e-8
+#: Before anything is measured: the ratio at which half of the error-fed gradient gets through, gain = c / (c + this).
+_HALF_GAIN_RATIO = 0.05
+#: Steps after which a measured gain no longer speaks for the present stage of training.
+_GAIN_MAX_AGE_STEPS = 2000
+_COMPRESS_MAX_AGE_STEPS = 100_000
+#: Steps over which computation is averaged.
+_COMPUTE_WINDOW = 25
+
+
+class Predictor:
+    """Puts together what is known: closed forms, overheads, selection times, gains, computation."""
+
+    def __init__(self, facts: ModelFacts) -> None:
+        self._facts = facts
+        self.overheads = Overheads()
+        # Odds, gain / (1 - gain): they go in proportion to the ratio, where the gain itself saturates.
+        self._gain_odds = Curve(lambda ratio: ratio / _HALF_GAIN_RATIO, _GAIN_MAX_AGE_STEPS)
+        # Selection passes over every element once, and touches what it selects a few times more.
+        self.compress_times = Curve(
+            lambda ratio: facts.num_elements * facts.select_seconds_per_element * (1 + 4 * ratio),
+            _COMPRESS_MAX_AGE_STEPS,
+        )
+        self._compute: deque[float] = deque(maxlen=_COMPUTE_WINDOW)
+
+    @property
+    def compute_seconds(self) -> float:
+        """Median computation of the last steps, or a guess from the model's size."""
+        return median(self._compute) if self._compute else self._facts.num_elements * _COMPUTE_SECONDS_PER_ELEMENT
+
+    def cost(self, plan: Plan) -> Cost:
+        """Closed-form cost of a whole step's exchanges."""
+        return sum(self._buffer_costs(plan), Cost(0, 0))
+
+    def observe_step(self, report: StepReport | TrialReport, alpha: float, beta: float) -> None:
+        """Learn the times of a step (or of a trial's median step) on a network."""
+        self._compute.append(report.compute_seconds)
+        self.overheads.observe(report.plan.collective, self.cost(report.plan), alpha, beta, report.collective_seconds)
+
+    def forget_steps(self, plan: Plan, alpha: float, beta: float, count: int) -> None:
+        """Unlearn the exchange times of the last steps: the network had changed already."""
+        self.overheads.forget(plan.collective, self.cost(plan), alpha, beta, count)
+
+    def observe_gain(self, plan: Plan, gain: float, step: int) -> None:
+        """Learn the (average) gain under a plan."""
+        self._gain_odds.observe(plan, _odds(gain), step)
+
+    def knows_gain(self, plan: Plan, step: int) -> bool:
+        """Whether the gain under this plan was measured of late."""
+        return self._gain_odds.knows(plan, step)
+
+    def gain(self, plan: Plan, step: int) -> float:
+        """Predicted gain; 1 for dense."""
+        if plan.is_dense:
+            return 1.0
+        odds = self._gain_odds(plan, step)
+        return odds / (1 + odds)
+
+    def sync_seconds(self, plan: Plan, alpha: float, beta: float) -> float:
+        """The exchange of a whole step, hidden behind backward or not."""
+        return self.overheads.seconds(plan.collective, self.cost(plan), alpha, beta)
+
+    def point(self, plan: Plan, alpha: float, beta: float, step: int) -> Point:
+        """Everything that the choice weighs, for one plan at one step."""
+        compute = self.compute_seconds
+        compress = 0.0 if plan.is_dense else self.compress_times(plan, step)
+        sync = self.sync_seconds(plan, alpha, beta)
+        costs = self._buffer_costs(plan)
+        whole = sum(cost.seconds(alpha, beta) for cost in costs) or 1.0
+        shares = self._shares(plan)
+        exchanges = [
+            compress * share + sync * cost.seconds(alpha, beta) / whole
+            for share, cost in zip(shares, costs, strict=True)
+        ]
+        seconds = timeline.step_seconds(compute, shares, exchanges)
+        return Point(
+            plan=plan,
+            compress_seconds=compress,
+            sync_seconds=max(0.0, seconds - compute - compress),
+            gain=self.gain(plan, step),
+            step_seconds=seconds,
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything learned, as JSON data."""
+        return {
+            "overheads": self.overheads.state_dict(),
+            "gain_odds": self._gain_odds.state_dict(),
+            "compress_times": self.compress_times.state_dict(),
+            "compute": list(self._compute),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Inverse of `state_dict`."""
+        self.overheads.load_state_dict(state["overheads"])
+        self._gain_odds.load_state_dict(state["gain_odds"])
+        self.compress_times.load_state_dict(state["compress_times"])
+        self._compute = deque(state["compute"], maxlen=_COMPUTE_WINDOW)
+
+    def _buffer_costs(self, plan: Plan) -> list[Cost]:
+        return buffer_costs(plan, self._facts.tensor_sizes, self._facts.num_ranks)
+
+    def _shares(self, plan: Plan) -> list[float]:
+        sizes = self._facts.tensor_sizes
+        return [
+            sum(sizes[i] for i in tensors) / self._facts.num_elements for tensors in plan.fusion.buffers(len(sizes))
+        ]
+
+
+def _odds(gain: float) -> float:
+    gain = min(0.9999, max(1e-4, gain))
+    return gain / (1 - gain)

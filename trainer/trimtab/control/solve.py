@@ -1,0 +1,91 @@
+"""The plans worth choosing among: the Pareto front of selection time, exchange time and inverse gain.
+
+NSGA-II (by pymoo) searches ratio x collective x fusion plan, as in Flexible Communication, section 3-E. `front` is the
+definition it is tested against.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import exp, log
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trimtab.control.decision import Point
+from trimtab.plan import FusionPlan, Plan
+
+POPULATION, OFFSPRING, GENERATIONS = 40, 10, 40
+
+
+@dataclass(frozen=True)
+class Space:
+    """What may be chosen."""
+
+    min_ratio: float
+    max_ratio: float
+    collectives: tuple[str, ...]
+    fusions: tuple[FusionPlan, ...]
+
+    def plan(self, log_ratio: float, collective: int, fusion: int) -> Plan:
+        """A point of the space; ratios are kept to two digits, finer steps cannot be told apart."""
+        ratio = min(self.max_ratio, max(self.min_ratio, float(f"{exp(log_ratio):.2g}")))
+        return Plan(ratio=ratio, collective=self.collectives[collective], fusion=self.fusions[fusion])
+
+
+def objectives(point: Point) -> tuple[float, float, float]:
+    """What is minimised: seconds, seconds, and a number from 1 up."""
+    return point.compress_seconds, point.sync_seconds, 1 / point.gain
+
+
+def front(points: Sequence[Point]) -> list[Point]:
+    """The points that no other point dominates, each once, fastest exchange first."""
+    unique = list({objectives(point): point for point in points}.values())
+    values = np.array([objectives(point) for point in unique]).reshape(-1, 3)
+    no_worse = (values[:, None, :] <= values[None, :, :]).all(axis=2)
+    better = (values[:, None, :] < values[None, :, :]).any(axis=2)
+    dominated = np.any(no_worse & better, axis=0).tolist()
+    survivors = [point for point, lost in zip(unique, dominated, strict=True) if not lost]
+    return sorted(survivors, key=lambda point: point.sync_seconds)
+
+
+def solve(space: Space, evaluate: Callable[[Plan], Point], seed: int) -> list[Point]:
+    """The front that NSGA-II finds; the same for the same seed."""
+    from pymoo.algorithms.moo.nsga2 import NSGA2
+    from pymoo.core.problem import Problem
+    from pymoo.optimize import minimize
+
+    known: dict[Plan, Point] = {}
+
+    def at(row: NDArray[np.float64]) -> Point:
+        plan = space.plan(row[0], int(row[1]), int(row[2]))
+        if plan not in known:
+            known[plan] = evaluate(plan)
+        return known[plan]
+
+    class Choice(Problem):  # type: ignore[misc]
+        """log ratio, and two indices as the integer parts of reals."""
+
+        def __init__(self) -> None:
+            super().__init__(
+                n_var=3,
+                n_obj=3,
+                xl=np.array([log(space.min_ratio), 0.0, 0.0]),
+                xu=np.array([log(space.max_ratio), len(space.collectives) - 1e-9, len(space.fusions) - 1e-9]),
+            )
+
+        def _evaluate(self, x: NDArray[np.float64], out: dict[str, Any], *args: Any, **kwargs: Any) -> None:
+            out["F"] = np.array([objectives(at(row)) for row in x])
+
+    algorithm = NSGA2(pop_size=POPULATION, n_offsprings=OFFSPRING)
+    minimize(Choice(), algorithm, ("n_gen", GENERATIONS), seed=seed, verbose=False)
+    return front(list(known.values()))
+
+
+def preload() -> None:
+    """Import pymoo now, which takes a second or two, and not at the first decision."""
+    import pymoo.algorithms.moo.nsga2
+    import pymoo.core.problem
+    import pymoo.optimize  # noqa: F401

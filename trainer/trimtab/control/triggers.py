@@ -1,0 +1,181 @@
+"""When the choice is reopened: the network has changed, or the gain has. Noise is neither."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import log
+from statistics import median
+from typing import Any
+
+from trimtab.control.types import NetworkView
+
+#: Views that the present estimate is the median of.
+_WINDOW = 7
+#: A lone view that differs is believed after this long, unless the job's own exchanges speak against it.
+_PERSISTENCE_SECONDS = 1.0
+#: Spread (in log) of a noisy monitor beyond which its readings are no excuse any more.
+_MOST_NOISE = 0.5
+
+
+@dataclass(frozen=True)
+class Network:
+    """What the controller takes the network for."""
+
+    revision: int
+    latency: float
+    bandwidth: float
+
+    @property
+    def beta(self) -> float:
+        """Seconds per byte."""
+        return 1 / self.bandwidth
+
+    def distance(self, other: Network) -> float:
+        """The larger of the two relative changes, as a logarithm."""
+        return max(abs(log(self.latency / other.latency)), abs(log(self.bandwidth / other.bandwidth)))
+
+
+class NetworkWatch:
+    """Tells a change of the network from the noise of its measurement.
+
+    The estimate is the median of the last views. A view that lies farther from it than ``change`` (and than three
+    times the views' own spread) is a suspect; it becomes the network when a second one agrees, when the job's own
+    exchange times agree, or when it has stood unopposed for a second. A stale view is ignored.
+    """
+
+    def __init__(self, change: float) -> None:
+        self._change = log(1 + change)
+        self._views: deque[Network] = deque(maxlen=_WINDOW)
+        self._suspect: tuple[Network, float] | None = None
+        self.confirmed_at = float("-inf")
+        """When a view last agreed with the estimate, or became it."""
+
+    @property
+    def network(self) -> Network | None:
+        """The present estimate; None before the first view."""
+        if not self._views:
+            return None
+        return Network(
+            self._views[-1].revision,
+            median(view.latency for view in self._views),
+            median(view.bandwidth for view in self._views),
+        )
+
+    @property
+    def suspect(self) -> Network | None:
+        """A view that differs and is not believed yet."""
+        return self._suspect[0] if self._suspect else None
+
+    def observe(self, view: NetworkView, now: float) -> bool:
+        """A view has come; returns whether it changed the network for good."""
+        if view.stale or not (view.latency > 0 and view.bandwidth > 0):
+            return False
+        seen = Network(view.revision, view.latency, view.bandwidth)
+        present = self.network
+        if present is None:
+            return self._become(seen, now)
+        if not self._differs(seen, present):
+            self._views.append(seen)
+            self._suspect = None
+            self.confirmed_at = now
+            return False
+        if self._suspect is not None and not self._differs(seen, self._suspect[0]):
+            return self._become(seen, now)
+        self._suspect = (seen, now)
+        return False
+
+    def believe(self, now: float, agrees: Callable[[Network], bool | None]) -> bool:
+        """Believe the suspect if ``agrees`` (the job's exchange times) says so, or says nothing for long.
+
+        ``agrees`` answers None where the exchange times cannot tell. Returns whether the network changed.
+        """
+        if self._suspect is None:
+            return False
+        seen, since = self._suspect
+        verdict = agrees(seen)
+        if verdict or (verdict is None and now - since >= _PERSISTENCE_SECONDS):
+            return self._become(seen, now)
+        return False
+
+    def state_dict(self) -> list[list[float]]:
+        """The views behind the estimate, as JSON data."""
+        return [[view.revision, view.latency, view.bandwidth] for view in self._views]
+
+    def load_state_dict(self, state: list[list[float]]) -> None:
+        """Inverse of `state_dict`."""
+        self._views = deque((Network(int(r), latency, bandwidth) for r, latency, bandwidth in state), maxlen=_WINDOW)
+        self._suspect = None
+
+    def _become(self, seen: Network, now: float) -> bool:
+        self._views.clear()
+        self._views.append(seen)
+        self._suspect = None
+        self.confirmed_at = now
+        return True
+
+    def _differs(self, seen: Network, present: Network) -> bool:
+        latencies = [log(view.latency) for view in self._views]
+        bandwidths = [log(view.bandwidth) for view in self._views]
+        return abs(log(seen.latency / present.latency)) > max(self._change, 3 * _spread(latencies)) or abs(
+            log(seen.bandwidth / present.bandwidth)
+        ) > max(self._change, 3 * _spread(bandwidths))
+
+
+class GainWatch:
+    """Tells a change of the gain: an average over a window of steps, against the average when it was last looked at."""
+
+    def __init__(self, change: float, window: int) -> None:
+        self._change = log(1 + change)
+        self._window = window
+        self._steps = 0
+        self._average = 0.0
+        self._reference: float | None = None
+
+    @property
+    def average(self) -> float | None:
+        """Exponential average; None until half a window has passed under the present plan."""
+        return self._average if self._steps * 2 >= self._window else None
+
+    @property
+    def moved(self) -> bool:
+        """Whether the average has left the reference behind."""
+        return (
+            self._reference is not None
+            and self._steps >= self._window
+            and abs(log(self._average / self._reference)) > self._change
+        )
+
+    def observe(self, gain: float) -> None:
+        """The gain of one step."""
+        gain = max(gain, 1e-6)
+        self._steps += 1
+        weight = max(1 / self._steps, 2 / (self._window + 1))
+        self._average += weight * (gain - self._average)
+        if self._reference is None and self._steps >= self._window:
+            self._reference = self._average
+
+    def look(self) -> None:
+        """The present average has been acted upon: the next change is counted from here."""
+        self._reference = self._average if self._steps >= self._window else None
+
+    def restart(self) -> None:
+        """Another plan: its gain has nothing to do with the last one's."""
+        self._steps, self._average, self._reference = 0, 0.0, None
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the average stands, as JSON data."""
+        return {"steps": self._steps, "average": self._average, "reference": self._reference}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Inverse of `state_dict`."""
+        self._steps, self._average, self._reference = state["steps"], state["average"], state["reference"]
+
+
+def _spread(logs: list[float]) -> float:
+    """A robust standard deviation; 0 where there is too little to tell."""
+    if len(logs) < 4:
+        return 0.0
+    middle = median(logs)
+    return min(_MOST_NOISE, 1.48 * median(abs(value - middle) for value in logs))
