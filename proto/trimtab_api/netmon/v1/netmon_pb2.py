@@ -24,15 +24,15 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"trimtab_api/netmon/v1/netmon.proto\x12\x11trimtab.netmon.v1\"\x18\n\x16GetNetworkStateRequest\"\x1a\n\x18WatchNetworkStateRequest\"#\n\x11MeasureNowRequest\x12\x0e\n\x06reason\x18\x01 \x01(\t\"\xad\x01\n\x0cNetworkState\x12\x10\n\x08revision\x18\x01 \x01(\x04\x12!\n\x19published_at_unix_seconds\x18\x02 \x01(\x01\x12\x13\n\x0bnum_workers\x18\x03 \x01(\r\x12&\n\x05links\x18\x04 \x03(\x0b\x32\x17.trimtab.netmon.v1.Link\x12+\n\x07summary\x18\x05 \x01(\x0b\x32\x1a.trimtab.netmon.v1.Summary\"m\n\x07Summary\x12\x17\n\x0flatency_seconds\x18\x01 \x01(\x01\x12\"\n\x1a\x62\x61ndwidth_bytes_per_second\x18\x02 \x01(\x01\x12\x16\n\x0ejitter_seconds\x18\x03 \x01(\x01\x12\r\n\x05stale\x18\x04 \x01(\x08\"\xbc\x01\n\x04Link\x12\x0e\n\x06source\x18\x01 \x01(\r\x12\x0e\n\x06target\x18\x02 \x01(\r\x12/\n\x07latency\x18\x03 \x01(\x0b\x32\x1e.trimtab.netmon.v1.Measurement\x12\x31\n\tbandwidth\x18\x04 \x01(\x0b\x32\x1e.trimtab.netmon.v1.Measurement\x12\x16\n\x0ejitter_seconds\x18\x05 \x01(\x01\x12\x18\n\x10queueing_seconds\x18\x06 \x01(\x01\"x\n\x0bMeasurement\x12\r\n\x05value\x18\x01 \x01(\x01\x12)\n\x06method\x18\x02 \x01(\x0e\x32\x19.trimtab.netmon.v1.Method\x12 \n\x18measured_at_unix_seconds\x18\x03 \x01(\x01\x12\r\n\x05stale\x18\x04 \x01(\x08\"\x13\n\x11WatchLinksRequest\"C\n\tLinkTable\x12\x0e\n\x06source\x18\x01 \x01(\r\x12&\n\x05links\x18\x02 \x03(\x0b\x32\x17.trimtab.netmon.v1.Link\"&\n\x14TestBandwidthRequest\x12\x0e\n\x06target\x18\x01 \x01(\r\"\x9f\x01\n\x15TestBandwidthResponse\x12!\n\x19previous_bytes_per_second\x18\x01 \x01(\x01\x12\"\n\x1a\x62\x61ndwidth_bytes_per_second\x18\x02 \x01(\x01\x12\x18\n\x10\x64uration_seconds\x18\x03 \x01(\x01\x12%\n\x04link\x18\x04 \x01(\x0b\x32\x17.trimtab.netmon.v1.Link\";\n\x12ReceiveTestRequest\x12\x0e\n\x06source\x18\x01 \x01(\r\x12\x15\n\rlimit_seconds\x18\x02 \x01(\x01\"D\n\x0fInterfaceSample\x12\x19\n\x11monotonic_seconds\x18\x01 \x01(\x01\x12\x16\n\x0ereceived_bytes\x18\x02 \x01(\x04*b\n\x06Method\x12\x16\n\x12METHOD_UNSPECIFIED\x10\x00\x12\x13\n\x0fMETHOD_UDP_ECHO\x10\x01\x12\x11\n\rMETHOD_IPERF3\x10\x02\x12\x18\n\x14METHOD_IPERF3_SHARED\x10\x03\x32\xa9\x02\n\x0eNetworkMonitor\x12]\n\x0fGetNetworkState\x12).trimtab.netmon.v1.GetNetworkStateRequest\x1a\x1f.trimtab.netmon.v1.NetworkState\x12\x63\n\x11WatchNetworkState\x12+.trimtab.netmon.v1.WatchNetworkStateRequest\x1a\x1f.trimtab.netmon.v1.NetworkState0\x01\x12S\n\nMeasureNow\x12$.trimtab.netmon.v1.MeasureNowRequest\x1a\x1f.trimtab.netmon.v1.NetworkState2\xa1\x02\n\x0bMonitorPeer\x12R\n\nWatchLinks\x12$.trimtab.netmon.v1.WatchLinksRequest\x1a\x1c.trimtab.netmon.v1.LinkTable0\x01\x12\x62\n\rTestBandwidth\x12\'.trimtab.netmon.v1.TestBandwidthRequest\x1a(.trimtab.netmon.v1.TestBandwidthResponse\x12Z\n\x0bReceiveTest\x12%.trimtab.netmon.v1.ReceiveTestRequest\x1a\".trimtab.netmon.v1.InterfaceSample0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"trimtab_api/netmon/v1/netmon.proto\x12\x11trimtab.netmon.v1\"\x18\n\x16GetNetworkStateRequest\"\x1a\n\x18WatchNetworkStateRequest\"#\n\x11MeasureNowRequest\x12\x0e\n\x06reason\x18\x01 \x01(\t\"\xad\x01\n\x0cNetworkState\x12\x10\n\x08revision\x18\x01 \x01(\x04\x12!\n\x19published_at_unix_seconds\x18\x02 \x01(\x01\x12\x13\n\x0bnum_workers\x18\x03 \x01(\r\x12&\n\x05links\x18\x04 \x03(\x0b\x32\x17.trimtab.netmon.v1.Link\x12+\n\x07summary\x18\x05 \x01(\x0b\x32\x1a.trimtab.netmon.v1.Summary\"m\n\x07Summary\x12\x17\n\x0flatency_seconds\x18\x01 \x01(\x01\x12\"\n\x1a\x62\x61ndwidth_bytes_per_second\x18\x02 \x01(\x01\x12\x16\n\x0ejitter_seconds\x18\x03 \x01(\x01\x12\r\n\x05stale\x18\x04 \x01(\x08\"\xbc\x01\n\x04Link\x12\x0e\n\x06source\x18\x01 \x01(\r\x12\x0e\n\x06target\x18\x02 \x01(\r\x12/\n\x07latency\x18\x03 \x01(\x0b\x32\x1e.trimtab.netmon.v1.Measurement\x12\x31\n\tbandwidth\x18\x04 \x01(\x0b\x32\x1e.trimtab.netmon.v1.Measurement\x12\x16\n\x0ejitter_seconds\x18\x05 \x01(\x01\x12\x18\n\x10queueing_seconds\x18\x06 \x01(\x01\"x\n\x0bMeasurement\x12\r\n\x05value\x18\x01 \x01(\x01\x12)\n\x06method\x18\x02 \x01(\x0e\x32\x19.trimtab.netmon.v1.Method\x12 \n\x18measured_at_unix_seconds\x18\x03 \x01(\x01\x12\r\n\x05stale\x18\x04 \x01(\x08\"\x13\n\x11WatchLinksRequest\"C\n\tLinkTable\x12\x0e\n\x06source\x18\x01 \x01(\r\x12&\n\x05links\x18\x02 \x03(\x0b\x32\x17.trimtab.netmon.v1.Link\"I\n\x14TestBandwidthRequest\x12\x0e\n\x06target\x18\x01 \x01(\r\x12!\n\x19previous_bytes_per_second\x18\x02 \x01(\x01\"\x80\x01\n\x15TestBandwidthResponse\x12\"\n\x1a\x62\x61ndwidth_bytes_per_second\x18\x01 \x01(\x01\x12)\n\x06method\x18\x02 \x01(\x0e\x32\x19.trimtab.netmon.v1.Method\x12\x18\n\x10\x64uration_seconds\x18\x03 \x01(\x01\";\n\x12ReceiveTestRequest\x12\x0e\n\x06source\x18\x01 \x01(\r\x12\x15\n\rlimit_seconds\x18\x02 \x01(\x01\"e\n\x11ReceiveTestUpdate\x12\x19\n\x11monotonic_seconds\x18\x01 \x01(\x01\x12\x16\n\x0ereceived_bytes\x18\x02 \x01(\x04\x12\x1d\n\x15test_bytes_per_second\x18\x03 \x01(\x01*b\n\x06Method\x12\x16\n\x12METHOD_UNSPECIFIED\x10\x00\x12\x13\n\x0fMETHOD_UDP_ECHO\x10\x01\x12\x11\n\rMETHOD_IPERF3\x10\x02\x12\x18\n\x14METHOD_IPERF3_SHARED\x10\x03\x32\xa9\x02\n\x0eNetworkMonitor\x12]\n\x0fGetNetworkState\x12).trimtab.netmon.v1.GetNetworkStateRequest\x1a\x1f.trimtab.netmon.v1.NetworkState\x12\x63\n\x11WatchNetworkState\x12+.trimtab.netmon.v1.WatchNetworkStateRequest\x1a\x1f.trimtab.netmon.v1.NetworkState0\x01\x12S\n\nMeasureNow\x12$.trimtab.netmon.v1.MeasureNowRequest\x1a\x1f.trimtab.netmon.v1.NetworkState2\xa3\x02\n\x0bMonitorPeer\x12R\n\nWatchLinks\x12$.trimtab.netmon.v1.WatchLinksRequest\x1a\x1c.trimtab.netmon.v1.LinkTable0\x01\x12\x62\n\rTestBandwidth\x12\'.trimtab.netmon.v1.TestBandwidthRequest\x1a(.trimtab.netmon.v1.TestBandwidthResponse\x12\\\n\x0bReceiveTest\x12%.trimtab.netmon.v1.ReceiveTestRequest\x1a$.trimtab.netmon.v1.ReceiveTestUpdate0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'trimtab_api.netmon.v1.netmon_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_METHOD']._serialized_start=1171
-  _globals['_METHOD']._serialized_end=1269
+  _globals['_METHOD']._serialized_start=1208
+  _globals['_METHOD']._serialized_end=1306
   _globals['_GETNETWORKSTATEREQUEST']._serialized_start=57
   _globals['_GETNETWORKSTATEREQUEST']._serialized_end=81
   _globals['_WATCHNETWORKSTATEREQUEST']._serialized_start=83
@@ -52,15 +52,15 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LINKTABLE']._serialized_start=769
   _globals['_LINKTABLE']._serialized_end=836
   _globals['_TESTBANDWIDTHREQUEST']._serialized_start=838
-  _globals['_TESTBANDWIDTHREQUEST']._serialized_end=876
-  _globals['_TESTBANDWIDTHRESPONSE']._serialized_start=879
-  _globals['_TESTBANDWIDTHRESPONSE']._serialized_end=1038
-  _globals['_RECEIVETESTREQUEST']._serialized_start=1040
-  _globals['_RECEIVETESTREQUEST']._serialized_end=1099
-  _globals['_INTERFACESAMPLE']._serialized_start=1101
-  _globals['_INTERFACESAMPLE']._serialized_end=1169
-  _globals['_NETWORKMONITOR']._serialized_start=1272
-  _globals['_NETWORKMONITOR']._serialized_end=1569
-  _globals['_MONITORPEER']._serialized_start=1572
-  _globals['_MONITORPEER']._serialized_end=1861
+  _globals['_TESTBANDWIDTHREQUEST']._serialized_end=911
+  _globals['_TESTBANDWIDTHRESPONSE']._serialized_start=914
+  _globals['_TESTBANDWIDTHRESPONSE']._serialized_end=1042
+  _globals['_RECEIVETESTREQUEST']._serialized_start=1044
+  _globals['_RECEIVETESTREQUEST']._serialized_end=1103
+  _globals['_RECEIVETESTUPDATE']._serialized_start=1105
+  _globals['_RECEIVETESTUPDATE']._serialized_end=1206
+  _globals['_NETWORKMONITOR']._serialized_start=1309
+  _globals['_NETWORKMONITOR']._serialized_end=1606
+  _globals['_MONITORPEER']._serialized_start=1609
+  _globals['_MONITORPEER']._serialized_end=1900
 # @@protoc_insertion_point(module_scope)

@@ -99,22 +99,22 @@ class LinkTable(_message.Message):
     def __init__(self, source: _Optional[int] = ..., links: _Optional[_Iterable[_Union[Link, _Mapping]]] = ...) -> None: ...
 
 class TestBandwidthRequest(_message.Message):
-    __slots__ = ("target",)
+    __slots__ = ("target", "previous_bytes_per_second")
     TARGET_FIELD_NUMBER: _ClassVar[int]
+    PREVIOUS_BYTES_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
     target: int
-    def __init__(self, target: _Optional[int] = ...) -> None: ...
+    previous_bytes_per_second: float
+    def __init__(self, target: _Optional[int] = ..., previous_bytes_per_second: _Optional[float] = ...) -> None: ...
 
 class TestBandwidthResponse(_message.Message):
-    __slots__ = ("previous_bytes_per_second", "bandwidth_bytes_per_second", "duration_seconds", "link")
-    PREVIOUS_BYTES_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("bandwidth_bytes_per_second", "method", "duration_seconds")
     BANDWIDTH_BYTES_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
+    METHOD_FIELD_NUMBER: _ClassVar[int]
     DURATION_SECONDS_FIELD_NUMBER: _ClassVar[int]
-    LINK_FIELD_NUMBER: _ClassVar[int]
-    previous_bytes_per_second: float
     bandwidth_bytes_per_second: float
+    method: Method
     duration_seconds: float
-    link: Link
-    def __init__(self, previous_bytes_per_second: _Optional[float] = ..., bandwidth_bytes_per_second: _Optional[float] = ..., duration_seconds: _Optional[float] = ..., link: _Optional[_Union[Link, _Mapping]] = ...) -> None: ...
+    def __init__(self, bandwidth_bytes_per_second: _Optional[float] = ..., method: _Optional[_Union[Method, str]] = ..., duration_seconds: _Optional[float] = ...) -> None: ...
 
 class ReceiveTestRequest(_message.Message):
     __slots__ = ("source", "limit_seconds")
@@ -124,10 +124,12 @@ class ReceiveTestRequest(_message.Message):
     limit_seconds: float
     def __init__(self, source: _Optional[int] = ..., limit_seconds: _Optional[float] = ...) -> None: ...
 
-class InterfaceSample(_message.Message):
-    __slots__ = ("monotonic_seconds", "received_bytes")
+class ReceiveTestUpdate(_message.Message):
+    __slots__ = ("monotonic_seconds", "received_bytes", "test_bytes_per_second")
     MONOTONIC_SECONDS_FIELD_NUMBER: _ClassVar[int]
     RECEIVED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    TEST_BYTES_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
     monotonic_seconds: float
     received_bytes: int
-    def __init__(self, monotonic_seconds: _Optional[float] = ..., received_bytes: _Optional[int] = ...) -> None: ...
+    test_bytes_per_second: float
+    def __init__(self, monotonic_seconds: _Optional[float] = ..., received_bytes: _Optional[int] = ..., test_bytes_per_second: _Optional[float] = ...) -> None: ...

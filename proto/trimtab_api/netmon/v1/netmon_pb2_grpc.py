@@ -214,7 +214,7 @@ class MonitorPeerStub:
         self.ReceiveTest = channel.unary_stream(
                 '/trimtab.netmon.v1.MonitorPeer/ReceiveTest',
                 request_serializer=trimtab__api_dot_netmon_dot_v1_dot_netmon__pb2.ReceiveTestRequest.SerializeToString,
-                response_deserializer=trimtab__api_dot_netmon_dot_v1_dot_netmon__pb2.InterfaceSample.FromString,
+                response_deserializer=trimtab__api_dot_netmon_dot_v1_dot_netmon__pb2.ReceiveTestUpdate.FromString,
                 _registered_method=True)
 
 
@@ -223,15 +223,15 @@ class MonitorPeerServicer:
     """
 
     def WatchLinks(self, request, context):
-        """The directed links that leave this worker: at once, then whenever one changes materially.
+        """The latency of the links that leave this worker: at once, then at every material change and a few times a second.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def TestBandwidth(self, request, context):
-        """Worker 0's monitor gives this one its turn: test the bandwidth to one other worker. RESOURCE_EXHAUSTED: this host or the
-        other is in a test already. FAILED_PRECONDITION: the test could not run, the message says why.
+        """Worker 0's monitor gives this one its turn: test the bandwidth to one other worker. RESOURCE_EXHAUSTED: this host or
+        the other is in a test already. FAILED_PRECONDITION: the test could not run, the message says why.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -239,7 +239,7 @@ class MonitorPeerServicer:
 
     def ReceiveTest(self, request, context):
         """The receiving side of a test: reserves this host, starts an iperf3 server, and streams what arrives on its
-        interface until the caller cancels or the deadline passes.
+        interface until the sender has ended the test or the limit is reached. RESOURCE_EXHAUSTED: in a test already.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -261,7 +261,7 @@ def add_MonitorPeerServicer_to_server(servicer, server):
             'ReceiveTest': grpc.unary_stream_rpc_method_handler(
                     servicer.ReceiveTest,
                     request_deserializer=trimtab__api_dot_netmon_dot_v1_dot_netmon__pb2.ReceiveTestRequest.FromString,
-                    response_serializer=trimtab__api_dot_netmon_dot_v1_dot_netmon__pb2.InterfaceSample.SerializeToString,
+                    response_serializer=trimtab__api_dot_netmon_dot_v1_dot_netmon__pb2.ReceiveTestUpdate.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -345,7 +345,7 @@ class MonitorPeer:
             target,
             '/trimtab.netmon.v1.MonitorPeer/ReceiveTest',
             trimtab__api_dot_netmon_dot_v1_dot_netmon__pb2.ReceiveTestRequest.SerializeToString,
-            trimtab__api_dot_netmon_dot_v1_dot_netmon__pb2.InterfaceSample.FromString,
+            trimtab__api_dot_netmon_dot_v1_dot_netmon__pb2.ReceiveTestUpdate.FromString,
             options,
             channel_credentials,
             insecure,

@@ -4,14 +4,21 @@
 from collections.abc import Iterator
 
 import grpc
+import grpc.aio
 
 from trimtab_api.netmon.v1 import netmon_pb2
 
 class NetworkMonitorStub:
-    def __init__(self, channel: grpc.Channel) -> None: ...
+    def __init__(self, channel: grpc.Channel | grpc.aio.Channel) -> None: ...
     GetNetworkState: grpc.UnaryUnaryMultiCallable[netmon_pb2.GetNetworkStateRequest, netmon_pb2.NetworkState]
     WatchNetworkState: grpc.UnaryStreamMultiCallable[netmon_pb2.WatchNetworkStateRequest, netmon_pb2.NetworkState]
     MeasureNow: grpc.UnaryUnaryMultiCallable[netmon_pb2.MeasureNowRequest, netmon_pb2.NetworkState]
+
+class NetworkMonitorAsyncStub:
+    # What the stub is on a channel of grpc.aio.
+    GetNetworkState: grpc.aio.UnaryUnaryMultiCallable[netmon_pb2.GetNetworkStateRequest, netmon_pb2.NetworkState]
+    WatchNetworkState: grpc.aio.UnaryStreamMultiCallable[netmon_pb2.WatchNetworkStateRequest, netmon_pb2.NetworkState]
+    MeasureNow: grpc.aio.UnaryUnaryMultiCallable[netmon_pb2.MeasureNowRequest, netmon_pb2.NetworkState]
 
 class NetworkMonitorServicer:
     def GetNetworkState(self, request: netmon_pb2.GetNetworkStateRequest, context: grpc.ServicerContext) -> netmon_pb2.NetworkState: ...
@@ -19,20 +26,26 @@ class NetworkMonitorServicer:
     def MeasureNow(self, request: netmon_pb2.MeasureNowRequest, context: grpc.ServicerContext) -> netmon_pb2.NetworkState: ...
 
 def add_NetworkMonitorServicer_to_server(
-    servicer: NetworkMonitorServicer, server: grpc.Server
+    servicer: NetworkMonitorServicer, server: grpc.Server | grpc.aio.Server
 ) -> None: ...
 
 class MonitorPeerStub:
-    def __init__(self, channel: grpc.Channel) -> None: ...
+    def __init__(self, channel: grpc.Channel | grpc.aio.Channel) -> None: ...
     WatchLinks: grpc.UnaryStreamMultiCallable[netmon_pb2.WatchLinksRequest, netmon_pb2.LinkTable]
     TestBandwidth: grpc.UnaryUnaryMultiCallable[netmon_pb2.TestBandwidthRequest, netmon_pb2.TestBandwidthResponse]
-    ReceiveTest: grpc.UnaryStreamMultiCallable[netmon_pb2.ReceiveTestRequest, netmon_pb2.InterfaceSample]
+    ReceiveTest: grpc.UnaryStreamMultiCallable[netmon_pb2.ReceiveTestRequest, netmon_pb2.ReceiveTestUpdate]
+
+class MonitorPeerAsyncStub:
+    # What the stub is on a channel of grpc.aio.
+    WatchLinks: grpc.aio.UnaryStreamMultiCallable[netmon_pb2.WatchLinksRequest, netmon_pb2.LinkTable]
+    TestBandwidth: grpc.aio.UnaryUnaryMultiCallable[netmon_pb2.TestBandwidthRequest, netmon_pb2.TestBandwidthResponse]
+    ReceiveTest: grpc.aio.UnaryStreamMultiCallable[netmon_pb2.ReceiveTestRequest, netmon_pb2.ReceiveTestUpdate]
 
 class MonitorPeerServicer:
     def WatchLinks(self, request: netmon_pb2.WatchLinksRequest, context: grpc.ServicerContext) -> Iterator[netmon_pb2.LinkTable]: ...
     def TestBandwidth(self, request: netmon_pb2.TestBandwidthRequest, context: grpc.ServicerContext) -> netmon_pb2.TestBandwidthResponse: ...
-    def ReceiveTest(self, request: netmon_pb2.ReceiveTestRequest, context: grpc.ServicerContext) -> Iterator[netmon_pb2.InterfaceSample]: ...
+    def ReceiveTest(self, request: netmon_pb2.ReceiveTestRequest, context: grpc.ServicerContext) -> Iterator[netmon_pb2.ReceiveTestUpdate]: ...
 
 def add_MonitorPeerServicer_to_server(
-    servicer: MonitorPeerServicer, server: grpc.Server
+    servicer: MonitorPeerServicer, server: grpc.Server | grpc.aio.Server
 ) -> None: ...

@@ -4,18 +4,24 @@
 from collections.abc import Iterator
 
 import grpc
+import grpc.aio
 
 from trimtab_api.trainer.v1 import status_pb2
 
 class TrainerStatusStub:
-    def __init__(self, channel: grpc.Channel) -> None: ...
+    def __init__(self, channel: grpc.Channel | grpc.aio.Channel) -> None: ...
     GetStatus: grpc.UnaryUnaryMultiCallable[status_pb2.GetStatusRequest, status_pb2.Status]
     WatchStatus: grpc.UnaryStreamMultiCallable[status_pb2.WatchStatusRequest, status_pb2.Status]
+
+class TrainerStatusAsyncStub:
+    # What the stub is on a channel of grpc.aio.
+    GetStatus: grpc.aio.UnaryUnaryMultiCallable[status_pb2.GetStatusRequest, status_pb2.Status]
+    WatchStatus: grpc.aio.UnaryStreamMultiCallable[status_pb2.WatchStatusRequest, status_pb2.Status]
 
 class TrainerStatusServicer:
     def GetStatus(self, request: status_pb2.GetStatusRequest, context: grpc.ServicerContext) -> status_pb2.Status: ...
     def WatchStatus(self, request: status_pb2.WatchStatusRequest, context: grpc.ServicerContext) -> Iterator[status_pb2.Status]: ...
 
 def add_TrainerStatusServicer_to_server(
-    servicer: TrainerStatusServicer, server: grpc.Server
+    servicer: TrainerStatusServicer, server: grpc.Server | grpc.aio.Server
 ) -> None: ...
