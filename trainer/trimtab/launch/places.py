@@ -7,12 +7,13 @@ import socket
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
+from itertools import permutations
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 if TYPE_CHECKING:
-    from trimtab_netmon.emulate import Emulator
+    from trimtab_netmon.emulate import Emulator, Phase
 
 #: Ports in a worker's own namespace, where nothing else listens.
 MASTER_PORT = 29500
@@ -113,18 +114,34 @@ class Emulated(AbstractContextManager["Emulated"]):
         self._begun = True
 
     def observe(self) -> None:
-        """Append the phase in force to the phases file when it is a new one."""
+        """Append the phase in force, as its slowest link, to the phases file when it is a new one."""
         phase = self._emulator.phase
         if not self._begun or phase is self._phase:
             return
         self._phase = phase
-        line = {"time": self._emulator.elapsed, "latency": phase.latency, "bandwidth": phase.bandwidth}
+        latency, bandwidth = slowest(phase, len(self.workers))
+        line = {"time": self._emulator.elapsed, "latency": latency, "bandwidth": bandwidth}
         with self._phases.open("a") as file:
             file.write(json.dumps(line) + "\n")
 
     def verdict(self) -> dict[str, Any]:
-        """The relay's report on itself."""
-        return asdict(self._emulator.lag())
+        """The relay's report on itself; a relay that is gone makes the run invalid."""
+        from trimtab_netmon.emulate import RelayError
+
+        try:
+            report = self._emulator.lag()
+        except RelayError as error:
+            return {"valid": False, "error": str(error)}
+        return {"valid": report.valid, **asdict(report)}
+
+
+def slowest(phase: Phase, num_workers: int) -> tuple[float, float]:
+    """The largest latency and the smallest bandwidth between any two workers: synchronous training waits for them."""
+    latency, bandwidth = phase.latency, min(phase.host_bandwidth(host) for host in range(num_workers))
+    for source, destination in permutations(range(num_workers), 2):
+        latency = max(latency, phase.link_latency(source, destination))
+        bandwidth = min(bandwidth, phase.link_bandwidth(source, destination) or bandwidth)
+    return latency, bandwidth
 
 
 def place(network: Path | None, num_workers: int, phases: Path) -> AbstractContextManager[Places]:

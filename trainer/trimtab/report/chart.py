@@ -29,17 +29,21 @@ class Scale:
     low: float
     high: float
     log: bool = False
+    marks: tuple[float, ...] = ()
+    """Where to put ticks; none: at round values."""
 
     def __call__(self, value: float) -> float:
         """The position of a value; outside the bounds it stays at the edge."""
         if self.log:
-            share = math.log(max(value, self.low) / self.low) / math.log(self.high / self.low)
+            share = math.log(max(value, 1e-12) / self.low) / math.log(self.high / self.low)
         else:
             share = (value - self.low) / (self.high - self.low)
         return min(1.0, max(0.0, share))
 
     def ticks(self, count: int = 5) -> list[float]:
         """Round values within the bounds, about ``count`` of them."""
+        if self.marks:
+            return [mark for mark in self.marks if min(self.low, self.high) <= mark <= max(self.low, self.high)]
         if self.log:
             decades = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
             steps = (1,) if len(decades) > 3 else (1, 2, 5)
@@ -108,11 +112,11 @@ class Panel:
         ]
 
     def rule(self, value: float, label: str) -> None:
-        """A dashed line across, with its name above its left end."""
+        """A dashed line across, with its name above its right end."""
         y = self.y(value)
         self._marks.append(
             f'<line class="rule" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>'
-            f'<text class="small" x="{LEFT + 6}" y="{y - 5:.1f}">{escape(label)}</text>'
+            f'<text class="small end" x="{WIDTH - RIGHT - 4}" y="{y - 5:.1f}">{escape(label)}</text>'
         )
 
     def flag(self, seconds: float, label: str, title: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+from dataclasses import dataclass
 from itertools import groupby
 from statistics import fmean
 
@@ -15,6 +15,8 @@ from trimtab.report.records import Run, Step
 
 #: Steps that a loss is averaged over before it is drawn: single batches are noise.
 LOSS_WINDOW = 20
+#: Where the accuracy axis has its ticks, as the share that is wrong.
+ERROR_MARKS = (1.0, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001)
 
 
 def training_figure(comparison: Comparison) -> str:
@@ -26,10 +28,16 @@ def training_figure(comparison: Comparison) -> str:
     panels = []
     target = comparison.target
     if any(accuracies.values()):
-        panel = Panel("accuracy on held-out data", time, accuracy_scale(accuracies), 240, lambda v: f"{v:.0%}")
+        panel = Panel(
+            "accuracy on held-out data (the axis stretches towards 100%)",
+            time,
+            error_scale(accuracies),
+            260,
+            lambda error: f"{100 * (1 - error):g}%",
+        )
         if target is not None and target.metric == "accuracy":
-            panel.rule(target.value, f"target {target.value:.0%}")
-        _draw(panel, accuracies)
+            panel.rule(1 - target.value, f"target {100 * target.value:g}%")
+        _draw(panel, {name: [(time, 1 - value) for time, value in points] for name, points in accuracies.items()})
         panels.append(panel)
     if any(losses.values()):
         values = [value for points in losses.values() for _, value in points]
@@ -46,12 +54,13 @@ def network_figure(comparison: Comparison) -> str:
     time = Scale(0.0, end)
     steps = run.training_steps
     panels: list[Panel | Ribbon] = []
-    for title, attribute, text in (
-        ("latency, one way", "latency", format_duration),
-        ("bandwidth", "bandwidth", format_bandwidth),
+    # Bandwidth in bits, so that round ticks are round in the unit that networks are sold in.
+    for title, attribute, unit, text in (
+        ("latency, one way", "latency", 1, format_duration),
+        ("bandwidth", "bandwidth", 8, lambda bits: format_bandwidth(bits / 8)),
     ):
-        set_to = [(phase.time, getattr(phase, attribute)) for phase in run.phases if phase.time <= end]
-        measured = [(s.time, getattr(s, attribute)) for s in steps if getattr(s, attribute)]
+        set_to = [(phase.time, getattr(phase, attribute) * unit) for phase in run.phases if phase.time <= end]
+        measured = [(s.time, getattr(s, attribute) * unit) for s in steps if getattr(s, attribute)]
         if not set_to and not measured:
             continue
         panel = Panel(title, time, scale_for([v for _, v in set_to + measured], log=True), 92, text)
@@ -84,17 +93,27 @@ def plan_ribbon(run: Run, time: Scale) -> Ribbon:
     return ribbon
 
 
-def step_parts(run: Run) -> dict[str, float]:
-    """Mean seconds of a training step by what they went to; the rest is what none of the three accounts for."""
+@dataclass(frozen=True)
+class StepParts:
+    """Mean seconds of a training step: it is compute, then waiting for what of the exchange backward did not hide."""
+
+    compute: float
+    waiting: float
+    compress: float
+    collective: float
+
+
+def step_parts(run: Run) -> StepParts | None:
+    """Where the training steps' time went; None where there are none."""
     steps = run.training_steps
     if not steps:
-        return {}
-    parts = {
-        "compute": fmean(step.compute_seconds for step in steps),
-        "compress": fmean(step.compress_seconds for step in steps),
-        "collective": fmean(step.collective_seconds for step in steps),
-    }
-    return parts | {"rest": max(0.0, fmean(step.step_seconds for step in steps) - sum(parts.values()))}
+        return None
+    return StepParts(
+        compute=fmean(step.compute_seconds for step in steps),
+        waiting=fmean(step.step_seconds - step.compute_seconds for step in steps),
+        compress=fmean(step.compress_seconds for step in steps),
+        collective=fmean(step.collective_seconds for step in steps),
+    )
 
 
 def accuracy_points(run: Run) -> list[Point]:
@@ -102,11 +121,10 @@ def accuracy_points(run: Run) -> list[Point]:
     return [(each.time, each.values["accuracy"]) for each in run.evaluations if "accuracy" in each.values]
 
 
-def accuracy_scale(accuracies: dict[str, list[Point]]) -> Scale:
-    """From the lower tenth of what was reported up to 1, so that the last points of accuracy can be told apart."""
-    values = sorted(value for points in accuracies.values() for _, value in points)
-    low = values[len(values) // 10]
-    return Scale(max(0.0, math.floor(low * 10 - 0.5) / 10), 1.0)
+def error_scale(accuracies: dict[str, list[Point]]) -> Scale:
+    """The share that is wrong, downwards by logarithm: the last points, which cost the time, get the room."""
+    least = min(1 - value for points in accuracies.values() for _, value in points)
+    return Scale(1.0, max(0.001, 0.7 * least), log=True, marks=ERROR_MARKS)
 
 
 def smooth(points: list[Point]) -> list[Point]:

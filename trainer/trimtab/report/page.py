@@ -15,13 +15,6 @@ from trimtab.report.records import DecisionLine, Run
 from trimtab.report.summary import Summary
 from trimtab.report.table import headings, notes, rows
 
-_STEP_PARTS = {
-    "compute": "forward and backward",
-    "compress": "compression",
-    "collective": "collective",
-    "rest": "optimizer, data and the rest",
-}
-
 
 def render_page(comparison: Comparison) -> str:
     """The page as HTML text."""
@@ -45,7 +38,12 @@ def render_page(comparison: Comparison) -> str:
             "Numbered flags: decisions that changed the plan, told below.",
             figures.network_figure(comparison),
         ),
-        _section("Where a step's time goes", "Mean of the training steps; trials left out.", _breakdown(comparison)),
+        _section(
+            "Where a step's time goes",
+            "Mean of the training steps; trials left out. Compression and collectives run beside backward: what it "
+            "hides of them costs nothing, the rest is waiting.",
+            _breakdown(comparison),
+        ),
         _section("Decisions", *_decisions(comparison.featured)),
         _section("How to repeat it", "", _repeat(comparison)),
     ]
@@ -120,26 +118,29 @@ def _legend(comparison: Comparison) -> str:
 
 
 def _breakdown(comparison: Comparison) -> str:
-    parts = {run.name: figures.step_parts(run) for run in comparison.runs if run.training_steps}
-    longest = max((sum(each.values()) for each in parts.values()), default=0.0)
+    parts = {run.name: each for run in comparison.runs if (each := figures.step_parts(run))}
+    longest = max((each.compute + each.waiting for each in parts.values()), default=0.0)
     if not longest:
         return ""
-    legend = "".join(
-        f'<span><span class="chip" style="background: var(--{part})"></span>{label}</span>'
-        for part, label in _STEP_PARTS.items()
+    legend = (
+        '<div class="legend"><span><span class="chip" style="background: var(--compute)"></span>computing</span>'
+        '<span><span class="chip" style="background: var(--waiting)"></span>waiting for the exchange</span></div>'
     )
-    lines = []
-    for name, each in parts.items():
-        bar = "".join(
-            f'<i style="width: {100 * seconds / longest:.2f}%; background: var(--{part})" '
-            f'title="{_STEP_PARTS[part]}: {format_duration(seconds)}"></i>'
-            for part, seconds in each.items()
+    lines = [
+        f'<tr><td>{_chip(name)}{escape(name)}</td><td class="wide"><div class="bar">'
+        f'<i style="width: {100 * each.compute / longest:.2f}%; background: var(--compute)"></i>'
+        f'<i style="width: {100 * each.waiting / longest:.2f}%; background: var(--waiting)"></i></div></td>'
+        + "".join(
+            f"<td>{format_duration(seconds)}</td>"
+            for seconds in (each.compute + each.waiting, each.compute, each.waiting, each.compress, each.collective)
         )
-        lines.append(
-            f'<tr><td>{_chip(name)}{escape(name)}</td><td style="width: 70%"><div class="bar">{bar}</div></td>'
-            f"<td>{format_duration(sum(each.values()))}</td></tr>"
-        )
-    return f'<div class="legend">{legend}</div><table class="bars">{"".join(lines)}</table>'
+        + "</tr>"
+        for name, each in parts.items()
+    ]
+    head = "<tr><th>plan</th><th></th>" + "".join(
+        f"<th>{heading}</th>" for heading in ("step", "computing", "waiting", "compression", "collective")
+    )
+    return f'{legend}<table class="bars"><thead>{head}</tr></thead><tbody>{"".join(lines)}</tbody></table>'
 
 
 def _decisions(run: Run) -> tuple[str, str]:

@@ -14,6 +14,9 @@ from trimtab.launch.run_directory import RunDirectory
 
 Record = TypeVar("Record")
 
+#: The plan of a single process.
+ALONE = "no exchange"
+
 
 @dataclass(frozen=True)
 class Step:
@@ -24,8 +27,11 @@ class Step:
     loss: float | None
     step_seconds: float
     compute_seconds: float
+    """Of the step, what was not spent waiting for the exchange."""
     compress_seconds: float
+    """Selecting and packing; runs beside backward, so it is no part of the step by itself."""
     collective_seconds: float
+    """Sending and waiting for others; runs beside backward too."""
     num_bytes: int
     """Sent by rank 0 in this step."""
     plan: str
@@ -39,22 +45,22 @@ class Step:
 
     @classmethod
     def from_json(cls, line: dict[str, Any]) -> Step:
-        """One step line of ``metrics.jsonl``."""
+        """One step line of ``metrics.jsonl``. A single process exchanges nothing and writes nothing about it."""
         return cls(
             step=line["step"],
             time=line["time"],
             loss=line.get("loss"),
             step_seconds=line["step_seconds"],
-            compute_seconds=line["compute_seconds"],
-            compress_seconds=line["compress_seconds"],
-            collective_seconds=line["collective_seconds"],
-            num_bytes=line["bytes"],
-            plan=line["plan"],
-            plan_version=line["plan_version"],
+            compute_seconds=line.get("compute_seconds", line["step_seconds"]),
+            compress_seconds=line.get("compress_seconds", 0.0),
+            collective_seconds=line.get("collective_seconds", 0.0),
+            num_bytes=line.get("bytes", 0),
+            plan=line.get("plan", ALONE),
+            plan_version=line.get("plan_version", 0),
             gain=line.get("gain"),
             latency=line.get("latency"),
             bandwidth=line.get("bandwidth"),
-            trial=line["trial"],
+            trial=line.get("trial", False),
         )
 
 
