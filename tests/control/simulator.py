@@ -21,7 +21,7 @@ from trimtab.control.types import (
     StepReport,
     TrialReport,
 )
-from trimtab.plan import Plan, dense_plan
+from trimtab.plan import COLLECTIVES, Plan, dense_plan
 
 GIGABIT = 1e9 / 8
 GRID = [
@@ -84,9 +84,6 @@ class World:
         return plan.ratio / (plan.ratio + self.half_gain_ratio[plan.collective.split("-")[0]])
 
 
-COLLECTIVES = ("dense-ring", "dense-tree", "all-gather", *(f"artopk-{v}-{t}" for v in ("star", "var") for t in ("ring", "tree")))
-
-
 def random_world(seed: int, num_ranks: int) -> World:
     """A model, a machine and a network that changes every few seconds."""
     rng = random.Random(f"world {seed}")
@@ -111,7 +108,7 @@ def random_world(seed: int, num_ranks: int) -> World:
         compute_seconds=exp(rng.uniform(log(0.04), log(0.3))),
         select_seconds_per_element=rng.uniform(0.6e-9, 2e-9),
         overheads={name: (*map(near, shared), near(wait)) for name in COLLECTIVES},
-        half_gain_ratio={"all": half_gain, "artopk": half_gain * rng.uniform(1.2, 2.5)},
+        half_gain_ratio={"all": half_gain, "artopk": half_gain * rng.uniform(1.1, 2.5)},
         delay=exp(rng.uniform(log(0.04), log(0.2))),
         dense_steps_to_target=rng.uniform(150, 600),
         monitor_delay=rng.uniform(0.2, 1.5),
@@ -145,7 +142,7 @@ class Run:
         self._next_bandwidth = 0.0
         self._latency_seen: float | None = None
         self._revision = 0
-        self._gain = 1.0
+        self._residual = 0.0
         self.step = 0
         self.progress = 0.0
         self.exploration_seconds = 0.0
@@ -161,7 +158,8 @@ class Run:
     def advance(self) -> None:
         """One turn of the loop: monitor, controller, step."""
         self._monitor()
-        action = self.controller.next_action(self.now, self.world.steps_per_epoch - self.step % self.world.steps_per_epoch)
+        steps_left_in_epoch = self.world.steps_per_epoch - self.step % self.world.steps_per_epoch
+        action = self.controller.next_action(self.now, steps_left_in_epoch)
         if isinstance(action, RunTrials):
             self._trials(action)
             return
@@ -169,23 +167,27 @@ class Run:
             self.num_changes += 1
         self.log += self.controller.drain_log()
         plan = self.controller.plan
-        report = self._measure(plan, self._gain_after(plan))
-        self._gain = report.gain
+        gain, self._residual = self._error_feedback(plan, self._residual)
+        report = self._measure(plan, gain)
         self.step += 1
-        self.progress += 1 / (1 + self.world.delay * (1 / self._gain - 1) ** 0.5)
+        self.progress += 1 / (1 + self.world.delay * self._residual**0.5)
         self.now += report.step_seconds
         self._monitor()
         self.controller.observe_step(report, self.now)
 
-    def _gain_after(self, plan: Plan) -> float:
-        """The residual fills up, and empties, over some tens of steps; a little noise."""
-        steady = self.world.steady_gain(plan)
+    def _error_feedback(self, plan: Plan, residual: float) -> tuple[float, float]:
+        """Gain of a step and the residual after it; residuals are squared norms, in those of one step's gradient.
+
+        With the steady gain the residual keeps its size. While it is far from there, more gets through: what is new,
+        or long overdue, is concentrated in fewer elements.
+        """
         if plan.is_dense:
-            return 1.0
-        odds = self._gain / (1 - min(self._gain, 0.9))
-        settled = odds + (steady / (1 - steady) - odds) * 0.1
-        settled *= exp(self._rng.gauss(0, 0.05))
-        return settled / (1 + settled)
+            return 1.0, 0.0
+        steady = self.world.steady_gain(plan)
+        settled = min(2.0, residual / (1 / steady - 1))
+        gain = steady ** (1 - 0.4 * abs(1 - settled)) * exp(self._rng.gauss(0, 0.05))
+        gain = min(0.99, gain)
+        return gain, (residual + 1) * (1 - gain)
 
     def _measure(self, plan: Plan, gain: float) -> StepReport:
         world, noisy = self.world, lambda: exp(self._rng.gauss(0, world.noise))
@@ -209,10 +211,10 @@ class Run:
     def _trials(self, action: RunTrials) -> None:
         reports, began = [], self.now
         for plan in action.plans:
-            start, gain = self.now, self._gain
+            start, residual = self.now, self._residual
             for _ in range(action.iterations):
-                self._gain = self._gain_after(plan)
-                report = self._measure(plan, self._gain)
+                gain, residual = self._error_feedback(plan, residual)
+                report = self._measure(plan, gain)
                 self.now += report.step_seconds
             self.now += 0.05
             reports.append(
@@ -224,17 +226,16 @@ class Run:
                     collective_seconds=report.collective_seconds,
                     num_bytes=0,
                     num_messages=0,
-                    gain=self._gain,
+                    gain=gain,
                     num_steps=action.iterations,
                     wall_seconds=self.now - start,
                 )
             )
-            self._gain = gain
         self.exploration_seconds += self.now - began
         self.controller.observe_trials(reports, self.now)
 
     def _monitor(self) -> None:
-        """Latency every second, bandwidth every four (sooner when latency has jumped, or on request); late and noisy."""
+        """Latency every second, bandwidth every four (sooner when latency jumps, or on request); late and noisy."""
         if self.controller.wants_probe and self._probe_at is None:
             self._probe_at = self.now + self.world.monitor_delay
             self._next_view = min(self._next_view, self._probe_at)

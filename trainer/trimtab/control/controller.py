@@ -147,7 +147,7 @@ class Controller:
             if network is not None:
                 self._predictor.observe_step(report, network.latency, network.beta)
             self._predictor.compress_times.observe(report.plan, report.compress_seconds, self._step)
-            self._predictor.observe_gain(report.plan, report.gain, self._step)
+            self._predictor.observe_trial_gain(report.plan, report.gain, self._step)
         self._explored_until = now
         self._trigger = "trials" if reports else "gain"
 
@@ -177,6 +177,8 @@ class Controller:
             trials = self._trials(network, now, steps_left_in_epoch)
             if trials is not None:
                 return trials
+            if not self._might_improve(network):
+                return KeepGoing()
         return self._decide(trigger, network, now)
 
     def drain_log(self) -> list[dict[str, Any]]:
@@ -192,9 +194,9 @@ class Controller:
         if self._trigger is not None:
             trigger, self._trigger = self._trigger, None
             return trigger
-        if self._decided_network is None or network.distance(self._decided_network) > log(
-            1 + self._settings.network_change
-        ):
+        change = log(1 + self._settings.network_change)
+        if self._decided_network is None or network.distance(self._decided_network) > change:
+            self._settle_for = "network"
             return "network"
         if self._settle_for is not None and self._steps_under_plan >= _SETTLED_STEPS + _SKIPPED_STEPS:
             trigger, self._settle_for = self._settle_for, None
@@ -210,6 +212,7 @@ class Controller:
         if self._steps_under_plan < min(affordable, self._settings.warmup_steps):
             return None
         self._warm = True
+        self._settle_for = "warm-up"
         return "warm-up"
 
     def _believe_network(self, now: float) -> None:
@@ -264,6 +267,21 @@ class Controller:
         chosen = present if keep else best
         return self._record(trigger, network, now, found, dense, present, chosen, _reason(keep, present, chosen, dense))
 
+    def _might_improve(self, network: Network) -> bool:
+        """Whether a look at the candidates alone promises half of what a change needs; else solving is idle."""
+        evaluate, weight = self._evaluator(network), self._settings.speed_weight
+        dense, present = evaluate(self._dense), evaluate(self.plan)
+        best = knee(self._candidate_points(network), dense, weight)
+        return depth(best, dense, weight) - depth(present, dense, weight) > _WORTH_A_CHANGE / 2
+
+    def _candidate_points(self, network: Network) -> list[Point]:
+        evaluate = self._evaluator(network)
+        return [
+            evaluate(Plan(ratio=ratio, collective=collective, fusion=self.plan.fusion))
+            for ratio in self._settings.candidate_ratios
+            for collective in self._settings.collectives
+        ]
+
     def _fall_back(self, reason: str, network: Network | None, now: float) -> Action:
         """To dense, for a while."""
         self._num_guards += 1
@@ -310,10 +328,7 @@ class Controller:
             reason=reason,
         )
         self._next_decision_id += 1
-        if trigger != "guard" and (network.revision, trigger) != (0, "guard"):
-            first_here = self._decided_network is None or network.distance(self._decided_network) > 0
-            self._settle_for = trigger if first_here and trigger in ("warm-up", "network") else None
-            self._decided_network = network
+        self._decided_network = network
         self._log.append(decision.to_json())
         if not changed:
             return KeepGoing()
@@ -354,8 +369,8 @@ class Controller:
         self._gain_watch.observe(report.gain)
         recent = [timed.report.compress_seconds for timed in self._steps if timed.report.plan == report.plan]
         self._predictor.compress_times.observe(report.plan, median(recent[-15:]), report.step)
-        if self._gain_watch.average is not None:
-            self._predictor.observe_gain(report.plan, self._gain_watch.average, report.step)
+        if self._gain_watch.settled is not None:
+            self._predictor.observe_gain(report.plan, self._gain_watch.settled, report.step)
 
     def _trials(self, network: Network, now: float, steps_left_in_epoch: int) -> RunTrials | None:
         iterations = min(self._settings.trial_iterations, steps_left_in_epoch)
@@ -368,13 +383,8 @@ class Controller:
         )
         evaluate = self._evaluator(network)
         dense = evaluate(self._dense)
-        points = [
-            evaluate(Plan(ratio=ratio, collective=collective, fusion=self.plan.fusion))
-            for ratio in self._settings.candidate_ratios
-            for collective in self._settings.collectives
-        ]
         worth = candidates.worth_a_trial(
-            points,
+            self._candidate_points(network),
             dense,
             lambda point: depth(point, dense, self._settings.speed_weight),
             lambda plan: self._predictor.knows_gain(plan, self._step),

@@ -26,7 +26,7 @@ class Curve:
     was never run takes the shift of its kin: the same family first (all-gather, AR-Topk), then any.
     """
 
-    def __init__(self, prior: Callable[[float], float], max_age_steps: int) -> None:
+    def __init__(self, prior: Callable[[Plan], float], max_age_steps: int) -> None:
         self._prior = prior
         self._max_age_steps = max_age_steps
         self._known: dict[str, dict[float, _Known]] = {}
@@ -37,7 +37,7 @@ class Curve:
             return
         points = self._known.setdefault(_key(plan), {})
         log_ratio = log(plan.ratio)
-        points[round(log_ratio, 1)] = _Known(log_ratio, log(value / self._prior(plan.ratio)), step)
+        points[round(log_ratio, 1)] = _Known(log_ratio, log(value / self._prior(plan)), step)
 
     def knows(self, plan: Plan, step: int) -> bool:
         """Whether the value was measured under this plan, not too long ago."""
@@ -46,7 +46,7 @@ class Curve:
 
     def __call__(self, plan: Plan, step: int) -> float:
         """The value predicted under a plan at a step."""
-        return self._prior(plan.ratio) * exp(_interpolate(self._nearest_kin(plan, step), log(plan.ratio)))
+        return self._prior(plan) * exp(_interpolate(self._nearest_kin(plan, step), log(plan.ratio)))
 
     def _nearest_kin(self, plan: Plan, step: int) -> list[_Known]:
         key = _key(plan)

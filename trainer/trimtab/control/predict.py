@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from math import sqrt
 from statistics import median
 from typing import Any
 
@@ -17,7 +18,8 @@ from trimtab.plan import Plan
 #: Before anything is measured, a gradient element costs about this much computation.
 _COMPUTE_SECONDS_PER_ELEMENT = 1e-8
 #: Before anything is measured: the ratio at which half of the error-fed gradient gets through, gain = c / (c + this).
-_HALF_GAIN_RATIO = 0.05
+#: AR-Topk sends one rank's choice for all, all-gather every rank's own.
+_HALF_GAIN_RATIO = {"all-gather": 0.05, "artopk": 0.08}
 #: Steps after which a measured gain no longer speaks for the present stage of training.
 _GAIN_MAX_AGE_STEPS = 2000
 _COMPRESS_MAX_AGE_STEPS = 100_000
@@ -32,10 +34,10 @@ class Predictor:
         self._facts = facts
         self.overheads = Overheads()
         # Odds, gain / (1 - gain): they go in proportion to the ratio, where the gain itself saturates.
-        self._gain_odds = Curve(lambda ratio: ratio / _HALF_GAIN_RATIO, _GAIN_MAX_AGE_STEPS)
+        self._gain_odds = Curve(lambda plan: plan.ratio / _half_gain_ratio(plan), _GAIN_MAX_AGE_STEPS)
         # Selection passes over every element once, and touches what it selects a few times more.
         self.compress_times = Curve(
-            lambda ratio: facts.num_elements * facts.select_seconds_per_element * (1 + 4 * ratio),
+            lambda plan: facts.num_elements * facts.select_seconds_per_element * (1 + 4 * plan.ratio),
             _COMPRESS_MAX_AGE_STEPS,
         )
         self._compute: deque[float] = deque(maxlen=_COMPUTE_WINDOW)
@@ -61,6 +63,11 @@ class Predictor:
     def observe_gain(self, plan: Plan, gain: float, step: int) -> None:
         """Learn the (average) gain under a plan."""
         self._gain_odds.observe(plan, _odds(gain), step)
+
+    def observe_trial_gain(self, plan: Plan, gain: float, step: int) -> None:
+        """Learn a gain that had no time to settle: it counts for half, and for nothing where a settled one is known."""
+        if not self.knows_gain(plan, step):
+            self._gain_odds.observe(plan, sqrt(_odds(gain) * self._gain_odds(plan, step)), step)
 
     def knows_gain(self, plan: Plan, step: int) -> bool:
         """Whether the gain under this plan was measured of late."""
@@ -122,6 +129,10 @@ class Predictor:
         return [
             sum(sizes[i] for i in tensors) / self._facts.num_elements for tensors in plan.fusion.buffers(len(sizes))
         ]
+
+
+def _half_gain_ratio(plan: Plan) -> float:
+    return _HALF_GAIN_RATIO["all-gather" if plan.collective == "all-gather" else "artopk"]
 
 
 def _odds(gain: float) -> float:

@@ -134,9 +134,9 @@ class GainWatch:
         self._reference: float | None = None
 
     @property
-    def average(self) -> float | None:
-        """Exponential average; None until half a window has passed under the present plan."""
-        return self._average if self._steps * 2 >= self._window else None
+    def settled(self) -> float | None:
+        """The average once a whole window has passed under the present plan; None before: the residual still fills."""
+        return self._average if self._steps >= self._window else None
 
     @property
     def moved(self) -> bool:
@@ -151,7 +151,8 @@ class GainWatch:
         """The gain of one step."""
         gain = max(gain, 1e-6)
         self._steps += 1
-        weight = max(1 / self._steps, 2 / (self._window + 1))
+        # While the residual fills up the gain falls: the first half of the window is forgotten faster.
+        weight = max(2 / (self._steps + 1), 2 / (self._window + 1))
         self._average += weight * (gain - self._average)
         if self._reference is None and self._steps >= self._window:
             self._reference = self._average

@@ -40,7 +40,7 @@ class ControllerSettings:
     """Steps over which the gain is averaged."""
     trial_iterations: int = 10
     """Iterations of one trial."""
-    exploration_share: float = 0.10
+    exploration_share: float = 0.05
     """Trials run only when their predicted cost is under this share of the time since the last exploration."""
     speed_weight: float = 0.5
     """0 cares for gain alone, 1 for step time alone, 0.5 weighs them alike."""
