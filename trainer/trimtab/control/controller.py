@@ -37,7 +37,7 @@ from trimtab.control.types import (
 from trimtab.plan import Plan, dense_plan
 
 #: The warm-up is cut short when dense steps would take longer than this altogether.
-_WARMUP_SECONDS = 1.5
+_WARMUP_SECONDS = 1.0
 #: A change of plan must shorten the predicted time to target by this much (as a logarithm) ...
 _WORTH_A_CHANGE = 0.05
 #: ... and by this much where it slows the step down for the sake of the gain, which is known less well.
@@ -208,7 +208,7 @@ class Controller:
     def _after_warmup(self, network: Network) -> str | None:
         """The warm-up ends after some dense steps: fewer the slower they are, none where a few would cost a run."""
         dense = self._predictor.point(self._dense, network.latency, network.beta, self._step)
-        affordable = round(_WARMUP_SECONDS / dense.step_seconds)
+        affordable = int(_WARMUP_SECONDS / dense.step_seconds)
         if self._steps_under_plan < min(affordable, self._settings.warmup_steps):
             return None
         self._warm = True

@@ -30,8 +30,10 @@ _COMPUTE_WINDOW = 25
 class Predictor:
     """Puts together what is known: closed forms, overheads, selection times, gains, computation."""
 
-    def __init__(self, facts: ModelFacts) -> None:
+    def __init__(self, facts: ModelFacts, compute_seconds: float | None = None) -> None:
+        """``compute_seconds`` is what stands until steps are measured; a guess from the model's size if None."""
         self._facts = facts
+        self._assumed_compute = compute_seconds or facts.num_elements * _COMPUTE_SECONDS_PER_ELEMENT
         self.overheads = Overheads()
         # Odds, gain / (1 - gain): they go in proportion to the ratio, where the gain itself saturates.
         self._gain_odds = Curve(lambda plan: plan.ratio / _half_gain_ratio(plan), _GAIN_MAX_AGE_STEPS)
@@ -44,8 +46,8 @@ class Predictor:
 
     @property
     def compute_seconds(self) -> float:
-        """Median computation of the last steps, or a guess from the model's size."""
-        return median(self._compute) if self._compute else self._facts.num_elements * _COMPUTE_SECONDS_PER_ELEMENT
+        """Median computation of the last steps, or what was assumed."""
+        return median(self._compute) if self._compute else self._assumed_compute
 
     def cost(self, plan: Plan) -> Cost:
         """Closed-form cost of a whole step's exchanges."""
