@@ -25,7 +25,7 @@ $(UV):
 .venv/.ready: requirements.lock $(MANIFESTS) | $(UV)
 	@echo "setting up .venv from requirements.lock (PyTorch alone is some 5 GB the first time)"
 	@test -x $(BIN)/python || $(UV) venv --quiet --python 3.11 .venv
-	@$(UV) pip sync --quiet --python $(BIN)/python --require-hashes requirements.lock
+	@$(UV) pip sync --quiet --compile-bytecode --python $(BIN)/python --require-hashes requirements.lock
 	@$(UV) pip install --quiet --python $(BIN)/python --no-deps $(MEMBERS:%=--editable ./%)
 	@touch $@
 

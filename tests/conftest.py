@@ -1,0 +1,56 @@
+"""What all tests share: the pool of ranks, and an honest account of what this machine cannot run."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from rank_pool import RankPool
+
+
+def _why_no_namespaces() -> str | None:
+    from trimtab_netmon.emulate import available
+
+    return available()
+
+
+def _why_no_cuda() -> str | None:
+    import torch
+
+    return None if torch.cuda.is_available() else "no NVIDIA GPU"
+
+
+#: Kinds of test that a machine may be unable to run, and how to find out why.
+KINDS = {"namespaces": _why_no_namespaces, "cuda": _why_no_cuda}
+#: Kinds that a machine without an accelerator is excused from.
+EXCUSED = {"cuda"}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--require", action="store_true", help="fail instead of leaving out what this machine cannot run (GPUs apart)"
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for kind, why in KINDS.items():
+        affected = [item for item in items if item.get_closest_marker(kind)]
+        reason = why() if affected else None
+        if reason is None:
+            continue
+        if config.getoption("--require") and kind not in EXCUSED:
+            raise pytest.UsageError(f"{len(affected)} tests of kind {kind} cannot run here: {reason}")
+        for item in affected:
+            item.add_marker(pytest.mark.skip(reason=f"{kind}: {reason}"))
+
+
+@pytest.fixture(scope="session")
+def rank_pool() -> Iterator[RankPool]:
+    pool = RankPool()
+    yield pool
+    pool.close()

@@ -1,0 +1,343 @@
+"""A training step from the user's side: what the session promises of gradients, residuals, trials and commits."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from rank_pool import RankPool
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+from trimtab.collectives.group import Group
+from trimtab.loss_scale import LossScale
+from trimtab.plan import FusionPlan, Plan
+from trimtab.recorder import Recorder
+from trimtab.session import Session
+
+THREE_BUFFERS = FusionPlan((0, 2, 4))
+STEPS = 12
+
+
+def network() -> nn.Module:
+    """Seven trainable tensors, dropout and batch statistics: whatever a step may touch."""
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Linear(8, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Dropout(0.2), nn.Linear(32, 16), nn.ReLU(), nn.Linear(16, 4)
+    )
+
+
+class Augmented(TensorDataset):
+    """Draws from the global generators whenever a sample is read, as augmentations do."""
+
+    def __getitem__(self, index: int) -> Any:
+        x, y = super().__getitem__(index)
+        noise = torch.randn(x.shape) * 0.1 + float(np.random.rand()) + random.random()
+        return x + noise, y
+
+
+def loader() -> DataLoader[Any]:
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randn(320, 8, generator=generator)
+    y = torch.randint(0, 4, (320,), generator=generator)
+    return DataLoader(Augmented(x, y), batch_size=8, shuffle=True)
+
+
+def make_session(plan: Plan, model: nn.Module, **options: Any) -> tuple[Session, torch.optim.Optimizer, Any]:
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, weight_decay=1e-4)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=4, gamma=0.5)
+    session = Session(
+        model,
+        optimizer,
+        group=Group.connect(),
+        plan=plan,
+        recorder=Recorder(None),
+        scheduler=scheduler,
+        scheduler_interval="step",
+        **options,
+    )
+    return session, optimizer, scheduler
+
+
+class Script:
+    """Stands where rank 0's controller stands, with its messages written down beforehand."""
+
+    view = None
+
+    def __init__(self, messages: dict[int, dict[str, Any]]) -> None:
+        self.messages, self.now, self.reports = messages, 0, []
+
+    @property
+    def outbox(self) -> dict[str, Any] | None:
+        return self.messages.get(self.now)
+
+    def sent(self) -> None:
+        self.messages.pop(self.now)
+
+    def step(self, report: Any, steps_left: int) -> None:
+        self.now = report.step + 1
+
+    def trials(self, reports: list[Any]) -> None:
+        self.reports.append(reports)
+
+    def close(self) -> None: ...
+
+
+def train(session: Session, model: nn.Module, steps: int = STEPS) -> list[float]:
+    losses, taken = [], 0
+    for x, y in session.batches(loader()):
+        loss = nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        session.step(loss)
+        if not session.in_trial:
+            losses.append(loss.item())
+            taken += 1
+        if taken == steps and not session.in_trial:
+            break
+    return losses
+
+
+def state(session: Session, model: nn.Module, optimizer: Any, scheduler: Any) -> dict[str, Any]:
+    return {
+        "weights": {name: tensor.clone() for name, tensor in model.state_dict().items()},
+        "momenta": [s["momentum_buffer"].clone() for s in optimizer.state.values()],
+        "scheduler": scheduler.state_dict()["last_epoch"],
+        "rate": optimizer.param_groups[0]["lr"],
+        "residual": session._arena.residual.clone(),
+        "random": (torch.get_rng_state(), np.random.get_state()[1].tolist(), random.getstate()),
+    }
+
+
+def assert_same(a: dict[str, Any], b: dict[str, Any]) -> None:
+    for name, tensor in a["weights"].items():
+        assert torch.equal(tensor, b["weights"][name]), name
+    assert all(torch.equal(x, y) for x, y in zip(a["momenta"], b["momenta"], strict=True))
+    assert torch.equal(a["residual"], b["residual"])
+    assert (a["scheduler"], a["rate"]) == (b["scheduler"], b["rate"])
+    assert torch.equal(a["random"][0], b["random"][0])
+    assert a["random"][1:] == b["random"][1:]
+
+
+def run_with_trials(rank: int, size: int, plan: Plan, trials: bool) -> tuple[dict[str, Any], list[float], int]:
+    candidates = [
+        Plan.parse("0.3/all-gather", THREE_BUFFERS),
+        Plan.parse("dense", THREE_BUFFERS),
+        Plan.parse("0.05/artopk-var-tree", FusionPlan((0, 3), "ahead")),
+    ]
+    message = {"trials": [p.to_json() for p in candidates], "iterations": 5}
+    script = Script({3: message, 7: message} if trials else {}) if rank == 0 else None
+    model = network()
+    session, optimizer, scheduler = make_session(plan, model, steering=script)
+    torch.manual_seed(rank)
+    np.random.seed(rank)
+    random.seed(rank)
+    losses = train(session, model)
+    count = len(script.reports) if script else 0
+    result = state(session, model, optimizer, scheduler), losses, count
+    session.close()
+    return result
+
+
+@pytest.mark.parametrize("plan", ["0.1/all-gather", "0.1/artopk-star-ring", "dense"])
+def test_trials_leave_everything_as_it_was_bit_for_bit(plan: str, rank_pool: RankPool) -> None:
+    parsed = Plan.parse(plan, THREE_BUFFERS)
+    without = rank_pool.run(run_with_trials, 3, parsed, False)
+    with_trials = rank_pool.run(run_with_trials, 3, parsed, True)
+    assert with_trials[0][2] == 2, "both trials ran"
+    for (state_a, losses_a, _), (state_b, losses_b, _) in zip(without, with_trials, strict=True):
+        assert losses_a == losses_b
+        assert_same(state_a, state_b)
+
+
+def run_ddp(rank: int, size: int, ours: bool) -> dict[str, torch.Tensor]:
+    model = network()
+    if ours:
+        session, _, _ = make_session(Plan.parse("dense"), model)
+        torch.manual_seed(rank)
+        train(session, model)
+        session.close()
+        return dict(model.state_dict())
+    wrapped = nn.parallel.DistributedDataParallel(model, broadcast_buffers=False)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, weight_decay=1e-4)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=4, gamma=0.5)
+    from trimtab.sharding import Sharded
+
+    torch.manual_seed(rank)
+    for taken, (x, y) in enumerate(Sharded(loader(), rank, size, seed=0).epoch(0), 1):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(wrapped(x), y).backward()
+        optimizer.step()
+        scheduler.step()
+        if taken == STEPS:
+            break
+    return dict(model.state_dict())
+
+
+def _seeded(rank: int, size: int, ours: bool) -> dict[str, torch.Tensor]:
+    np.random.seed(rank)
+    random.seed(rank)
+    return run_ddp(rank, size, ours)
+
+
+def test_ratio_one_is_distributed_data_parallel_bit_for_bit(rank_pool: RankPool) -> None:
+    """Between two ranks a sum has one order, so the bits must agree."""
+    ours = rank_pool.run(_seeded, 2, True)
+    theirs = rank_pool.run(_seeded, 2, False)
+    for a, b in zip(ours, theirs, strict=True):
+        for name in a:
+            assert torch.equal(a[name], b[name]), name
+
+
+def accumulate_and_skip(rank: int, size: int, plan: Plan) -> dict[str, Any]:
+    """Three ranks, one of which meets an infinity under a loss scale; then two backward passes in one step."""
+    model = network()
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=1000)
+    session, _optimizer, _scheduler = make_session(plan, model, scale=LossScale(scaler))
+    x, y = torch.randn(8, 8), torch.randint(0, 4, (8,))
+
+    def backward(factor: float = 1.0) -> None:
+        scaler.scale(nn.functional.cross_entropy(model(x), y) * factor).backward()
+
+    backward()
+    session.step()
+    before = {k: v.clone() for k, v in model.state_dict().items() if "running" not in k and "num_" not in k}
+    residual = session._arena.residual.clone()
+    backward(float("inf") if rank == 1 else 1.0)
+    session.step()
+    after = {k: v for k, v in model.state_dict().items() if k in before}
+    skipped = all(torch.equal(before[k], after[k]) for k in before)
+    kept = torch.equal(residual, session._arena.residual)
+    scale_after = scaler.get_scale()
+    with session.no_sync():
+        backward()
+        optimizer_sees_own = model[0].weight.grad.clone()
+    backward()
+    session.step()
+    weights = torch.cat([p.detach().reshape(-1) for p in model.parameters()])
+    session.close()
+    return {"skipped": skipped, "kept": kept, "scale": scale_after, "weights": weights, "own": optimizer_sees_own}
+
+
+@pytest.mark.parametrize("plan", ["0.1/all-gather", "0.2/artopk-var-ring", "dense-tree"])
+def test_one_rank_s_infinity_drops_the_step_everywhere(plan: str, rank_pool: RankPool) -> None:
+    results = rank_pool.run(accumulate_and_skip, 3, Plan.parse(plan, THREE_BUFFERS))
+    for result in results:
+        assert result["skipped"], "weights moved"
+        assert result["kept"], "residuals moved"
+        assert result["scale"] == 512.0, "backed off on every rank, also where all was finite"
+        assert torch.equal(result["weights"], results[0]["weights"]), "ranks stay alike"
+
+
+def replan(rank: int, size: int) -> dict[str, Any]:
+    """Conservation across a re-plan: what is held back under one plan is not lost under the next."""
+    model = nn.Sequential(nn.Linear(16, 16, bias=False), nn.Linear(16, 16, bias=False), nn.Linear(16, 16, bias=False))
+    plans = [
+        Plan.parse("0.05/all-gather", FusionPlan((0, 1, 2), "ahead")),
+        Plan.parse("0.02/artopk-star-tree"),
+        Plan.parse("0.2/artopk-star-ring", FusionPlan((0, 2))),
+        Plan.parse("dense", FusionPlan((0, 1, 2))),
+    ]
+    messages = {2 * i: {"adopt": plan.with_version(i).to_json()} for i, plan in enumerate(plans) if i}
+    script = Script(messages) if rank == 0 else None
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    session = Session(model, optimizer, group=Group.connect(), plan=plans[0], recorder=Recorder(None), steering=script)
+    start = torch.cat([p.detach().reshape(-1).clone() for p in reversed(list(model.parameters()))])
+    generator = torch.Generator().manual_seed(rank)
+    total = torch.zeros(3 * 256)
+    names, residual_seen = [], 0.0
+    for _ in range(8):
+        gradient = torch.randn(3 * 256, generator=generator)
+        total += gradient
+        weights = torch.cat([p.reshape(-1) for p in reversed(list(model.parameters()))])
+        (weights * gradient).sum().backward()
+        names.append(session.plan.name)
+        session.step()
+        residual_seen = max(residual_seen, float(session._arena.residual.norm()))
+    moved = start - torch.cat([p.detach().reshape(-1) for p in reversed(list(model.parameters()))])
+    result = {
+        "total": total,
+        "moved": moved,
+        "residual": session._arena.residual.clone(),
+        "names": names,
+        "residual_seen": residual_seen,
+    }
+    session.close()
+    return result
+
+
+def test_nothing_is_lost_when_the_plan_changes(rank_pool: RankPool) -> None:
+    results = rank_pool.run(replan, 3)
+    assert len(set(results[0]["names"])) == 4, results[0]["names"]
+    assert results[0]["residual_seen"] > 1
+    total = sum(r["total"] for r in results)
+    held = sum(r["residual"] for r in results)
+    torch.testing.assert_close(3 * results[0]["moved"] + held, total, rtol=0, atol=1e-3)
+    for result in results[1:]:
+        assert torch.equal(result["moved"], results[0]["moved"])
+        assert result["names"] == results[0]["names"]
+
+
+def unused(rank: int, size: int) -> tuple[float, float]:
+    """A parameter that a step does not use still flushes its residual."""
+    used, idle = nn.Linear(4, 4, bias=False), nn.Linear(4, 4, bias=False)
+    model = nn.ModuleList([used, idle])
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    session = Session(
+        model,
+        optimizer,
+        group=Group.connect(),
+        plan=Plan.parse("0.1/all-gather", FusionPlan((0, 1))),
+        recorder=Recorder(None),
+    )
+    (used.weight.sum() + idle.weight.sum()).backward()
+    session.step()
+    held = float(session._arena.residual[:16].abs().sum())
+    for _ in range(20):
+        used.weight.sum().backward()
+        session.step()
+    flushed = float(session._arena.residual[:16].abs().sum())
+    session.close()
+    return held, flushed
+
+
+def test_unused_parameters_flush_their_residual(rank_pool: RankPool) -> None:
+    for held, flushed in rank_pool.run(unused, 2):
+        assert held > 0
+        assert flushed == 0
+
+
+def twice(rank: int, size: int) -> str:
+    model = network()
+    _session, _, _ = make_session(Plan.parse("dense"), model)
+    x = torch.randn(8, 8)
+    model(x).sum().backward()
+    try:
+        model(x).sum().backward()
+    except Exception as error:
+        return str(error)
+    return ""
+
+
+def test_a_second_backward_without_no_sync_is_refused(rank_pool: RankPool) -> None:
+    for message in rank_pool.run(twice, 2):
+        assert "no_sync" in message
+
+
+def mismatch(rank: int, size: int) -> str:
+    model = network()
+    plan = replace(Plan.parse("dense"), version=rank)
+    session, _, _ = make_session(plan, model)
+    model(torch.randn(8, 8)).sum().backward()
+    try:
+        session.step()
+    except Exception as error:
+        return str(error)
+    return ""
+
+
+def test_ranks_that_follow_different_plans_find_out_in_the_first_step(rank_pool: RankPool) -> None:
+    for message in rank_pool.run(mismatch, 2):
+        assert "ranks disagree" in message

@@ -1,0 +1,38 @@
+"""Rare messages of rank 0 to all ranks, outside the exchange of gradients: weights at the start, plans, trials."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from trimtab.collectives.group import Group
+from trimtab.collectives.primitives import all_gather, broadcast
+
+
+def broadcast_json(group: Group, data: Any) -> Any:
+    """Rank 0's ``data`` (plain JSON), on every rank; what the others pass is ignored."""
+    if group.size == 1:
+        return data
+    encoded = None
+    if group.rank == 0:
+        encoded = torch.frombuffer(bytearray(json.dumps(data).encode()), dtype=torch.uint8)
+    received = group.submit(lambda: broadcast(group.transport, encoded, root=0)[0]).result()
+    return json.loads(received.numpy().tobytes())
+
+
+def broadcast_tensor(group: Group, tensor: Tensor) -> None:
+    """Overwrite ``tensor`` on every rank with rank 0's."""
+    if group.size == 1 or tensor.numel() == 0:
+        return
+    raw = tensor.detach().contiguous().view(-1).view(torch.uint8) if group.rank == 0 else None
+    received = group.submit(lambda: broadcast(group.transport, raw, root=0)[0]).result()
+    if group.rank != 0:
+        tensor.detach().copy_(received.clone().view(tensor.dtype).view_as(tensor))
+
+
+def barrier(group: Group) -> None:
+    """Wait until every rank has come here."""
+    group.submit(lambda: all_gather(group.transport, torch.zeros(1, dtype=torch.uint8))).result()

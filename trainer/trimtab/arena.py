@@ -1,0 +1,128 @@
+"""Flat storage of gradients and residuals in backward order (last layer first).
+
+Every parameter's ``grad`` is a view into one flat buffer, so a fusion buffer is a slice, a fusion plan a list of cut
+points, and changing it moves no data. Residuals lie beside the gradients in a second and a third buffer: the committed
+one and the one being written, exchanged when a step commits (nothing is ever rolled back).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch.nn import Parameter
+from trimtab_api.errors import UserError
+
+from trimtab.plan import FusionPlan
+
+
+@dataclass(frozen=True)
+class BufferRange:
+    """One fusion buffer: tensors ``first .. last-1`` of the arena, elements ``start .. stop-1``."""
+
+    first: int
+    last: int
+    start: int
+    stop: int
+    segments: tuple[int, ...]
+    """Offsets of the buffer's tensors within it, from 0 to ``stop - start``."""
+
+    @property
+    def num_elements(self) -> int:
+        """Elements in the buffer."""
+        return self.stop - self.start
+
+
+class Arena:
+    """The gradients and residuals of one model on one device, float32."""
+
+    def __init__(self, named_parameters: Sequence[tuple[str, Parameter]]) -> None:
+        """Lay out the trainable parameters, given in the order of registration.
+
+        Raises `UserError` where a parameter is not float32 or devices differ.
+        """
+        trainable = [(name, p) for name, p in named_parameters if p.requires_grad]
+        if not trainable:
+            raise UserError("the model has no parameter that requires a gradient", field="model")
+        device = trainable[0][1].device
+        for name, parameter in trainable:
+            if parameter.dtype != torch.float32:
+                raise UserError(
+                    "keep parameters in float32 and use autocast for lower precision",
+                    field=f"model parameter {name}",
+                    value=str(parameter.dtype),
+                )
+            if parameter.device != device:
+                raise UserError(
+                    f"all parameters of one process belong on one device ({device})",
+                    field=f"model parameter {name}",
+                    value=str(parameter.device),
+                )
+        trainable.reverse()
+        self.names = [name for name, _ in trainable]
+        self.parameters = [p for _, p in trainable]
+        self.sizes = [p.numel() for p in self.parameters]
+        self.offsets = [0]
+        for size in self.sizes:
+            self.offsets.append(self.offsets[-1] + size)
+        self.num_elements = self.offsets[-1]
+        self.grad = torch.zeros(self.num_elements, device=device)
+        self.residual = torch.zeros_like(self.grad)
+        self.next_residual = torch.zeros_like(self.grad)
+        self.views = [
+            self.grad[start : start + p.numel()].view_as(p)
+            for start, p in zip(self.offsets, self.parameters, strict=False)
+        ]
+
+    def gather(self, index: int, scale: float = 1.0) -> None:
+        """Bring tensor ``index``'s gradient into the arena, times ``scale``, and make ``grad`` the view of it.
+
+        Wherever autograd left the gradient: in the arena already, in a tensor of its own (after
+        ``zero_grad(set_to_none=True)``), or nowhere (a parameter that this step did not use).
+        """
+        parameter, view = self.parameters[index], self.views[index]
+        grad = parameter.grad
+        if grad is None:
+            view.zero_()
+        elif grad.data_ptr() == view.data_ptr() and grad.layout == torch.strided:
+            if scale != 1.0:
+                view.mul_(scale)
+            return
+        elif grad.layout != torch.strided:
+            view.copy_(grad.to_dense())
+            if scale != 1.0:
+                view.mul_(scale)
+        elif scale != 1.0:
+            torch.mul(grad, scale, out=view)
+        else:
+            view.copy_(grad)
+        parameter.grad = view
+
+    def release_gradients(self) -> None:
+        """Unbind every ``grad``: the next backward pass starts from nothing and copies once."""
+        for parameter in self.parameters:
+            parameter.grad = None
+
+    def commit_residuals(self) -> None:
+        """Make what the step's exchanges wrote the residual."""
+        self.residual, self.next_residual = self.next_residual, self.residual
+
+    def buffers(self, fusion: FusionPlan) -> list[BufferRange]:
+        """The fusion buffers that ``fusion`` cuts this arena into.
+
+        Raises `UserError` where a cut lies beyond the last tensor.
+        """
+        num_tensors = len(self.parameters)
+        if fusion.cuts[-1] >= num_tensors:
+            raise UserError(
+                f"the model has {num_tensors} tensors; cut before the last",
+                field="fusion.cuts",
+                value=str(fusion.cuts[-1]),
+            )
+        ranges = []
+        for tensors in fusion.buffers(num_tensors):
+            start, stop = self.offsets[tensors.start], self.offsets[tensors.stop]
+            segments = tuple(offset - start for offset in self.offsets[tensors.start : tensors.stop + 1])
+            ranges.append(BufferRange(tensors.start, tensors.stop, start, stop, segments))
+        return ranges

@@ -1,0 +1,115 @@
+"""`trimtab.attach`: from what the launcher left in the environment to a `Session`."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.amp.grad_scaler import GradScaler
+from trimtab_api.errors import UserError
+from trimtab_api.trainingjob import TrainingJob, load_training_job
+
+from trimtab.collectives.group import Group
+from trimtab.control.controller import Controller
+from trimtab.control.types import ControllerSettings, ModelFacts
+from trimtab.fusion.fixed import fixed_size
+from trimtab.launch.environment import LaunchEnvironment
+from trimtab.loss_scale import LossScale
+from trimtab.plan import FusionPlan, Plan, dense_plan
+from trimtab.recorder import Recorder
+from trimtab.session import SchedulerInterval, Session
+from trimtab.steering import Steering
+
+
+def attach(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    *,
+    scheduler: Any = None,
+    scheduler_interval: SchedulerInterval = "epoch",
+    scaler: GradScaler | None = None,
+) -> Session:
+    """Join the job that the launcher started, and return the loop's `Session`.
+
+    ``scheduler`` is snapshotted around trials; with ``scheduler_interval="step"`` the session steps it after each
+    step, otherwise the user does. ``scaler`` is a GradScaler whose loss scale the session undoes and updates.
+    Broadcasts rank 0's weights and buffers. Without a launcher this is single-process training.
+
+    Raises `UserError` for what cannot work: parameters that are not float32, an optimizer of another model.
+    """
+    _check(model, optimizer, scheduler_interval)
+    environment = LaunchEnvironment.read(os.environ)
+    scale = LossScale(scaler)
+    options: dict[str, Any] = {"scheduler": scheduler, "scheduler_interval": scheduler_interval, "scale": scale}
+    if environment is None:
+        return Session(model, optimizer, group=None, plan=dense_plan(), recorder=Recorder(None), **options)
+    job = load_training_job(environment.job)
+    recorder = Recorder(environment.run_directory if environment.rank == 0 else None)
+    options["seed"] = environment.seed
+    if environment.num_ranks == 1:
+        return Session(model, optimizer, group=None, plan=dense_plan(), recorder=recorder, **options)
+    group = _join(model, environment)
+    sizes = tuple(p.numel() for p in reversed(list(model.parameters())) if p.requires_grad)
+    settings = controller_settings(job, sizes)
+    facts = ModelFacts(num_elements=sum(sizes), tensor_sizes=sizes, num_ranks=environment.num_ranks)
+    controller = Controller(settings, facts, seed=environment.seed)
+    steering = None
+    if environment.rank == 0:
+        steering = Steering(controller, environment.monitor, log=recorder.decision, now=lambda: recorder.now)
+    return Session(model, optimizer, group=group, plan=controller.plan, recorder=recorder, steering=steering, **options)
+
+
+def controller_settings(job: TrainingJob, tensor_sizes: tuple[int, ...]) -> ControllerSettings:
+    """What a TrainingJob's ``communication`` says, in the controller's terms."""
+    wanted = job.spec.communication
+    fusion = fixed_size(
+        tensor_sizes,
+        None if wanted.fusion.buffer_size == "single" else wanted.fusion.buffer_size,
+        wanted.fusion.selection,
+    )
+    return ControllerSettings(
+        policy="adaptive" if wanted.policy == "Adaptive" else "static",
+        static_plan=None if wanted.plan is None else static_plan(wanted.plan, fusion, wanted.sparsifier),
+        min_ratio=wanted.ratio.min,
+        max_ratio=wanted.ratio.max,
+        candidate_ratios=wanted.ratio.candidates,
+        collectives=wanted.collectives,
+        fusions=(fusion,),
+        network_change=wanted.triggers.network,
+        gain_change=wanted.triggers.gain,
+        trial_iterations=wanted.trials.iterations,
+        exploration_share=wanted.trials.budget,
+        speed_weight=wanted.speed_weight,
+        warmup_steps=wanted.warmup_steps,
+    )
+
+
+def static_plan(text: str, fusion: FusionPlan, sparsifier: str) -> Plan:
+    """The plan of a static policy."""
+    plan = Plan.parse(text, fusion)
+    return plan if plan.is_dense else Plan(plan.ratio, plan.collective, sparsifier, fusion)
+
+
+def _check(model: nn.Module, optimizer: torch.optim.Optimizer, scheduler_interval: str) -> None:
+    if scheduler_interval not in ("epoch", "step"):
+        raise UserError("is epoch or step", field="scheduler_interval", value=scheduler_interval)
+    known = {id(parameter) for parameter in model.parameters()}
+    for group in optimizer.param_groups:
+        if any(id(parameter) not in known for parameter in group["params"]):
+            raise UserError(
+                "steps parameters that the model does not have; attach the model that it was made for",
+                field="optimizer",
+            )
+
+
+def _join(model: nn.Module, environment: LaunchEnvironment) -> Group:
+    """The process group of all ranks, made here unless the script has made it."""
+    on_gpu = next(model.parameters()).is_cuda
+    if on_gpu:
+        torch.cuda.set_device(environment.local_rank)
+    if not dist.is_initialized():
+        dist.init_process_group("nccl" if on_gpu else "gloo", rank=environment.rank, world_size=environment.num_ranks)
+    return Group.connect()

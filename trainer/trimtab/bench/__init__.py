@@ -1,0 +1,1 @@
+"""What the benches run on every host: whole steps, single collectives."""

@@ -1,0 +1,1 @@
+"""What a training state is made of, and how it is kept: in memory for trials."""

@@ -1,0 +1,39 @@
+"""The state of every random number generator that a training step may draw from."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class RandomState:
+    """Python's, NumPy's, torch's CPU and the current GPU's generators."""
+
+    python: Any
+    numpy: Any
+    torch_cpu: Tensor
+    torch_cuda: Tensor | None
+
+    @classmethod
+    def capture(cls) -> RandomState:
+        """The generators as they are now."""
+        return cls(
+            random.getstate(),
+            np.random.get_state(),
+            torch.get_rng_state(),
+            torch.cuda.get_rng_state() if torch.cuda.is_initialized() else None,
+        )
+
+    def restore(self) -> None:
+        """Put the generators back."""
+        random.setstate(self.python)
+        np.random.set_state(self.numpy)
+        torch.set_rng_state(self.torch_cpu)
+        if self.torch_cuda is not None:
+            torch.cuda.set_rng_state(self.torch_cuda)

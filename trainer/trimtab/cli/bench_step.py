@@ -1,0 +1,63 @@
+"""``trimtab bench step``: whole training steps of ResNet-18 on an emulated network, beside what a user would pick."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any
+
+from trimtab_api.units import format_bandwidth, format_duration, parse_bandwidth, parse_duration
+from trimtab_netmon.emulate import Network, Phase
+
+NETWORKS = (("0.5ms", "1Gbps"), ("5ms", "1Gbps"), ("2ms", "200Mbps"))
+BASELINES = ("compute", "ddp", "ddp-fp16", "ddp-powersgd")
+TIMEOUT_SECONDS = 900.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the flags."""
+    parser.add_argument("--workers", type=int, default=4)
+    parser.add_argument("--steps", type=int, default=9, help="steps measured under each method")
+    parser.add_argument(
+        "--plans", default="0.01/all-gather,0.01/artopk-star-ring,0.01/artopk-star-tree", help="plans, by commas"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure and print; one object a network."""
+    from trimtab.bench.fleet import run_on_hosts
+
+    results = []
+    for latency, bandwidth in NETWORKS:
+        network = Network(
+            phases=(Phase(duration=3600.0, latency=parse_duration(latency), bandwidth=parse_bandwidth(bandwidth)),)
+        )
+        seconds = run_on_hosts(
+            network,
+            args.workers,
+            "trimtab.bench.step_worker",
+            ["--methods", ",".join([*BASELINES, args.plans]), "--steps", str(args.steps)],
+            TIMEOUT_SECONDS,
+        )
+        results.append(_result(parse_duration(latency), parse_bandwidth(bandwidth), seconds))
+        if not args.json:
+            _print(results[-1])
+    if args.json:
+        print(json.dumps(results, indent=2))
+    return 0
+
+
+def _result(latency: float, bandwidth: float, seconds: dict[str, float]) -> dict[str, Any]:
+    return {
+        "latency": latency,
+        "bandwidth": bandwidth,
+        "step_seconds": seconds,
+        "speedup_over_dense": {method: seconds["ddp"] / value for method, value in seconds.items()},
+    }
+
+
+def _print(result: dict[str, Any]) -> None:
+    print(f"latency {format_duration(result['latency'])}, bandwidth {format_bandwidth(result['bandwidth'])}")
+    for method, seconds in result["step_seconds"].items():
+        print(f"  {method:28} {seconds * 1000:8.0f} ms {result['speedup_over_dense'][method]:6.2f}x")

@@ -1,0 +1,24 @@
+"""Buffers of a fixed size, the rule of DistributedDataParallel (25 MB) and Horovod (64 MB)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from trimtab.plan import FusionPlan, Selection
+
+BYTES_PER_ELEMENT = 4
+
+
+def fixed_size(tensor_sizes: Sequence[int], buffer_bytes: float | None, selection: Selection = "behind") -> FusionPlan:
+    """Cut where the next tensor would take a buffer over ``buffer_bytes``; None: one buffer.
+
+    ``tensor_sizes`` are numbers of elements in backward order. A tensor larger than a buffer has one of its own.
+    """
+    cuts, filled = [0], 0
+    for index, size in enumerate(tensor_sizes):
+        num_bytes = size * BYTES_PER_ELEMENT
+        if buffer_bytes is not None and filled and filled + num_bytes > buffer_bytes:
+            cuts.append(index)
+            filled = 0
+        filled += num_bytes
+    return FusionPlan(tuple(cuts), selection)

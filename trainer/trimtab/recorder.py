@@ -1,0 +1,71 @@
+"""What a run leaves behind: ``metrics.jsonl`` and ``decisions.jsonl``, a JSON object a line, written by rank 0."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from pathlib import Path
+from typing import Any, TextIO
+
+from trimtab.launch.run_directory import RunDirectory
+
+
+class Recorder:
+    """Appends to the run's files; every line is complete on disk when the call returns.
+
+    Without a run directory it records nothing.
+    """
+
+    def __init__(self, run_dir: Path | None) -> None:
+        self._began = time.monotonic()
+        self._run_dir = run_dir
+        self._metrics: TextIO | None = None
+        self._decisions: TextIO | None = None
+        if run_dir is not None:
+            run_dir.mkdir(parents=True, exist_ok=True)
+            files = RunDirectory(run_dir)
+            self._metrics = files.metrics.open("a", buffering=1)
+            self._decisions = files.decisions.open("a", buffering=1)
+
+    def begin(self) -> None:
+        """All ranks are ready: time zero, told to the launcher by the file ``started``."""
+        self._began = time.monotonic()
+        if self._run_dir is not None:
+            RunDirectory(self._run_dir).started.touch()
+
+    @property
+    def now(self) -> float:
+        """Seconds since `begin`."""
+        return time.monotonic() - self._began
+
+    def metric(self, line: dict[str, Any]) -> None:
+        """One line of ``metrics.jsonl``; the time is added."""
+        if self._metrics is not None:
+            self._metrics.write(_to_line({"time": round(self.now, 4), **line}))
+
+    def decision(self, line: dict[str, Any]) -> None:
+        """One line of ``decisions.jsonl``, as the controller wrote it."""
+        if self._decisions is not None:
+            self._decisions.write(_to_line(line))
+
+    def close(self) -> None:
+        """Close the files."""
+        for file in (self._metrics, self._decisions):
+            if file is not None:
+                file.close()
+
+
+def _to_line(data: dict[str, Any]) -> str:
+    return json.dumps(_finite(data)) + "\n"
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no word for infinity and not-a-number; null stands for both."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return value

@@ -1,0 +1,353 @@
+"""The training loop's one object: attach, batches, step.
+
+    session = trimtab.attach(model, optimizer)          # configuration comes from the launcher
+    for inputs, targets in session.batches(loader):
+        loss = criterion(model(inputs), targets)
+        loss.backward()
+        session.step()                                  # exchange, commit, optimizer.step(), controller
+
+With one process this is plain training.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import statistics
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from trimtab.announcements import barrier, broadcast_json, broadcast_tensor
+from trimtab.arena import Arena
+from trimtab.checkpoint.snapshot import Snapshot, Stateful, TrainingState
+from trimtab.collectives.group import Group
+from trimtab.control.types import StepReport, TrialReport
+from trimtab.exchanger import Exchanger, Outcome
+from trimtab.loss_scale import LossScale
+from trimtab.plan import Plan
+from trimtab.recorder import Recorder
+from trimtab.replay import Replay
+from trimtab.sharding import Sharded
+from trimtab.steering import Steering, plan_of, trials_of
+
+SchedulerInterval = Literal["epoch", "step"]
+
+
+@dataclass
+class _Trials:
+    """Candidates under trial and what they have measured."""
+
+    plans: list[Plan]
+    iterations: int
+    steps: list[StepReport]
+
+
+class Session:
+    """Made by `trimtab.attach`; every rank has one."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        *,
+        group: Group | None,
+        plan: Plan,
+        recorder: Recorder,
+        scheduler: Any = None,
+        scheduler_interval: SchedulerInterval = "epoch",
+        scale: LossScale | None = None,
+        steering: Steering | None = None,
+        seed: int = 0,
+    ) -> None:
+        self._model, self._optimizer = model, optimizer
+        self._scheduler, self._scheduler_interval = scheduler, scheduler_interval
+        self._scale = scale or LossScale(None)
+        self._group, self._recorder, self._steering, self._seed = group, recorder, steering, seed
+        self._exchanger: Exchanger | None = None
+        self._arena = Arena(list(model.named_parameters()))
+        self._static_plan = plan
+        if group is not None:
+            self._broadcast_model(group)
+            self._exchanger = Exchanger(self._arena, group, plan)
+            self._exchanger.gradient_scale = self._scale.factor
+            if steering is not None:
+                self._exchanger.has_message = lambda: self._trials is None and steering.outbox is not None
+        self._outcome: Outcome | None = None
+        self._trials: _Trials | None = None
+        self._request: tuple[list[Plan], int] | None = None
+        self._step = 0
+        self._epoch = 0
+        self._replay: Replay | None = None
+        self._step_began = time.perf_counter()
+        if group is not None:
+            barrier(group)
+        recorder.begin()
+
+    # What a training script reads ---------------------------------------------------------------------------------
+
+    @property
+    def rank(self) -> int:
+        """This process, 0 .. `num_ranks` - 1."""
+        return self._group.rank if self._group else 0
+
+    @property
+    def num_ranks(self) -> int:
+        """How many processes train together."""
+        return self._group.size if self._group else 1
+
+    @property
+    def in_trial(self) -> bool:
+        """Whether the present steps belong to a trial: they will be undone, so a user's logging should be quiet."""
+        return self._trials is not None
+
+    @property
+    def plan(self) -> Plan:
+        """The plan in force."""
+        return self._exchanger.plan if self._exchanger else self._static_plan
+
+    @property
+    def steps(self) -> int:
+        """Training steps taken, trials not counted."""
+        return self._step
+
+    # The loop -----------------------------------------------------------------------------------------------------
+
+    def batches(self, loader: Iterable[Any]) -> Iterator[Any]:
+        """This rank's share of one epoch of ``loader``; runs trials on the way by replaying batches."""
+        sharded = Sharded(loader, self.rank, self.num_ranks, self._seed)
+        self._replay = replay = Replay(sharded.epoch(self._epoch), sharded.num_batches)
+        while True:
+            if self._request is not None:
+                plans, iterations = self._request
+                self._request = None
+                yield from self._run_trials(replay, plans, iterations)
+            try:
+                batch = replay.next()
+            except StopIteration:
+                break
+            yield batch
+        self._epoch += 1
+        self._replay = None
+
+    def step(self, loss: Tensor | float | None = None) -> None:
+        """Finish the exchange, commit or drop the step, step the optimizer, and let the controller speak.
+
+        ``loss``, where given, is recorded beside the step's times. Afterwards gradients are released, as by
+        ``zero_grad(set_to_none=True)``.
+        """
+        if self._exchanger is None:
+            self._step_alone(loss)
+            return
+        self.synchronize()
+        outcome, self._outcome = self._outcome, None
+        assert outcome is not None
+        if outcome.agreement.finite:
+            self._exchanger.commit()
+            self._optimizer.step()
+        else:
+            self._report_non_finite(outcome)
+            self._exchanger.drop()
+        self._scale.update(outcome.agreement.finite)
+        self._arena.release_gradients()
+        if self._scheduler is not None and self._scheduler_interval == "step":
+            self._scheduler.step()
+        self._after_step(outcome, loss)
+
+    def synchronize(self) -> None:
+        """Finish the exchange now: every ``grad`` is the mean over ranks, for gradient clipping before `step`."""
+        if self._exchanger is not None and self._outcome is None:
+            self._outcome = self._exchanger.finish()
+
+    @contextlib.contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Backward passes inside only accumulate; the exchange comes with the first one outside."""
+        if self._exchanger is None:
+            yield
+            return
+        self._exchanger.enabled = False
+        try:
+            yield
+        finally:
+            self._exchanger.enabled = True
+
+    def report(self, **metrics: float) -> None:
+        """Record an evaluation (``accuracy=``, ``loss=``), from rank 0; quiet in a trial."""
+        if self.rank == 0 and not self.in_trial:
+            self._recorder.metric({"event": "evaluation", "step": self._step, **metrics})
+
+    def close(self) -> None:
+        """Write out what is pending and leave the group."""
+        if self._steering is not None:
+            self._steering.close()
+        if self._group is not None:
+            self._group.close()
+        self._recorder.close()
+
+    # After a step -------------------------------------------------------------------------------------------------
+
+    def _step_alone(self, loss: Tensor | float | None) -> None:
+        self._scale.step_alone(self._optimizer)
+        self._optimizer.zero_grad(set_to_none=True)
+        if self._scheduler is not None and self._scheduler_interval == "step":
+            self._scheduler.step()
+        now = time.perf_counter()
+        self._step += 1
+        self._recorder.metric({"step": self._step, "loss": _number(loss), "step_seconds": now - self._step_began})
+        self._step_began = now
+
+    def _after_step(self, outcome: Outcome, loss: Tensor | float | None) -> None:
+        assert self._exchanger is not None
+        now = time.perf_counter()
+        seconds, self._step_began = now - self._step_began, now
+        report = StepReport(
+            step=self._step,
+            plan=self.plan,
+            step_seconds=seconds,
+            compute_seconds=seconds - outcome.wait_seconds,
+            compress_seconds=outcome.compress_seconds,
+            collective_seconds=outcome.collective_seconds,
+            num_bytes=outcome.num_bytes,
+            num_messages=outcome.num_messages,
+            gain=outcome.agreement.gain,
+            residual_norm=outcome.residual_norm,
+            finite=outcome.agreement.finite,
+        )
+        self._record(report, loss)
+        if self._trials is not None:
+            self._trials.steps.append(report)
+            return
+        self._step += 1
+        if outcome.agreement.has_message:
+            self._follow(self._announce())
+        if self._steering is not None:
+            self._steering.step(report, self._replay.num_left if self._replay else 0)
+
+    def _record(self, report: StepReport, loss: Tensor | float | None) -> None:
+        if self.rank != 0:
+            return
+        view = self._steering.view if self._steering else None
+        self._recorder.metric(
+            {
+                "step": report.step,
+                "loss": _number(loss),
+                "step_seconds": report.step_seconds,
+                "compute_seconds": report.compute_seconds,
+                "compress_seconds": report.compress_seconds,
+                "collective_seconds": report.collective_seconds,
+                "bytes": report.num_bytes,
+                "messages": report.num_messages,
+                "plan": report.plan.name,
+                "plan_version": report.plan.version,
+                "gain": report.gain,
+                "finite": report.finite,
+                "latency": view.latency if view else None,
+                "bandwidth": view.bandwidth if view else None,
+                "trial": self.in_trial,
+            }
+        )
+
+    def _announce(self) -> dict[str, Any]:
+        """Rank 0's message, on every rank."""
+        message = self._steering.outbox if self._steering is not None else None
+        assert self._group is not None
+        received: dict[str, Any] = broadcast_json(self._group, message)
+        if self._steering is not None:
+            self._steering.sent()
+        return received
+
+    def _follow(self, message: dict[str, Any]) -> None:
+        assert self._exchanger is not None
+        if "adopt" in message:
+            self._exchanger.adopt(plan_of(message))
+            self._exchanger.restart(self._step)
+        else:
+            self._request = trials_of(message)
+
+    # Trials -------------------------------------------------------------------------------------------------------
+
+    def _run_trials(self, replay: Replay, plans: list[Plan], iterations: int) -> Iterator[Any]:
+        """Let the user's loop train under each candidate, undoing every one."""
+        assert self._exchanger is not None
+        reports: list[TrialReport] = []
+        if 0 < iterations <= replay.num_left:
+            before = self._exchanger.plan
+            began = time.perf_counter()
+            snapshot = self._snapshot()
+            for plan in plans:
+                self._trials = _Trials(plans, iterations, [])
+                self._exchanger.adopt(plan.with_version(before.version))
+                self._exchanger.restart(self._step)
+                replay.mark()
+                self._step_began = time.perf_counter()
+                for _ in range(iterations):
+                    yield replay.next()
+                reports.append(self._summary(plan, time.perf_counter() - began))
+                snapshot.restore()
+                replay.rewind()
+                began = time.perf_counter()
+            self._trials = None
+            self._exchanger.adopt(before)
+            self._exchanger.restart(self._step)
+            self._step_began = time.perf_counter()
+        if self._steering is not None:
+            self._steering.trials(reports)
+
+    def _summary(self, plan: Plan, wall_seconds: float) -> TrialReport:
+        assert self._trials is not None
+        # The first step under a candidate seeds thresholds and warms paths up; it is not what the plan would cost.
+        steps = self._trials.steps[1:] or self._trials.steps
+
+        def median(field: str) -> float:
+            return float(statistics.median(getattr(step, field) for step in steps))
+
+        return TrialReport(
+            plan=plan,
+            step_seconds=median("step_seconds"),
+            compute_seconds=median("compute_seconds"),
+            compress_seconds=median("compress_seconds"),
+            collective_seconds=median("collective_seconds"),
+            num_bytes=int(median("num_bytes")),
+            num_messages=int(median("num_messages")),
+            gain=median("gain"),
+            num_steps=len(steps),
+            wall_seconds=wall_seconds,
+        )
+
+    def _snapshot(self) -> Snapshot:
+        assert self._exchanger is not None
+        exchanger = self._exchanger
+
+        def others() -> list[Stateful]:
+            found: list[Stateful] = [*exchanger.selectors, self._scale]
+            if self._scheduler is not None:
+                found.append(self._scheduler)
+            return found
+
+        return Snapshot(TrainingState(self._model, self._optimizer, self._arena, others))
+
+    # Setting up and complaining -----------------------------------------------------------------------------------
+
+    def _broadcast_model(self, group: Group) -> None:
+        """Every rank starts from rank 0's weights and buffers."""
+        with torch.no_grad():
+            for tensor in (*self._model.parameters(), *self._model.buffers()):
+                broadcast_tensor(group, tensor)
+
+    def _report_non_finite(self, outcome: Outcome) -> None:
+        assert self._exchanger is not None
+        if all(e.squared_norm_before - e.squared_norm_before == 0 for e in outcome.exchanged):
+            return
+        names = self._exchanger.non_finite_parameters()
+        print(
+            f"rank {self.rank}, step {self._step}: gradient not finite in {', '.join(names[:5]) or 'a sum of squares'}"
+            f"{' and others' if len(names) > 5 else ''}; the step is dropped on all ranks",
+            flush=True,
+        )
+
+
+def _number(value: Tensor | float | None) -> float | None:
+    return float(value.detach()) if isinstance(value, Tensor) else value

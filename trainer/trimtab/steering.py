@@ -1,0 +1,114 @@
+"""Rank 0's end of the control loop: runs the controller beside training and turns its actions into messages.
+
+The controller is asked on a thread of its own (solving takes some 60 ms); what it answers is announced by the next
+step's note and reaches every rank by a broadcast, so that all adopt a plan at the same step.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+from trimtab_api import netmon_client
+
+from trimtab.control.controller import Controller
+from trimtab.control.types import Adopt, NetworkView, RunTrials, StepReport, TrialReport
+from trimtab.plan import Plan
+
+Message = dict[str, Any]
+
+#: Seconds to wait for the monitors' first figures before training starts without them.
+FIRST_MEASUREMENT_SECONDS = 20.0
+#: Seconds a measurement asked for may take.
+PROBE_TIMEOUT_SECONDS = 10.0
+
+
+class Steering:
+    """Feeds the controller and keeps what it wants said. All controller calls happen on the control thread."""
+
+    def __init__(
+        self,
+        controller: Controller,
+        monitor: str,
+        log: Callable[[dict[str, Any]], None],
+        now: Callable[[], float],
+    ) -> None:
+        """``monitor`` is ``HOST:PORT``; ``now`` the run's clock, ``log`` takes the lines of ``decisions.jsonl``."""
+        self._controller = controller
+        self._log = log
+        self._now = now
+        self._control = ThreadPoolExecutor(max_workers=1, thread_name_prefix="trimtab-control")
+        self._prober = ThreadPoolExecutor(max_workers=1, thread_name_prefix="trimtab-probe")
+        self._asked: Future[Message | None] | None = None
+        self._probe: Future[Any] | None = None
+        self._outbox: Message | None = None
+        self.view: NetworkView | None = None
+        self._watch = netmon_client.watch(monitor, self._on_change)
+        self._watch.wait_until_measured(FIRST_MEASUREMENT_SECONDS)
+
+    @property
+    def outbox(self) -> Message | None:
+        """The message to announce, if any."""
+        if self._asked is not None and self._asked.done():
+            self._outbox, self._asked = self._asked.result(), None
+        return self._outbox
+
+    def sent(self) -> None:
+        """The message was broadcast."""
+        self._outbox = None
+
+    def step(self, report: StepReport, steps_left_in_epoch: int) -> None:
+        """A step has ended: ask what to do, unless an answer is on its way already."""
+        if self.outbox is None and self._asked is None:
+            self._asked = self._control.submit(self._observe_and_ask, report, self._now(), steps_left_in_epoch)
+        else:
+            self._control.submit(self._controller.observe_step, report, self._now())
+
+    def trials(self, reports: list[TrialReport]) -> None:
+        """The trials have run."""
+        self._control.submit(self._controller.observe_trials, reports, self._now())
+
+    def close(self) -> None:
+        """Finish what is queued and write the last of the log."""
+        self._watch.close()
+        self._prober.shutdown(wait=False, cancel_futures=True)
+        self._control.submit(self._drain)
+        self._control.shutdown(wait=True)
+
+    def _on_change(self, view: netmon_client.NetworkView) -> None:
+        """A new revision from the monitor, on the watch's thread."""
+        if not view.is_measured:
+            return
+        self.view = NetworkView(view.revision, view.latency, view.bandwidth, view.stale)
+        with contextlib.suppress(RuntimeError):  # the control thread has been closed
+            self._control.submit(self._controller.observe_network, self.view, self._now())
+
+    def _observe_and_ask(self, report: StepReport, now: float, steps_left: int) -> Message | None:
+        self._controller.observe_step(report, now)
+        action = self._controller.next_action(now, steps_left)
+        self._drain()
+        if self._controller.wants_probe and (self._probe is None or self._probe.done()):
+            self._probe = self._prober.submit(
+                self._watch.measure_now, "collectives no longer fit the measured network", PROBE_TIMEOUT_SECONDS
+            )
+        if isinstance(action, Adopt):
+            return {"adopt": action.plan.to_json()}
+        if isinstance(action, RunTrials):
+            return {"trials": [plan.to_json() for plan in action.plans], "iterations": action.iterations}
+        return None
+
+    def _drain(self) -> None:
+        for line in self._controller.drain_log():
+            self._log(line)
+
+
+def plan_of(message: Message) -> Plan:
+    """The plan that a message asks to adopt."""
+    return Plan.from_json(message["adopt"])
+
+
+def trials_of(message: Message) -> tuple[list[Plan], int]:
+    """The candidates of a trial, and the iterations of each."""
+    return [Plan.from_json(plan) for plan in message["trials"]], int(message["iterations"])
