@@ -1,0 +1,210 @@
+"""Worker 0's part: whose bandwidth is tested when, and what all figures together say."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from dataclasses import replace
+
+import grpc
+from trimtab_api.netmon.v1 import netmon_pb2
+
+from trimtab_netmon import wire
+from trimtab_netmon.bandwidth import TEST_LIMIT
+from trimtab_netmon.figures import Figure, LinkState, Method, Summary, is_new, moved, settle, summarize
+from trimtab_netmon.iperf import PATIENCE
+from trimtab_netmon.latest import Latest
+from trimtab_netmon.metrics import Metrics
+from trimtab_netmon.peers import Peers
+from trimtab_netmon.settings import Settings
+from trimtab_netmon.turns import Budget, Pair, next_pair, waves
+
+log = logging.getLogger("trimtab_netmon")
+
+#: Relative change of a link's bandwidth, or of the summary's latency, after which everything is measured anew.
+CHANGE = 0.1
+#: Seconds without word from a monitor after which its figures are stale.
+SILENCE = 3.0
+#: Seconds between two attempts at a round that could not be completed.
+RETRY = 0.5
+#: Attempts at a round before it counts as done without those who do not answer; the first round waits for ever.
+ROUND_TRIES = 3
+
+
+class BudgetSpentError(Exception):
+    """No test out of turn until the budget has recovered."""
+
+
+class Coordinator:
+    """Takes turns, keeps the bandwidth figures, merges every worker's links, publishes the state."""
+
+    def __init__(
+        self, settings: Settings, peers: Peers, published: Latest[netmon_pb2.NetworkState], metrics: Metrics
+    ) -> None:
+        self._peers = peers
+        self._published = published
+        self._metrics = metrics
+        self._num_workers = len(settings.peers)
+        self._interval = settings.probe_interval
+        self._pairs = [(i, j) for i in range(self._num_workers) for j in range(self._num_workers) if i != j]
+        self._budget = Budget(self._num_workers, settings.probe_budget, time.monotonic())
+        self._bandwidths: dict[Pair, Figure] = {}
+        self._tested_at: dict[Pair, float] = {}
+        self._changed_at = float("-inf")
+        self._tables: dict[int, tuple[float, dict[Pair, LinkState]]] = {}
+        self._links = {pair: LinkState(*pair) for pair in self._pairs}
+        self._summary = Summary()
+        self._latency_at_round = 0.0
+        self._wanted: asyncio.Future[None] | None = None
+        self._wake = asyncio.Event()
+
+    async def measure_now(self, reason: str) -> netmon_pb2.NetworkState:
+        """Measure every worker in both directions; callers share one round. Raises `BudgetSpentError`."""
+        await asyncio.shield(self._want(reason))
+        return self._published.value
+
+    def _want(self, reason: str) -> asyncio.Future[None]:
+        if self._wanted is None:
+            if not self._budget.allows_round(time.monotonic()):
+                raise BudgetSpentError("the probe budget is spent; the last figures stand until it has recovered")
+            log.info("measuring every worker: %s", reason)
+            self._metrics.rounds.inc()
+            self._wanted = asyncio.get_running_loop().create_future()
+            self._wake.set()
+        return self._wanted
+
+    async def run(self) -> None:
+        """Test and publish until cancelled."""
+        if self._num_workers == 1:
+            self._publish()
+            return
+        async with asyncio.TaskGroup() as tasks:
+            for worker in range(self._num_workers):
+                tasks.create_task(self._follow(worker))
+            tasks.create_task(self._take_turns())
+            tasks.create_task(self._watch_silence())
+
+    # What others report ---------------------------------------------------------------------------------------------
+
+    async def _follow(self, worker: int) -> None:
+        """Keep the table of the links that leave one worker."""
+        while True:
+            try:
+                async for table in self._peers.peer(worker).WatchLinks(netmon_pb2.WatchLinksRequest()):
+                    links = {(link.source, link.target): wire.link_from_wire(link) for link in table.links}
+                    self._tables[worker] = (time.monotonic(), links)
+                    self._publish()
+            except grpc.aio.AioRpcError:
+                await asyncio.sleep(RETRY)
+
+    async def _watch_silence(self) -> None:
+        while True:
+            await asyncio.sleep(SILENCE / 3)
+            self._publish()
+
+    def _publish(self) -> None:
+        """Merge what is known; a new revision if it moved materially."""
+        now = time.monotonic()
+        settled = {pair: settle(self._links[pair], self._current(pair, now)) for pair in self._pairs}
+        has_changed = any(is_new(self._links[pair], settled[pair]) for pair in self._pairs)
+        self._links = settled
+        self._summary = summarize(list(settled.values()), self._num_workers, self._summary)
+        revision = self._published.value.revision + (1 if has_changed or self._num_workers == 1 else 0)
+        state = wire.state_to_wire(
+            revision, time.time(), self._num_workers, [settled[pair] for pair in self._pairs], self._summary
+        )
+        if revision != self._published.value.revision or state.summary.stale != self._published.value.summary.stale:
+            self._published.set(state)
+            self._react()
+        else:
+            self._published.value = state
+
+    def _current(self, pair: Pair, now: float) -> LinkState:
+        """What is known of a link now."""
+        heard_at, links = self._tables.get(pair[0], (float("-inf"), {}))
+        link = links.get(pair, LinkState(*pair))
+        if now - heard_at > SILENCE and link.latency.value > 0:
+            link = replace(link, latency=replace(link.latency, stale=True))
+        bandwidth = self._bandwidths.get(pair, Figure())
+        is_superseded = self._tested_at.get(pair, now) < self._changed_at
+        return replace(link, bandwidth=replace(bandwidth, stale=is_superseded or link.latency.stale))
+
+    def _react(self) -> None:
+        """A latency that moved brings a bandwidth that may have moved too: measure now."""
+        latency = self._summary.latency
+        if self._latency_at_round > 0 and moved(self._latency_at_round, latency, CHANGE):
+            self._latency_at_round = latency
+            try:
+                self._want(f"latency is now {latency * 1e3:.3g} ms")
+            except BudgetSpentError as error:
+                log.warning("%s", error)
+
+    # Taking turns ---------------------------------------------------------------------------------------------------
+
+    async def _take_turns(self) -> None:
+        self._want("nothing is known yet")
+        while True:
+            try:
+                await asyncio.wait_for(self._wake.wait(), self._interval)
+            except TimeoutError:
+                await self._routine()
+                continue
+            self._wake.clear()
+            await self._round()
+
+    async def _round(self) -> None:
+        """Test every worker once sending and once receiving, until all have been."""
+        waiting = waves(self._num_workers)
+        tries = 0
+        while waiting and (tries < ROUND_TRIES or not self._bandwidths):
+            if tries > 0:
+                await asyncio.sleep(RETRY)
+            tries += 1
+            done = [await asyncio.gather(*(self._test(pair) for pair in wave)) for wave in waiting]
+            waiting = [
+                [pair for pair, was_tested in zip(wave, tested, strict=True) if not was_tested]
+                for wave, tested in zip(waiting, done, strict=True)
+            ]
+            waiting = [wave for wave in waiting if wave]
+        self._latency_at_round = self._summary.latency
+        wanted, self._wanted = self._wanted, None
+        if wanted is not None and not wanted.done():
+            wanted.set_result(None)
+
+    async def _routine(self) -> None:
+        """Test the link whose figure is oldest, if the budget allows."""
+        pair = next_pair(self._pairs, self._tested_at)
+        if self._budget.allows_background(pair, time.monotonic()):
+            await self._test(pair)
+
+    async def _test(self, pair: Pair) -> bool:
+        """Have one link tested; whether it was."""
+        source, target = pair
+        begun = time.monotonic()
+        previous = self._bandwidths.get(pair, Figure()).value
+        request = netmon_pb2.TestBandwidthRequest(target=target, previous_bytes_per_second=previous)
+        try:
+            answer = await self._peers.peer(source).TestBandwidth(request, timeout=TEST_LIMIT + 4 * PATIENCE)
+        except grpc.aio.AioRpcError as error:
+            self._metrics.failed_tests.labels(reason=error.code().name.lower()).inc()
+            log.info("no test from worker %d to worker %d: %s", source, target, error.details())
+            return False
+        self._budget.spend(pair, answer.duration_seconds, time.monotonic())
+        self._metrics.tests.inc()
+        self._metrics.test_seconds.inc(answer.duration_seconds)
+        self._book(pair, begun, previous, answer)
+        self._publish()
+        return True
+
+    def _book(self, pair: Pair, begun: float, previous: float, answer: netmon_pb2.TestBandwidthResponse) -> None:
+        """Keep a test's figure; one that differs from what was trusted supersedes all that were taken before it."""
+        value = answer.bandwidth_bytes_per_second
+        was_trusted = self._tested_at.get(pair, float("-inf")) >= self._changed_at
+        self._bandwidths[pair] = Figure(value, Method(answer.method), time.time())
+        self._tested_at[pair] = begun
+        if previous > 0 and was_trusted and moved(previous, value, CHANGE):
+            log.info("worker %d to worker %d carries %.3g bytes/s, no longer %.3g", *pair, value, previous)
+            self._changed_at = begun
+            if self._wanted is None and self._budget.allows_round(time.monotonic()):
+                self._want("the bandwidth of a link changed")

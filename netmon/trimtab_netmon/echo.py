@@ -1,0 +1,135 @@
+"""A UDP echo among monitors: the round trip of a small datagram, without the time that either process took over it.
+
+The kernel stamps datagrams as they arrive, so a busy machine that wakes a monitor late does not look like a slow
+network (RFC 5905's four timestamps, of which only differences on one clock are used)::
+
+    requester  t1 ------------------>  t2 (kernel)   responder
+               t4 (kernel) <---------  t3
+
+    round trip = (t4 - t1) - (t3 - t2)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+import time
+from collections.abc import Callable, Sequence
+
+from trimtab_api.errors import UserError
+
+from trimtab_netmon.interface import InterfaceWatch
+from trimtab_netmon.latency import RoundTrip
+from trimtab_netmon.settings import Endpoint
+
+#: Echoes a second to each peer.
+RATE = 10.0
+#: Seconds around an echo in which a busy interface makes it count as not quiet.
+QUIET_BEFORE = 0.06
+
+_REQUEST, _REPLY = 1, 2
+#: magic, kind, requester, responder, quiet, t1, t2, t3 [nanoseconds].
+_PACKET = struct.Struct("!4sBHH?QQQ")
+_MAGIC = b"TTE1"
+#: Linux's number, which Python's socket module does not name.
+_SO_TIMESTAMPNS = 35
+_TIMESPEC = struct.Struct("@ll")
+
+
+class Echo:
+    """Asks every peer, answers every peer, and hands each round trip to ``on_round_trip(worker, round trip)``."""
+
+    def __init__(
+        self,
+        worker: int,
+        peers: Sequence[Endpoint],
+        listen: Endpoint,
+        interface: InterfaceWatch,
+        on_round_trip: Callable[[int, RoundTrip], None],
+    ) -> None:
+        self._worker = worker
+        self._peers = peers
+        self._addresses: dict[int, tuple[str, int]] = {}
+        self._interface = interface
+        self._on_round_trip = on_round_trip
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self._socket.setblocking(False)
+        self._socket.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
+        try:
+            self._socket.bind((listen.host, listen.port))
+        except OSError as error:
+            self._socket.close()
+            raise UserError(
+                f"cannot listen there for UDP ({error.strerror}); stop what uses the port, or choose another",
+                field="--listen",
+                value=str(listen),
+            ) from None
+
+    async def run(self) -> None:
+        """Ask and answer until cancelled."""
+        loop = asyncio.get_running_loop()
+        loop.add_reader(self._socket, self._receive_all)
+        try:
+            while True:
+                for worker, peer in enumerate(self._peers):
+                    if worker != self._worker:
+                        await self._ask(worker, peer)
+                    await asyncio.sleep(1 / RATE / len(self._peers))
+        finally:
+            loop.remove_reader(self._socket)
+            self._socket.close()
+
+    async def _ask(self, worker: int, peer: Endpoint) -> None:
+        try:
+            if worker not in self._addresses:
+                found = await asyncio.get_running_loop().getaddrinfo(peer.host, peer.port, family=socket.AF_INET)
+                self._addresses[worker] = (str(found[0][4][0]), peer.port)
+            packet = _PACKET.pack(_MAGIC, _REQUEST, self._worker, worker, False, time.time_ns(), 0, 0)
+            self._socket.sendto(packet, self._addresses[worker])
+        except OSError:
+            self._addresses.pop(worker, None)  # a name may come to mean another address, or become known
+
+    def _receive_all(self) -> None:
+        while True:
+            try:
+                data, ancillary, _, address = self._socket.recvmsg(_PACKET.size + 1, 128)
+            except BlockingIOError:
+                return
+            except OSError:
+                continue  # an ICMP error of an earlier datagram
+            if len(data) != _PACKET.size:
+                continue
+            magic, kind, requester, responder, quiet, t1, t2, t3 = _PACKET.unpack(data)
+            if magic != _MAGIC:
+                continue
+            arrived = _arrival(ancillary)
+            if kind == _REQUEST and responder == self._worker:
+                self._answer(requester, t1, arrived, address)
+            elif kind == _REPLY and requester == self._worker and responder < len(self._peers):
+                self._take(responder, quiet, t1, t2, t3, arrived)
+
+    def _answer(self, requester: int, t1: int, t2: int, address: tuple[str, int]) -> None:
+        quiet = not self._interface.was_busy(time.monotonic() - QUIET_BEFORE)
+        packet = _PACKET.pack(_MAGIC, _REPLY, requester, self._worker, quiet, t1, t2, time.time_ns())
+        try:
+            self._socket.sendto(packet, address)
+        except OSError:
+            return  # the requester asks again
+
+    def _take(self, responder: int, quiet_there: bool, t1: int, t2: int, t3: int, t4: int) -> None:
+        seconds = ((t4 - t1) - (t3 - t2)) * 1e-9
+        if not 0 < seconds < 60:
+            return  # a clock was set meanwhile
+        now = time.monotonic()
+        quiet_here = not self._interface.was_busy(now - seconds - QUIET_BEFORE)
+        self._on_round_trip(responder, RoundTrip(now, seconds, quiet_there and quiet_here))
+
+
+def _arrival(ancillary: list[tuple[int, int, bytes]]) -> int:
+    """When the kernel received the datagram, nanoseconds since the epoch."""
+    for level, kind, data in ancillary:
+        if level == socket.SOL_SOCKET and kind == _SO_TIMESTAMPNS:
+            seconds, nanoseconds = _TIMESPEC.unpack(data[: _TIMESPEC.size])
+            return int(seconds * 1_000_000_000 + nanoseconds)
+    return time.time_ns()

@@ -1,0 +1,86 @@
+"""The byte counters of one network device, and whether it was busy."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from dataclasses import dataclass
+from pathlib import Path
+
+from trimtab_api.errors import UserError
+
+#: Seconds between two readings.
+SAMPLE_INTERVAL = 0.05
+#: Seconds of readings that are kept.
+HISTORY = 2.0
+#: An interface that moves more than this share of what its links carry is busy.
+BUSY_SHARE = 0.2
+
+#: Of this process's own network namespace; /sys/class/net may be another's.
+_COUNTERS = Path("/proc/self/net/dev")
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The counters at one moment."""
+
+    at: float
+    """Monotonic seconds."""
+    received: int
+    """Bytes since the device came up."""
+    sent: int
+    """Bytes since the device came up."""
+
+
+def read_counters(interface: str) -> Reading:
+    """The counters now. Raises `UserError` where there is no such device."""
+    for line in _COUNTERS.read_text().splitlines():
+        name, colon, counts = line.partition(":")
+        if colon and name.strip() == interface:
+            fields = counts.split()
+            return Reading(time.monotonic(), int(fields[0]), int(fields[8]))
+    raise UserError("no such network device here; see `ip link`", field="--interface", value=interface)
+
+
+class InterfaceWatch:
+    """Recent readings of one device, taken while `run` runs."""
+
+    def __init__(self, interface: str) -> None:
+        self.interface = interface
+        self._readings: deque[Reading] = deque([read_counters(interface)])
+        self.capacity = 0.0
+        """Bytes per second that count as full; 0: not known, and nothing counts as busy."""
+
+    def read(self) -> Reading:
+        """A reading now, kept with the others."""
+        reading = read_counters(self.interface)
+        self._readings.append(reading)
+        while self._readings[0].at < reading.at - HISTORY:
+            self._readings.popleft()
+        return reading
+
+    async def run(self) -> None:
+        """Keep reading."""
+        while True:
+            self.read()
+            await asyncio.sleep(SAMPLE_INTERVAL)
+
+    def was_busy(self, since: float) -> bool:
+        """Whether the device was busy in any interval between readings that reaches past ``since`` (monotonic)."""
+        if self.capacity == 0:
+            return False
+        most = BUSY_SHARE * self.capacity
+        after = self.read()
+        for before in list(reversed(self._readings))[1:]:
+            if after.at <= since:
+                return False
+            elapsed = max(after.at - before.at, 1e-3)
+            if max(after.received - before.received, after.sent - before.sent) > most * elapsed:
+                return True
+            after = before
+        return False
+
+    def readings(self, since: float) -> list[Reading]:
+        """The readings from ``since`` (monotonic) on."""
+        return [each for each in self._readings if each.at >= since]

@@ -1,0 +1,135 @@
+"""iperf3 as a child process: one server for one test, one client that is stopped when enough has been seen."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import shutil
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from pathlib import Path
+
+from trimtab_api.errors import UserError
+
+from trimtab_netmon.settings import Endpoint
+
+#: Parallel streams: one stream's window may not fill a long link, and one alone gets a small share of a busy one.
+NUM_STREAMS = 4
+#: Seconds between the rates that iperf3 reports.
+INTERVAL = 0.1
+#: Seconds that a child has to start listening, and to end when told.
+PATIENCE = 2.0
+
+#: A child dies with its monitor, however that ends.
+_WITH_PARENT = ("setpriv", "--pdeathsig", "KILL")
+
+
+class TestError(Exception):
+    """A test that could not run, in words for a log."""
+
+
+def require_iperf3() -> None:
+    """Raise `UserError` where iperf3 is not installed."""
+    if shutil.which("iperf3") is None:
+        raise UserError("iperf3 is not installed; install it (Debian: apt-get install iperf3) to measure bandwidth")
+
+
+async def start_server(listen: Endpoint) -> Process:
+    """A server for one test, ready when this returns. Raises `TestError`."""
+    process = await asyncio.create_subprocess_exec(
+        *(*_WITH_PARENT, "iperf3", "--server", "--one-off", "--json", "--interval", str(INTERVAL)),
+        *("--bind", listen.host, "--port", str(listen.iperf_port)),
+        stdin=DEVNULL,
+        stdout=PIPE,
+        stderr=PIPE,
+    )
+    deadline = asyncio.get_running_loop().time() + PATIENCE
+    while not _is_listening(listen.iperf_port):
+        if process.returncode is not None:
+            raise TestError(await _complaint(process))
+        if asyncio.get_running_loop().time() > deadline:
+            await stop(process)
+            raise TestError(f"iperf3 did not listen on port {listen.iperf_port} within {PATIENCE:g} s")
+        await asyncio.sleep(0.005)
+    return process
+
+
+async def start_client(target: Endpoint, source: Endpoint, limit: float) -> Process:
+    """A client that sends for ``limit`` seconds (rounded up) unless it is stopped before."""
+    return await asyncio.create_subprocess_exec(
+        *(*_WITH_PARENT, "iperf3", "--client", target.host, "--port", str(target.iperf_port), "--json"),
+        *("--bind", source.host, "--parallel", str(NUM_STREAMS), "--time", str(math.ceil(limit))),
+        *("--interval", str(INTERVAL), "--connect-timeout", "2000"),
+        stdin=DEVNULL,
+        stdout=PIPE,
+        stderr=PIPE,
+    )
+
+
+async def stop(process: Process) -> str:
+    """End a child: politely, then not; returns what it printed."""
+    if process.returncode is None:
+        process.terminate()
+    try:
+        output, _ = await asyncio.wait_for(process.communicate(), PATIENCE)
+    except TimeoutError:
+        process.kill()
+        output, _ = await process.communicate()
+    return output.decode(errors="replace")
+
+
+async def finish(process: Process) -> str:
+    """Wait for a child that is about to end by itself; returns what it printed."""
+    try:
+        output, _ = await asyncio.wait_for(process.communicate(), PATIENCE)
+    except TimeoutError:
+        return await stop(process)
+    return output.decode(errors="replace")
+
+
+def best_rate(report: str, window: float) -> float:
+    """Bytes per second of a JSON report's best ``window`` seconds; 0 for a report without intervals."""
+    try:
+        intervals = [each["sum"] for each in json.loads(report)["intervals"]]
+    except (ValueError, KeyError):
+        return 0.0
+    best = 0.0
+    for first in range(len(intervals)):
+        num_bytes = seconds = 0.0
+        for each in intervals[first:]:
+            num_bytes += each["bytes"]
+            seconds += each["seconds"]
+            if seconds >= 0.95 * window:
+                best = max(best, num_bytes / seconds)
+                break
+    return best
+
+
+async def _complaint(process: Process) -> str:
+    output, errors = await process.communicate()
+    try:
+        return f"iperf3: {json.loads(output)['error']}"
+    except (ValueError, KeyError):
+        return f"iperf3: {(errors or output).decode(errors='replace').strip()[:200]}"
+
+
+def complaint(report: str) -> str:
+    """What a JSON report says went wrong; empty if only that it was stopped."""
+    try:
+        error = str(json.loads(report).get("error", ""))
+    except ValueError:
+        return report.strip()[:200]
+    return "" if "terminated" in error else error
+
+
+def _is_listening(port: int) -> bool:
+    """Whether a socket of this network namespace listens on a TCP port."""
+    for table in ("/proc/self/net/tcp", "/proc/self/net/tcp6"):
+        path = Path(table)
+        if not path.exists():
+            continue
+        for line in path.read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A" and int(fields[1].rsplit(":", 1)[1], 16) == port:
+                return True
+    return False

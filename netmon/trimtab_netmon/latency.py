@@ -1,0 +1,86 @@
+"""From round trips to latency: the shortest of those that met no queue of the job's own making.
+
+Pure: samples and times go in, figures come out.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+#: Seconds of samples that a figure rests on, when they are quiet enough.
+WINDOW = 1.0
+#: Quiet samples that a figure needs; while the link is busy the window reaches further back to find them.
+FEWEST_QUIET = 5
+#: Seconds that the window reaches back at most.
+LONGEST_WINDOW = 10.0
+
+
+@dataclass(frozen=True)
+class RoundTrip:
+    """One echo."""
+
+    at: float
+    """Monotonic seconds of its return."""
+    seconds: float
+    """Round trip, the responder's own time taken out."""
+    quiet: bool
+    """Neither host's interface was busy around it."""
+
+
+@dataclass(frozen=True)
+class Latency:
+    """What the recent echoes of one link say; seconds, one way."""
+
+    latency: float
+    jitter: float
+    """Half of (90th - 10th percentile) of quiet round trips."""
+    queueing: float
+    """Median extra delay of the last second's echoes, quiet or not."""
+
+
+class LatencyWindow:
+    """The recent echoes of one link."""
+
+    def __init__(self) -> None:
+        self._samples: deque[RoundTrip] = deque()
+        self._latency = 0.0
+
+    def add(self, sample: RoundTrip) -> None:
+        """Take in one echo."""
+        self._samples.append(sample)
+        while self._samples[0].at < sample.at - LONGEST_WINDOW:
+            self._samples.popleft()
+
+    def estimate(self) -> Latency | None:
+        """The figures now; None before the first few echoes.
+
+        A rise needs `FEWEST_QUIET` quiet echoes, none of which met the old latency. A fall needs a single echo of any
+        kind: nothing arrives faster than the link allows.
+        """
+        if len(self._samples) < FEWEST_QUIET:
+            return None
+        newest = self._samples[-1].at
+        recent = [each.seconds for each in self._samples if each.at > newest - WINDOW]
+        quiet = [each.seconds for each in self._samples if each.quiet and each.at > newest - WINDOW]
+        if len(quiet) < FEWEST_QUIET:
+            quiet = [each.seconds for each in self._samples if each.quiet][-FEWEST_QUIET:]
+        if len(quiet) >= FEWEST_QUIET:
+            self._latency = min(quiet) / 2
+        if self._latency == 0:
+            self._latency = min(recent) / 2
+        self._latency = min(self._latency, min(recent) / 2)
+        return Latency(
+            latency=self._latency,
+            jitter=(percentile(quiet, 0.9) - percentile(quiet, 0.1)) / 2 if len(quiet) > 1 else 0.0,
+            queueing=max(0.0, percentile(recent, 0.5) / 2 - self._latency),
+        )
+
+
+def percentile(values: list[float], share: float) -> float:
+    """The value below which ``share`` of the values lie, interpolated."""
+    ordered = sorted(values)
+    position = share * (len(ordered) - 1)
+    below = int(position)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (position - below) * (ordered[above] - ordered[below])

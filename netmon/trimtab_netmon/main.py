@@ -1,0 +1,85 @@
+"""The command ``trimtab-netmon``: one monitor beside each worker's trainers."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import signal
+import sys
+from collections.abc import Callable, Sequence
+
+from trimtab_api.errors import UserError
+from trimtab_api.units import parse_duration
+
+from trimtab_netmon.settings import Endpoint, Settings
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit code: 2 for a mistake of the user's, said in one line."""
+    arguments = _parser().parse_args(argv)
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    try:
+        settings = read_settings(arguments)
+        from trimtab_netmon.monitor import serve
+
+        serve(settings, _stop_on_signals)
+    except (UserError, BaseExceptionGroup) as error:
+        mistake = _first(error)
+        if not isinstance(mistake, UserError):
+            raise
+        print(f"trimtab-netmon: {mistake}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def read_settings(arguments: argparse.Namespace) -> Settings:
+    """The settings that the flags say. Raises `UserError`."""
+    listen = Endpoint.parse(arguments.listen, "--listen")
+    try:
+        probe_interval = parse_duration(arguments.probe_interval)
+    except UserError as error:
+        raise UserError(error.remedy, field="--probe-interval", value=error.value) from None
+    return Settings(
+        worker=arguments.rank,
+        peers=tuple(Endpoint.parse(each, "--peers", listen.port) for each in arguments.peers.split(",")),
+        listen=listen,
+        interface=arguments.interface,
+        probe_interval=probe_interval,
+        probe_budget=arguments.probe_budget,
+        metrics_port=arguments.metrics_port,
+    )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="trimtab-netmon", description=__doc__)
+    serve = parser.add_subparsers(required=True, metavar="COMMAND").add_parser(
+        "serve",
+        help="measure the network and serve what was measured",
+        description="Listens at --listen for gRPC (TCP) and echoes (UDP), and one port above for iperf3.",
+    )
+    serve.add_argument("--rank", type=int, required=True, help="this worker's place among --peers, from 0")
+    serve.add_argument("--peers", required=True, help="HOST[:PORT],... of every worker's monitor, this one included")
+    serve.add_argument("--listen", required=True, help="ADDRESS:PORT; the monitor listens nowhere else")
+    serve.add_argument("--interface", required=True, help="network device that gradients cross")
+    serve.add_argument("--probe-interval", default="2s", help="time between two bandwidth tests (default: 2s)")
+    serve.add_argument(
+        "--probe-budget", type=float, default=0.02, help="share of a host's time for bandwidth tests (default: 0.02)"
+    )
+    serve.add_argument("--metrics-port", type=int, default=0, help="port of Prometheus metrics (default 0: none)")
+    return parser
+
+
+def _stop_on_signals(stop: Callable[[], None]) -> None:
+    loop = asyncio.get_running_loop()
+    for each in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(each, stop)
+
+
+def _first(error: BaseException) -> BaseException:
+    """What went wrong first, where parts that ran side by side failed."""
+    return _first(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,173 @@
+"""One worker's monitor: its parts, wired together, from start to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+import time
+from typing import TYPE_CHECKING, cast
+
+import grpc
+import grpc.aio
+from trimtab_api.channels import SERVER_OPTIONS
+from trimtab_api.errors import UserError
+from trimtab_api.netmon.v1 import netmon_pb2, netmon_pb2_grpc
+
+from trimtab_netmon import iperf, wire
+from trimtab_netmon.coordinator import Coordinator
+from trimtab_netmon.echo import Echo
+from trimtab_netmon.figures import Figure, LinkState, Method
+from trimtab_netmon.interface import InterfaceWatch
+from trimtab_netmon.latency import LatencyWindow, RoundTrip
+from trimtab_netmon.latest import Latest
+from trimtab_netmon.metrics import Metrics
+from trimtab_netmon.peers import Peers
+from trimtab_netmon.services import MonitorPeer, NetworkMonitor
+from trimtab_netmon.settings import Settings
+from trimtab_netmon.tester import Tester
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+log = logging.getLogger("trimtab_netmon")
+
+#: Seconds between two tables of latencies.
+TABLE_INTERVAL = 0.2
+#: Seconds without an echo after which a latency is stale.
+ECHO_SILENCE = 3.0
+
+
+class Monitor:
+    """Made in a running event loop; `run` serves until cancelled."""
+
+    def __init__(self, settings: Settings) -> None:
+        iperf.require_iperf3()
+        self._settings = settings
+        self._metrics = Metrics()
+        self._interface = InterfaceWatch(settings.interface)
+        self._peers = Peers(settings.peers)
+        self._windows = {worker: LatencyWindow() for worker in settings.others}
+        self._heard: dict[int, tuple[float, float]] = {}
+        self._links = Latest(netmon_pb2.LinkTable(source=settings.worker))
+        self._published = Latest(netmon_pb2.NetworkState(num_workers=len(settings.peers)))
+        self._coordinator: Coordinator | None = None
+        if settings.worker == 0:
+            self._coordinator = Coordinator(settings, self._peers, self._published, self._metrics)
+
+    async def run(self) -> None:
+        """Serve until cancelled. Raises `UserError` where a port is taken."""
+        settings = self._settings
+        require_free(settings)
+        tester = Tester(settings, self._interface, self._peers)
+        server = grpc.aio.server(options=SERVER_OPTIONS)
+        monitor = NetworkMonitor(self._published, self._coordinator, self._peers)
+        netmon_pb2_grpc.add_NetworkMonitorServicer_to_server(
+            cast("netmon_pb2_grpc.NetworkMonitorServicer", monitor), server
+        )
+        netmon_pb2_grpc.add_MonitorPeerServicer_to_server(
+            cast("netmon_pb2_grpc.MonitorPeerServicer", MonitorPeer(self._links, tester)), server
+        )
+        server.add_insecure_port(str(settings.listen))
+        echo = Echo(settings.worker, settings.peers, settings.listen, self._interface, self._take)
+        if settings.metrics_port:
+            self._metrics.serve(settings.listen, settings.metrics_port)
+        await server.start()
+        log.info("worker %d of %d listens on %s", settings.worker, len(settings.peers), settings.listen)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for part in (echo.run(), self._interface.run(), self._tabulate(), self._show(), self._lead_or_follow()):
+                    tasks.create_task(part)
+        finally:
+            await server.stop(grace=0.2)
+            await self._peers.close()
+
+    def _take(self, worker: int, round_trip: RoundTrip) -> None:
+        self._windows[worker].add(round_trip)
+        self._heard[worker] = (round_trip.at, time.time())
+
+    async def _tabulate(self) -> None:
+        """Keep the table of the links that leave this worker."""
+        while True:
+            links = [self._link(worker) for worker in self._settings.others]
+            self._links.set(
+                netmon_pb2.LinkTable(source=self._settings.worker, links=[wire.link_to_wire(each) for each in links])
+            )
+            await asyncio.sleep(TABLE_INTERVAL)
+
+    def _link(self, worker: int) -> LinkState:
+        estimate = self._windows[worker].estimate()
+        if estimate is None:
+            return LinkState(self._settings.worker, worker)
+        heard_at, heard_at_unix = self._heard[worker]
+        is_stale = time.monotonic() - heard_at > ECHO_SILENCE
+        return LinkState(
+            source=self._settings.worker,
+            target=worker,
+            latency=Figure(estimate.latency, Method.UDP_ECHO, heard_at_unix, is_stale),
+            jitter=estimate.jitter,
+            queueing=estimate.queueing,
+        )
+
+    async def _show(self) -> None:
+        """Keep the metrics, and what counts as a full interface, up to date with the published state."""
+        async for state in self._published.follow():
+            self._metrics.show(state, self._settings.worker)
+            mine = [each for each in state.links if self._settings.worker in (each.source, each.target)]
+            self._interface.capacity = max((each.bandwidth.value for each in mine), default=0.0)
+
+    async def _lead_or_follow(self) -> None:
+        """Worker 0 coordinates; the others publish what it publishes."""
+        if self._coordinator is not None:
+            await self._coordinator.run()
+            return
+        while True:
+            try:
+                async for state in self._peers.monitor(0).WatchNetworkState(netmon_pb2.WatchNetworkStateRequest()):
+                    self._published.set(state)
+            except grpc.aio.AioRpcError:
+                self._published.set(_gone_stale(self._published.value))
+                await asyncio.sleep(0.5)
+
+
+def _gone_stale(state: netmon_pb2.NetworkState) -> netmon_pb2.NetworkState:
+    """The state as it stands when worker 0's monitor no longer answers."""
+    stale = netmon_pb2.NetworkState()
+    stale.CopyFrom(state)
+    stale.summary.stale = True
+    return stale
+
+
+def require_free(settings: Settings) -> None:
+    """Raise `UserError` where a port that a monitor listens on is taken."""
+    for port, use in ((settings.listen.port, "gRPC"), (settings.listen.iperf_port, "iperf3, one above --listen")):
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((settings.listen.host, port))
+                probe.listen()
+            except OSError as error:
+                raise UserError(
+                    f"cannot listen there for {use} ({error.strerror}); stop what uses the port, or choose another",
+                    field="--listen",
+                    value=f"{settings.listen.host}:{port}",
+                ) from None
+
+
+def serve(settings: Settings, on_stop: Callable[[Callable[[], None]], None]) -> None:
+    """Run a monitor until it is told to stop; ``on_stop`` is given the function that stops it."""
+
+    async def main() -> None:
+        monitor = Monitor(settings)
+        stopped = asyncio.Event()
+        on_stop(stopped.set)
+        running = asyncio.create_task(monitor.run())
+        stopping = asyncio.create_task(stopped.wait())
+        await asyncio.wait([running, stopping], return_when=asyncio.FIRST_COMPLETED)
+        running.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await running
+
+    asyncio.run(main())
+    log.info("stopped")

@@ -1,0 +1,107 @@
+"""The gRPC services of a monitor: thin, between messages and the parts that know."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any, TypeAlias
+
+import grpc
+import grpc.aio
+from trimtab_api.netmon.v1 import netmon_pb2
+
+from trimtab_netmon.coordinator import BudgetSpentError, Coordinator
+from trimtab_netmon.iperf import TestError
+from trimtab_netmon.latest import Latest
+from trimtab_netmon.peers import Peers
+from trimtab_netmon.tester import BusyError, Tester
+
+#: Seconds that a measurement out of turn may take, where a caller sets no deadline.
+MEASURE_LIMIT = 60.0
+
+Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
+
+
+class NetworkMonitor:
+    """What trainers ask."""
+
+    def __init__(
+        self, published: Latest[netmon_pb2.NetworkState], coordinator: Coordinator | None, peers: Peers
+    ) -> None:
+        self._published = published
+        self._coordinator = coordinator
+        self._peers = peers
+
+    async def GetNetworkState(  # noqa: N802 - the contract's name
+        self, request: netmon_pb2.GetNetworkStateRequest, context: Context
+    ) -> netmon_pb2.NetworkState:
+        """The state as last published."""
+        return self._published.value
+
+    async def WatchNetworkState(  # noqa: N802
+        self, request: netmon_pb2.WatchNetworkStateRequest, context: Context
+    ) -> AsyncIterator[netmon_pb2.NetworkState]:
+        """The state, then every newer one."""
+        async for state in self._published.follow():
+            yield state
+
+    async def MeasureNow(  # noqa: N802
+        self, request: netmon_pb2.MeasureNowRequest, context: Context
+    ) -> netmon_pb2.NetworkState:
+        """Measure out of turn; any monitor but worker 0's passes it on."""
+        if self._coordinator is None:
+            remaining = context.time_remaining()
+            timeout = MEASURE_LIMIT if remaining is None else min(remaining, MEASURE_LIMIT)
+            try:
+                return await self._peers.monitor(0).MeasureNow(request, timeout=timeout)
+            except grpc.aio.AioRpcError as error:
+                await context.abort(error.code(), f"worker 0's monitor: {error.details()}")
+        try:
+            return await asyncio.wait_for(self._coordinator.measure_now(request.reason), MEASURE_LIMIT)
+        except BudgetSpentError as error:
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
+        except TimeoutError:
+            await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "the measurement took too long")
+
+
+class MonitorPeer:
+    """What monitors ask each other."""
+
+    def __init__(self, links: Latest[netmon_pb2.LinkTable], tester: Tester) -> None:
+        self._links = links
+        self._tester = tester
+
+    async def WatchLinks(  # noqa: N802
+        self, request: netmon_pb2.WatchLinksRequest, context: Context
+    ) -> AsyncIterator[netmon_pb2.LinkTable]:
+        """The latency of the links that leave this worker, as it changes."""
+        async for table in self._links.follow():
+            yield table
+
+    async def TestBandwidth(  # noqa: N802
+        self, request: netmon_pb2.TestBandwidthRequest, context: Context
+    ) -> netmon_pb2.TestBandwidthResponse:
+        """Test the bandwidth to another worker."""
+        try:
+            result = await self._tester.send(request.target, request.previous_bytes_per_second)
+        except BusyError as error:
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
+        except TestError as error:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+        return netmon_pb2.TestBandwidthResponse(
+            bandwidth_bytes_per_second=result.bandwidth,
+            method=netmon_pb2.Method.Name(result.method.value),
+            duration_seconds=result.duration,
+        )
+
+    async def ReceiveTest(  # noqa: N802
+        self, request: netmon_pb2.ReceiveTestRequest, context: Context
+    ) -> AsyncIterator[netmon_pb2.ReceiveTestUpdate]:
+        """Receive one test."""
+        try:
+            async for update in self._tester.receive(request.limit_seconds):
+                yield update
+        except BusyError as error:
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
+        except TestError as error:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))

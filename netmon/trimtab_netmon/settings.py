@@ -1,0 +1,74 @@
+"""What a monitor is told on its command line."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trimtab_api.errors import UserError
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Where one worker's monitor listens: gRPC on TCP and the echo on UDP at ``port``, iperf3 at the port above."""
+
+    host: str
+    port: int
+
+    @property
+    def iperf_port(self) -> int:
+        """Where an iperf3 server listens during a test of this worker."""
+        return self.port + 1
+
+    def __str__(self) -> str:
+        """``HOST:PORT``."""
+        return f"{self.host}:{self.port}"
+
+    @classmethod
+    def parse(cls, text: str, field: str, default_port: int | None = None) -> Endpoint:
+        """Read ``HOST:PORT``, or ``HOST`` where there is a default. Raises `UserError`."""
+        host, colon, port = text.strip().rpartition(":")
+        if not colon and default_port is not None:
+            host, port = text.strip(), str(default_port)
+        if not host or not port.isdecimal() or not 0 < int(port) < 65535:
+            expected = "HOST:PORT" if default_port is None else "HOST or HOST:PORT"
+            raise UserError(f"write {expected}, with a port from 1 to 65534", field=field, value=text)
+        return cls(host, int(port))
+
+
+@dataclass(frozen=True)
+class Settings:
+    """One monitor's place in its job, and what it may spend."""
+
+    worker: int
+    """This monitor's worker, from 0."""
+    peers: tuple[Endpoint, ...]
+    """Every worker's monitor in order, this one included."""
+    listen: Endpoint
+    """Where this monitor listens; nowhere else."""
+    interface: str
+    """The network device that gradients cross."""
+    probe_interval: float
+    """Seconds between two bandwidth tests of the job, budget permitting."""
+    probe_budget: float
+    """Most of a host's time that bandwidth tests may take, on average over five minutes."""
+    metrics_port: int
+    """Port of the Prometheus metrics; 0: none."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.worker < len(self.peers):
+            raise UserError(
+                f"must be the place of this worker among the {len(self.peers)} of --peers, from 0",
+                field="--rank",
+                value=str(self.worker),
+            )
+        if self.probe_interval < 0.1:
+            raise UserError("must be at least 100ms", field="--probe-interval", value=f"{self.probe_interval:g}s")
+        if not 0 < self.probe_budget <= 0.5:
+            raise UserError(
+                "must be more than 0 and at most 0.5", field="--probe-budget", value=f"{self.probe_budget:g}"
+            )
+
+    @property
+    def others(self) -> list[int]:
+        """Every worker but this one."""
+        return [worker for worker in range(len(self.peers)) if worker != self.worker]
