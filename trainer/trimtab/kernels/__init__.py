@@ -15,7 +15,17 @@ from torch import Tensor
 
 from trimtab.kernels.compacted import Compacted
 
-__all__ = ["Compacted", "accumulate", "clear", "fused_select", "put", "scatter_mean", "select_in_place", "take"]
+__all__ = [
+    "Compacted",
+    "accumulate",
+    "clear",
+    "fused_select",
+    "put",
+    "sample",
+    "scatter_mean",
+    "select_in_place",
+    "take",
+]
 
 
 def fused_select(
@@ -34,6 +44,15 @@ def fused_select(
 def select_in_place(acc: Tensor, threshold: float, capacity: int, offset: int = 0) -> Compacted:
     """`fused_select` where acc is formed already; ``acc`` becomes the residual."""
     result: Compacted = _backend(acc).select_in_place(acc, threshold, capacity, offset)
+    return result
+
+
+def sample(grad: Tensor, residual: Tensor, num_samples: int, draw: int = 0) -> Tensor:
+    """|grad + residual| of one element out of each of ``num_samples`` equal strides: float32 [num_samples].
+
+    Where in its stride an element lies is hashed from ``draw``: a fixed place would meet the period of a layer's rows.
+    """
+    result: Tensor = _backend(grad).sample(grad, residual, num_samples, draw)
     return result
 
 

@@ -47,6 +47,13 @@ def select_in_place(acc: Tensor, threshold: float, capacity: int, offset: int = 
     return _compacted(indices, values, *found)
 
 
+def sample(grad: Tensor, residual: Tensor, num_samples: int, draw: int = 0) -> Tensor:
+    """See `trimtab.kernels.sample`."""
+    magnitudes = torch.empty(num_samples, dtype=torch.float32)
+    _sample(_array(grad), _array(residual), draw, _array(magnitudes))
+    return magnitudes
+
+
 def accumulate(grad: Tensor, residual: Tensor, next_residual: Tensor) -> float:
     """See `trimtab.kernels.accumulate`."""
     return fused_select(grad, residual, next_residual, threshold=float("inf"), capacity=0).squared_norm_before
@@ -193,6 +200,19 @@ def _select_in_place(
             num_over += 1
             mask &= mask - np.uint64(1)
     return num_over, before, removed
+
+
+@_compiled
+def _sample(grad: Floats, residual: Floats, draw: int, magnitudes: Floats) -> None:
+    num_samples = magnitudes.size
+    stride = grad.size // num_samples
+    for i in range(num_samples):
+        mixed = np.uint32(i + draw * num_samples)  # then the finalizer of MurmurHash3
+        mixed = np.uint32((mixed ^ (mixed >> np.uint32(16))) * np.uint32(0x85EBCA6B))
+        mixed = np.uint32((mixed ^ (mixed >> np.uint32(13))) * np.uint32(0xC2B2AE35))
+        mixed = np.uint32(mixed ^ (mixed >> np.uint32(16)))
+        position = i * stride + ((np.int64(mixed) * stride) >> 32)
+        magnitudes[i] = abs(grad[position] + residual[position])
 
 
 @_compiled

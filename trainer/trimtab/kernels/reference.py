@@ -28,6 +28,17 @@ def select_in_place(acc: Tensor, threshold: float, capacity: int, offset: int = 
     return Compacted((chosen + offset).to(torch.int32), values, over.numel(), before, squared_norm(acc))
 
 
+def sample(grad: Tensor, residual: Tensor, num_samples: int, draw: int = 0) -> Tensor:
+    """See `trimtab.kernels.sample`."""
+    stride = grad.numel() // num_samples
+    i = torch.arange(num_samples, device=grad.device)
+    mixed = i + draw * num_samples
+    for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35), (16, 1)):  # the finalizer of MurmurHash3
+        mixed = ((mixed ^ (mixed >> shift)) * factor) & 0xFFFFFFFF
+    positions = i * stride + ((mixed * stride) >> 32)
+    return (grad[positions] + residual[positions]).abs()
+
+
 def accumulate(grad: Tensor, residual: Tensor, next_residual: Tensor) -> float:
     """See `trimtab.kernels.accumulate`."""
     return squared_norm(torch.add(grad, residual, out=next_residual))

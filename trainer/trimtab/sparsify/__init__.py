@@ -7,12 +7,13 @@ from typing import Any
 from trimtab_api.errors import UserError
 
 from trimtab.sparsify.base import Selected, Selector
+from trimtab.sparsify.mstopk import MSTopK
 from trimtab.sparsify.topk import TopK
 from trimtab.sparsify.tracked import Tracked
 
 __all__ = ["Selected", "Selector", "create", "names"]
 
-_SPARSIFIERS: dict[str, type[Selector]] = {sparsifier.name: sparsifier for sparsifier in (Tracked, TopK)}
+_SPARSIFIERS: dict[str, type[Selector]] = {sparsifier.name: sparsifier for sparsifier in (Tracked, TopK, MSTopK)}
 
 
 def names() -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -52,3 +53,10 @@ def top_k_in_place(acc: Tensor, k: int, squared_norm: float, offset: int) -> Com
     removed = kernels.clear(acc, chosen)
     left = 0.0 if k >= acc.numel() else max(0.0, squared_norm - removed)
     return Compacted(chosen + offset, values, chosen.numel(), squared_norm, left)
+
+
+def kth_largest(values: Tensor, k: int) -> float:
+    """The k-th largest of ``values`` (float32 [m], k <= m); NaN counts as the largest."""
+    if values.device.type == "cpu":  # numpy's partition is ten times as fast as torch's
+        return float(np.partition(values.numpy(), values.numel() - k)[-k])
+    return float(torch.topk(values, k, sorted=False).values.min())

@@ -1,9 +1,10 @@
 """The default sparsifier: a threshold carried from step to step and corrected by what it achieved.
 
-Exact top-k costs some thirty passes over the gradient; a threshold costs one, if it is the right one. It is guessed
-from the last step, or from a sample of acc where there is no last step or k has changed; the pass counts what reaches
-it, so each guess is checked. Too many are trimmed among themselves; too few, or more than there is room for, and the
-pass is repeated with a threshold from a sample; and if that misses as well, exact top-k decides.
+Exact top-k costs some thirty passes over the gradient; a threshold costs one, if it is the right one. The guess
+weighs two witnesses by how far each has been off: the last step's threshold, which is exact but a step old (one batch
+easily doubles the gradient), and a sample of this step's acc, which is fresh but coarse. The pass counts what reaches
+the guess, so nothing rests on it: too many are trimmed among themselves, too few repeat the pass with the guess moved
+along the tail that was seen, and if that misses as well, exact top-k decides.
 """
 
 from __future__ import annotations
@@ -20,20 +21,27 @@ from trimtab import kernels
 from trimtab.kernels import Compacted
 from trimtab.sparsify.base import Selected, Selector
 from trimtab.sparsify.segments import select_segments
-from trimtab.sparsify.topk import select_exactly, top_k_in_place
+from trimtab.sparsify.topk import kth_largest, select_exactly, top_k_in_place
 
-#: Achieved k stays within this of the k asked for.
+#: The achieved k stays within this part of the k asked for.
 TOLERANCE = 0.1
-#: Room for a guess that takes too many, before it has to be repeated: this many times k, and some for small k.
-ROOM, ROOM_FOR_SMALL = 1.5, 256
 #: Segments up to this size are selected exactly: that costs less than a sample.
 EXACT_UP_TO = 4096
-#: A sample is large enough to hold about this many of the selected (a standard error of 5%) ...
-SAMPLE_SELECTED = 400
-#: ... and no smaller than this.
-SAMPLE_LEAST = 4096
-#: Passes repeated with a threshold from a sample, before exact top-k decides.
+#: A sample is to hold about this many elements of the top k (a standard error of 10% of k) ...
+SAMPLED_OF_TOP_K = 100
+#: ... but has at least this many elements in all, and of a large segment at most one in so many: each is a cache miss.
+SAMPLE_LEAST, SAMPLE_ONE_IN = 4096, 512
+#: The guess aims so many standard errors above the least acceptable count (a short count costs a whole pass, a trim
+#: little), and there is room for so many above that.
+AIM_ERRORS, ROOM_ERRORS = 2.0, 3.0
+#: Room is at least this many times k.
+ROOM_LEAST = 2.0
+#: A repeated pass aims so far above k: what is too many is trimmed.
+REPEAT_AIM = 1.05
+#: Passes repeated before exact top-k decides.
 MAX_REPEATS = 2
+#: The last step's weight against the new drift in the running variance of the threshold's logarithm.
+DRIFT_MEMORY = 0.8
 #: Zeros are never selected for their magnitude.
 SMALLEST = 2.0**-149
 
@@ -44,15 +52,34 @@ class Carried:
 
     k: int
     threshold: float
-    """The threshold that would have selected k elements of the last step."""
+    """The threshold that k elements of the last step reached."""
+    drift: float
+    """Running variance of log(threshold) from one step to the next; infinite until two steps have been seen."""
+
+
+@dataclass(frozen=True)
+class Guess:
+    """Where the magnitudes' tail is believed to be: count(t) = k (t / threshold)^(-1 / decay) near the threshold."""
+
+    threshold: float
+    """Expected to be reached by k elements."""
+    decay: float
+    """-d log(threshold) / d log(count)."""
+    error: float
+    """Standard error of log(count) at the threshold."""
+
+    def reached_by(self, factor: float) -> float:
+        """The threshold that ``factor`` times k elements should reach."""
+        return max(SMALLEST, self.threshold * math.exp(-self.decay * math.log(factor)))
 
 
 class Tracked(Selector):
     """A tracked threshold per segment.
 
-    Sends between ``0.9 k`` and ``1.1 k`` of every segment, rounded outward; fewer where fewer are not zero (though at
-    least one), and exactly k in segments of up to 4096 elements. State is keyed by the range of the arena that a
-    segment covers: where a new fusion plan keeps a range it keeps its threshold, elsewhere it is seeded anew.
+    Sends between 0.9 k and 1.1 k elements of every segment, the largest ones: fewer only where fewer are not zero,
+    though at least one; and exactly k in segments of up to 4096 elements. A range that is not finite is sent as it
+    comes, because the step will be dropped. State is keyed by the range of the arena that a segment covers: where a
+    new fusion plan keeps a range it keeps its threshold, elsewhere it is seeded anew.
     """
 
     name = "tracked"
@@ -89,29 +116,37 @@ class Tracked(Selector):
         k: int,
     ) -> Compacted:
         carried = self._carried.get(key)
-        if carried is not None and carried.k == k:
-            threshold = carried.threshold
-        else:
-            threshold = sampled_threshold(k, grad, residual)
-        least, most = math.floor((1 - TOLERANCE) * k), math.ceil((1 + TOLERANCE) * k)
-        capacity = min(grad.numel(), math.ceil(ROOM * k) + ROOM_FOR_SMALL)
+        if carried is not None and carried.k != k:
+            carried = None
+        guess = weighed(sampled_guess(grad, residual, k), carried)
+        least, most = math.ceil((1 - TOLERANCE) * k), math.floor((1 + TOLERANCE) * k)
+        aim = (1 - TOLERANCE) * math.exp(AIM_ERRORS * guess.error)
+        threshold = guess.reached_by(aim)
+        room = max(ROOM_LEAST, aim * math.exp(ROOM_ERRORS * guess.error))
+        capacity = min(grad.numel(), math.ceil(room * k))
         found = kernels.fused_select(grad, residual, next_residual, threshold, capacity, offset)
+        if not math.isfinite(found.squared_norm_before):
+            return _at_least_one(found, next_residual, offset)
+
         for _ in range(MAX_REPEATS):
-            if not math.isfinite(found.squared_norm_before):
-                return _at_least_one(found, next_residual, offset)  # the step will be dropped
-            if found.num_over > most and not found.overflowed:
-                found = _trimmed(found, k, next_residual, offset)
-                threshold = float(found.values.abs().min())
-            if least <= found.num_over <= most or (found.num_over < least and threshold <= SMALLEST):
+            if found.num_over >= least and not found.overflowed:
+                break
+            if found.num_over < least and threshold <= SMALLEST:
                 break
             kernels.put(next_residual, found.indices - offset, found.values)
-            threshold = sampled_threshold(k, next_residual)
+            moved = max(0.5, found.num_over) / (REPEAT_AIM * k)
+            threshold = max(SMALLEST, threshold * moved**guess.decay)
             found = kernels.select_in_place(next_residual, threshold, capacity, offset)
-        else:
+        if found.overflowed or (found.num_over < least and threshold > SMALLEST):
             kernels.put(next_residual, found.indices - offset, found.values)
             found = top_k_in_place(next_residual, k, found.squared_norm_before, offset)
             threshold = float(found.values.abs().min())
-        self._proposed[key] = Carried(k, _corrected(threshold, found, k))
+        if found.num_over > most:
+            found = _trimmed(found, k, next_residual, offset)
+            threshold = float(found.values.abs().min())
+
+        reached = max(SMALLEST, threshold * (max(1, found.num_over) / k) ** guess.decay)
+        self._proposed[key] = Carried(k, reached, _drift(carried, reached))
         return _at_least_one(found, next_residual, offset)
 
     def commit(self) -> None:
@@ -124,44 +159,62 @@ class Tracked(Selector):
         self._proposed = {}
 
     def state_dict(self) -> dict[str, Any]:
-        """``ranges``: a list of ``[first element, length, k, threshold]``."""
-        return {"ranges": [[*key, carried.k, carried.threshold] for key, carried in self._carried.items()]}
+        """``ranges``: a list of ``[first element, length, k, threshold, drift]``."""
+        return {
+            "ranges": [[*key, carried.k, carried.threshold, carried.drift] for key, carried in self._carried.items()]
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """See `Selector.load_state_dict`."""
         self._proposed = {}
         self._carried = {
-            (int(first), int(length)): Carried(int(k), float(threshold))
-            for first, length, k, threshold in state["ranges"]
+            (int(first), int(length)): Carried(int(k), float(threshold), float(drift))
+            for first, length, k, threshold, drift in state["ranges"]
         }
 
 
-def sampled_threshold(k: int, *terms: Tensor) -> float:
-    """The threshold that k elements of |the sum of ``terms``| reach, estimated from evenly spread elements.
+def sampled_guess(grad: Tensor, residual: Tensor, k: int) -> Guess:
+    """What a sample of |grad + residual| says; its tail's decay by Hill's estimator."""
+    n = grad.numel()
+    wanted = max(SAMPLE_LEAST, min(math.ceil(SAMPLED_OF_TOP_K * n / k), n // SAMPLE_ONE_IN))
+    magnitudes = kernels.sample(grad, residual, min(n, wanted))
+    top = max(1, round(magnitudes.numel() * k / n))
+    threshold = kth_largest(magnitudes, top)
+    if not SMALLEST <= threshold < math.inf:
+        return Guess(SMALLEST, decay=1.0, error=1.0)
+    # With few of the top k in the sample, the decay is that of a wider tail.
+    tail = max(top, min(SAMPLED_OF_TOP_K, magnitudes.numel() // 4))
+    start = max(SMALLEST, kth_largest(magnitudes, tail))
+    beyond = magnitudes[magnitudes >= start].double()
+    decay = max(1e-3, float((beyond / start).log().mean()))
+    return Guess(threshold, decay, error=top**-0.5)
 
-    Never under the smallest float32 above zero.
-    """
-    n = terms[0].numel()
-    num_samples = min(n, max(SAMPLE_LEAST, math.ceil(SAMPLE_SELECTED * n / k)))
-    stride = n // num_samples
-    sample = torch.stack([term[::stride] for term in terms]).sum(0).abs()
-    sample_k = max(1, min(sample.numel(), round(sample.numel() * k / n)))
-    return max(SMALLEST, float(sample.topk(sample_k).values[-1]))
+
+def weighed(sampled: Guess, carried: Carried | None) -> Guess:
+    """Sample and last step, each weighed by the inverse of its variance in log(threshold)."""
+    if carried is None or not math.isfinite(carried.drift):
+        return sampled
+    sample_weight = (sampled.decay * sampled.error) ** -2
+    carried_weight = 1 / max(carried.drift, 1e-8)
+    total = sample_weight + carried_weight
+    log_threshold = (sample_weight * math.log(sampled.threshold) + carried_weight * math.log(carried.threshold)) / total
+    return Guess(math.exp(log_threshold), sampled.decay, error=total**-0.5 / sampled.decay)
 
 
-def _corrected(threshold: float, found: Compacted, k: int) -> float:
-    """The threshold that k would have reached, from the tail beyond the threshold (Hill's estimator)."""
-    if found.num_over == 0 or threshold <= SMALLEST:
-        return threshold
-    sample = found.values[:: max(1, found.num_over // 4096)].abs().double()
-    decay = float((sample / threshold).log().mean())  # 1 / d log(count) / d log(threshold)
-    return max(SMALLEST, threshold * math.exp(decay * math.log(found.num_over / k)))
+def _drift(carried: Carried | None, reached: float) -> float:
+    if carried is None:
+        return math.inf
+    new = math.log(reached / carried.threshold) ** 2
+    return new if math.isinf(carried.drift) else DRIFT_MEMORY * carried.drift + (1 - DRIFT_MEMORY) * new
 
 
 def _trimmed(found: Compacted, k: int, next_residual: Tensor, offset: int) -> Compacted:
     """Keep the k largest of what was found and put the others back."""
-    keep = torch.zeros(found.num_over, dtype=torch.bool, device=found.values.device)
-    keep[found.values.abs().topk(k, sorted=False).indices] = True
+    magnitudes = found.values.abs()
+    boundary = kth_largest(magnitudes, k)
+    keep = magnitudes > boundary
+    equals = (magnitudes == boundary).nonzero().flatten()
+    keep[equals[: k - int(keep.sum())]] = True
     returned = found.values[~keep]
     kernels.put(next_residual, found.indices[~keep] - offset, returned)
     return replace(
