@@ -34,8 +34,8 @@ def fused_select(
     """Form acc = grad + residual, send |acc| >= threshold and keep the rest, in one pass of 12 bytes an element.
 
     ``next_residual``, which shares no memory with the other two, becomes acc, or 0 where an element is sent. At most
-    ``capacity`` elements are sent, the first ones; later ones that reach the threshold are counted and stay in
-    ``next_residual``. ``offset`` is added to the returned indices. NaN never reaches a threshold.
+    ``capacity`` elements are sent, the first ones (on a GPU, any); the others that reach the threshold are counted and
+    stay in ``next_residual``. ``offset`` is added to the returned indices. NaN never reaches a threshold.
     """
     result: Compacted = _backend(grad).fused_select(grad, residual, next_residual, threshold, capacity, offset)
     return result
@@ -93,6 +93,10 @@ def _backend(tensor: Tensor) -> ModuleType:
         from trimtab.kernels import cpu
 
         return cpu
+    if tensor.device.type == "cuda":  # tested in Triton's interpreter; no run on a GPU has proven it yet
+        from trimtab.kernels import gpu
+
+        return gpu
     from trimtab.kernels import reference
 
     return reference
