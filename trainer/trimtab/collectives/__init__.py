@@ -1,35 +1,29 @@
 """How N gradients become one mean: one file per scheme, over the primitives in `primitives`.
 
-`create` makes a scheme by name, `names` lists them.
+`create` makes a scheme by name, `names` lists them. Torch is imported by those who use a scheme; `costs` does without.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from trimtab_api.errors import UserError
 
-from trimtab.collectives import artopk
-from trimtab.collectives.all_gather import AllGather
-from trimtab.collectives.base import Collective, Exchange, Exchanged, Handle
-from trimtab.collectives.dense import dense_ring, dense_tree
-from trimtab.collectives.group import Group
-from trimtab.collectives.transport import CommunicationError
+if TYPE_CHECKING:
+    from trimtab.collectives.base import Collective, Exchange, Exchanged, Handle
+    from trimtab.collectives.group import Group
+    from trimtab.collectives.transport import CommunicationError
 
 __all__ = ["Collective", "CommunicationError", "Exchange", "Exchanged", "Group", "Handle", "create", "names"]
 
-_SCHEMES: dict[str, Callable[..., Collective]] = {
-    "dense-ring": dense_ring,
-    "dense-tree": dense_tree,
-    "all-gather": AllGather,
-    **artopk.VARIANTS,
-}
+_HOMES = {"CommunicationError": "transport", "Group": "group"}
 
 
 def names() -> tuple[str, ...]:
     """Every scheme's name."""
-    return tuple(_SCHEMES)
+    return tuple(_schemes())
 
 
 def create(name: str, group: Group, **options: Any) -> Collective:
@@ -37,6 +31,22 @@ def create(name: str, group: Group, **options: Any) -> Collective:
 
     Raises `UserError` for an unknown name.
     """
-    if name not in _SCHEMES:
-        raise UserError(f"not known; choose from {', '.join(_SCHEMES)}", field="collective", value=name)
-    return _SCHEMES[name](group, **options)
+    schemes = _schemes()
+    if name not in schemes:
+        raise UserError(f"not known; choose from {', '.join(schemes)}", field="collective", value=name)
+    return schemes[name](group, **options)
+
+
+def _schemes() -> dict[str, Callable[..., Collective]]:
+    from trimtab.collectives import artopk
+    from trimtab.collectives.all_gather import AllGather
+    from trimtab.collectives.dense import dense_ring, dense_tree
+
+    return {"dense-ring": dense_ring, "dense-tree": dense_tree, "all-gather": AllGather, **artopk.VARIANTS}
+
+
+def __getattr__(name: str) -> Any:
+    """The interface, imported when it is first asked for."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES.get(name, 'base')}"), name)
