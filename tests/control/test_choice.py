@@ -1,0 +1,165 @@
+"""From predictions to one plan: the front, NSGA-II against enumeration, the knee, candidates, the timeline."""
+
+from __future__ import annotations
+
+from math import log
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from trimtab.control import timeline
+from trimtab.control.candidates import within_budget, worth_a_trial
+from trimtab.control.decision import Point
+from trimtab.control.knee import depth, knee, relative_steps
+from trimtab.control.predict import Predictor
+from trimtab.control.solve import Space, front, objectives, solve
+from trimtab.control.types import ModelFacts
+from trimtab.plan import SPARSE_COLLECTIVES, FusionPlan, Plan, dense_plan
+
+GIGABIT = 1e9 / 8
+
+
+def point(step_seconds=0.2, gain=0.5, compress=0.01, sync=0.1, ratio=0.01):
+    return Point(Plan(ratio=ratio, collective="all-gather"), compress, sync, gain, step_seconds)
+
+
+DENSE = Point(dense_plan(), 0.0, 0.9, 1.0, 1.0)
+
+# The front ----------------------------------------------------------------------------------------------
+
+some_points = st.lists(
+    st.builds(point, compress=st.floats(0, 1), sync=st.floats(0, 1), gain=st.floats(0.01, 1)), min_size=1, max_size=12
+)
+
+
+@given(some_points)
+def test_the_front_is_what_nothing_dominates(points):
+    survivors = front(points)
+
+    def dominates(a, b):
+        pairs = list(zip(objectives(a), objectives(b), strict=True))
+        return all(x <= y for x, y in pairs) and any(x < y for x, y in pairs)
+
+    assert survivors
+    assert not any(dominates(a, b) for a in points for b in survivors)
+    kept = {objectives(survivor) for survivor in survivors}
+    assert all(objectives(p) in kept or any(dominates(s, p) for s in survivors) for p in points)
+
+
+# NSGA-II ------------------------------------------------------------------------------------------------
+
+
+def problem(num_ranks, num_elements, alpha, gigabits, compute):
+    sizes = tuple(num_elements // 8 for _ in range(8))
+    predictor = Predictor(ModelFacts(sum(sizes), sizes, num_ranks), compute)
+    space = Space(0.001, 0.1, SPARSE_COLLECTIVES, (FusionPlan(), FusionPlan((0, 3, 6))))
+
+    def evaluate(plan):
+        return predictor.point(plan, alpha, 1 / (gigabits * GIGABIT), step=0)
+
+    return space, evaluate
+
+
+def enumerate_all(space, evaluate, steps=160):
+    span = log(space.max_ratio / space.min_ratio)
+    return [
+        evaluate(space.plan(log(space.min_ratio) + span * i / steps, collective, fusion))
+        for i in range(steps + 1)
+        for collective in range(len(space.collectives))
+        for fusion in range(len(space.fusions))
+    ]
+
+
+@settings(max_examples=8, deadline=None)
+@given(
+    num_ranks=st.sampled_from([2, 4, 8, 16]),
+    num_elements=st.integers(10**5, 10**8),
+    alpha=st.floats(1e-4, 50e-3),
+    gigabits=st.floats(0.05, 10),
+    compute=st.floats(0.01, 1),
+    seed=st.integers(0, 1000),
+)
+def test_nsga_finds_the_knee_that_enumeration_finds(num_ranks, num_elements, alpha, gigabits, compute, seed):
+    space, evaluate = problem(num_ranks, num_elements, alpha, gigabits, compute)
+    dense = evaluate(dense_plan())
+    found = knee(solve(space, evaluate, seed), dense, 0.5)
+    best = knee(enumerate_all(space, evaluate), dense, 0.5)
+    assert depth(found, dense, 0.5) >= depth(best, dense, 0.5) - 0.02
+
+
+def test_nsga_is_the_same_for_the_same_seed():
+    space, evaluate = problem(8, 10**7, 5e-3, 1.0, 0.1)
+    assert solve(space, evaluate, seed=3) == solve(space, evaluate, seed=3)
+
+
+# The knee -----------------------------------------------------------------------------------------------
+
+
+def test_half_a_weight_each_minimises_the_time_to_target():
+    fast, thorough = point(step_seconds=0.10, gain=0.02), point(step_seconds=0.13, gain=0.5)
+    chosen = knee([fast, thorough], DENSE, 0.5)
+    assert chosen is min((fast, thorough), key=lambda p: p.step_seconds * relative_steps(p.gain))
+
+
+def test_the_speed_weight_leads_from_gain_to_speed():
+    fast, thorough = point(step_seconds=0.10, gain=0.02), point(step_seconds=0.5, gain=0.9)
+    assert knee([fast, thorough], DENSE, 1.0) is fast
+    assert knee([fast, thorough], DENSE, 0.0) is DENSE
+
+
+def test_what_is_no_faster_than_dense_is_dropped_and_dense_is_a_success():
+    assert knee([point(step_seconds=1.0), point(step_seconds=3.0)], DENSE, 0.5) is DENSE
+
+
+def test_free_gain_is_taken():
+    """Where compute hides the exchange of a larger ratio, the larger ratio wins."""
+    small, large = point(step_seconds=0.200, gain=0.05), point(step_seconds=0.201, gain=0.5)
+    assert knee([small, large], DENSE, 0.5) is large
+
+
+@given(st.floats(0.001, 0.999), st.floats(0.001, 0.999))
+def test_less_gain_means_more_steps(a, b):
+    low, high = sorted((a, b))
+    assert relative_steps(low) >= relative_steps(high) >= relative_steps(1.0) == 1.0
+
+
+# Candidates ---------------------------------------------------------------------------------------------
+
+
+def test_no_candidate_is_slower_than_dense_or_known_or_hopeless():
+    slow, known = point(step_seconds=1.5), point(step_seconds=0.2, ratio=0.02)
+    good, hopeless = point(step_seconds=0.21, ratio=0.01), point(step_seconds=0.9, ratio=0.1)
+    worth = worth_a_trial(
+        [slow, hopeless, good, known], DENSE, lambda p: depth(p, DENSE, 0.5), lambda plan: plan.ratio == 0.02
+    )
+    assert worth == [good]
+    assert worth_a_trial([slow], DENSE, lambda p: depth(p, DENSE, 0.5), lambda plan: False) == []
+
+
+@given(st.lists(st.floats(0.01, 5), max_size=6), st.floats(-1, 60))
+def test_trials_fit_their_budget_shortest_first(step_times, budget):
+    points = [point(step_seconds=seconds) for seconds in sorted(step_times)]
+    chosen = within_budget(points, iterations=10, budget_seconds=budget)
+    assert chosen == points[: len(chosen)]
+    assert sum(11 * p.step_seconds for p in chosen) <= max(budget, 0) + 1e-9
+    if len(chosen) < len(points):
+        assert sum(11 * p.step_seconds for p in points[: len(chosen) + 1]) > budget - 1e-9
+
+
+# The timeline -------------------------------------------------------------------------------------------
+
+
+def test_one_buffer_hides_nothing_and_many_hide_what_fits():
+    assert timeline.step_seconds(0.3, [1.0], [0.2]) == pytest.approx(0.5)
+    assert timeline.step_seconds(0.3, [0.5, 0.5], [0.1, 0.1]) == pytest.approx(0.4)
+
+
+@given(
+    compute=st.floats(0.001, 10),
+    exchanges=st.lists(st.floats(0, 10), min_size=1, max_size=8),
+)
+def test_a_step_takes_at_least_its_parts_and_at_most_their_sum(compute, exchanges):
+    shares = [1 / len(exchanges)] * len(exchanges)
+    seconds = timeline.step_seconds(compute, shares, exchanges)
+    assert seconds >= max(compute, sum(exchanges)) - 1e-9
+    assert seconds <= compute + sum(exchanges) + 1e-9

@@ -1,0 +1,71 @@
+"""Selection times and gains, interpolated in log c between what was measured."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from trimtab.control.curves import Curve
+from trimtab.plan import Plan, dense_plan
+
+
+def plan(ratio, collective="all-gather"):
+    return Plan(ratio=ratio, collective=collective)
+
+
+def square_root_curve(max_age_steps=1000):
+    return Curve(lambda at: at.ratio**0.5, max_age_steps)
+
+
+def test_the_prior_stands_until_something_is_measured():
+    assert square_root_curve()(plan(0.01), step=0) == pytest.approx(0.1)
+
+
+def test_a_measured_point_is_returned_and_shifts_the_rest():
+    curve = square_root_curve()
+    curve.observe(plan(0.01), 0.3, step=1)
+    assert curve(plan(0.01), step=1) == pytest.approx(0.3)
+    assert curve(plan(0.0001), step=1) == pytest.approx(0.03)
+
+
+@given(low=st.floats(0.01, 1), high=st.floats(0.01, 1))
+def test_between_two_measured_points_the_value_lies_between_their_shifts(low, high):
+    curve = square_root_curve()
+    curve.observe(plan(0.001), low, step=1)
+    curve.observe(plan(0.1), high, step=1)
+    shift = curve(plan(0.01), step=1) / 0.01**0.5
+    ends = sorted((low / 0.001**0.5, high / 0.1**0.5))
+    assert ends[0] * (1 - 1e-9) <= shift <= ends[1] * (1 + 1e-9)
+    assert shift == pytest.approx((ends[0] * ends[1]) ** 0.5)
+
+
+def test_a_scheme_never_run_takes_its_familys_shift_first():
+    curve = square_root_curve()
+    curve.observe(plan(0.01, "all-gather"), 0.8, step=1)
+    assert curve(plan(0.01, "artopk-star-ring"), step=1) == pytest.approx(0.8)
+    curve.observe(plan(0.01, "artopk-star-tree"), 0.4, step=1)
+    assert curve(plan(0.01, "artopk-star-ring"), step=1) == pytest.approx(0.4)
+
+
+def test_what_has_aged_gives_way_to_what_is_new_but_is_better_than_nothing():
+    curve = square_root_curve(max_age_steps=100)
+    curve.observe(plan(0.001), 0.5, step=1)
+    assert curve(plan(0.001), step=5000) == pytest.approx(0.5)
+    assert not curve.knows(plan(0.001), step=5000)
+    curve.observe(plan(0.1), 0.1**0.5, step=5000)
+    assert curve(plan(0.001), step=5000) == pytest.approx(0.001**0.5)
+
+
+def test_dense_has_no_curve():
+    curve = square_root_curve()
+    curve.observe(dense_plan(), 0.5, step=1)
+    assert curve.state_dict() == {}
+
+
+def test_state_survives_as_json():
+    curve, restored = square_root_curve(), square_root_curve()
+    curve.observe(plan(0.01), 0.3, step=7)
+    restored.load_state_dict(json.loads(json.dumps(curve.state_dict())))
+    assert restored(plan(0.02), step=8) == curve(plan(0.02), step=8)
