@@ -1,0 +1,142 @@
+"""The CPU kernels do what the reference does, bit for bit, and their sums to float64 rounding."""
+
+import math
+import threading
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from trimtab import kernels
+from trimtab.kernels import cpu, reference
+
+LANES_AND_EDGES = st.sampled_from([1, 2, 15, 16, 63, 64, 65, 127, 128, 129, 1000, 4099])
+THRESHOLDS = st.sampled_from([0.0, 2.0**-149, 0.3, 1.0, 2.5, 100.0, math.inf])
+ROOM = st.sampled_from([0, 1, 7, 64, 5000])
+SPECIAL = [0.0, -0.0, math.inf, -math.inf, math.nan, 1e-44, 3e38, -3e38, 1.0, -1.0]
+
+
+def noise(n: int, seed: int, *, special: bool = False) -> torch.Tensor:
+    """n floats that begin at any multiple of 4 bytes, with a few values that arithmetic treats apart."""
+    generator = torch.Generator().manual_seed(seed)
+    values = torch.randn(n + seed % 17, generator=generator)[seed % 17 :]
+    if special:
+        at = torch.randint(0, n, (min(n, 10),), generator=generator)
+        values[at] = torch.tensor(SPECIAL)[torch.randint(0, len(SPECIAL), (at.numel(),), generator=generator)]
+    return values
+
+
+def same(a: torch.Tensor, b: torch.Tensor) -> bool:
+    return torch.equal(a.view(torch.int32), b.view(torch.int32)) or torch.allclose(a, b, rtol=0, atol=0, equal_nan=True)
+
+
+def assert_agree(ours: kernels.Compacted, oracle: kernels.Compacted) -> None:
+    assert ours.num_over == oracle.num_over
+    assert torch.equal(ours.indices, oracle.indices)
+    assert ours.indices.dtype == torch.int32
+    assert same(ours.values, oracle.values)
+    if math.isfinite(oracle.squared_norm_before):
+        assert ours.squared_norm_before == pytest.approx(oracle.squared_norm_before, rel=1e-12)
+        tolerance = 1e-12 * oracle.squared_norm_before
+        assert ours.squared_norm_after == pytest.approx(oracle.squared_norm_after, rel=1e-12, abs=tolerance)
+    else:
+        assert not math.isfinite(ours.squared_norm_before)
+
+
+@settings(deadline=None)  # the first call compiles
+@given(n=LANES_AND_EDGES, threshold=THRESHOLDS, capacity=ROOM, seed=st.integers(0, 10**6), special=st.booleans())
+def test_the_fused_pass_agrees_with_the_reference(n, threshold, capacity, seed, special):
+    grad, residual = noise(n, seed, special=special), noise(n, seed + 1)
+    ours, oracle = noise(n, seed + 2), noise(n, seed + 3)
+    assert_agree(
+        cpu.fused_select(grad, residual, ours, threshold, capacity, offset=5),
+        reference.fused_select(grad, residual, oracle, threshold, capacity, offset=5),
+    )
+    assert same(ours, oracle)
+
+
+@settings(deadline=None)  # the first call compiles
+@given(n=LANES_AND_EDGES, threshold=THRESHOLDS, capacity=ROOM, seed=st.integers(0, 10**6), special=st.booleans())
+def test_selection_in_place_agrees_with_the_reference(n, threshold, capacity, seed, special):
+    ours = noise(n, seed, special=special)
+    oracle = ours.clone()
+    assert_agree(
+        cpu.select_in_place(ours, threshold, capacity, offset=5),
+        reference.select_in_place(oracle, threshold, capacity, offset=5),
+    )
+    assert same(ours, oracle)
+
+
+@pytest.mark.parametrize("capacity", [10, 100_000])
+def test_large_buffers_are_written_past_the_cache_with_the_same_result(capacity):
+    n = cpu.STREAM_FROM_BYTES // 4 + 77
+    for seed in (0, 1, 16):  # the result begins on and off a cache line
+        grad, residual, ours, oracle = noise(n, 3), noise(n, 4), noise(n, seed), noise(n, 5)
+        assert_agree(
+            cpu.fused_select(grad, residual, ours, 2.0, capacity),
+            reference.fused_select(grad, residual, oracle, 2.0, capacity),
+        )
+        assert same(ours, oracle)
+
+
+def test_what_does_not_fit_is_counted_and_kept():
+    grad, residual, kept = noise(1000, 0), noise(1000, 1), torch.empty(1000)
+    found = kernels.fused_select(grad, residual, kept, threshold=0.5, capacity=10)
+    assert found.overflowed
+    assert found.num_over == int(((grad + residual).abs() >= 0.5).sum())
+    kernels.put(kept, found.indices, found.values)
+    assert torch.equal(kept, grad + residual)
+
+
+@settings(deadline=None)  # the first call compiles
+@given(n=LANES_AND_EDGES, seed=st.integers(0, 10**6))
+def test_the_smaller_kernels_agree_with_the_reference(n, seed):
+    grad, residual, ours, oracle = (noise(n, seed + i) for i in range(4))
+    before = cpu.accumulate(grad, residual, ours)
+    assert before == pytest.approx(reference.accumulate(grad, residual, oracle), rel=1e-12)
+    assert same(ours, oracle)
+
+    indices = torch.randperm(n, generator=torch.Generator().manual_seed(seed))[: n // 2 + 1].sort().values.int()
+    values = cpu.take(ours, indices)
+    assert same(values, reference.take(oracle, indices))
+    assert cpu.clear(ours, indices) == pytest.approx(reference.clear(oracle, indices), rel=1e-12)
+    assert same(ours, oracle)
+    cpu.put(ours, indices, values)
+    reference.put(oracle, indices, values)
+    assert same(ours, oracle)
+
+    parts = [(indices, values), (indices[::2], values[::2] * 3), (indices[:0], values[:0])]
+    cpu.scatter_mean(ours, parts, 1 / 3)
+    reference.scatter_mean(oracle, parts, 1 / 3)
+    assert same(ours, oracle)
+
+    for draw in (0, 3):
+        assert same(cpu.sample(grad, residual, n // 3 + 1, draw), reference.sample(grad, residual, n // 3 + 1, draw))
+
+
+def test_a_sample_is_one_element_of_each_stride_and_differs_between_draws():
+    grad, residual = torch.arange(10_000.0), torch.zeros(10_000)
+    first, second = (kernels.sample(grad, residual, 100, draw) for draw in (0, 1))
+    assert torch.equal((first // 100), torch.arange(100.0))
+    assert not torch.equal(first, second)
+    assert (first % 100).unique().numel() > 40, "places within the stride repeat"
+
+
+def test_other_threads_run_during_a_pass():
+    """The kernel holds no lock of the interpreter: this thread sees a pass half done."""
+    n = 30_000_000
+    grad, residual, kept = torch.ones(n), torch.zeros(n), torch.empty(n)
+    written = kept.numpy()
+
+    def a_pass_is_seen_half_done() -> bool:
+        kept.zero_()
+        thread = threading.Thread(target=kernels.fused_select, args=(grad, residual, kept, 2.0, 10))
+        thread.start()
+        seen = False
+        while thread.is_alive():
+            last, first = written[-1], written[0]  # in this order: the first is written before the last
+            seen |= bool(first == 1 and last == 0)
+        thread.join()
+        return seen
+
+    assert any(a_pass_is_seen_half_done() for _ in range(50))
