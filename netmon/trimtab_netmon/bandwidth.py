@@ -33,15 +33,17 @@ class Sample:
 
 
 @dataclass(frozen=True)
-class TestRates:
-    """What one test saw, bytes per second."""
+class Traffic:
+    """What one test saw at both ends."""
 
     received: float
-    """Everything that arrived at the receiver's interface, at its best."""
-    sent: float
-    """Everything that left the sender's interface, steadily."""
+    """Bytes per second that arrived at the receiver's interface, all flows together, at their best."""
     own: float
-    """The test's own flows as received, at their best."""
+    """Bytes per second of the test's own flows as received, at their best."""
+    beside_receiver: float
+    """Bytes per second that arrived at the receiver beside the test's flows, over the whole test."""
+    beside_sender: float
+    """Bytes per second that left the sender beside the test's flows, over the whole test."""
 
 
 def rate_over(samples: Sequence[Sample], window: float, end: int = -1) -> float:
@@ -51,6 +53,13 @@ def rate_over(samples: Sequence[Sample], window: float, end: int = -1) -> float:
         if first.at <= last.at - window:
             return (last.num_bytes - first.num_bytes) / (last.at - first.at)
     return 0.0
+
+
+def mean_rate(samples: Sequence[Sample]) -> float:
+    """Bytes per second from the first sample to the last; 0 for fewer than two."""
+    if len(samples) < 2:
+        return 0.0
+    return (samples[-1].num_bytes - samples[0].num_bytes) / (samples[-1].at - samples[0].at)
 
 
 def best_rate(samples: Sequence[Sample], window: float = RATE_WINDOW) -> float:
@@ -80,7 +89,7 @@ def _rate_before(samples: Sequence[Sample], seconds: float) -> float:
     return rate_over([each for each in samples if each.at <= end] or samples[:1], RATE_WINDOW / 2)
 
 
-def judge(rates: TestRates, previous: float) -> tuple[float, Method]:
+def judge(traffic: Traffic, previous: float) -> tuple[float, Method]:
     """What the link carries, bytes per second.
 
     On an otherwise idle link it is what arrived. Beside other traffic the test shows two bounds: the link carries at
@@ -88,9 +97,9 @@ def judge(rates: TestRates, previous: float) -> tuple[float, Method]:
     between the bounds stands: traffic alone never moves it. Otherwise the upper bound is taken, since one of the two
     interfaces was full.
     """
-    upper = max(rates.received, rates.sent)
-    if upper <= (1 + SHARED_BEYOND) * rates.own:
-        return rates.received, Method.IPERF3
-    if rates.own <= previous <= (1 + SAME_RATE) * upper:
+    if max(traffic.beside_receiver, traffic.beside_sender) <= SHARED_BEYOND * traffic.received:
+        return traffic.received, Method.IPERF3
+    upper = max(traffic.received, traffic.own + traffic.beside_sender)
+    if traffic.own <= previous <= (1 + SAME_RATE) * upper:
         return previous, Method.IPERF3_SHARED
     return upper, Method.IPERF3_SHARED

@@ -28,6 +28,8 @@ CHANGE = 0.1
 SILENCE = 3.0
 #: Seconds between two attempts at a round that could not be completed.
 RETRY = 0.5
+#: Seconds that the first bandwidth tests wait for latencies.
+FIRST_ECHOES = 5.0
 #: Attempts at a round before it counts as done without those who do not answer; the first round waits for ever.
 ROUND_TRIES = 3
 
@@ -143,6 +145,7 @@ class Coordinator:
     # Taking turns ---------------------------------------------------------------------------------------------------
 
     async def _take_turns(self) -> None:
+        await self._wait_for_latencies()
         self._want("nothing is known yet")
         while True:
             try:
@@ -152,6 +155,12 @@ class Coordinator:
                 continue
             self._wake.clear()
             await self._round()
+
+    async def _wait_for_latencies(self) -> None:
+        """Let the first echoes pass before a test fills the links; not for ever, since a peer may be missing."""
+        deadline = time.monotonic() + FIRST_ECHOES
+        while time.monotonic() < deadline and not all(link.latency.is_fresh for link in self._links.values()):
+            await asyncio.sleep(0.05)
 
     async def _round(self) -> None:
         """Test every worker once sending and once receiving, until all have been."""

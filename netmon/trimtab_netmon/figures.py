@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 #: Relative change of a figure that is published as a new revision.
 MATERIAL_CHANGE = 0.05
 #: Seconds of latency that are noise, however large beside a tiny latency.
-LATENCY_NOISE = 50e-6
+LATENCY_NOISE = 100e-6
 
 
 class Method(enum.Enum):

@@ -87,12 +87,21 @@ async def finish(process: Process) -> str:
     return output.decode(errors="replace")
 
 
+def total_bytes(report: str) -> int:
+    """Bytes of all intervals of a JSON report; 0 for one without any."""
+    return sum(int(each["bytes"]) for each in _intervals(report))
+
+
+def _intervals(report: str) -> list[dict[str, float]]:
+    try:
+        return [each["sum"] for each in json.loads(report)["intervals"]]
+    except (ValueError, KeyError):
+        return []
+
+
 def best_rate(report: str, window: float) -> float:
     """Bytes per second of a JSON report's best ``window`` seconds; 0 for a report without intervals."""
-    try:
-        intervals = [each["sum"] for each in json.loads(report)["intervals"]]
-    except (ValueError, KeyError):
-        return 0.0
+    intervals = _intervals(report)
     best = 0.0
     for first in range(len(intervals)):
         num_bytes = seconds = 0.0

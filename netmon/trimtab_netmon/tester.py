@@ -12,7 +12,16 @@ import grpc
 from trimtab_api.netmon.v1 import netmon_pb2
 
 from trimtab_netmon import iperf
-from trimtab_netmon.bandwidth import RATE_WINDOW, TEST_LIMIT, Sample, TestRates, best_rate, has_seen_enough, judge
+from trimtab_netmon.bandwidth import (
+    RATE_WINDOW,
+    TEST_LIMIT,
+    Sample,
+    Traffic,
+    best_rate,
+    has_seen_enough,
+    judge,
+    mean_rate,
+)
 from trimtab_netmon.figures import Method
 from trimtab_netmon.interface import InterfaceWatch
 from trimtab_netmon.peers import Peers
@@ -51,15 +60,15 @@ class Tester:
         with self._reserve():
             begun = time.monotonic()
             try:
-                rates = await self._send(target, previous)
+                traffic = await self._send(target, previous)
             except grpc.aio.AioRpcError as error:
                 if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED:
                     raise BusyError(f"worker {target} is in a test already") from None
                 raise iperf.TestError(f"worker {target}: {error.details()}") from None
-            bandwidth, method = judge(rates, previous)
+            bandwidth, method = judge(traffic, previous)
             return TestResult(bandwidth, method, time.monotonic() - begun)
 
-    async def _send(self, target: int, previous: float) -> TestRates:
+    async def _send(self, target: int, previous: float) -> Traffic:
         call = self._peers.peer(target).ReceiveTest(
             netmon_pb2.ReceiveTestRequest(source=self._settings.worker, limit_seconds=TEST_LIMIT),
             timeout=TEST_LIMIT + 3 * iperf.PATIENCE,
@@ -68,32 +77,34 @@ class Tester:
         begun, report = time.monotonic(), ""
         received: list[Sample] = []
         sent: list[Sample] = []
-        own = 0.0
+        last = netmon_pb2.ReceiveTestUpdate()
         try:
-            async for update in call:
-                received.append(Sample(update.monotonic_seconds, update.received_bytes))
-                own = update.test_bytes_per_second
+            async for last in call:
+                received.append(Sample(last.monotonic_seconds, last.received_bytes))
+                if not report:
+                    reading = self._interface.read()
+                    sent.append(Sample(reading.at, reading.sent))
                 if client is None:  # the first update: the receiver is ready
                     begun = time.monotonic()
                     client = await iperf.start_client(
                         self._settings.peers[target], self._settings.listen, TEST_LIMIT + 1
                     )
-                    continue
-                if report:  # stopped already; the receiver is finishing
-                    continue
-                reading = self._interface.read()
-                sent.append(Sample(reading.at, reading.sent))
-                has_ended = client.returncode is not None or time.monotonic() - begun > TEST_LIMIT
-                if has_ended or has_seen_enough(received, previous):
-                    report = await iperf.stop(client) or "{}"
+                elif not report:  # afterwards the receiver finishes by itself
+                    has_ended = client.returncode is not None or time.monotonic() - begun > TEST_LIMIT
+                    if has_ended or has_seen_enough(received, previous):
+                        report = await iperf.stop(client) or "{}"
         finally:
             call.cancel()
             if client is not None and not report:
                 report = await iperf.stop(client)
-        if own == 0:
+        if last.test_bytes == 0:
             raise iperf.TestError(f"iperf3 to worker {target}: {iperf.complaint(report) or 'no data arrived'}")
-        return TestRates(
-            received=best_rate(received), sent=best_rate([each for each in sent if each.at <= sent[-1].at]), own=own
+        sent_seconds = sent[-1].at - sent[0].at
+        return Traffic(
+            received=best_rate(received),
+            own=last.test_bytes_per_second,
+            beside_receiver=mean_rate(received) - last.test_bytes / (received[-1].at - received[0].at),
+            beside_sender=mean_rate(sent) - iperf.total_bytes(report) / sent_seconds,
         )
 
     async def receive(self, limit: float) -> AsyncIterator[netmon_pb2.ReceiveTestUpdate]:
@@ -105,15 +116,17 @@ class Tester:
                 while server.returncode is None and time.monotonic() < deadline:
                     yield self._update()
                     await asyncio.sleep(SAMPLE_INTERVAL)
-                own = iperf.best_rate(await iperf.finish(server), RATE_WINDOW)
-                yield self._update(own)
+                yield self._update(await iperf.finish(server))
             finally:
                 await iperf.stop(server)
 
-    def _update(self, own: float = 0.0) -> netmon_pb2.ReceiveTestUpdate:
+    def _update(self, report: str = "") -> netmon_pb2.ReceiveTestUpdate:
         reading = self._interface.read()
         return netmon_pb2.ReceiveTestUpdate(
-            monotonic_seconds=reading.at, received_bytes=reading.received, test_bytes_per_second=own
+            monotonic_seconds=reading.at,
+            received_bytes=reading.received,
+            test_bytes_per_second=iperf.best_rate(report, RATE_WINDOW),
+            test_bytes=iperf.total_bytes(report),
         )
 
     @contextmanager
