@@ -1,0 +1,31 @@
+"""Back to dense, and why."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+from trimtab.control import guards
+from trimtab.control.decision import Point
+from trimtab.plan import dense_plan
+
+DENSE = Point(dense_plan(), 0.0, 0.9, 1.0, 1.0)
+
+
+def test_one_dropped_step_is_everyday_life_and_two_in_a_row_are_not():
+    assert guards.non_finite(1) is None
+    assert "not finite" in guards.non_finite(2)
+
+
+@given(st.floats(0.1, 1.9), st.integers(16, 400))
+def test_a_residual_that_fills_up_is_no_alarm(power, steps):
+    assert guards.growing_residual([(1 + step) ** power for step in range(steps)]) is None
+
+
+def test_a_residual_that_feeds_on_itself_is():
+    assert "residual grew" in guards.growing_residual([1.2**step for step in range(40)])
+
+
+def test_slower_than_dense_needs_several_steps_and_a_margin():
+    assert guards.slower_than_dense([9.0] * 4, DENSE) is None
+    assert guards.slower_than_dense([1.04] * 10, DENSE) is None
+    assert "dense needs 1.000 s" in guards.slower_than_dense([1.2] * 10, DENSE)

@@ -1,0 +1,138 @@
+"""A change of network or gain is noticed, and soon; noise is not a change."""
+
+from __future__ import annotations
+
+import random
+from math import exp
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from trimtab.control.triggers import GainWatch, NetworkWatch
+from trimtab.control.types import NetworkView
+
+GIGABIT = 1e9 / 8
+
+
+def view(revision, latency=1e-3, bandwidth=GIGABIT, stale=False):
+    return NetworkView(revision, latency, bandwidth, stale)
+
+
+def watch(*views):
+    network_watch = NetworkWatch(change=0.10)
+    for now, seen in enumerate(views):
+        network_watch.observe(seen, float(now))
+    return network_watch
+
+
+def cannot_tell(suspect):
+    return None
+
+
+def test_the_first_view_is_the_network():
+    assert watch().network is None
+    assert watch(view(1)).network.latency == 1e-3
+
+
+def test_a_second_view_that_agrees_makes_a_change():
+    network_watch = watch(view(1), view(2), view(3, latency=5e-3))
+    assert network_watch.network.latency == 1e-3
+    assert network_watch.observe(view(4, latency=5.1e-3), 3.0)
+    assert network_watch.network.latency == 5.1e-3
+
+
+def test_one_outlier_makes_none():
+    network_watch = watch(view(1), view(2), view(3, bandwidth=GIGABIT / 3), view(4))
+    assert network_watch.network.bandwidth == GIGABIT
+    assert network_watch.suspect is None
+
+
+def test_a_lone_view_is_believed_at_once_when_the_exchanges_agree():
+    network_watch = watch(view(1), view(2, latency=5e-3))
+    assert network_watch.believe(1.0, lambda suspect: suspect.latency == 5e-3)
+    assert network_watch.network.latency == 5e-3
+
+
+def test_a_lone_view_is_believed_after_a_second_unless_the_exchanges_object():
+    network_watch = watch(view(1), view(2, latency=5e-3))
+    assert not network_watch.believe(1.5, cannot_tell)
+    assert not network_watch.believe(9.0, lambda suspect: False)
+    assert network_watch.believe(2.0, cannot_tell)
+
+
+def test_stale_and_impossible_views_are_ignored():
+    network_watch = watch(view(1), view(2, latency=9e-3, stale=True), view(3, latency=0.0), view(4, bandwidth=0.0))
+    assert network_watch.network.latency == 1e-3
+    assert network_watch.suspect is None
+
+
+def test_state_survives():
+    network_watch, restored = watch(view(1), view(2, latency=1.02e-3)), NetworkWatch(0.10)
+    restored.load_state_dict(network_watch.state_dict())
+    assert restored.network == network_watch.network
+
+
+@settings(max_examples=50, deadline=None)
+@given(seed=st.integers(0, 10**6), noise=st.floats(0.0, 0.03))
+def test_noise_on_an_unchanged_network_never_makes_a_change(seed, noise):
+    """Ten minutes of a view a second, each off by 3%."""
+    rng, network_watch = random.Random(seed), NetworkWatch(0.10)
+    network_watch.observe(view(0), 0.0)
+    for second in range(1, 600):
+        noisy = view(second, 1e-3 * exp(rng.gauss(0, noise)), GIGABIT * exp(rng.gauss(0, noise)))
+        assert not network_watch.observe(noisy, float(second))
+
+
+@settings(max_examples=50, deadline=None)
+@given(seed=st.integers(0, 10**6), factor=st.floats(1.5, 50), slower=st.booleans())
+def test_a_real_change_is_noticed_at_the_second_view(seed, factor, slower):
+    rng, network_watch = random.Random(seed), NetworkWatch(0.10)
+    latency = 1e-3 * (factor if slower else 1 / factor)
+    for second in range(8):
+        network_watch.observe(view(second, 1e-3 * exp(rng.gauss(0, 0.03))), float(second))
+    assert not network_watch.observe(view(8, latency), 8.0)
+    assert network_watch.observe(view(9, latency * 1.03), 9.0)
+
+
+# The gain -----------------------------------------------------------------------------------------------
+
+
+def gain_watch(*gains):
+    watched = GainWatch(change=0.10, window=20)
+    for gain in gains:
+        watched.observe(gain)
+    return watched
+
+
+def test_the_gain_is_settled_after_a_window():
+    assert gain_watch(*[0.3] * 19).settled is None
+    assert gain_watch(*[0.3] * 20).settled == pytest.approx(0.3)
+
+
+def test_a_steady_gain_has_not_moved_and_a_falling_one_has():
+    assert not gain_watch(*[0.3] * 100).moved
+    assert gain_watch(*[0.3] * 30, *[0.2] * 20).moved
+
+
+def test_what_has_been_looked_at_has_not_moved_since():
+    watched = gain_watch(*[0.3] * 30, *[0.2] * 40)
+    watched.look()
+    assert not watched.moved
+
+
+def test_another_plan_starts_afresh():
+    watched = gain_watch(*[0.3] * 30)
+    watched.restart()
+    for _ in range(19):
+        watched.observe(0.05)
+    assert watched.settled is None
+    assert not watched.moved
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 10**6))
+def test_noise_of_single_steps_does_not_move_the_average(seed):
+    rng, watched = random.Random(seed), GainWatch(0.10, 20)
+    for _ in range(500):
+        watched.observe(0.2 * exp(rng.gauss(0, 0.05)))
+        assert not watched.moved
