@@ -16,7 +16,7 @@ from trimtab.launch.plans import parse_plans, with_plan
 if TYPE_CHECKING:
     from trimtab_api.trainingjob import TrainingJob
 
-    from trimtab.cli.progress import Progress
+    from trimtab.launch.run import RunRequest
     from trimtab.report.summary import Target
 
 
@@ -40,8 +40,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run each plan; 0 where all succeeded, 1 where one failed (which ends the comparison), 130 on an interrupt."""
     from trimtab.cli.network_choice import choose_network
-    from trimtab.cli.progress import Progress
-    from trimtab.report.comparison import write_comparison
+    from trimtab.cli.report_command import report
+    from trimtab.launch.run import RunRequest, is_done
+    from trimtab.report.comparison import run_directory, write_comparison
 
     job = load_training_job(args.job)
     plans = parse_plans(args.plans, "--plans")
@@ -52,49 +53,40 @@ def run(args: argparse.Namespace) -> int:
         raise UserError("is not a directory; name another", field="--out", value=str(directory))
     directory.mkdir(parents=True, exist_ok=True)
     write_comparison(directory, ["trimtab", *sys.argv[1:]], plans, target)
-    failure = ""
+    requests = [RunRequest(with_plan(job, plan), plan, network, run_directory(directory, plan)) for plan in plans]
+    kept = {request.plan for request in requests if args.resume and is_done(request)}
     try:
-        with interruptible(), Progress(num_runs=len(plans)) as progress:
-            for plan in plans:
-                failure = _run_plan(with_plan(job, plan), plan, network, directory, target, args.resume, progress)
-                if failure:
-                    break
+        failure = _run_each(requests, kept, target)
     except Interrupted:
         print("trimtab: interrupted; nothing is left running. --resume keeps the finished runs", file=sys.stderr)
         return EXIT_CODE
-    _report(directory)
+    report(directory)
     if failure:
         print(f"trimtab: {failure}\ntrimtab: mended, --resume keeps the runs that finished", file=sys.stderr)
         return 1
     return 0
 
 
-def _run_plan(
-    job: TrainingJob,
-    plan: str,
-    network: Path | None,
-    directory: Path,
-    target: Target | None,
-    resume: bool,
-    progress: Progress,
-) -> str:
-    """Run one plan, or keep its finished run; returns why it failed, or nothing."""
-    from trimtab.launch.run import RunRequest, is_done
+def _run_each(requests: list[RunRequest], kept: set[str], target: Target | None) -> str:
+    """Run, in turn, the plans that are not kept; returns why one failed, or nothing."""
+    from trimtab.cli.progress import Progress
     from trimtab.launch.run import run as run_job
-    from trimtab.report.comparison import run_directory
     from trimtab.report.records import read_run
     from trimtab.report.summary import summarise
     from trimtab.report.table import sentence
 
-    request = RunRequest(job, plan, network, run_directory(directory, plan))
-    progress.start(plan, request.directory)
-    kept = resume and is_done(request)
-    if not kept:
-        result = run_job(request, progress.update)
-        if result.state != "succeeded":
-            return f"{plan}: {result.message}"
-    text = sentence(plan, summarise(read_run(request.directory), target))
-    progress.finish(f"{text} (kept)" if kept else text)
+    for request in requests:
+        if request.plan not in kept:
+            request.directory.result.unlink(missing_ok=True)  # else a table made early would show the run before
+    with interruptible(), Progress(num_runs=len(requests)) as progress:
+        for request in requests:
+            progress.start(request.plan, request.directory)
+            if request.plan not in kept:
+                result = run_job(request, progress.update)
+                if result.state != "succeeded":
+                    return f"{request.plan}: {result.message}"
+            text = sentence(request.plan, summarise(read_run(request.directory), target))
+            progress.finish(f"{text} (kept)" if request.plan in kept else text)
     return ""
 
 
@@ -105,10 +97,3 @@ def _target(job: TrainingJob, value: float | None) -> Target | None:
     if value is not None:
         return Target(named.metric if named else "accuracy", value)
     return Target(named.metric, named.value) if named else None
-
-
-def _report(directory: Path) -> None:
-    """Write summary and report, and print the table."""
-    from trimtab.cli.report_command import report
-
-    report(directory)

@@ -1,0 +1,77 @@
+"""`trimtab compare`: every plan in turn, kept, summed up and shown."""
+
+import json
+import signal
+
+from run_processes import wait_until
+
+
+def compare(trimtab, *arguments) -> tuple[int, str, str]:
+    process = trimtab("compare", *arguments)
+    output, errors = process.communicate(timeout=120)
+    return process.returncode, output, errors
+
+
+def test_each_plan_runs_in_a_directory_of_its_own_and_the_table_sets_them_beside_dense(toy_job, trimtab, tmp_path):
+    plans = "adaptive,dense,static:0.01/all-gather"
+    code, output, errors = compare(trimtab, toy_job("--steps", "10"), "--plans", plans, "--out", "out")
+    assert (code, errors) == (0, "")
+    out = tmp_path / "out"
+    for name, policy in (("adaptive", "Adaptive"), ("dense", "Static"), ("0.01-all-gather", "Static")):
+        job = json.loads((out / name / "job.json").read_text())
+        assert job["spec"]["communication"]["policy"] == policy
+    summary = json.loads((out / "summary.json").read_text())
+    assert list(summary) == ["adaptive", "dense", "0.01/all-gather"]
+    assert all(each["accuracy"] == 0.98 and each["seconds_to_target"] for each in summary.values())
+    assert summary["dense"]["emulated"] is False
+    assert "×" in output
+    assert (out / "report.html").read_text().startswith("<!doctype html>")
+
+
+def test_the_target_can_be_given(toy_job, trimtab, tmp_path):
+    arguments = (toy_job("--steps", "2"), "--plans", "dense", "--out", "out", "--target", "0.99")
+    assert compare(trimtab, *arguments)[0] == 0
+    assert json.loads((tmp_path / "out" / "summary.json").read_text())["dense"]["seconds_to_target"] is None
+
+
+def test_resume_keeps_what_finished_with_the_same_inputs_and_only_that(toy_job, trimtab, tmp_path):
+    out = tmp_path / "out"
+
+    def written() -> dict[str, int]:
+        return {plan: (out / plan / "result.json").stat().st_mtime_ns for plan in ("adaptive", "dense")}
+
+    job = toy_job("--steps", "2")
+    arguments = (job, "--plans", "adaptive,dense", "--out", "out")
+    assert compare(trimtab, *arguments)[0] == 0
+    first = written()
+    assert compare(trimtab, *arguments, "--resume")[0] == 0
+    assert written() == first
+    (out / "dense" / "result.json").write_text('{"state": "failed"}')
+    assert compare(trimtab, *arguments, "--resume")[0] == 0
+    second = written()
+    assert second["adaptive"] == first["adaptive"]
+    assert json.loads((out / "dense" / "result.json").read_text())["state"] == "succeeded"
+    toy_job("--steps", "3")
+    assert compare(trimtab, *arguments, "--resume")[0] == 0
+    third = written()
+    assert third["adaptive"] > second["adaptive"]
+    assert compare(trimtab, *arguments)[0] == 0
+    assert written()["adaptive"] > third["adaptive"]
+
+
+def test_a_run_that_fails_ends_the_comparison(toy_job, trimtab, tmp_path):
+    job = toy_job("--die-rank", "2")
+    code, _, errors = compare(trimtab, job, "--plans", "adaptive,dense", "--out", "out")
+    assert code == 1
+    assert errors.startswith("trimtab: adaptive: rank 2 ended with exit code 3")
+    assert "the dog ate my gradient" in errors
+    assert not (tmp_path / "out" / "dense").exists()
+
+
+def test_an_interrupt_ends_it_and_keeps_what_was_finished(toy_job, trimtab, tmp_path):
+    process = trimtab("compare", toy_job("--forever"), "--plans", "adaptive,dense", "--out", "out")
+    wait_until((tmp_path / "out" / "adaptive" / "started").exists)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "--resume keeps the finished runs" in errors

@@ -1,0 +1,65 @@
+"""What a user sees while a run goes on."""
+
+import io
+import json
+
+from made_up_runs import PHASES, step_line, write_lines
+from rich.console import Console
+from trimtab.cli.progress import Progress, RunView, sparkline
+from trimtab.launch.run_directory import RunDirectory
+from trimtab.report.records import Tail
+
+
+def test_a_tail_waits_for_the_end_of_a_line(tmp_path):
+    path = tmp_path / "lines.jsonl"
+    tail = Tail(path)
+    assert list(tail.new_lines()) == []
+    path.write_text('{"a": 1}\n{"b"')
+    assert list(tail.new_lines()) == [{"a": 1}]
+    with path.open("a") as file:
+        file.write(": 2}\n")
+    assert list(tail.new_lines()) == [{"b": 2}]
+    assert list(tail.new_lines()) == []
+
+
+def test_a_line_tells_step_loss_times_network_and_plan(tmp_path):
+    directory = RunDirectory(tmp_path)
+    view = RunView("adaptive", directory)
+    assert "starting" in view.line()
+    write_lines(
+        directory.metrics,
+        [
+            step_line(41, 3.0, 0.08, "0.011/all-gather", PHASES[1], trial=False),
+            {"event": "evaluation", "step": 41, "time": 3.0, "accuracy": 0.914},
+        ],
+    )
+    view.read()
+    facts = view.facts()
+    assert facts["step"] == "41"
+    assert facts["accuracy"] == "91.40%"
+    assert facts["step time"] == "80ms"
+    assert facts["latency"] == "25.5ms"
+    assert facts["bandwidth"] == "970Mbps"
+    assert facts["plan"] == "0.011/all-gather"
+    assert "loss" in facts
+
+
+def test_a_terminal_shows_a_panel_with_the_last_reason(tmp_path):
+    directory = RunDirectory(tmp_path)
+    write_lines(
+        directory.metrics, [step_line(i, 0.1 * i, 0.08, "dense-ring", PHASES[0], trial=False) for i in range(9)]
+    )
+    directory.decisions.write_text(json.dumps({"record": "decision", "reason": "latency rose to 25 ms"}) + "\n")
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=True, width=100, color_system=None)
+    with Progress(num_runs=2, console=console) as progress:
+        progress.start("adaptive", directory)
+        progress.update()
+    shown = screen.getvalue()
+    for text in ("adaptive  run 1 of 2", "dense-ring", "latency rose to 25 ms", "█"):
+        assert text in shown
+
+
+def test_bars_stand_for_values_from_zero_to_the_largest():
+    assert sparkline([0.0, 0.5, 1.0]) == "▁▅█"
+    assert sparkline([0.0, 0.0]) == "▁▁"

@@ -1,0 +1,149 @@
+"""`trimtab run` with real processes and real sockets: how a run goes, and how it ends."""
+
+import json
+import signal
+import subprocess
+
+import psutil
+import pytest
+from run_processes import is_gone, monitors_of, of_run, wait_until
+
+
+def end(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    output, errors = process.communicate(timeout=60)
+    return process.returncode, output, errors
+
+
+def test_every_rank_meets_the_others_and_the_files_are_there(toy_job, trimtab, tmp_path):
+    code, output, _ = end(trimtab("run", toy_job("--steps", "5"), "--out", "out"))
+    assert code == 0
+    assert "what it did is in out" in output
+    out = tmp_path / "out"
+    for rank in range(3):
+        assert (out / "logs" / f"rank-{rank}.log").read_text() == f"rank {rank} of 3 says hello\n"
+        assert (out / "logs" / f"monitor-{rank}.log").exists()
+    result = json.loads((out / "result.json").read_text())
+    assert (result["state"], result["plan"], result["emulated"]) == ("succeeded", "adaptive", False)
+    assert len((out / "metrics.jsonl").read_text().splitlines()) == 6
+
+
+def test_a_run_replaces_the_one_before_it_and_nothing_else(toy_job, trimtab, tmp_path):
+    out = tmp_path / "out"
+    (out / "logs").mkdir(parents=True)
+    (out / "logs" / "rank-9.log").write_text("old")
+    (out / "notes.txt").write_text("mine")
+    code, *_ = end(trimtab("run", toy_job("--steps", "1"), "--out", "out", "--plan", "0.01/all-gather"))
+    assert code == 0
+    assert not (out / "logs" / "rank-9.log").exists()
+    assert (out / "notes.txt").read_text() == "mine"
+    assert json.loads((out / "result.json").read_text())["plan"] == "0.01/all-gather"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "how"), [(["--die-code", "3"], "exit code 3"), (["--die-signal"], "signal SIGKILL")]
+)
+def test_a_rank_that_dies_ends_the_run_by_name(toy_job, trimtab, tmp_path, arguments, how):
+    code, _, errors = end(trimtab("run", toy_job("--die-rank", "1", *arguments), "--out", "out"))
+    assert code == 1
+    assert errors.splitlines() == [
+        f"trimtab: rank 1 ended with {how}; its log is out/logs/rank-1.log, and ends with",
+        "    rank 1 of 3 says hello",
+        "    the dog ate my gradient",
+    ]
+    assert json.loads((tmp_path / "out" / "result.json").read_text())["state"] == "failed"
+    assert of_run(tmp_path / "out") == []
+
+
+def test_the_deadline_ends_the_run(toy_job, trimtab, tmp_path):
+    code, _, errors = end(trimtab("run", toy_job("--forever", extra="activeDeadlineSeconds: 1"), "--out", "out"))
+    assert code == 1
+    assert "ran longer than spec.activeDeadlineSeconds (1 s)" in errors
+    assert json.loads((tmp_path / "out" / "result.json").read_text())["state"] == "deadline"
+    assert of_run(tmp_path / "out") == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_leaves_nothing_running(toy_job, trimtab, tmp_path, number):
+    out = tmp_path / "out"
+    process = trimtab("run", toy_job("--forever", "--child"), "--out", "out")
+    wait_until((out / "started").exists)
+    running = of_run(out) + monitors_of(psutil.Process(process.pid))
+    assert len(running) == 9  # three ranks, their children, three monitors
+    process.send_signal(number)
+    code, _, errors = end(process)
+    assert code == 130
+    assert errors == "trimtab: interrupted; nothing is left running\n"
+    assert all(is_gone(each) for each in running)
+    assert json.loads((out / "result.json").read_text())["state"] == "interrupted"
+
+
+def test_processes_die_with_a_launcher_that_is_killed(toy_job, trimtab, tmp_path):
+    out = tmp_path / "out"
+    process = trimtab("run", toy_job("--forever", "--child"), "--out", "out")
+    wait_until((out / "started").exists)
+    running = of_run(out) + monitors_of(psutil.Process(process.pid))
+    assert len(running) == 9
+    process.kill()
+    wait_until(lambda: all(is_gone(each) for each in running))
+
+
+@pytest.mark.namespaces
+class TestOnAnEmulatedNetwork:
+    NETWORK = (
+        "apiVersion: trimtab.dev/v1alpha1\nkind: Network\nphases:\n"
+        "  - {duration: 200ms, latency: 2ms, bandwidth: 100Mbps}\n"
+        "  - {duration: 60s, latency: 5ms, bandwidth: 1Gbps, links: [{from: 0, to: 1, latency: 9ms}]}\n"
+    )
+
+    @pytest.fixture
+    def network(self, tmp_path):
+        path = tmp_path / "net.yaml"
+        path.write_text(self.NETWORK)
+        return path
+
+    @staticmethod
+    def namespaces() -> set[str]:
+        listed = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True).stdout
+        return {line.split()[0] for line in listed.splitlines()}
+
+    def test_workers_meet_over_it_and_its_phases_are_written_down(self, toy_job, trimtab, network, tmp_path):
+        code, _, errors = end(trimtab("run", toy_job("--steps", "40"), "--network", network, "--out", "out"))
+        assert (code, errors) == (0, "")
+        lines = [json.loads(line) for line in (tmp_path / "out" / "network.jsonl").read_text().splitlines()]
+        assert [line["latency"] for line in lines] == pytest.approx([0.002, 0.009])  # the slowest link's
+        assert [line["bandwidth"] for line in lines] == pytest.approx([12.5e6, 125e6])
+        assert 0 <= lines[0]["time"] < 0.2 <= lines[1]["time"]
+        result = json.loads((tmp_path / "out" / "result.json").read_text())
+        assert result["emulated"] is True
+        assert result["valid"] is result["relay"]["valid"]
+        assert (tmp_path / "out" / "network.yaml").read_text() == self.NETWORK
+
+    @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+    def test_no_process_and_no_namespace_outlives_it(self, toy_job, trimtab, network, tmp_path, number):
+        out = tmp_path / "out"
+        process = trimtab("run", toy_job("--forever", "--child"), "--network", network, "--out", "out")
+        wait_until((out / "started").exists)
+        mine = {name for name in self.namespaces() if f"-{process.pid}-" in name}
+        assert len(mine) == 3
+        running = of_run(out) + monitors_of(psutil.Process(process.pid))
+        assert len(running) == 9
+        process.send_signal(number)
+        process.wait(timeout=30)
+        wait_until(lambda: all(is_gone(each) for each in running) and not mine & self.namespaces())
+
+    def test_loopback_is_a_choice(self, toy_job, trimtab, network, tmp_path):
+        arguments = ("--network", network, "--loopback", "--out", "out")
+        code, _, errors = end(trimtab("run", toy_job("--steps", "1"), *arguments))
+        assert (code, errors) == (0, "")
+        assert json.loads((tmp_path / "out" / "result.json").read_text())["emulated"] is False
+
+
+def test_without_what_the_emulator_needs_it_runs_on_loopback_and_says_so(monkeypatch, tmp_path, capsys):
+    from trimtab.cli import network_choice
+
+    network = tmp_path / "net.yaml"
+    network.write_text(TestOnAnEmulatedNetwork.NETWORK)
+    monkeypatch.setattr(network_choice, "why_not_emulated", lambda: "it needs root; run with sudo")
+    assert network_choice.choose_network(network, loopback=False) is None
+    said = capsys.readouterr().err
+    assert said == f"trimtab: on loopback, without the network of {network}: it needs root; run with sudo\n"

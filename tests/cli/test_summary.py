@@ -1,0 +1,111 @@
+"""A run in a few numbers."""
+
+import dataclasses
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from trimtab.launch.run_directory import RunDirectory
+from trimtab.report.records import Evaluation, Run, Step
+from trimtab.report.summary import Summary, Target, exploration_seconds, summarise
+from trimtab.report.table import notes, rows
+
+A_STEP = Step(
+    step=0,
+    time=0.0,
+    loss=1.0,
+    step_seconds=0.1,
+    compute_seconds=0.06,
+    compress_seconds=0.01,
+    collective_seconds=0.05,
+    num_bytes=100,
+    plan="dense-ring",
+    plan_version=0,
+    gain=1.0,
+    latency=0.001,
+    bandwidth=1e8,
+    trial=False,
+)
+
+
+def a_run(steps=(), evaluations=(), **result) -> Run:
+    result = {"state": "succeeded", "valid": True, "emulated": True} | result
+    return Run("adaptive", RunDirectory("unused"), list(steps), list(evaluations), [], [], {}, result)
+
+
+def steps(*kinds: tuple[float, bool]) -> list[Step]:
+    return [dataclasses.replace(A_STEP, step=i, time=time, trial=trial) for i, (time, trial) in enumerate(kinds)]
+
+
+def test_the_target_is_reached_by_the_first_evaluation_that_shows_it():
+    evaluations = [Evaluation(i, float(i), {"accuracy": a}) for i, a in enumerate([0.5, 0.9, 0.98, 0.9, 0.99])]
+    summary = summarise(a_run(evaluations=evaluations), Target("accuracy", 0.97))
+    assert summary.seconds_to_target == 2.0
+    assert summary.accuracy == 0.99
+
+
+def test_a_loss_has_to_fall_to_its_target():
+    evaluations = [Evaluation(i, float(i), {"loss": loss}) for i, loss in enumerate([2.0, 0.6, 0.4])]
+    assert summarise(a_run(evaluations=evaluations), Target("loss", 0.5)).seconds_to_target == 2.0
+
+
+def test_without_a_target_or_an_evaluation_there_is_no_time_to_it():
+    evaluation = Evaluation(1, 1.0, {"accuracy": 1.0})
+    assert summarise(a_run(evaluations=[evaluation]), None).seconds_to_target is None
+    assert summarise(a_run(), Target()).seconds_to_target is None
+
+
+def test_trials_cost_time_and_bytes_but_are_no_training_steps():
+    run = a_run(steps((1, False), (2, False), (3, True), (5, True), (6, False), (7, True), (9, False)))
+    summary = summarise(run, None)
+    assert summary.exploration_seconds == (5 - 2) + (7 - 6)
+    assert summary.num_steps == 4
+    assert summary.bytes_sent == 700
+    assert summary.wall_seconds == 9
+
+
+@given(st.lists(st.tuples(st.floats(0.01, 1), st.booleans()), max_size=40))
+def test_exploration_is_never_more_than_the_whole(kinds: list[tuple[float, bool]]):
+    time, row = 0.0, []
+    for seconds, trial in kinds:
+        time += seconds
+        row.append(dataclasses.replace(A_STEP, time=time, step_seconds=seconds, trial=trial))
+    assert 0 <= exploration_seconds(row) <= time * (1 + 1e-9)
+
+
+def summary_of(**values) -> Summary:
+    defaults = {
+        "accuracy": 0.98,
+        "seconds_to_target": 50.0,
+        "median_step_seconds": 0.5,
+        "bytes_sent": 1000,
+        "plan_changes": 0,
+        "exploration_seconds": 0.0,
+        "wall_seconds": 100.0,
+        "valid": True,
+        "emulated": True,
+        "state": "succeeded",
+        "num_steps": 10,
+    }
+    return Summary(**defaults | values)
+
+
+def test_every_row_stands_beside_dense():
+    adaptive = summary_of(accuracy=0.975, seconds_to_target=10.0, bytes_sent=50, exploration_seconds=5.0)
+    row, dense_row = rows({"adaptive": adaptive, "dense": summary_of()})
+    assert [cell.text for cell in row] == ["adaptive", "97.50%", "10s", "500ms", "50B", "0", "5s", "100s"]
+    assert [cell.against_dense for cell in row] == ["", "-0.50 pt", "0.20×", "1.00×", "0.05×", "", "5.0%", "1.00×"]
+    assert all(cell.against_dense == "" for cell in dense_row)
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [({"valid": False}, "do not trust the times"), ({"emulated": False}, "no network was emulated")],
+)
+def test_what_makes_the_table_doubtful_is_said_beneath_it(values, said):
+    assert not any(said in note for note in notes({"dense": summary_of()}))
+    assert any(said in note for note in notes({"dense": summary_of(**values)}))
+
+
+def test_a_run_that_never_reached_the_target_says_so():
+    assert rows({"dense": summary_of(seconds_to_target=None)})[0][2].text == "not reached"
