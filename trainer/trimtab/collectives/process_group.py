@@ -2,7 +2,7 @@
 
 NCCL has neither eager sends nor messages of unknown size, so sends wait for the next receive or flush and leave with it
 in one batch (two ranks that send to each other at once would wait for each other for ever), and a message whose size
-the receiver does not know is preceded by one that tells it.
+the receiver does not know follows, one batch later, another that tells it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from trimtab.collectives.transport import CommunicationError, Transport
+from trimtab.collectives.transport import CommunicationError, Transport, num_bytes
 
 
 class ProcessGroupTransport(Transport):
@@ -29,28 +29,23 @@ class ProcessGroupTransport(Transport):
         self._process_group = process_group
         cuda = dist.get_backend(process_group) == "nccl"
         self._device = torch.device("cuda", torch.cuda.current_device()) if cuda else torch.device("cpu")
-        self._pending: list[dist.P2POp] = []
+        self._next_batch: list[dist.P2POp] = []
+        self._batch_after: list[dist.P2POp] = []
 
     def _send(self, peer: int, parts: tuple[Tensor, ...]) -> None:
-        message = torch.cat([_bytes_of(part) for part in parts]) if len(parts) > 1 else _bytes_of(parts[0])
-        if message.numel():
-            self._pending.append(self._operation(dist.isend, message, peer))
+        self._queue(self._next_batch, dist.isend, _joined(parts), peer)
 
     def _send_bytes(self, peer: int, parts: tuple[Tensor, ...]) -> None:
-        length = sum(part.numel() * part.element_size() for part in parts)
-        self._send(peer, (torch.tensor([length], dtype=torch.int64, device=self._device),))
-        self._send(peer, parts)
+        message = _joined(parts)
+        length = torch.tensor([message.numel()], dtype=torch.int64, device=self._device)
+        self._queue(self._next_batch, dist.isend, length, peer)
+        self._queue(self._batch_after, dist.isend, message, peer)
 
     def receive(self, peer: int, *parts: Tensor) -> None:
-        length = sum(part.numel() * part.element_size() for part in parts)
-        if length == 0:
-            return
-        message = torch.empty(length, dtype=torch.uint8, device=self._device)
-        self._pending.append(self._operation(dist.irecv, message, peer))
-        self._leave(peer)
-        for part, data in zip(
-            parts, message.split_with_sizes([_bytes_of(part).numel() for part in parts]), strict=True
-        ):
+        message = torch.empty(num_bytes(parts), dtype=torch.uint8, device=self._device)
+        self._queue(self._next_batch, dist.irecv, message, peer)
+        self._exchange_batch(peer)
+        for part, data in zip(parts, message.split_with_sizes([num_bytes([part]) for part in parts]), strict=True):
             _bytes_of(part).copy_(data)
 
     def receive_bytes(self, peer: int) -> Tensor:
@@ -61,8 +56,8 @@ class ProcessGroupTransport(Transport):
         return data
 
     def flush(self) -> None:
-        if self._pending:
-            self._leave(self._pending[0].group_peer)
+        while self._next_batch:
+            self._exchange_batch(self._next_batch[0].group_peer)
 
     def abort(self, peer: int, reason: str) -> None:
         """Nothing: the peers find out at their own deadline, which is the backend's too."""
@@ -70,19 +65,26 @@ class ProcessGroupTransport(Transport):
     def close(self) -> None:
         """Nothing: the process group is its owner's."""
 
-    def _operation(self, operation: Callable[..., Any], message: Tensor, peer: int) -> dist.P2POp:
-        return dist.P2POp(operation, message, group=self._process_group, group_peer=peer)
+    def _queue(self, batch: list[dist.P2POp], operation: Callable[..., Any], message: Tensor, peer: int) -> None:
+        if message.numel():  # both sides know of an empty message, and leave it out
+            batch.append(dist.P2POp(operation, message, group=self._process_group, group_peer=peer))
 
-    def _leave(self, peer: int) -> None:
-        """Send and receive what is pending, and wait for it; a failure is laid at the door of ``peer``."""
-        pending, self._pending = self._pending, []
+    def _exchange_batch(self, peer: int) -> None:
+        """Send and receive what is queued, and wait for it; a failure is laid at the door of ``peer``."""
+        batch, self._next_batch, self._batch_after = self._next_batch, self._batch_after, []
+        if not batch:
+            return
         try:
-            for work in dist.batch_isend_irecv(pending):
+            for work in dist.batch_isend_irecv(batch):
                 work.wait(timedelta(seconds=self.deadline))
             if self._device.type == "cuda":
                 torch.cuda.current_stream(self._device).synchronize()
         except RuntimeError as error:
             raise CommunicationError(peer, f"no exchange with it: {error}") from error
+
+
+def _joined(parts: tuple[Tensor, ...]) -> Tensor:
+    return torch.cat([_bytes_of(part) for part in parts]) if len(parts) > 1 else _bytes_of(parts[0])
 
 
 def _bytes_of(tensor: Tensor) -> Tensor:

@@ -2,9 +2,11 @@
 
 A send is eager: its bytes leave at once, whether or not the peer has asked for them, and wait in the peer's kernel
 until it does. One message so costs one one-way latency, where Gloo's rendezvous (the receiver's "ready" must reach
-the sender first) costs up to three. There is no thread of its own: whoever waits moves all pending bytes.
+the sender first) costs two or more. There is no thread of its own: whoever waits moves all pending bytes.
 
-A frame is a header (kind, sequence, length) and the payload.
+A frame is a header (kind, sequence, length) and the payload. Beside messages there are two kinds about failure: a rank
+that has waited for long says for whom, so that those who wait for it do not take it for the one at fault; and a rank
+that gives up says why, as its last words.
 """
 
 from __future__ import annotations
@@ -21,15 +23,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from trimtab.collectives.transport import CommunicationError, Transport
+from trimtab.collectives.transport import CommunicationError, Transport, num_bytes
 
 _HEADER = struct.Struct("<IIQ")
-_MESSAGE, _ABORT = 0x7472696D, 0x74616221
-_ABORT_RANK = struct.Struct("<I")
+_MESSAGE, _WAITING, _GIVING_UP = 0x7472696D, 0x77616974, 0x6F766572
+#: Rank at fault, and the reason; of one size, so that last words can be told from the payload before them.
+_LAST_WORDS = struct.Struct("<i508s")
 #: Large enough to overlap sending, receiving and adding; small enough that a relay's delay is a few milliseconds.
 _CHUNK_BYTES = 1 << 19
 #: One sendmsg call takes at most this many buffers (Linux: IOV_MAX is 1024).
 _MAX_PARTS = 512
+#: Seconds that last words may take to leave.
+_ABORT_SECONDS = 1.0
 
 
 @dataclass
@@ -38,6 +43,8 @@ class _Connection:
     socket: socket.socket
     address: str
     outbox: deque[memoryview] = field(default_factory=deque)
+    waits_for: int | None = None
+    """The rank that the peer says it waits for."""
 
 
 class SocketTransport(Transport):
@@ -57,10 +64,9 @@ class SocketTransport(Transport):
 
     def _send(self, peer: int, parts: tuple[Tensor, ...]) -> None:
         connection = self._connections[peer]
-        views = [_bytes_of(part) for part in parts]
-        length = sum(len(view) for view in views)
-        connection.outbox.append(memoryview(_HEADER.pack(_MESSAGE, self.sequence & 0xFFFFFFFF, length)))
-        connection.outbox.extend(view for view in views if len(view))
+        header = _HEADER.pack(_MESSAGE, self.sequence & 0xFFFFFFFF, num_bytes(parts))
+        connection.outbox.append(memoryview(header))
+        connection.outbox.extend(_bytes_of(part) for part in parts if part.numel())
         self._write(connection)
 
     def _send_bytes(self, peer: int, parts: tuple[Tensor, ...]) -> None:
@@ -68,7 +74,7 @@ class SocketTransport(Transport):
 
     def receive(self, peer: int, *parts: Tensor) -> None:
         connection = self._connections[peer]
-        expected = sum(part.numel() * part.element_size() for part in parts)
+        expected = num_bytes(parts)
         length = self._read_header(connection)
         if length != expected:
             raise CommunicationError(
@@ -88,12 +94,22 @@ class SocketTransport(Transport):
             self._wait(pending[0], reading=False)
 
     def abort(self, peer: int, reason: str) -> None:
-        text = reason.encode()[:1024]
-        frame = _HEADER.pack(_ABORT, 0, _ABORT_RANK.size + len(text)) + _ABORT_RANK.pack(peer) + text
+        frame = _HEADER.pack(_GIVING_UP, 0, _LAST_WORDS.size) + _LAST_WORDS.pack(peer, reason.encode()[:508])
+        for connection in self._connections.values():
+            connection.outbox.append(memoryview(frame))
+        until = time.monotonic() + _ABORT_SECONDS
+        while (pending := [c for c in self._connections.values() if c.outbox]) and time.monotonic() < until:
+            poll = select.poll()
+            for connection in pending:
+                poll.register(connection.socket, select.POLLOUT)
+            poll.poll(100)
+            for connection in pending:
+                try:
+                    self._write(connection)
+                except CommunicationError:
+                    connection.outbox.clear()
         for connection in self._connections.values():
             with contextlib.suppress(OSError):
-                if not connection.outbox:  # else the frame would be taken for payload; the closed connection must do
-                    connection.socket.send(frame)
                 connection.socket.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
@@ -102,18 +118,22 @@ class SocketTransport(Transport):
 
     def _read_header(self, connection: _Connection) -> int:
         """The length of the next message's payload."""
-        self._read(connection, memoryview(self._header))
-        kind, sequence, length = _HEADER.unpack(self._header)
-        if kind == _ABORT:
-            payload = bytearray(length)
-            self._read(connection, memoryview(payload))
-            (at_fault,) = _ABORT_RANK.unpack_from(payload)
-            raise CommunicationError(at_fault, payload[_ABORT_RANK.size :].decode(), reported_by=connection.peer)
+        while True:
+            self._read(connection, memoryview(self._header))
+            kind, sequence, length = _HEADER.unpack(self._header)
+            if kind != _WAITING:
+                break
+            self._heard_waiting(connection, sequence)
+        if kind == _GIVING_UP:
+            words = bytearray(length)
+            self._read(connection, memoryview(words))
+            raise _gave_up(connection, words)
         if kind != _MESSAGE or sequence != self.sequence & 0xFFFFFFFF:
             raise CommunicationError(
                 connection.peer,
                 f"is at exchange {sequence} where this rank is at {self.sequence}: the ranks disagree about the plan",
             )
+        connection.waits_for = None
         return int(length)
 
     def _read(self, connection: _Connection, view: memoryview) -> None:
@@ -149,37 +169,54 @@ class SocketTransport(Transport):
                 outbox.popleft()
 
     def _wait(self, connection: _Connection, *, reading: bool) -> None:
-        """Until ``connection`` can be read (or, not ``reading``, something was written); moves pending sends along."""
-        until = time.monotonic() + self.deadline
+        """Until ``connection`` can be read (or, not ``reading``, was written to); moves all pending sends along."""
+        moved = time.monotonic()
+        announced = False
         while True:
+            seconds = moved + self.deadline * (1.0 if announced else 0.5) - time.monotonic()
+            if seconds <= 0 and announced:
+                raise self._stalled(connection, reading)
+            if seconds <= 0:
+                self._announce_waiting(connection.peer)
+                announced = True
+                continue
             poll = select.poll()
-            writers = {}
-            for other in self._connections.values():
-                if other.outbox:
-                    writers[other.socket.fileno()] = other
-                    poll.register(other.socket, select.POLLOUT)
+            writing = {c.socket.fileno(): c for c in self._connections.values() if c.outbox}
+            for descriptor in writing:
+                poll.register(descriptor, select.POLLOUT)
+            awaited = connection.socket.fileno()
             if reading:
-                also = select.POLLOUT if connection.outbox else 0
-                poll.register(connection.socket, select.POLLIN | also)
-            ready = poll.poll(max(0.0, until - time.monotonic()) * 1e3)
-            if not ready:
-                verb = "sent" if reading else "took"
-                raise CommunicationError(
-                    connection.peer,
-                    f"{verb} nothing for {self.deadline:g} s ({connection.address}): stalled or cut off",
-                )
-            wrote = False
-            readable = False
-            for descriptor, events in ready:
-                if reading and descriptor == connection.socket.fileno() and events & ~select.POLLOUT:
-                    readable = True
-                if descriptor in writers and events & ~select.POLLIN:
-                    self._write(writers[descriptor])
-                    wrote = True
-            if readable or (wrote and not reading):
+                poll.register(awaited, select.POLLIN | (select.POLLOUT if awaited in writing else 0))
+            ready = dict(poll.poll(seconds * 1e3))
+            for descriptor in ready.keys() & writing.keys():
+                if ready[descriptor] & ~select.POLLIN:
+                    self._write(writing[descriptor])
+                    moved = time.monotonic()
+            if awaited in ready and (not reading or ready[awaited] & ~select.POLLOUT):
                 return
-            if wrote:
-                until = time.monotonic() + self.deadline
+
+    def _announce_waiting(self, peer: int) -> None:
+        """Tell every other rank that this one waits for ``peer``."""
+        frame = memoryview(_HEADER.pack(_WAITING, peer, 0))
+        for connection in self._connections.values():
+            if connection.peer != peer:
+                connection.outbox.append(frame)
+                self._write(connection)
+
+    def _heard_waiting(self, connection: _Connection, peer: int) -> None:
+        """The rank that this one waits for says that it waits for ``peer`` itself: pass it on, once."""
+        if peer not in (connection.waits_for, self.rank):
+            connection.waits_for = peer
+            self._announce_waiting(peer)
+
+    def _stalled(self, connection: _Connection, reading: bool) -> CommunicationError:
+        at_fault = connection.peer if connection.waits_for is None else connection.waits_for
+        verb = "sent" if reading else "took"
+        reporter = None if at_fault == connection.peer else connection.peer
+        address = self._connections[at_fault].address
+        return CommunicationError(
+            at_fault, f"{verb} nothing for {self.deadline:g} s ({address}): stalled or cut off", reported_by=reporter
+        )
 
 
 def _bytes_of(tensor: Tensor) -> memoryview:
@@ -188,8 +225,21 @@ def _bytes_of(tensor: Tensor) -> memoryview:
     return memoryview(array)
 
 
+def _gave_up(connection: _Connection, words: bytes | bytearray) -> CommunicationError:
+    at_fault, reason = _LAST_WORDS.unpack(words)
+    reporter = None if at_fault == connection.peer else connection.peer
+    return CommunicationError(at_fault, reason.rstrip(b"\0").decode(errors="replace"), reported_by=reporter)
+
+
 def _lost(connection: _Connection, error: OSError | None) -> CommunicationError:
-    reason = "closed the connection" if error is None else (error.strerror or str(error)).lower()
+    """Why the connection ended: the peer's last words where it left some, else that it is lost."""
+    heard = bytearray()
+    with contextlib.suppress(OSError):
+        while data := connection.socket.recv(1 << 20):
+            heard = (heard + data)[-_HEADER.size - _LAST_WORDS.size :]
+    if heard[: _HEADER.size] == _HEADER.pack(_GIVING_UP, 0, _LAST_WORDS.size):
+        return _gave_up(connection, heard[_HEADER.size :])
+    reason = "it closed the connection" if error is None else (error.strerror or str(error)).lower()
     return CommunicationError(
-        connection.peer, f"connection lost ({connection.address}: {reason}); that rank's log says why"
+        connection.peer, f"connection to {connection.address} lost ({reason}); that rank's log says why"
     )

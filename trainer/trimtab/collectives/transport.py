@@ -7,6 +7,7 @@ that peer. Every wait ends: with the message, or with a `CommunicationError` tha
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 
 from torch import Tensor
 
@@ -73,7 +74,7 @@ class Transport(ABC):
 
     @abstractmethod
     def abort(self, peer: int, reason: str) -> None:
-        """Give the group up: tell every other rank that ``peer`` is at fault. Never waits, never raises."""
+        """Give the group up: tell every other rank that ``peer`` is at fault. Takes a second at most, never raises."""
 
     @abstractmethod
     def close(self) -> None:
@@ -81,4 +82,9 @@ class Transport(ABC):
 
     def _count(self, parts: tuple[Tensor, ...]) -> None:
         self.num_messages += 1
-        self.num_bytes += sum(part.numel() * part.element_size() for part in parts)
+        self.num_bytes += num_bytes(parts)
+
+
+def num_bytes(parts: Sequence[Tensor]) -> int:
+    """The size of a message made of these parts."""
+    return sum(part.numel() * part.element_size() for part in parts)
