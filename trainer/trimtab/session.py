@@ -27,6 +27,7 @@ from trimtab.checkpoint.snapshot import Snapshot, Stateful, TrainingState
 from trimtab.collectives.group import Group
 from trimtab.control.types import StepReport, TrialReport
 from trimtab.exchanger import Exchanger, Outcome
+from trimtab.kernels.warm_up import warm_up
 from trimtab.loss_scale import LossScale
 from trimtab.plan import Plan
 from trimtab.recorder import Recorder
@@ -84,6 +85,7 @@ class Session:
         self._replay: Replay | None = None
         self._step_began = time.perf_counter()
         if group is not None:
+            warm_up(self._arena.grad.device)
             barrier(group)
         recorder.begin()
 

@@ -21,7 +21,7 @@ from trimtab.plan import Plan
 from trimtab.recorder import Recorder
 from trimtab.session import Session
 
-IMAGE_SIDE = 64
+IMAGE_SIDE = 32  # the images of CIFAR, on which the papers train ResNet-18
 #: PowerSGD over Gloo needs one bucket: with several, its collectives cross.
 ONE_BUCKET_MB = 1000
 

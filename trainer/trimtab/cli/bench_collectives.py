@@ -1,0 +1,158 @@
+"""``trimtab bench collectives``: does the cost model name the collective that is really fastest?
+
+The model is calibrated on four cells (latency, bandwidth, ratio) and asked about the others. Cells where the two best
+differ by no more than a tenth count neither way.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from trimtab_api.units import format_bandwidth, format_duration, parse_bandwidth, parse_duration
+from trimtab_netmon.emulate import Network, Phase
+
+from trimtab.collectives.costs import BYTES_PER_ELEMENT, Cost, collective_cost
+from trimtab.control.overheads import Overheads
+
+NUM_ELEMENTS = 4_000_000
+RATIOS = ("0.1", "0.01", "0.001")
+COLLECTIVES = ("all-gather", "artopk-star-ring", "artopk-star-tree")
+#: Networks measured, by the number of hosts; the emulator carries 1 Gbit/s to 4 and 200 Mbit/s to 8.
+NETWORKS = {
+    4: (("1ms", "1Gbps"), ("5ms", "1Gbps"), ("25ms", "1Gbps"), ("1ms", "100Mbps"), ("10ms", "100Mbps")),
+    8: (("1ms", "200Mbps"), ("25ms", "200Mbps"), ("5ms", "50Mbps")),
+}
+#: Cells that the model may learn from: (N, latency, bandwidth, ratio).
+CALIBRATION = (
+    (4, "1ms", "1Gbps", "0.1"),
+    (4, "25ms", "1Gbps", "0.001"),
+    (4, "10ms", "100Mbps", "0.01"),
+    (8, "1ms", "200Mbps", "0.01"),
+)
+CLEAR_MARGIN = 1.10
+TIMEOUT_SECONDS = 300.0
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One network and ratio: seconds of an exchange by collective."""
+
+    num_ranks: int
+    latency: str
+    bandwidth: str
+    ratio: str
+    measured: dict[str, float]
+
+    @property
+    def key(self) -> tuple[int, str, str, str]:
+        """What names the cell."""
+        return (self.num_ranks, self.latency, self.bandwidth, self.ratio)
+
+    @property
+    def fastest(self) -> str:
+        """The collective measured fastest."""
+        return min(self.measured, key=self.measured.__getitem__)
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether the two fastest differ by more than a tenth."""
+        first, second = sorted(self.measured.values())[:2]
+        return second > CLEAR_MARGIN * first
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the flags."""
+    parser.add_argument("--repeats", type=int, default=7, help="exchanges measured in each cell")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure every cell, calibrate on four, judge the rest, print."""
+    cells = [
+        cell
+        for num_ranks, networks in NETWORKS.items()
+        for network in networks
+        for cell in _measure(num_ranks, *network, args.repeats)
+    ]
+    model = Overheads()
+    for cell in cells:
+        if cell.key in CALIBRATION:
+            for collective, seconds in cell.measured.items():
+                model.observe(collective, _cost(cell, collective), *_alpha_beta(cell), seconds)
+    judged = [_judge(cell, model) for cell in cells if cell.key not in CALIBRATION]
+    clear = [each for each in judged if each["clear"]]
+    summary = {
+        "elements": NUM_ELEMENTS,
+        "calibration_cells": len(CALIBRATION),
+        "cells": judged,
+        "clear_cells": len(clear),
+        "right": sum(each["predicted"] == each["fastest"] for each in clear),
+    }
+    if args.json:
+        print(json.dumps(summary, indent=2))
+    else:
+        _print(summary)
+    return 0
+
+
+def _measure(num_ranks: int, latency: str, bandwidth: str, repeats: int) -> list[Cell]:
+    from trimtab.bench.fleet import run_on_hosts
+
+    network = Network(
+        phases=(Phase(duration=3600.0, latency=parse_duration(latency), bandwidth=parse_bandwidth(bandwidth)),)
+    )
+    seconds = run_on_hosts(
+        network,
+        num_ranks,
+        "trimtab.bench.collectives_worker",
+        [
+            *("--elements", str(NUM_ELEMENTS), "--ratios", ",".join(RATIOS)),
+            *("--collectives", ",".join(COLLECTIVES), "--repeats", str(repeats)),
+        ],
+        TIMEOUT_SECONDS,
+    )
+    return [
+        Cell(num_ranks, latency, bandwidth, ratio, {name: seconds[f"{ratio}/{name}"] for name in COLLECTIVES})
+        for ratio in RATIOS
+    ]
+
+
+def _judge(cell: Cell, model: Overheads) -> dict[str, Any]:
+    predicted = {name: model.seconds(name, _cost(cell, name), *_alpha_beta(cell)) for name in COLLECTIVES}
+    return {
+        "ranks": cell.num_ranks,
+        "latency": parse_duration(cell.latency),
+        "bandwidth": parse_bandwidth(cell.bandwidth),
+        "ratio": float(cell.ratio),
+        "measured_seconds": cell.measured,
+        "predicted_seconds": predicted,
+        "fastest": cell.fastest,
+        "predicted": min(predicted, key=predicted.__getitem__),
+        "clear": cell.is_clear,
+    }
+
+
+def _cost(cell: Cell, collective: str) -> Cost:
+    return collective_cost(collective, NUM_ELEMENTS * BYTES_PER_ELEMENT, float(cell.ratio), cell.num_ranks)
+
+
+def _alpha_beta(cell: Cell) -> tuple[float, float]:
+    return parse_duration(cell.latency), 1 / parse_bandwidth(cell.bandwidth)
+
+
+def _print(summary: dict[str, Any]) -> None:
+    for cell in summary["cells"]:
+        verdict = "right" if cell["predicted"] == cell["fastest"] else "wrong"
+        print(
+            f"N={cell['ranks']} {format_duration(cell['latency']):>5} {format_bandwidth(cell['bandwidth']):>8}"
+            f" c={cell['ratio']:<6g} fastest {cell['fastest']:17} predicted {cell['predicted']:17}"
+            f" {verdict if cell['clear'] else '(too close to call)'}  "
+            + "  ".join(
+                f"{name} {seconds * 1000:.0f}/{cell['predicted_seconds'][name] * 1000:.0f} ms"
+                for name, seconds in cell["measured_seconds"].items()
+            )
+        )
+    print(f"right in {summary['right']} of {summary['clear_cells']} clear cells, calibrated on four others")

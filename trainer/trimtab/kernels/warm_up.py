@@ -1,0 +1,25 @@
+"""Compile every kernel before training starts, so that no training step pays for it."""
+
+from __future__ import annotations
+
+import torch
+
+from trimtab import kernels
+
+#: Enough elements that every branch of the kernels is reached.
+NUM_ELEMENTS = 4096
+
+
+def warm_up(device: torch.device) -> None:
+    """Run each kernel once on a small tensor; what is compiled is cached on disk where the device's compiler can."""
+    generator = torch.Generator().manual_seed(0)
+    grad = torch.randn(NUM_ELEMENTS, generator=generator).to(device)
+    residual, next_residual = torch.zeros_like(grad), torch.empty_like(grad)
+    kernels.sample(grad, residual, 64)
+    kernels.accumulate(grad, residual, next_residual)
+    kernels.select_in_place(next_residual, 2.5, NUM_ELEMENTS)
+    selected = kernels.fused_select(grad, residual, next_residual, 2.5, NUM_ELEMENTS)
+    values = kernels.take(grad, selected.indices)
+    kernels.clear(next_residual, selected.indices)
+    kernels.put(next_residual, selected.indices, values)
+    kernels.scatter_mean(grad, [(selected.indices, values)], 0.5)
