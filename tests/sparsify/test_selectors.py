@@ -1,0 +1,167 @@
+"""What every sparsifier promises, whatever it selects by."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from trimtab import sparsify
+from trimtab.plan import SPARSIFIERS, elements_to_send
+from trimtab.sparsify.tracked import EXACT_UP_TO
+from trimtab_api.errors import UserError
+
+NAMES = st.sampled_from(sparsify.names())
+SIZES = st.sampled_from([1, 2, 3, 97, 4096, 4097, 20_011])
+RATIOS = st.sampled_from([0.0001, 0.001, 0.01, 0.1, 0.5, 0.9, 1.0])
+DISTRIBUTIONS = {
+    "normal": lambda n: torch.randn(n),
+    "laplace": lambda n: torch.distributions.Laplace(0.0, 1.0).sample((n,)),
+    "student": lambda n: torch.distributions.StudentT(2.0).sample((n,)),
+    "tiny": lambda n: torch.randn(n) * 1e-30,
+    "denormal": lambda n: torch.randn(n) * 1e-41,
+    "huge": lambda n: torch.randn(n) * 1e30,
+    "all equal": lambda n: torch.full((n,), 0.25),
+    "two values": lambda n: torch.randint(1, 3, (n,)).float() * torch.randint(0, 2, (n,)).mul(2).sub(1),
+    "mostly zero": lambda n: torch.randn(n) * (torch.rand(n) < 0.003),
+    "zero": lambda n: torch.zeros(n),
+    "one spike": lambda n: torch.zeros(n).index_fill(0, torch.tensor(n // 2), -3.0),
+    "rows": lambda n: torch.randn(n) * torch.randn(64).exp().repeat(n // 64 + 1)[:n],
+}
+
+
+def compress(selector, grad, residual, segments, k, start=0):
+    """Select, and check what holds for any selection."""
+    kept = torch.full_like(grad, math.nan)
+    before = grad.clone(), residual.clone()
+    selected = selector.compress(grad, residual, kept, segments, k, start)
+    acc = grad + residual
+    assert torch.equal(grad, before[0])
+    assert torch.equal(residual, before[1])
+    assert selected.indices.dtype == torch.int32
+    assert selected.values.dtype == torch.float32
+    indices = selected.indices.long()
+    assert indices.numel() >= 1
+    assert (indices.diff() > 0).all(), "ascending, so unique"
+    assert indices[0] >= 0
+    assert indices[-1] < grad.numel()
+    assert torch.equal(selected.values, acc[indices]), "values are acc's"
+    rest = acc.clone()
+    rest[indices] = 0
+    assert torch.equal(kept, rest), "the residual is acc with the selection zeroed"
+    total = float(acc.double().square().sum())
+    assert selected.squared_norm_before == pytest.approx(total, rel=1e-9)
+    assert selected.squared_norm_after == pytest.approx(float(rest.double().square().sum()), rel=1e-9, abs=1e-9 * total)
+    return selected
+
+
+@settings(deadline=None, max_examples=150)
+@given(name=NAMES, n=SIZES, ratio=RATIOS, shape=st.sampled_from(sorted(DISTRIBUTIONS)), seed=st.integers(0, 10**6))
+def test_a_selection_conserves_acc_and_is_as_large_as_asked(name, n, ratio, shape, seed):
+    torch.manual_seed(seed)
+    selector, k = sparsify.create(name), elements_to_send(ratio, n)
+    residual = torch.zeros(n)
+    for _ in range(3):
+        grad = DISTRIBUTIONS[shape](n)
+        selected = compress(selector, grad, residual, (0, n), (k,), start=seed)
+        selector.commit()
+        num_selected, acc = selected.indices.numel(), grad + residual
+        if name == "tracked" and n > EXACT_UP_TO:
+            available = min(k, int((acc != 0).sum()))
+            assert max(1, math.ceil(0.9 * available)) <= num_selected <= max(1, math.floor(1.1 * k))
+        else:
+            assert num_selected == k
+        if name != "mstopk":  # which fills up at random
+            rest = acc.abs().index_fill(0, selected.indices.long(), 0)
+            assert float(selected.values.abs().min()) >= float(rest.max()), "the largest are sent"
+        residual = rest_of(acc, selected)
+
+
+def rest_of(acc, selected):
+    return acc.index_fill(0, selected.indices.long(), 0)
+
+
+@settings(deadline=None)
+@given(name=NAMES, data=st.data(), ratio=RATIOS, seed=st.integers(0, 10**6))
+def test_every_segment_is_selected_by_itself(name, data, ratio, seed):
+    lengths = data.draw(st.lists(st.sampled_from([0, 1, 5, 300, 5000]), min_size=1, max_size=6).filter(any))
+    torch.manual_seed(seed)
+    segments = [0, *torch.tensor(lengths).cumsum(0).tolist()]
+    k = [elements_to_send(ratio, max(1, length)) for length in lengths]
+    n = segments[-1]
+    grad = torch.randn(n) * torch.logspace(-3, 3, n)  # behind fusion, the first segments would send nothing
+    selected = compress(sparsify.create(name), grad, torch.zeros(n), segments, k)
+    for first, end, asked in zip(segments, segments[1:], k, strict=False):
+        inside = int(((selected.indices >= first) & (selected.indices < end)).sum())
+        if end == first:
+            continue
+        assert math.ceil(0.9 * asked) <= inside <= max(asked, math.floor(1.1 * asked))
+
+
+def test_layer_wise_top_k_is_top_k_of_each_layer():
+    grad = torch.tensor([5.0, -6.0, 1.0, 0.1, -0.3, 0.2])
+    selected = compress(sparsify.create("topk"), grad, torch.zeros(6), (0, 3, 6), (1, 2))
+    assert selected.indices.tolist() == [1, 4, 5]
+
+
+@pytest.mark.parametrize("name", sparsify.names())
+@pytest.mark.parametrize("poison", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("everywhere", [False, True])
+def test_what_is_not_finite_is_seen_and_neither_hangs_nor_crashes(name, poison, everywhere):
+    selector, n = sparsify.create(name), 10_000
+    for _ in range(2):  # with and without carried state
+        grad = torch.randn(n)
+        grad[:: 1 if everywhere else 5000] = poison
+        kept = torch.empty(n)
+        selected = selector.compress(grad, torch.zeros(n), kept, (0, n), (100,))
+        assert not math.isfinite(selected.squared_norm_before)
+        assert selected.indices.numel() >= 1
+        selector.discard()
+        compress(selector, torch.randn(n), torch.zeros(n), (0, n), (100,))
+        selector.commit()
+
+
+def bits_of(selector, grads):
+    """What the selector would send for each of these gradients, each one committed."""
+    sent = []
+    for grad in grads:
+        n = grad.numel()
+        selected = selector.compress(grad, torch.zeros(n), torch.empty(n), (0, n), (n // 100,), 7)
+        selector.commit()
+        sent.append((selected.indices.tolist(), selected.values.tolist()))
+    return sent
+
+
+@pytest.mark.parametrize("name", sparsify.names())
+def test_a_dropped_step_leaves_no_trace(name):
+    torch.manual_seed(0)
+    grads = [torch.randn(50_000) * scale for scale in (1.0, 1.1, 0.9)]
+    undisturbed, disturbed = sparsify.create(name), sparsify.create(name)
+    assert bits_of(undisturbed, grads[:2]) == bits_of(disturbed, grads[:2])
+    before = disturbed.state_dict()
+    n = 50_000
+    disturbed.compress(torch.randn(n) * 100, torch.zeros(n), torch.empty(n), (0, n), (500,), 7)
+    disturbed.discard()
+    assert disturbed.state_dict() == before
+    assert bits_of(undisturbed, grads) == bits_of(disturbed, grads)
+
+
+@pytest.mark.parametrize("name", sparsify.names())
+def test_state_that_is_saved_and_loaded_selects_the_same(name):
+    torch.manual_seed(0)
+    grads = [torch.randn(50_000) * scale for scale in (1.0, 1.1, 0.9, 1.0)]
+    first, second = sparsify.create(name), sparsify.create(name)
+    bits_of(first, grads)
+    second.load_state_dict(first.state_dict())
+    assert second.state_dict() == first.state_dict()
+    assert bits_of(first, grads) == bits_of(second, grads)
+
+
+def test_the_plan_knows_every_sparsifier():
+    assert set(SPARSIFIERS) == set(sparsify.names())
+    assert sparsify.names()[0] == "tracked"
+
+
+def test_a_name_that_is_not_known_says_what_is():
+    with pytest.raises(UserError, match="sparsifier: 'toppk': not known; choose from tracked, topk, mstopk"):
+        sparsify.create("toppk")

@@ -1,0 +1,108 @@
+"""``trimtab bench kernels``: what selecting costs on one core, beside moving its bytes and beside torch.topk.
+
+The floor of a kernel is the time to move 12 bytes an element (read gradient and residual, write the new residual) at
+the speed of a large copy. Everything is measured in turns, round by round, so that what else the machine does falls
+on all alike; the times are medians.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+
+NUM_ELEMENTS = 11_700_000  # ResNet-18
+RATIOS = (0.001, 0.01, 0.1)
+ROUNDS = 15
+BYTES_PER_ELEMENT = 12
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One line of the result."""
+
+    kernel: str
+    """``fused_select``: one pass at a known threshold. ``tracked``: the whole default sparsifier, which finds it."""
+    n: int
+    """Elements of float32."""
+    ratio: float
+    seconds: float
+    floor_ratio: float
+    """Seconds over the seconds in which a copy moves 12 bytes an element."""
+    speedup_over_topk: float
+    """torch.topk's seconds of the same k, on |acc| that is formed already, over these seconds."""
+
+
+def run(json_output: bool) -> int:
+    """Measure and print, as a JSON list of `Measured` or as a table; returns the exit code."""
+    lines = [line for ratio in RATIOS for line in measure(NUM_ELEMENTS, ratio, ROUNDS)]
+    if json_output:
+        print(json.dumps([asdict(line) for line in lines], indent=2))
+        return 0
+    print(f"{'kernel':<14}{'n':>12}{'ratio':>8}{'ms':>9}{'x floor':>9}{'topk / this':>13}")
+    for line in lines:
+        print(
+            f"{line.kernel:<14}{line.n:>12,}{line.ratio:>8g}{line.seconds * 1e3:>9.2f}{line.floor_ratio:>9.2f}"
+            f"{line.speedup_over_topk:>13.1f}"
+        )
+    return 0
+
+
+def measure(n: int, ratio: float, rounds: int) -> list[Measured]:
+    """Time the fused pass and the tracked sparsifier on n Laplace-distributed elements, one thread."""
+    import torch
+
+    from trimtab import kernels, sparsify
+    from trimtab.plan import elements_to_send
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        torch.manual_seed(0)
+        grad = torch.empty(n).exponential_() * torch.empty(n).bernoulli_(0.5).mul_(2).sub_(1)
+        residual, next_residual = torch.randn(n) * 0.1, torch.empty(n)
+        copied_from = torch.zeros(n * BYTES_PER_ELEMENT // 2 // 4)  # a copy reads and writes
+        copied_to = torch.zeros_like(copied_from)
+        k = elements_to_send(ratio, n)
+        magnitudes = (grad + residual).abs()
+        threshold = float(magnitudes.topk(k).values[-1])
+        selector = sparsify.create("tracked")
+
+        def select() -> None:
+            kernels.fused_select(grad, residual, next_residual, threshold, capacity=2 * k)
+
+        def track() -> None:
+            selector.compress(grad, residual, next_residual, (0, n), (k,))
+            selector.commit()
+
+        seconds = interleaved(
+            {
+                "copy": lambda: copied_to.copy_(copied_from),
+                "fused_select": select,
+                "tracked": track,
+                "topk": lambda: magnitudes.topk(k, sorted=False),
+            },
+            rounds,
+        )
+    finally:
+        torch.set_num_threads(threads)
+    return [
+        Measured(
+            kernel, n, ratio, seconds[kernel], seconds[kernel] / seconds["copy"], seconds["topk"] / seconds[kernel]
+        )
+        for kernel in ("fused_select", "tracked")
+    ]
+
+
+def interleaved(actions: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
+    """Median seconds of each action, one of each a round, after one round that is not counted."""
+    times: dict[str, list[float]] = {name: [] for name in actions}
+    for counted in [False] + [True] * rounds:
+        for name, action in actions.items():
+            began = time.perf_counter()
+            action()
+            if counted:
+                times[name].append(time.perf_counter() - began)
+    return {name: statistics.median(durations) for name, durations in times.items()}
