@@ -73,15 +73,16 @@ def network_figure(comparison: Comparison) -> str:
         panel = Panel("step time", time, scale_for(seconds, log=True), 130, format_duration)
         panel.dots([(s.time, s.step_seconds) for s in steps], "fill: var(--accent)")
         panels.append(panel)
-    for number_, decision in enumerate(run.decisions, start=1):
-        if decision.changed and panels and isinstance(panels[0], Panel):
-            panels[0].flag(decision.time, str(number_), f"{decision.left} → {decision.adopted}: {decision.reason}")
+    changes = [decision for decision in run.decisions if decision.changed]
+    for index, decision in enumerate(changes, start=1):
+        if panels and isinstance(panels[0], Panel):
+            panels[0].flag(decision.time, str(index), f"{decision.left} → {decision.adopted}: {decision.reason}")
     panels.append(plan_ribbon(run, time))
     return figure(panels, "network, step time and plan over time")
 
 
 def plan_ribbon(run: Run, time: Scale) -> Ribbon:
-    """The plan in force over time; trials are hatched out as a span of their own."""
+    """The plan in force over time; trials are spans of their own."""
     ribbon = Ribbon("plan in force", time)
     spans = [(name, list(group)) for name, group in groupby(run.steps, key=_in_force)]
     for index, (name, steps) in enumerate(spans):

@@ -15,6 +15,9 @@ from trimtab.report.records import DecisionLine, Run
 from trimtab.report.summary import Summary
 from trimtab.report.table import headings, notes, rows
 
+#: Plans of a decision's Pareto front that the page shows; ``decisions.jsonl`` holds all of them.
+MAX_PARETO_POINTS = 12
+
 
 def render_page(comparison: Comparison) -> str:
     """The page as HTML text."""
@@ -144,25 +147,34 @@ def _breakdown(comparison: Comparison) -> str:
 
 
 def _decisions(run: Run) -> tuple[str, str]:
-    """The hint and the table of a run's decisions."""
+    """The hint and the table of a run's decisions; those that kept the plan are folded away."""
     if not run.decisions:
         return "", ""
+    changed = [decision for decision in run.decisions if decision.changed]
+    kept = [decision for decision in run.decisions if not decision.changed]
+    body = _decision_table([(str(number), decision) for number, decision in enumerate(changed, start=1)])
+    if kept:
+        summary = f"<summary>{len(kept)} more that kept the plan</summary>"
+        body += f"<details>{summary}{_decision_table([('', decision) for decision in kept])}</details>"
+    return f"Of the {run.name} run. Step times are those of the plan left → the plan adopted.", body
+
+
+def _decision_table(decisions: list[tuple[str, DecisionLine]]) -> str:
     head = (
         "<th></th><th>time</th><th class=left>why</th><th class=left>from → to</th><th>predicted</th><th>measured</th>"
     )
-    body = "".join(_decision(number, decision) for number, decision in enumerate(run.decisions, start=1))
-    hint = f"Of the {run.name} run. Step times are those of the plan left → the plan adopted; grey: the plan was kept."
-    return hint, f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    body = "".join(_decision(label, decision) for label, decision in decisions)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
-def _decision(number: int, decision: DecisionLine) -> str:
+def _decision(label: str, decision: DecisionLine) -> str:
+    badge = f'<span class="badge">{label}</span>' if label else ""
     plans = f"{decision.left} → {decision.adopted}" if decision.changed else f"kept {decision.adopted}"
     predicted = _pair(decision.predicted_left_seconds, decision.predicted_seconds)
     measured = _pair(decision.measured_left_seconds, decision.measured_seconds)
     reason = f"{escape(decision.reason)}<small>{escape(_inputs(decision))}</small>{_pareto(decision)}"
     return (
-        f'<tr class="{"" if decision.changed else "unchanged"}"><td><span class="badge">{number}</span></td>'
-        f"<td>{decision.time:.1f} s<small>step {decision.step}</small></td>"
+        f"<tr><td>{badge}</td><td>{decision.time:.1f} s<small>step {decision.step}</small></td>"
         f'<td class="reason">{reason}</td>'
         f'<td class="left">{escape(plans)}</td><td>{predicted}</td><td>{measured}</td></tr>'
     )
@@ -184,16 +196,19 @@ def _inputs(decision: DecisionLine) -> str:
 
 
 def _pareto(decision: DecisionLine) -> str:
+    """The fastest plans of the Pareto front, folded away."""
     if not decision.pareto:
         return ""
+    shown = sorted(decision.pareto, key=lambda point: float(point["step_seconds"]))[:MAX_PARETO_POINTS]
     lines = "".join(
         f"<tr><td>{escape(str(point['plan']))}</td><td>{format_duration(point['compress_seconds'])}</td>"
         f"<td>{format_duration(point['sync_seconds'])}</td><td>{point['gain']:.3f}</td>"
         f"<td>{format_duration(point['step_seconds'])}</td></tr>"
-        for point in decision.pareto
+        for point in shown
     )
     head = "<tr><th>plan</th><th>compress</th><th>sync</th><th>gain</th><th>step</th></tr>"
-    summary = f"<summary>{len(decision.pareto)} plans on the Pareto front</summary>"
+    of_all = f", the {len(shown)} fastest shown" if len(shown) < len(decision.pareto) else ""
+    summary = f"<summary>{len(decision.pareto)} plans on the Pareto front{of_all}</summary>"
     return f"<details>{summary}<table>{head}{lines}</table></details>"
 
 
