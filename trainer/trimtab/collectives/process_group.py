@@ -84,7 +84,8 @@ class ProcessGroupTransport(Transport):
 
 
 def _joined(parts: tuple[Tensor, ...]) -> Tensor:
-    return torch.cat([_bytes_of(part) for part in parts]) if len(parts) > 1 else _bytes_of(parts[0])
+    views = [_bytes_of(part) for part in parts] or [torch.empty(0, dtype=torch.uint8)]
+    return views[0] if len(views) == 1 else torch.cat(views)
 
 
 def _bytes_of(tensor: Tensor) -> Tensor:

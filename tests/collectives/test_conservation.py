@@ -1,0 +1,115 @@
+"""The law of every scheme: what all ranks had is what all ranks got, and what they still hold back."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from ranks import SIZES, Case, Outcome, Ranks, run_case
+from trimtab import collectives
+from trimtab.plan import COLLECTIVES, DENSE_COLLECTIVES, split_elements
+
+LENGTHS = (1, 2, 3, 7, 31, 127, 1009, 5003)
+
+
+def check(size: int, case: Case, outcomes: list[Outcome]) -> None:
+    """Everything that is promised of one exchange."""
+    accs = torch.stack([outcome.acc for outcome in outcomes]).double()
+    residuals = torch.stack([outcome.residual for outcome in outcomes]).double()
+    update = outcomes[0].update
+    missing = accs.sum(0) - size * update.double() - residuals.sum(0)
+    assert (missing.abs() <= 4 * size * 2**-24 * accs.abs().sum(0)).all(), "conservation"
+
+    for outcome in outcomes:
+        assert torch.equal(outcome.update, update), "the update has the same bits on every rank"
+        exchanged = outcome.exchanged
+        assert exchanged.squared_norm_before == pytest.approx(outcome.acc.double().square().sum().item(), rel=1e-5)
+        assert exchanged.squared_norm_after == pytest.approx(
+            outcome.residual.double().square().sum().item(), rel=1e-4, abs=1e-5 * exchanged.squared_norm_before
+        )
+        if exchanged.sent is None:
+            assert not outcome.residual.any(), "a dense scheme flushes the residual"
+        else:
+            kept = torch.ones(case.segments[-1], dtype=torch.bool)
+            kept[exchanged.sent.long()] = False
+            assert torch.equal(outcome.residual, outcome.acc.where(kept, 0.0)), "cleared where sent, and only there"
+            assert exchanged.num_selected == exchanged.sent.numel() == (~kept).sum()
+
+    if case.note_length is None:
+        assert all(outcome.exchanged.note is None for outcome in outcomes)
+    else:
+        notes = torch.stack([outcome.note for outcome in outcomes]).double()
+        for outcome in outcomes:
+            assert torch.equal(outcome.exchanged.note, outcomes[0].exchanged.note), "the same agreement everywhere"
+            torch.testing.assert_close(outcome.exchanged.note.double(), notes.sum(0), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("scheme", COLLECTIVES)
+def test_every_scheme_conserves_for_every_number_of_ranks(ranks: Ranks, scheme: str, size: int) -> None:
+    for step, n in enumerate(LENGTHS):
+        case = Case(scheme, segments=(0, n), k=(max(1, n // 10),), seed=n, step=step, note_length=step % 4)
+        check(size, case, ranks.run(size, run_case, case))
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    cuts = draw(st.lists(st.integers(1, 6000), min_size=1, max_size=6, unique=True).map(sorted))
+    segments = (0, *cuts)
+    ratio = draw(st.sampled_from((0.001, 0.01, 0.1, 0.5, 1.0)))
+    return Case(
+        scheme=draw(st.sampled_from(COLLECTIVES)),
+        segments=segments,
+        k=tuple(split_elements(ratio, segments)),
+        seed=draw(st.integers(0, 10_000)),
+        step=draw(st.integers(0, 30)),
+        note_length=draw(st.sampled_from((None, 0, 1, 5))),
+        in_place=draw(st.booleans()),
+        chunk_bytes=draw(st.sampled_from((4, 64, 1000, 1 << 19))),
+        sparsifier=draw(st.sampled_from(("topk", "tracked", "wandering"))),
+    )
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(size=st.sampled_from(SIZES), case=cases())
+def test_conservation_holds_for_any_segments_ratio_and_selection(ranks: Ranks, size: int, case: Case) -> None:
+    check(size, case, ranks.run(size, run_case, case))
+
+
+@pytest.mark.parametrize("scheme", COLLECTIVES)
+def test_more_than_there_is_can_be_asked_for(ranks: Ranks, scheme: str) -> None:
+    case = Case(scheme, segments=(0, 2, 3), k=(5, 5), note_length=1)
+    outcomes = ranks.run(3, run_case, case)
+    check(3, case, outcomes)
+    mean = torch.stack([outcome.acc for outcome in outcomes]).mean(0)
+    torch.testing.assert_close(outcomes[0].update, mean)
+
+
+def test_under_star_the_leader_takes_turns_and_its_selection_is_everyones(ranks: Ranks) -> None:
+    for step in range(6):
+        case = Case("artopk-star-ring", segments=(0, 500), k=(20,), step=step)
+        outcomes = ranks.run(4, run_case, case)
+        chosen = outcomes[step % 4].acc.abs().topk(20).indices.sort().values
+        for outcome in outcomes:
+            assert torch.equal(outcome.exchanged.sent.long(), chosen)
+
+
+def test_under_var_the_leader_is_the_rank_whose_selection_weighs_most(ranks: Ranks) -> None:
+    for seed in range(6):
+        outcomes = ranks.run(5, run_case, Case("artopk-var-tree", segments=(0, 300), k=(30,), seed=seed))
+        weights = [outcome.acc.abs().topk(30).values.square().sum() for outcome in outcomes]
+        chosen = outcomes[weights.index(max(weights))].acc.abs().topk(30).indices.sort().values
+        for outcome in outcomes:
+            assert torch.equal(outcome.exchanged.sent.long(), chosen)
+
+
+@pytest.mark.parametrize("scheme", DENSE_COLLECTIVES)
+def test_dense_schemes_give_the_mean(ranks: Ranks, scheme: str) -> None:
+    outcomes = ranks.run(6, run_case, Case(scheme, segments=(0, 4001), k=(4001,)))
+    mean = torch.stack([outcome.acc for outcome in outcomes]).double().mean(0)
+    torch.testing.assert_close(outcomes[0].update.double(), mean, rtol=1e-5, atol=1e-6)
+
+
+def test_every_collective_of_a_plan_can_be_made() -> None:
+    assert set(collectives.names()) == set(COLLECTIVES)
