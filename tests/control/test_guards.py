@@ -26,6 +26,11 @@ def test_a_residual_that_feeds_on_itself_is():
 
 
 def test_slower_than_dense_needs_several_steps_and_a_margin():
-    assert guards.slower_than_dense([9.0] * 4, DENSE) is None
+    assert guards.slower_than_dense([1.2] * 4, DENSE) is None
+    assert guards.slower_than_dense([1.2, 9.0], DENSE) is None
     assert guards.slower_than_dense([1.04] * 10, DENSE) is None
     assert "dense needs 1.000 s" in guards.slower_than_dense([1.2] * 10, DENSE)
+
+
+def test_much_slower_than_dense_shows_in_two_steps():
+    assert "dense needs 1.000 s" in guards.slower_than_dense([9.0, 8.0], DENSE)

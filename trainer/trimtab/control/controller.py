@@ -89,6 +89,7 @@ class Controller:
         self._explored_until: float | None = None
         self._exploration_seconds = 0.0
         self._decided_network: Network | None = None
+        self._network_since = float("-inf")
         self._warm = False
         self._trigger: str | None = None
         self._steps: deque[_Timed] = deque(maxlen=64)
@@ -240,6 +241,7 @@ class Controller:
         since = max(confirmed_at, now - _NOTICED_LATE_SECONDS)
         doubtful = [timed for timed in self._steps if timed.end > since and timed.report.plan == self.plan]
         self._predictor.forget_steps(self.plan, before.latency, before.beta, len(doubtful))
+        self._network_since = now
         self._banned.clear()
 
     def _suspect_network(self) -> None:
@@ -352,7 +354,7 @@ class Controller:
             since_change = [
                 timed.report.step_seconds
                 for timed in self._steps
-                if timed.report.plan == self.plan and timed.end > self._network_watch.confirmed_at
+                if timed.report.plan == self.plan and timed.end - timed.report.step_seconds > self._network_since
             ]
             dense = self._evaluator(network)(self._dense)
             reason = guards.slower_than_dense(since_change, dense)

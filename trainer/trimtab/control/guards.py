@@ -11,8 +11,8 @@ from trimtab.control.decision import Point
 NON_FINITE_STEPS = 2
 #: Steps under a plan before its residual or its speed are judged.
 _FEWEST_STEPS = 16
-#: A plan is slower than dense beyond this, so that noise does not drive it out.
-_SLOWER_THAN_DENSE = 1.05
+#: A plan is slower than dense beyond the one over several steps, or beyond the other over two: noise does neither.
+_SLOWER_THAN_DENSE, _MUCH_SLOWER_THAN_DENSE = 1.05, 1.5
 
 
 def non_finite(dropped_in_a_row: int) -> str | None:
@@ -38,9 +38,11 @@ def growing_residual(norms: Sequence[float]) -> str | None:
 
 def slower_than_dense(step_times: Sequence[float], dense: Point) -> str | None:
     """The plan's measured steps on the present network take longer than dense's would."""
-    if len(step_times) < 5:
+    if len(step_times) < 2:
         return None
-    measured = median(step_times[-10:])
-    if measured <= _SLOWER_THAN_DENSE * dense.step_seconds:
-        return None
+    measured = min(step_times[-2:])
+    if measured <= _MUCH_SLOWER_THAN_DENSE * dense.step_seconds:
+        measured = median(step_times[-10:])
+        if len(step_times) < 5 or measured <= _SLOWER_THAN_DENSE * dense.step_seconds:
+            return None
     return f"its steps take {measured:.3f} s where dense needs {dense.step_seconds:.3f} s"

@@ -6,9 +6,10 @@ A scheme whose longest chain is ``m`` messages and ``b`` bytes takes::
 
 with a ~ 1 (more where a transport shakes hands), o seconds a message, e ~ 1, g seconds a byte (copies, checksums: they
 do not shrink with the network's beta) and w seconds an exchange (waiting for the slowest rank to arrive). Each scheme
-has its own five, drawn from five that all schemes share, so that a scheme never run is predicted by its kin. The
-estimate is the mode of a Gaussian posterior (weighted ridge regression) on relative errors; the priors keep apart what
-one network alone cannot: at one alpha, a and o share what is observed by how much each may plausibly vary.
+has its own five, drawn from five that its family (dense, sparse) shares, and these from five of the whole machine, so
+that a scheme never run is predicted by its kin. The estimate is the mode of a Gaussian posterior (weighted ridge
+regression) on relative errors; the priors keep apart what one network alone cannot: at one alpha, a and o share what
+is observed by how much each may plausibly vary.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trimtab.collectives.costs import Cost
+from trimtab.plan import DENSE_COLLECTIVES
 
 
 @dataclass(frozen=True)
@@ -31,8 +33,8 @@ class _Prior:
     mean: float
     shared_deviation: float
     """How far the coefficient of this machine may be from the mean."""
-    scheme_deviation: float
-    """How far one scheme's may be from the machine's."""
+    kin_deviation: float
+    """How far a family's may be from the machine's, and a scheme's from its family's."""
     least: float
 
 
@@ -46,6 +48,8 @@ _PRIORS = (
 )
 #: Observations kept of one plan on one network, and plans-on-networks kept.
 _SAMPLES, _CELLS = 15, 96
+#: Once a plan has been seen three times on a network, coefficients are fitted anew only so often.
+_REFIT_EVERY = 8
 #: Networks whose alpha and beta agree to this logarithm are the same one.
 _SAME_NETWORK = log(1.15)
 
@@ -78,6 +82,7 @@ class Overheads:
     def __init__(self) -> None:
         self._cells: dict[tuple[object, ...], _Cell] = {}
         self._coefficients: dict[str, NDArray[np.float64]] | None = None
+        self._observations = 0
 
     def observe(self, collective: str, cost: Cost, alpha: float, beta: float, seconds: float) -> None:
         """An exchange of this closed-form cost took this long on a network of these alpha and beta."""
@@ -89,7 +94,9 @@ class Overheads:
         self._cells[key] = cell  # the last key is the one seen last
         if len(self._cells) > _CELLS:
             del self._cells[next(iter(self._cells))]
-        self._coefficients = None
+        self._observations += 1
+        if len(cell.seconds) <= 3 or self._observations % _REFIT_EVERY == 0:
+            self._coefficients = None
 
     def seconds(self, collective: str, cost: Cost, alpha: float, beta: float) -> float:
         """Predicted time of an exchange of this closed-form cost."""
@@ -154,7 +161,8 @@ class Overheads:
     def _coefficients_of(self, collective: str) -> NDArray[np.float64]:
         if self._coefficients is None:
             self._coefficients = _fit(list(self._cells.values()))
-        return self._coefficients.get(collective, self._coefficients["shared"])
+        known = self._coefficients
+        return known.get(collective, known.get(_family(collective), known["machine"]))
 
 
 def _key(collective: str, cost: Cost, alpha: float, beta: float) -> tuple[object, ...]:
@@ -165,29 +173,33 @@ def _features(cost: Cost, alpha: float, beta: float) -> NDArray[np.float64]:
     return np.array([cost.messages * alpha, cost.messages, cost.bytes * beta, cost.bytes, 1.0])
 
 
-def _fit(cells: Sequence[_Cell]) -> dict[str, NDArray[np.float64]]:
-    """Coefficients by scheme, and under ``shared`` those of a scheme that was never run.
+def _family(collective: str) -> str:
+    return "dense" if collective in DENSE_COLLECTIVES else "sparse"
 
-    Unknowns, in units of their prior's deviation: five shared, then five for each scheme seen.
+
+def _fit(cells: Sequence[_Cell]) -> dict[str, NDArray[np.float64]]:
+    """Coefficients by scheme seen, by family seen, and of the ``machine``.
+
+    Unknowns, in units of their prior's deviation: five of the machine, five more for each family, and for each scheme.
     """
     schemes = sorted({cell.collective for cell in cells})
+    nodes = ["machine", *sorted({_family(scheme) for scheme in schemes}), *schemes]
     width = len(_PRIORS)
-    mean = np.array([prior.mean for prior in _PRIORS])
-    shared_scale = np.array([prior.shared_deviation for prior in _PRIORS])
-    scheme_scale = np.array([prior.scheme_deviation for prior in _PRIORS])
-    least = np.array([prior.least for prior in _PRIORS])
-    rows, targets = np.zeros((len(cells), width * (1 + len(schemes)))), np.zeros(len(cells))
+    mean, least = np.array([prior.mean for prior in _PRIORS]), np.array([prior.least for prior in _PRIORS])
+    scales = {node: np.array([prior.kin_deviation for prior in _PRIORS]) for node in nodes}
+    scales["machine"] = np.array([prior.shared_deviation for prior in _PRIORS])
+    rows, targets = np.zeros((len(cells), width * len(nodes))), np.zeros(len(cells))
     for i, cell in enumerate(cells):
         features, seconds = cell.features(), median(cell.seconds)
         weight = 1 / (cell.relative_error * seconds)
-        own = width * (1 + schemes.index(cell.collective))
-        rows[i, :width] = weight * features * shared_scale
-        rows[i, own : own + width] = weight * features * scheme_scale
+        for node in ("machine", _family(cell.collective), cell.collective):
+            start = width * nodes.index(node)
+            rows[i, start : start + width] = weight * features * scales[node]
         targets[i] = weight * (seconds - features @ mean)
     solution = np.linalg.solve(rows.T @ rows + np.eye(rows.shape[1]), rows.T @ targets)
-    shared = mean + solution[:width] * shared_scale
-    fitted = {"shared": np.maximum(shared, least)}
-    for index, scheme in enumerate(schemes):
-        own = width * (1 + index)
-        fitted[scheme] = np.maximum(shared + solution[own : own + width] * scheme_scale, least)
-    return fitted
+    own = {node: solution[width * i : width * (i + 1)] * scales[node] for i, node in enumerate(nodes)}
+    machine = mean + own["machine"]
+    fitted = {"machine": machine}
+    for node in nodes[1:]:
+        fitted[node] = own[node] + (fitted[_family(node)] if node in schemes else machine)
+    return {node: np.maximum(coefficients, least) for node, coefficients in fitted.items()}

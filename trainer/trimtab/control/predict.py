@@ -13,7 +13,7 @@ from trimtab.control.curves import Curve
 from trimtab.control.decision import Point
 from trimtab.control.overheads import Overheads
 from trimtab.control.types import ModelFacts, StepReport, TrialReport
-from trimtab.plan import Plan
+from trimtab.plan import FusionPlan, Plan
 
 #: Before anything is measured, a gradient element costs about this much computation.
 _COMPUTE_SECONDS_PER_ELEMENT = 1e-8
@@ -43,6 +43,7 @@ class Predictor:
             _COMPRESS_MAX_AGE_STEPS,
         )
         self._compute: deque[float] = deque(maxlen=_COMPUTE_WINDOW)
+        self._known_costs: dict[tuple[str, float, FusionPlan], list[Cost]] = {}
 
     @property
     def compute_seconds(self) -> float:
@@ -124,7 +125,10 @@ class Predictor:
         self._compute = deque(state["compute"], maxlen=_COMPUTE_WINDOW)
 
     def _buffer_costs(self, plan: Plan) -> list[Cost]:
-        return buffer_costs(plan, self._facts.tensor_sizes, self._facts.num_ranks)
+        key = (plan.collective, plan.ratio, plan.fusion)
+        if key not in self._known_costs:
+            self._known_costs[key] = buffer_costs(plan, self._facts.tensor_sizes, self._facts.num_ranks)
+        return self._known_costs[key]
 
     def _shares(self, plan: Plan) -> list[float]:
         sizes = self._facts.tensor_sizes

@@ -1,0 +1,270 @@
+"""The controller by what a session sees of it: reports in, actions out, records in the log."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from simulator import GIGABIT, Phase, Run, World, dense, random_world, static
+from trimtab.control.controller import Controller
+from trimtab.control.types import Adopt, ControllerSettings, KeepGoing, ModelFacts, NetworkView, StepReport
+from trimtab.plan import COLLECTIVES, Plan
+from trimtab_api.errors import UserError
+
+FACTS = ModelFacts(10_000_000, (4_000_000, 6_000_000), 4)
+FAST, SLOW = (0.5e-3, 10 * GIGABIT), (2e-3, 0.1 * GIGABIT)
+
+
+def world(*phases, num_ranks=4, num_elements=10_000_000, **changes):
+    """A quiet, exactly modelled world; ``phases`` are (start, latency, bandwidth)."""
+    return World(
+        num_ranks=num_ranks,
+        tensor_sizes=(num_elements // 2, num_elements // 2),
+        phases=tuple(Phase(*phase) for phase in phases),
+        compute_seconds=0.1,
+        select_seconds_per_element=1e-9,
+        overheads=dict.fromkeys(COLLECTIVES, (1.0, 2e-4, 1.05, 5e-10, 2e-3)),
+        half_gain_ratio={"all": 0.05, "artopk": 0.08},
+        delay=0.1,
+        dense_steps_to_target=200,
+        **changes,
+    )
+
+
+def decisions(run, changed=True):
+    return [line for line in run.log if line["record"] == "decision" and (line["changed"] or not changed)]
+
+
+def train(run, seconds):
+    end = run.now + seconds
+    while run.now < end:
+        run.advance()
+    return run
+
+
+def report(step, plan, finite=True, residual_norm=1.0, collective=0.1, step_seconds=0.2):
+    return StepReport(step, plan, step_seconds, 0.09, 0.01, collective, 0, 0, 0.3, residual_norm, finite)
+
+
+# Warm-up ------------------------------------------------------------------------------------------------
+
+
+def test_warm_up_is_dense_and_short():
+    run = Run(world((0, *FAST)), ControllerSettings(), seed=1)
+    assert run.controller.plan.is_dense
+    train(run, 5)
+    first = run.log[0]
+    assert first["trigger"] == "warm-up"
+    assert 2 <= first["step"] <= ControllerSettings().warmup_steps
+
+
+def test_there_is_none_where_one_dense_step_would_take_seconds():
+    run = Run(world((0, *SLOW)), ControllerSettings(), seed=1)
+    run.advance()
+    assert decisions(run)[0]["step"] == 0
+    assert not run.controller.plan.is_dense
+
+
+def test_without_a_network_view_nothing_is_decided():
+    controller = Controller(ControllerSettings(), FACTS)
+    for step in range(30):
+        controller.observe_step(report(step, controller.plan), step * 0.2)
+        assert controller.next_action(step * 0.2, 100) == KeepGoing()
+
+
+def test_a_stale_view_is_no_view():
+    controller = Controller(ControllerSettings(), FACTS)
+    controller.observe_network(NetworkView(1, *SLOW, stale=True), 0.0)
+    assert controller.next_action(0.0, 100) == KeepGoing()
+
+
+# Policies that do not adapt -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("settings", [dense(), static(Plan.parse("0.01/all-gather"))])
+def test_a_static_plan_stays(settings):
+    run = train(Run(random_world(5, 4), settings, seed=1), 60)
+    assert run.controller.plan == settings.static_plan
+    assert run.log == []
+
+
+def test_a_static_policy_without_a_plan_is_a_users_mistake():
+    with pytest.raises(UserError, match="policy"):
+        ControllerSettings(policy="static")
+
+
+def test_one_rank_has_nothing_to_decide():
+    controller = Controller(ControllerSettings(), replace(FACTS, num_ranks=1))
+    controller.observe_network(NetworkView(1, *SLOW), 0.0)
+    assert controller.next_action(0.0, 100) == KeepGoing()
+
+
+# Adapting -----------------------------------------------------------------------------------------------
+
+
+def test_a_slower_network_brings_a_smaller_exchange_within_two_seconds_of_the_news():
+    quiet = world((0, *FAST), (20, 2e-3, 0.1 * GIGABIT), monitor_delay=0.3)
+    run = train(Run(quiet, ControllerSettings(), seed=2), 20)
+    before = run.controller.plan
+    train(run, 3.5)
+    after = run.controller.plan
+    assert quiet.sync_seconds(after, quiet.network(21)) < 0.5 * quiet.sync_seconds(before, quiet.network(21))
+    assert decisions(run)[-1]["trigger"] == "network"
+
+
+def test_dense_is_kept_where_nothing_beats_it():
+    """A network so fast that selecting costs more than sending."""
+    run = train(Run(world((0, 1e-5, 1000 * GIGABIT), num_elements=10_000), ControllerSettings(), seed=1), 20)
+    assert run.controller.plan.is_dense
+    assert decisions(run) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+def test_ten_minutes_on_an_unchanged_network_bring_no_network_change(seed):
+    run = Run(world((0, 2e-3, 0.3 * GIGABIT), monitor_noise=0.05, noise=0.08), ControllerSettings(), seed=seed)
+    train(run, 600)
+    first, *later = decisions(run)
+    assert first["trigger"] == "warm-up"
+    assert [line for line in later if line["trigger"] == "network" and line["step"] > first["step"] + 30] == []
+    assert run.num_changes <= 4
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_every_change_has_its_cause_and_its_promise(seed):
+    run = Run(random_world(seed, 4), ControllerSettings(), seed)
+    run.until_target()
+    for line in decisions(run):
+        assert line["trigger"] in ("warm-up", "network", "gain", "trials")
+        better_by_time = line["predicted_seconds"] < line["predicted_left_seconds"]
+        assert better_by_time or line["adopted"]["ratio"] > line["left"]["ratio"]
+        assert line["predicted_seconds"] < line["inputs"]["dense_step_seconds"] * (1 + 1e-9)
+        assert line["reason"]
+    measured = {line["id"] for line in run.log if line["record"] == "measured"}
+    assert measured <= {line["id"] for line in decisions(run)}
+    assert len(measured) >= len(decisions(run)) - 1
+    json.dumps(run.log, allow_nan=False)
+
+
+def test_versions_rise_by_one_with_every_change():
+    run = Run(random_world(3, 4), ControllerSettings(), 3)
+    run.until_target()
+    versions = [line["adopted"]["version"] for line in decisions(run)]
+    assert versions == list(range(1, len(versions) + 1))
+
+
+def test_the_same_seed_and_measurements_bring_the_same_decisions():
+    logs = []
+    for _ in range(2):
+        run = train(Run(random_world(11, 4), ControllerSettings(), 11), 20)
+        logs.append(run.log)
+    assert logs[0] == logs[1]
+
+
+# Trials -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_trials_and_their_cost_stay_within_their_share(seed):
+    drifting = world((0, 2e-3, 0.3 * GIGABIT))
+    run = Run(drifting, ControllerSettings(), seed)
+    train(run, 60)
+    run.world = replace(drifting, half_gain_ratio={"all": 0.2, "artopk": 0.35})  # the gradient has become flatter
+    train(run, 60)
+    assert run.exploration_seconds > 0
+    assert run.exploration_seconds < 0.1 * run.now
+
+
+def test_a_trial_never_crosses_an_epochs_end():
+    controller = Controller(ControllerSettings(), FACTS)
+    asked = []
+    original = controller._trials
+
+    def spy(network, now, steps_left):
+        action = original(network, now, steps_left)
+        asked.append((steps_left, action))
+        return action
+
+    controller._trials = spy
+    run = Run(world((0, 2e-3, 0.3 * GIGABIT), steps_per_epoch=7), ControllerSettings(), 1)
+    run.controller = controller
+    train(run, 60)
+    run.world = replace(run.world, half_gain_ratio={"all": 0.2, "artopk": 0.35})
+    train(run, 60)
+    assert asked
+    assert all(action is None or action.iterations <= steps_left for steps_left, action in asked)
+
+
+# Guard rails --------------------------------------------------------------------------------------------
+
+
+def sparse_controller():
+    controller = Controller(ControllerSettings(), FACTS)
+    controller.observe_network(NetworkView(1, *SLOW), 0.0)
+    assert isinstance(controller.next_action(0.0, 100), Adopt)
+    return controller
+
+
+def test_two_dropped_steps_bring_dense_back():
+    controller = sparse_controller()
+    for step in range(2):
+        controller.observe_step(report(step, controller.plan, finite=False), 1.0 + step)
+    action = controller.next_action(3.0, 100)
+    assert isinstance(action, Adopt)
+    assert action.plan.is_dense
+    assert "not finite" in action.decision.reason
+
+
+def test_a_residual_out_of_hand_brings_dense_back():
+    controller = sparse_controller()
+    plan = controller.plan
+    actions = []
+    for step in range(40):
+        controller.observe_step(report(step, plan, residual_norm=1.3**step, collective=0.02), 1.0 + step)
+        action = controller.next_action(1.0 + step, 100)
+        if isinstance(action, Adopt):
+            actions.append(action)
+            break
+    assert actions[0].plan.is_dense
+    assert "residual" in actions[0].decision.reason
+
+
+def test_a_plan_measured_slower_than_dense_is_left():
+    """The scheme's software is ten times as slow as its closed form says; dense's is not."""
+    misleading = world((0, 1e-3, 2 * GIGABIT))
+    broken = dict.fromkeys(COLLECTIVES, (1.0, 2e-4, 1.05, 5e-10, 0.6))
+    broken["dense-ring"] = (1.0, 2e-4, 1.05, 5e-10, 2e-3)
+    run = train(Run(replace(misleading, overheads=broken), ControllerSettings(), 1), 60)
+    assert run.controller.plan.is_dense
+    assert any("slower" in line["reason"] or "dense needs" in line["reason"] for line in decisions(run))
+    dense_progress = train(Run(replace(misleading, overheads=broken), dense(), 1), 60).progress
+    assert run.progress > 0.9 * dense_progress
+
+
+# Suspicion ----------------------------------------------------------------------------------------------
+
+
+def test_a_probe_is_wanted_when_the_exchange_no_longer_fits_and_not_before():
+    run = Run(world((0, *FAST), (1000, *SLOW)), ControllerSettings(), 1)
+    train(run, 30)
+    controller, plan = run.controller, run.controller.plan
+    usual = run.world.sync_seconds(plan, run.world.network(0))
+    assert not controller.wants_probe
+    for step in range(3):
+        controller.observe_step(report(run.step + step, plan, collective=2 * usual, step_seconds=0.2), run.now + step)
+    assert controller.wants_probe
+    controller.observe_network(NetworkView(10**6, *FAST), run.now + 5)
+    assert not controller.wants_probe
+
+
+# Checkpoints --------------------------------------------------------------------------------------------
+
+
+def test_state_survives_a_restart_as_json():
+    run = train(Run(random_world(4, 4), ControllerSettings(), 4), 30)
+    sizes = run.world.tensor_sizes
+    restored = Controller(ControllerSettings(), ModelFacts(sum(sizes), sizes, 4), seed=4)
+    restored.load_state_dict(json.loads(json.dumps(run.controller.state_dict())))
+    assert restored.plan == run.controller.plan
+    assert restored.state_dict() == run.controller.state_dict()

@@ -1,0 +1,29 @@
+"""The judge: on networks nobody tuned for, adaptive against the best static plan in hindsight, and against dense."""
+
+from __future__ import annotations
+
+from statistics import median
+
+import pytest
+from simulator import GRID, Run, dense, random_world, static
+from trimtab.control.types import ControllerSettings
+
+
+@pytest.mark.slow
+def test_adaptive_is_near_the_best_static_plan_and_never_behind_dense():
+    """Time to target over 32 random worlds, half with 4 and half with 8 ranks."""
+    over_best, over_dense, exploring = [], [], []
+    for seed in range(16):
+        for num_ranks in (4, 8):
+            world = random_world(seed, num_ranks)
+            adaptive = Run(world, ControllerSettings(), seed).until_target()
+            over_best.append(adaptive.seconds / min(Run(world, static(p), seed).until_target().seconds for p in GRID))
+            over_dense.append(adaptive.seconds / Run(world, dense(), seed).until_target().seconds)
+            exploring.append(adaptive.exploration_seconds / adaptive.seconds)
+    ranked = sorted(over_best)
+    print(f"over the best static plan: median {median(ranked):.3f}, nine in ten under {ranked[28]:.3f}, {ranked}")
+    assert median(ranked) <= 1.05
+    assert ranked[28] <= 1.10
+    assert max(ranked) <= 1.20
+    assert max(over_dense) <= 1.05
+    assert max(exploring) < 0.10
