@@ -31,16 +31,16 @@ EXACT_UP_TO = 4096
 SAMPLED_OF_TOP_K = 100
 #: ... but has at least this many elements in all, and of a large segment at most one in so many: each is a cache miss.
 SAMPLE_LEAST, SAMPLE_ONE_IN = 4096, 512
-#: The guess aims so many standard errors above the least acceptable count (a short count costs a whole pass, a trim
-#: little), and there is room for so many above that.
-AIM_ERRORS, ROOM_ERRORS = 2.0, 3.0
-#: Room is at least this many times k.
-ROOM_LEAST = 2.0
-#: A repeated pass aims so far above k: what is too many is trimmed.
+#: The guess aims so many standard errors above the least acceptable count, for a short count costs a whole pass, and
+#: up to so many while what is too many, and has to be trimmed, is less than one element in so many.
+AIM_ERRORS, CHEAP_AIM_ERRORS, CHEAP_ONE_IN = 2.0, 4.0, 200
+#: There is room for so many standard errors above the aim, for so many times k, and for one element in so many.
+ROOM_ERRORS, ROOM_LEAST, ROOM_ONE_IN = 3.0, 2.0, 32
+#: A repeated pass aims at least so far above k.
 REPEAT_AIM = 1.05
 #: Passes repeated before exact top-k decides.
 MAX_REPEATS = 2
-#: The last step's weight against the new drift in the running variance of the threshold's logarithm.
+#: How much of the running variance of log(threshold) is left after a step that drifted less.
 DRIFT_MEMORY = 0.8
 #: Zeros are never selected for their magnitude.
 SMALLEST = 2.0**-149
@@ -120,10 +120,13 @@ class Tracked(Selector):
             carried = None
         guess = weighed(sampled_guess(grad, residual, k), carried)
         least, most = math.ceil((1 - TOLERANCE) * k), math.floor((1 + TOLERANCE) * k)
-        aim = (1 - TOLERANCE) * math.exp(AIM_ERRORS * guess.error)
+        cheap = grad.numel() / (CHEAP_ONE_IN * k)
+        aim = (1 - TOLERANCE) * max(
+            math.exp(AIM_ERRORS * guess.error), min(math.exp(CHEAP_AIM_ERRORS * guess.error), cheap)
+        )
         threshold = guess.reached_by(aim)
-        room = max(ROOM_LEAST, aim * math.exp(ROOM_ERRORS * guess.error))
-        capacity = min(grad.numel(), math.ceil(room * k))
+        room = max(ROOM_LEAST * k, aim * math.exp(ROOM_ERRORS * guess.error) * k, grad.numel() / ROOM_ONE_IN)
+        capacity = min(grad.numel(), math.ceil(room))
         found = kernels.fused_select(grad, residual, next_residual, threshold, capacity, offset)
         if not math.isfinite(found.squared_norm_before):
             return _at_least_one(found, next_residual, offset)
@@ -134,8 +137,8 @@ class Tracked(Selector):
             if found.num_over < least and threshold <= SMALLEST:
                 break
             kernels.put(next_residual, found.indices - offset, found.values)
-            moved = max(0.5, found.num_over) / (REPEAT_AIM * k)
-            threshold = max(SMALLEST, threshold * moved**guess.decay)
+            moved = max(0.5, found.num_over) / (max(REPEAT_AIM, min(2.0, cheap)) * k)
+            threshold = max(SMALLEST, threshold * moved ** _decay(found, threshold, guess))
             found = kernels.select_in_place(next_residual, threshold, capacity, offset)
         if found.overflowed or (found.num_over < least and threshold > SMALLEST):
             kernels.put(next_residual, found.indices - offset, found.values)
@@ -145,7 +148,7 @@ class Tracked(Selector):
             found = _trimmed(found, k, next_residual, offset)
             threshold = float(found.values.abs().min())
 
-        reached = max(SMALLEST, threshold * (max(1, found.num_over) / k) ** guess.decay)
+        reached = max(SMALLEST, threshold * (max(1, found.num_over) / k) ** _decay(found, threshold, guess))
         self._proposed[key] = Carried(k, reached, _drift(carried, reached))
         return _at_least_one(found, next_residual, offset)
 
@@ -185,9 +188,19 @@ def sampled_guess(grad: Tensor, residual: Tensor, k: int) -> Guess:
     # With few of the top k in the sample, the decay is that of a wider tail.
     tail = max(top, min(SAMPLED_OF_TOP_K, magnitudes.numel() // 4))
     start = max(SMALLEST, kth_largest(magnitudes, tail))
-    beyond = magnitudes[magnitudes >= start].double()
-    decay = max(1e-3, float((beyond / start).log().mean()))
-    return Guess(threshold, decay, error=top**-0.5)
+    return Guess(threshold, hill(magnitudes[magnitudes >= start], start), error=top**-0.5)
+
+
+def hill(magnitudes: Tensor, start: float) -> float:
+    """Hill's estimate of -d log(threshold) / d log(count) at ``start``, from the ``magnitudes`` beyond it."""
+    return max(1e-3, float((magnitudes.double() / start).log().mean()))
+
+
+def _decay(found: Compacted, threshold: float, guess: Guess) -> float:
+    """The decay of what was found, where that is enough to tell; else the sample's."""
+    if found.indices.numel() < SAMPLED_OF_TOP_K or threshold <= SMALLEST:
+        return guess.decay
+    return hill(found.values[:: found.values.numel() // SAMPLED_OF_TOP_K].abs(), threshold)
 
 
 def weighed(sampled: Guess, carried: Carried | None) -> Guess:
@@ -205,7 +218,7 @@ def _drift(carried: Carried | None, reached: float) -> float:
     if carried is None:
         return math.inf
     new = math.log(reached / carried.threshold) ** 2
-    return new if math.isinf(carried.drift) else DRIFT_MEMORY * carried.drift + (1 - DRIFT_MEMORY) * new
+    return new if math.isinf(carried.drift) else max(new, DRIFT_MEMORY * carried.drift)
 
 
 def _trimmed(found: Compacted, k: int, next_residual: Tensor, offset: int) -> Compacted:

@@ -1,0 +1,80 @@
+"""The tracked threshold on gradients of real training: dense enough, also right after the ratio changes."""
+
+from itertools import pairwise
+
+import pytest
+import torch
+from sklearn.datasets import load_digits
+from torch import nn
+from trimtab import kernels, sparsify
+from trimtab.plan import elements_to_send
+
+#: Every change between the ratios, in both directions, some after a few steps only.
+RATIOS = [0.01] * 50 + [0.001] * 50 + [0.1] * 50 + [0.01] * 30 + [0.1] * 5 + [0.001] * 30 + [0.1] * 5 + [0.01] * 30
+
+
+class Training:
+    """A small network on scikit-learn's digits, stepped by what is selected of its gradient, with error feedback."""
+
+    def __init__(self, batch_size: int) -> None:
+        torch.manual_seed(0)
+        pixels, digits = load_digits(return_X_y=True)
+        self.images, self.digits = torch.tensor(pixels / 16, dtype=torch.float32), torch.tensor(digits)
+        self.model = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 10))
+        self.parameters = list(self.model.parameters())[::-1]
+        self.optimizer = torch.optim.SGD(self.parameters, lr=0.02, momentum=0.9)
+        self.batch_size = batch_size
+        sizes = [parameter.numel() for parameter in self.parameters]
+        self.offsets = [0, *torch.tensor(sizes).cumsum(0).tolist()]
+        self.residual = torch.zeros(sum(sizes))
+
+    def gradient(self) -> torch.Tensor:
+        batch = torch.randint(0, len(self.images), (self.batch_size,))
+        self.optimizer.zero_grad()
+        self.loss = nn.functional.cross_entropy(self.model(self.images[batch]), self.digits[batch])
+        self.loss.backward()
+        return torch.cat([parameter.grad.flatten() for parameter in self.parameters])
+
+    def step(self, update: torch.Tensor, next_residual: torch.Tensor) -> None:
+        for parameter, part in zip(self.parameters, update.split([p.numel() for p in self.parameters]), strict=True):
+            parameter.grad.copy_(part.view_as(parameter))
+        self.optimizer.step()
+        self.residual = next_residual
+
+
+@pytest.mark.parametrize("batch_size", [16, 128])
+@pytest.mark.parametrize("selection", ["behind", "ahead"])
+def test_the_density_is_within_a_tenth_of_what_is_asked(batch_size, selection, monkeypatch):
+    passes = {"first": 0, "repeated": 0, "exact": 0}
+
+    def counting(module, name, kind):
+        original = getattr(module, name)
+
+        def counted(*args, **kwargs):
+            passes[kind] += 1
+            return original(*args, **kwargs)
+
+        monkeypatch.setattr(module, name, counted)
+
+    counting(kernels, "fused_select", "first")
+    counting(kernels, "select_in_place", "repeated")
+    counting(sparsify.tracked, "top_k_in_place", "exact")
+
+    training, selector = Training(batch_size), sparsify.create("tracked")
+    n = training.residual.numel()
+    segments = (0, n) if selection == "behind" else training.offsets
+    losses = []
+    for ratio in RATIOS:
+        grad, next_residual = training.gradient(), torch.empty(n)
+        losses.append(training.loss.item())
+        k = [elements_to_send(ratio, end - first) for first, end in pairwise(segments)]
+        selected = selector.compress(grad, training.residual, next_residual, segments, k)
+        selector.commit()
+        assert 0.9 <= selected.indices.numel() / sum(k) <= 1.1
+        update = torch.zeros(n)
+        kernels.scatter_mean(update, [(selected.indices, selected.values)], 1.0)
+        training.step(update, next_residual)
+
+    assert sum(losses[-10:]) < sum(losses[:10]) / 2, "these were not gradients of training"
+    assert passes["repeated"] < 0.05 * passes["first"], "one pass is the rule"
+    assert passes["exact"] < 0.01 * passes["first"]
