@@ -17,7 +17,8 @@ def end(process: subprocess.Popen[str]) -> tuple[int, str, str]:
 def test_every_rank_meets_the_others_and_the_files_are_there(toy_job, trimtab, tmp_path):
     code, output, _ = end(trimtab("run", toy_job("--steps", "5"), "--out", "out"))
     assert code == 0
-    assert "what it did is in out" in output
+    assert output.startswith("adaptive: 5 steps in ")
+    assert "accuracy 98.00%, target after" in output
     out = tmp_path / "out"
     for rank in range(3):
         assert (out / "logs" / f"rank-{rank}.log").read_text() == f"rank {rank} of 3 says hello\n"
@@ -130,6 +131,16 @@ class TestOnAnEmulatedNetwork:
         process.send_signal(number)
         process.wait(timeout=30)
         wait_until(lambda: all(is_gone(each) for each in running) and not mine & self.namespaces())
+
+    def test_a_network_that_breaks_ends_the_run(self, toy_job, trimtab, network, tmp_path):
+        process = trimtab("run", toy_job("--forever"), "--network", network, "--out", "out")
+        wait_until((tmp_path / "out" / "started").exists)
+        relays = [each for each in psutil.Process(process.pid).children() if "relay" in each.exe()]
+        assert len(relays) == 1
+        relays[0].kill()
+        code, _, errors = end(process)
+        assert code == 1
+        assert errors.startswith("trimtab: the emulated network ended: ")
 
     def test_loopback_is_a_choice(self, toy_job, trimtab, network, tmp_path):
         arguments = ("--network", network, "--loopback", "--out", "out")

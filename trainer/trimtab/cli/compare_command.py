@@ -14,8 +14,6 @@ from trimtab.launch.interrupts import EXIT_CODE, Interrupted, interruptible
 from trimtab.launch.plans import parse_plans, with_plan
 
 if TYPE_CHECKING:
-    from trimtab_api.trainingjob import TrainingJob
-
     from trimtab.launch.run import RunRequest
     from trimtab.report.summary import Target
 
@@ -43,10 +41,11 @@ def run(args: argparse.Namespace) -> int:
     from trimtab.cli.report_command import report
     from trimtab.launch.run import RunRequest, is_done
     from trimtab.report.comparison import run_directory, write_comparison
+    from trimtab.report.summary import target_of
 
     job = load_training_job(args.job)
     plans = parse_plans(args.plans, "--plans")
-    target = _target(job, args.target)
+    target = target_of(job, args.target)
     network = choose_network(args.network, args.loopback)
     directory: Path = args.out
     if directory.exists() and not directory.is_dir():
@@ -88,12 +87,3 @@ def _run_each(requests: list[RunRequest], kept: set[str], target: Target | None)
             text = sentence(request.plan, summarise(read_run(request.directory), target))
             progress.finish(f"{text} (kept)" if request.plan in kept else text)
     return ""
-
-
-def _target(job: TrainingJob, value: float | None) -> Target | None:
-    from trimtab.report.summary import Target
-
-    named = job.spec.target
-    if value is not None:
-        return Target(named.metric if named else "accuracy", value)
-    return Target(named.metric, named.value) if named else None

@@ -120,9 +120,9 @@ class RunView:
 
     def render(self) -> RenderableType:
         """The inside of the panel."""
-        grid = Table.grid(padding=(0, 2), expand=True)
-        for _ in range(4):
-            grid.add_column(no_wrap=True)
+        grid = Table.grid(padding=(0, 2))
+        for width in (10, 26, 10, 26):
+            grid.add_column(no_wrap=True, min_width=width)
         cells = [
             Text(text, style=style)
             for pair in self.facts().items()

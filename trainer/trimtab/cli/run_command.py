@@ -28,6 +28,9 @@ def run(args: argparse.Namespace) -> int:
     from trimtab.cli.progress import Progress
     from trimtab.launch.run import RunRequest
     from trimtab.launch.run import run as run_job
+    from trimtab.report.records import read_run
+    from trimtab.report.summary import summarise, target_of
+    from trimtab.report.table import sentence
 
     job = load_training_job(args.job)
     if args.plan is not None:
@@ -44,7 +47,8 @@ def run(args: argparse.Namespace) -> int:
     if result.state != "succeeded":
         print(f"trimtab: {result.message}", file=sys.stderr)
         return 1
-    print(f"done in {result.wall_seconds:.0f} s; what it did is in {directory.path}")
+    print(sentence(plan_of(job), summarise(read_run(directory), target_of(job))))
+    print(f"its files are in {directory.path}; `trimtab report {directory.path}` draws them")
     if not result.valid:
         print("the emulator fell behind its own network: do not trust the times of this run", file=sys.stderr)
     return 0

@@ -49,6 +49,10 @@ class Places(Protocol):
         """Write down the network's phase if it changed since the last call."""
         ...
 
+    def fault(self) -> str | None:
+        """Why the network is no longer there; None while it is."""
+        ...
+
     def verdict(self) -> dict[str, Any] | None:
         """How well the network was emulated, ``valid`` among it; None where nothing is emulated."""
         ...
@@ -75,6 +79,9 @@ class Loopback(AbstractContextManager["Loopback"]):
 
     def observe(self) -> None:
         """Loopback has no phases."""
+
+    def fault(self) -> None:
+        """Loopback does not fail."""
 
     def verdict(self) -> None:
         """Nothing is emulated."""
@@ -124,8 +131,13 @@ class Emulated(AbstractContextManager["Emulated"]):
         with self._phases.open("a") as file:
             file.write(json.dumps(line) + "\n")
 
+    def fault(self) -> str | None:
+        """What the relay's end left to say; None while it answers."""
+        verdict = self.verdict()
+        return verdict.get("error")
+
     def verdict(self) -> dict[str, Any]:
-        """The relay's report on itself; a relay that is gone makes the run invalid."""
+        """The relay's report on itself; a relay that is gone makes the run invalid, and leaves an ``error``."""
         from trimtab_netmon.emulate import RelayError
 
         try:

@@ -196,6 +196,8 @@ def _watch(
             has_begun = True
         places.observe()
         if now - observed > OBSERVE_SECONDS:
+            if fault := places.fault():
+                return "failed", f"the emulated network ended: {fault}"
             observe()
             observed = now
         time.sleep(POLL_SECONDS)

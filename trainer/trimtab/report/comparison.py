@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from trimtab_api.errors import UserError
 
@@ -64,12 +63,6 @@ def read_comparison(directory: Path) -> Comparison:
     return Comparison(directory, runs, Target(**data["target"]) if data["target"] else None, data["command"])
 
 
-def target_of(job: dict[str, Any]) -> Target | None:
-    """The target that a resolved job names."""
-    target = job["spec"].get("target")
-    return Target(target["metric"], target["value"]) if target else None
-
-
 def _single_run(directory: Path) -> Comparison:
     if not directory.is_dir():
         raise UserError(
@@ -78,4 +71,5 @@ def _single_run(directory: Path) -> Comparison:
     if not RunDirectory(directory).result.exists():
         raise UserError("holds neither comparison.json nor result.json: no run has finished here", file=str(directory))
     run = read_run(RunDirectory(directory))
-    return Comparison(directory, [run], target_of(run.job), [])
+    named = run.job["spec"].get("target")
+    return Comparison(directory, [run], Target(named["metric"], named["value"]) if named else None, [])

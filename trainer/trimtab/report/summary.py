@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trimtab.report.records import Run, Step
+
+if TYPE_CHECKING:
+    from trimtab_api.trainingjob import TrainingJob
 
 
 @dataclass(frozen=True)
@@ -22,6 +25,14 @@ class Target:
             return False
         achieved = values[self.metric]
         return achieved <= self.value if self.metric.endswith("loss") else achieved >= self.value
+
+
+def target_of(job: TrainingJob, value: float | None = None) -> Target | None:
+    """The target that a job names, or its metric (accuracy, where it names none) with another value."""
+    named = job.spec.target
+    if value is not None:
+        return Target(named.metric if named else "accuracy", value)
+    return Target(named.metric, named.value) if named else None
 
 
 @dataclass(frozen=True)
