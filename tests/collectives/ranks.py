@@ -135,11 +135,11 @@ class Ranks:
         self._connections[rank].send((function, size, arguments))
 
     def answer(self, rank: int) -> Any:
-        """What the rank's function returned; raises `RankFailed` with what it raised."""
+        """What the rank's function returned; raises `RankError` with what it raised."""
         assert self._connections[rank].poll(SECONDS_TO_ANSWER), f"rank {rank} hangs"
         succeeded, value = self._connections[rank].recv()
         if not succeeded:
-            raise RankFailed(*value)
+            raise RankError(*value)
         return value
 
     def run(self, size: int, function: Callable[..., Any], *arguments: Any) -> list[Any]:
@@ -156,7 +156,7 @@ class Ranks:
         self._folder.cleanup()
 
 
-class RankFailed(Exception):
+class RankError(Exception):
     """What a rank raised."""
 
     def __init__(self, kind: type[BaseException], message: str, peer: int | None, trace: str) -> None:

@@ -10,7 +10,7 @@ from functools import partial
 
 import pytest
 import torch
-from ranks import Case, RankFailed, Ranks, run_case
+from ranks import Case, RankError, Ranks, run_case
 from trimtab import collectives
 from trimtab.collectives.base import Exchange
 from trimtab.collectives.group import Group
@@ -86,10 +86,10 @@ def some_rounds(group: Group) -> None:
         group.submit(lambda: ring_all_reduce(group.transport, [torch.ones(10)])).result(30)
 
 
-def failures(ranks: Ranks, of: set[int]) -> dict[int, RankFailed]:
+def failures(ranks: Ranks, of: set[int]) -> dict[int, RankError]:
     found = {}
     for rank in of:
-        with pytest.raises(RankFailed) as failure:
+        with pytest.raises(RankError) as failure:
             ranks.answer(rank)
         found[rank] = failure.value
     return found
@@ -135,7 +135,7 @@ def test_when_a_job_fails_on_one_rank_the_others_hear_why(four: Ranks) -> None:
     for rank in (0, 2, 3):
         assert heard[rank].peer == 1
         assert heard[rank].message.startswith("rank 1: failed: ValueError: no such tensor")
-    with pytest.raises(RankFailed, match="no such tensor"):  # a broken group stays broken
+    with pytest.raises(RankError, match="no such tensor"):  # a broken group stays broken
         four.run(4, some_rounds)
 
 
