@@ -77,7 +77,9 @@ class Controller:
         self._dense = dense_plan(settings.fusions[0])
         #: The present plan: adopt it before the first step.
         self.plan: Plan = settings.static_plan or self._dense
-        self._space = Space(settings.min_ratio, settings.max_ratio, settings.collectives, settings.fusions)
+        self._space = Space(
+            settings.min_ratio, settings.max_ratio, settings.collectives, settings.fusions, settings.sparsifier
+        )
         self._predictor = Predictor(facts)
         self._network_watch = NetworkWatch(settings.network_change)
         self._gain_watch = GainWatch(settings.gain_change, settings.gain_window)
@@ -102,14 +104,14 @@ class Controller:
         self._banned: set[tuple[str, float]] = set()
         self._unmeasured: tuple[Decision, float | None] | None = None
         self._probe_wanted = False
-        if self._adaptive:
-            preload()
 
     # What is observed -------------------------------------------------------------------------------
 
     def observe_network(self, view: NetworkView, now: float) -> None:
         """A new revision of the network, whenever the monitor sends one."""
         confirmed_at, before = self._network_watch.confirmed_at, self._network_watch.network
+        if before is None and self._adaptive:
+            preload()
         if self._network_watch.observe(view, now):
             self._network_changed(before, confirmed_at, now)
         if not view.stale:
@@ -117,6 +119,8 @@ class Controller:
 
     def observe_step(self, report: StepReport, now: float) -> None:
         """A training step has ended."""
+        if not self._adaptive:
+            return
         if self._started is None:
             self._started = self._explored_until = now - report.step_seconds
         self._step = report.step
@@ -279,7 +283,7 @@ class Controller:
     def _candidate_points(self, network: Network) -> list[Point]:
         evaluate = self._evaluator(network)
         return [
-            evaluate(Plan(ratio=ratio, collective=collective, fusion=self.plan.fusion))
+            evaluate(Plan(ratio, collective, self._settings.sparsifier, self.plan.fusion))
             for ratio in self._settings.candidate_ratios
             for collective in self._settings.collectives
         ]

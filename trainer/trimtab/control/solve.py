@@ -28,11 +28,12 @@ class Space:
     max_ratio: float
     collectives: tuple[str, ...]
     fusions: tuple[FusionPlan, ...]
+    sparsifier: str = "tracked"
 
     def plan(self, log_ratio: float, collective: int, fusion: int) -> Plan:
         """A point of the space; ratios are kept to two digits, finer steps cannot be told apart."""
         ratio = min(self.max_ratio, max(self.min_ratio, float(f"{exp(log_ratio):.2g}")))
-        return Plan(ratio=ratio, collective=self.collectives[collective], fusion=self.fusions[fusion])
+        return Plan(ratio, self.collectives[collective], self.sparsifier, self.fusions[fusion])
 
 
 def objectives(point: Point) -> tuple[float, float, float]:

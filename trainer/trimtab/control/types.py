@@ -30,6 +30,8 @@ class ControllerSettings:
     """The ratios that trials measure; between them gain and compression time are interpolated in log c."""
     collectives: tuple[str, ...] = SPARSE_COLLECTIVES
     """Sparse collectives that may be chosen. Dense is always allowed: it is the fallback of every guard rail."""
+    sparsifier: str = "tracked"
+    """What selects, under every sparse plan that is chosen."""
     fusions: tuple[FusionPlan, ...] = (FusionPlan(),)
     """Fusion plans that may be chosen; the first is the one that training starts with."""
     network_change: float = 0.10
