@@ -36,6 +36,7 @@ MTU = 65000
 SETTINGS = {
     "net/ipv4/tcp_rmem": "4096 4194304 33554432",
     "net/ipv4/tcp_wmem": "4096 262144 33554432",
+    "net/ipv4/tcp_congestion_control": "reno",
     "net/ipv4/tcp_slow_start_after_idle": "0",
     "net/ipv4/tcp_no_metrics_save": "1",
     "net/ipv6/conf/all/disable_ipv6": "1",

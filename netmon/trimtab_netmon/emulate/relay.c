@@ -1,18 +1,22 @@
 /* The relay: one process that is the whole network between N hosts.
  *
  * Each host is a network namespace with one TUN device. The relay holds the other end of every device and moves IPv4
- * packets between them. A packet passes three pipes:
+ * packets between them. A packet passes, in this order,
  *
- *     egress of its source  ->  link source-destination  ->  ingress of its destination
+ *     the egress gate of its source       the host's limit out, shared by all its flows
+ *     the gate of its link                the link's own limit, mostly none
+ *     the wire of its link                the one-way latency
+ *     the ingress gate of its destination the host's limit in, shared by all flows to it
  *
- * A pipe sends bytes at a rate, in order of arrival, and delivers each packet a latency after its last byte was sent.
- * All flows of a host pass its one egress and its one ingress, so they share its limit. Rate and latency come from the
- * phase in force. A pipe whose backlog is over its limit drops what arrives (drop-tail).
+ * A gate sends bytes at a rate, in order of arrival, but for small packets of flows that have nothing waiting: those
+ * go first, as under the fair queueing (fq_codel) of common hosts. So a ping shows the latency and not the length of
+ * the queue. A gate whose backlog is over its limit drops what arrives (drop-tail). Rates and latencies come from the
+ * phase in force.
  *
- * Every time in a pipe is an ideal time: computed from the packet's arrival and the pipe's state, never from the clock
- * at which the relay came round to it. So a late wake-up delays the packets then due, but neither rate nor latency
- * drifts. How late each packet really left is recorded, and so is a heartbeat of one per millisecond, which shows a
- * stall even when no packet was due.
+ * Every time in a gate or wire is an ideal time: computed from the packet's arrival and the state, never from the
+ * clock at which the relay came round to it. So a late wake-up delays the packets then due, but neither rate nor
+ * latency drifts. How late each packet really left is recorded, and so is a heartbeat of one per millisecond, which
+ * shows a stall even when no packet was due.
  *
  * Usage: relay OWNER_PID DEVICE FIRST_ADDRESS NUM_HOSTS NAMESPACE... SWEEP_COMMAND...
  * Host i has address FIRST_ADDRESS + i. Commands come on stdin, one a line, and are answered on stdout:
@@ -57,11 +61,15 @@
 #define MILLISECOND INT64_C(1000000)
 #define SECOND INT64_C(1000000000)
 
-/* A pipe holds this long at its rate before it drops, and never less than the bytes below. It has to take in a window
- * of TCP (kernels do not hold senders back at a TUN device, as they do at a real one), or tail losses would add
- * retransmission timeouts of 200 ms to what should be latency and bandwidth only. */
-#define BACKLOG_LIMIT_NS (100 * MILLISECOND)
-#define BACKLOG_LIMIT_BYTES 1048576.0
+/* What may wait at a gate. Kernels do not hold senders back at a TUN device as they do at a real one, so a gate has to
+ * take in whole windows of TCP: were it to drop them, retransmission timeouts of 200 ms and reduced windows would
+ * stand where latency and bandwidth should. */
+#define BACKLOG_LIMIT_BYTES (64 << 20)
+
+/* Packets up to this size may go first: fq_codel's quantum, about one Ethernet packet. */
+#define SMALL_PACKET_BYTES 1514
+/* Flows are told apart by a hash; two that share one are treated as one. */
+#define FLOWS 1024
 
 #define READS_PER_TURN 16
 #define HEARTBEAT_NS MILLISECOND
@@ -94,18 +102,35 @@ static void *allocate(size_t count, size_t size) {
     return memory;
 }
 
-/* ---- packets: slots of three sizes, kept in free lists and never given back --------------------------------------- */
+/* ---- packets: slots of three sizes, kept in free lists and never given back -------------------------------------- */
 
 typedef struct Packet {
     struct Packet *next;
-    int64_t finish;  /* when its last byte leaves the pipe it is in */
-    int64_t due;     /* when it arrives at that pipe's end: finish + latency */
-    int64_t spread;  /* from its first byte to its last, on the slowest pipe so far */
-    int32_t size;    /* bytes of IP, what is paced and counted */
+    int64_t time;   /* when it arrived at the gate where it waits its turn; else when it leaves where it is */
+    int64_t spread; /* from its first byte to its last, at the slowest gate so far */
+    int32_t size;   /* bytes of IP, what is paced and counted */
     int16_t source, destination;
+    uint16_t flow;
     int16_t slot_class;
     unsigned char frame[]; /* virtio_net_hdr (checksum and segmentation still to be done), then the IP packet */
 } Packet;
+
+typedef struct {
+    Packet *head, *tail;
+} Queue;
+
+static void append(Queue *queue, Packet *packet) {
+    packet->next = NULL;
+    if (queue->head) queue->tail->next = packet;
+    else queue->head = packet;
+    queue->tail = packet;
+}
+
+static Packet *take_first(Queue *queue) {
+    Packet *packet = queue->head;
+    queue->head = packet->next;
+    return packet;
+}
 
 #define FRAME_HEADER ((int)sizeof(struct virtio_net_hdr))
 #define SLOT_CLASSES 3
@@ -135,7 +160,7 @@ static void give_back(Packet *packet) {
     free_slots[packet->slot_class] = packet;
 }
 
-/* ---- lag: how late the relay was ---------------------------------------------------------------------------------- */
+/* ---- lag: how late the relay was --------------------------------------------------------------------------------- */
 
 #define LAG_BUCKET_NS 10000
 #define LAG_BUCKETS 2000
@@ -160,20 +185,29 @@ static int64_t lag_quantile(const Lag *lag, double quantile) {
     uint64_t below = 0;
     for (int i = 0; i < LAG_BUCKETS - 1; i++) {
         below += lag->buckets[i];
-        if ((double)below >= quantile * (double)lag->samples) return min64((i + 1) * (int64_t)LAG_BUCKET_NS, lag->max);
+        if ((double)below < quantile * (double)lag->samples) continue;
+        return min64((i + 1) * (int64_t)LAG_BUCKET_NS, lag->max);
     }
     return lag->max;
 }
 
-/* ---- pipes -------------------------------------------------------------------------------------------------------- */
+/* ---- stations: gates and wires ----------------------------------------------------------------------------------- */
 
 typedef struct {
     double ns_per_byte; /* 0: unlimited */
+    Queue waiting;           /* in turn; the head is being sent, and its time is when it will have been */
+    Queue small;             /* those that go first; their times are when they will have been sent */
+    int64_t free_at;         /* when the last packet that waited its turn had been sent */
+    int64_t small_until;     /* when the last of those that go first will have been sent */
+    int64_t backlog;         /* bytes in both queues */
+    uint16_t present[FLOWS]; /* packets of each flow in both queues */
+} Gate;
+
+typedef struct {
     int64_t latency;
-    int64_t busy_until; /* when the last byte of all it has taken in will have been sent */
-    int64_t last_due;   /* order is kept when the latency falls, as on a real path */
-    Packet *head, *tail;
-} Pipe;
+    int64_t last_due; /* order is kept when the latency falls, as on a real path */
+    Queue travelling;
+} Wire;
 
 typedef struct {
     uint64_t sent_packets, sent_bytes, received_packets, received_bytes;
@@ -184,124 +218,200 @@ static int num_hosts;
 static uint32_t first_address;
 static int tun[MAX_HOSTS];
 static Counters counters[MAX_HOSTS];
-static int num_pipes;
-static Pipe *pipes;
-static int64_t *head_due; /* of each pipe, NEVER when empty: the loop searches it once an event, so it lies compact */
+
+/* Stations are numbered: N egress gates, N ingress gates, N*N link gates, N*N wires. */
+static int num_gates, num_stations;
+static Gate *gates;
+static Wire *wires;
+static int64_t *next_time; /* of each station, NEVER when empty: the loop searches it every event, so it lies compact */
 
 static int egress_of(int host) { return host; }
 static int ingress_of(int host) { return num_hosts + host; }
 static int link_of(int source, int destination) { return (2 + source) * num_hosts + destination; }
+static int wire_of(int source, int destination) { return num_gates + source * num_hosts + destination; }
 
-static bool over_limit(const Pipe *pipe, int64_t arrival, int32_t size) {
-    if (pipe->ns_per_byte == 0 || pipe->busy_until <= arrival) return false;
-    double backlog = (double)(pipe->busy_until - arrival) / pipe->ns_per_byte + size;
-    double limit = (double)BACKLOG_LIMIT_NS / pipe->ns_per_byte;
-    return backlog > (limit > BACKLOG_LIMIT_BYTES ? limit : BACKLOG_LIMIT_BYTES);
+static int64_t head_time(const Queue *queue) { return queue->head ? queue->head->time : NEVER; }
+
+static void note_next_of_gate(int index) {
+    next_time[index] = min64(head_time(&gates[index].waiting), head_time(&gates[index].small));
 }
 
-/* Take in a packet whose last byte arrives at `arrival`; false when the backlog is over the limit.
+/* Begin to send the head of the queue.
  *
  * Bytes are passed on as they come (a cut-through switch), so that a packet's own length costs time once, at its
- * slowest pipe, and not once a pipe: one message takes latency + size/rate, however large the packets are. */
-static bool enter(int index, Packet *packet, int64_t arrival) {
-    Pipe *pipe = &pipes[index];
-    if (over_limit(pipe, arrival, packet->size)) return false;
-    int64_t spread = (int64_t)(packet->size * pipe->ns_per_byte);
-    int64_t start = max64(arrival - packet->spread, pipe->busy_until);
-    packet->finish = pipe->busy_until = max64(arrival, start + spread);
-    packet->due = pipe->last_due = max64(packet->finish + pipe->latency, pipe->last_due);
-    packet->spread = max64(packet->spread, spread);
-    packet->next = NULL;
-    if (pipe->head) {
-        pipe->tail->next = packet;
+ * slowest gate, and not once a gate: one message takes latency + size/rate, however large the packets are. */
+static void begin_sending(Gate *gate) {
+    Packet *packet = gate->waiting.head;
+    int64_t duration = (int64_t)(packet->size * gate->ns_per_byte);
+    int64_t start = max64(packet->time - packet->spread, gate->free_at);
+    packet->time = max64(packet->time, start + duration);
+    packet->spread = max64(packet->spread, duration);
+}
+
+/* Send a small packet at once: what is being sent pauses meanwhile. */
+static void send_first(Gate *gate, Packet *packet, int64_t arrival) {
+    int64_t duration = (int64_t)(packet->size * gate->ns_per_byte);
+    int64_t start = max64(arrival - packet->spread, gate->small_until);
+    packet->time = gate->small_until = max64(arrival, start + duration);
+    packet->spread = max64(packet->spread, duration);
+    append(&gate->small, packet);
+    if (gate->waiting.head) gate->waiting.head->time += duration;
+    else gate->free_at = max64(gate->free_at, packet->time);
+}
+
+/* Take in a packet whose last byte arrives at `arrival`; false when the backlog is over the limit. */
+static bool enter_gate(int index, Packet *packet, int64_t arrival) {
+    Gate *gate = &gates[index];
+    if (gate->backlog + packet->size > BACKLOG_LIMIT_BYTES) return false;
+    gate->backlog += packet->size;
+    if (packet->size <= SMALL_PACKET_BYTES && gate->present[packet->flow] == 0) {
+        send_first(gate, packet, arrival);
     } else {
-        pipe->head = packet;
-        head_due[index] = packet->due;
+        packet->time = arrival;
+        append(&gate->waiting, packet);
+        if (gate->waiting.head == packet) begin_sending(gate);
     }
-    pipe->tail = packet;
+    gate->present[packet->flow]++;
+    note_next_of_gate(index);
     return true;
 }
 
-static Packet *leave(int index) {
-    Pipe *pipe = &pipes[index];
-    Packet *packet = pipe->head;
-    pipe->head = packet->next;
-    head_due[index] = pipe->head ? pipe->head->due : NEVER;
+static Packet *leave_gate(int index) {
+    Gate *gate = &gates[index];
+    Packet *packet;
+    if (head_time(&gate->small) <= head_time(&gate->waiting)) {
+        packet = take_first(&gate->small);
+    } else {
+        packet = take_first(&gate->waiting);
+        gate->free_at = packet->time;
+        if (gate->waiting.head) begin_sending(gate);
+    }
+    gate->backlog -= packet->size;
+    gate->present[packet->flow]--;
+    note_next_of_gate(index);
     return packet;
 }
 
-/* Change a pipe at time `when`: what is not yet sent goes on at the new rate and latency; what is on its way keeps its
- * time of arrival. */
-static void change(int index, double ns_per_byte, int64_t latency, int64_t when) {
-    Pipe *pipe = &pipes[index];
-    double stretch = pipe->ns_per_byte > 0 ? ns_per_byte / pipe->ns_per_byte : 1;
-    int64_t previous_due = 0;
-    pipe->ns_per_byte = ns_per_byte;
-    pipe->latency = latency;
-    for (Packet *packet = pipe->head; packet; packet = packet->next) {
-        if (packet->finish > when) {
-            packet->finish = when + (int64_t)((double)(packet->finish - when) * stretch);
-            packet->due = max64(packet->finish + latency, previous_due);
-        }
-        previous_due = pipe->last_due = packet->due;
-    }
-    if (pipe->busy_until > when) pipe->busy_until = when + (int64_t)((double)(pipe->busy_until - when) * stretch);
-    head_due[index] = pipe->head ? pipe->head->due : NEVER;
+static void enter_wire(int index, Packet *packet, int64_t arrival) {
+    Wire *wire = &wires[index - num_gates];
+    packet->time = wire->last_due = max64(arrival + wire->latency, wire->last_due);
+    append(&wire->travelling, packet);
+    next_time[index] = head_time(&wire->travelling);
 }
 
-static int earliest_pipe(void) {
+static Packet *leave_wire(int index) {
+    Wire *wire = &wires[index - num_gates];
+    Packet *packet = take_first(&wire->travelling);
+    next_time[index] = head_time(&wire->travelling);
+    return packet;
+}
+
+/* A point in time after `when`, moved to where it is when what is left takes `stretch` times as long. */
+static int64_t stretched(int64_t time, int64_t when, double stretch) {
+    return time > when ? when + (int64_t)((double)(time - when) * stretch) : time;
+}
+
+/* From `when` on a gate sends at another rate, what is being sent included. */
+static void change_rate(int index, double ns_per_byte, int64_t when) {
+    Gate *gate = &gates[index];
+    double stretch = gate->ns_per_byte > 0 ? ns_per_byte / gate->ns_per_byte : 1;
+    gate->ns_per_byte = ns_per_byte;
+    if (gate->waiting.head) gate->waiting.head->time = stretched(gate->waiting.head->time, when, stretch);
+    for (Packet *packet = gate->small.head; packet; packet = packet->next)
+        packet->time = stretched(packet->time, when, stretch);
+    gate->free_at = stretched(gate->free_at, when, stretch);
+    gate->small_until = stretched(gate->small_until, when, stretch);
+    note_next_of_gate(index);
+}
+
+static int earliest_station(void) {
     int earliest = 0;
-    for (int i = 1; i < num_pipes; i++)
-        if (head_due[i] < head_due[earliest]) earliest = i;
+    for (int i = 1; i < num_stations; i++)
+        if (next_time[i] < next_time[earliest]) earliest = i;
     return earliest;
 }
 
-/* ---- a packet's way ----------------------------------------------------------------------------------------------- */
+/* ---- a packet's way ---------------------------------------------------------------------------------------------- */
 
 static void deliver(Packet *packet) {
-    int host = packet->destination;
-    if (write(tun[host], packet->frame, (size_t)(packet->size + FRAME_HEADER)) < 0) {
-        counters[host].dropped_ingress++;
+    Counters *host = &counters[packet->destination];
+    if (write(tun[packet->destination], packet->frame, (size_t)(packet->size + FRAME_HEADER)) < 0) {
+        host->dropped_ingress++;
     } else {
-        counters[host].received_packets++;
-        counters[host].received_bytes += (uint64_t)packet->size;
+        host->received_packets++;
+        host->received_bytes += (uint64_t)packet->size;
     }
-    record_lag(&packet_lag, max64(0, now_ns() - packet->due));
+    record_lag(&packet_lag, max64(0, now_ns() - packet->time));
     give_back(packet);
 }
 
-/* Move on the packet at the head of a pipe, whose time has come. */
-static void move_on(int index) {
-    Packet *packet = leave(index);
-    if (index < num_hosts) {
-        if (enter(link_of(packet->source, packet->destination), packet, packet->due)) return;
-        counters[packet->source].dropped_link++;
-        give_back(packet);
-    } else if (index >= 2 * num_hosts) {
-        if (enter(ingress_of(packet->destination), packet, packet->due)) return;
-        counters[packet->destination].dropped_ingress++;
-        give_back(packet);
-    } else {
+static void enter_or_drop(int gate, Packet *packet, int64_t arrival, uint64_t *dropped) {
+    if (enter_gate(gate, packet, arrival)) return;
+    ++*dropped;
+    give_back(packet);
+}
+
+/* Move on the packet at a station whose time has come. */
+static void move_on(int station) {
+    if (station >= num_gates) { /* a wire */
+        Packet *packet = leave_wire(station);
+        int host = packet->destination;
+        enter_or_drop(ingress_of(host), packet, packet->time, &counters[host].dropped_ingress);
+        return;
+    }
+    Packet *packet = leave_gate(station);
+    if (station == egress_of(packet->source)) {
+        int link = link_of(packet->source, packet->destination);
+        enter_or_drop(link, packet, packet->time, &counters[packet->source].dropped_link);
+    } else if (station == ingress_of(packet->destination)) {
         deliver(packet);
+    } else {
+        enter_wire(wire_of(packet->source, packet->destination), packet, packet->time);
     }
 }
 
 /* Do everything due by `now`; returns when the next thing is due. */
 static int64_t move_all(int64_t now) {
-    int index = earliest_pipe();
-    while (head_due[index] <= now) {
-        move_on(index);
-        index = earliest_pipe();
+    int station = earliest_station();
+    while (next_time[station] <= now) {
+        move_on(station);
+        station = earliest_station();
     }
-    return head_due[index];
+    return next_time[station];
 }
 
-static int destination_of(const unsigned char *ip, int size, int source) {
+static uint32_t address_at(const unsigned char *ip, int offset) {
     uint32_t address;
+    memcpy(&address, ip + offset, sizeof address);
+    return ntohl(address);
+}
+
+/* The host a packet is for; -1 when there is none. */
+static int destination_of(const unsigned char *ip, int size, int source) {
     if (size < 20 || ip[0] >> 4 != 4) return -1;
-    memcpy(&address, ip + 16, sizeof address);
-    uint32_t host = ntohl(address) - first_address;
+    uint32_t host = address_at(ip, 16) - first_address;
     return host < (uint32_t)num_hosts && (int)host != source ? (int)host : -1;
+}
+
+/* Protocol, addresses and ports, hashed (Knuth's multiplicative hash). A fragment has no ports where they would be: it
+ * may then count as another flow than its neighbours, and only go first if it is small and nothing of its own waits. */
+static uint16_t flow_of(const unsigned char *ip, int size) {
+    int header = (ip[0] & 15) * 4;
+    uint32_t key = ip[9] ^ (address_at(ip, 12) * 31) ^ (address_at(ip, 16) * 131);
+    if (size >= header + 4 && (ip[9] == 6 || ip[9] == 17)) key ^= address_at(ip, header);
+    return (uint16_t)((key * UINT32_C(2654435761)) >> 22);
+}
+
+/* Keep a small packet in a small slot, so that it does not hold a large one while it waits. */
+static Packet *fitted(Packet *packet, ssize_t length) {
+    for (int i = 0; i < SLOT_CLASSES - 1; i++) {
+        if (length > SLOT_FRAME[i]) continue;
+        Packet *small = take_slot(i);
+        memcpy(small->frame, packet->frame, (size_t)length);
+        give_back(packet);
+        return small;
+    }
+    return packet;
 }
 
 /* Read one packet that a host sends; false when there is none. */
@@ -310,35 +420,32 @@ static bool accept_packet(int source) {
     ssize_t length = read(tun[source], packet->frame, (size_t)SLOT_FRAME[SLOT_CLASSES - 1]);
     if (length <= FRAME_HEADER) {
         give_back(packet);
-        if (length < 0 && errno != EAGAIN && errno != EINTR && errno != EIO) fail("reading a TUN device: %s", strerror(errno));
+        bool nothing_there = length >= 0 || errno == EAGAIN || errno == EINTR || errno == EIO; /* EIO: not yet up */
+        if (!nothing_there) fail("reading the TUN device of host %d: %s", source, strerror(errno));
         return false;
     }
-    for (int i = 0; i < SLOT_CLASSES - 1; i++)
-        if (length <= SLOT_FRAME[i]) { /* a small packet does not hold a large slot while it waits */
-            Packet *large = packet;
-            packet = take_slot(i);
-            memcpy(packet->frame, large->frame, (size_t)length);
-            give_back(large);
-            break;
-        }
+    int64_t arrival = now_ns();
+    packet = fitted(packet, length);
     packet->size = (int32_t)length - FRAME_HEADER;
     packet->spread = 0;
-    int destination = destination_of(packet->frame + FRAME_HEADER, packet->size, source);
+    const unsigned char *ip = packet->frame + FRAME_HEADER;
+    int destination = destination_of(ip, packet->size, source);
     counters[source].sent_packets++;
     counters[source].sent_bytes += (uint64_t)packet->size;
-    packet->source = (int16_t)source;
-    packet->destination = (int16_t)destination;
     if (destination < 0) {
         counters[source].unroutable++;
         give_back(packet);
-    } else if (!enter(egress_of(source), packet, now_ns())) {
-        counters[source].dropped_egress++;
-        give_back(packet);
+        return true;
     }
+    packet->source = (int16_t)source;
+    packet->destination = (int16_t)destination;
+    packet->flow = flow_of(ip, packet->size);
+    move_all(arrival); /* the gate's state is to be that of the arrival */
+    enter_or_drop(egress_of(source), packet, arrival, &counters[source].dropped_egress);
     return true;
 }
 
-/* ---- the schedule ------------------------------------------------------------------------------------------------- */
+/* ---- the schedule ------------------------------------------------------------------------------------------------ */
 
 typedef struct {
     int64_t latency;
@@ -362,11 +469,12 @@ static void put_in_force(int index, int64_t when) {
     const Phase *phase = &phases[index];
     current_phase = index;
     for (int i = 0; i < num_hosts; i++) {
-        change(egress_of(i), phase->host_ns_per_byte[i], 0, when);
-        change(ingress_of(i), phase->host_ns_per_byte[i], 0, when);
+        change_rate(egress_of(i), phase->host_ns_per_byte[i], when);
+        change_rate(ingress_of(i), phase->host_ns_per_byte[i], when);
         for (int j = 0; j < num_hosts; j++) {
             const Link *link = &phase->links[i * num_hosts + j];
-            change(link_of(i, j), link->ns_per_byte, link->latency, when);
+            change_rate(link_of(i, j), link->ns_per_byte, when);
+            wires[wire_of(i, j) - num_gates].latency = link->latency; /* what is under way keeps its time of arrival */
         }
     }
 }
@@ -383,7 +491,7 @@ static void advance_schedule(int64_t now) {
     }
 }
 
-/* ---- commands ----------------------------------------------------------------------------------------------------- */
+/* ---- commands ---------------------------------------------------------------------------------------------------- */
 
 static const char *scheduling; /* how the kernel runs this process: fifo, nice or normal */
 
@@ -482,7 +590,7 @@ static Control read_commands(int64_t now) {
     return LISTENING;
 }
 
-/* ---- starting and ending ------------------------------------------------------------------------------------------ */
+/* ---- starting and ending ----------------------------------------------------------------------------------------- */
 
 static int open_tun(const char *namespace, const char *device) {
     int target = open(namespace, O_RDONLY | O_CLOEXEC);
@@ -537,7 +645,7 @@ static bool run(int owner) {
         for (int i = 0; i < num_hosts; i++) {
             if (polled[i].revents & POLLERR) fail("the TUN device of host %d is gone", i);
             if (!(polled[i].revents & POLLIN)) continue;
-            for (int reads = 0; reads < READS_PER_TURN && accept_packet(i); reads++) move_all(now_ns());
+            for (int left = READS_PER_TURN; left && accept_packet(i); left--) continue;
         }
         if (exited->revents) return false;
         if (control->revents) {
@@ -565,10 +673,12 @@ int main(int argc, char **argv) {
     fcntl(owner, F_SETFD, FD_CLOEXEC);
     fcntl(STDIN_FILENO, F_SETFL, O_NONBLOCK);
 
-    num_pipes = (2 + num_hosts) * num_hosts;
-    pipes = allocate((size_t)num_pipes, sizeof(Pipe));
-    head_due = allocate((size_t)num_pipes, sizeof(int64_t));
-    for (int i = 0; i < num_pipes; i++) head_due[i] = NEVER;
+    num_gates = (2 + num_hosts) * num_hosts;
+    num_stations = num_gates + num_hosts * num_hosts;
+    gates = allocate((size_t)num_gates, sizeof(Gate));
+    wires = allocate((size_t)(num_hosts * num_hosts), sizeof(Wire));
+    next_time = allocate((size_t)num_stations, sizeof(int64_t));
+    for (int i = 0; i < num_stations; i++) next_time[i] = NEVER;
     int home = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
     for (int i = 0; i < num_hosts; i++) tun[i] = open_tun(argv[fixed + i], argv[2]);
     if (home < 0 || setns(home, CLONE_NEWNET) < 0) fail("returning to the first namespace: %s", strerror(errno));

@@ -1,0 +1,156 @@
+"""Measure the emulator against ping and iperf3, all hosts sending in a ring and every core kept busy; prints a table.
+
+    sudo .venv/bin/python tests/emulate/measure.py
+
+The table is kept in docs/measurements/emulator.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from trimtab_api.units import format_bandwidth, format_duration, parse_bandwidth, parse_duration
+from trimtab_netmon.emulate import Emulator, Network, Phase, RelayReport, emulator
+
+CASES = [
+    (4, "500us", "1Gbps"),
+    (4, "1ms", "1Gbps"),
+    (4, "25ms", "1Gbps"),
+    (4, "2ms", "100Mbps"),
+    (8, "1ms", "200Mbps"),
+    (8, "25ms", "200Mbps"),
+]
+SECONDS = 6
+SETTLING_SECONDS = 2
+PINGS = 40
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What one case gave."""
+
+    ping_idle: float
+    """Median round trip in seconds, nobody else sending."""
+    ping_full: float
+    """Median round trip in seconds, every host sending all it can."""
+    slowest: float
+    fastest: float
+    """Bytes per second that a receiver of the ring got."""
+    relay_cpu: float
+    """Cores that the relay used in the ring."""
+    endpoint_cpu: float
+    """Cores that an iperf3 client and its server used together, mean over the ring."""
+    report: RelayReport
+
+
+def measure(num_hosts: int, latency: float, bandwidth: float) -> Figures:
+    """All of one case."""
+    with Emulator(Network((Phase(60.0, latency, bandwidth),)), hosts=num_hosts, name="measure") as network:
+        with busy_cores():
+            ping_idle = ping(network)
+            network.begin()
+            before = network.lag().cpu_seconds
+            started = time.monotonic()
+            with ring(network, f"-t{SECONDS}", f"-O{SETTLING_SECONDS}") as clients:
+                time.sleep(SETTLING_SECONDS)
+                ping_full = ping(network)
+                ends = results(clients)
+            relay_cpu = (network.lag().cpu_seconds - before) / (time.monotonic() - started)
+            received = [end["sum_received"]["bits_per_second"] / 8 for end in ends]
+            usage = [
+                sum(end["cpu_utilization_percent"][side] for side in ("host_total", "remote_total")) for end in ends
+            ]
+            return Figures(
+                ping_idle,
+                ping_full,
+                min(received),
+                max(received),
+                relay_cpu,
+                sum(usage) / len(usage) / 100,
+                network.lag(),
+            )
+
+
+@contextlib.contextmanager
+def busy_cores() -> Iterator[None]:
+    """A loop on every core."""
+    loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(os.cpu_count() or 1)]
+    try:
+        yield
+    finally:
+        for loop in loops:
+            loop.kill()
+            loop.wait()
+
+
+def ping(network: Emulator) -> float:
+    """Median round trip from host 0 to host 1, seconds."""
+    argv = network.command(0, ["ping", "-c", str(PINGS), "-i", "0.1", network.hosts[1].address])
+    output = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=True).stdout
+    times = sorted(float(found) for found in re.findall(r"time=([\d.]+)", output))
+    return times[len(times) // 2] / 1e3
+
+
+@contextlib.contextmanager
+def ring(network: Emulator, *options: str) -> Iterator[list[subprocess.Popen[str]]]:
+    """Every host sends to the next one, at the same time."""
+    processes: list[subprocess.Popen[str]] = []
+    try:
+        for host, _ in enumerate(network.hosts):
+            server = network.command(host, ["iperf3", "-s", "-1", "--forceflush"])
+            processes.append(subprocess.Popen(server, stdout=subprocess.PIPE, text=True))
+        for server_process in processes:
+            assert server_process.stdout
+            while "listening" not in server_process.stdout.readline():
+                pass
+        clients = []
+        for host, _ in enumerate(network.hosts):
+            next_host = network.hosts[(host + 1) % len(network.hosts)]
+            client = network.command(host, ["iperf3", "-c", next_host.address, "-J", *options])
+            clients.append(subprocess.Popen(client, stdout=subprocess.PIPE, text=True))
+        processes += clients
+        yield clients
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate()
+
+
+def results(clients: list[subprocess.Popen[str]]) -> list[dict]:
+    """What the clients of a ring found, once they are done."""
+    return [json.loads(client.communicate(timeout=60)[0])["end"] for client in clients]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--mtu", type=int, default=emulator.MTU, help="another packet size than the emulator's own")
+    parser.add_argument("--case", type=int, action="append", help="only this row of the table, from 0")
+    arguments = parser.parse_args()
+    emulator.MTU = arguments.mtu
+    columns = ["hosts", "latency", "bandwidth", "ping, idle", "ping, full load", "a host receives"]
+    columns += ["relay", "iperf3 pair", "lag p99.9 / max", "valid"]
+    print(f"| {' | '.join(columns)} |", "|---" * len(columns) + "|", sep="\n")
+    for num_hosts, latency, bandwidth in [CASES[i] for i in arguments.case or range(len(CASES))]:
+        figures = measure(num_hosts, parse_duration(latency), parse_bandwidth(bandwidth))
+        lag = figures.report.packet_lag
+        print(
+            f"| {num_hosts} | {latency} | {bandwidth} | {format_duration(figures.ping_idle)} "
+            f"| {format_duration(figures.ping_full)} "
+            f"| {format_bandwidth(figures.slowest)} to {format_bandwidth(figures.fastest)} "
+            f"| {figures.relay_cpu:.2f} cores | {figures.endpoint_cpu:.2f} cores "
+            f"| {format_duration(lag.p999)} / {format_duration(lag.max)} | {'yes' if figures.report.valid else 'no'} |",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()
