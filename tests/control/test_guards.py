@@ -21,8 +21,13 @@ def test_a_residual_that_fills_up_is_no_alarm(power, steps):
     assert guards.growing_residual([(1 + step) ** power for step in range(steps)]) is None
 
 
+def test_a_gradient_that_grows_once_is_no_alarm():
+    assert guards.growing_residual([1.0] * 30 + [1.2**step for step in range(12)] + [9.0] * 30) is None
+
+
 def test_a_residual_that_feeds_on_itself_is():
     assert "residual grew" in guards.growing_residual([1.2**step for step in range(40)])
+    assert "residual grew" in guards.growing_residual([1.0] * 1000 + [1.2**step for step in range(64)])
 
 
 def test_slower_than_dense_needs_several_steps_and_a_margin():

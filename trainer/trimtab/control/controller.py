@@ -95,7 +95,7 @@ class Controller:
         self._warm = False
         self._trigger: str | None = None
         self._steps: deque[_Timed] = deque(maxlen=64)
-        self._residual_norms: list[float] = []
+        self._residual_norms: deque[float] = deque(maxlen=guards.RESIDUAL_WINDOW)
         self._steps_under_plan = 0
         self._settle_for: str | None = None
         self._dropped_in_a_row = 0
@@ -353,7 +353,7 @@ class Controller:
     def _guard(self, network: Network | None) -> str | None:
         if self.plan.is_dense:
             return None
-        reason = guards.non_finite(self._dropped_in_a_row) or guards.growing_residual(self._residual_norms)
+        reason = guards.non_finite(self._dropped_in_a_row) or guards.growing_residual(list(self._residual_norms))
         if reason is None and network is not None:
             since_change = [
                 timed.report.step_seconds

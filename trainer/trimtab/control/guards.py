@@ -11,6 +11,8 @@ from trimtab.control.decision import Point
 NON_FINITE_STEPS = 2
 #: Steps under a plan before its residual or its speed are judged.
 _FEWEST_STEPS = 16
+#: Steps back that a growing residual is looked for.
+RESIDUAL_WINDOW = 64
 #: A plan is slower than dense beyond the one over several steps, or beyond the other over two: noise does neither.
 _SLOWER_THAN_DENSE, _MUCH_SLOWER_THAN_DENSE = 1.05, 1.5
 
@@ -23,17 +25,21 @@ def non_finite(dropped_in_a_row: int) -> str | None:
 
 
 def growing_residual(norms: Sequence[float]) -> str | None:
-    """The residual grows without bound; ``norms`` are all those under the present plan, one a step.
+    """The residual grows without bound; ``norms`` are those of the last steps under the present plan.
 
     What is held back grows with the square root of time while it fills up, at most in proportion to time if nothing
-    ever got through. Growth by more than the square of time means that it feeds on itself.
+    ever got through, and for a while with the gradient itself. Growth by more than the square of time, that was fast
+    before already, means that it feeds on itself.
     """
+    norms = norms[-RESIDUAL_WINDOW:]
     if len(norms) < _FEWEST_STEPS:
         return None
-    now, halfway = median(norms[-4:]), median(norms[len(norms) // 2 - 2 : len(norms) // 2 + 2])
-    if now <= 4 * halfway or halfway == 0:
+    quarter, half, now = (
+        median(norms[end - 4 : end]) for end in (len(norms) // 4 + 1, len(norms) // 2 + 1, len(norms))
+    )
+    if now <= 4 * half or half <= 2 * quarter or quarter == 0:
         return None
-    return f"the residual grew {now / halfway:.1f}-fold in {len(norms) - len(norms) // 2} steps"
+    return f"the residual grew {now / half:.1f}-fold in {len(norms) - len(norms) // 2} steps"
 
 
 def slower_than_dense(step_times: Sequence[float], dense: Point) -> str | None:
