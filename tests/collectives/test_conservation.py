@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from ranks import SIZES, Case, Outcome, Ranks, run_case
 from trimtab import collectives
+from trimtab.collectives import costs
 from trimtab.plan import COLLECTIVES, DENSE_COLLECTIVES, split_elements
 
 LENGTHS = (1, 2, 3, 7, 31, 127, 1009, 5003)
@@ -102,6 +103,22 @@ def test_under_var_the_leader_is_the_rank_whose_selection_weighs_most(ranks: Ran
         chosen = outcomes[weights.index(max(weights))].acc.abs().topk(30).indices.sort().values
         for outcome in outcomes:
             assert torch.equal(outcome.exchanged.sent.long(), chosen)
+
+
+@pytest.mark.parametrize("size", [2, 4, 8])
+@pytest.mark.parametrize("scheme", COLLECTIVES)
+def test_every_scheme_costs_its_closed_form_or_less(ranks: Ranks, scheme: str, size: int) -> None:
+    n, k = 40_000, 400
+    case = Case(scheme, segments=(0, n), k=(n if scheme in DENSE_COLLECTIVES else k,), note_length=0)
+    outcomes = ranks.run(size, run_case, case)
+    cost = costs.collective_cost(scheme, 4 * n, case.k[0] / n, size)
+    for outcome in outcomes:
+        assert outcome.exchanged.num_messages == cost.messages
+        # Beside the closed form's bytes: lengths and counts, at most 16 a message.
+        assert 0 < outcome.exchanged.num_bytes <= cost.bytes + 16 * outcome.messages_sent
+    if scheme == "all-gather":
+        coded = 4 * k + 1.2 * k + 28  # a value, a gap, and what says how many
+        assert all(outcome.exchanged.num_bytes <= (size - 1) * coded for outcome in outcomes)
 
 
 @pytest.mark.parametrize("scheme", DENSE_COLLECTIVES)

@@ -70,6 +70,14 @@ def test_a_value_that_is_not_finite_reaches_everyone_in_the_note(ranks: Ranks, s
 @pytest.fixture
 def four() -> Iterator[Ranks]:
     """Ranks that a test may break."""
+    fresh = Ranks((4,))
+    yield fresh
+    fresh.close()
+
+
+@pytest.fixture
+def four_impatient() -> Iterator[Ranks]:
+    """The same, who wait two seconds for each other."""
     fresh = Ranks((4,), deadline=2.0)
     yield fresh
     fresh.close()
@@ -107,7 +115,8 @@ def test_when_a_rank_dies_every_other_names_it(four: Ranks, shape: str) -> None:
         assert failure.message.startswith("rank 2: connection to 127.0.0.1 lost")
 
 
-def test_when_a_rank_stands_still_every_other_names_it_after_the_deadline(four: Ranks) -> None:
+def test_when_a_rank_stands_still_every_other_names_it_after_the_deadline(four_impatient: Ranks) -> None:
+    four = four_impatient
     four.run(4, some_rounds)
     for rank in range(4):
         four.tell(rank, all_reduce_for_ever, 4, "ring")

@@ -1,6 +1,7 @@
 """All-gather of sparse pairs: every rank sends its own selection to all, and each sums what it got.
 
-Cost: log2 N alpha + 2 M c (N-1) beta (Flexible Communication, section 3-D).
+Cost: log2 N alpha + 2 M c (N-1) beta (Flexible Communication, section 3-D); coded indices bring the 2
+down to 1.3 at c = 1%.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor
 
 from trimtab import kernels
+from trimtab.collectives import index_code
 from trimtab.collectives.base import Collective, Exchange, Exchanged
 from trimtab.collectives.primitives import all_gather
 from trimtab.collectives.stopwatch import Stopwatch
@@ -41,7 +43,7 @@ class AllGather(Collective):
 
         unpacked = [_unpack(message, note.numel()) for message in messages]
         # In rank order, so that the sums have the same bits everywhere.
-        kernels.scatter_mean(exchange.out, [(indices, values) for _, values, indices in unpacked], 1 / transport.size)
+        kernels.scatter_mean(exchange.out, [(indices, values) for _, indices, values in unpacked], 1 / transport.size)
         note.zero_()
         for other_note, _, _ in unpacked:
             note += other_note
@@ -60,12 +62,13 @@ class AllGather(Collective):
 
 
 def _pack(selected: Selected, note: Tensor) -> Tensor:
-    """One message, uint8: note (float32), values (float32 [m]), indices (int32 [m])."""
-    return torch.cat([note.view(torch.uint8), selected.values.view(torch.uint8), selected.indices.view(torch.uint8)])
+    """One message, uint8: note (float32), indices (coded), values (float32 [m])."""
+    return torch.cat([note.view(torch.uint8), index_code.encode(selected.indices), selected.values.view(torch.uint8)])
 
 
 def _unpack(message: Tensor, note_length: int) -> tuple[Tensor, Tensor, Tensor]:
     """Inverse of `_pack`."""
     note, pairs = message[: 4 * note_length], message[4 * note_length :]
-    values, indices = pairs[: pairs.numel() // 2], pairs[pairs.numel() // 2 :]
-    return note.view(torch.float32), values.view(torch.float32), indices.view(torch.int32)
+    values = pairs[pairs.numel() - 4 * index_code.count_of(pairs) :]
+    indices = index_code.decode(pairs[: pairs.numel() - values.numel()])
+    return note.view(torch.float32), indices, values.view(torch.float32)

@@ -1,7 +1,8 @@
 """AR-Topk: one rank's selection is all-reduced (Flexible Communication, Algorithm 1).
 
 The leader broadcasts its indices; every rank sends its own accumulated gradient at those, and clears only those from
-its residual, so what a rank would have chosen itself waits for its turn. Cost: equations 4a (ring) and 4b (tree).
+its residual, so what a rank would have chosen itself waits for its turn. Cost: equations 4a (ring) and 4b (tree), less
+what coding saves of the indices.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor
 
 from trimtab import kernels
+from trimtab.collectives import index_code
 from trimtab.collectives.base import Collective, Exchange, Exchanged
 from trimtab.collectives.group import Group
 from trimtab.collectives.primitives import all_gather, broadcast, ring_all_reduce, tree_all_reduce
@@ -64,12 +66,12 @@ class ArTopk(Collective):
             if leader != transport.rank:
                 kernels.put(residual, selected.indices, selected.values)
                 selected = None
-        chosen = None if selected is None else selected.indices.view(torch.uint8)
-        data, length = broadcast(transport, chosen, leader)
+        chosen = None if selected is None else index_code.encode(selected.indices)
+        coded, length = broadcast(transport, chosen, leader)
         num_messages += length
         stopwatch.communicated()
 
-        indices = data.view(torch.int32)
+        indices = index_code.decode(coded)
         if selected is not None:
             values, after = selected.values.clone(), selected.squared_norm_after
         else:
