@@ -242,6 +242,25 @@ def test_a_plan_measured_slower_than_dense_is_left():
     assert run.progress > 0.9 * dense_progress
 
 
+def test_a_changed_network_ends_the_wait_of_a_plan_that_was_merely_slow():
+    controller = Controller(ControllerSettings(), FACTS)
+    controller.observe_network(NetworkView(1, *FAST), 0.0)
+    now, adopted = 0.0, []
+    for step in range(12):
+        now += 0.3
+        speed = 0.15 if controller.plan.is_dense else 2.0
+        slow = report(step, controller.plan, collective=speed - 0.1, step_seconds=speed)
+        controller.observe_step(slow, now)
+        action = controller.next_action(now, 100)
+        adopted += [action.plan] if isinstance(action, Adopt) else []
+    assert [plan.is_dense for plan in adopted] == [False, True]
+    for revision in (2, 3):
+        controller.observe_network(NetworkView(revision, *SLOW), now)
+    action = controller.next_action(now, 100)
+    assert isinstance(action, Adopt)
+    assert not action.plan.is_dense
+
+
 # Suspicion ----------------------------------------------------------------------------------------------
 
 

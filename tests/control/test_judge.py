@@ -10,6 +10,7 @@ from trimtab.control.types import ControllerSettings
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_adaptive_is_near_the_best_static_plan_and_never_behind_dense():
     """Time to target over 32 random worlds, half with 4 and half with 8 ranks."""
     over_best, over_dense, exploring = [], [], []

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import log
+from math import isfinite, log
 from statistics import median
 from typing import Any
 
@@ -51,9 +51,13 @@ _SKIPPED_STEPS = 1
 #: The exchange does not fit the network view when it is off by this factor for so many steps in a row.
 _SUSPICIOUS, _SUSPICIOUS_STEPS = log(1.3), 3
 #: Steps of dense after a guard, doubled each time.
-_HOLD_STEPS = 20
+_HOLD_STEPS = 10
 #: A monitor may notice a change this late: steps before it are not to be learned from.
 _NOTICED_LATE_SECONDS = 5.0
+
+
+#: Stands in a record where no view ever came.
+_UNKNOWN_NETWORK = Network(0, 1e-6, 1e12)
 
 
 @dataclass(frozen=True)
@@ -100,6 +104,7 @@ class Controller:
         self._settle_for: str | None = None
         self._dropped_in_a_row = 0
         self._hold_until_step = 0
+        self._held_for_speed = False
         self._num_guards = 0
         self._banned: set[tuple[str, float]] = set()
         self._unmeasured: tuple[Decision, float | None] | None = None
@@ -125,7 +130,7 @@ class Controller:
             self._started = self._explored_until = now - report.step_seconds
         self._step = report.step
         self._dropped_in_a_row = 0 if report.finite else self._dropped_in_a_row + 1
-        if not report.finite or report.plan != self.plan:
+        if not report.finite or not isfinite(report.gain) or report.plan != self.plan:
             return
         self._steps_under_plan += 1
         if self._steps_under_plan <= _SKIPPED_STEPS:
@@ -247,6 +252,8 @@ class Controller:
         self._predictor.forget_steps(self.plan, before.latency, before.beta, len(doubtful))
         self._network_since = now
         self._banned.clear()
+        if self._held_for_speed:
+            self._hold_until_step = 0
 
     def _suspect_network(self) -> None:
         """Ask for a probe when the exchange is off its usual time for some steps in a row, either way."""
@@ -295,7 +302,7 @@ class Controller:
         self._banned.add((self.plan.collective, self.plan.ratio))
         self._trigger = "guard"
         self._settle_for = None
-        network = network or Network(0, 0.0, 1e12)
+        network = network or _UNKNOWN_NETWORK
         evaluate = self._evaluator(network)
         dense, present = evaluate(self._dense), evaluate(self.plan)
         return self._record("guard", network, now, [], dense, present, dense, f"back to dense: {reason}")
@@ -351,17 +358,19 @@ class Controller:
         self._gain_watch.restart()
 
     def _guard(self, network: Network | None) -> str | None:
+        """Why to go back to dense now, if at all."""
         if self.plan.is_dense:
             return None
+        self._held_for_speed = False
         reason = guards.non_finite(self._dropped_in_a_row) or guards.growing_residual(list(self._residual_norms))
         if reason is None and network is not None:
-            since_change = [
+            on_this_network = [
                 timed.report.step_seconds
                 for timed in self._steps
                 if timed.report.plan == self.plan and timed.end - timed.report.step_seconds > self._network_since
             ]
-            dense = self._evaluator(network)(self._dense)
-            reason = guards.slower_than_dense(since_change, dense)
+            reason = guards.slower_than_dense(on_this_network, self._evaluator(network)(self._dense))
+            self._held_for_speed = reason is not None
         return reason
 
     def _evaluator(self, network: Network) -> Any:
