@@ -9,13 +9,11 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+from trimtab_api.errors import UserError
+
 SOURCE = Path(__file__).with_name("relay.c")
 COMPILER = "cc"
 COMPILE_TIMEOUT = 60.0
-
-
-class BuildError(RuntimeError):
-    """The relay could not be compiled; the message holds the compiler's words."""
 
 
 def relay_path() -> Path:
@@ -26,7 +24,7 @@ def relay_path() -> Path:
 
 
 def build_relay() -> Path:
-    """The compiled relay, compiled now if need be. Raises `BuildError`."""
+    """The compiled relay, compiled now if need be. Raises `UserError` when the compiler cannot."""
     target = relay_path()
     if target.exists():
         return target
@@ -37,9 +35,14 @@ def build_relay() -> Path:
         try:
             compiled = subprocess.run(argv, capture_output=True, text=True, timeout=COMPILE_TIMEOUT, check=False)
         except (OSError, subprocess.TimeoutExpired) as error:
-            raise BuildError(f"compiling the network emulator's relay: {error}") from error
+            raise _cannot_build(str(error)) from None
         if compiled.returncode != 0:
-            raise BuildError(f"compiling the network emulator's relay: {compiled.stderr.strip()}")
+            raise _cannot_build(next(iter(compiled.stderr.splitlines()), f"exit code {compiled.returncode}"))
         # Atomic, so that two processes that compile at once both end with a whole file.
         output.rename(target)
     return target
+
+
+def _cannot_build(reason: str) -> UserError:
+    remedy = "the network emulator's relay does not compile; install the packages gcc and libc6-dev"
+    return UserError(f"{remedy} ({reason})", field=COMPILER)

@@ -234,10 +234,14 @@ def _mapping(content: object, path: str, known: set[str] | None, required: set[s
     fields = {str(key): value for key, value in content.items()}
     for name in fields:
         if known is not None and name not in known:
-            raise UserError(f"not known; choose from {', '.join(sorted(known))}", field=path, value=name)
+            raise UserError(f"not known; choose from {', '.join(sorted(known))}", field=_join(path, name))
     for name in sorted(required - fields.keys()):
-        raise UserError("missing; add it", field=f"{path}.{name}" if path else name)
+        raise UserError("missing; add it", field=_join(path, name))
     return fields
+
+
+def _join(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
 
 
 def _list(content: object, path: str) -> list[Any]:

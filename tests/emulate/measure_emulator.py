@@ -1,6 +1,6 @@
 """Measure the emulator against ping and iperf3, all hosts sending in a ring and every core kept busy; prints a table.
 
-    sudo .venv/bin/python tests/emulate/measure.py
+    sudo .venv/bin/python tests/emulate/measure_emulator.py
 
 The table is kept in docs/measurements/emulator.md.
 """
