@@ -3,6 +3,7 @@
 import json
 import signal
 
+import pytest
 from run_processes import wait_until
 
 
@@ -34,6 +35,7 @@ def test_the_target_can_be_given(toy_job, trimtab, tmp_path):
     assert json.loads((tmp_path / "out" / "summary.json").read_text())["dense"]["seconds_to_target"] is None
 
 
+@pytest.mark.slow
 def test_resume_keeps_what_finished_with_the_same_inputs_and_only_that(toy_job, trimtab, tmp_path):
     out = tmp_path / "out"
 

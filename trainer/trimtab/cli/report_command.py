@@ -48,7 +48,7 @@ def print_table(comparison: Comparison, console: Console) -> None:
     table.add_column(plan, no_wrap=True)
     for heading in others:
         table.add_column(heading, justify="right", max_width=13)
-    for row in rows(comparison.summaries):
+    for row in rows(comparison.summaries, comparison.target):
         table.add_row(*(Text.assemble(cell.text, *_beneath(cell)) for cell in row))
     console.print()
     console.print(table)

@@ -101,7 +101,7 @@ def _key_figures(summaries: dict[str, Summary]) -> str:
 def _table(comparison: Comparison, summaries: dict[str, Summary]) -> str:
     head = "".join(f"<th>{escape(heading)}</th>" for heading in headings(comparison.target))
     body = []
-    for name, row in zip(summaries, rows(summaries), strict=True):
+    for name, row in zip(summaries, rows(summaries, comparison.target), strict=True):
         cells = [f"<td>{_chip(name)}{escape(row[0].text)}</td>"]
         for cell in row[1:]:
             beside = f"<small>{escape(cell.against_dense)}</small>" if cell.against_dense else ""

@@ -23,17 +23,18 @@ def headings(target: Target | None) -> list[str]:
     return ["plan", "accuracy", goal, "median step", "bytes sent", "plan changes", "exploration", "wall time"]
 
 
-def rows(summaries: dict[str, Summary]) -> list[list[Cell]]:
+def rows(summaries: dict[str, Summary], target: Target | None) -> list[list[Cell]]:
     """A row a run, in order; the first cell is the plan's name."""
     dense = summaries.get("dense")
-    return [_row(name, summary, None if summary is dense else dense) for name, summary in summaries.items()]
+    return [_row(name, summary, None if summary is dense else dense, target) for name, summary in summaries.items()]
 
 
-def _row(name: str, summary: Summary, dense: Summary | None) -> list[Cell]:
+def _row(name: str, summary: Summary, dense: Summary | None, target: Target | None) -> list[Cell]:
+    never = "not reached" if target else "–"
     return [
         Cell(name + ("" if summary.state == "succeeded" else f" ({summary.state})") + ("" if summary.valid else " †")),
         _accuracy(summary.accuracy, dense.accuracy if dense else None),
-        _seconds(summary.seconds_to_target, dense.seconds_to_target if dense else None, missing="not reached"),
+        _seconds(summary.seconds_to_target, dense.seconds_to_target if dense else None, never),
         _seconds(summary.median_step_seconds, dense.median_step_seconds if dense else None),
         Cell(format_size(summary.bytes_sent), _ratio(summary.bytes_sent, dense.bytes_sent if dense else None)),
         Cell(str(summary.plan_changes)),
