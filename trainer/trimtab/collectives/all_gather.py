@@ -14,6 +14,7 @@ from torch import Tensor
 from trimtab import kernels
 from trimtab.collectives import index_code
 from trimtab.collectives.base import Collective, Exchange, Exchanged
+from trimtab.collectives.group import Group
 from trimtab.collectives.primitives import all_gather
 from trimtab.collectives.stopwatch import Stopwatch
 
@@ -25,6 +26,10 @@ class AllGather(Collective):
     """Every rank clears its own selection from its residual; the update is the mean of all selections."""
 
     name = "all-gather"
+
+    def __init__(self, group: Group) -> None:
+        super().__init__(group)
+        index_code.warm_up()
 
     def run(self, exchange: Exchange, selector: Selector | None) -> Exchanged:
         assert selector is not None, "all-gather sends a selection"

@@ -37,6 +37,7 @@ class ArTopk(Collective):
 
     def __init__(self, group: Group, *, name: str, elect: bool, all_reduce: AllReduce) -> None:
         super().__init__(group)
+        index_code.warm_up()
         self.name = name
         self._elect = elect
         self._all_reduce = all_reduce

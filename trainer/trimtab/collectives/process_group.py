@@ -27,7 +27,7 @@ class ProcessGroupTransport(Transport):
         super().__init__(dist.get_rank(process_group), dist.get_world_size(process_group))
         self.deadline = deadline
         self._process_group = process_group
-        cuda = dist.get_backend(process_group) == "nccl"
+        cuda = "nccl" in dist.get_backend(process_group)
         self._device = torch.device("cuda", torch.cuda.current_device()) if cuda else torch.device("cpu")
         self._next_batch: list[dist.P2POp] = []
         self._batch_after: list[dist.P2POp] = []
