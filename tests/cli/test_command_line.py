@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from trimtab.cli.main import main
+from trimtab.cli.main import BENCHES, COMMANDS, main
 
 HEAVY = ("torch", "pymoo", "matplotlib", "numba", "sklearn", "numpy", "grpc", "rich", "pydantic")
 
@@ -23,7 +23,7 @@ spec:
 def test_help_imports_nothing_heavy(arguments: list[str]):
     program = (
         "import json, sys\n"
-        "from trimtab.cli.main import main\n"
+        "from trimtab.cli.main import BENCHES, COMMANDS, main\n"
         "try:\n"
         f"    main({arguments!r})\n"
         "except SystemExit:\n"
@@ -62,6 +62,20 @@ def test_a_mistake_is_one_line_that_says_what_to_do(arguments, complaint, tmp_pa
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 1
     assert lines[0].startswith(f"trimtab: {complaint}")
+
+
+@pytest.mark.parametrize("command", [c.name for c in COMMANDS if c.name != "bench"])
+def test_every_command_has_help(command: str, capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main([command, "--help"])
+    assert capsys.readouterr().out.startswith(f"usage: trimtab {command}")
+
+
+@pytest.mark.parametrize("bench", [bench.name for bench in BENCHES])
+def test_every_bench_writes_json(bench: str, capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main(["bench", bench, "--help"])
+    assert "--json" in capsys.readouterr().out
 
 
 def test_a_container_may_not_set_what_the_launcher_sets(tmp_path, monkeypatch, capsys):

@@ -7,6 +7,7 @@ on all alike; the times are medians.
 
 from __future__ import annotations
 
+import argparse
 import json
 import statistics
 import time
@@ -35,10 +36,15 @@ class Measured:
     """torch.topk's seconds of the same k, on |acc| that is formed already, over these seconds."""
 
 
-def run(json_output: bool) -> int:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `trimtab bench kernels`."""
+    parser.add_argument("--json", action="store_true", help="a list of objects instead of a table")
+
+
+def run(args: argparse.Namespace) -> int:
     """Measure and print, as a JSON list of `Measured` or as a table; returns the exit code."""
     lines = [line for ratio in RATIOS for line in measure(NUM_ELEMENTS, ratio, ROUNDS)]
-    if json_output:
+    if args.json:
         print(json.dumps([asdict(line) for line in lines], indent=2))
         return 0
     print(f"{'kernel':<14}{'n':>12}{'ratio':>8}{'ms':>9}{'x floor':>9}{'topk / this':>13}")

@@ -81,6 +81,8 @@ class Panel:
     value: Scale
     height: int
     format_value: Callable[[float], str]
+    headroom: int = 0
+    """Pixels between the panel and its title, for flags."""
     _marks: list[str] = field(default_factory=list)
 
     def x(self, seconds: float) -> float:
@@ -131,7 +133,7 @@ class Panel:
         """The panel as SVG, ``top`` pixels down."""
         parts = [
             f'<g transform="translate(0 {top})">',
-            f'<text class="title" x="{LEFT}" y="-9">{escape(self.title)}</text>',
+            f'<text class="title" x="{LEFT}" y="{-9 - self.headroom}">{escape(self.title)}</text>',
         ]
         for tick in self.value.ticks(max(2, self.height // 42)):
             y = self.y(tick)
@@ -192,6 +194,7 @@ def figure(panels: Sequence[Panel | Ribbon], label: str) -> str:
     top = 30
     parts = []
     for index, panel in enumerate(panels):
+        top += panel.headroom if isinstance(panel, Panel) else 0
         parts.append(panel.svg(top, show_time=index == len(panels) - 1))
         top += panel.height + 44
     height = top - 14

@@ -73,12 +73,17 @@ def network_figure(comparison: Comparison) -> str:
         panel = Panel("step time", time, scale_for(seconds, log=True), 130, format_duration)
         panel.dots([(s.time, s.step_seconds) for s in steps], "fill: var(--accent)")
         panels.append(panel)
-    changes = [decision for decision in run.decisions if decision.changed]
-    for index, decision in enumerate(changes, start=1):
-        if panels and isinstance(panels[0], Panel):
-            panels[0].flag(decision.time, str(index), f"{decision.left} → {decision.adopted}: {decision.reason}")
+    if panels and isinstance(panels[0], Panel):
+        _flag_changes(panels[0], run)
     panels.append(plan_ribbon(run, time))
     return figure(panels, "network, step time and plan over time")
+
+
+def _flag_changes(panel: Panel, run: Run) -> None:
+    """A numbered flag a decision that changed the plan, numbered as in the table of decisions."""
+    panel.headroom = 14
+    for index, decision in enumerate((each for each in run.decisions if each.changed), start=1):
+        panel.flag(decision.time, str(index), f"{decision.left} → {decision.adopted}: {decision.reason}")
 
 
 def plan_ribbon(run: Run, time: Scale) -> Ribbon:
