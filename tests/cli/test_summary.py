@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from trimtab.launch.run_directory import RunDirectory
 from trimtab.report.records import Evaluation, Run, Step
 from trimtab.report.summary import Summary, Target, exploration_seconds, summarise
-from trimtab.report.table import notes, rows
+from trimtab.report.table import judge, notes, rows
 
 A_STEP = Step(
     step=0,
@@ -105,6 +105,19 @@ def test_every_row_stands_beside_dense():
 def test_what_makes_the_table_doubtful_is_said_beneath_it(values, said):
     assert not any(said in note for note in notes({"dense": summary_of()}))
     assert any(said in note for note in notes({"dense": summary_of(**values)}))
+
+
+def test_the_judge_sets_adaptive_beside_the_best_static_plan_in_hindsight():
+    summaries = {
+        "adaptive": summary_of(seconds_to_target=22.0),
+        "dense": summary_of(seconds_to_target=10.0),
+        "0.1/all-gather": summary_of(seconds_to_target=20.0),
+        "0.01/all-gather": summary_of(seconds_to_target=40.0),
+        "0.001/all-gather": summary_of(seconds_to_target=None),
+    }
+    said = judge(summaries)
+    assert said == "best static plan in hindsight: 0.1/all-gather, 20s to the target; adaptive took 1.10× that"
+    assert judge({name: summaries[name] for name in ("adaptive", "dense", "0.001/all-gather")}) == ""
 
 
 def test_a_run_that_never_reached_the_target_says_so():

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from trimtab.report.comparison import Comparison, read_comparison
-from trimtab.report.table import Cell, headings, notes, rows
+from trimtab.report.table import Cell, headings, judge, notes, rows
 
 #: Columns of the table where there is no terminal to ask.
 WIDTH = 120
@@ -52,6 +52,8 @@ def print_table(comparison: Comparison, console: Console) -> None:
         table.add_row(*(Text.assemble(cell.text, *_beneath(cell)) for cell in row))
     console.print()
     console.print(table)
+    if verdict := judge(comparison.summaries):
+        console.print(verdict, highlight=False, soft_wrap=True)
     for note in notes(comparison.summaries):
         console.print(Text(note, style="dim"), soft_wrap=True)
 

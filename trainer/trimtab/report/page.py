@@ -13,7 +13,7 @@ from trimtab.report.colors import color
 from trimtab.report.comparison import Comparison
 from trimtab.report.records import DecisionLine, Run
 from trimtab.report.summary import Summary
-from trimtab.report.table import headings, notes, rows
+from trimtab.report.table import headings, judge, notes, rows
 
 #: Plans of a decision's Pareto front that the page shows; ``decisions.jsonl`` holds all of them.
 MAX_PARETO_POINTS = 12
@@ -107,7 +107,7 @@ def _table(comparison: Comparison, summaries: dict[str, Summary]) -> str:
             beside = f"<small>{escape(cell.against_dense)}</small>" if cell.against_dense else ""
             cells.append(f"<td>{escape(cell.text)}{beside}</td>")
         body.append(f"<tr>{''.join(cells)}</tr>")
-    said = f'<p class="hint">{escape(notes(summaries)[0])}</p>'
+    said = "".join(f'<p class="hint">{escape(text)}</p>' for text in (judge(summaries), notes(summaries)[0]) if text)
     return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>{said}"
 
 

@@ -53,6 +53,23 @@ def notes(summaries: dict[str, Summary]) -> list[str]:
     return said
 
 
+def judge(summaries: dict[str, Summary]) -> str:
+    """How adaptive did beside the best static plan in hindsight; nothing where there is none to stand beside."""
+    adaptive = summaries.get("adaptive")
+    static = {
+        name: summary.seconds_to_target
+        for name, summary in summaries.items()
+        if name not in ("adaptive", "dense") and summary.seconds_to_target is not None
+    }
+    if adaptive is None or adaptive.seconds_to_target is None or not static:
+        return ""
+    best = min(static, key=lambda name: static[name])
+    return (
+        f"best static plan in hindsight: {best}, {format_duration(static[best])} to the target; "
+        f"adaptive took {adaptive.seconds_to_target / static[best]:.2f}× that"
+    )
+
+
 def _accuracy(value: float | None, dense: float | None) -> Cell:
     if value is None:
         return Cell("–")
