@@ -14,7 +14,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 from trimtab import collectives, sparsify
+from trimtab.collectives import index_code
 from trimtab.collectives.group import Group
+from trimtab.kernels.warm_up import warm_up
 from trimtab.sparsify.base import Selected, Selector
 
 SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 12)
@@ -115,7 +117,9 @@ class Ranks:
     """As many processes as the largest group; each belongs to every group that is large enough to hold it."""
 
     def __init__(self, group_sizes: tuple[int, ...], deadline: float = 30.0) -> None:
-        context = get_context("forkserver")  # the server imports torch and compiles kernels once, for all
+        warm_up(torch.device("cpu"))  # compiled here and kept on disk, not by twelve processes at once
+        index_code.warm_up()
+        context = get_context("forkserver")  # the server imports torch once, for all
         context.set_forkserver_preload(["torch", "torch.distributed", "trimtab.collectives", "trimtab.sparsify"])
         size = max(group_sizes)
         self._folder = tempfile.TemporaryDirectory()

@@ -72,7 +72,7 @@ def cases(draw: st.DrawFn) -> Case:
     )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(size=st.sampled_from(SIZES), case=cases())
 def test_conservation_holds_for_any_segments_ratio_and_selection(ranks: Ranks, size: int, case: Case) -> None:
     check(size, case, ranks.run(size, run_case, case))
