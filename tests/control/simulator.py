@@ -134,6 +134,7 @@ class Run:
         self.controller = Controller(
             settings, ModelFacts(world.num_elements, world.tensor_sizes, world.num_ranks), seed=seed
         )
+        self.plan = self.controller.plan
         self._rng = random.Random(f"noise {seed}")
         self._monitor_rng = random.Random(f"monitor {seed}")
         self._next_view = 0.0
@@ -163,10 +164,12 @@ class Run:
         if isinstance(action, RunTrials):
             self._trials(action)
             return
+        # All ranks hear of a new plan during one step, and train under it from the next; before the first, at once.
+        plan = self.plan if self.step > 0 else self.controller.plan
+        self.plan = self.controller.plan
         if isinstance(action, Adopt):
             self.num_changes += 1
         self.log += self.controller.drain_log()
-        plan = self.controller.plan
         gain, self._residual = self._error_feedback(plan, self._residual)
         report = self._measure(plan, gain)
         self.step += 1

@@ -10,7 +10,7 @@ target sooner than the plan it leaves; and is measured afterwards.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite, log
@@ -42,12 +42,10 @@ _WARMUP_SECONDS = 1.0
 _WORTH_A_CHANGE = 0.05
 #: ... and by this much where it slows the step down for the sake of the gain, which is known less well.
 _WORTH_A_SLOWER_STEP = 0.15
-#: Steps under a new plan before the decision is looked at again in the light of what they took.
-_SETTLED_STEPS = 6
+#: Steps after which the choice for a new network is looked at again, in the light of what they took.
+_SETTLED_STEPS = 8
 #: Steps whose median becomes the measured step time of a decision.
 _MEASURED_STEPS = 10
-#: The first step under a plan carries the change itself.
-_SKIPPED_STEPS = 1
 #: The exchange does not fit the network view when it is off by this factor for so many steps in a row.
 _SUSPICIOUS, _SUSPICIOUS_STEPS = log(1.3), 3
 #: Steps of dense after a guard, doubled each time.
@@ -99,15 +97,16 @@ class Controller:
         self._warm = False
         self._trigger: str | None = None
         self._steps: deque[_Timed] = deque(maxlen=64)
+        self._reported_plan: Plan | None = None
         self._residual_norms: deque[float] = deque(maxlen=guards.RESIDUAL_WINDOW)
         self._steps_under_plan = 0
-        self._settle_for: str | None = None
+        self._second_look: tuple[str, int] | None = None  # what for, and at which step
         self._dropped_in_a_row = 0
         self._hold_until_step = 0
         self._held_for_speed = False
         self._num_guards = 0
         self._banned: set[tuple[str, float]] = set()
-        self._unmeasured: tuple[Decision, float | None] | None = None
+        self._unmeasured: tuple[Decision, Network] | None = None
         self._probe_wanted = False
 
     # What is observed -------------------------------------------------------------------------------
@@ -130,11 +129,14 @@ class Controller:
             self._started = self._explored_until = now - report.step_seconds
         self._step = report.step
         self._dropped_in_a_row = 0 if report.finite else self._dropped_in_a_row + 1
-        if not report.finite or not isfinite(report.gain) or report.plan != self.plan:
+        is_first = report.plan != self._reported_plan
+        self._reported_plan = report.plan
+        if not report.finite or not isfinite(report.gain):
             return
-        self._steps_under_plan += 1
-        if self._steps_under_plan <= _SKIPPED_STEPS:
-            return
+        if report.plan == self.plan:
+            self._steps_under_plan += 1
+        if is_first:
+            return  # it carries the change of plan itself
         network = self._network_watch.network
         expected = (
             self._predictor.sync_seconds(report.plan, network.latency, network.beta)
@@ -142,9 +144,11 @@ class Controller:
             else report.collective_seconds
         )
         self._steps.append(_Timed(report, now, expected))
-        self._suspect_network()
         if network is not None:
             self._predictor.observe_step(report, network.latency, network.beta)
+        if report.plan != self.plan:
+            return  # the next plan is on its way to all ranks
+        self._suspect_network()
         if not report.plan.is_dense:
             self._learn_selection(report)
         self._measure_decision(now)
@@ -206,10 +210,10 @@ class Controller:
             return trigger
         change = log(1 + self._settings.network_change)
         if self._decided_network is None or network.distance(self._decided_network) > change:
-            self._settle_for = "network"
+            self._second_look = ("network", self._step + _SETTLED_STEPS)
             return "network"
-        if self._settle_for is not None and self._steps_under_plan >= _SETTLED_STEPS + _SKIPPED_STEPS:
-            trigger, self._settle_for = self._settle_for, None
+        if self._second_look is not None and self._step >= self._second_look[1]:
+            trigger, self._second_look = self._second_look[0], None
             return trigger
         if not self.plan.is_dense and self._gain_watch.moved:
             return "gain"
@@ -222,7 +226,7 @@ class Controller:
         if self._steps_under_plan < min(affordable, self._settings.warmup_steps):
             return None
         self._warm = True
-        self._settle_for = "warm-up"
+        self._second_look = ("warm-up", self._step + _SETTLED_STEPS)
         return "warm-up"
 
     def _believe_network(self, now: float) -> None:
@@ -248,8 +252,9 @@ class Controller:
         if before is None:
             return
         since = max(confirmed_at, now - _NOTICED_LATE_SECONDS)
-        doubtful = [timed for timed in self._steps if timed.end > since and timed.report.plan == self.plan]
-        self._predictor.forget_steps(self.plan, before.latency, before.beta, len(doubtful))
+        doubtful = Counter(timed.report.plan for timed in self._steps if timed.end > since)
+        for plan, count in doubtful.items():
+            self._predictor.forget_steps(plan, before.latency, before.beta, count)
         self._network_since = now
         self._banned.clear()
         if self._held_for_speed:
@@ -301,7 +306,7 @@ class Controller:
         self._hold_until_step = self._step + _HOLD_STEPS * 2 ** (self._num_guards - 1)
         self._banned.add((self.plan.collective, self.plan.ratio))
         self._trigger = "guard"
-        self._settle_for = None
+        self._second_look = None
         network = network or _UNKNOWN_NETWORK
         evaluate = self._evaluator(network)
         dense, present = evaluate(self._dense), evaluate(self.plan)
@@ -346,7 +351,7 @@ class Controller:
         if not changed:
             return KeepGoing()
         self._close_measurement(now)
-        self._unmeasured = (decision, self._measured_on(network))
+        self._unmeasured = (decision, network)
         self._next_version += 1
         self._adopt(adopted)
         return Adopt(adopted, decision)
@@ -415,30 +420,32 @@ class Controller:
 
     # Measuring decisions ----------------------------------------------------------------------------
 
-    def _measured_on(self, network: Network) -> float | None:
-        """Median step time that the present plan had on this network, from the last steps that fit it."""
-        fitting: list[float] = []
-        for timed in reversed(self._steps):
-            if timed.report.plan != self.plan or len(fitting) == _MEASURED_STEPS:
-                break
-            predicted = self._predictor.sync_seconds(self.plan, network.latency, network.beta)
-            if timed.report.collective_seconds <= 0 or abs(log(timed.report.collective_seconds / predicted)) > log(1.5):
-                break
-            fitting.append(timed.report.step_seconds)
-        return median(fitting) if fitting else None
+    def _measured_on(self, network: Network, left: Plan) -> float | None:
+        """Median step time that the plan that was left had on this network, from its last steps that fit it."""
+        predicted = self._predictor.sync_seconds(left, network.latency, network.beta)
+        fitting = [
+            timed.report.step_seconds
+            for timed in self._steps
+            if timed.report.plan == left
+            and timed.report.collective_seconds > 0
+            and abs(log(timed.report.collective_seconds / predicted)) < log(1.5)
+        ]
+        return median(fitting[-_MEASURED_STEPS:]) if fitting else None
 
     def _measure_decision(self, now: float) -> None:
-        if self._unmeasured is not None and self._steps_under_plan >= _MEASURED_STEPS + _SKIPPED_STEPS:
+        if self._unmeasured is not None and self._steps_under_plan > _MEASURED_STEPS:
             self._close_measurement(now)
 
     def _close_measurement(self, now: float) -> None:
         """Write down how the last decision turned out, if enough steps have passed to say so."""
         if self._unmeasured is None:
             return
-        decision, left_seconds = self._unmeasured
+        decision, network = self._unmeasured
         times = [timed.report.step_seconds for timed in self._steps if timed.report.plan == decision.adopted]
         if len(times) >= 3:
-            line = Measured(decision.id, self._step, now, left_seconds, median(times), len(times))
+            line = Measured(
+                decision.id, self._step, now, self._measured_on(network, decision.left), median(times), len(times)
+            )
             self._log.append(line.to_json())
         self._unmeasured = None
 
