@@ -45,14 +45,23 @@ def top_k_in_place(acc: Tensor, k: int, squared_norm: float, offset: int) -> Com
 
     NaN counts as the largest, so that it is sent and seen.
     """
-    if k >= acc.numel():
-        chosen = torch.arange(acc.numel(), dtype=torch.int32, device=acc.device)
-    else:
-        chosen = torch.topk(acc.abs(), k, sorted=False).indices.to(torch.int32).sort().values
+    n = acc.numel()
+    if k >= n:
+        everything = Compacted(
+            torch.arange(offset, offset + n, dtype=torch.int32, device=acc.device), acc.clone(), n, squared_norm, 0.0
+        )
+        acc.zero_()
+        return everything
+    magnitudes = acc.abs()
+    found = kernels.select_in_place(acc, kth_largest(magnitudes, k), k, offset)
+    if found.num_over == k:
+        return found
+    # Equals at the boundary, or NaN, which reaches no threshold.
+    kernels.put(acc, found.indices - offset, found.values)
+    chosen = torch.topk(magnitudes, k, sorted=False).indices.to(torch.int32).sort().values
     values = kernels.take(acc, chosen)
     removed = kernels.clear(acc, chosen)
-    left = 0.0 if k >= acc.numel() else max(0.0, squared_norm - removed)
-    return Compacted(chosen + offset, values, chosen.numel(), squared_norm, left)
+    return Compacted(chosen + offset, values, k, squared_norm, max(0.0, squared_norm - removed))
 
 
 def kth_largest(values: Tensor, k: int) -> float:

@@ -25,8 +25,8 @@ from trimtab.sparsify.topk import kth_largest, select_exactly, top_k_in_place
 
 #: The achieved k stays within this part of the k asked for.
 TOLERANCE = 0.1
-#: Segments up to this size are selected exactly: that costs less than a sample.
-EXACT_UP_TO = 4096
+#: Segments up to this size are selected exactly: that costs less than a guess and its checks.
+EXACT_UP_TO = 32_768
 #: A sample is to hold about this many elements of the top k (a standard error of 10% of k) ...
 SAMPLED_OF_TOP_K = 100
 #: ... but has at least this many elements in all, and of a large segment at most one in so many: each is a cache miss.
@@ -77,7 +77,7 @@ class Tracked(Selector):
     """A tracked threshold per segment.
 
     Sends between 0.9 k and 1.1 k elements of every segment, the largest ones: fewer only where fewer are not zero,
-    though at least one; and exactly k in segments of up to 4096 elements. A range that is not finite is sent as it
+    though at least one; and exactly k in segments of up to 32,768 elements. A range that is not finite is sent as it
     comes, because the step will be dropped. State is keyed by the range of the arena that a segment covers: where a
     new fusion plan keeps a range it keeps its threshold, elsewhere it is seeded anew.
     """
