@@ -12,11 +12,15 @@ from dataclasses import dataclass
 from trimtab_netmon.figures import Method
 
 #: Seconds over which a rate is taken: shorter, and single packets and late wake-ups show.
-RATE_WINDOW = 0.2
-#: Seconds after which a test that meets the previous figure has seen enough.
-CONFIRM_AFTER = 0.25
+RATE_WINDOW = 0.3
+#: Seconds of one of the windows that must be alike before a rate counts as settled.
+SETTLE_WINDOW = 0.1
+#: Round trips that slow start may take to fill a link.
+SETTLE_ROUND_TRIPS = 8
+#: Seconds of its own data after which a test that meets the previous figure has seen enough.
+CONFIRM_AFTER = 0.3
 #: Seconds that a test lasts at most.
-TEST_LIMIT = 2.0
+TEST_LIMIT = 3.0
 #: Two rates within this share of each other are the same.
 SAME_RATE = 0.05
 #: More than this share beside the test's own flows is traffic of the job.
@@ -25,81 +29,82 @@ SHARED_BEYOND = 0.15
 
 @dataclass(frozen=True)
 class Sample:
-    """A byte counter at one moment."""
+    """Two byte counters at one moment of a test."""
 
     at: float
     """Seconds, by whatever clock."""
-    num_bytes: int
+    total: int
+    """Bytes that passed the interface, all flows together."""
+    own: int = 0
+    """Bytes that the test's own flows brought."""
 
 
 @dataclass(frozen=True)
-class Traffic:
-    """What one test saw at both ends."""
+class Rates:
+    """Bytes per second that one test saw."""
 
     received: float
-    """Bytes per second that arrived at the receiver's interface, all flows together, at their best."""
+    """What arrived at the receiver's interface at the test's end, all flows together."""
     own: float
-    """Bytes per second of the test's own flows as received, at their best."""
-    beside_receiver: float
-    """Bytes per second that arrived at the receiver beside the test's flows, over the whole test."""
-    beside_sender: float
-    """Bytes per second that left the sender beside the test's flows, over the whole test."""
+    """What the test's own flows brought of it."""
+    sent_before: float
+    """What left the sender's interface just before the test.
 
-
-def rate_over(samples: Sequence[Sample], window: float, end: int = -1) -> float:
-    """Bytes per second over the last ``window`` seconds before sample ``end``; 0 where there is less than that."""
-    last = samples[end]
-    for first in reversed(samples):
-        if first.at <= last.at - window:
-            return (last.num_bytes - first.num_bytes) / (last.at - first.at)
-    return 0.0
-
-
-def mean_rate(samples: Sequence[Sample]) -> float:
-    """Bytes per second from the first sample to the last; 0 for fewer than two."""
-    if len(samples) < 2:
-        return 0.0
-    return (samples[-1].num_bytes - samples[0].num_bytes) / (samples[-1].at - samples[0].at)
-
-
-def best_rate(samples: Sequence[Sample], window: float = RATE_WINDOW) -> float:
-    """The largest rate over any ``window`` seconds, bytes per second."""
-    return max((rate_over(samples[: end + 1], window) for end in range(len(samples))), default=0.0)
-
-
-def has_seen_enough(samples: Sequence[Sample], previous: float) -> bool:
-    """Whether a test can stop: its rate meets the previous figure, or has stopped rising.
-
-    ``samples`` are the receiver's, from the moment the sender was told to start.
+    Not during it: where something beyond the interface shapes (a relay, a host's qdisc), a starting test fills that
+    queue, and the interface counts what is yet to be let through.
     """
-    if not samples:
+
+
+def rates_over(samples: Sequence[Sample], window: float) -> tuple[float, float]:
+    """Total and own bytes per second over the last ``window`` seconds; zeros where there is less than that."""
+    for first in reversed(samples):
+        elapsed = samples[-1].at - first.at
+        if elapsed >= window:
+            return (samples[-1].total - first.total) / elapsed, (samples[-1].own - first.own) / elapsed
+    return 0.0, 0.0
+
+
+def best_rates(samples: Sequence[Sample]) -> tuple[float, float]:
+    """Total and own bytes per second of the `RATE_WINDOW` with the largest total, once the test's own data flowed."""
+    flowing = [each for each in samples if each.own > 0]
+    return max((rates_over(flowing[: end + 1], RATE_WINDOW) for end in range(len(flowing))), default=(0.0, 0.0))
+
+
+def has_seen_enough(samples: Sequence[Sample], previous: float, round_trip: float) -> bool:
+    """Whether a test can stop: its own data flow, and the total meets the previous figure or has stopped rising.
+
+    ``samples`` are the receiver's; ``round_trip`` is in seconds. What the job itself sends may be steady long before
+    the test's first byte.
+    """
+    flowing = [each for each in samples if each.own > 0]
+    if not flowing or flowing[-1].at - flowing[0].at < CONFIRM_AFTER:
         return False
-    elapsed = samples[-1].at - samples[0].at
-    now = rate_over(samples, RATE_WINDOW / 2)
-    if elapsed >= CONFIRM_AFTER and previous > 0 and abs(now - previous) < SAME_RATE * previous:
+    now, _ = rates_over(flowing, CONFIRM_AFTER)
+    if previous > 0 and abs(now - previous) < SAME_RATE * previous:
         return True
+    if flowing[-1].at - flowing[0].at < RATE_WINDOW + SETTLE_ROUND_TRIPS * round_trip:
+        return False
     # Three windows in a row alike: slow start doubles the rate every round trip, which is not.
-    earlier = [_rate_before(samples, back * RATE_WINDOW / 2) for back in (1, 2)]
-    return min(earlier) > 0 and max(now, *earlier) < (1 + SAME_RATE) * min(now, *earlier)
+    windows = []
+    for back in range(3):
+        end = flowing[-1].at - back * SETTLE_WINDOW
+        total, _ = rates_over([each for each in flowing if each.at <= end] or flowing[:1], SETTLE_WINDOW)
+        windows.append(total)
+    return min(windows) > 0 and max(windows) < (1 + SAME_RATE) * min(windows)
 
 
-def _rate_before(samples: Sequence[Sample], seconds: float) -> float:
-    """The rate over the half window that ended ``seconds`` ago."""
-    end = samples[-1].at - seconds
-    return rate_over([each for each in samples if each.at <= end] or samples[:1], RATE_WINDOW / 2)
-
-
-def judge(traffic: Traffic, previous: float) -> tuple[float, Method]:
+def judge(rates: Rates, previous: float) -> tuple[float, Method]:
     """What the link carries, bytes per second.
 
     On an otherwise idle link it is what arrived. Beside other traffic the test shows two bounds: the link carries at
-    least what the test's own flows got, and at most what the busier of the two interfaces moved. A previous figure
-    between the bounds stands: traffic alone never moves it. Otherwise the upper bound is taken, since one of the two
-    interfaces was full.
+    least what the test's own flows got, and at most that and what it pushed aside at one of the two ends. A previous
+    figure between the bounds stands: traffic alone never moves it. Otherwise what was moved at the busier end is
+    taken, since one of the two was full.
     """
-    if max(traffic.beside_receiver, traffic.beside_sender) <= SHARED_BEYOND * traffic.received:
-        return traffic.received, Method.IPERF3
-    upper = max(traffic.received, traffic.own + traffic.beside_sender)
-    if traffic.own <= previous <= (1 + SAME_RATE) * upper:
+    beside = max(rates.received - rates.own, rates.sent_before)
+    if beside <= SHARED_BEYOND * rates.received:
+        return rates.received, Method.IPERF3
+    upper = max(rates.received, rates.own + rates.sent_before)
+    if rates.own <= previous <= (1 + SAME_RATE) * upper:
         return previous, Method.IPERF3_SHARED
-    return upper, Method.IPERF3_SHARED
+    return max(rates.received, rates.sent_before), Method.IPERF3_SHARED

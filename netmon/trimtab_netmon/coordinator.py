@@ -59,6 +59,7 @@ class Coordinator:
         self._summary = Summary()
         self._latency_at_round = 0.0
         self._wanted: asyncio.Future[None] | None = None
+        self._owed = ""
         self._wake = asyncio.Event()
 
     async def measure_now(self, reason: str) -> netmon_pb2.NetworkState:
@@ -75,6 +76,14 @@ class Coordinator:
             self._wanted = asyncio.get_running_loop().create_future()
             self._wake.set()
         return self._wanted
+
+    def _want_when_affordable(self, reason: str) -> None:
+        """Have everyone measured now, or as soon as the budget has recovered."""
+        try:
+            self._want(reason)
+        except BudgetSpentError as error:
+            log.warning("%s", error)
+            self._owed = reason
 
     async def run(self) -> None:
         """Test and publish until cancelled."""
@@ -137,10 +146,7 @@ class Coordinator:
         latency = self._summary.latency
         if self._latency_at_round > 0 and moved(self._latency_at_round, latency, CHANGE):
             self._latency_at_round = latency
-            try:
-                self._want(f"latency is now {latency * 1e3:.3g} ms")
-            except BudgetSpentError as error:
-                log.warning("%s", error)
+            self._want_when_affordable(f"latency is now {latency * 1e3:.3g} ms")
 
     # Taking turns ---------------------------------------------------------------------------------------------------
 
@@ -151,9 +157,12 @@ class Coordinator:
             try:
                 await asyncio.wait_for(self._wake.wait(), self._interval)
             except TimeoutError:
-                await self._routine()
-                continue
+                if not (self._owed and self._budget.allows_round(time.monotonic())):
+                    await self._routine()
+                    continue
+                self._want(self._owed)
             self._wake.clear()
+            self._owed = ""
             await self._round()
 
     async def _wait_for_latencies(self) -> None:
@@ -215,5 +224,4 @@ class Coordinator:
         if previous > 0 and was_trusted and moved(previous, value, CHANGE):
             log.info("worker %d to worker %d carries %.3g bytes/s, no longer %.3g", *pair, value, previous)
             self._changed_at = begun
-            if self._wanted is None and self._budget.allows_round(time.monotonic()):
-                self._want("the bandwidth of a link changed")
+            self._want_when_affordable("the bandwidth of a link changed")

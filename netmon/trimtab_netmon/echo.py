@@ -12,6 +12,7 @@ network (RFC 5905's four timestamps, of which only differences on one clock are 
 from __future__ import annotations
 
 import asyncio
+import random
 import socket
 import struct
 import time
@@ -25,8 +26,10 @@ from trimtab_netmon.settings import Endpoint
 
 #: Echoes a second to each peer.
 RATE = 10.0
+#: Echoes a second where the latency is in doubt: enough of them fall into the short pauses of a busy link.
+RATE_IN_DOUBT = 50.0
 #: Seconds around an echo in which a busy interface makes it count as not quiet.
-QUIET_BEFORE = 0.06
+QUIET_BEFORE = 0.03
 
 _REQUEST, _REPLY = 1, 2
 #: magic, kind, requester, responder, quiet, t1, t2, t3 [nanoseconds].
@@ -38,7 +41,10 @@ _TIMESPEC = struct.Struct("@ll")
 
 
 class Echo:
-    """Asks every peer, answers every peer, and hands each round trip to ``on_round_trip(worker, round trip)``."""
+    """Asks every peer, answers every peer, and hands each round trip to ``on_round_trip(worker, round trip)``.
+
+    ``is_in_doubt(worker)`` says whether to ask that peer more often. Nobody else to ask: it only waits.
+    """
 
     def __init__(
         self,
@@ -47,12 +53,14 @@ class Echo:
         listen: Endpoint,
         interface: InterfaceWatch,
         on_round_trip: Callable[[int, RoundTrip], None],
+        is_in_doubt: Callable[[int], bool],
     ) -> None:
         self._worker = worker
         self._peers = peers
         self._addresses: dict[int, tuple[str, int]] = {}
         self._interface = interface
         self._on_round_trip = on_round_trip
+        self._is_in_doubt = is_in_doubt
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._socket.setblocking(False)
         self._socket.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
@@ -71,14 +79,19 @@ class Echo:
         loop = asyncio.get_running_loop()
         loop.add_reader(self._socket, self._receive_all)
         try:
-            while True:
+            async with asyncio.TaskGroup() as tasks:
                 for worker, peer in enumerate(self._peers):
                     if worker != self._worker:
-                        await self._ask(worker, peer)
-                    await asyncio.sleep(1 / RATE / len(self._peers))
+                        tasks.create_task(self._keep_asking(worker, peer))
         finally:
             loop.remove_reader(self._socket)
             self._socket.close()
+
+    async def _keep_asking(self, worker: int, peer: Endpoint) -> None:
+        while True:
+            await self._ask(worker, peer)
+            rate = RATE_IN_DOUBT if self._is_in_doubt(worker) else RATE
+            await asyncio.sleep(random.uniform(0.5, 1.5) / rate)  # never in step with the job's own rhythm
 
     async def _ask(self, worker: int, peer: Endpoint) -> None:
         try:

@@ -11,7 +11,7 @@ from pathlib import Path
 from trimtab_api.errors import UserError
 
 #: Seconds between two readings.
-SAMPLE_INTERVAL = 0.05
+SAMPLE_INTERVAL = 0.025
 #: Seconds of readings that are kept.
 HISTORY = 2.0
 #: An interface that moves more than this share of what its links carry is busy.
@@ -35,11 +35,14 @@ class Reading:
 
 def read_counters(interface: str) -> Reading:
     """The counters now. Raises `UserError` where there is no such device."""
-    for line in _COUNTERS.read_text().splitlines():
+    before = time.monotonic()
+    text = _COUNTERS.read_text()
+    at = (before + time.monotonic()) / 2
+    for line in text.splitlines():
         name, colon, counts = line.partition(":")
         if colon and name.strip() == interface:
             fields = counts.split()
-            return Reading(time.monotonic(), int(fields[0]), int(fields[8]))
+            return Reading(at, int(fields[0]), int(fields[8]))
     raise UserError("no such network device here; see `ip link`", field="--interface", value=interface)
 
 
@@ -81,6 +84,10 @@ class InterfaceWatch:
             after = before
         return False
 
-    def readings(self, since: float) -> list[Reading]:
-        """The readings from ``since`` (monotonic) on."""
-        return [each for each in self._readings if each.at >= since]
+    def sending_rate(self, window: float) -> float:
+        """Bytes per second sent over the last ``window`` seconds; 0 before there is that much to look back on."""
+        now = self.read()
+        for before in reversed(self._readings):
+            if now.at - before.at >= window:
+                return (now.sent - before.sent) / (now.at - before.at)
+        return 0.0

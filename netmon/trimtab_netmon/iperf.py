@@ -17,6 +17,8 @@ from trimtab_netmon.settings import Endpoint
 NUM_STREAMS = 4
 #: Seconds between the rates that iperf3 reports.
 INTERVAL = 0.1
+#: More than a process reads to start (its libraries, configuration, and iperf3's own agreement with the client).
+_STARTUP_BYTES = 65536
 #: Seconds that a child has to start listening, and to end when told.
 PATIENCE = 2.0
 
@@ -87,31 +89,16 @@ async def finish(process: Process) -> str:
     return output.decode(errors="replace")
 
 
-def total_bytes(report: str) -> int:
-    """Bytes of all intervals of a JSON report; 0 for one without any."""
-    return sum(int(each["bytes"]) for each in _intervals(report))
+def transferred_bytes(process: Process) -> int:
+    """Bytes that a running server has read, or a client written; 0 once it has ended.
 
-
-def _intervals(report: str) -> list[dict[str, float]]:
+    The kernel counts them as they happen; iperf3's own report comes when it is over.
+    """
     try:
-        return [each["sum"] for each in json.loads(report)["intervals"]]
-    except (ValueError, KeyError):
-        return []
-
-
-def best_rate(report: str, window: float) -> float:
-    """Bytes per second of a JSON report's best ``window`` seconds; 0 for a report without intervals."""
-    intervals = _intervals(report)
-    best = 0.0
-    for first in range(len(intervals)):
-        num_bytes = seconds = 0.0
-        for each in intervals[first:]:
-            num_bytes += each["bytes"]
-            seconds += each["seconds"]
-            if seconds >= 0.95 * window:
-                best = max(best, num_bytes / seconds)
-                break
-    return best
+        counts = dict(line.split(": ") for line in Path(f"/proc/{process.pid}/io").read_text().splitlines())
+    except OSError:
+        return 0
+    return max(0, int(counts["rchar"]) - _STARTUP_BYTES)
 
 
 async def _complaint(process: Process) -> str:

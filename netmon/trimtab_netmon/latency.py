@@ -11,7 +11,9 @@ from dataclasses import dataclass
 #: Seconds of samples that a figure rests on, when they are quiet enough.
 WINDOW = 1.0
 #: Quiet samples that a figure needs; while the link is busy the window reaches further back to find them.
-FEWEST_QUIET = 5
+FEWEST_QUIET = 4
+#: Times the latency that even the shortest recent echo takes, where it is in doubt.
+DOUBTFUL = 1.1
 #: Seconds that the window reaches back at most.
 LONGEST_WINDOW = 10.0
 
@@ -51,6 +53,14 @@ class LatencyWindow:
         self._samples.append(sample)
         while self._samples[0].at < sample.at - LONGEST_WINDOW:
             self._samples.popleft()
+
+    def is_in_doubt(self) -> bool:
+        """Whether recent echoes took longer than the latency says: a queue, or a change that quiet echoes must show."""
+        if self._latency == 0:
+            return True
+        newest = self._samples[-1].at
+        shortest = min(each.seconds for each in self._samples if each.at > newest - WINDOW) / 2
+        return shortest > DOUBTFUL * self._latency
 
     def estimate(self) -> Latency | None:
         """The figures now; None before the first few echoes.

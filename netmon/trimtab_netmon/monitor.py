@@ -60,7 +60,7 @@ class Monitor:
         """Serve until cancelled. Raises `UserError` where a port is taken."""
         settings = self._settings
         require_free(settings)
-        tester = Tester(settings, self._interface, self._peers)
+        tester = Tester(settings, self._interface, self._peers, self._latency)
         server = grpc.aio.server(options=SERVER_OPTIONS)
         monitor = NetworkMonitor(self._published, self._coordinator, self._peers)
         netmon_pb2_grpc.add_NetworkMonitorServicer_to_server(
@@ -70,7 +70,7 @@ class Monitor:
             cast("netmon_pb2_grpc.MonitorPeerServicer", MonitorPeer(self._links, tester)), server
         )
         server.add_insecure_port(str(settings.listen))
-        echo = Echo(settings.worker, settings.peers, settings.listen, self._interface, self._take)
+        echo = Echo(settings.worker, settings.peers, settings.listen, self._interface, self._take, self._is_in_doubt)
         if settings.metrics_port:
             self._metrics.serve(settings.listen, settings.metrics_port)
         await server.start()
@@ -86,6 +86,14 @@ class Monitor:
     def _take(self, worker: int, round_trip: RoundTrip) -> None:
         self._windows[worker].add(round_trip)
         self._heard[worker] = (round_trip.at, time.time())
+
+    def _is_in_doubt(self, worker: int) -> bool:
+        return worker in self._heard and self._windows[worker].is_in_doubt()
+
+    def _latency(self, worker: int) -> float:
+        """One-way latency to a worker, seconds; 0: not known."""
+        estimate = self._windows[worker].estimate()
+        return 0.0 if estimate is None else estimate.latency
 
     async def _tabulate(self) -> None:
         """Keep the table of the links that leave this worker."""

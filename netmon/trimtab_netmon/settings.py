@@ -50,7 +50,7 @@ class Settings:
     probe_interval: float
     """Seconds between two bandwidth tests of the job, budget permitting."""
     probe_budget: float
-    """Most of a host's time that bandwidth tests may take, on average over five minutes."""
+    """Most of a host's time that bandwidth tests may take, on average over ten minutes."""
     metrics_port: int
     """Port of the Prometheus metrics; 0: none."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -12,16 +12,7 @@ import grpc
 from trimtab_api.netmon.v1 import netmon_pb2
 
 from trimtab_netmon import iperf
-from trimtab_netmon.bandwidth import (
-    RATE_WINDOW,
-    TEST_LIMIT,
-    Sample,
-    Traffic,
-    best_rate,
-    has_seen_enough,
-    judge,
-    mean_rate,
-)
+from trimtab_netmon.bandwidth import RATE_WINDOW, TEST_LIMIT, Rates, Sample, best_rates, has_seen_enough, judge
 from trimtab_netmon.figures import Method
 from trimtab_netmon.interface import InterfaceWatch
 from trimtab_netmon.peers import Peers
@@ -43,91 +34,78 @@ class TestResult:
     """Bytes per second."""
     method: Method
     duration: float
-    """Seconds that the test kept both hosts busy."""
+    """Seconds from the test's first data to its end."""
 
 
 class Tester:
     """This host's part in bandwidth tests."""
 
-    def __init__(self, settings: Settings, interface: InterfaceWatch, peers: Peers) -> None:
+    def __init__(
+        self, settings: Settings, interface: InterfaceWatch, peers: Peers, latency_to: Callable[[int], float]
+    ) -> None:
         self._settings = settings
         self._interface = interface
         self._peers = peers
+        self._latency_to = latency_to
         self._is_taken = False
 
     async def send(self, target: int, previous: float) -> TestResult:
         """Test the bandwidth to another worker. Raises `BusyError` or `TestError`."""
         with self._reserve():
-            begun = time.monotonic()
             try:
-                traffic = await self._send(target, previous)
+                rates, duration = await self._send(target, previous)
             except grpc.aio.AioRpcError as error:
                 if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED:
                     raise BusyError(f"worker {target} is in a test already") from None
                 raise iperf.TestError(f"worker {target}: {error.details()}") from None
-            bandwidth, method = judge(traffic, previous)
-            return TestResult(bandwidth, method, time.monotonic() - begun)
+            bandwidth, method = judge(rates, previous)
+            return TestResult(bandwidth, method, duration)
 
-    async def _send(self, target: int, previous: float) -> Traffic:
+    async def _send(self, target: int, previous: float) -> tuple[Rates, float]:
         call = self._peers.peer(target).ReceiveTest(
             netmon_pb2.ReceiveTestRequest(source=self._settings.worker, limit_seconds=TEST_LIMIT),
             timeout=TEST_LIMIT + 3 * iperf.PATIENCE,
         )
-        client = None
+        client, sent_before = None, 0.0
+        round_trip = 2 * self._latency_to(target)
         begun, report = time.monotonic(), ""
         received: list[Sample] = []
-        sent: list[Sample] = []
-        last = netmon_pb2.ReceiveTestUpdate()
         try:
-            async for last in call:
-                received.append(Sample(last.monotonic_seconds, last.received_bytes))
-                if not report:
-                    reading = self._interface.read()
-                    sent.append(Sample(reading.at, reading.sent))
+            async for update in call:
+                received.append(Sample(update.monotonic_seconds, update.received_bytes, update.test_bytes))
                 if client is None:  # the first update: the receiver is ready
+                    sent_before = self._interface.sending_rate(RATE_WINDOW)
+                    client = await iperf.start_client(self._settings.peers[target], self._settings.listen, TEST_LIMIT)
                     begun = time.monotonic()
-                    client = await iperf.start_client(
-                        self._settings.peers[target], self._settings.listen, TEST_LIMIT + 1
-                    )
-                elif not report:  # afterwards the receiver finishes by itself
-                    has_ended = client.returncode is not None or time.monotonic() - begun > TEST_LIMIT
-                    if has_ended or has_seen_enough(received, previous):
-                        report = await iperf.stop(client) or "{}"
+                has_ended = client.returncode is not None or time.monotonic() - begun > TEST_LIMIT
+                if has_ended or has_seen_enough(received, previous, round_trip):
+                    break
         finally:
             call.cancel()
-            if client is not None and not report:
+            if client is not None:
                 report = await iperf.stop(client)
-        if last.test_bytes == 0:
+        total, own = best_rates(received)
+        if own == 0:
             raise iperf.TestError(f"iperf3 to worker {target}: {iperf.complaint(report) or 'no data arrived'}")
-        sent_seconds = sent[-1].at - sent[0].at
-        return Traffic(
-            received=best_rate(received),
-            own=last.test_bytes_per_second,
-            beside_receiver=mean_rate(received) - last.test_bytes / (received[-1].at - received[0].at),
-            beside_sender=mean_rate(sent) - iperf.total_bytes(report) / sent_seconds,
-        )
+        duration = received[-1].at - next(each.at for each in received if each.own > 0)
+        return Rates(received=total, own=own, sent_before=sent_before), duration
 
     async def receive(self, limit: float) -> AsyncIterator[netmon_pb2.ReceiveTestUpdate]:
-        """Serve one test: the interface's counter until the sender ends it. Raises `BusyError` or `TestError`."""
+        """Serve one test: the interface's counter until the sender cancels. Raises `BusyError` or `TestError`."""
         with self._reserve():
             server = await iperf.start_server(self._settings.listen)
             try:
                 deadline = time.monotonic() + min(limit, TEST_LIMIT) + iperf.PATIENCE
                 while server.returncode is None and time.monotonic() < deadline:
-                    yield self._update()
+                    reading = self._interface.read()
+                    yield netmon_pb2.ReceiveTestUpdate(
+                        monotonic_seconds=reading.at,
+                        received_bytes=reading.received,
+                        test_bytes=iperf.transferred_bytes(server),
+                    )
                     await asyncio.sleep(SAMPLE_INTERVAL)
-                yield self._update(await iperf.finish(server))
             finally:
                 await iperf.stop(server)
-
-    def _update(self, report: str = "") -> netmon_pb2.ReceiveTestUpdate:
-        reading = self._interface.read()
-        return netmon_pb2.ReceiveTestUpdate(
-            monotonic_seconds=reading.at,
-            received_bytes=reading.received,
-            test_bytes_per_second=iperf.best_rate(report, RATE_WINDOW),
-            test_bytes=iperf.total_bytes(report),
-        )
 
     @contextmanager
     def _reserve(self) -> Iterator[None]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 #: Seconds over which the budget is an average.
-BUDGET_HORIZON = 300.0
+BUDGET_HORIZON = 600.0
 
 Pair = tuple[int, int]
 """Source and target of a directed link."""

@@ -125,13 +125,11 @@ class ReceiveTestRequest(_message.Message):
     def __init__(self, source: _Optional[int] = ..., limit_seconds: _Optional[float] = ...) -> None: ...
 
 class ReceiveTestUpdate(_message.Message):
-    __slots__ = ("monotonic_seconds", "received_bytes", "test_bytes_per_second", "test_bytes")
+    __slots__ = ("monotonic_seconds", "received_bytes", "test_bytes")
     MONOTONIC_SECONDS_FIELD_NUMBER: _ClassVar[int]
     RECEIVED_BYTES_FIELD_NUMBER: _ClassVar[int]
-    TEST_BYTES_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
     TEST_BYTES_FIELD_NUMBER: _ClassVar[int]
     monotonic_seconds: float
     received_bytes: int
-    test_bytes_per_second: float
     test_bytes: int
-    def __init__(self, monotonic_seconds: _Optional[float] = ..., received_bytes: _Optional[int] = ..., test_bytes_per_second: _Optional[float] = ..., test_bytes: _Optional[int] = ...) -> None: ...
+    def __init__(self, monotonic_seconds: _Optional[float] = ..., received_bytes: _Optional[int] = ..., test_bytes: _Optional[int] = ...) -> None: ...

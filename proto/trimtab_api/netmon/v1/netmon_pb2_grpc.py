@@ -239,7 +239,7 @@ class MonitorPeerServicer:
 
     def ReceiveTest(self, request, context):
         """The receiving side of a test: reserves this host, starts an iperf3 server, and streams what arrives on its
-        interface until the sender has ended the test or the limit is reached. RESOURCE_EXHAUSTED: in a test already.
+        interface until the caller cancels or the limit is reached. RESOURCE_EXHAUSTED: in a test already.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

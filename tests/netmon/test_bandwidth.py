@@ -1,0 +1,71 @@
+"""What a link carries, from what passed the interfaces; the job's own traffic is no change of the network."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from trimtab_netmon.bandwidth import Rates, Sample, best_rates, has_seen_enough, judge
+from trimtab_netmon.figures import Method
+
+GIGABIT = 125e6
+
+
+def samples(rate_at, seconds, own_from=0.0, step=0.025):
+    """Counters of an interface with a total rate over time, half of it the test's own once that has begun."""
+    total = own = 0.0
+    result = []
+    for index in range(round(seconds / step) + 1):
+        at = index * step
+        result.append(Sample(at, int(total), int(own)))
+        total += rate_at(at) * step
+        own += rate_at(at) * step / 2 if at >= own_from else 0
+    return result
+
+
+@given(st.floats(1e6, 1e9))
+def test_an_idle_link_carries_what_arrived(rate):
+    assert judge(Rates(received=rate, own=0.97 * rate, sent_before=0.0), 0.0) == (rate, Method.IPERF3)
+
+
+@given(
+    capacity=st.floats(1e6, 1e9),
+    share=st.floats(0.1, 1),
+    busy_before=st.floats(0, 1),
+    where=st.sampled_from(["sender", "receiver", "both"]),
+)
+def test_traffic_at_either_end_never_moves_the_figure_of_an_unchanged_link(capacity, share, busy_before, where):
+    own = share * capacity
+    sent_before = max(busy_before, 1 - share) * capacity if where != "receiver" else 0.0
+    received = capacity if where != "sender" else own
+    value, _ = judge(Rates(received, own, sent_before), previous=capacity)
+    assert value == pytest.approx(capacity)
+
+
+@pytest.mark.parametrize("previous", [0.0, 10 * GIGABIT, 0.1 * GIGABIT])
+def test_a_changed_link_full_of_traffic_shows_what_was_moved(previous):
+    rates = Rates(received=GIGABIT, own=0.4 * GIGABIT, sent_before=GIGABIT)
+    assert judge(rates, previous) == (GIGABIT, Method.IPERF3_SHARED)
+
+
+def test_a_test_goes_on_until_its_own_data_flow():
+    steady_traffic = samples(lambda at: GIGABIT, 2.0, own_from=99.0)
+    assert not has_seen_enough(steady_traffic, GIGABIT, 0.002)
+
+
+def test_a_test_that_meets_the_previous_figure_is_short():
+    assert has_seen_enough(samples(lambda at: GIGABIT, 0.4), GIGABIT, 0.050)
+    assert not has_seen_enough(samples(lambda at: GIGABIT, 0.4), 0.0, 0.050)
+    assert has_seen_enough(samples(lambda at: GIGABIT, 0.8), 0.0, 0.050)
+
+
+def test_slow_start_is_not_yet_the_rate():
+    def doubling(at):
+        return min(GIGABIT, 1e6 * 2 ** (at / 0.1))
+
+    assert not has_seen_enough(samples(doubling, 0.65), 0.0, 0.002)
+    assert has_seen_enough(samples(doubling, 1.2), 0.0, 0.002)
+
+
+def test_a_pause_of_the_traffic_does_not_lower_the_best_rate():
+    total, own = best_rates(samples(lambda at: GIGABIT if at < 0.6 else 0.0, 1.0))
+    assert total == pytest.approx(GIGABIT)
+    assert own == pytest.approx(GIGABIT / 2)

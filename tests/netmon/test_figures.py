@@ -1,0 +1,77 @@
+"""What counts as a change, and what the slowest link is."""
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+from trimtab_netmon.figures import Figure, LinkState, Summary, is_new, settle, summarize
+
+figures = st.floats(1e-4, 1e9)
+
+
+def link(source, target, latency=0.001, bandwidth=125e6, **changes):
+    return replace(LinkState(source, target, Figure(latency), Figure(bandwidth)), **changes)
+
+
+def ring(num_workers, **figures_of_all):
+    return [link(worker, (worker + 1) % num_workers, **figures_of_all) for worker in range(num_workers)]
+
+
+@given(figures, st.floats(0.952, 1.048))
+def test_noise_is_no_revision(bandwidth, factor):
+    published = link(0, 1, bandwidth=bandwidth)
+    settled = settle(published, link(0, 1, bandwidth=bandwidth * factor))
+    assert not is_new(published, settled)
+    assert settled.bandwidth.value == bandwidth
+
+
+@given(figures, st.floats(1.06, 100) | st.floats(0.01, 0.94))
+def test_a_material_change_is_published_as_it_is(bandwidth, factor):
+    published = link(0, 1, bandwidth=bandwidth)
+    settled = settle(published, link(0, 1, bandwidth=bandwidth * factor))
+    assert is_new(published, settled)
+    assert settled.bandwidth.value == bandwidth * factor
+
+
+def test_many_small_steps_add_up_to_a_change():
+    published = link(0, 1, bandwidth=100e6)
+    revisions = 0
+    for step in range(100):
+        settled = settle(published, link(0, 1, bandwidth=100e6 * 1.01**step))
+        revisions += is_new(published, settled)
+        published = settled
+    assert 10 < revisions < 25
+
+
+def test_staleness_is_a_revision():
+    published = link(0, 1)
+    assert is_new(published, settle(published, replace(link(0, 1), bandwidth=Figure(125e6, stale=True))))
+
+
+def test_the_summary_is_the_slowest_link():
+    links = [*ring(3), link(1, 0, latency=0.030, bandwidth=10e6)]
+    summary = summarize(links, 3, Summary())
+    assert (summary.latency, summary.bandwidth, summary.stale) == (0.030, 10e6, False)
+
+
+def test_nothing_measured_is_stale():
+    assert summarize([LinkState(0, 1), LinkState(1, 0)], 2, Summary()) == Summary(stale=True)
+
+
+def test_one_worker_alone_has_no_network():
+    assert not summarize([], 1, Summary()).stale
+
+
+def test_bandwidth_falls_with_the_first_link_that_shows_it():
+    old = [replace(each, bandwidth=replace(each.bandwidth, stale=True)) for each in ring(4)[1:]]
+    before = Summary(0.001, 125e6, 0.0, False)
+    assert summarize([link(0, 1, bandwidth=12.5e6), *old], 4, before).bandwidth == 12.5e6
+
+
+def test_bandwidth_rises_when_every_worker_has_shown_it_both_ways():
+    before = Summary(0.001, 12.5e6, 0.0, False)
+    fresh = ring(4, bandwidth=125e6)
+    for count in range(4):
+        old = [replace(each, bandwidth=Figure(12.5e6, stale=True)) for each in fresh[count:]]
+        assert summarize(fresh[:count] + old, 4, before).bandwidth == 12.5e6
+    assert summarize(fresh, 4, before).bandwidth == 125e6

@@ -1,0 +1,63 @@
+"""From echoes to latency."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from trimtab_netmon.latency import LatencyWindow, RoundTrip
+
+
+def after(samples):
+    """The estimate after (time, one-way seconds, quiet) samples."""
+    window = LatencyWindow()
+    for at, one_way, quiet in samples:
+        window.add(RoundTrip(at, 2 * one_way, quiet))
+        window.estimate()
+    return window
+
+
+def steady(start, stop, one_way, quiet=True, step=0.1):
+    count = round((stop - start) / step)
+    return [(start + step * index, one_way, quiet) for index in range(count)]
+
+
+def test_a_few_echoes_are_needed():
+    assert after(steady(0, 0.3, 0.005)).estimate() is None
+    assert after(steady(0, 0.5, 0.005)).estimate().latency == pytest.approx(0.005)
+
+
+def test_queues_do_not_raise_latency_however_long_they_last():
+    busy = steady(2, 60, 0.100, quiet=False)
+    estimate = after(steady(0, 2, 0.001) + busy).estimate()
+    assert estimate.latency == pytest.approx(0.001)
+    assert estimate.queueing == pytest.approx(0.099)
+
+
+def test_a_rise_shows_within_a_second_of_quiet_echoes():
+    assert after(steady(0, 5, 0.001) + steady(5, 6.1, 0.025)).estimate().latency == pytest.approx(0.025)
+
+
+def test_a_rise_shows_in_the_pauses_of_a_busy_link():
+    busy = [(5 + 0.1 * index, 0.025 if index % 10 == 0 else 0.120, index % 10 == 0) for index in range(60)]
+    assert after(steady(0, 5, 0.001) + busy).estimate().latency == pytest.approx(0.025)
+
+
+@given(st.floats(0.0001, 0.9), st.booleans())
+def test_a_fall_shows_at_once_quiet_or_not(factor, quiet):
+    samples = [*steady(0, 5, 0.025), (5.0, 0.025 * factor, quiet)]
+    assert after(samples).estimate().latency == pytest.approx(0.025 * factor)
+
+
+@given(st.lists(st.tuples(st.floats(0.001, 0.2), st.booleans()), min_size=5, max_size=100))
+def test_latency_is_never_above_the_shortest_recent_echo_nor_below_any_echo(echoes):
+    samples = [(0.1 * index, one_way, quiet) for index, (one_way, quiet) in enumerate(echoes)]
+    latency = after(samples).estimate().latency
+    assert min(one_way for _, one_way, _ in samples) <= latency * 1.000001
+    assert latency <= min(one_way for _, one_way, _ in samples[-9:]) * 1.000001
+
+
+def test_doubt_is_a_link_whose_every_echo_is_slow():
+    window = after(steady(0, 5, 0.001))
+    assert not window.is_in_doubt()
+    for at, one_way, quiet in steady(5, 6.1, 0.025, quiet=False):
+        window.add(RoundTrip(at, 2 * one_way, quiet))
+    assert window.is_in_doubt()

@@ -1,0 +1,157 @@
+"""Real monitors, as processes on loopback, with real iperf3: what a trainer sees of them, and what a mistake says."""
+
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+from trimtab_api.netmon_client import watch
+
+MEASURED_WITHIN = 60
+"""Seconds: generous, because every other test may be running beside this one."""
+
+
+def free_port():
+    """A TCP port such that it, its UDP namesake and the port above are free now."""
+    while True:
+        with socket.socket() as first, socket.socket() as above, socket.socket(type=socket.SOCK_DGRAM) as echo:
+            first.bind(("127.0.0.1", 0))
+            port = first.getsockname()[1]
+            try:
+                above.bind(("127.0.0.1", port + 1))
+                echo.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+
+
+def command(rank, ports, *more):
+    peers = ",".join(f"127.0.0.1:{port}" for port in ports)
+    return [
+        *(sys.executable, "-m", "trimtab_netmon.main", "serve", "--rank", str(rank), "--peers", peers),
+        *("--listen", f"127.0.0.1:{ports[rank]}", "--interface", "lo", *more),
+    ]
+
+
+@pytest.fixture
+def monitors():
+    """Start monitors; whatever is still running afterwards is killed."""
+    started = []
+
+    def start(rank, ports, *more):
+        process = subprocess.Popen(command(rank, ports, *more), stderr=subprocess.PIPE, text=True)
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait(10)
+        process.stderr.close()
+
+
+def wait_for(condition, timeout=MEASURED_WITHIN):
+    deadline = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < deadline, "not within the deadline"
+        time.sleep(0.05)
+
+
+@pytest.mark.slow
+def test_every_monitor_shows_the_whole_network_and_measures_when_asked(monitors):
+    ports = [free_port() for _ in range(3)]
+    for rank in range(3):
+        monitors(rank, ports)
+    with watch(f"127.0.0.1:{ports[0]}") as first, watch(f"127.0.0.1:{ports[2]}") as last:
+        view = last.wait_until_measured(MEASURED_WITHIN)
+        assert view.is_measured
+        assert 0 < view.latency < 0.05
+        assert view.bandwidth > 10e6
+        wait_for(lambda: first.view == last.view)
+        measured = last.measure_now("a test asks", timeout=MEASURED_WITHIN)
+        assert measured is not None
+        assert measured.is_measured
+
+
+@pytest.mark.slow
+def test_a_monitor_that_dies_makes_the_view_stale_and_its_return_fresh_again(monitors):
+    ports = [free_port() for _ in range(2)]
+    monitors(0, ports)
+    second = monitors(1, ports)
+    with watch(f"127.0.0.1:{ports[0]}") as network:
+        assert network.wait_until_measured(MEASURED_WITHIN).is_measured
+        wait_for(lambda: not network.view.stale)
+        second.kill()
+        wait_for(lambda: network.view.stale)
+        monitors(1, ports)
+        wait_for(lambda: not network.view.stale)
+
+
+@pytest.mark.slow
+def test_a_budget_that_is_spent_refuses_to_measure_out_of_turn(monitors):
+    ports = [free_port() for _ in range(2)]
+    for rank in range(2):
+        monitors(rank, ports, "--probe-budget", "0.0005")
+    with watch(f"127.0.0.1:{ports[1]}") as network:
+        assert network.wait_until_measured(MEASURED_WITHIN).is_measured
+        assert network.measure_now("the budget is gone", timeout=MEASURED_WITHIN) is None
+        assert network.view.is_measured
+
+
+def test_a_watch_without_a_monitor_is_stale_and_closes():
+    with watch(f"127.0.0.1:{free_port()}") as network:
+        assert network.wait_until_measured(timeout=0.2).stale
+        assert network.measure_now("nobody there", timeout=0.5) is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"--rank": "5"}, "--rank: '5': must be the place of this worker among the 1 of --peers, from 0"),
+        ({"--listen": "127.0.0.1"}, "--listen: '127.0.0.1': write HOST:PORT, with a port from 1 to 65534"),
+        ({"--peers": "a:b"}, "--peers: 'a:b': write HOST or HOST:PORT, with a port from 1 to 65534"),
+        ({"--interface": "nodev0"}, "--interface: 'nodev0': no such network device here; see `ip link`"),
+        (
+            {"--probe-interval": "2"},
+            "--probe-interval: '2': write a duration such as 5ms or 2s (units: us, ms, s, min, h)",
+        ),
+        ({"--probe-budget": "2"}, "--probe-budget: '2': must be more than 0 and at most 0.5"),
+    ],
+)
+def test_a_wrong_flag_is_one_line_and_exit_code_2(changes, message):
+    argv = command(0, [free_port()], "--probe-interval", "2s", "--probe-budget", "0.02")
+    for flag, value in changes.items():
+        argv[argv.index(flag) + 1] = value
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (2, f"trimtab-netmon: {message}\n")
+
+
+@pytest.mark.parametrize("offset", [0, 1])
+def test_a_busy_port_is_one_line_and_exit_code_2(offset):
+    port = free_port()
+    with socket.create_server(("127.0.0.1", port + offset)):
+        done = subprocess.run(command(0, [port]), capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"trimtab-netmon: --listen: '127.0.0.1:{port + offset}': cannot listen there for ")
+    assert done.stderr.endswith("stop what uses the port, or choose another\n")
+    assert done.stderr.count("\n") == 1
+
+
+def test_without_iperf3_it_says_what_to_install(tmp_path):
+    done = subprocess.run(
+        command(0, [free_port()]), capture_output=True, text=True, timeout=60, check=False, env={"PATH": str(tmp_path)}
+    )
+    assert done.returncode == 2
+    assert done.stderr == (
+        "trimtab-netmon: iperf3 is not installed; install it (Debian: apt-get install iperf3) to measure bandwidth\n"
+    )
+
+
+def test_ctrl_c_ends_a_monitor_cleanly(monitors):
+    ports = [free_port()]
+    process = monitors(0, ports)
+    with watch(f"127.0.0.1:{ports[0]}") as network:
+        wait_for(lambda: not network.view.stale)
+    process.send_signal(2)
+    assert process.wait(30) == 0
