@@ -32,6 +32,7 @@ CASES = [
 SECONDS = 6
 SETTLING_SECONDS = 2
 PINGS = 40
+PORT = 5201
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ def measure(num_hosts: int, latency: float, bandwidth: float) -> Figures:
             with ring(network, f"-t{SECONDS}", f"-O{SETTLING_SECONDS}") as clients:
                 time.sleep(SETTLING_SECONDS)
                 ping_full = ping(network)
-                ends = results(clients)
+                ends = [result_of(client) for client in clients]
             relay_cpu = (network.lag().cpu_seconds - before) / (time.monotonic() - started)
             received = [end["sum_received"]["bits_per_second"] / 8 for end in ends]
             usage = [
@@ -103,31 +104,48 @@ def ping(network: Emulator) -> float:
 @contextlib.contextmanager
 def ring(network: Emulator, *options: str) -> Iterator[list[subprocess.Popen[str]]]:
     """Every host sends to the next one, at the same time."""
-    processes: list[subprocess.Popen[str]] = []
+    hosts = range(len(network.hosts))
+    with contextlib.ExitStack() as stack:
+        for host in hosts:
+            stack.enter_context(listening_server(network, host))
+        yield [stack.enter_context(start_client(network, i, (i + 1) % len(hosts), PORT, *options)) for i in hosts]
+
+
+@contextlib.contextmanager
+def listening_server(network: Emulator, host: int, port: int = PORT) -> Iterator[None]:
+    """An iperf3 server on a host, ready for one client."""
+    argv = network.command(host, ["iperf3", "-s", "-1", "-p", str(port), "--forceflush"])
+    with running(argv) as server:
+        assert server.stdout
+        while "listening" not in (line := server.stdout.readline()):
+            assert line, "iperf3 did not start"
+        yield
+
+
+@contextlib.contextmanager
+def start_client(
+    network: Emulator, source: int, destination: int, port: int, *options: str
+) -> Iterator[subprocess.Popen[str]]:
+    """An iperf3 client on one host that sends to another."""
+    address = network.hosts[destination].address
+    with running(network.command(source, ["iperf3", "-c", address, "-p", str(port), "-J", *options])) as client:
+        yield client
+
+
+@contextlib.contextmanager
+def running(argv: list[str]) -> Iterator[subprocess.Popen[str]]:
+    """A process that does not outlive the context."""
+    process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
     try:
-        for host, _ in enumerate(network.hosts):
-            server = network.command(host, ["iperf3", "-s", "-1", "--forceflush"])
-            processes.append(subprocess.Popen(server, stdout=subprocess.PIPE, text=True))
-        for server_process in processes:
-            assert server_process.stdout
-            while "listening" not in server_process.stdout.readline():
-                pass
-        clients = []
-        for host, _ in enumerate(network.hosts):
-            next_host = network.hosts[(host + 1) % len(network.hosts)]
-            client = network.command(host, ["iperf3", "-c", next_host.address, "-J", *options])
-            clients.append(subprocess.Popen(client, stdout=subprocess.PIPE, text=True))
-        processes += clients
-        yield clients
+        yield process
     finally:
-        for process in processes:
-            process.kill()
-            process.communicate()
+        process.kill()
+        process.communicate()
 
 
-def results(clients: list[subprocess.Popen[str]]) -> list[dict]:
-    """What the clients of a ring found, once they are done."""
-    return [json.loads(client.communicate(timeout=60)[0])["end"] for client in clients]
+def result_of(client: subprocess.Popen[str]) -> dict:
+    """What an iperf3 client found, once it is done."""
+    return json.loads(client.communicate(timeout=60)[0])["end"]
 
 
 def main() -> None:

@@ -161,12 +161,13 @@ class Emulator:
 
 
 def _set_up(host: Host) -> None:
+    # The shell opens the files inside the namespace, where they are that namespace's. Settings come before the device
+    # is up, so that not even a greeting of IPv6 crosses the network.
+    script = "set -e\n" + "".join(f"echo '{value}' > /proc/sys/{name}\n" for name, value in SETTINGS.items())
+    namespaces.run(namespaces.inside(host.namespace, ["sh", "-c", script]))
     namespaces.run(
         ["ip", "-netns", host.namespace, "-batch", "-"],
         stdin=f"link set lo up\n"
         f"address add {host.address}/{SUBNET.prefixlen} dev {host.device}\n"
         f"link set {host.device} mtu {MTU} up\n",
     )
-    # The shell opens the files inside the namespace, where they are that namespace's.
-    script = "set -e\n" + "".join(f"echo '{value}' > /proc/sys/{name}\n" for name, value in SETTINGS.items())
-    namespaces.run(namespaces.inside(host.namespace, ["sh", "-c", script]))
