@@ -97,7 +97,9 @@ def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
 @torch.no_grad()
 def evaluate(model: nn.Module, held_out: Text, num_windows: int = 256) -> tuple[float, float]:
     """Loss, and the share of bytes guessed right, on the first windows of the held-out text."""
-    inputs, targets = (torch.stack(part) for part in zip(*(held_out[i] for i in range(num_windows)), strict=True))
+    inputs, targets = (
+        torch.stack(part) for part in zip(*(held_out[i] for i in range(min(num_windows, len(held_out)))), strict=True)
+    )
     logits = model(inputs)
     return cross_entropy(logits, targets).item(), (logits.argmax(-1) == targets).float().mean().item()
 

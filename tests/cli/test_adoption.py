@@ -1,7 +1,13 @@
 """Adopting Trimtab changes four lines of a plain training script."""
 
 import difflib
+import json
+import subprocess
+import sys
 from pathlib import Path
+
+import pytest
+from trimtab.cli.main import main
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -22,3 +28,41 @@ def test_the_plain_script_is_adopted_with_four_lines():
         "session.step(loss)",
     ]
     assert removed == ["for inputs, targets in loader:", "optimizer.step()"]
+
+
+def losses(output: str) -> list[str]:
+    return [line.split(" after ")[0] for line in output.splitlines() if line.startswith(("step", "epoch"))]
+
+
+SMALL = ["--layers", "1", "--width", "32", "--context", "16", "--text-bytes", "4000", "--print-every", "5"]
+
+
+@pytest.mark.slow
+def test_without_a_launcher_the_adopted_script_trains_as_the_plain_one_does():
+    plain, adopted = (
+        subprocess.run(
+            [sys.executable, EXAMPLES / script, *SMALL], capture_output=True, text=True, timeout=120, check=True
+        )
+        for script in ("char_lm_plain.py", "char_lm.py")
+    )
+    assert len(losses(plain.stdout)) > 3
+    assert losses(adopted.stdout) == losses(plain.stdout)
+
+
+@pytest.mark.slow
+def test_the_adopted_script_trains_on_several_workers(trimtab, tmp_path):
+    job = tmp_path / "job.yaml"
+    arguments = ", ".join(f"'{word}'" for word in SMALL)
+    job.write_text(
+        "apiVersion: trimtab.dev/v1alpha1\nkind: TrainingJob\nmetadata: {name: char-lm}\n"
+        "spec:\n  workers: 2\n  template: {spec: {containers: [{name: trainer, command: [python, "
+        f"'{EXAMPLES / 'char_lm.py'}'], args: [{arguments}]}}]}}}}\n"
+    )
+    process = trimtab("run", job, "--out", "out")
+    _, errors = process.communicate(timeout=240)
+    assert (process.returncode, errors) == (0, "")
+    lines = [json.loads(line) for line in (tmp_path / "out" / "metrics.jsonl").read_text().splitlines()]
+    steps = [line for line in lines if not line.get("trial")]
+    assert len(steps) == 4000 // 16 // 8 // 2
+    assert all(line["bytes"] > 0 and line["loss"] > 0 for line in steps)
+    assert main(["report", str(tmp_path / "out")]) == 0

@@ -21,6 +21,8 @@ class Sharded:
         if isinstance(loader, DataLoader) and isinstance(loader.sampler, DistributedSampler):
             self._sampler = loader.sampler
             self.how = "already sharded by its DistributedSampler"
+        elif num_ranks == 1:
+            self.how = "left as it is: a single process trains on all of it, in its own order"
         elif _can_be_rebuilt(loader):
             self._loader, self._sampler = _rebuild(loader, rank, num_ranks, seed)
             self.how = "sharded by a DistributedSampler; the batch size is per rank"
