@@ -75,7 +75,7 @@ class Script:
         return self.messages.get(self.now)
 
     def sent(self) -> None:
-        self.messages.pop(self.now)
+        self.messages.pop(self.now, None)
 
     def step(self, report: Any, steps_left: int) -> None:
         self.now = report.step + 1

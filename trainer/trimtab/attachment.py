@@ -78,6 +78,7 @@ def controller_settings(job: TrainingJob, tensor_sizes: tuple[int, ...]) -> Cont
         candidate_ratios=wanted.ratio.candidates,
         collectives=wanted.collectives,
         fusions=(fusion,),
+        sparsifier=wanted.sparsifier,
         network_change=wanted.triggers.network,
         gain_change=wanted.triggers.gain,
         trial_iterations=wanted.trials.iterations,

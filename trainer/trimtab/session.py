@@ -86,6 +86,9 @@ class Session:
         self._step_began = time.perf_counter()
         if group is not None:
             warm_up(self._arena.grad.device)
+            first = self._announce()
+            if first is not None:
+                self._follow(first)
             barrier(group)
         recorder.begin()
 
@@ -223,8 +226,8 @@ class Session:
             self._trials.steps.append(report)
             return
         self._step += 1
-        if outcome.agreement.has_message:
-            self._follow(self._announce())
+        if outcome.agreement.has_message and (message := self._announce()) is not None:
+            self._follow(message)
         if self._steering is not None:
             self._steering.step(report, self._replay.num_left if self._replay else 0)
 
@@ -252,11 +255,11 @@ class Session:
             }
         )
 
-    def _announce(self) -> dict[str, Any]:
-        """Rank 0's message, on every rank."""
+    def _announce(self) -> dict[str, Any] | None:
+        """Rank 0's message, if it has one, on every rank."""
         message = self._steering.outbox if self._steering is not None else None
         assert self._group is not None
-        received: dict[str, Any] = broadcast_json(self._group, message)
+        received: dict[str, Any] | None = broadcast_json(self._group, message)
         if self._steering is not None:
             self._steering.sent()
         return received

@@ -21,6 +21,8 @@ Message = dict[str, Any]
 
 #: Seconds to wait for the monitors' first figures before training starts without them.
 FIRST_MEASUREMENT_SECONDS = 20.0
+#: Seconds the first decision may take, most of them pymoo's import.
+FIRST_DECISION_SECONDS = 60.0
 #: Seconds a measurement asked for may take.
 PROBE_TIMEOUT_SECONDS = 10.0
 
@@ -47,6 +49,9 @@ class Steering:
         self.view: NetworkView | None = None
         self._watch = netmon_client.watch(monitor, self._on_change)
         self._watch.wait_until_measured(FIRST_MEASUREMENT_SECONDS)
+        # Where dense steps would take seconds, the first plan is chosen before the first step.
+        self._asked = self._control.submit(self._ask, 0)
+        self._asked.exception(FIRST_DECISION_SECONDS)
 
     @property
     def outbox(self) -> Message | None:
@@ -87,7 +92,10 @@ class Steering:
 
     def _observe_and_ask(self, report: StepReport, now: float, steps_left: int) -> Message | None:
         self._controller.observe_step(report, now)
-        action = self._controller.next_action(now, steps_left)
+        return self._ask(steps_left)
+
+    def _ask(self, steps_left: int) -> Message | None:
+        action = self._controller.next_action(self._now(), steps_left)
         self._drain()
         if self._controller.wants_probe and (self._probe is None or self._probe.done()):
             self._probe = self._prober.submit(
