@@ -179,7 +179,7 @@ class Coordinator:
             if tries > 0:
                 await asyncio.sleep(RETRY)
             tries += 1
-            done = [await asyncio.gather(*(self._test(pair) for pair in wave)) for wave in waiting]
+            done = [await self._wave(wave) for wave in waiting]
             waiting = [
                 [pair for pair, was_tested in zip(wave, tested, strict=True) if not was_tested]
                 for wave, tested in zip(waiting, done, strict=True)
@@ -194,12 +194,16 @@ class Coordinator:
         """Test the link whose figure is oldest, if the budget allows."""
         pair = next_pair(self._pairs, self._tested_at)
         if self._budget.allows_background(pair, time.monotonic()):
-            await self._test(pair)
+            await self._wave([pair])
 
-    async def _test(self, pair: Pair) -> bool:
+    async def _wave(self, wave: list[Pair]) -> list[bool]:
+        """Test links side by side; whether each was. They begin as one, so that none supersedes another."""
+        begun = time.monotonic()
+        return await asyncio.gather(*(self._test(pair, begun) for pair in wave))
+
+    async def _test(self, pair: Pair, begun: float) -> bool:
         """Have one link tested; whether it was."""
         source, target = pair
-        begun = time.monotonic()
         previous = self._bandwidths.get(pair, Figure()).value
         request = netmon_pb2.TestBandwidthRequest(target=target, previous_bytes_per_second=previous)
         try:

@@ -1,0 +1,15 @@
+"""Prints the state that a monitor publishes, one JSON line a revision: ``print_network.py ADDRESS``."""
+
+import json
+import sys
+import time
+
+from trimtab_api.netmon_client import watch
+
+
+def show(view):
+    print(json.dumps({"at": time.monotonic(), **vars(view)}), flush=True)
+
+
+with watch(sys.argv[1], on_change=show):
+    time.sleep(3600)
