@@ -25,17 +25,19 @@ def steady(latency: float, bandwidth: float, **particular) -> Network:
     return Network((Phase(60.0, latency, bandwidth, **particular),))
 
 
-def pings(network: Emulator, source: int, destination: int, count: int = 10, interval: float = 0.05) -> list[tuple]:
+def pings(
+    network: Emulator, source: int, destination: int, count: int = 10, interval: float = 0.05, size: int = 56
+) -> list[tuple[float, float]]:
     """(seconds on the schedule's clock when it was sent, round trip in seconds) of each ping."""
     to_schedule = network.elapsed - time.time()
-    argv = ["ping", "-D", "-c", str(count), "-i", str(interval), network.hosts[destination].address]
+    argv = ["ping", "-D", "-c", str(count), "-i", str(interval), "-s", str(size), network.hosts[destination].address]
     done = subprocess.run(network.command(source, argv), capture_output=True, text=True, timeout=60, check=True)
     answers = [(float(a), float(b) / 1e3) for a, b in re.findall(r"\[([\d.]+)\].*time=([\d.]+)", done.stdout)]
     return [(received + to_schedule - rtt, rtt) for received, rtt in answers]
 
 
-def median_ping(network: Emulator, source: int, destination: int) -> float:
-    times = sorted(rtt for _, rtt in pings(network, source, destination))
+def median_ping(network: Emulator, source: int, destination: int, size: int = 56) -> float:
+    times = sorted(rtt for _, rtt in pings(network, source, destination, size=size))
     return times[len(times) // 2]
 
 
@@ -55,6 +57,12 @@ def rates(network: Emulator, *pairs: tuple[int, int]) -> list[float]:
 def test_a_ping_takes_the_latency_twice(latency: float):
     with Emulator(steady(latency, 1000 * MBPS), hosts=3, name="test") as network:
         assert median_ping(network, 0, 2) == pytest.approx(2 * latency, rel=TOLERANCE, abs=1e-3)
+
+
+def test_a_message_takes_the_latency_and_its_size_over_the_bandwidth():
+    size, bandwidth = 50000, 50 * MBPS
+    with Emulator(steady(0.005, bandwidth), hosts=2, name="test") as network:
+        assert median_ping(network, 0, 1, size) == pytest.approx(2 * (0.005 + size / bandwidth), rel=TOLERANCE)
 
 
 def test_a_link_can_have_its_own_latency_in_one_direction():
@@ -116,10 +124,15 @@ def test_phases_change_on_time():
         assert emulator.elapsed == 0
         emulator.begin()
         answers = pings(emulator, 0, 1, count=160, interval=0.025)
-        assert {emulator.network.at(sent).latency for sent, _ in answers} == set(latencies)
-        for sent, rtt in answers:
-            if network.at(sent - 0.003) == network.at(sent + 0.045):  # the round trip lies within one phase
-                assert rtt == pytest.approx(2 * network.at(sent).latency, rel=TOLERANCE, abs=1e-3), f"sent at {sent}"
+        assert {network.at(sent).latency for sent, _ in answers} == set(latencies)
+        off = [
+            (sent, rtt)
+            for sent, rtt in answers
+            if network.at(sent - 0.005) == network.at(sent + 0.045)  # the round trip lies within one phase
+            and rtt != pytest.approx(2 * network.at(sent).latency, rel=TOLERANCE, abs=1e-3)
+        ]
+        # A busy machine holds up a ping now and then; a phase 100 ms early or late would put a tenth of them off.
+        assert len(off) <= 0.05 * len(answers), off
 
 
 def test_before_begin_the_first_phase_holds():
@@ -146,29 +159,35 @@ SEND = """
 import socket, sys
 sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 sender.connect((sys.argv[1], 5000))
-for number in range(int(sys.argv[2])):
-    sender.send(number.to_bytes(4, "big") * int(sys.argv[3 + number % 2]))
+for number in range(int(sys.argv[2]), int(sys.argv[3])):
+    sender.send(number.to_bytes(4, "big") * int(sys.argv[4 + number % 2]))
 """
 
 
+def send(network: Emulator, numbers: range, even_size: int, odd_size: int) -> None:
+    """Send numbered datagrams from host 0 to host 1, of two sizes in turn."""
+    arguments = [network.hosts[1].address, *map(str, (numbers.start, numbers.stop, even_size // 4, odd_size // 4))]
+    subprocess.run(network.command(0, [sys.executable, "-c", SEND, *arguments]), check=True, timeout=60)
+
+
 def test_a_flow_keeps_its_order_whatever_its_packets_sizes_and_though_the_latency_falls():
-    count = 200
-    network = Network((Phase(0.005, 0.100, 200 * MBPS), Phase(60.0, 0.001, 200 * MBPS)))
+    network = Network((Phase(0.001, 3.0, 200 * MBPS), Phase(60.0, 0.001, 200 * MBPS)))
     with Emulator(network, hosts=2, name="test") as emulator:
-        receive = emulator.command(1, [sys.executable, "-c", RECEIVE, str(count)])
+        receive = emulator.command(1, [sys.executable, "-c", RECEIVE, "200"])
         with subprocess.Popen(receive, stdout=subprocess.PIPE, text=True) as receiver:
             assert receiver.stdout.readline() == "listening\n"
+            send(emulator, range(100), 20000, 100)
             emulator.begin()
-            send = [sys.executable, "-c", SEND, emulator.hosts[1].address, str(count), "5000", "25"]
-            subprocess.run(emulator.command(0, send), check=True, timeout=60)
-            assert [int(line) for line in receiver.communicate(timeout=60)[0].split()] == list(range(count))
+            wait_until(lambda: emulator.lag().phase == 1, "the relay has put the second phase in force")
+            send(emulator, range(100, 200), 20000, 100)
+            assert [int(line) for line in receiver.communicate(timeout=60)[0].split()] == list(range(200))
+            assert emulator.lag().packet_lag.max < 1.0, "what is held back for the sake of order is not late"
 
 
 def test_a_full_gate_drops_what_arrives():
     with Emulator(steady(0.001, 1 * MBPS), hosts=2, name="test") as emulator:
-        sent, size = 2000, 60000
-        send = [sys.executable, "-c", SEND, emulator.hosts[1].address, str(sent), str(size // 4), str(size // 4)]
-        subprocess.run(emulator.command(0, send), check=True, timeout=60)
+        size = 60000
+        send(emulator, range(2000), size, size)
         wait_until(lambda: emulator.lag().hosts[0].dropped_egress > 0, "packets are dropped")
         traffic = emulator.lag().hosts
         assert traffic[0].sent_bytes - traffic[0].dropped_egress * size >= 64e6

@@ -1,8 +1,8 @@
 """Network namespaces that never outlive their owner.
 
 A namespace's name carries the process that made it: ``trimtab-NAME-PID-SERIAL-HOST``. Whoever finds one whose process
-is gone may remove it, with everything that still runs inside. Run as a module, this is what the relay becomes when
-its owner was killed.
+is gone may remove it, with everything that still runs inside: the relay does when its owner is killed (it becomes
+`SWEEP`), and so does every emulator that starts.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -21,6 +22,9 @@ NAMESPACES = Path("/run/netns")
 COMMAND_TIMEOUT = 20.0
 #: Seconds that killed processes have to leave a namespace.
 KILL_TIMEOUT = 5.0
+
+#: The command that sweeps.
+SWEEP = (sys.executable, "-c", f"from {__name__} import sweep; sweep()")
 
 _NAME = re.compile(r"trimtab-.+-(\d+)-\d+-\d+")
 _serials = itertools.count()
@@ -121,7 +125,3 @@ def _processes_inside(path: Path) -> list[int]:
         if (its.st_dev, its.st_ino) == (namespace.st_dev, namespace.st_ino):
             found.append(int(process.name))
     return found
-
-
-if __name__ == "__main__":
-    sweep()

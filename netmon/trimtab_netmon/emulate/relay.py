@@ -8,7 +8,6 @@ import math
 import os
 import select
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -110,9 +109,8 @@ class Relay:
         self._lock = threading.Lock()
         self._answers = b""
         files = [str(namespaces.path_of(name)) for name in namespace_names]
-        sweep = [sys.executable, "-m", namespaces.__name__]
         self._process = subprocess.Popen(
-            [str(binary), str(os.getpid()), device, first_address, str(len(files)), *files, *sweep],
+            [str(binary), str(os.getpid()), device, first_address, str(len(files)), *files, *namespaces.SWEEP],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
