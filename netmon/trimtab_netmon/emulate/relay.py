@@ -23,7 +23,7 @@ ANSWER_TIMEOUT = 10.0
 #: Seconds past its due time at which a packet counts as late.
 LATE = 1e-3
 #: The part of packets, and of heartbeats, that may be late in a valid run.
-LATE_ALLOWANCE = 1e-3
+LATE_ALLOWANCE = 1e-2
 
 
 class RelayError(RuntimeError):
@@ -85,10 +85,10 @@ class RelayReport:
 
     @property
     def valid(self) -> bool:
-        """Whether the network was as asked: at most 1 packet in 1000, and 1 ms in a second, over 1 ms late.
+        """Whether the network was as asked: 99% of the packets, and of the time, were less than 1 ms late.
 
-        The allowance is for a machine that stands still for some milliseconds, as virtual ones do; the maximum is
-        in the report.
+        The allowance is for machines that stand still for some milliseconds now and then, as virtual ones do. The
+        99.9th percentile and the maximum are in the report.
         """
         return max(self.packet_lag.late_fraction, self.heartbeat_lag.late_fraction) <= LATE_ALLOWANCE
 
