@@ -140,3 +140,14 @@ def test_other_threads_run_during_a_pass():
         return seen
 
     assert any(a_pass_is_seen_half_done() for _ in range(50))
+
+
+@pytest.mark.parametrize("n", [1, 1000, cpu.STREAM_FROM_BYTES // 4 + 77])
+@pytest.mark.parametrize("scale", [1.0, 1 / 1024])
+@pytest.mark.parametrize("shift", [0, 3])
+def test_a_gradient_enters_the_arena_scaled_and_unscaled_bit_for_bit(n, scale, shift):
+    source, room = torch.randn(n), torch.full((n + 8,), 7.0)
+    cpu.scale_into(source, room[shift : shift + n], scale)
+    assert same(room[shift : shift + n], source * scale)
+    assert (room[:shift] == 7).all()
+    assert (room[shift + n :] == 7).all()

@@ -14,6 +14,7 @@ import torch
 from torch.nn import Parameter
 from trimtab_api.errors import UserError
 
+from trimtab import kernels
 from trimtab.plan import FusionPlan
 
 
@@ -85,18 +86,12 @@ class Arena:
         grad = parameter.grad
         if grad is None:
             view.zero_()
-        elif grad.data_ptr() == view.data_ptr() and grad.layout == torch.strided:
-            if scale != 1.0:
-                view.mul_(scale)
-            return
-        elif grad.layout != torch.strided:
-            view.copy_(grad.to_dense())
-            if scale != 1.0:
-                view.mul_(scale)
+        elif grad.layout != torch.strided or not grad.is_contiguous():
+            view.copy_(grad if grad.layout == torch.strided else grad.to_dense()).mul_(scale)
+        elif grad.data_ptr() != view.data_ptr():
+            kernels.scale_into(grad.detach().view(-1), view.view(-1), scale)
         elif scale != 1.0:
-            torch.mul(grad, scale, out=view)
-        else:
-            view.copy_(grad)
+            view.mul_(scale)
         parameter.grad = view
 
     def release_gradients(self) -> None:

@@ -15,6 +15,8 @@ from typing import Any
 from trimtab_api.errors import UserError
 from trimtab_netmon.emulate import Emulator, Network, available
 
+from trimtab.launch.command import KEEP_FREED_MEMORY
+
 MASTER_PORT = 29400
 
 
@@ -35,6 +37,7 @@ def run_on_hosts(network: Network, num_hosts: int, module: str, arguments: Seque
         for rank, host in enumerate(emulator.hosts):
             environment = {
                 **os.environ,
+                **KEEP_FREED_MEMORY,
                 "RANK": str(rank),
                 "WORLD_SIZE": str(num_hosts),
                 "LOCAL_RANK": "0",

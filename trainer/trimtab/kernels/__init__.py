@@ -22,10 +22,16 @@ __all__ = [
     "fused_select",
     "put",
     "sample",
+    "scale_into",
     "scatter_mean",
     "select_in_place",
     "take",
 ]
+
+
+def scale_into(source: Tensor, target: Tensor, scale: float) -> None:
+    """Write ``target`` = scale * source, for a gradient that enters the arena; scale 1 copies the bits."""
+    _backend(source).scale_into(source, target, scale)
 
 
 def fused_select(

@@ -15,7 +15,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from trimtab.kernels.compacted import Compacted
-from trimtab.kernels.lanes import BLOCK_BYTES, LANES, STREAM_ALIGNMENT, add_block, fence, look_block, lowest_bit
+from trimtab.kernels.lanes import (
+    BLOCK_BYTES,
+    LANES,
+    STREAM_ALIGNMENT,
+    add_block,
+    fence,
+    look_block,
+    lowest_bit,
+    scale_block,
+)
 
 Floats = NDArray[np.float32]
 Indices = NDArray[np.int32]
@@ -27,6 +36,14 @@ STREAM_FROM_BYTES = 1 << 21
 
 def _compiled(function: Kernel) -> Kernel:
     return cast(Kernel, numba.njit(nogil=True, cache=True)(function))
+
+
+def scale_into(source: Tensor, target: Tensor, scale: float) -> None:
+    """See `trimtab.kernels.scale_into`."""
+    if source.numel() * 4 >= STREAM_FROM_BYTES:
+        _scale_into(_array(source), _array(target), np.float32(scale))
+    else:
+        torch.mul(source, scale, out=target)
 
 
 def fused_select(
@@ -100,6 +117,21 @@ def _compacted(indices: Indices, values: Floats, num_over: int, before: float, r
         before,
         max(0.0, before - removed),  # the two sums round apart
     )
+
+
+@_compiled
+def _scale_into(source: Floats, target: Floats, scale: np.float32) -> None:
+    n, address = target.size, target.ctypes.data
+    head = min(n, (-address % STREAM_ALIGNMENT) // 4)
+    num_blocks = (n - head) // LANES
+    for i in range(head):
+        target[i] = scale * source[i]
+    for block in range(num_blocks):
+        at = head * 4 + block * BLOCK_BYTES
+        scale_block(source.ctypes.data + at, address + at, scale)
+    for i in range(head + num_blocks * LANES, n):
+        target[i] = scale * source[i]
+    fence()
 
 
 @_compiled

@@ -15,9 +15,19 @@ import triton.language as tl
 from torch import Tensor
 
 from trimtab.kernels.compacted import Compacted
-from trimtab.kernels.reference import clear, put, sample, scatter_mean, take
+from trimtab.kernels.reference import clear, put, sample, scale_into, scatter_mean, take
 
-__all__ = ["accumulate", "clear", "fused_select", "put", "sample", "scatter_mean", "select_in_place", "take"]
+__all__ = [
+    "accumulate",
+    "clear",
+    "fused_select",
+    "put",
+    "sample",
+    "scale_into",
+    "scatter_mean",
+    "select_in_place",
+    "take",
+]
 
 BLOCK = 2048
 

@@ -83,6 +83,19 @@ def _add_block(
     return _tuple((types.uint64, types.float64))(*pointers, types.float32, types.boolean), generate
 
 
+def _scale_block(_typing: Any, source: Any, target: Any, scale: Any) -> tuple[Any, Any]:
+    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        source, target, scale = arguments
+        undefined = ir.Constant(_FLOATS, ir.Undefined)
+        first = builder.insert_element(undefined, scale, ir.Constant(ir.IntType(32), 0))
+        lanes = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
+        everywhere = builder.shuffle_vector(first, undefined, lanes)
+        _store(builder, builder.fmul(_load(builder, source), everywhere), target, streaming=True)
+        return context.get_dummy_value()
+
+    return types.void(types.intp, types.intp, types.float32), generate
+
+
 def _look_block(_typing: Any, acc: Any, threshold: Any) -> tuple[Any, Any]:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         address, threshold = arguments
@@ -112,6 +125,8 @@ def _fence(_typing: Any) -> tuple[Any, Any]:
 #: (grad, residual, next_residual: addresses; threshold, streaming) -> (mask of |acc| >= threshold, squared norm of
 #: acc); writes acc to next_residual, or 0 where the mask is set. Streaming wants next_residual on a whole cache line.
 add_block: Any = intrinsic(_add_block)
+#: (source, target: addresses; scale): writes scale * source past the cache; target on a whole cache line.
+scale_block: Any = intrinsic(_scale_block)
 #: (acc: address; threshold) -> (mask of |acc| >= threshold, squared norm of acc).
 look_block: Any = intrinsic(_look_block)
 #: Position of the lowest set bit of a mask that is not 0.

@@ -10,6 +10,11 @@ from torch import Tensor
 from trimtab.kernels.compacted import Compacted
 
 
+def scale_into(source: Tensor, target: Tensor, scale: float) -> None:
+    """See `trimtab.kernels.scale_into`."""
+    torch.mul(source, scale, out=target)
+
+
 def fused_select(
     grad: Tensor, residual: Tensor, next_residual: Tensor, threshold: float, capacity: int, offset: int = 0
 ) -> Compacted:

@@ -7,7 +7,7 @@ import torch
 from trimtab import kernels
 
 #: Enough elements that every branch of the kernels is reached.
-NUM_ELEMENTS = 4096
+NUM_ELEMENTS = 1 << 19
 
 
 def warm_up(device: torch.device) -> None:
@@ -15,6 +15,7 @@ def warm_up(device: torch.device) -> None:
     generator = torch.Generator().manual_seed(0)
     grad = torch.randn(NUM_ELEMENTS, generator=generator).to(device)
     residual, next_residual = torch.zeros_like(grad), torch.empty_like(grad)
+    kernels.scale_into(grad, next_residual, 1.0)
     kernels.sample(grad, residual, 64)
     kernels.accumulate(grad, residual, next_residual)
     kernels.select_in_place(next_residual, 2.5, NUM_ELEMENTS)

@@ -15,6 +15,10 @@ from trimtab.launch.environment import LaunchEnvironment
 if TYPE_CHECKING:
     from trimtab_api.trainingjob import TrainingJob
 
+#: Gradients are freed and allocated anew in every step. Left to itself, glibc gives each large one back to the kernel,
+#: which must then zero the pages of the next: 15% of ResNet-18's forward and backward pass on a CPU.
+KEEP_FREED_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(1 << 32), "MALLOC_TRIM_THRESHOLD_": str(1 << 32)}
+
 
 def trainer_command(job: TrainingJob) -> list[str]:
     """The trainer container's command and arguments; ``python`` is the Python that runs this."""
@@ -38,6 +42,7 @@ def trainer_environment(
     environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{inherited.get('PATH', os.defpath)}"
     environment["OMP_NUM_THREADS"] = str(num_threads)
     environment["PYTHONUNBUFFERED"] = "1"
+    environment |= {name: value for name, value in KEEP_FREED_MEMORY.items() if name not in environment}
     environment.update(_container_environment(job, launch))
     environment.update(launch.variables())
     return environment
