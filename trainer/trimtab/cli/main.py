@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import importlib
 import sys
 from collections.abc import Callable, Sequence
@@ -55,6 +56,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except UserError as error:
         print(f"trimtab: {error}", file=sys.stderr)
         return USER_ERROR
+    except BrokenPipeError:  # the reader (`| head`) has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
 
 
 def _dispatch(arguments: Sequence[str]) -> int:

@@ -64,9 +64,9 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=12)
     parser.add_argument("--batch-size", type=int, default=16, help="images a rank")
     parser.add_argument("--hidden", type=int, default=2048)
-    parser.add_argument("--learning-rate", type=float, default=0.02)
+    parser.add_argument("--learning-rate", type=float, default=0.05)
     parser.add_argument("--momentum", type=float, default=0.9)
-    parser.add_argument("--evaluate-every", type=int, default=10, help="steps between evaluations")
+    parser.add_argument("--evaluate-every", type=int, default=15, help="steps between evaluations")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
 
@@ -74,7 +74,7 @@ def main() -> None:
     train, held_out = data(args.seed)
     loader = DataLoader(train, batch_size=args.batch_size, shuffle=True, drop_last=True)
     network = model(args.hidden)
-    optimizer = torch.optim.SGD(network.parameters(), lr=args.learning_rate, momentum=args.momentum)
+    optimizer = torch.optim.SGD(network.parameters(), lr=args.learning_rate, momentum=args.momentum, fused=True)
     criterion = nn.CrossEntropyLoss()
 
     session = trimtab.attach(network, optimizer)
