@@ -101,10 +101,11 @@ def judge(rates: Rates, previous: float) -> tuple[float, Method]:
     figure between the bounds stands: traffic alone never moves it. Otherwise what was moved at the busier end is
     taken, since one of the two was full.
     """
-    beside = max(rates.received - rates.own, rates.sent_before)
-    if beside <= SHARED_BEYOND * rates.received:
-        return rates.received, Method.IPERF3
     upper = max(rates.received, rates.own + rates.sent_before)
+    beside = max(rates.received - rates.own, rates.sent_before)
+    method = Method.IPERF3 if beside <= SHARED_BEYOND * rates.received else Method.IPERF3_SHARED
     if rates.own <= previous <= (1 + SAME_RATE) * upper:
-        return previous, Method.IPERF3_SHARED
-    return max(rates.received, rates.sent_before), Method.IPERF3_SHARED
+        return previous, method
+    if method is Method.IPERF3:
+        return rates.received, method
+    return max(rates.received, rates.sent_before), method
