@@ -9,6 +9,7 @@ asks for, so that communication matters as it does for the models that people re
 from __future__ import annotations
 
 import argparse
+import os
 
 import numpy as np
 import torch
@@ -77,7 +78,9 @@ def main() -> None:
     optimizer = torch.optim.SGD(network.parameters(), lr=args.learning_rate, momentum=args.momentum, fused=True)
     criterion = nn.CrossEntropyLoss()
 
-    session = trimtab.attach(network, optimizer)
+    num_steps = args.epochs * len(train) // (args.batch_size * int(os.environ.get("WORLD_SIZE", "1")))
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, max(1, num_steps))
+    session = trimtab.attach(network, optimizer, scheduler=scheduler, scheduler_interval="step")
     for _ in range(args.epochs):
         for images, labels in session.batches(loader):
             loss = criterion(network(images), labels)
