@@ -3,7 +3,7 @@
 The data ship with scikit-learn, so nothing is downloaded; a fifth is held out. The network is far larger than the task
 asks for, so that communication matters as it does for the models that people really train.
 
-    python -m trimtab.workloads.digits --epochs 12
+    python -m trimtab.workloads.digits --epochs 10
 """
 
 from __future__ import annotations
@@ -62,10 +62,10 @@ def evaluate(network: nn.Module, held_out: TensorDataset) -> tuple[float, float]
 def main() -> None:
     """Train, evaluating every few steps."""
     parser = argparse.ArgumentParser(description="Train a classifier of handwritten digits.")
-    parser.add_argument("--epochs", type=int, default=12)
+    parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--batch-size", type=int, default=16, help="images a rank")
     parser.add_argument("--hidden", type=int, default=2048)
-    parser.add_argument("--learning-rate", type=float, default=0.05)
+    parser.add_argument("--learning-rate", type=float, default=0.1)
     parser.add_argument("--momentum", type=float, default=0.9)
     parser.add_argument("--evaluate-every", type=int, default=15, help="steps between evaluations")
     parser.add_argument("--seed", type=int, default=0)
