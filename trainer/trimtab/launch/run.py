@@ -187,7 +187,8 @@ def _watch(
     while any(name.startswith("rank-") for name in children.running):
         failed = [each for each in children.collect() if each.code != 0 or each.name.startswith("monitor-")]
         if failed:
-            return "failed", describe_failure(failed)
+            fault = places.fault()  # a network that ends takes the processes on it along: it is the cause
+            return "failed", f"the emulated network ended: {fault}" if fault else describe_failure(failed)
         now = time.monotonic()
         if deadline is not None and now - begun > deadline:
             return "deadline", f"ran longer than spec.activeDeadlineSeconds ({deadline:g} s)"
