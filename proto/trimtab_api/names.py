@@ -19,3 +19,29 @@ SPARSE_COLLECTIVES = (
 COLLECTIVES = DENSE_COLLECTIVES + SPARSE_COLLECTIVES
 SPARSIFIERS = ("tracked", "topk", "mstopk")
 SCHEDULES = ("wait-free",)
+
+# On a cluster: what the operator puts into every pod, and what the programs in it look for there.
+
+#: Where the job's certificates are: `ca.crt`, `tls.crt`, `tls.key`. Named by TRIMTAB_TLS_DIR in every container.
+TLS_DIRECTORY = "/var/run/trimtab/tls"
+#: The resolved TrainingJob, as JSON. Named by TRIMTAB_JOB in the trainer's container.
+JOB_FILE = "/var/run/trimtab/job/job.json"
+#: Where a worker's processes write metrics, decisions and logs. Named by TRIMTAB_RUN_DIR in the trainer's container.
+RUN_DIRECTORY = "/var/run/trimtab/run"
+#: What a trainer's container runs: this, then ``--``, then the user's command; its `args` follow.
+WORKER_COMMAND = ("trimtab", "worker")
+#: Where a worker's monitor listens for gRPC (TCP) and echoes (UDP); iperf3 listens at the port above.
+MONITOR_PORT = 29400
+#: Prometheus metrics of a worker's monitor.
+MONITOR_METRICS_PORT = 29402
+#: Where rank 0 listens while the process group forms.
+MASTER_PORT = 29500
+#: gRPC of rank 0's `trimtab.trainer.v1.TrainerStatus`.
+TRAINER_STATUS_PORT = 8471
+#: The network device of a pod, unless the trainer's container says otherwise by GLOO_SOCKET_IFNAME.
+POD_INTERFACE = "eth0"
+
+
+def worker_host(job: str, namespace: str, worker: int) -> str:
+    """DNS name of one worker's pod, by its completion index; the job's headless Service answers for it."""
+    return f"{job}-{worker}.{job}.{namespace}.svc"
