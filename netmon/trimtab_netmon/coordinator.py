@@ -8,6 +8,7 @@ import time
 from dataclasses import replace
 
 import grpc
+from trimtab_api.channels import explain
 from trimtab_api.netmon.v1 import netmon_pb2
 
 from trimtab_netmon import wire
@@ -210,7 +211,7 @@ class Coordinator:
             answer = await self._peers.peer(source).TestBandwidth(request, timeout=TEST_LIMIT + 4 * PATIENCE)
         except grpc.aio.AioRpcError as error:
             self._metrics.failed_tests.labels(reason=error.code().name.lower()).inc()
-            log.info("no test from worker %d to worker %d: %s", source, target, error.details())
+            log.info("no test from worker %d to worker %d: %s", source, target, explain(error))
             return False
         self._budget.spend(pair, answer.duration_seconds, time.monotonic())
         self._metrics.tests.inc()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, cast
 
 import grpc
 import grpc.aio
-from trimtab_api.channels import SERVER_OPTIONS
+from trimtab_api.channels import SERVER_OPTIONS, listen
 from trimtab_api.errors import UserError
 from trimtab_api.netmon.v1 import netmon_pb2, netmon_pb2_grpc
 
@@ -69,7 +69,7 @@ class Monitor:
         netmon_pb2_grpc.add_MonitorPeerServicer_to_server(
             cast("netmon_pb2_grpc.MonitorPeerServicer", MonitorPeer(self._links, tester)), server
         )
-        server.add_insecure_port(str(settings.listen))
+        listen(server, str(settings.listen))
         echo = Echo(settings.worker, settings.peers, settings.listen, self._interface, self._take, self._is_in_doubt)
         if settings.metrics_port:
             self._metrics.serve(settings.listen, settings.metrics_port)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import cast
 
 import grpc.aio
-from trimtab_api.channels import CLIENT_OPTIONS
+from trimtab_api.channels import open_async_channel
 from trimtab_api.netmon.v1 import netmon_pb2_grpc
 
 from trimtab_netmon.settings import Endpoint
@@ -36,6 +36,5 @@ class Peers:
 
     def _channel(self, worker: int) -> grpc.aio.Channel:
         if worker not in self._channels:
-            endpoint = self._endpoints[worker]
-            self._channels[worker] = grpc.aio.insecure_channel(str(endpoint), options=CLIENT_OPTIONS)
+            self._channels[worker] = open_async_channel(str(self._endpoints[worker]))
         return self._channels[worker]

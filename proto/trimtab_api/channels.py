@@ -1,6 +1,21 @@
-"""How gRPC between Trimtab's processes behaves: a peer that vanished is noticed, and found again, within seconds."""
+"""How gRPC between Trimtab's processes behaves: mutual TLS, and a peer that vanished is found again within seconds.
+
+Where ``TRIMTAB_TLS_DIR`` is set, every channel and every server uses the certificates there, and a server turns away
+clients without one. Where it is not, plain text is spoken, but only on loopback and among hosts that this machine
+emulates.
+"""
 
 from __future__ import annotations
+
+import ipaddress
+import re
+
+import grpc
+import grpc.aio
+
+from trimtab_api.certificates import Certificates
+from trimtab_api.errors import UserError
+from trimtab_api.names import EMULATED_SUBNET, TLS_VARIABLE
 
 CLIENT_OPTIONS = (
     ("grpc.keepalive_time_ms", 2000),
@@ -20,3 +35,98 @@ SERVER_OPTIONS = (
     ("grpc.so_reuseport", 0),
 )
 """Options of every server: it bears the clients' pings, and a busy port is an error and never shared."""
+
+
+def open_channel(address: str, certificates: Certificates | None = None) -> grpc.Channel:
+    """A channel to ``HOST:PORT``, by ``certificates`` or else those of the environment. Raises `UserError`."""
+    certificates = certificates or _own(address)
+    if certificates is None:
+        return grpc.insecure_channel(address, options=CLIENT_OPTIONS)
+    return grpc.secure_channel(address, _channel_credentials(certificates), options=CLIENT_OPTIONS)
+
+
+def open_async_channel(address: str, certificates: Certificates | None = None) -> grpc.aio.Channel:
+    """`open_channel` for asyncio."""
+    certificates = certificates or _own(address)
+    if certificates is None:
+        return grpc.aio.insecure_channel(address, options=CLIENT_OPTIONS)
+    return grpc.aio.secure_channel(address, _channel_credentials(certificates), options=CLIENT_OPTIONS)
+
+
+def listen(server: grpc.Server | grpc.aio.Server, address: str, certificates: Certificates | None = None) -> int:
+    """Let a server listen at ``HOST:PORT`` (port 0: any that is free); returns the port.
+
+    Raises `UserError` for certificates that cannot be used, RuntimeError where the port is taken.
+    """
+    certificates = certificates or _own(address)
+    if certificates is None:
+        return server.add_insecure_port(address)
+    credentials = grpc.ssl_server_credentials(
+        [(certificates.key, certificates.certificate)],
+        root_certificates=certificates.authority,
+        require_client_auth=True,
+    )
+    return server.add_secure_port(address, credentials)
+
+
+def explain(error: Exception) -> str:
+    """Why a call failed, in one plain sentence; TLS's own words say who refused whom only to those who know it."""
+    details = _details(error)
+    for said, meaning in _HANDSHAKE_FAILURES:
+        if re.search(said, details):
+            return meaning
+    return details
+
+
+#: What gRPC says of a handshake that failed, and what it means.
+_HANDSHAKE_FAILURES = (
+    ("certificate has expired", "the server's certificate has expired; restart the job for a new one"),
+    ("Hostname Verification Check failed", "the server's certificate is for other host names than the one called"),
+    ("WRONG_VERSION_NUMBER", f"the server speaks plain text; set {TLS_VARIABLE} where it is started"),
+    (
+        "CERTIFICATE_VERIFY_FAILED|certificate signature failure",
+        "the server's certificate is of another authority than this job's",
+    ),
+    (
+        "failed to connect.*(Socket closed|Connection reset)",
+        f"the server hung up on a client without a valid certificate of its job; set {TLS_VARIABLE} to this job's",
+    ),
+)
+
+
+def _details(error: Exception) -> str:
+    details = getattr(error, "details", None)
+    return (details() if callable(details) else None) or str(error)
+
+
+def _own(address: str) -> Certificates | None:
+    """The environment's certificates; None where there are none and the address may be spoken to in plain text."""
+    certificates = Certificates.from_environment()
+    if certificates is None and not _is_of_this_machine(address):
+        raise UserError(
+            "is not an address of this machine, and plain text goes nowhere else; "
+            f"set {TLS_VARIABLE} to a directory with certificates",
+            field="address",
+            value=address,
+        )
+    return certificates
+
+
+def _is_of_this_machine(address: str) -> bool:
+    """Whether the host is loopback, or one that the emulator of this machine makes."""
+    host = address.rpartition(":")[0].strip("[]")
+    if host == "localhost":
+        return True
+    try:
+        ip = ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return ip.is_loopback or ip in EMULATED_SUBNET
+
+
+def _channel_credentials(certificates: Certificates) -> grpc.ChannelCredentials:
+    return grpc.ssl_channel_credentials(
+        root_certificates=certificates.authority,
+        private_key=certificates.key,
+        certificate_chain=certificates.certificate,
+    )

@@ -6,6 +6,8 @@ starts.
 
 from __future__ import annotations
 
+from ipaddress import IPv4Network
+
 #: Collectives that send the whole gradient.
 DENSE_COLLECTIVES = ("dense-ring", "dense-tree")
 #: Collectives that send a selection of it (Flexible Communication, sections 3-A and 3-D).
@@ -20,10 +22,18 @@ COLLECTIVES = DENSE_COLLECTIVES + SPARSE_COLLECTIVES
 SPARSIFIERS = ("tracked", "topk", "mstopk")
 SCHEDULES = ("wait-free",)
 
+#: Where the emulator's hosts live, on this machine alone.
+EMULATED_SUBNET = IPv4Network("10.77.0.0/24")
+
 # On a cluster: what the operator puts into every pod, and what the programs in it look for there.
 
-#: Where the job's certificates are: `ca.crt`, `tls.crt`, `tls.key`. Named by TRIMTAB_TLS_DIR in every container.
+#: Where the job's certificates are. Named by TRIMTAB_TLS_DIR in every container.
 TLS_DIRECTORY = "/var/run/trimtab/tls"
+TLS_VARIABLE = "TRIMTAB_TLS_DIR"
+#: The files there, and the keys of the job's Secret: PEM of the authority, and of the certificate that all share.
+AUTHORITY_FILE = "ca.crt"
+CERTIFICATE_FILE = "tls.crt"
+KEY_FILE = "tls.key"
 #: The resolved TrainingJob, as JSON. Named by TRIMTAB_JOB in the trainer's container.
 JOB_FILE = "/var/run/trimtab/job/job.json"
 #: Where a worker's processes write metrics, decisions and logs. Named by TRIMTAB_RUN_DIR in the trainer's container.

@@ -17,7 +17,7 @@ from typing import Self
 
 import grpc
 
-from trimtab_api.channels import CLIENT_OPTIONS
+from trimtab_api.channels import explain, open_channel
 from trimtab_api.netmon.v1 import netmon_pb2, netmon_pb2_grpc
 
 #: Seconds between attempts to reach a monitor that does not answer.
@@ -52,10 +52,11 @@ class NetworkWatch:
 
     def __init__(self, address: str, on_change: Callable[[NetworkView], None] | None) -> None:
         self._view = NOTHING_KNOWN
+        self._problem = ""
         self._on_change = on_change
         self._changed = threading.Condition()
         self._closed = threading.Event()
-        self._channel = grpc.insecure_channel(address, options=CLIENT_OPTIONS)
+        self._channel = open_channel(address)
         self._stub = netmon_pb2_grpc.NetworkMonitorStub(self._channel)
         self._thread = threading.Thread(target=self._follow, name="network-watch", daemon=True)
         self._thread.start()
@@ -64,6 +65,11 @@ class NetworkWatch:
     def view(self) -> NetworkView:
         """The newest view; `NOTHING_KNOWN` before the monitor first answers."""
         return self._view
+
+    @property
+    def problem(self) -> str:
+        """Why the monitor does not answer, in one sentence; empty while it does, and before the first attempt."""
+        return self._problem
 
     def wait_until_measured(self, timeout: float) -> NetworkView:
         """The first view with both figures; after ``timeout`` seconds, the newest as it is."""
@@ -100,8 +106,10 @@ class NetworkWatch:
         while not self._closed.is_set():
             try:
                 for state in self._stub.WatchNetworkState(netmon_pb2.WatchNetworkStateRequest()):
+                    self._problem = ""
                     self._publish(_view_of(state))
-            except (grpc.RpcError, ValueError):  # ValueError: the channel was closed under us
+            except (grpc.RpcError, ValueError) as error:  # ValueError: the channel was closed under us
+                self._problem = explain(error)
                 self._publish(replace(self._view, stale=True))
             self._closed.wait(_RETRY_SECONDS)
 
@@ -119,7 +127,8 @@ def watch(address: str, on_change: Callable[[NetworkView], None] | None = None) 
     """Follow the monitor at ``address`` (``HOST:PORT``).
 
     Returns at once, whether or not the monitor is up yet; ``on_change`` is called from the watching thread with every
-    new view, also when the monitor stops answering (``stale``).
+    new view, also when the monitor stops answering (``stale``). Raises `UserError` where the job's certificates cannot
+    be used.
     """
     return NetworkWatch(address, on_change)
 

@@ -1,11 +1,13 @@
 """Real monitors, as processes on loopback, with real iperf3: what a trainer sees of them, and what a mistake says."""
 
+import os
 import socket
 import subprocess
 import sys
 import time
 
 import pytest
+from certificates import DAY, Authority
 from trimtab_api.netmon_client import watch
 
 MEASURED_WITHIN = 60
@@ -27,7 +29,7 @@ def free_port():
 
 
 def command(rank, ports, *more):
-    peers = ",".join(f"127.0.0.1:{port}" for port in ports)
+    peers = ",".join(f"localhost:{port}" for port in ports)
     return [
         *(sys.executable, "-m", "trimtab_netmon.main", "serve", "--rank", str(rank), "--peers", peers),
         *("--listen", f"127.0.0.1:{ports[rank]}", "--interface", "lo", *more),
@@ -39,8 +41,10 @@ def monitors():
     """Start monitors; whatever is still running afterwards is killed."""
     started = []
 
-    def start(rank, ports, *more):
-        process = subprocess.Popen(command(rank, ports, *more), stderr=subprocess.PIPE, text=True)
+    def start(rank, ports, *more, **environment):
+        process = subprocess.Popen(
+            command(rank, ports, *more), stderr=subprocess.PIPE, text=True, env=os.environ | environment
+        )
         started.append(process)
         return process
 
@@ -75,6 +79,30 @@ def test_every_monitor_shows_the_whole_network_and_measures_when_asked(monitors)
 
 
 @pytest.mark.slow
+def test_monitors_with_certificates_show_the_network_to_their_job_alone(monitors, tmp_path, monkeypatch):
+    authority = Authority.new()
+    ports = [free_port() for _ in range(2)]
+    for rank in range(2):
+        monitors(rank, ports, TRIMTAB_TLS_DIR=str(authority.issue(tmp_path / f"monitor-{rank}")))
+    monkeypatch.setenv("TRIMTAB_TLS_DIR", str(authority.issue(tmp_path / "trainer")))
+    with watch(f"localhost:{ports[1]}") as network:
+        assert network.wait_until_measured(MEASURED_WITHIN).is_measured
+        assert network.problem == ""
+    monkeypatch.setenv("TRIMTAB_TLS_DIR", str(Authority.new().issue(tmp_path / "stranger")))
+    with watch(f"localhost:{ports[1]}") as network:
+        wait_for(lambda: "another authority" in network.problem)
+        assert network.view.revision == 0
+
+
+def test_a_certificate_that_expired_is_one_line_and_exit_code_2(tmp_path):
+    environment = {"TRIMTAB_TLS_DIR": str(Authority.new().issue(tmp_path / "tls", lifetime=-DAY))}
+    argv = command(0, [free_port()])
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False, env=os.environ | environment)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"trimtab-netmon: TRIMTAB_TLS_DIR: '{tmp_path}/tls/tls.crt': expired at ")
+
+
+@pytest.mark.slow
 def test_a_monitor_that_dies_makes_the_view_stale_and_its_return_fresh_again(monitors):
     ports = [free_port() for _ in range(2)]
     monitors(0, ports)
@@ -103,6 +131,7 @@ def test_a_watch_without_a_monitor_is_stale_and_closes():
     with watch(f"127.0.0.1:{free_port()}") as network:
         assert network.wait_until_measured(timeout=0.2).stale
         assert network.measure_now("nobody there", timeout=0.5) is None
+        wait_for(lambda: "onnection refused" in network.problem)
 
 
 @pytest.mark.parametrize(

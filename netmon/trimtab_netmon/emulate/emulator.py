@@ -12,7 +12,6 @@ them. Nothing outlives the process that made it, however that process ends.
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import shutil
 import sys
@@ -21,13 +20,13 @@ from dataclasses import dataclass
 from types import TracebackType
 
 from trimtab_api.errors import UserError
+from trimtab_api.names import EMULATED_SUBNET
 
 from trimtab_netmon.emulate import build, namespaces
 from trimtab_netmon.emulate.relay import Relay, RelayReport
 from trimtab_netmon.emulate.schedule import Network, Phase
 
 DEVICE = "tt0"
-SUBNET = ipaddress.IPv4Network("10.77.0.0/24")
 MAX_HOSTS = 32
 #: Bytes. Few large packets cost the relay little, and TCP's windows grow in large steps; see docs/measurements.
 MTU = 65000
@@ -90,7 +89,7 @@ class Emulator:
             raise UserError(f"write 1 to {MAX_HOSTS}", field="hosts", value=str(hosts))
         network.check_hosts(hosts)
         self.network = network
-        addresses = [str(address) for _, address in zip(range(hosts), SUBNET.hosts(), strict=False)]
+        addresses = [str(address) for _, address in zip(range(hosts), EMULATED_SUBNET.hosts(), strict=False)]
         self.hosts = [
             Host(f"host{i}", addresses[i], namespace, DEVICE)
             for i, namespace in enumerate(namespaces.new_names(name, hosts))
@@ -170,6 +169,6 @@ def _set_up(host: Host) -> None:
     namespaces.run(
         ["ip", "-netns", host.namespace, "-batch", "-"],
         stdin=f"link set lo up\n"
-        f"address add {host.address}/{SUBNET.prefixlen} dev {host.device}\n"
+        f"address add {host.address}/{EMULATED_SUBNET.prefixlen} dev {host.device}\n"
         f"link set {host.device} mtu {MTU} txqueuelen {DEVICE_QUEUE} up\n",
     )
