@@ -1,0 +1,53 @@
+"""Making the children that a Job's pods need, and keeping them as they should be."""
+
+from __future__ import annotations
+
+from trimtab_operator.children.job_file import job_file
+from trimtab_operator.children.network_policy import network_policy
+from trimtab_operator.children.service import service
+from trimtab_operator.children.service_account import service_account
+from trimtab_operator.children.tls_secret import tls_secret
+from trimtab_operator.cluster.api import Api, RefusedError
+from trimtab_operator.cluster.resources import Object, resource_of
+from trimtab_operator.settings import Settings
+from trimtab_operator.world import World
+
+
+def ensure_children(api: Api, world: World, settings: Settings) -> str | None:
+    """Create what is missing and apply what is there; returns what is in the way, if anything.
+
+    An object of the same name that belongs to somebody else is left alone: server-side apply would merge into it, and
+    deleting the job would then delete it.
+    """
+    job, namespace, uid = world.job, world.namespace, world.uid
+    for manifest in (
+        service_account(job, namespace, uid),
+        service(job, namespace, uid),
+        network_policy(job, namespace, uid, settings),
+        job_file(job, namespace, uid),
+        tls_secret(job, namespace, uid, world.now),
+    ):
+        in_the_way = _ensure(api, manifest, uid)
+        if in_the_way:
+            return in_the_way
+    return None
+
+
+def _ensure(api: Api, manifest: Object, uid: str) -> str | None:
+    resource = resource_of(manifest)
+    try:
+        api.create(resource, manifest)
+        return None
+    except RefusedError as refusal:
+        if refusal.reason != "AlreadyExists":
+            raise
+    metadata = manifest["metadata"]
+    present = api.get(resource, metadata["namespace"], metadata["name"])
+    if present is None:
+        return f"waits for the {resource.kind} {metadata['name']}, which is going"
+    owners = [each["uid"] for each in present["metadata"].get("ownerReferences", ()) if each.get("controller")]
+    if uid not in owners:
+        return f"waits for the {resource.kind} {metadata['name']} to go: it belongs to something else"
+    if not present.get("immutable"):
+        api.apply(resource, manifest)
+    return None

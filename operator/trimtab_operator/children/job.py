@@ -1,0 +1,41 @@
+"""The Indexed Job whose pods are the workers."""
+
+from __future__ import annotations
+
+from trimtab_api.trainingjob import TrainingJob
+
+from trimtab_operator.children.owned import owned
+from trimtab_operator.children.pod import pod_template
+from trimtab_operator.cluster.resources import JOBS, Object
+from trimtab_operator.labels import ATTEMPT, KUEUE_PREFIX
+from trimtab_operator.settings import Settings
+
+
+def child_job(
+    job: TrainingJob, namespace: str, uid: str, attempt: int, job_labels: dict[str, str], settings: Settings
+) -> Object:
+    """One attempt at the whole job: the first worker that fails ends it, for all ranks start again together.
+
+    A pod that the cluster takes away does not count as failed; nor is any replaced before it has ended, or two
+    processes would be the same rank. ``job_labels`` are the TrainingJob's: Kueue's pass through.
+    """
+    manifest = owned(JOBS, job.metadata.name, job, namespace, uid)
+    queue = {name: value for name, value in job_labels.items() if name.startswith(KUEUE_PREFIX)}
+    manifest["metadata"]["labels"] |= {ATTEMPT: str(attempt), **queue}
+    return {
+        **manifest,
+        "spec": {
+            "completionMode": "Indexed",
+            "completions": job.spec.workers,
+            "parallelism": job.spec.workers,
+            "backoffLimit": 0,
+            "podReplacementPolicy": "Failed",
+            "podFailurePolicy": {
+                "rules": [
+                    {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
+                ]
+            },
+            "suspend": job.spec.suspend,
+            "template": pod_template(job, namespace, attempt, settings),
+        },
+    }

@@ -1,0 +1,38 @@
+"""Who may talk to the job's pods: each other, the operator, and whoever collects metrics. Nobody else."""
+
+from __future__ import annotations
+
+from trimtab_api.names import MONITOR_METRICS_PORT, TRAINER_STATUS_PORT
+from trimtab_api.trainingjob import TrainingJob
+
+from trimtab_operator.children.owned import owned, shared_name
+from trimtab_operator.cluster.resources import NETWORK_POLICIES, Object
+from trimtab_operator.labels import JOB_NAME
+from trimtab_operator.settings import Settings
+
+#: Kubernetes' own label of a namespace: its name.
+_NAMESPACE = "kubernetes.io/metadata.name"
+#: Label of the operator's own pods; the chart sets it.
+_OPERATOR_PODS = {"app.kubernetes.io/name": "trimtab-operator"}
+
+
+def network_policy(job: TrainingJob, namespace: str, uid: str, settings: Settings) -> Object:
+    """What comes in is limited; what goes out is not: training data may be anywhere."""
+    same_job = {"podSelector": {"matchLabels": {JOB_NAME: job.metadata.name}}}
+    operator = {
+        "namespaceSelector": {"matchLabels": {_NAMESPACE: settings.namespace}},
+        "podSelector": {"matchLabels": _OPERATOR_PODS},
+    }
+    scraper = {"namespaceSelector": {"matchLabels": {_NAMESPACE: settings.scraper_namespace}}}
+    return {
+        **owned(NETWORK_POLICIES, shared_name(job.metadata.name), job, namespace, uid),
+        "spec": {
+            "podSelector": same_job["podSelector"],
+            "policyTypes": ["Ingress"],
+            "ingress": [
+                {"from": [same_job]},
+                {"from": [operator], "ports": [{"protocol": "TCP", "port": TRAINER_STATUS_PORT}]},
+                {"from": [scraper], "ports": [{"protocol": "TCP", "port": MONITOR_METRICS_PORT}]},
+            ],
+        },
+    }

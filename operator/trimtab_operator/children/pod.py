@@ -1,0 +1,155 @@
+"""A worker's pod: the user's template, with the monitor beside the trainer and what both need."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable
+from pathlib import PurePosixPath
+from typing import Any
+
+from trimtab_api.names import (
+    JOB_FILE,
+    MASTER_PORT,
+    MONITOR_METRICS_PORT,
+    MONITOR_PORT,
+    POD_INTERFACE,
+    RUN_DIRECTORY,
+    TLS_DIRECTORY,
+    TRAINER_STATUS_PORT,
+    WORKER_COMMAND,
+    worker_host,
+)
+from trimtab_api.trainingjob import TrainingJob
+from trimtab_api.trainingjob.types import TRAINER_CONTAINER
+from trimtab_api.units import format_duration
+
+from trimtab_operator.children.owned import labels, shared_name, tls_name
+from trimtab_operator.cluster.resources import Object
+from trimtab_operator.labels import ATTEMPT
+from trimtab_operator.settings import Settings
+
+MONITOR_CONTAINER = "netmon"
+#: A volume of this name in the user's template keeps what runs leave (and survives restarts, if the volume does).
+RUN_VOLUME = "trimtab-run"
+
+_TLS_VOLUME, _JOB_VOLUME, _SHM_VOLUME, _TMP_VOLUME = "trimtab-tls", "trimtab-job", "trimtab-shm", "trimtab-netmon-tmp"
+_SHARED_MEMORY = "/dev/shm"  # noqa: S108 - it is what NCCL and data loaders use, by that name
+#: Shared memory of each process; NCCL takes tens of MB a peer, data loaders their batches.
+_SHARED_MEMORY_GIB = 2
+
+_TLS_MOUNT: Object = {"name": _TLS_VOLUME, "mountPath": TLS_DIRECTORY, "readOnly": True}
+
+
+def pod_template(job: TrainingJob, namespace: str, attempt: int, settings: Settings) -> Object:
+    """The template of a Job. What the user wrote stays, but for what would let ranks restart alone."""
+    template = copy.deepcopy(job.spec.template)
+    metadata, pod = template.setdefault("metadata", {}), template["spec"]
+    metadata["labels"] = {**metadata.get("labels", {}), **labels(job.metadata.name), ATTEMPT: str(attempt)}
+    pod["restartPolicy"] = "Never"
+    pod["subdomain"] = job.metadata.name
+    pod.setdefault("enableServiceLinks", False)
+    if "serviceAccountName" not in pod:
+        pod["serviceAccountName"] = shared_name(job.metadata.name)
+        pod.setdefault("automountServiceAccountToken", False)
+    trainer = next(each for each in pod["containers"] if each["name"] == TRAINER_CONTAINER)
+    _complete_trainer(trainer, job, namespace)
+    monitor = _monitor(job, namespace, settings, _interface(trainer))
+    pod["initContainers"] = [monitor, *pod.get("initContainers", ())]
+    pod["volumes"] = [*pod.get("volumes", ()), *_volumes(job, pod.get("volumes", ()), trainer)]
+    return template
+
+
+def _complete_trainer(trainer: Object, job: TrainingJob, namespace: str) -> None:
+    trainer["command"] = [*WORKER_COMMAND, "--", *trainer["command"]]
+    trainer.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")
+    variables = {
+        "TRIMTAB_JOB": JOB_FILE,
+        "TRIMTAB_RUN_DIR": RUN_DIRECTORY,
+        "TRIMTAB_TLS_DIR": TLS_DIRECTORY,
+        "MASTER_ADDR": worker_host(job.metadata.name, namespace, 0),
+        "MASTER_PORT": str(MASTER_PORT),
+    }
+    trainer["env"] = [*trainer.get("env", ()), *_values(variables), _field("TRIMTAB_POD_IP", "status.podIP")]
+    mounts = trainer.get("volumeMounts", [])
+    ours: list[Object] = [
+        _TLS_MOUNT,
+        {"name": _JOB_VOLUME, "mountPath": str(PurePosixPath(JOB_FILE).parent), "readOnly": True},
+        {"name": RUN_VOLUME, "mountPath": RUN_DIRECTORY},
+        {"name": _SHM_VOLUME, "mountPath": _SHARED_MEMORY},
+    ]
+    taken = {each.get("mountPath") for each in mounts}
+    trainer["volumeMounts"] = [*mounts, *(each for each in ours if each["mountPath"] not in taken)]
+    ports = trainer.get("ports", [])
+    named = {each.get("containerPort") for each in ports}
+    if TRAINER_STATUS_PORT not in named:
+        trainer["ports"] = [*ports, {"name": "status", "containerPort": TRAINER_STATUS_PORT}]
+
+
+def _monitor(job: TrainingJob, namespace: str, settings: Settings, interface: str) -> Object:
+    """The network monitor: a sidecar that is up before the trainer starts, and ends after it."""
+    network = job.spec.network
+    name = job.metadata.name
+    peers = ",".join(f"{worker_host(name, namespace, worker)}:{MONITOR_PORT}" for worker in range(job.spec.workers))
+    flags = {
+        "--rank": "$(JOB_COMPLETION_INDEX)",
+        "--peers": peers,
+        "--listen": f"$(TRIMTAB_POD_IP):{MONITOR_PORT}",
+        "--interface": interface,
+        "--probe-interval": format_duration(network.probe_interval),
+        "--probe-budget": f"{network.probe_budget:g}",
+        "--metrics-port": str(MONITOR_METRICS_PORT),
+    }
+    return {
+        "name": MONITOR_CONTAINER,
+        "image": settings.netmon_image,
+        "restartPolicy": "Always",
+        "command": ["trimtab-netmon", "serve"],
+        "args": [word for flag in flags.items() for word in flag],
+        "env": [
+            *_values({"TRIMTAB_TLS_DIR": TLS_DIRECTORY}),
+            _field("TRIMTAB_POD_IP", "status.podIP"),
+        ],
+        "ports": [
+            {"name": "monitor", "containerPort": MONITOR_PORT},
+            {"name": "metrics", "containerPort": MONITOR_METRICS_PORT},
+        ],
+        "startupProbe": {"tcpSocket": {"port": MONITOR_PORT}, "periodSeconds": 1, "failureThreshold": 120},
+        "resources": {"requests": {"cpu": "50m", "memory": "96Mi"}, "limits": {"memory": "256Mi"}},
+        "securityContext": {
+            "runAsNonRoot": True,
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        # iperf3 keeps its buffers in a file under /tmp.
+        "volumeMounts": [_TLS_MOUNT, {"name": _TMP_VOLUME, "mountPath": "/tmp"}],  # noqa: S108
+    }
+
+
+def _volumes(job: TrainingJob, given: Iterable[Object], trainer: Object) -> list[Object]:
+    shared_memory = f"{_SHARED_MEMORY_GIB * job.spec.processes_per_worker}Gi"
+    ours: list[Object] = [
+        {"name": _TLS_VOLUME, "secret": {"secretName": tls_name(job.metadata.name)}},
+        {"name": _JOB_VOLUME, "configMap": {"name": shared_name(job.metadata.name)}},
+        {"name": RUN_VOLUME, "emptyDir": {}},
+        {"name": _SHM_VOLUME, "emptyDir": {"medium": "Memory", "sizeLimit": shared_memory}},
+        {"name": _TMP_VOLUME, "emptyDir": {}},
+    ]
+    taken = {each.get("name") for each in given}
+    mounted = {each["name"] for each in trainer["volumeMounts"]}
+    return [each for each in ours if each["name"] not in taken and each["name"] in mounted | {_TMP_VOLUME, _TLS_VOLUME}]
+
+
+def _interface(trainer: Object) -> str:
+    """The device that gradients cross: the user's word for it (on the host's network), else a pod's own."""
+    given: list[Any] = [each.get("value") for each in trainer["env"] if each["name"] == "GLOO_SOCKET_IFNAME"]
+    return str(given[0]) if given else POD_INTERFACE
+
+
+def _values(variables: dict[str, str]) -> list[Object]:
+    return [{"name": name, "value": value} for name, value in variables.items()]
+
+
+def _field(name: str, path: str) -> Object:
+    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}

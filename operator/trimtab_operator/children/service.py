@@ -1,0 +1,24 @@
+"""The headless Service that gives every worker a DNS name."""
+
+from __future__ import annotations
+
+from trimtab_api.names import MASTER_PORT, MONITOR_PORT, TRAINER_STATUS_PORT
+from trimtab_api.trainingjob import TrainingJob
+
+from trimtab_operator.children.owned import owned
+from trimtab_operator.cluster.resources import SERVICES, Object
+from trimtab_operator.labels import JOB_NAME
+
+
+def service(job: TrainingJob, namespace: str, uid: str) -> Object:
+    """Workers are found before they are ready: they must find each other to become so."""
+    ports = {"master": MASTER_PORT, "monitor": MONITOR_PORT, "status": TRAINER_STATUS_PORT}
+    return {
+        **owned(SERVICES, job.metadata.name, job, namespace, uid),
+        "spec": {
+            "clusterIP": "None",
+            "publishNotReadyAddresses": True,
+            "selector": {JOB_NAME: job.metadata.name},
+            "ports": [{"name": name, "port": port, "protocol": "TCP"} for name, port in ports.items()],
+        },
+    }

@@ -1,0 +1,118 @@
+"""One operator at a time: the official client's Lease election, made to bear an API server that is away for a while."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from kubernetes.client import ApiClient, CoordinationV1Api
+from kubernetes.client.exceptions import ApiException
+from kubernetes.leaderelection.electionconfig import Config
+from kubernetes.leaderelection.leaderelection import LeaderElection
+from kubernetes.leaderelection.leaderelectionrecord import LeaderElectionRecord
+from kubernetes.leaderelection.resourcelock.leaselock import LeaseLock
+
+from trimtab_operator.cluster.api import Unreachable
+
+#: Seconds without renewal after which another may lead.
+LEASE_SECONDS = 12
+#: Seconds of failing to renew after which a leader gives up; it must have, before another may lead.
+RENEW_DEADLINE_SECONDS = 8
+#: Seconds between attempts.
+RETRY_SECONDS = 2
+#: Seconds one request may take: the deadline and one request more must stay below the lease.
+REQUEST_SECONDS = 3.0
+
+_log = logging.getLogger(__name__)
+
+
+class Election:
+    """Calls ``lead`` once when elected; calls ``lost`` when leadership is gone, after which nothing may be written."""
+
+    def __init__(
+        self,
+        client: ApiClient,
+        namespace: str,
+        name: str,
+        identity: str,
+        lead: Callable[[], None],
+        lost: Callable[[], None],
+    ) -> None:
+        logging.getLogger("leaderelection").setLevel(logging.WARNING)  # it reports every renewal
+        self._lock = _Lock(client, name, namespace, identity)
+        self._election = LeaderElection(
+            Config(
+                self._lock,
+                lease_duration=LEASE_SECONDS,
+                renew_deadline=RENEW_DEADLINE_SECONDS,
+                retry_period=RETRY_SECONDS,
+                onstarted_leading=lead,
+                onstopped_leading=lost,
+            )
+        )
+        self._thread = threading.Thread(target=self._election.run, name="election", daemon=True)
+
+    def start(self) -> None:
+        """Stand for election from now on."""
+        self._thread.start()
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether this process still stands for election or leads."""
+        return self._thread.is_alive()
+
+    def resign(self) -> None:
+        """Give up the lease, if held, so that another need not wait for it to run out."""
+        self._lock.resign()
+
+
+class _Lock(LeaseLock):
+    """A Lease whose requests end in time; a server that cannot be reached is a failed attempt, not the end."""
+
+    def __init__(self, client: ApiClient, name: str, namespace: str, identity: str) -> None:
+        super().__init__(name, namespace, identity)  # type: ignore[no-untyped-call]
+        self.api_instance = CoordinationV1Api(_HurriedClient(client.configuration))
+        self._resigned = False
+        self._writing = threading.Lock()
+
+    def get(self, name: str, namespace: str) -> tuple[bool, Any]:
+        try:
+            found, record = super().get(name, namespace)  # type: ignore[no-untyped-call]
+        except Unreachable as error:
+            return False, ApiException(status=0, reason=str(error))
+        return found, record
+
+    def create(self, name: str, namespace: str, election_record: LeaderElectionRecord) -> bool:
+        return self._unless_resigned(super().create, name, namespace, election_record)
+
+    def update(self, name: str, namespace: str, updated_record: LeaderElectionRecord) -> bool:
+        return self._unless_resigned(super().update, name, namespace, updated_record)
+
+    def resign(self) -> None:
+        with self._writing:
+            self._resigned = True
+            try:
+                found, record = self.get(self.name, self.namespace)
+                if found and record.holder_identity == self.identity:
+                    record.holder_identity = ""
+                    super().update(self.name, self.namespace, record)  # type: ignore[no-untyped-call]
+            except Unreachable as error:
+                _log.warning("the lease stays until it runs out: %s", error)
+
+    def _unless_resigned(self, write: Callable[..., bool], *arguments: Any) -> bool:
+        with self._writing:
+            try:
+                return not self._resigned and write(*arguments)
+            except Unreachable as error:
+                _log.warning("the lease could not be renewed: %s", error)
+                return False
+
+
+class _HurriedClient(ApiClient):
+    """A client none of whose requests takes longer than `REQUEST_SECONDS`."""
+
+    def call_api(self, *arguments: Any, **options: Any) -> Any:
+        options["_request_timeout"] = options.get("_request_timeout") or REQUEST_SECONDS
+        return super().call_api(*arguments, **options)

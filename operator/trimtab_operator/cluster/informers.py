@@ -1,0 +1,156 @@
+"""Watching collections: the official client's SharedInformer, fed with plain data, that says when it last got on."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+from kubernetes.informer import ADDED, DELETED, MODIFIED, SharedInformer
+
+from trimtab_operator.cluster.api import Api, RefusedError, Unreachable, as_api_exception
+from trimtab_operator.cluster.resources import Object, Resource
+
+#: Seconds after which the server ends a watch; a new one then resumes where it ended. So a quiet watch shows life.
+WATCH_SECONDS = 60
+#: Seconds without a list, a watch or an event after which an informer is stuck.
+STUCK_SECONDS = 180.0
+
+logging.getLogger("kubernetes.informer.informer").addFilter(lambda record: _in_one_line(record))
+
+_PAGE = 500
+_LONGEST_WAIT = 10.0
+
+
+class Informer:
+    """A cache of one collection, kept up to date by a thread.
+
+    ``shrink`` cuts an object down to what its readers need, in place, before they see it: thousands are kept.
+    ``changed`` is called with each object that was added or changed, ``removed`` with each that is gone.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        resource: Resource,
+        namespace: str | None,
+        shrink: Callable[[Object], None],
+        changed: Callable[[Object], None],
+        removed: Callable[[Object], None],
+        label_selector: str | None = None,
+    ) -> None:
+        self.resource = resource
+        self._collection = _Collection(api, resource, namespace, shrink)
+        self._informer = SharedInformer(self._collection.list, label_selector=label_selector)
+        for kind in (ADDED, MODIFIED):
+            self._informer.add_event_handler(kind, shrink)
+            self._informer.add_event_handler(kind, changed)
+        self._informer.add_event_handler(DELETED, removed)
+        for kind in (ADDED, MODIFIED, DELETED, "BOOKMARK"):
+            self._informer.add_event_handler(kind, self._collection.note_progress)
+
+    def start(self) -> None:
+        """List and watch from now on."""
+        self._informer.start()
+
+    def stop(self) -> None:
+        """End the thread."""
+        self._collection.stopped.set()
+        self._informer.stop()
+
+    def wait_until_listed(self, timeout: float) -> bool:
+        """Wait for the first whole list; whether it came in time [seconds]."""
+        return self._collection.listed.wait(timeout)
+
+    def get(self, namespace: str, name: str) -> Object | None:
+        """The cached object; None if there is none."""
+        found: Object | None = self._informer.cache.get_by_key(f"{namespace}/{name}")
+        return found
+
+    def all(self) -> list[Object]:
+        """Every cached object."""
+        return list(self._informer.cache.list())
+
+    @property
+    def seconds_since_progress(self) -> float:
+        """Seconds since the API server last answered a list or a watch, or sent an event."""
+        return time.monotonic() - self._collection.progress_at
+
+
+class _Collection:
+    """What SharedInformer calls to list and to watch."""
+
+    def __init__(self, api: Api, resource: Resource, namespace: str | None, shrink: Callable[[Object], None]) -> None:
+        self._api = api
+        self._resource = resource
+        self._namespace = namespace
+        self._shrink = shrink
+        self._failures = 0
+        self.progress_at = time.monotonic()
+        self.listed = threading.Event()
+        self.stopped = threading.Event()
+
+    def list(self, watch: bool = False, _preload_content: bool = True, **query: Any) -> Any:
+        """Every object of the collection, or a stream of what happens to them.
+
+        :rtype: object
+        """
+        try:
+            answer = self._watch(**query) if watch else self._list(**query)
+        except RefusedError as refusal:
+            self._pause()
+            raise as_api_exception(refusal) from None
+        except Unreachable:
+            self._pause()
+            raise
+        self._failures = 0
+        self.note_progress()
+        return answer
+
+    def note_progress(self, _: object = None) -> None:
+        """The API server has said something."""
+        self.progress_at = time.monotonic()
+
+    def _watch(self, resource_version: str, label_selector: str | None = None) -> Any:
+        query = _query(resourceVersion=resource_version, labelSelector=label_selector)
+        query |= {"timeoutSeconds": WATCH_SECONDS, "allowWatchBookmarks": "true"}
+        return self._api.watch(self._resource, self._namespace, read_timeout=WATCH_SECONDS + 15.0, **query)
+
+    def _list(self, label_selector: str | None = None) -> SimpleNamespace:
+        items: list[Object] = []
+        for page in self._pages(label_selector):
+            for item in page["items"]:
+                self._shrink(item)
+            items += page["items"]
+            version = page["metadata"]["resourceVersion"]
+        self.listed.set()
+        return SimpleNamespace(items=items, metadata=SimpleNamespace(resource_version=version))
+
+    def _pages(self, label_selector: str | None) -> Iterator[Object]:
+        query = _query(labelSelector=label_selector, limit=_PAGE)
+        while True:
+            page = self._api.list(self._resource, self._namespace, **query)
+            yield page
+            if not page["metadata"].get("continue"):
+                return
+            query["continue"] = page["metadata"]["continue"]
+
+    def _pause(self) -> None:
+        """Wait before the caller's next attempt, twice as long each time: it makes one at once."""
+        self.stopped.wait(min(_LONGEST_WAIT, 0.25 * 2**self._failures))
+        self._failures = min(self._failures + 1, 10)
+
+
+def _query(**parameters: str | int | None) -> dict[str, str | int]:
+    return {name: value for name, value in parameters.items() if value is not None}
+
+
+def _in_one_line(record: logging.LogRecord) -> bool:
+    """Sixty lines of traceback say no more of a server that is away than one."""
+    if record.exc_info:
+        record.msg, record.args = f"{record.getMessage()}: {record.exc_info[1]}", ()
+        record.exc_info = None
+    return True

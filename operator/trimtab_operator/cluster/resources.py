@@ -1,0 +1,49 @@
+"""The kinds of object that the operator reads or writes, and their places in the API."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from trimtab_api.trainingjob.types import API_VERSION, KIND
+
+#: An object of the API as plain data.
+Object = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Resource:
+    """One kind of object."""
+
+    api_version: str
+    kind: str
+    plural: str
+
+    def path(self, namespace: str | None, name: str = "", subresource: str = "") -> str:
+        """Path of a collection (every namespace's if there is none), of one object, or of a part of it."""
+        root = "/apis/" if "/" in self.api_version else "/api/"
+        parts = [root + self.api_version]
+        if namespace is not None:
+            parts += ["namespaces", namespace]
+        return "/".join([*parts, self.plural, *filter(None, (name, subresource))])
+
+
+TRAINING_JOBS = Resource(API_VERSION, KIND, "trainingjobs")
+JOBS = Resource("batch/v1", "Job", "jobs")
+PODS = Resource("v1", "Pod", "pods")
+SERVICES = Resource("v1", "Service", "services")
+SECRETS = Resource("v1", "Secret", "secrets")
+CONFIG_MAPS = Resource("v1", "ConfigMap", "configmaps")
+SERVICE_ACCOUNTS = Resource("v1", "ServiceAccount", "serviceaccounts")
+NETWORK_POLICIES = Resource("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies")
+EVENTS = Resource("v1", "Event", "events")
+LEASES = Resource("coordination.k8s.io/v1", "Lease", "leases")
+
+_BY_KIND = {
+    each.kind: each for each in (JOBS, PODS, SERVICES, SECRETS, CONFIG_MAPS, SERVICE_ACCOUNTS, NETWORK_POLICIES)
+}
+
+
+def resource_of(manifest: Object) -> Resource:
+    """The resource that a manifest is of, by its kind."""
+    return _BY_KIND[manifest["kind"]]

@@ -1,0 +1,109 @@
+"""What is to be done about a job, from what is known of it: pure, the whole life of a job on one screen."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum
+from typing import Literal
+
+from trimtab_operator.policies.deadline import seconds_to_deadline
+from trimtab_operator.policies.loss import find_loss
+from trimtab_operator.policies.restart import GiveUp, Restart, after_loss
+from trimtab_operator.policies.suspend import wanted_suspension
+from trimtab_operator.policies.ttl import seconds_to_expiry
+from trimtab_operator.world import World
+
+
+class Action(Enum):
+    """The one change that a decision asks for."""
+
+    NOTHING = "nothing"
+    CREATE_CHILD = "create the Job"
+    DELETE_CHILD = "delete the Job and its pods"
+    SUSPEND_CHILD = "suspend the Job"
+    RESUME_CHILD = "resume the Job"
+    DELETE_JOB = "delete the TrainingJob"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a job ended."""
+
+    state: Literal["Succeeded", "Failed"]
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What to do now, what has come to pass, and when to look again.
+
+    What has come to pass is written to the status before anything is done about it: a restart is counted first, and
+    the Job of the attempt before is deleted when the status says that its time is over. So an operator that dies in
+    between leaves no doubt to the next.
+    """
+
+    action: Action = Action.NOTHING
+    outcome: Outcome | None = None
+    restart: Restart | None = None
+    obstacle: str = ""
+    """What stands in the way, to be told to the user."""
+    seconds_to_look_again: float | None = None
+
+
+def decide(world: World) -> Decision:
+    """What is to be done about this job."""
+    spec, status, child = world.job.spec, world.status, world.child
+
+    if status.is_final:
+        return _after_the_end(world)
+
+    if child is not None and child.owner_uid != world.uid:
+        return Decision(
+            obstacle=f"waits for the Job {world.name} to go: it belongs to something else", seconds_to_look_again=5.0
+        )
+
+    left = seconds_to_deadline(spec.active_deadline_seconds, parse_time(status.start_time), world.now)
+    if left is not None and left <= 0 and not (child is not None and child.is_complete):
+        message = f"ran longer than spec.activeDeadlineSeconds ({spec.active_deadline_seconds} s)"
+        return Decision(outcome=Outcome("Failed", "DeadlineExceeded", message))
+
+    if child is None:
+        return Decision(Action.CREATE_CHILD, seconds_to_look_again=left)
+    if child.is_deleting:
+        return Decision(seconds_to_look_again=left)
+    if child.attempt != status.restarts:
+        return Decision(Action.DELETE_CHILD)
+
+    if child.is_complete:
+        return Decision(outcome=Outcome("Succeeded", "Completed", f"all {spec.workers} workers ended well"))
+    loss = find_loss(child.failure, world.pods)
+    if loss is not None:
+        counted = status.restarts - status.disruptions
+        verdict = after_loss(loss.cause, loss.disrupted, spec.restart_policy, counted, spec.max_restarts)
+        if isinstance(verdict, GiveUp):
+            return Decision(outcome=Outcome("Failed", verdict.reason, verdict.message))
+        return Decision(restart=verdict, seconds_to_look_again=0.0)
+
+    suspension = wanted_suspension(spec.suspend, child.is_suspended, world.is_queued)
+    if suspension is not None:
+        return Decision(Action.SUSPEND_CHILD if suspension else Action.RESUME_CHILD, seconds_to_look_again=left)
+    return Decision(seconds_to_look_again=left)
+
+
+def _after_the_end(world: World) -> Decision:
+    """A finished job: its pods end if they have not, and in time it is deleted."""
+    child = world.child
+    finished_at = parse_time(world.status.completion_time)
+    left = seconds_to_expiry(world.job.spec.ttl_seconds_after_finished, finished_at, world.now)
+    if left is not None and left <= 0:
+        return Decision(Action.DELETE_JOB)
+    if child is not None and child.owner_uid == world.uid and not child.is_finished and not child.is_deleting:
+        return Decision(Action.DELETE_CHILD, seconds_to_look_again=left)
+    return Decision(seconds_to_look_again=left)
+
+
+def parse_time(text: str | None) -> datetime | None:
+    """A point in time as Kubernetes writes it."""
+    return datetime.fromisoformat(text) if text else None

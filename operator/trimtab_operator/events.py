@@ -1,0 +1,88 @@
+"""Events: what a user reads under ``kubectl describe``, told once, after the status that they explain."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from trimtab_api.trainingjob.status import Status
+from trimtab_api.trainingjob.types import API_VERSION, KIND
+
+from trimtab_operator.cluster.resources import Object
+from trimtab_operator.labels import MANAGER
+
+
+@dataclass(frozen=True)
+class Event:
+    """One thing that came to pass."""
+
+    kind: Literal["Normal", "Warning"]
+    reason: str
+    message: str
+
+
+def events(before: Status, after: Status) -> Iterator[Event]:
+    """What a change of status is worth telling."""
+    if after.restarts > before.restarts:
+        yield Event("Warning", "Restarting", f"restart {after.restarts}: {after.last_restart_reason}")
+    if after.plan is not None and (before.plan is None or after.plan.version > before.plan.version):
+        since = f"from step {after.plan.adopted_at_step}"
+        yield Event("Normal", "PlanChanged", f"{after.plan.name} {since}: {after.plan.reason}")
+    yield from _condition_events(before, after)
+    if after.state != before.state:
+        match after.state:
+            case "Succeeded":
+                yield Event("Normal", "Succeeded", after.message)
+            case "Failed":
+                failed = after.condition("Failed")
+                yield Event("Warning", failed.reason if failed else "Failed", after.message)
+            case "Suspended":
+                yield Event("Normal", "Suspended", after.message)
+            case "Running":
+                yield Event("Normal", "Running", after.message)
+            case "Starting" if before.observed_generation == 0:
+                yield Event("Normal", "Created", "the Job, its Service and what its pods need have been created")
+            case "Starting" if before.state == "Suspended":
+                yield Event("Normal", "Resumed", after.message)
+
+
+def _condition_events(before: Status, after: Status) -> Iterator[Event]:
+    """A network that degrades or recovers; an obstacle that keeps workers from starting."""
+    was, now = before.condition("NetworkDegraded"), after.condition("NetworkDegraded")
+    if now is not None and now.status != (was.status if was else "False"):
+        if now.status == "True":
+            yield Event("Warning", "NetworkDegraded", now.message)
+        else:
+            yield Event("Normal", "NetworkRecovered", now.message)
+    was, now = before.condition("Started"), after.condition("Started")
+    if now is None or now.status == "True" or now.reason in ("WaitingForWorkers", "Suspended"):
+        return
+    if was is None or was.reason != now.reason:
+        yield Event("Warning", now.reason, now.message)
+
+
+def manifest(event: Event, namespace: str, name: str, uid: str, time: str, sequel: int) -> Object:
+    """The event as an object. Its name follows from what it says, so that it exists once however often it is told.
+
+    ``sequel`` tells apart what may rightly come to pass again (the restarts so far, say).
+    """
+    said = f"{uid}/{sequel}/{event.reason}/{event.message}"
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {
+            "namespace": namespace,
+            "name": f"{name}.{hashlib.sha256(said.encode()).hexdigest()[:16]}",
+        },
+        "involvedObject": {"apiVersion": API_VERSION, "kind": KIND, "namespace": namespace, "name": name, "uid": uid},
+        "type": event.kind,
+        "reason": event.reason,
+        "message": event.message[:1024],
+        "source": {"component": MANAGER},
+        "reportingComponent": MANAGER,
+        "firstTimestamp": time,
+        "lastTimestamp": time,
+        "count": 1,
+    }

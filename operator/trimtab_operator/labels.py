@@ -1,0 +1,27 @@
+"""Labels and annotations by which the operator knows its own."""
+
+from __future__ import annotations
+
+from trimtab_api.trainingjob.types import API_VERSION
+
+_GROUP = API_VERSION.split("/")[0]
+
+#: What a job's spec.managedBy says if this operator is to look after it.
+OPERATOR = f"{_GROUP}/operator"
+#: Label of everything that belongs to a job: the job's name.
+JOB_NAME = f"{_GROUP}/job-name"
+#: Label of a Job and its pods: how many restarts there had been when they were made.
+ATTEMPT = f"{_GROUP}/attempt"
+#: Kubernetes' label for who made an object, and our name there.
+MANAGED_BY = "app.kubernetes.io/managed-by"
+MANAGER = "trimtab-operator"
+#: Labels by which Kueue takes care of a Job; they pass through.
+KUEUE_PREFIX = "kueue.x-k8s.io/"
+KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"
+#: Kubernetes' label of an Indexed Job's pod: its completion index.
+COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
+
+
+def is_queued(labels: dict[str, str]) -> bool:
+    """Whether Kueue decides when the Job runs."""
+    return KUEUE_QUEUE in labels

@@ -1,0 +1,82 @@
+"""The command ``trimtab-operator``."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+import uuid
+from collections.abc import Sequence
+
+from trimtab_operator.settings import Settings
+
+#: Exit code when leadership was lost: whatever runs this starts it again, as a candidate.
+LOST_LEADERSHIP = 3
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run until told to stop (exit code 0) or until leadership is lost (the process exits at once)."""
+    settings = read_settings(argv)
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    from trimtab_operator.cluster.api import connect
+    from trimtab_operator.operator import Operator
+
+    stop = threading.Event()
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, lambda *_: stop.set())
+    operator = Operator(connect(num_connections=settings.num_workers + 8), settings, _exit_at_once)
+    operator.start()
+    logging.info("health and metrics on port %d", operator.health.port)
+    stop.wait()
+    operator.stop()
+    return 0
+
+
+def read_settings(argv: Sequence[str] | None) -> Settings:
+    """The settings that the flags say."""
+    parser = argparse.ArgumentParser(prog="trimtab-operator", description="Turns TrainingJobs into pods on Kubernetes.")
+    parser.add_argument(
+        "--namespace", default=_own_namespace(), help="where its lease is kept (default: where it runs)"
+    )
+    parser.add_argument("--watch-namespace", help="look after the jobs of this namespace alone (default: of all)")
+    parser.add_argument("--netmon-image", required=True, help="image of the network monitor beside every trainer")
+    parser.add_argument(
+        "--scraper-namespace", default="monitoring", help="whose pods may read monitors' metrics (default: monitoring)"
+    )
+    parser.add_argument("--workers", type=int, default=8, help="threads that look after jobs (default: 8)")
+    parser.add_argument("--port", type=int, default=8080, help="of health and metrics (default: 8080; 0: any)")
+    arguments = parser.parse_args(argv)
+    if arguments.workers < 1:
+        parser.error("--workers must be at least 1")
+    return Settings(
+        namespace=arguments.namespace,
+        watched_namespace=arguments.watch_namespace,
+        netmon_image=arguments.netmon_image,
+        scraper_namespace=arguments.scraper_namespace,
+        num_workers=arguments.workers,
+        port=arguments.port,
+        identity=f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}",
+    )
+
+
+def _own_namespace() -> str:
+    """Of the pod this runs in; ``default`` outside a cluster."""
+    try:
+        with open("/var/run/secrets/kubernetes.io/serviceaccount/namespace") as file:
+            return file.read().strip()
+    except OSError:
+        return "default"
+
+
+def _exit_at_once() -> None:
+    """Another may lead from now on: nothing half done may be finished."""
+    logging.error("leadership is lost")
+    os._exit(LOST_LEADERSHIP)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,225 @@
+"""The operator as a whole: watches feed the queue, workers empty it, one process leads."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+from kubernetes.client import ApiClient
+
+from trimtab_operator import metrics, pods
+from trimtab_operator.certificates import Certificates
+from trimtab_operator.children.owned import tls_name
+from trimtab_operator.children.tls_secret import certificates_in
+from trimtab_operator.cluster.api import Api, RefusedError, Unreachable
+from trimtab_operator.cluster.election import Election
+from trimtab_operator.cluster.informers import STUCK_SECONDS, Informer
+from trimtab_operator.cluster.resources import JOBS, PODS, SECRETS, TRAINING_JOBS, Object
+from trimtab_operator.health import HealthServer
+from trimtab_operator.labels import JOB_NAME, MANAGED_BY, MANAGER
+from trimtab_operator.pods import Pod
+from trimtab_operator.reconcile import Reconciler
+from trimtab_operator.settings import Settings
+from trimtab_operator.training_status import TrainingStatus
+from trimtab_operator.work_queue import WorkQueue
+
+LEASE = "trimtab-operator"
+#: Seconds between readings of the gauges.
+_GAUGE_SECONDS = 5.0
+
+_log = logging.getLogger(__name__)
+
+
+class Operator:
+    """Everything that runs in one operator process. ``lost`` is called when it no longer leads: it must then exit."""
+
+    def __init__(self, client: ApiClient, settings: Settings, lost: Callable[[], None]) -> None:
+        self._api = Api(client)
+        self._settings = settings
+        self._queue = WorkQueue()
+        self._stopped = threading.Event()
+        self._workers: list[threading.Thread] = []
+        namespace = settings.watched_namespace
+        self._jobs = Informer(self._api, TRAINING_JOBS, namespace, _shrink_job, self._job_changed, self._job_changed)
+        self._children = Informer(
+            self._api,
+            JOBS,
+            namespace,
+            _shrink_child,
+            self._part_changed,
+            self._part_removed,
+            label_selector=f"{MANAGED_BY}={MANAGER},{JOB_NAME}",
+        )
+        self._pods = PodCache()
+        self._pod_watch = Informer(
+            self._api,
+            PODS,
+            namespace,
+            pods.shrink,
+            self._pod_changed,
+            self._pods.remove,
+            label_selector=JOB_NAME,
+        )
+        self._training = TrainingStatus(self._certificates, self._queue.add)
+        self._reconciler = Reconciler(self._api, settings, self, self._training)
+        self._election = Election(client, settings.namespace, LEASE, settings.identity, self._lead, lost)
+        self.health = HealthServer(settings.port, self._fault, self._why_not_ready)
+
+    def start(self) -> None:
+        """Watch, and stand for election; returns at once."""
+        self.health.start()
+        for informer in self._informers:
+            informer.start()
+        threading.Thread(target=self._read_gauges, name="gauges", daemon=True).start()
+        self._election.start()
+
+    def stop(self) -> None:
+        """Finish what is being done, then let another lead at once."""
+        self._stopped.set()
+        self._queue.close()
+        for worker in self._workers:
+            worker.join()
+        self._election.resign()
+        self.health.stop()
+
+    def child(self, namespace: str, name: str) -> Object | None:
+        """The Job of that name, as last seen."""
+        return self._children.get(namespace, name)
+
+    def pods(self, namespace: str, name: str) -> list[Object]:
+        """The pods of that job, as last seen."""
+        return self._pods.of(namespace, name)
+
+    @property
+    def _informers(self) -> tuple[Informer, ...]:
+        return self._jobs, self._children, self._pod_watch
+
+    def _lead(self) -> None:
+        """Called when elected: from here on this process writes."""
+        _log.info("%s leads", self._settings.identity)
+        metrics.IS_LEADER.set(1)
+        for informer in self._informers:  # deciding before all is known could make what is there already
+            while not informer.wait_until_listed(1.0):
+                if self._stopped.is_set():
+                    return
+        self._training.start()
+        for number in range(self._settings.num_workers):
+            worker = threading.Thread(target=self._work, name=f"worker-{number}", daemon=True)
+            self._workers.append(worker)
+            worker.start()
+
+    def _work(self) -> None:
+        while (key := self._queue.get()) is not None:
+            with metrics.RECONCILE_SECONDS.time():
+                result = self._look_at(key)
+            metrics.RECONCILES.labels(result=result).inc()
+
+    def _look_at(self, key: str) -> str:
+        try:
+            seconds = self._reconciler.reconcile(key)
+        except (RefusedError, *Unreachable) as error:
+            conflict = isinstance(error, RefusedError) and error.reason == "Conflict"
+            delay = self._queue.failed(key)
+            if not conflict:  # a conflict only says that there is something newer to look at
+                _log.warning("%s: %s; trying again in %.1f s", key, error, delay)
+            return "conflict" if conflict else "refused"
+        except Exception:
+            _log.exception("%s: trying again in %.1f s", key, self._queue.failed(key))
+            return "error"
+        self._queue.done(key)
+        if seconds is not None:
+            self._queue.add_later(key, seconds)
+        return "ok"
+
+    def _job_changed(self, job: Object) -> None:
+        self._queue.add(_key(job["metadata"]["namespace"], job["metadata"]["name"]))
+
+    def _part_changed(self, part: Object) -> None:
+        self._queue.add(_key(part["metadata"]["namespace"], part["metadata"]["labels"][JOB_NAME]))
+
+    def _part_removed(self, part: Object) -> None:
+        # After a new list the cache still holds the object for a moment; by then it does not.
+        self._queue.add_later(_key(part["metadata"]["namespace"], part["metadata"]["labels"][JOB_NAME]), 0.1)
+
+    def _pod_changed(self, pod: Object) -> None:
+        if self._pods.put(pod):
+            self._part_changed(pod)
+
+    def _certificates(self, namespace: str, name: str) -> Certificates | None:
+        secret = self._api.get(SECRETS, namespace, tls_name(name))
+        return certificates_in(secret) if secret else None
+
+    def _fault(self) -> str | None:
+        """Why this process ought to be restarted; None while it is well."""
+        for informer in self._informers:
+            if informer.seconds_since_progress > STUCK_SECONDS:
+                return f"the watch of {informer.resource.plural} has not got on for {STUCK_SECONDS:g} s"
+        if not self._election.is_alive:
+            return "it does not stand for election"
+        if any(not worker.is_alive() for worker in self._workers):
+            return "a worker has ended"
+        return None
+
+    def _why_not_ready(self) -> str | None:
+        waiting = [each.resource.plural for each in self._informers if not each.wait_until_listed(0)]
+        return f"has not yet seen {', '.join(waiting)}" if waiting else None
+
+    def _read_gauges(self) -> None:
+        while not self._stopped.wait(_GAUGE_SECONDS):
+            metrics.QUEUE_LENGTH.set(len(self._queue))
+            metrics.QUEUE_WAIT_SECONDS.set(self._queue.longest_wait)
+            for informer in self._informers:
+                silence = informer.seconds_since_progress
+                metrics.WATCH_SILENCE_SECONDS.labels(resource=informer.resource.plural).set(silence)
+
+
+class PodCache:
+    """Pods by the job they belong to, as `Pod` knows them; tells whether news of a pod says anything new."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._by_job: dict[str, dict[str, Object]] = {}
+
+    def put(self, pod: Object) -> bool:
+        """Keep a pod; whether it says something that it did not say before."""
+        metadata = pod["metadata"]
+        job = _key(metadata["namespace"], metadata["labels"][JOB_NAME])
+        with self._lock:
+            of_job = self._by_job.setdefault(job, {})
+            before = of_job.get(metadata["name"])
+            of_job[metadata["name"]] = pod
+        return before is None or Pod.read(before) != Pod.read(pod)
+
+    def remove(self, pod: Object) -> None:
+        """Forget a pod."""
+        metadata = pod["metadata"]
+        job = _key(metadata["namespace"], metadata["labels"][JOB_NAME])
+        with self._lock:
+            of_job = self._by_job.get(job, {})
+            of_job.pop(metadata["name"], None)
+            if not of_job:
+                self._by_job.pop(job, None)
+
+    def of(self, namespace: str, name: str) -> list[Object]:
+        """The pods of a job."""
+        with self._lock:
+            return list(self._by_job.get(_key(namespace, name), {}).values())
+
+
+def _key(namespace: str, name: str) -> str:
+    return f"{namespace}/{name}"
+
+
+def _shrink_job(job: Object) -> None:
+    """Only that it is there: whoever looks at a job asks for it anew."""
+    metadata = job["metadata"]
+    job["metadata"] = {key: metadata[key] for key in ("name", "namespace", "uid", "resourceVersion") if key in metadata}
+    job["spec"] = job["status"] = {}
+
+
+def _shrink_child(job: Object) -> None:
+    metadata, spec = job["metadata"], job["spec"]
+    metadata.pop("managedFields", None)
+    metadata.pop("annotations", None)
+    job["spec"] = {"suspend": spec.get("suspend", False)}

@@ -1,0 +1,122 @@
+"""What a pod tells about its worker: whether it is well, and if not, why, in a user's words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+from trimtab_api.trainingjob.types import TRAINER_CONTAINER
+
+from trimtab_operator.cluster.resources import Object
+from trimtab_operator.labels import ATTEMPT, COMPLETION_INDEX, JOB_NAME
+
+#: Reasons of waiting that pass by themselves, and are no problem.
+_PASSING = {"ContainerCreating", "PodInitializing", ""}
+#: Longest piece of a container's last words that is repeated.
+_LONGEST_MESSAGE = 600
+#: Labels that are read here.
+_LABELS = (JOB_NAME, ATTEMPT, COMPLETION_INDEX)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Why a worker does not run."""
+
+    reason: str
+    """One word: ImagePullBackOff, Unschedulable, OOMKilled, Error."""
+    message: str
+    """A sentence naming the worker."""
+
+
+@dataclass(frozen=True)
+class Pod:
+    """One worker's pod."""
+
+    worker: int
+    attempt: int
+    phase: str
+    disruption: Problem | None
+    """Set if the cluster took the pod away, through no fault of its own."""
+    failure: Problem | None
+    """Set if it failed."""
+    failed_at: str
+    """When its first container failed (RFC 3339); empty if unknown."""
+    obstacle: Problem | None
+    """Set if something keeps it from starting, for now."""
+
+    @classmethod
+    def read(cls, pod: Object) -> Self:
+        """What matters of a pod."""
+        labels, status = pod["metadata"].get("labels", {}), pod.get("status", {})
+        worker = int(labels.get(COMPLETION_INDEX, 0))
+        failed = _first_failed_container(status) if status.get("phase") == "Failed" else None
+        return cls(
+            worker=worker,
+            attempt=int(labels.get(ATTEMPT, 0)),
+            phase=status.get("phase", "Pending"),
+            disruption=_disruption(worker, status),
+            failure=_failure(worker, status, failed) if status.get("phase") == "Failed" else None,
+            failed_at=failed["state"]["terminated"].get("finishedAt") or "" if failed else "",
+            obstacle=_obstacle(worker, status) if status.get("phase") in (None, "Pending") else None,
+        )
+
+
+def shrink(pod: Object) -> None:
+    """Cut a pod down, in place, to what `Pod.read` reads."""
+    metadata, status = pod["metadata"], pod.get("status", {})
+    labels = metadata.get("labels", {})
+    pod["metadata"] = {key: metadata[key] for key in ("name", "namespace", "uid") if key in metadata}
+    pod["metadata"]["labels"] = {key: labels[key] for key in _LABELS if key in labels}
+    kept = ("phase", "reason", "message", "conditions", "containerStatuses", "initContainerStatuses")
+    pod["status"] = {key: status[key] for key in kept if key in status}
+    pod["spec"] = {}
+
+
+def _disruption(worker: int, status: Object) -> Problem | None:
+    for each in status.get("conditions", ()):
+        if each["type"] == "DisruptionTarget" and each["status"] == "True":
+            why = ": ".join(filter(None, (each.get("reason"), each.get("message"))))
+            return Problem("Disrupted", f"worker {worker} was taken away: {why}")
+    return None
+
+
+def _failure(worker: int, status: Object, failed: Object | None) -> Problem:
+    if failed is None:
+        reason = status.get("reason") or "Failed"
+        return Problem(reason, f"worker {worker} failed: {status.get('message') or reason}")
+    ended = failed["state"]["terminated"]
+    code = ended.get("exitCode")
+    if ended.get("reason") == "OOMKilled":
+        remedy = "it needed more memory than its limit; raise resources.limits.memory or use less"
+        return Problem("OOMKilled", f"worker {worker} was killed for memory in container {failed['name']}: {remedy}")
+    words = (ended.get("message") or "").strip()[-_LONGEST_MESSAGE:]
+    how = f"worker {worker} failed: container {failed['name']} ended with exit code {code}"
+    return Problem(ended.get("reason") or "Error", f"{how}; last it said: {words}" if words else how)
+
+
+def _first_failed_container(status: Object) -> Object | None:
+    """Of the containers that failed, the trainer if it did, else the one that ended first."""
+    failed = [each for each in _containers(status) if (each.get("state", {}).get("terminated") or {}).get("exitCode")]
+    return min(
+        failed,
+        key=lambda each: (each["name"] != TRAINER_CONTAINER, each["state"]["terminated"].get("finishedAt") or ""),
+        default=None,
+    )
+
+
+def _obstacle(worker: int, status: Object) -> Problem | None:
+    for each in status.get("conditions", ()):
+        if each["type"] == "PodScheduled" and each["status"] == "False" and each.get("reason") != "SchedulingGated":
+            reason = each.get("reason", "Unschedulable")
+            return Problem(reason, f"worker {worker} cannot be placed: {each.get('message') or reason}")
+    for each in _containers(status):
+        waiting = each.get("state", {}).get("waiting") or {}
+        reason = waiting.get("reason", "")
+        if reason not in _PASSING:
+            said = waiting.get("message") or reason
+            return Problem(reason, f"worker {worker} cannot start container {each['name']}: {reason}: {said}")
+    return None
+
+
+def _containers(status: Object) -> list[dict[str, Any]]:
+    return [*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())]

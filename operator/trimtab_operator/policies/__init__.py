@@ -1,0 +1,1 @@
+"""Each policy of a TrainingJob: a file, a pure function, the time handed in."""

@@ -1,0 +1,17 @@
+"""spec.activeDeadlineSeconds: how long a job may run, restarts included; time spent suspended does not count."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+
+def seconds_to_deadline(
+    active_deadline_seconds: int | None, started_at: datetime | None, now: datetime
+) -> float | None:
+    """Seconds until the job has run too long, zero or less if it has; None: no deadline, or not running.
+
+    ``started_at`` is when its pods were first asked for, or asked for again after a suspension.
+    """
+    if active_deadline_seconds is None or started_at is None:
+        return None
+    return active_deadline_seconds - (now - started_at).total_seconds()

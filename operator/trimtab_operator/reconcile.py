@@ -1,0 +1,250 @@
+"""One look at one TrainingJob: what is, what should be, and the step between. Safe to repeat at any time."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+from pydantic import ValidationError
+from trimtab_api.trainer.v1 import status_pb2
+from trimtab_api.trainingjob import TrainingJob
+from trimtab_api.trainingjob.load import explain
+from trimtab_api.trainingjob.status import Status
+
+from trimtab_operator import events, metrics
+from trimtab_operator.children.apply import ensure_children
+from trimtab_operator.children.job import child_job
+from trimtab_operator.cluster.api import Api, RefusedError
+from trimtab_operator.cluster.resources import EVENTS, JOBS, PODS, TRAINING_JOBS, Object
+from trimtab_operator.decide import Action, Decision, Outcome, decide
+from trimtab_operator.labels import JOB_NAME, OPERATOR, is_queued
+from trimtab_operator.pods import Pod
+from trimtab_operator.report import final_conditions, report, seconds_to_write, write_time
+from trimtab_operator.settings import Settings
+from trimtab_operator.world import Child, World
+
+#: Seconds after which any job is looked at again though nothing was heard of it.
+LOOK_AGAIN_SECONDS = 600.0
+#: Seconds after which a child that is in the way is looked for again.
+_CONTESTED_SECONDS = 1.0
+#: Seconds after which what the API server refused is tried again.
+_REFUSED_SECONDS = 10.0
+
+_log = logging.getLogger(__name__)
+
+
+class Cache(Protocol):
+    """What the watches have seen."""
+
+    def child(self, namespace: str, name: str) -> Object | None:
+        """The Job of that name."""
+        ...
+
+    def pods(self, namespace: str, name: str) -> list[Object]:
+        """The pods of that job."""
+        ...
+
+
+class Training(Protocol):
+    """What rank 0 of each job says."""
+
+    def latest(self, uid: str) -> status_pb2.Status | None:
+        """What it said last; None if nothing."""
+        ...
+
+    def follow(self, world: World) -> None:
+        """Keep asking while the job runs; no longer when it does not."""
+        ...
+
+    def forget(self, namespace: str, name: str) -> None:
+        """The job is gone."""
+        ...
+
+
+class Reconciler:
+    """Looks at jobs, by ``namespace/name``. May be called from many threads, never from two with the same key."""
+
+    def __init__(
+        self,
+        api: Api,
+        settings: Settings,
+        cache: Cache,
+        training: Training,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._api = api
+        self._settings = settings
+        self._cache = cache
+        self._training = training
+        self._clock = clock
+        self._ensured: dict[str, datetime] = {}
+        """When the children of each job, by its uid, were last seen to."""
+
+    def reconcile(self, key: str) -> float | None:
+        """Look at a job and do what is to be done; returns the seconds until it must be looked at again, if ever.
+
+        Raises `RefusedError` or one of `Unreachable` where it could not be done; trying again later is right.
+        """
+        namespace, _, name = key.partition("/")
+        resource = self._api.get(TRAINING_JOBS, namespace, name)
+        if resource is None or "deletionTimestamp" in resource["metadata"]:
+            self._training.forget(namespace, name)
+            return None  # what it owned is the garbage collector's
+        if resource["spec"].get("managedBy", OPERATOR) != OPERATOR:
+            return None
+
+        world = self._observe(resource)
+        if isinstance(world, Outcome):
+            return self._refuse(resource, world)
+        decision = self._act(resource, world, decide(world))
+
+        after = report(world, decision)
+        wait = seconds_to_write(world.status, after, world.now)
+        if wait == 0.0:
+            self._write(resource, world.status, after)
+        self._training.follow(world)
+        return min(each for each in (wait, decision.seconds_to_look_again, LOOK_AGAIN_SECONDS) if each is not None)
+
+    def _observe(self, resource: Object) -> World | Outcome:
+        """All that is known of the job; an outcome if it is none."""
+        metadata = resource["metadata"]
+        namespace, name, uid = metadata["namespace"], metadata["name"], metadata["uid"]
+        try:
+            job = TrainingJob.model_validate(resource)
+        except ValidationError as error:
+            return Outcome("Failed", "InvalidSpec", str(explain(error.errors(include_url=False)[0])))
+        found = self._cache.child(namespace, name)
+        child = Child.read(found) if found else None
+        pods = [Pod.read(each) for each in self._pods(namespace, name, child)]
+        return World(
+            job=job,
+            namespace=namespace,
+            uid=uid,
+            generation=metadata["generation"],
+            is_queued=is_queued(metadata.get("labels", {})),
+            status=Status.model_validate(resource.get("status", {})),
+            child=child,
+            pods=tuple(each for each in pods if child is not None and each.attempt == child.attempt),
+            training=self._training.latest(uid),
+            now=self._clock(),
+        )
+
+    def _pods(self, namespace: str, name: str, child: Child | None) -> list[Object]:
+        """The job's pods; asked for anew when it has failed, as the cache may not yet hold the reason."""
+        if child is None or child.failure is None:
+            return self._cache.pods(namespace, name)
+        pods: list[Object] = self._api.list(PODS, namespace, labelSelector=f"{JOB_NAME}={name}")["items"]
+        return pods
+
+    def _act(self, resource: Object, world: World, decision: Decision) -> Decision:
+        """Do what was decided; returns what it came to."""
+        name, namespace = world.name, world.namespace
+        match decision.action:
+            case Action.CREATE_CHILD:
+                return self._create(resource, world, decision)
+            case Action.DELETE_CHILD:
+                assert world.child is not None
+                self._api.delete(JOBS, namespace, name, world.child.uid)
+            case Action.SUSPEND_CHILD | Action.RESUME_CHILD:
+                suspended = decision.action is Action.SUSPEND_CHILD
+                self._api.merge(JOBS, namespace, name, {"spec": {"suspend": suspended}})
+            case Action.DELETE_JOB:
+                self._api.delete(TRAINING_JOBS, namespace, name, world.uid)
+            case Action.NOTHING if self._needs_repair(world):
+                return self._ensure(world, decision)
+            case Action.NOTHING:
+                pass
+        return decision
+
+    def _create(self, resource: Object, world: World, decision: Decision) -> Decision:
+        """The Job is created last, when all that its pods need is there, and once: a template never changes."""
+        decision = self._ensure(world, decision)
+        if decision.obstacle:
+            return decision
+        labels = resource["metadata"].get("labels", {})
+        manifest = child_job(world.job, world.namespace, world.uid, world.status.restarts, labels, self._settings)
+        try:
+            self._api.create(JOBS, manifest)
+        except RefusedError as refusal:
+            if refusal.reason == "AlreadyExists":  # the cache has not seen it yet
+                return replace(decision, seconds_to_look_again=_CONTESTED_SECONDS)
+            if refusal.reason == "Invalid":
+                return Decision(outcome=Outcome("Failed", "InvalidTemplate", f"spec.template: {refusal.message}"))
+            return _refused(refusal)
+        return decision
+
+    def _ensure(self, world: World, decision: Decision) -> Decision:
+        """Have every child but the Job as it should be."""
+        try:
+            in_the_way = ensure_children(self._api, world, self._settings)
+        except RefusedError as refusal:
+            return _refused(refusal)
+        if in_the_way is not None:
+            return Decision(obstacle=in_the_way, seconds_to_look_again=_CONTESTED_SECONDS)
+        self._ensured[world.uid] = world.now
+        return decision
+
+    def _needs_repair(self, world: World) -> bool:
+        """Whether the spec has changed, or children have not been seen to for a while."""
+        if world.status.is_final or world.child is None or world.child.is_deleting:
+            return False
+        if world.status.observed_generation != world.generation:
+            return True
+        ensured_at = self._ensured.setdefault(world.uid, world.now)
+        return (world.now - ensured_at).total_seconds() >= LOOK_AGAIN_SECONDS
+
+    def _refuse(self, resource: Object, outcome: Outcome) -> float | None:
+        """A job that cannot be read says so, and stays as it is until its user mends it."""
+        metadata = resource["metadata"]
+        before = Status.model_validate(resource.get("status", {}))
+        after = before.model_copy(
+            update={
+                "observed_generation": metadata["generation"],
+                "state": outcome.state,
+                "message": outcome.message,
+                "completion_time": write_time(self._clock()),
+                "conditions": final_conditions(before, outcome, metadata["generation"], self._clock()),
+            }
+        )
+        if before.message != after.message:
+            self._write(resource, before, after)
+        return None
+
+    def _write(self, resource: Object, before: Status, after: Status) -> None:
+        """Write the status, then tell what changed. Nothing newer is overwritten: then this is a Conflict."""
+        metadata = resource["metadata"]
+        now = write_time(self._clock())
+        after = after.model_copy(update={"last_update_time": now})
+        manifest: dict[str, Any] = {
+            "apiVersion": TRAINING_JOBS.api_version,
+            "kind": TRAINING_JOBS.kind,
+            "metadata": {key: metadata[key] for key in ("name", "namespace", "resourceVersion")},
+            "status": after.model_dump(mode="json", by_alias=True, exclude_none=True),
+        }
+        self._api.apply(TRAINING_JOBS, manifest, subresource="status")
+        for event in events.events(before, after):
+            said = events.manifest(
+                event, metadata["namespace"], metadata["name"], metadata["uid"], now, sequel=after.restarts
+            )
+            self._tell(said)
+        if after.restarts > before.restarts:
+            metrics.RESTARTS.labels(counted=str(after.disruptions == before.disruptions).lower()).inc()
+        if after.is_final and not before.is_final:
+            metrics.FINISHED.labels(state=after.state).inc()
+
+    def _tell(self, event: Object) -> None:
+        try:
+            self._api.create(EVENTS, event)
+        except RefusedError as refusal:
+            if refusal.reason != "AlreadyExists":
+                _log.warning("an event could not be written: %s", refusal)
+
+
+def _refused(refusal: RefusedError) -> Decision:
+    """The user's to mend (a quota, an admission rule), or to be tried again at once: then it is raised."""
+    if refusal.status in (409, 429) or not 400 <= refusal.status < 500:
+        raise refusal
+    return Decision(obstacle=f"the API server refuses: {refusal.message}", seconds_to_look_again=_REFUSED_SECONDS)

@@ -1,0 +1,217 @@
+"""The status of a job, from what is known and what was decided: pure. Also whether it is worth writing yet."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Literal
+
+from trimtab_api.trainer.v1 import status_pb2
+from trimtab_api.trainingjob.status import Condition, ConditionType, NetworkStatus, PlanStatus, State, Status, Workers
+from trimtab_api.units import format_bandwidth, format_duration
+
+from trimtab_operator.decide import Action, Decision, Outcome, parse_time
+from trimtab_operator.pods import Problem
+from trimtab_operator.policies.network import is_degraded
+from trimtab_operator.world import World
+
+#: Seconds between two writes that bring only new figures.
+WRITE_SECONDS = 10.0
+
+#: A condition as it is told: what, whether, why in a word, why in a sentence.
+_Told = tuple[ConditionType, bool, str, str]
+
+
+def report(world: World, decision: Decision) -> Status:
+    """The status as it should be now."""
+    before, child = world.status, world.child
+    if before.is_final:
+        return before
+    current = child is not None and child.attempt == before.restarts and child.owner_uid == world.uid
+    workers = Workers()
+    if child is not None and current:
+        workers = Workers(active=child.active, ready=child.ready, succeeded=child.succeeded, failed=child.failed)
+    restart = decision.restart
+    state = _state(world, decision, workers)
+    figures = _figures(before, world.training)
+    after = before.model_copy(
+        update={
+            "observed_generation": world.generation,
+            "state": state,
+            "message": _message(world, decision, state, workers),
+            "workers": workers,
+            "restarts": before.restarts + (restart is not None),
+            "disruptions": before.disruptions + (restart is not None and not restart.counts),
+            "last_restart_reason": restart.cause.message if restart else before.last_restart_reason,
+            "start_time": _start_time(world, decision, state),
+            "completion_time": write_time(world.now) if decision.outcome else None,
+            **figures,
+        }
+    )
+    return after.model_copy(update={"conditions": _conditions(world, decision, after)})
+
+
+def seconds_to_write(before: Status, after: Status, now: datetime) -> float | None:
+    """Seconds until the new status may be written, 0 for now; None: there is nothing new.
+
+    New figures wait until the last write is `WRITE_SECONDS` old; a change that someone may be waiting for does not.
+    """
+    unstamped = {"last_update_time": None}
+    if before.model_copy(update=unstamped) == after.model_copy(update=unstamped):
+        return None
+    if _essence(before) != _essence(after):
+        return 0.0
+    written_at = parse_time(before.last_update_time)
+    age = (now - written_at).total_seconds() if written_at else WRITE_SECONDS
+    return max(0.0, WRITE_SECONDS - age)
+
+
+def write_time(moment: datetime) -> str:
+    """A point in time as Kubernetes writes it, to the second."""
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _essence(status: Status) -> object:
+    """What is written at once when it changes."""
+    conditions = tuple((each.type, each.status, each.reason) for each in status.conditions)
+    plan = status.plan.version if status.plan else None
+    return status.observed_generation, status.state, status.restarts, plan, conditions
+
+
+def _state(world: World, decision: Decision, workers: Workers) -> State:
+    if decision.outcome is not None:
+        return decision.outcome.state
+    if world.job.spec.suspend or (world.child is not None and world.child.is_suspended):
+        return "Suspended"
+    if decision.restart is not None:
+        return "Restarting"
+    if workers.ready == world.job.spec.workers:
+        return "Running"
+    if world.status.state == "Running" and workers.ready + workers.succeeded == world.job.spec.workers:
+        return "Running"  # some have ended well before the others
+    if world.status.restarts > 0:
+        return "Restarting"
+    if world.child is None and decision.action is not Action.CREATE_CHILD:
+        return "Pending"
+    return "Starting"
+
+
+def _message(world: World, decision: Decision, state: State, workers: Workers) -> str:
+    if decision.outcome is not None:
+        return decision.outcome.message
+    if decision.obstacle:
+        return decision.obstacle
+    if decision.restart is not None:
+        return f"all ranks restart together: {decision.restart.cause.message}"
+    num_workers = world.job.spec.workers
+    match state:
+        case "Suspended":
+            return "suspended" if world.job.spec.suspend else "waits for its queue to admit it"
+        case "Running":
+            return f"{num_workers} workers train"
+        case _:
+            obstacle = _obstacle(world)
+            waiting = f"{workers.ready} of {num_workers} workers are ready"
+            return f"{waiting}; {obstacle.message}" if obstacle else waiting
+
+
+def _obstacle(world: World) -> Problem | None:
+    obstacles = [pod.obstacle for pod in world.pods if pod.obstacle is not None]
+    return obstacles[0] if obstacles else None
+
+
+def _start_time(world: World, decision: Decision, state: State) -> str | None:
+    """When pods were first asked for; anew after a suspension, as a Job's own startTime."""
+    if state == "Suspended":
+        return None
+    if world.status.start_time is None and (world.child is not None or decision.action is Action.CREATE_CHILD):
+        return write_time(world.now)
+    return world.status.start_time
+
+
+def _figures(before: Status, training: status_pb2.Status | None) -> dict[str, object]:
+    """What rank 0 says of training; nothing new if it says nothing."""
+    if training is None:
+        return {}
+    figures: dict[str, object] = {"step": training.step}
+    if training.HasField("loss"):
+        figures["loss"] = float(f"{training.loss:.6g}")
+    if training.step_seconds > 0:
+        figures["step_time"] = format_duration(training.step_seconds)
+    if training.HasField("plan"):
+        plan = training.plan
+        figures["plan"] = PlanStatus(
+            version=plan.version,
+            name=plan.name,
+            ratio=f"{plan.ratio:.4g}",
+            collective=plan.collective,
+            reason=plan.reason,
+            adopted_at_step=plan.adopted_at_step,
+        )
+    if training.HasField("network") and training.network.revision > 0:
+        network = training.network
+        bandwidth = round(network.bandwidth_bytes_per_second)
+        best = before.network.best_bandwidth_bytes_per_second if before.network else 0
+        figures["network"] = NetworkStatus(
+            latency=format_duration(network.latency_seconds),
+            bandwidth=format_bandwidth(network.bandwidth_bytes_per_second),
+            bandwidth_bytes_per_second=bandwidth,
+            best_bandwidth_bytes_per_second=max(best, bandwidth),
+            stale=network.stale,
+        )
+    return figures
+
+
+def _conditions(world: World, decision: Decision, after: Status) -> tuple[Condition, ...]:
+    state, message, outcome = after.state, after.message, decision.outcome
+    started = world.status.condition("Started")
+    obstacle = _obstacle(world)
+    told: list[_Told] = [("Ready", state == "Running", state, message)]
+    if state == "Running" or (started is not None and started.status == "True" and state != "Suspended"):
+        told.append(("Started", True, "WorkersReady", "every worker has been ready"))
+    else:
+        why = "Suspended" if state == "Suspended" else "WaitingForWorkers"
+        why = "Blocked" if decision.obstacle else obstacle.reason if obstacle else why
+        told.append(("Started", False, why, message))
+    if state == "Suspended" or world.status.condition("Suspended") is not None:
+        by_user = "SuspendedByUser" if world.job.spec.suspend else "WaitingForQueue"
+        suspended = state == "Suspended"
+        told.append(("Suspended", suspended, by_user if suspended else "Resumed", message if suspended else ""))
+    if after.network is not None:
+        told.append(_network_condition(world, after.network))
+    for kind in ("Succeeded", "Failed"):
+        is_so = outcome is not None and state == kind
+        told.append((kind, is_so, outcome.reason if outcome and is_so else state, message if is_so else ""))
+    return tuple(_condition(world.status, each, world.generation, world.now) for each in told)
+
+
+def final_conditions(before: Status, outcome: Outcome, generation: int, now: datetime) -> tuple[Condition, ...]:
+    """The conditions of a job that could not even be read."""
+    told: list[_Told] = [
+        ("Ready", False, outcome.state, outcome.message),
+        (outcome.state, True, outcome.reason, outcome.message),
+    ]
+    return tuple(_condition(before, each, generation, now) for each in told)
+
+
+def _network_condition(world: World, network: NetworkStatus) -> _Told:
+    before = world.status.condition("NetworkDegraded")
+    was = before is not None and before.status == "True"
+    best = network.best_bandwidth_bytes_per_second
+    degraded = is_degraded(was, network.bandwidth_bytes_per_second, best)
+    message = f"the slowest link carries {network.bandwidth}, the best it carried is {format_bandwidth(best)}"
+    return "NetworkDegraded", degraded, "BandwidthLow" if degraded else "BandwidthGood", message
+
+
+def _condition(before: Status, told: _Told, generation: int, now: datetime) -> Condition:
+    """The condition, with the time of its last change."""
+    kind, holds, reason, message = told
+    status: Literal["True", "False"] = "True" if holds else "False"
+    old = before.condition(kind)
+    return Condition(
+        type=kind,
+        status=status,
+        reason=reason,
+        message=message[:1024],
+        last_transition_time=old.last_transition_time if old and old.status == status else write_time(now),
+        observed_generation=generation,
+    )

@@ -1,0 +1,25 @@
+"""What the operator is told when it starts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Settings:
+    """One operator's place in its cluster, and what it puts into pods."""
+
+    namespace: str
+    """Where the operator runs and keeps its lease."""
+    watched_namespace: str | None
+    """The only namespace whose jobs it looks after; None: all of them."""
+    netmon_image: str
+    """Image of the network monitor beside every trainer."""
+    scraper_namespace: str
+    """Namespace whose pods may read the monitors' metrics."""
+    num_workers: int
+    """Threads that look after jobs."""
+    port: int
+    """Where health and metrics are served; 0: any free port."""
+    identity: str
+    """This process's name in the election."""

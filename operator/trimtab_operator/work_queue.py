@@ -1,0 +1,118 @@
+"""What is to be looked at: keys, each at most once, each by one worker at a time, failures later and later."""
+
+from __future__ import annotations
+
+import heapq
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+
+#: Seconds before the first repetition of what failed; doubled each time, up to the longest.
+FIRST_DELAY = 0.25
+LONGEST_DELAY = 60.0
+
+
+class WorkQueue:
+    """Keys to look at. Every method may be called from any thread.
+
+    A key that is added while it waits is there once. One that is added while a worker looks at it comes back when the
+    worker is done: what it saw may have been old.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._changed = threading.Condition()
+        self._ready: OrderedDict[str, float] = OrderedDict()
+        """Keys to hand out, in order, and when each was added."""
+        self._held: dict[str, bool] = {}
+        """Keys that workers look at now; True: added again meanwhile."""
+        self._later: list[tuple[float, str]] = []
+        self._due: dict[str, float] = {}
+        """When each delayed key is due; an entry of the heap that says otherwise is void."""
+        self._failures: dict[str, int] = {}
+        self._closed = False
+
+    def add(self, key: str) -> None:
+        """Have the key looked at as soon as possible."""
+        with self._changed:
+            self._add(key)
+            self._changed.notify()
+
+    def add_later(self, key: str, seconds: float) -> None:
+        """Have the key looked at after some time, or sooner if it is already due sooner."""
+        with self._changed:
+            due = self._clock() + seconds
+            if due < self._due.get(key, float("inf")):
+                self._due[key] = due
+                heapq.heappush(self._later, (due, key))
+                self._changed.notify()
+
+    def get(self) -> str | None:
+        """The next key, waiting for one; None once the queue is closed. The caller must call `done` or `failed`."""
+        with self._changed:
+            while not self._closed:
+                self._promote()
+                if self._ready:
+                    key, _ = self._ready.popitem(last=False)
+                    self._held[key] = False
+                    return key
+                self._changed.wait(self._seconds_to_next())
+            return None
+
+    def done(self, key: str) -> None:
+        """The key was looked at; its failures are forgotten."""
+        with self._changed:
+            self._failures.pop(key, None)
+            self._release(key)
+
+    def failed(self, key: str) -> float:
+        """Looking at the key failed: it comes back after a delay, returned [seconds]."""
+        with self._changed:
+            failures = self._failures.get(key, 0)
+            self._failures[key] = failures + 1
+            delay: float = min(LONGEST_DELAY, FIRST_DELAY * 2.0 ** min(failures, 20))
+            self._release(key)
+        self.add_later(key, delay)
+        return delay
+
+    def close(self) -> None:
+        """Hand out nothing more."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def __len__(self) -> int:
+        """Keys that could be handed out now."""
+        with self._changed:
+            self._promote()
+            return len(self._ready)
+
+    @property
+    def longest_wait(self) -> float:
+        """Seconds that the first key has been waiting; 0 if none waits."""
+        with self._changed:
+            return self._clock() - next(iter(self._ready.values())) if self._ready else 0.0
+
+    def _add(self, key: str) -> None:
+        if key in self._held:
+            self._held[key] = True
+        elif key not in self._ready:
+            self._ready[key] = self._clock()
+
+    def _release(self, key: str) -> None:
+        if self._held.pop(key):
+            self._add(key)
+            self._changed.notify()
+
+    def _promote(self) -> None:
+        now = self._clock()
+        while self._later and self._later[0][0] <= now:
+            due, key = heapq.heappop(self._later)
+            if self._due.get(key) == due:
+                del self._due[key]
+                self._add(key)
+                self._changed.notify()
+
+    def _seconds_to_next(self) -> float | None:
+        return max(0.0, self._later[0][0] - self._clock()) if self._later else None
