@@ -1,0 +1,173 @@
+"""A real control plane on loopback: etcd, kube-apiserver and kube-controller-manager, without a node.
+
+Pods are made but nothing runs them; tests say what becomes of them by writing their status, as a kubelet would.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import socket
+import ssl
+import subprocess
+import urllib.request
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import binaries
+from programs import Program, wait_until
+
+_HOST = "127.0.0.1"
+
+
+class ControlPlane:
+    """Runs while the context is open. Its files, logs among them, are in ``directory``."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._binaries = binaries.obtain(binaries.CONTROL_PLANE)
+        self._etcd_port, self._etcd_peer_port, self._port = _free_ports(3)
+        self._tokens = {name: secrets.token_hex(16) for name in ("admin", "controller-manager")}
+        self.programs: dict[str, Program] = {}
+
+    @property
+    def server(self) -> str:
+        """URL of the API server."""
+        return f"https://{_HOST}:{self._port}"
+
+    @property
+    def kubeconfig(self) -> Path:
+        """A user with every right."""
+        return self._directory / "admin.kubeconfig"
+
+    def __enter__(self) -> Self:
+        try:
+            self._start()
+        except BaseException as error:
+            self.__exit__(None, None, None)
+            for name, program in self.programs.items():
+                error.add_note(f"{name}: {program.last_lines()}")
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for name in ("kube-controller-manager", "kube-apiserver", "etcd"):
+            if name in self.programs:
+                self.programs[name].stop(timeout=10)
+
+    def start_apiserver(self) -> None:
+        """Start the API server and wait until it is ready."""
+        credentials = self._directory
+        self._run(
+            "kube-apiserver",
+            f"--etcd-servers=http://{_HOST}:{self._etcd_port}",
+            f"--bind-address={_HOST}",
+            f"--advertise-address={_HOST}",
+            f"--secure-port={self._port}",
+            f"--cert-dir={credentials}",
+            f"--token-auth-file={credentials / 'tokens.csv'}",
+            f"--service-account-issuer={self.server}",
+            f"--service-account-key-file={credentials / 'service-accounts.pem'}",
+            f"--service-account-signing-key-file={credentials / 'service-accounts.pem'}",
+            "--service-cluster-ip-range=10.96.0.0/16",
+            "--authorization-mode=RBAC",
+            "--allow-privileged",
+            "--endpoint-reconciler-type=none",
+        )
+        wait_until(self._is_ready, "the API server is ready", seconds=120)
+
+    def stop_apiserver(self) -> None:
+        """Stop the API server, and wait until it has ended."""
+        self.programs["kube-apiserver"].stop()
+
+    def kubectl(self, *arguments: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
+        """Run kubectl as a user with every right; never raises."""
+        return subprocess.run(
+            ["kubectl", f"--kubeconfig={self.kubeconfig}", *arguments],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    def _start(self) -> None:
+        self._write_credentials()
+        self._run(
+            "etcd",
+            f"--data-dir={self._directory / 'etcd'}",
+            f"--listen-client-urls=http://{_HOST}:{self._etcd_port}",
+            f"--advertise-client-urls=http://{_HOST}:{self._etcd_port}",
+            f"--listen-peer-urls=http://{_HOST}:{self._etcd_peer_port}",
+            f"--initial-advertise-peer-urls=http://{_HOST}:{self._etcd_peer_port}",
+            f"--initial-cluster=default=http://{_HOST}:{self._etcd_peer_port}",
+            "--unsafe-no-fsync",  # it need not survive the tests
+        )
+        self.start_apiserver()
+        self._run(
+            "kube-controller-manager",
+            f"--kubeconfig={self._directory / 'controller-manager.kubeconfig'}",
+            f"--service-account-private-key-file={self._directory / 'service-accounts.pem'}",
+            f"--root-ca-file={self._directory / 'apiserver.crt'}",
+            "--use-service-account-credentials",
+            "--leader-elect=false",
+            "--secure-port=0",
+            "--kube-api-qps=200",
+            "--kube-api-burst=400",
+            "--concurrent-gc-syncs=10",
+        )
+        wait_until(
+            lambda: self.kubectl("get", "serviceaccount", "default").returncode == 0,
+            "the controller manager makes service accounts",
+        )
+
+    def _run(self, name: str, *flags: str) -> None:
+        self.programs[name] = Program([self._binaries[name], *flags], self._directory / f"{name}.log")
+
+    def _write_credentials(self) -> None:
+        key = self._directory / "service-accounts.pem"
+        subprocess.run(["openssl", "genrsa", "-out", key, "2048"], check=True, capture_output=True)
+        users = {"admin": "admin,admin,system:masters", "controller-manager": "system:kube-controller-manager,kcm"}
+        lines = [f"{token},{users[name]}" for name, token in self._tokens.items()]
+        (self._directory / "tokens.csv").write_text("\n".join(lines) + "\n")
+        for name, token in self._tokens.items():
+            (self._directory / f"{name}.kubeconfig").write_text(json.dumps(self._kubeconfig(token)))
+
+    def _kubeconfig(self, token: str) -> dict[str, object]:
+        cluster = {"server": self.server, "certificate-authority": str(self._directory / "apiserver.crt")}
+        return {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "test",
+            "clusters": [{"name": "test", "cluster": cluster}],
+            "users": [{"name": "test", "user": {"token": token}}],
+            "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
+        }
+
+    def _is_ready(self) -> bool:
+        program = self.programs["kube-apiserver"]
+        if not program.is_running:
+            raise RuntimeError(f"kube-apiserver ended: {program.last_lines()}")
+        request = urllib.request.Request(
+            f"{self.server}/readyz", headers={"Authorization": f"Bearer {self._tokens['admin']}"}
+        )
+        try:
+            context = ssl.create_default_context(cafile=str(self._directory / "apiserver.crt"))
+            with urllib.request.urlopen(request, context=context, timeout=2) as answer:
+                return bool(answer.status == 200)
+        except OSError:
+            return False
+
+
+def _free_ports(count: int) -> list[int]:
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for each in sockets:
+            each.bind((_HOST, 0))
+        return [each.getsockname()[1] for each in sockets]
+    finally:
+        for each in sockets:
+            each.close()
