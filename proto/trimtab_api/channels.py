@@ -2,7 +2,7 @@
 
 Where ``TRIMTAB_TLS_DIR`` is set, every channel and every server uses the certificates there, and a server turns away
 clients without one. Where it is not, plain text is spoken, but only on loopback and among hosts that this machine
-emulates.
+emulates. A Unix socket (``unix:PATH``) is guarded by its file's permissions and always speaks plain text.
 """
 
 from __future__ import annotations
@@ -100,7 +100,9 @@ def _details(error: Exception) -> str:
 
 
 def _own(address: str) -> Certificates | None:
-    """The environment's certificates; None where there are none and the address may be spoken to in plain text."""
+    """The environment's certificates; None where the address may be spoken to in plain text. Raises `UserError`."""
+    if address.startswith("unix:"):
+        return None
     certificates = Certificates.from_environment()
     if certificates is None and not _is_of_this_machine(address):
         raise UserError(

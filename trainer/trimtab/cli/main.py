@@ -31,6 +31,7 @@ COMMANDS = (
     Subcommand("compare", "compare_command", "train it under several plans in turn, and report"),
     Subcommand("plan", "plan_command", "what would be chosen for a model and a network, and what each scheme costs"),
     Subcommand("report", "report_command", "rebuild summary and report of a comparison from its files"),
+    Subcommand("status", "status_command", "follow a job that trains, here or from inside one of its pods"),
     Subcommand("bench", "", "measure kernels, collectives or whole steps on this machine"),
 )
 BENCHES = (

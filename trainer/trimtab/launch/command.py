@@ -1,4 +1,4 @@
-"""What a trainer process runs: the container's command and environment, as they are on this machine."""
+"""The processes of a run: the trainer container's command and environment as they are here; the status server."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from trimtab_api.errors import UserError
 
 from trimtab.launch.environment import LaunchEnvironment
+from trimtab.launch.run_directory import RunDirectory
 
 if TYPE_CHECKING:
     from trimtab_api.trainingjob import TrainingJob
@@ -28,6 +29,12 @@ def trainer_command(job: TrainingJob) -> list[str]:
     if program in ("python", "python3"):
         program = sys.executable
     return [program, *rest]
+
+
+def status_command(directory: RunDirectory, job: Path, monitor: str, address: str) -> list[str]:
+    """The process that serves the status of the run in ``directory`` at ``address``, beside rank 0's monitor."""
+    argv = [sys.executable, "-m", "trimtab.status.server", "--run", str(directory.path), "--job", str(job)]
+    return [*argv, "--monitor", monitor, "--listen", address]
 
 
 def trainer_environment(

@@ -13,6 +13,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import psutil
@@ -20,7 +21,7 @@ from trimtab_api.errors import UserError
 from trimtab_api.units import format_duration
 
 from trimtab.launch.children import Children, Exit
-from trimtab.launch.command import trainer_command, trainer_environment
+from trimtab.launch.command import status_command, trainer_command, trainer_environment
 from trimtab.launch.environment import LaunchEnvironment
 from trimtab.launch.interrupts import Interrupted
 from trimtab.launch.places import Places, place
@@ -33,6 +34,10 @@ if TYPE_CHECKING:
 POLL_SECONDS = 0.01
 #: Seconds between calls of the observer.
 OBSERVE_SECONDS = 0.5
+#: Name of the child that serves the run's status. It may fail; the run goes on.
+STATUS = "status"
+#: Seconds that it has to tell how the run ended.
+FAREWELL_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -104,12 +109,15 @@ def run(request: RunRequest, observe: Callable[[], None]) -> RunResult:
             children = stack.enter_context(Children())
             _start_monitors(request, places, children)
             _start_trainers(request, places, children)
+            _start_status(request, places, children, stack)
             state, message = _watch(request, places, children, observe, begun)
             relay = places.verdict()
+            result = finish(state, message)
+            _let_status_tell(children)
     except Interrupted:
         finish("interrupted", "stopped by Ctrl-C or SIGTERM")
         raise
-    return finish(state, message)
+    return result
 
 
 def is_done(request: RunRequest) -> bool:
@@ -177,6 +185,24 @@ def _start_trainers(request: RunRequest, places: Places, children: Children) -> 
         children.start(name, places.command(worker, argv), environment, request.directory.log(name))
 
 
+def _start_status(request: RunRequest, places: Places, children: Children, stack: ExitStack) -> None:
+    """Serve the run's status at a Unix socket, which is reached from any network namespace."""
+    address = f"unix:{stack.enter_context(TemporaryDirectory(prefix='trimtab-'))}/status"
+    monitor = f"{places.workers[0].address}:{places.workers[0].monitor_port}"
+    argv = status_command(request.directory, request.directory.job, monitor, address)
+    children.start(STATUS, places.command(0, argv), os.environ, request.directory.log(STATUS))
+    request.directory.tell_status_address(address)
+    stack.callback(request.directory.status_address.unlink)
+
+
+def _let_status_tell(children: Children) -> None:
+    """Give those who watch the status the time to hear how the run ended."""
+    deadline = time.monotonic() + FAREWELL_SECONDS
+    while STATUS in children.running and time.monotonic() < deadline:
+        children.collect()
+        time.sleep(POLL_SECONDS)
+
+
 def _watch(
     request: RunRequest, places: Places, children: Children, observe: Callable[[], None], begun: float
 ) -> tuple[str, str]:
@@ -185,7 +211,8 @@ def _watch(
     has_begun = False
     observed = 0.0
     while any(name.startswith("rank-") for name in children.running):
-        failed = [each for each in children.collect() if each.code != 0 or each.name.startswith("monitor-")]
+        ended = [each for each in children.collect() if each.name != STATUS]
+        failed = [each for each in ended if each.code != 0 or each.name.startswith("monitor-")]
         if failed:
             fault = places.fault()  # a network that ends takes the processes on it along: it is the cause
             return "failed", f"the emulated network ended: {fault}" if fault else describe_failure(failed)

@@ -49,6 +49,11 @@ class RunDirectory:
         return self.path / "result.json"
 
     @property
+    def status_address(self) -> Path:
+        """Where the run's status is served while it runs (gRPC, `trimtab status`), written by the launcher."""
+        return self.path / "status.address"
+
+    @property
     def logs(self) -> Path:
         """A log for every rank and every monitor."""
         return self.path / "logs"
@@ -57,11 +62,17 @@ class RunDirectory:
         """The log of ``rank-3`` or ``monitor-0``."""
         return self.logs / f"{name}.log"
 
+    def tell_status_address(self, address: str) -> None:
+        """Write down where the status is served; a reader finds the whole address or no file."""
+        unfinished = self.status_address.with_suffix(".unfinished")
+        unfinished.write_text(f"{address}\n")
+        unfinished.replace(self.status_address)
+
     def prepare(self) -> None:
         """Make the directory, and remove what an earlier run left there; nothing else in it is touched."""
         self.logs.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(self.logs)
         self.logs.mkdir()
         files = (self.job, self.network, self.started, self.metrics, self.decisions, self.phases, self.result)
-        for file in files:
+        for file in (*files, self.status_address):
             file.unlink(missing_ok=True)

@@ -1,0 +1,60 @@
+"""`trimtab status`: a run is followed from another terminal while it goes on."""
+
+import json
+
+import pytest
+from run_processes import of_run, wait_until
+
+
+def test_it_follows_a_run_to_its_end(toy_job, trimtab, tmp_path):
+    run = trimtab("run", toy_job("--steps", "300"), "--out", "out", "--plan", "0.01/all-gather")
+    wait_until((tmp_path / "out/status.address").exists)
+    status = trimtab("status", "out")
+    output, errors = status.communicate(timeout=60)
+    assert (status.returncode, errors) == (0, "")
+    lines = output.splitlines()
+    assert all(each.startswith("toy: ") for each in lines)
+    assert lines[-1].startswith("toy: succeeded  step 300  loss 0.0033  step time 10ms")
+    assert lines[-1].endswith("plan 0.01/all-gather since step 0: the job's communication policy is Static")
+    assert run.wait(60) == 0
+    assert not (tmp_path / "out/status.address").exists()
+
+
+def test_a_run_that_fails_is_said_with_its_cause(toy_job, trimtab, tmp_path):
+    run = trimtab("run", toy_job("--forever"), "--out", "out")
+    wait_until((tmp_path / "out/status.address").exists)
+    status = trimtab("status", "out", "--json")
+    assert json.loads(status.stdout.readline())["state"] in ("STATE_STARTING", "STATE_RUNNING")
+    wait_until((tmp_path / "out/started").exists)
+    rank = next(each for each in of_run(tmp_path / "out") if each.environ().get("RANK") == "1")
+    rank.kill()
+    output, _ = status.communicate(timeout=60)
+    assert run.wait(60) == 1
+    assert status.returncode == 1
+    last = json.loads(output.splitlines()[-1])
+    assert (last["job"], last["state"], last["num_ranks"]) == ("toy", "STATE_FAILED", 3)
+    assert last["message"].startswith("rank 1 ended with signal SIGKILL")
+
+
+def test_once_says_what_is_now(toy_job, trimtab, tmp_path):
+    trimtab("run", toy_job("--forever", "--steps", "7"), "--out", "out")
+    wait_until((tmp_path / "out/status.address").exists)
+
+    def step():
+        status = trimtab("status", "out", "--once", "--json")
+        return json.loads(status.communicate(timeout=60)[0]).get("step")
+
+    wait_until(lambda: step() == "7")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "trimtab: RUN: name a run directory, such as runs/digits\n"),
+        (["nowhere"], "trimtab: RUN: 'nowhere': no run goes on there; `trimtab report` shows one that has ended\n"),
+    ],
+)
+def test_no_run_is_one_line_and_exit_code_2(trimtab, arguments, message):
+    status = trimtab("status", *arguments)
+    assert status.communicate(timeout=60) == ("", message)
+    assert status.returncode == 2

@@ -1,0 +1,116 @@
+"""The status of a job is what its run's files say, as far as they have been written."""
+
+import pytest
+from trimtab.status.reading import StatusReader
+from trimtab_api.netmon_client import NetworkView
+from trimtab_api.trainer.v1 import status_pb2
+from trimtab_api.trainingjob import load_training_job
+
+
+@pytest.fixture
+def reader(run):
+    def make(network=None):
+        job = load_training_job(run.directory.job)
+        return StatusReader(run.directory, job) if network is None else StatusReader(run.directory, job, network)
+
+    return make
+
+
+def test_before_the_first_step_ranks_are_finding_each_other(reader):
+    status = reader().read()
+    assert (status.job, status.num_ranks, status.step) == ("digits", 4, 0)
+    assert status.state == status_pb2.STATE_STARTING
+    assert not status.HasField("loss")
+    assert not status.HasField("plan")
+
+
+def test_a_step_that_is_done_is_counted_with_its_loss(run, reader):
+    run.step(0)
+    run.step(1)
+    status = reader().read()
+    assert status.state == status_pb2.STATE_RUNNING
+    assert (status.step, status.loss) == (2, 0.5)
+    assert (status.plan.name, status.plan.ratio, status.plan.sparsifier) == ("dense-ring", 1.0, "")
+    assert status.plan.reason == "nothing has been decided yet"
+
+
+def test_lines_that_come_later_are_read_later(run, reader):
+    kept = reader()
+    run.step(0)
+    assert kept.read().step == 1
+    with run.directory.metrics.open("a") as file:
+        file.write('{"time": 0.0, "step": 1, "st')
+    assert kept.read().step == 1
+    with run.directory.metrics.open("a") as file:
+        file.write('ep_seconds": 0.1}\n')
+    assert kept.read().step == 2
+
+
+def test_the_plan_in_force_comes_with_the_reason_of_the_decision_that_adopted_it(run, reader):
+    run.step(0)
+    run.decision("0.01/all-gather", 1, "the network became slow", num_buffers=3)
+    kept = reader()
+    assert kept.read().plan.name == "dense-ring"  # decided, not yet adopted
+    run.step(1, "0.01/all-gather", 1)
+    plan = kept.read().plan
+    assert (plan.version, plan.name, plan.ratio, plan.collective) == (1, "0.01/all-gather", 0.01, "all-gather")
+    assert (plan.sparsifier, plan.num_buffers, plan.adopted_at_step) == ("tracked", 3, 1)
+    assert plan.reason == "the network became slow"
+    run.decision("0.01/all-gather", 1, "it stays the best", num_buffers=3)
+    assert kept.read().plan.reason == "it stays the best"
+
+
+def test_step_time_and_gain_are_of_recent_steps_under_the_plan_in_force(run, reader):
+    for number in range(10):
+        run.step(number, seconds=5.0)
+    for number, seconds in enumerate((0.1, 0.3, 0.2), start=10):
+        run.step(number, "0.01/all-gather", 1, seconds=seconds, gain=seconds)
+    status = reader().read()
+    assert status.step_seconds == 0.2
+    assert status.gain == pytest.approx(0.2)
+
+
+def test_trials_are_not_training(run, reader):
+    run.step(4)
+    run.step(5, "0.1/all-gather", 0, trial=True)
+    status = reader().read()
+    assert (status.step, status.plan.name) == (5, "dense-ring")
+
+
+def test_a_static_plan_says_whose_choice_it_was(run, reader):
+    run.job(policy="Static", plan="0.01/all-gather")
+    run.step(0, "0.01/all-gather")
+    assert reader().read().plan.reason == "the job's communication policy is Static"
+
+
+def test_a_single_process_has_no_plan(run, reader):
+    run.alone(0)
+    status = reader().read()
+    assert (status.step, status.step_seconds) == (1, 0.1)
+    assert not status.HasField("plan")
+    assert not status.HasField("loss")
+
+
+def test_the_network_is_what_the_monitor_says_now(reader):
+    view = NetworkView(revision=7, latency=0.005, bandwidth=125e6, stale=True)
+    network = reader(lambda: view).read().network
+    assert (network.revision, network.latency_seconds, network.stale) == (7, 0.005, True)
+    assert network.bandwidth_bytes_per_second == 125e6
+
+
+@pytest.mark.parametrize(
+    ("state", "told"),
+    [
+        ("succeeded", status_pb2.STATE_SUCCEEDED),
+        ("failed", status_pb2.STATE_FAILED),
+        ("deadline", status_pb2.STATE_FAILED),
+        ("interrupted", status_pb2.STATE_FAILED),
+    ],
+)
+def test_the_end_is_what_the_launcher_wrote(run, reader, state, told):
+    run.step(0)
+    run.end(state, "" if state == "succeeded" else "rank 2 ended with signal SIGKILL")
+    status = reader().read()
+    assert status.state == told
+    assert status.message == ("" if state == "succeeded" else "rank 2 ended with signal SIGKILL")
+    assert status.step == 1

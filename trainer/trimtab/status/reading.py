@@ -1,0 +1,124 @@
+"""From the files of a run to its status. The trainers write them anyway, so telling costs training nothing."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from trimtab_api.netmon_client import NOTHING_KNOWN, NetworkView
+from trimtab_api.trainer.v1 import status_pb2
+from trimtab_api.trainingjob import TrainingJob
+
+from trimtab.launch.run_directory import RunDirectory
+from trimtab.plan import Plan
+from trimtab.report.records import ALONE, Step, Tail
+
+#: Steps that "recent" means: of step time and gain.
+NUM_RECENT = 20
+#: Decisions remembered: one is logged before the first step under it, so the plan in force is among the last few.
+NUM_DECISIONS = 8
+
+
+class StatusReader:
+    """The status of one run, kept by reading what its files have gained."""
+
+    def __init__(
+        self, directory: RunDirectory, job: TrainingJob, network: Callable[[], NetworkView] = lambda: NOTHING_KNOWN
+    ) -> None:
+        """``network`` tells the network as the monitor sees it now."""
+        self._directory = directory
+        self._job = job
+        self._network = network
+        self._metrics = Tail(directory.metrics)
+        self._decisions = Tail(directory.decisions)
+        self._reasons: deque[tuple[dict[str, Any], str]] = deque(maxlen=NUM_DECISIONS)
+        self._step: Step | None = None
+        self._adopted_at = 0
+        self._recent: deque[Step] = deque(maxlen=NUM_RECENT)
+
+    def read(self) -> status_pb2.Status:
+        """The status now."""
+        for line in self._decisions.new_lines():
+            if line["record"] == "decision":
+                self._reasons.append((line["adopted"], line["reason"]))
+        for line in self._metrics.new_lines():
+            if "event" not in line and not line.get("trial", False):
+                self._take(Step.from_json(line))
+        state, message = self._end() or self._begun()
+        view = self._network()
+        status = status_pb2.Status(
+            job=self._job.metadata.name,
+            state=state,
+            message=message,
+            num_ranks=self._job.spec.num_ranks,
+            network=status_pb2.Network(
+                revision=view.revision,
+                latency_seconds=view.latency,
+                bandwidth_bytes_per_second=view.bandwidth,
+                stale=view.stale,
+            ),
+            taken_at_unix_seconds=time.time(),
+        )
+        if self._step is not None:
+            self._describe(status, self._step)
+        return status
+
+    def _take(self, step: Step) -> None:
+        if self._step is None or step.plan_version != self._step.plan_version:
+            self._adopted_at = step.step
+            self._recent.clear()  # times and gain of another plan say nothing about this one
+        self._step = step
+        self._recent.append(step)
+
+    def _begun(self) -> tuple[status_pb2.State, str]:
+        if self._step is None:
+            return status_pb2.STATE_STARTING, "ranks are finding each other"
+        return status_pb2.STATE_RUNNING, ""
+
+    def _end(self) -> tuple[status_pb2.State, str] | None:
+        """How the run ended, once its launcher has written it down."""
+        try:
+            result = json.loads(self._directory.result.read_text())
+        except (OSError, ValueError):  # not there, or being written
+            return None
+        if result["state"] == "succeeded":
+            return status_pb2.STATE_SUCCEEDED, ""
+        return status_pb2.STATE_FAILED, result["message"]
+
+    def _describe(self, status: status_pb2.Status, step: Step) -> None:
+        status.step = step.step + 1
+        if step.loss is not None:
+            status.loss = step.loss
+        status.step_seconds = statistics.median(each.step_seconds for each in self._recent)
+        if step.plan == ALONE:
+            return
+        gains = [each.gain for each in self._recent if each.gain is not None]
+        status.gain = statistics.fmean(gains) if gains else 0.0
+        status.plan.CopyFrom(self._plan(step))
+
+    def _plan(self, step: Step) -> status_pb2.Plan:
+        """The plan in force; what the metrics do not tell of it comes from the decision that adopted it."""
+        plan = Plan.parse(step.plan)
+        told = status_pb2.Plan(
+            version=step.plan_version,
+            name=step.plan,
+            ratio=plan.ratio,
+            collective=plan.collective,
+            sparsifier="" if plan.is_dense else self._job.spec.communication.sparsifier,
+            reason=self._first_reason(),
+            adopted_at_step=self._adopted_at,
+        )
+        for adopted, reason in self._reasons:  # the last one of this version counts: why the plan was kept
+            if adopted["version"] == step.plan_version and adopted["name"] == step.plan:
+                told.num_buffers = len(adopted["fusion"]["cuts"])
+                told.reason = reason
+        return told
+
+    def _first_reason(self) -> str:
+        if self._job.spec.communication.policy == "Static":
+            return "the job's communication policy is Static"
+        return "nothing has been decided yet"

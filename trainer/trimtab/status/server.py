@@ -1,0 +1,127 @@
+"""Serves a run's status by gRPC, as a process of its own beside the trainers; ends when the run's end has been told.
+
+A process, because the launcher that starts it has no threads, and because nothing here may take time from a trainer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import logging
+import signal
+import sys
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias, cast
+
+import grpc.aio
+from trimtab_api import netmon_client
+from trimtab_api.channels import SERVER_OPTIONS, listen
+from trimtab_api.errors import UserError
+from trimtab_api.trainer.v1 import status_pb2, status_pb2_grpc
+from trimtab_api.trainingjob import load_training_job
+
+from trimtab.launch.run_directory import RunDirectory
+from trimtab.status.pace import is_final, is_news
+from trimtab.status.reading import StatusReader
+
+#: Seconds between two looks at the run's files.
+LOOK_SECONDS = 0.25
+#: Seconds that watchers have to take the final status.
+FAREWELL_SECONDS = 2.0
+#: Seconds between two messages of a watch that brings no news, where the caller leaves it to us.
+DEFAULT_INTERVAL = 1.0
+
+Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
+
+
+class TrainerStatus:
+    """The service: the newest status, and those who wait for the next."""
+
+    def __init__(self, first: status_pb2.Status) -> None:
+        self._status = first
+        self._looked = asyncio.Event()
+
+    def publish(self, status: status_pb2.Status) -> None:
+        """Another look at the run."""
+        self._status = status
+        looked, self._looked = self._looked, asyncio.Event()
+        looked.set()
+
+    async def GetStatus(  # noqa: N802 - the contract's name
+        self, request: status_pb2.GetStatusRequest, context: Context
+    ) -> status_pb2.Status:
+        """The status now."""
+        return self._status
+
+    async def WatchStatus(  # noqa: N802
+        self, request: status_pb2.WatchStatusRequest, context: Context
+    ) -> AsyncIterator[status_pb2.Status]:
+        """The status at once, then at the asked pace, and at once when it brings news; ends after a final one."""
+        interval = request.interval_seconds or DEFAULT_INTERVAL
+        sent = self._status
+        yield sent
+        while not is_final(sent):
+            looked = self._looked
+            await looked.wait()
+            now = self._status
+            if is_news(sent, now) or now.taken_at_unix_seconds - sent.taken_at_unix_seconds >= interval:
+                sent = now
+                yield sent
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Serve until the run has ended, or a signal comes; 2 for what the user must mend, said in one line."""
+    parser = argparse.ArgumentParser(prog="trimtab-status", description=__doc__)
+    parser.add_argument("--run", type=Path, required=True, help="run directory")
+    parser.add_argument("--job", type=Path, required=True, help="the TrainingJob")
+    parser.add_argument("--monitor", required=True, help="HOST:PORT of the network monitor beside rank 0")
+    parser.add_argument("--listen", required=True, help="ADDRESS:PORT")
+    args = parser.parse_args(argv)
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    try:
+        asyncio.run(serve(RunDirectory(args.run), args.job, args.monitor, args.listen))
+    except UserError as error:
+        print(f"trimtab: status: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+async def serve(directory: RunDirectory, job: Path, monitor: str, address: str) -> None:
+    """Serve at ``address`` until the run's end has been told. Raises `UserError`."""
+    server = grpc.aio.server(options=SERVER_OPTIONS)
+    try:
+        listen(server, address)
+    except RuntimeError as error:
+        raise UserError(
+            f"cannot listen there ({error}); stop what uses the port", field="--listen", value=address
+        ) from None
+    with netmon_client.watch(monitor) as network:
+        reader = StatusReader(directory, load_training_job(job), lambda: network.view)
+        status = reader.read()
+        service = TrainerStatus(status)
+        status_pb2_grpc.add_TrainerStatusServicer_to_server(
+            cast("status_pb2_grpc.TrainerStatusServicer", service), server
+        )
+        await server.start()
+        stopped = _signalled()
+        while not is_final(status) and not stopped.is_set():
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stopped.wait(), LOOK_SECONDS)
+            status = reader.read()
+            service.publish(status)
+        await server.stop(FAREWELL_SECONDS if is_final(status) else 0)
+
+
+def _signalled() -> asyncio.Event:
+    """Set when the process is told to end."""
+    event = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for each in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(each, event.set)
+    return event
+
+
+if __name__ == "__main__":
+    sys.exit(main())
