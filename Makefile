@@ -68,10 +68,14 @@ lint: setup ## ruff, mypy --strict, import-linter
 
 .PHONY: check
 check: lint ## What a developer runs before a commit: lint, types, unit tests
-	$(BIN)/pytest -q -m "not slow and not namespaces and not cuda"
+	$(BIN)/pytest -q -m "not slow and not namespaces and not cuda and not controlplane"
+
+.PHONY: control-plane
+control-plane: setup ## Build the Kubernetes control plane that tests run (once; Go needed)
+	@$(BIN)/python tests/cluster/binaries.py
 
 .PHONY: test
-test: lint ## Every test that this machine can run, and a line for each kind left out (REQUIRE=1: leaving out fails)
+test: lint control-plane ## Every test that this machine can run, and a line for each kind left out (REQUIRE=1: leaving out fails)
 	$(BIN)/pytest $(if $(REQUIRE),--require)
 
 .PHONY: clean

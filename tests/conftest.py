@@ -25,8 +25,15 @@ def _why_no_cuda() -> str | None:
     return None if torch.cuda.is_available() else "no NVIDIA GPU"
 
 
+def _why_no_controlplane() -> str | None:
+    sys.path.append(str(Path(__file__).parent / "cluster"))
+    import binaries
+
+    return binaries.why_missing(binaries.CONTROL_PLANE)
+
+
 #: Kinds of test that a machine may be unable to run, and how to find out why.
-KINDS = {"namespaces": _why_no_namespaces, "cuda": _why_no_cuda}
+KINDS = {"namespaces": _why_no_namespaces, "cuda": _why_no_cuda, "controlplane": _why_no_controlplane}
 #: Kinds that a machine without an accelerator is excused from.
 EXCUSED = {"cuda"}
 

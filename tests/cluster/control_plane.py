@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Self
 
 import binaries
+import operator_role
 from programs import Program, wait_until
 
 _HOST = "127.0.0.1"
@@ -28,7 +29,7 @@ class ControlPlane:
         self._directory = directory
         self._binaries = binaries.obtain(binaries.CONTROL_PLANE)
         self._etcd_port, self._etcd_peer_port, self._port = _free_ports(3)
-        self._tokens = {name: secrets.token_hex(16) for name in ("admin", "controller-manager")}
+        self._tokens = {name: secrets.token_hex(16) for name in ("admin", "controller-manager", "operator")}
         self.programs: dict[str, Program] = {}
 
     @property
@@ -40,6 +41,11 @@ class ControlPlane:
     def kubeconfig(self) -> Path:
         """A user with every right."""
         return self._directory / "admin.kubeconfig"
+
+    @property
+    def operator_kubeconfig(self) -> Path:
+        """The operator, with the rights of `operator_role`."""
+        return self._directory / "operator.kubeconfig"
 
     def __enter__(self) -> Self:
         try:
@@ -86,7 +92,7 @@ class ControlPlane:
     def kubectl(self, *arguments: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
         """Run kubectl as a user with every right; never raises."""
         return subprocess.run(
-            ["kubectl", f"--kubeconfig={self.kubeconfig}", *arguments],
+            [str(self._binaries["kubectl"]), f"--kubeconfig={self.kubeconfig}", *arguments],
             input=stdin,
             capture_output=True,
             text=True,
@@ -130,7 +136,11 @@ class ControlPlane:
     def _write_credentials(self) -> None:
         key = self._directory / "service-accounts.pem"
         subprocess.run(["openssl", "genrsa", "-out", key, "2048"], check=True, capture_output=True)
-        users = {"admin": "admin,admin,system:masters", "controller-manager": "system:kube-controller-manager,kcm"}
+        users = {
+            "admin": "admin,admin,system:masters",
+            "controller-manager": "system:kube-controller-manager,controller-manager",
+            "operator": f"{operator_role.USER},operator",
+        }
         lines = [f"{token},{users[name]}" for name, token in self._tokens.items()]
         (self._directory / "tokens.csv").write_text("\n".join(lines) + "\n")
         for name, token in self._tokens.items():

@@ -80,35 +80,36 @@ class Api:
     def create(self, resource: Resource, manifest: Object) -> None:
         """Create an object; `RefusedError` with reason AlreadyExists if there is one of that name."""
         path = resource.path(manifest["metadata"]["namespace"])
-        self._send("POST", path, query={"fieldManager": FIELD_MANAGER}, body=manifest)
+        self.send("POST", path, query={"fieldManager": FIELD_MANAGER}, body=manifest)
 
     def apply(self, resource: Resource, manifest: Object, subresource: str = "") -> None:
         """Server-side apply: the manifest's fields become the operator's, what it no longer says is removed."""
         metadata = manifest["metadata"]
         path = resource.path(metadata["namespace"], metadata["name"], subresource)
         query = {"fieldManager": FIELD_MANAGER, "force": "true"}
-        self._send("PATCH", path, query=query, body=manifest, content_type=_APPLY)
+        self.send("PATCH", path, query=query, body=manifest, content_type=_APPLY)
 
     def merge(self, resource: Resource, namespace: str, name: str, change: Object) -> None:
         """Change only the fields that are named."""
         query = {"fieldManager": FIELD_MANAGER}
         path = resource.path(namespace, name)
-        self._send("PATCH", path, query=query, body=change, content_type=_MERGE)
+        self.send("PATCH", path, query=query, body=change, content_type=_MERGE)
 
     def delete(self, resource: Resource, namespace: str, name: str, uid: str) -> None:
         """Delete that very object, and before it whatever it owns; no error if it is gone."""
         body = {"propagationPolicy": "Foreground", "preconditions": {"uid": uid}}
         try:
-            self._send("DELETE", resource.path(namespace, name), body=body)
+            self.send("DELETE", resource.path(namespace, name), body=body)
         except RefusedError as refusal:
             if refusal.status not in (404, 409):  # 409: another object has the name by now
                 raise
 
     def _read(self, method: str, path: str, query: dict[str, Any] | None = None) -> Object:
-        data: Object = json.loads(self._send(method, path, query=query))
+        data: Object = json.loads(self.send(method, path, query=query))
         return data
 
-    def _send(self, method: str, path: str, **options: Any) -> bytes:
+    def send(self, method: str, path: str, **options: Any) -> bytes:
+        """Any request, with `query`, `body` and `content_type`; returns the answer."""
         response = self._open(method, path, **options)
         data: bytes = response.data  # read to its end even if nobody wants it: else the connection is lost
         return data

@@ -1,0 +1,37 @@
+"""The rights that the operator runs with in tests: verb by verb what it needs, and nothing else."""
+
+RULES = [
+    {"apiGroups": ["trimtab.dev"], "resources": ["trainingjobs"], "verbs": ["get", "list", "watch", "delete"]},
+    {"apiGroups": ["trimtab.dev"], "resources": ["trainingjobs/status"], "verbs": ["patch"]},
+    # blockOwnerDeletion of a child's owner reference asks for this where the API server checks it.
+    {"apiGroups": ["trimtab.dev"], "resources": ["trainingjobs/finalizers"], "verbs": ["update"]},
+    {"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["create", "list", "watch", "patch", "delete"]},
+    {"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]},
+    {
+        "apiGroups": [""],
+        "resources": ["services", "serviceaccounts", "configmaps"],
+        "verbs": ["create", "get", "patch"],
+    },
+    {"apiGroups": [""], "resources": ["secrets"], "verbs": ["create", "get"]},
+    {"apiGroups": ["networking.k8s.io"], "resources": ["networkpolicies"], "verbs": ["create", "get", "patch"]},
+    {"apiGroups": [""], "resources": ["events"], "verbs": ["create"]},
+    {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create", "get", "update"]},
+]
+
+USER = "trimtab-operator"
+
+MANIFESTS = [
+    {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRole",
+        "metadata": {"name": USER},
+        "rules": RULES,
+    },
+    {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": USER},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": USER},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": USER}],
+    },
+]

@@ -1,0 +1,286 @@
+"""The life of a TrainingJob on a real control plane: what is made, what restarts, how it ends, what is left."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from trimtab_operator.cluster.resources import (
+    CONFIG_MAPS,
+    JOBS,
+    NETWORK_POLICIES,
+    SECRETS,
+    SERVICE_ACCOUNTS,
+    SERVICES,
+    TRAINING_JOBS,
+)
+from workbench import Workbench, eventually
+
+pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(300)]
+
+
+def started(bench: Workbench, name: str, **spec):
+    """A job whose two pods run."""
+    bench.create(name, **spec)
+    pods = bench.wait_for_pods(name, spec.get("workers", 2))
+    bench.play_running(*pods)
+    bench.wait_for_state(name, "Running")
+    return pods
+
+
+def test_a_job_becomes_a_job_a_service_a_secret_a_policy_an_account_and_a_file(bench):
+    bench.create("digits", workers=3)
+    pods = bench.wait_for_pods("digits", 3)
+    uid = bench.job("digits")["metadata"]["uid"]
+
+    def child(resource, name):
+        found = bench.api.get(resource, bench.namespace, name)
+        (owner,) = found["metadata"]["ownerReferences"]
+        assert (owner["kind"], owner["uid"], owner["controller"]) == ("TrainingJob", uid, True)
+        return found
+
+    job = child(JOBS, "digits")["spec"]
+    assert (job["completionMode"], job["completions"], job["parallelism"]) == ("Indexed", 3, 3)
+    assert (job["backoffLimit"], job["podReplacementPolicy"]) == (0, "Failed")
+    service = child(SERVICES, "digits")["spec"]
+    assert (service["clusterIP"], service["publishNotReadyAddresses"]) == ("None", True)
+    assert set(child(SECRETS, "digits-tls")["data"]) == {"ca.crt", "tls.crt", "tls.key"}
+    assert child(SERVICE_ACCOUNTS, "digits-trimtab")["automountServiceAccountToken"] is False
+    assert child(NETWORK_POLICIES, "digits-trimtab")["spec"]["policyTypes"] == ["Ingress"]
+    resolved = json.loads(child(CONFIG_MAPS, "digits-trimtab")["data"]["job.json"])
+    assert resolved["spec"]["communication"]["policy"] == "Adaptive"
+    assert [pod["spec"]["hostname"] for pod in pods] == ["digits-0", "digits-1", "digits-2"]
+
+
+def test_workers_become_ready_and_the_status_says_so(bench):
+    bench.create("digits")
+    pods = bench.wait_for_pods("digits")
+    bench.play_running(pods[0])
+    eventually(lambda: bench.status("digits").get("workers", {}).get("ready") == 1, "one worker is counted as ready")
+    assert bench.status("digits")["state"] == "Starting"
+    bench.play_running(pods[1])
+    status = bench.wait_for_state("digits", "Running")
+    assert status["observedGeneration"] == 1
+    assert bench.condition("digits", "Ready")["status"] == "True"
+    assert bench.condition("digits", "Started")["reason"] == "WorkersReady"
+    assert {"Created", "Running"} <= set(bench.events("digits"))
+
+
+def test_a_job_whose_pods_end_well_has_succeeded(bench):
+    pods = started(bench, "digits")
+    bench.play_succeeded(*pods)
+    status = bench.wait_for_state("digits", "Succeeded")
+    assert status["completionTime"] >= status["startTime"]
+    assert bench.condition("digits", "Succeeded")["status"] == "True"
+    assert bench.condition("digits", "Failed")["status"] == "False"
+    assert "Succeeded" in bench.events("digits")
+
+
+def test_when_one_worker_fails_all_ranks_restart_together_and_the_event_says_why(bench):
+    pods = started(bench, "digits")
+    bench.play_failed(pods[1], exit_code=1, message="ValueError: no such file")
+    again = bench.wait_for_pods("digits", attempt=1)
+    assert not {each["metadata"]["uid"] for each in pods} & {each["metadata"]["uid"] for each in again}
+    assert bench.pods("digits", attempt=0) == []
+    status = bench.status("digits")
+    assert (status["restarts"], status["disruptions"]) == (1, 0)
+    assert "worker 1 failed: container trainer ended with exit code 1" in bench.events("digits")["Restarting"]
+    assert "ValueError: no such file" in status["lastRestartReason"]
+    bench.play_running(*again)
+    bench.wait_for_state("digits", "Running")
+
+
+def test_after_max_restarts_a_failure_is_final(bench):
+    bench.create("digits", maxRestarts=1)
+    for attempt in (0, 1):
+        pods = bench.wait_for_pods("digits", attempt=attempt)
+        bench.play_failed(pods[0], exit_code=3)
+    status = bench.wait_for_state("digits", "Failed")
+    assert status["restarts"] == 1
+    assert "exit code 3 (after 1 restarts, the most that maxRestarts allows)" in status["message"]
+    assert bench.condition("digits", "Failed")["reason"] == "Error"
+
+
+def test_under_never_the_first_failure_is_final(bench):
+    pods = started(bench, "digits", restartPolicy="Never")
+    bench.play_failed(pods[0])
+    assert "restartPolicy is Never" in bench.wait_for_state("digits", "Failed")["message"]
+
+
+def test_a_pod_that_the_cluster_takes_away_restarts_all_and_is_not_counted(bench):
+    pods = started(bench, "digits", maxRestarts=0)
+    bench.play_disrupted(pods[0])
+    bench.wait_for_pods("digits", attempt=1)
+    status = bench.status("digits")
+    assert (status["restarts"], status["disruptions"]) == (1, 1)
+    assert "worker 0 was taken away: EvictionByEvictionAPI: drained" in bench.events("digits")["Restarting"]
+
+
+def test_a_suspended_job_has_no_pods_until_it_resumes(bench):
+    bench.create("digits", suspend=True)
+    bench.wait_for_state("digits", "Suspended")
+    assert bench.pods("digits") == []
+    assert "startTime" not in bench.status("digits")
+    bench.change("digits", suspend=False)
+    pods = bench.wait_for_pods("digits")
+    bench.play_running(*pods)
+    bench.wait_for_state("digits", "Running")
+    bench.change("digits", suspend=True)
+    bench.wait_for_state("digits", "Suspended")
+    eventually(lambda: bench.pods("digits") == [], "the pods end")
+    assert bench.status("digits")["restarts"] == 0
+    assert bench.condition("digits", "Suspended")["status"] == "True"
+
+
+def test_a_job_that_kueue_looks_after_is_left_suspended(bench):
+    manifest = bench.manifest("digits", suspend=True)
+    manifest["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "team-a"}
+    bench.api.create(TRAINING_JOBS, manifest)
+    bench.wait_for_state("digits", "Suspended")
+    assert bench.child("digits")["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "team-a"
+    bench.change("digits", suspend=False)  # which leaves it to the queue to admit it
+    eventually(lambda: bench.status("digits")["message"] == "waits for its queue to admit it", "the status says so")
+    assert bench.child("digits")["spec"]["suspend"] is True
+    bench.api.merge(JOBS, bench.namespace, "digits", {"spec": {"suspend": False}})  # as Kueue does
+    bench.wait_for_pods("digits")
+
+
+def test_a_job_past_its_deadline_has_failed_and_its_pods_are_gone(bench):
+    bench.create("digits", activeDeadlineSeconds=2)
+    bench.wait_for_pods("digits")
+    status = bench.wait_for_state("digits", "Failed")
+    assert status["message"] == "ran longer than spec.activeDeadlineSeconds (2 s)"
+    assert bench.condition("digits", "Failed")["reason"] == "DeadlineExceeded"
+    eventually(lambda: bench.pods("digits") == [], "the pods end")
+
+
+def test_a_finished_job_is_deleted_when_its_time_is_up(bench):
+    pods = started(bench, "digits", ttlSecondsAfterFinished=2)
+    bench.play_succeeded(*pods)
+    eventually(lambda: not bench.job("digits"), "the job is deleted")
+    eventually(lambda: not bench.leftovers(), "nothing is left of it")
+
+
+def test_a_deleted_job_leaves_nothing(bench):
+    started(bench, "digits")
+    uid = bench.job("digits")["metadata"]["uid"]
+    bench.api.delete(TRAINING_JOBS, bench.namespace, "digits", uid)
+    eventually(lambda: not bench.job("digits"), "the job is deleted")
+    eventually(lambda: not bench.leftovers(), "nothing is left of it")
+
+
+def test_a_job_of_the_same_name_starts_afresh(bench):
+    started(bench, "digits")
+    uid = bench.job("digits")["metadata"]["uid"]
+    bench.control_plane.kubectl("delete", "tj", "digits", f"--namespace={bench.namespace}", "--cascade=background")
+    bench.create("digits")
+    new = bench.job("digits")["metadata"]["uid"]
+    assert new != uid
+
+    def is_all_new():
+        owners = [(bench.child("digits") or {}).get("metadata", {}).get("ownerReferences", [{}])[0].get("uid")]
+        secret = bench.api.get(SECRETS, bench.namespace, "digits-tls") or {"metadata": {"ownerReferences": [{}]}}
+        return [*owners, secret["metadata"]["ownerReferences"][0].get("uid")] == [new, new]
+
+    eventually(is_all_new, "every child is the new job's")
+
+
+def test_a_job_that_another_manages_is_left_alone(bench):
+    bench.create("other", managedBy="example.com/other")
+    started(bench, "digits")  # by now the other would have been seen to
+    assert bench.child("other") is None
+    assert bench.status("other") == {}
+
+
+def test_somebody_elses_service_of_that_name_is_not_touched(bench):
+    theirs = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "digits", "namespace": bench.namespace},
+        "spec": {"selector": {"app": "theirs"}, "ports": [{"port": 80}]},
+    }
+    bench.api.create(SERVICES, theirs)
+    bench.create("digits")
+    eventually(lambda: "it belongs to something else" in bench.status("digits").get("message", ""), "it is told")
+    assert bench.api.get(SERVICES, bench.namespace, "digits")["spec"]["selector"] == {"app": "theirs"}
+    bench.control_plane.kubectl("delete", "service", "digits", f"--namespace={bench.namespace}")
+    bench.wait_for_pods("digits")
+
+
+def test_a_deleted_job_child_is_made_again(bench):
+    started(bench, "digits")
+    bench.control_plane.kubectl("delete", "job", "digits", f"--namespace={bench.namespace}", "--wait=false")
+    eventually(lambda: bench.status("digits")["state"] == "Starting", "it starts again")
+    bench.play_running(*bench.wait_for_pods("digits"))
+    bench.wait_for_state("digits", "Running")
+
+
+def test_an_image_that_does_not_exist_shows_in_status(bench):
+    bench.create("digits")
+    pods = bench.wait_for_pods("digits")
+    bench.play_waiting(pods[1], "ImagePullBackOff", 'Back-off pulling image "trainer.test/trainer:1"')
+    eventually(
+        lambda: bench.condition("digits", "Started").get("reason") == "ImagePullBackOff", "the condition says so"
+    )
+    assert "worker 1 cannot start container trainer: ImagePullBackOff" in bench.status("digits")["message"]
+    assert "ImagePullBackOff" in bench.events("digits")
+
+
+def test_a_pod_that_cannot_be_scheduled_shows_in_status(bench):
+    bench.create("digits")
+    pods = bench.wait_for_pods("digits")
+    bench.play_unschedulable(pods[0], "0/3 nodes are available: 3 Insufficient nvidia.com/gpu.")
+    eventually(lambda: bench.condition("digits", "Started").get("reason") == "Unschedulable", "the condition says so")
+    assert "worker 0 cannot be placed: 0/3 nodes are available" in bench.status("digits")["message"]
+
+
+def test_a_worker_killed_for_memory_shows_in_status(bench):
+    pods = started(bench, "digits", maxRestarts=0)
+    bench.play_failed(pods[1], exit_code=137, reason="OOMKilled")
+    assert "worker 1 was killed for memory" in bench.wait_for_state("digits", "Failed")["message"]
+    assert bench.condition("digits", "Failed")["reason"] == "OOMKilled"
+
+
+def test_a_template_that_kubernetes_refuses_is_a_failure_that_names_the_field(bench):
+    manifest = bench.manifest("digits")
+    manifest["spec"]["template"]["spec"]["containers"][0]["resources"] = {"limits": {"cpu": "-1"}}
+    bench.api.create(TRAINING_JOBS, manifest)
+    message = bench.wait_for_state("digits", "Failed")["message"]
+    assert "spec.template.spec.containers[0].resources.limits" in message
+
+
+def test_a_quota_that_is_used_up_is_told(bench):
+    quota = (
+        '{"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "none"}, '
+        '"spec": {"hard": {"count/services": "0"}}}'
+    )
+    bench.control_plane.kubectl("apply", f"--namespace={bench.namespace}", "-f", "-", stdin=quota)
+    eventually(
+        lambda: (
+            "services"
+            in bench.control_plane.kubectl(
+                "get", "quota", "none", f"--namespace={bench.namespace}", "-o", "jsonpath={.status.used}"
+            ).stdout
+        ),
+        "the quota is in force",
+    )
+    bench.create("digits")
+    eventually(lambda: "exceeded quota" in bench.status("digits").get("message", ""), "the status says so")
+    assert bench.condition("digits", "Started")["reason"] == "Blocked"
+
+
+def test_a_service_that_is_deleted_comes_back_when_the_spec_changes(bench):
+    started(bench, "digits")
+    bench.control_plane.kubectl("delete", "service", "digits", f"--namespace={bench.namespace}")
+    bench.change("digits", maxRestarts=5)
+    eventually(lambda: bench.api.get(SERVICES, bench.namespace, "digits"), "the Service is back")
+    eventually(lambda: bench.status("digits")["observedGeneration"] == 2, "the new spec was seen")
+
+
+def test_kubectl_shows_the_columns(bench):
+    started(bench, "digits")
+    shown = bench.control_plane.kubectl("get", "tj", f"--namespace={bench.namespace}").stdout.splitlines()
+    assert shown[0].split() == [
+        "NAME", "STATE", "WORKERS", "RATIO", "COLLECTIVE", "LATENCY", "BANDWIDTH", "STEP", "AGE",
+    ]  # fmt: skip
+    assert shown[1].split()[:3] == ["digits", "Running", "2"]
