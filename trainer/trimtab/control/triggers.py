@@ -13,6 +13,10 @@ from trimtab.control.types import NetworkView
 
 #: Views that the present estimate is the median of.
 _WINDOW = 7
+#: Views that must agree on a change before it is one: noise of 3% puts two in a row past 10% once in some hours.
+_AGREEING = 3
+#: A change this many times the threshold is no noise: two views will do.
+_PLAIN = 2.0
 #: A lone view that differs is believed after this long, unless the job's own exchanges speak against it.
 _PERSISTENCE_SECONDS = 1.0
 #: Spread (in log) of a noisy monitor beyond which its readings are no excuse any more.
@@ -41,14 +45,16 @@ class NetworkWatch:
     """Tells a change of the network from the noise of its measurement.
 
     The estimate is the median of the last views. A view that lies farther from it than ``change`` (and than three
-    times the views' own spread) is a suspect; it becomes the network when a second one agrees, when the job's own
-    exchange times agree, or when it has stood unopposed for a second. A stale view is ignored.
+    times the views' own spread) is a suspect; it becomes the network when the next ones agree (one if it lies far,
+    else two), when the job's own exchange times agree, or when it has stood unopposed for a second. A stale view is
+    ignored.
     """
 
     def __init__(self, change: float) -> None:
         self._change = log(1 + change)
         self._views: deque[Network] = deque(maxlen=_WINDOW)
         self._suspect: tuple[Network, float] | None = None
+        self._agreed = 0
         self.confirmed_at = float("-inf")
         """When a view last agreed with the estimate, or became it."""
 
@@ -81,9 +87,12 @@ class NetworkWatch:
             self._suspect = None
             self.confirmed_at = now
             return False
-        if self._suspect is not None and not self._differs(seen, self._suspect[0]):
+        if self._suspect is None or self._differs(seen, self._suspect[0]):
+            self._suspect, self._agreed = (seen, now), 1
+            return False
+        self._agreed += 1
+        if self._agreed >= _AGREEING or seen.distance(present) > _PLAIN * self._change:
             return self._become(seen, now)
-        self._suspect = (seen, now)
         return False
 
     def believe(self, now: float, agrees: Callable[[Network], bool | None]) -> bool:
