@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
 from pathlib import Path
 
 from cryptography import x509
@@ -50,5 +51,12 @@ def _sign(subject, public_key, issuer, issuer_key, lifetime, *, is_authority=Fal
         .add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
     )
     if names:
-        builder = builder.add_extension(x509.SubjectAlternativeName([x509.DNSName(each) for each in names]), False)
+        builder = builder.add_extension(x509.SubjectAlternativeName([_alternative(each) for each in names]), False)
     return builder.sign(issuer_key, hashes.SHA256())
+
+
+def _alternative(name):
+    try:
+        return x509.IPAddress(ip_address(name))
+    except ValueError:
+        return x509.DNSName(name)

@@ -30,6 +30,8 @@ RATE = 10.0
 RATE_IN_DOUBT = 50.0
 #: Seconds around an echo in which a busy interface makes it count as not quiet.
 QUIET_BEFORE = 0.03
+#: Seconds of silence after which a peer's name is looked up again: a pod that comes back has another address.
+LOOK_UP_AFTER = 2.0
 
 _REQUEST, _REPLY = 1, 2
 #: magic, kind, requester, responder, quiet, t1, t2, t3 [nanoseconds].
@@ -58,6 +60,7 @@ class Echo:
         self._worker = worker
         self._peers = peers
         self._addresses: dict[int, tuple[str, int]] = {}
+        self._confirmed: dict[int, float] = {}
         self._interface = interface
         self._on_round_trip = on_round_trip
         self._is_in_doubt = is_in_doubt
@@ -95,13 +98,14 @@ class Echo:
 
     async def _ask(self, worker: int, peer: Endpoint) -> None:
         try:
-            if worker not in self._addresses:
+            if time.monotonic() - self._confirmed.get(worker, float("-inf")) > LOOK_UP_AFTER:
                 found = await asyncio.get_running_loop().getaddrinfo(peer.host, peer.port, family=socket.AF_INET)
                 self._addresses[worker] = (str(found[0][4][0]), peer.port)
+                self._confirmed[worker] = time.monotonic()
             packet = _PACKET.pack(_MAGIC, _REQUEST, self._worker, worker, False, time.time_ns(), 0, 0)
             self._socket.sendto(packet, self._addresses[worker])
         except OSError:
-            self._addresses.pop(worker, None)  # a name may come to mean another address, or become known
+            self._confirmed.pop(worker, None)  # a name may come to mean another address, or become known
 
     def _receive_all(self) -> None:
         while True:
@@ -135,6 +139,7 @@ class Echo:
         if not 0 < seconds < 60:
             return  # a clock was set meanwhile
         now = time.monotonic()
+        self._confirmed[responder] = now
         quiet_here = not self._interface.was_busy(now - seconds - QUIET_BEFORE)
         self._on_round_trip(responder, RoundTrip(now, seconds, quiet_there and quiet_here))
 

@@ -18,7 +18,7 @@ from trimtab_api.netmon.v1 import netmon_pb2, netmon_pb2_grpc
 from trimtab_netmon import iperf, wire
 from trimtab_netmon.coordinator import Coordinator
 from trimtab_netmon.echo import Echo
-from trimtab_netmon.figures import Figure, LinkState, Method
+from trimtab_netmon.figures import Figure, LinkState, Method, moved
 from trimtab_netmon.interface import InterfaceWatch
 from trimtab_netmon.latency import LatencyWindow, RoundTrip
 from trimtab_netmon.latest import Latest
@@ -33,8 +33,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("trimtab_netmon")
 
-#: Seconds between two tables of latencies.
+#: Seconds between two looks at the latencies.
 TABLE_INTERVAL = 0.2
+#: Seconds between two tables where nothing moved: each one wakes every reader of it.
+HEARTBEAT = 1.0
+#: A latency that moved by this share is news.
+NEWS = 0.02
 #: Seconds without an echo after which a latency is stale.
 ECHO_SILENCE = 3.0
 
@@ -70,6 +74,8 @@ class Monitor:
             cast("netmon_pb2_grpc.MonitorPeerServicer", MonitorPeer(self._links, tester)), server
         )
         listen(server, str(settings.listen))
+        if not settings.listen.includes_loopback:  # trainers beside it need neither its address nor a name for it
+            listen(server, f"localhost:{settings.listen.port}")
         echo = Echo(settings.worker, settings.peers, settings.listen, self._interface, self._take, self._is_in_doubt)
         if settings.metrics_port:
             self._metrics.serve(settings.listen, settings.metrics_port)
@@ -96,12 +102,19 @@ class Monitor:
         return 0.0 if estimate is None else estimate.latency
 
     async def _tabulate(self) -> None:
-        """Keep the table of the links that leave this worker."""
+        """Keep the table of the links that leave this worker; a new one when a latency moved, or now and then."""
+        last: list[LinkState] = []
+        written = float("-inf")
         while True:
             links = [self._link(worker) for worker in self._settings.others]
-            self._links.set(
-                netmon_pb2.LinkTable(source=self._settings.worker, links=[wire.link_to_wire(each) for each in links])
-            )
+            now = time.monotonic()
+            if now - written >= HEARTBEAT or any(map(_is_news, last, links)):
+                last, written = links, now
+                self._links.set(
+                    netmon_pb2.LinkTable(
+                        source=self._settings.worker, links=[wire.link_to_wire(each) for each in links]
+                    )
+                )
             await asyncio.sleep(TABLE_INTERVAL)
 
     def _link(self, worker: int) -> LinkState:
@@ -137,6 +150,11 @@ class Monitor:
             except grpc.aio.AioRpcError:
                 self._published.set(_gone_stale(self._published.value))
                 await asyncio.sleep(0.5)
+
+
+def _is_news(before: LinkState, after: LinkState) -> bool:
+    """Whether a link's latency moved, or went or ceased to be stale."""
+    return before.latency.stale != after.latency.stale or moved(before.latency.value, after.latency.value, NEWS)
 
 
 def _gone_stale(state: netmon_pb2.NetworkState) -> netmon_pb2.NetworkState:

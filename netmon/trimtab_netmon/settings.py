@@ -19,6 +19,11 @@ class Endpoint:
         """Where an iperf3 server listens during a test of this worker."""
         return self.port + 1
 
+    @property
+    def includes_loopback(self) -> bool:
+        """Whether processes beside it reach it by ``localhost``."""
+        return self.host in ("localhost", "0.0.0.0") or self.host.startswith("127.")  # noqa: S104 - compared, not bound
+
     def __str__(self) -> str:
         """``HOST:PORT``."""
         return f"{self.host}:{self.port}"

@@ -24,9 +24,10 @@ CLIENT_OPTIONS = (
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1000),
+    ("grpc.dns_min_time_between_resolutions_ms", 1000),
     ("grpc.enable_http_proxy", 0),
 )
-"""Options of every channel."""
+"""Options of every channel; a name is asked anew with every attempt, as a pod that comes back has another address."""
 
 SERVER_OPTIONS = (
     ("grpc.http2.min_ping_interval_without_data_ms", 1000),

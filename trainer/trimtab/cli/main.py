@@ -32,6 +32,7 @@ COMMANDS = (
     Subcommand("plan", "plan_command", "what would be chosen for a model and a network, and what each scheme costs"),
     Subcommand("report", "report_command", "rebuild summary and report of a comparison from its files"),
     Subcommand("status", "status_command", "follow a job that trains, here or from inside one of its pods"),
+    Subcommand("worker", "worker_command", "train as one worker of a job on a cluster: the entry of its pod"),
     Subcommand("bench", "", "measure kernels, collectives or whole steps on this machine"),
 )
 BENCHES = (

@@ -1,4 +1,4 @@
-"""Child processes that never outlive the launcher, each the leader of a process group with a log of its own."""
+"""Child processes that never outlive the launcher, each the leader of a process group of its own."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -20,7 +19,7 @@ from trimtab.launch import keeper
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
-#: Seconds between asking a process to end and killing its group.
+#: Seconds between asking a process to end and killing its group, on a user's own machine.
 GRACE_SECONDS = 5.0
 
 
@@ -31,7 +30,6 @@ class Exit:
     name: str
     code: int
     """Exit code; negative: the signal that killed it."""
-    log: Path
 
     @property
     def how(self) -> str:
@@ -43,11 +41,6 @@ class Exit:
         except ValueError:
             return f"signal {-self.code}"
 
-    def last_lines(self, count: int = 12) -> list[str]:
-        """The end of its log."""
-        text = self.log.read_text(errors="replace") if self.log.exists() else ""
-        return [line for line in text.splitlines() if line.strip()][-count:]
-
 
 class Children:
     """The processes of one run. Leaving the context ends all of them, and their own children with them.
@@ -56,8 +49,10 @@ class Children:
     process group.
     """
 
-    def __init__(self) -> None:
-        self._running: dict[str, tuple[subprocess.Popen[bytes], Path]] = {}
+    def __init__(self, grace: float = GRACE_SECONDS) -> None:
+        """``grace``: seconds between asking a process to end and killing its group."""
+        self._grace = grace
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
 
     def __enter__(self) -> Self:
         self._keeper = subprocess.Popen(
@@ -73,8 +68,11 @@ class Children:
         self._keeper.stdin.close()
         self._keeper.wait(timeout=GRACE_SECONDS)
 
-    def start(self, name: str, argv: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
-        """Start one process; its output goes to ``log``. Raises FileNotFoundError where there is no such program."""
+    def start(self, name: str, argv: Sequence[str], environment: Mapping[str, str], output: int) -> None:
+        """Start one process, printing to the file descriptor ``output``.
+
+        Raises FileNotFoundError where there is no such program.
+        """
         launcher = os.getpid()
 
         def die_with_the_launcher() -> None:
@@ -82,17 +80,16 @@ class Children:
             if os.getppid() != launcher:  # it died before prctl could bind us to it
                 os._exit(1)
 
-        with log.open("wb") as output:
-            process = subprocess.Popen(
-                argv,
-                env=dict(environment),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-                preexec_fn=die_with_the_launcher,  # safe: the launcher has one thread
-            )
-        self._running[name] = (process, log)
+        process = subprocess.Popen(
+            argv,
+            env=dict(environment),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            preexec_fn=die_with_the_launcher,  # safe: the launcher has one thread
+        )
+        self._running[name] = process
         self._tell_keeper(f"+{process.pid}")
 
     @property
@@ -102,17 +99,17 @@ class Children:
 
     def collect(self) -> list[Exit]:
         """The children that ended since the last call; what they left of their process groups is killed."""
-        ended = [(name, process, log) for name, (process, log) in self._running.items() if _has_ended(process)]
-        for name, process, _ in ended:
+        ended = [(name, process) for name, process in self._running.items() if _has_ended(process)]
+        for name, process in ended:
             self._clear(name, process)
-        return [Exit(name, process.returncode, log) for name, process, log in ended]
+        return [Exit(name, process.returncode) for name, process in ended]
 
     def stop(self) -> None:
-        """End every child: SIGTERM, and SIGKILL for the groups that are still there after `GRACE_SECONDS`."""
-        for process, _ in self._running.values():
+        """End every child: SIGTERM, and SIGKILL for the groups that are still there after the grace."""
+        for process in self._running.values():
             _signal_group(process.pid, signal.SIGTERM)
-        deadline = time.monotonic() + GRACE_SECONDS
-        for name, (process, _) in list(self._running.items()):
+        deadline = time.monotonic() + self._grace
+        for name, process in list(self._running.items()):
             while not _has_ended(process) and time.monotonic() < deadline:
                 time.sleep(0.01)
             self._clear(name, process)

@@ -37,25 +37,22 @@ def status_command(directory: RunDirectory, job: Path, monitor: str, address: st
     return [*argv, "--monitor", monitor, "--listen", address]
 
 
-def trainer_environment(
-    job: TrainingJob, launch: LaunchEnvironment, inherited: Mapping[str, str], num_threads: int
-) -> dict[str, str]:
-    """All variables of one trainer process: what is inherited, the container's, then the launcher's.
+def trainer_environment(launch: LaunchEnvironment, inherited: Mapping[str, str]) -> dict[str, str]:
+    """All variables of one trainer process: what is inherited, the launcher's, and what training wants by default."""
+    return {
+        **KEEP_FREED_MEMORY,
+        **inherited,
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{inherited.get('PATH', os.defpath)}",
+        "PYTHONUNBUFFERED": "1",
+        **launch.variables(),
+    }
 
-    ``num_threads`` is this process's share of the cores. Raises `UserError` where the container sets a variable that
-    is the launcher's, or takes one from the cluster.
+
+def container_environment(job: TrainingJob, launch: LaunchEnvironment) -> dict[str, str]:
+    """What the trainer's container sets, where no cluster has set it already.
+
+    Raises `UserError` where it sets a variable that is the launcher's, or takes one from the cluster.
     """
-    environment = dict(inherited)
-    environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{inherited.get('PATH', os.defpath)}"
-    environment["OMP_NUM_THREADS"] = str(num_threads)
-    environment["PYTHONUNBUFFERED"] = "1"
-    environment |= {name: value for name, value in KEEP_FREED_MEMORY.items() if name not in environment}
-    environment.update(_container_environment(job, launch))
-    environment.update(launch.variables())
-    return environment
-
-
-def _container_environment(job: TrainingJob, launch: LaunchEnvironment) -> dict[str, str]:
     variables = {}
     reserved = launch.variables()
     for index, entry in enumerate(job.spec.trainer.get("env") or []):

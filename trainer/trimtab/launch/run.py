@@ -4,27 +4,30 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import shutil
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-import psutil
 from trimtab_api.errors import UserError
 from trimtab_api.units import format_duration
 
 from trimtab.launch.children import Children, Exit
-from trimtab.launch.command import status_command, trainer_command, trainer_environment
+from trimtab.launch.command import (
+    container_environment,
+    status_command,
+    trainer_command,
+    trainer_environment,
+)
 from trimtab.launch.environment import LaunchEnvironment
 from trimtab.launch.interrupts import Interrupted
 from trimtab.launch.places import Places, place
+from trimtab.launch.result import RunResult, describe_machine
 from trimtab.launch.run_directory import RunDirectory
 
 if TYPE_CHECKING:
@@ -34,6 +37,8 @@ if TYPE_CHECKING:
 POLL_SECONDS = 0.01
 #: Seconds between calls of the observer.
 OBSERVE_SECONDS = 0.5
+#: Lines of a log that tell how a process failed.
+NUM_LAST_LINES = 12
 #: Name of the child that serves the run's status. It may fail; the run goes on.
 STATUS = "status"
 #: Seconds that it has to tell how the run ended.
@@ -50,31 +55,6 @@ class RunRequest:
     network: Path | None
     """The network file to emulate; None: loopback."""
     directory: RunDirectory
-
-
-@dataclass(frozen=True)
-class RunResult:
-    """How a run ended: ``result.json``."""
-
-    state: str
-    """``succeeded``, ``failed``, ``deadline`` or ``interrupted``."""
-    message: str
-    """Why it did not succeed: which process, how, and the last lines of its log."""
-    plan: str
-    emulated: bool
-    relay: dict[str, Any] | None
-    """What the emulator's relay says of itself; None on loopback."""
-    wall_seconds: float
-    machine: dict[str, Any]
-
-    @property
-    def valid(self) -> bool:
-        """Whether its times can be trusted: the relay kept up. On loopback there is no relay to fall behind."""
-        return self.relay is None or bool(self.relay["valid"])
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain data."""
-        return {**vars(self), "valid": self.valid}
 
 
 def run(request: RunRequest, observe: Callable[[], None]) -> RunResult:
@@ -150,7 +130,7 @@ def _start_monitors(request: RunRequest, places: Places, children: Children) -> 
             f"{network.probe_budget:g}",
         ]
         name = f"monitor-{worker}"
-        children.start(name, places.command(worker, argv), os.environ, request.directory.log(name))
+        _start(children, name, places.command(worker, argv), os.environ, request.directory)
 
 
 def _start_trainers(request: RunRequest, places: Places, children: Children) -> None:
@@ -174,7 +154,8 @@ def _start_trainers(request: RunRequest, places: Places, children: Children) -> 
             seed=spec.seed,
         )
         num_threads = max(1, (os.cpu_count() or 1) // num_ranks)  # every worker's processes share this machine
-        environment = trainer_environment(request.job, launch, os.environ, num_threads)
+        inherited = {**os.environ, "OMP_NUM_THREADS": str(num_threads), **container_environment(request.job, launch)}
+        environment = trainer_environment(launch, inherited)
         if shutil.which(argv[0], path=environment["PATH"]) is None:
             raise UserError(
                 "no such program here; the command runs in the directory where you call trimtab",
@@ -182,7 +163,7 @@ def _start_trainers(request: RunRequest, places: Places, children: Children) -> 
                 value=argv[0],
             )
         name = f"rank-{rank}"
-        children.start(name, places.command(worker, argv), environment, request.directory.log(name))
+        _start(children, name, places.command(worker, argv), environment, request.directory)
 
 
 def _start_status(request: RunRequest, places: Places, children: Children, stack: ExitStack) -> None:
@@ -190,9 +171,16 @@ def _start_status(request: RunRequest, places: Places, children: Children, stack
     address = f"unix:{stack.enter_context(TemporaryDirectory(prefix='trimtab-'))}/status"
     monitor = f"{places.workers[0].address}:{places.workers[0].monitor_port}"
     argv = status_command(request.directory, request.directory.job, monitor, address)
-    children.start(STATUS, places.command(0, argv), os.environ, request.directory.log(STATUS))
+    _start(children, STATUS, places.command(0, argv), os.environ, request.directory)
     request.directory.tell_status_address(address)
     stack.callback(request.directory.status_address.unlink)
+
+
+def _start(
+    children: Children, name: str, argv: Sequence[str], environment: Mapping[str, str], directory: RunDirectory
+) -> None:
+    with directory.log(name).open("wb") as log:
+        children.start(name, argv, environment, log.fileno())
 
 
 def _let_status_tell(children: Children) -> None:
@@ -215,7 +203,8 @@ def _watch(
         failed = [each for each in ended if each.code != 0 or each.name.startswith("monitor-")]
         if failed:
             fault = places.fault()  # a network that ends takes the processes on it along: it is the cause
-            return "failed", f"the emulated network ended: {fault}" if fault else describe_failure(failed)
+            cause = f"the emulated network ended: {fault}" if fault else describe_failure(failed, request.directory)
+            return "failed", cause
         now = time.monotonic()
         if deadline is not None and now - begun > deadline:
             return "deadline", f"ran longer than spec.activeDeadlineSeconds ({deadline:g} s)"
@@ -233,33 +222,15 @@ def _watch(
     return "succeeded", ""
 
 
-def describe_failure(failed: list[Exit]) -> str:
+def describe_failure(failed: list[Exit], directory: RunDirectory) -> str:
     """Which process failed, how, and the last lines of its log; of several, one that a signal killed comes first."""
     first = min(failed, key=lambda each: (each.code >= 0, each.name))
     kind, _, number = first.name.partition("-")
     who = f"rank {number}" if kind == "rank" else f"the monitor of worker {number}"
-    lines = first.last_lines()
-    head = f"{who} ended with {first.how}; its log is {first.log}"
+    log = directory.log(first.name)
+    lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()][-NUM_LAST_LINES:]
+    head = f"{who} ended with {first.how}; its log is {log}"
     return "\n".join([f"{head}, and ends with" if lines else f"{head} (empty)", *(f"    {line}" for line in lines)])
-
-
-def describe_machine() -> dict[str, Any]:
-    """What a reader needs to judge the times of a run."""
-    return {
-        "python": platform.python_version(),
-        "torch": _version("torch"),
-        "trimtab": _version("trimtab"),
-        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
-        "cores": os.cpu_count(),
-        "memory_bytes": psutil.virtual_memory().total,
-    }
-
-
-def _version(distribution: str) -> str:
-    try:
-        return version(distribution)
-    except PackageNotFoundError:
-        return "not installed"
 
 
 def _write_json(path: Path, data: dict[str, Any]) -> None:

@@ -1,0 +1,84 @@
+"""What a pod is told, and what its ranks get of it."""
+
+import json
+
+import pytest
+from trimtab.launch.last_words import LIMIT, num_oom_kills, shorten
+from trimtab.launch.pod import Pod, num_threads
+from trimtab_api.errors import UserError
+from trimtab_api.trainingjob import load_training_job
+
+TOLD = {
+    "JOB_COMPLETION_INDEX": "2",
+    "TRIMTAB_POD_IP": "10.244.0.7",
+    "TRIMTAB_JOB": "/var/run/trimtab/job/job.json",
+    "TRIMTAB_RUN_DIR": "/var/run/trimtab/run",
+    "MASTER_ADDR": "digits-0.digits.default.svc",
+    "MASTER_PORT": "29500",
+}
+
+
+def load(tmp_path, processes=1, **container):
+    trainer = {"name": "trainer", "command": ["python", "train.py"], **container}
+    spec = {"workers": 3, "processesPerWorker": processes, "template": {"spec": {"containers": [trainer]}}}
+    head = {"apiVersion": "trimtab.dev/v1alpha1", "kind": "TrainingJob", "metadata": {"name": "digits"}}
+    (tmp_path / "job.json").write_text(json.dumps(head | {"spec": spec}))
+    return load_training_job(tmp_path / "job.json")
+
+
+def test_a_pod_knows_its_worker_and_where_worker_0_is():
+    pod = Pod.read(TOLD)
+    assert (pod.worker, pod.address, pod.master_host, pod.master_port) == (
+        2,
+        "10.244.0.7",
+        "digits-0.digits.default.svc",
+        29500,
+    )
+
+
+def test_gradients_cross_the_pods_own_device_unless_the_container_says_otherwise():
+    assert Pod.read(TOLD).interface == "eth0"
+    assert Pod.read(TOLD | {"GLOO_SOCKET_IFNAME": "ib0"}).interface == "ib0"
+
+
+@pytest.mark.parametrize("name", TOLD)
+def test_a_missing_variable_is_named(name):
+    with pytest.raises(UserError, match=f"^{name}: is not set; this command is the entry of a pod"):
+        Pod.read({key: value for key, value in TOLD.items() if key != name})
+
+
+def test_a_worker_that_the_job_does_not_have_is_refused(tmp_path):
+    load(tmp_path)
+    pod = Pod.read(TOLD | {"TRIMTAB_JOB": str(tmp_path / "job.json"), "JOB_COMPLETION_INDEX": "3"})
+    with pytest.raises(UserError, match="JOB_COMPLETION_INDEX: '3': is not a worker of a job with 3"):
+        pod.load_job()
+
+
+@pytest.mark.parametrize(
+    ("limit", "processes", "expected"),
+    [(None, 1, 16), (None, 4, 4), ("2", 1, 2), ("500m", 1, 1), ("3.5", 1, 3), (8, 4, 2), ("64", 1, 16)],
+)
+def test_a_rank_has_its_share_of_the_containers_cpus(tmp_path, limit, processes, expected):
+    resources = {} if limit is None else {"limits": {"cpu": limit}}
+    assert num_threads(load(tmp_path, processes, resources=resources), num_cores=16) == expected
+
+
+def test_last_words_keep_their_first_line_and_their_end():
+    assert shorten("short") == b"short"
+    message = "rank 0 ended with exit code 1; it last said\n" + "x" * 9000 + "\nthe end"
+    short = shorten(message)
+    assert len(short) == LIMIT
+    assert short.startswith(b"rank 0 ended with exit code 1; it last said\n...\nx")
+    assert short.endswith(b"x\nthe end")
+
+
+@pytest.mark.parametrize(
+    "text", ["low 0\nhigh 0\noom 3\noom_kill 2\n", "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n"]
+)
+def test_both_control_groups_tell_of_processes_killed_for_memory(tmp_path, text):
+    (tmp_path / "counter").write_text(text)
+    assert num_oom_kills((tmp_path / "missing", tmp_path / "counter")) == 2
+
+
+def test_a_machine_that_does_not_count_has_killed_nobody(tmp_path):
+    assert num_oom_kills((tmp_path / "missing",)) == 0

@@ -1,0 +1,86 @@
+"""A worker is found by name: what answers must prove that it is that worker, of this job."""
+
+import socket
+import ssl
+import threading
+
+import pytest
+from certificates import Authority
+from trimtab.launch.rendezvous import find
+from trimtab_api.errors import UserError
+
+
+@pytest.fixture
+def serve():
+    """A TLS server that greets whoever comes, with the certificates of a directory; returns its port."""
+    listeners = []
+
+    def start(directory, port=0):
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=directory / "ca.crt")
+        context.load_cert_chain(directory / "tls.crt", directory / "tls.key")
+        context.verify_mode = ssl.CERT_REQUIRED
+        listener = socket.create_server(("127.0.0.1", port))
+        listeners.append(listener)
+
+        def greet():
+            while True:
+                try:
+                    connection, _ = listener.accept()
+                except OSError:
+                    return
+                try:
+                    context.wrap_socket(connection, server_side=True).close()
+                except OSError:
+                    connection.close()
+
+        threading.Thread(target=greet, daemon=True).start()
+        return listener.getsockname()[1]
+
+    yield start
+    for listener in listeners:
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return probe.getsockname()[1]
+
+
+def test_whoever_proves_the_name_is_found(serve, tmp_path):
+    authority = Authority.new()
+    port = serve(authority.issue(tmp_path / "server"))
+    assert find("localhost", port, authority.issue(tmp_path / "mine"), 10, print) == "127.0.0.1"
+
+
+def test_without_certificates_whoever_answers_is_found():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        assert find("localhost", server.getsockname()[1], None, 10, print) == "127.0.0.1"
+
+
+def test_a_server_that_comes_later_is_waited_for(serve, tmp_path):
+    authority = Authority.new()
+    port = free_port()
+    later = threading.Timer(0.3, serve, [authority.issue(tmp_path / "server"), port])
+    later.start()
+    assert find("localhost", port, authority.issue(tmp_path / "mine"), 30, print) == "127.0.0.1"
+    later.join()
+
+
+def test_another_job_at_that_address_is_not_taken_for_it(serve, tmp_path):
+    port = serve(Authority.new().issue(tmp_path / "server"))
+    with pytest.raises(UserError) as caught:
+        find("localhost", port, Authority.new().issue(tmp_path / "mine"), 0, print)
+    assert str(caught.value).startswith(
+        f"rendezvous: 'localhost:{port}': did not answer within 0 s: something else answers there ("
+    )
+
+
+def test_a_name_that_stays_unknown_is_said():
+    with pytest.raises(UserError, match="did not answer within 0 s: the name is not known yet; see `kubectl get pods`"):
+        find("digits-0.digits.default.svc.invalid", 1, None, 0, print)
+
+
+def test_a_port_that_stays_closed_is_said():
+    with pytest.raises(UserError, match="did not answer within 0 s: Connection refused"):
+        find("localhost", free_port(), None, 0, print)

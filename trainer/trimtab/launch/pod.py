@@ -1,0 +1,82 @@
+"""What a worker's pod is told: the operator's variables, and the completion index that the Job gives every pod."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from trimtab_api.errors import UserError
+from trimtab_api.names import POD_INTERFACE
+from trimtab_api.trainingjob import TrainingJob, load_training_job
+
+_REMEDY = "is not set; this command is the entry of a pod that the operator makes. On one machine, use `trimtab run`"
+
+
+@dataclass(frozen=True)
+class Pod:
+    """One worker's place in its job."""
+
+    worker: int
+    """Completion index of the pod: this worker, from 0."""
+    address: str
+    """IP address of the pod."""
+    interface: str
+    """The network device that gradients cross."""
+    master_host: str
+    """DNS name of worker 0's pod."""
+    master_port: int
+    job_file: Path
+    run_directory: Path
+
+    @classmethod
+    def read(cls, environ: Mapping[str, str]) -> Self:
+        """What the container's environment says. Raises `UserError` naming the variable that is missing or wrong."""
+        return cls(
+            worker=_number(environ, "JOB_COMPLETION_INDEX"),
+            address=_text(environ, "TRIMTAB_POD_IP"),
+            interface=environ.get("GLOO_SOCKET_IFNAME", POD_INTERFACE),
+            master_host=_text(environ, "MASTER_ADDR"),
+            master_port=_number(environ, "MASTER_PORT"),
+            job_file=Path(_text(environ, "TRIMTAB_JOB")),
+            run_directory=Path(_text(environ, "TRIMTAB_RUN_DIR")),
+        )
+
+    def load_job(self) -> TrainingJob:
+        """The job that the operator resolved. Raises `UserError`."""
+        job = load_training_job(self.job_file)
+        if self.worker >= job.spec.workers:
+            raise UserError(
+                f"is not a worker of a job with {job.spec.workers}",
+                field="JOB_COMPLETION_INDEX",
+                value=str(self.worker),
+            )
+        return job
+
+
+def num_threads(job: TrainingJob, num_cores: int) -> int:
+    """A rank's share of its container's CPU limit, or of the machine's ``num_cores`` where there is none."""
+    resources = job.spec.trainer.get("resources") or {}
+    limit = (resources.get("limits") or {}).get("cpu")
+    cores = float(num_cores) if limit is None else _cores(str(limit))
+    return max(1, int(min(cores, num_cores) / job.spec.processes_per_worker))
+
+
+def _cores(quantity: str) -> float:
+    """Kubernetes' CPU quantity: ``2``, ``1.5``, ``500m``."""
+    return float(quantity[:-1]) / 1000 if quantity.endswith("m") else float(quantity)
+
+
+def _text(environ: Mapping[str, str], name: str) -> str:
+    try:
+        return environ[name]
+    except KeyError:
+        raise UserError(_REMEDY, field=name) from None
+
+
+def _number(environ: Mapping[str, str], name: str) -> int:
+    text = _text(environ, name)
+    if not text.isdecimal():
+        raise UserError("must be a whole number from 0", field=name, value=text)
+    return int(text)
