@@ -38,6 +38,21 @@ KEY_FILE = "tls.key"
 JOB_FILE = "/var/run/trimtab/job/job.json"
 #: Where a worker's processes write metrics, decisions and logs. Named by TRIMTAB_RUN_DIR in the trainer's container.
 RUN_DIRECTORY = "/var/run/trimtab/run"
+#: Variables that only the launcher may set in a trainer's container.
+RESERVED_VARIABLES = (
+    "RANK",
+    "WORLD_SIZE",
+    "LOCAL_RANK",
+    "LOCAL_WORLD_SIZE",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "TRIMTAB_JOB",
+    "TRIMTAB_RUN_DIR",
+    "TRIMTAB_MONITOR",
+    "TRIMTAB_SEED",
+    "TRIMTAB_TLS_DIR",
+    "TRIMTAB_POD_IP",
+)
 #: What a trainer's container runs: this, then ``--``, then the user's command; its `args` follow.
 WORKER_COMMAND = ("trimtab", "worker")
 #: Where a worker's monitor listens for gRPC (TCP) and echoes (UDP); iperf3 listens at the port above.

@@ -66,8 +66,8 @@ CONTAINERS = ("spec", "template", "spec", "containers")
         (
             ("metadata", "name"),
             "My Job",
-            "metadata.name: 'My Job': must be lower-case letters, digits and hyphens, "
-            "beginning and ending with a letter or digit",
+            "metadata.name: 'My Job': must be lower-case letters, digits and hyphens; "
+            "begin with a letter, end with a letter or digit",
         ),
         (("metadata", "name"), "a" * 53, f"metadata.name: '{'a' * 53}': must have at most 52 characters"),
         (("metadata", "name"), 7, "metadata.name: '7': must be text; put it in quotes"),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from trimtab_api.trainingjob.rules import MUTABLE, RULES, immutable
+from trimtab_api.trainingjob.status import Status
 from trimtab_api.trainingjob.types import API_VERSION, KIND, TrainingJob
 
 #: What `kubectl get trainingjobs` shows: name, type, path.
@@ -22,6 +24,40 @@ _PRINTER_COLUMNS = (
 _DROPPED = ("title", "additionalProperties", "$defs", "const")
 
 Schema = dict[str, Any]
+
+_NAME: Schema = {"type": "string", "maxLength": 253}
+
+
+def _list_of(items: Schema, most: int, **more: Any) -> Schema:
+    return {"type": "array", "maxItems": most, "items": items, **more}
+
+
+def _open(**properties: Schema) -> Schema:
+    """An object of Kubernetes' own, of which only some fields are looked at here."""
+    return {"type": "object", "x-kubernetes-preserve-unknown-fields": True, "properties": properties}
+
+
+_VARIABLE = _open(name=_NAME) | {"required": ["name"]}
+_CONTAINER = _open(
+    name=_NAME,
+    image={"type": "string", "minLength": 1, "maxLength": 1024},
+    command=_list_of({"type": "string"}, 1024, minItems=1),
+    args=_list_of({"type": "string"}, 1024, minItems=1),
+    env=_list_of(_VARIABLE, 256),
+) | {"required": ["name"]}
+#: A pod template as far as the rules look at it. Bounds are there because the API server bounds what a rule may cost.
+_TEMPLATE = _open(
+    metadata={"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+    spec=_open(
+        containers=_list_of(_CONTAINER, 16, minItems=1),
+        initContainers=_list_of(_open(name=_NAME) | {"required": ["name"]}, 16),
+        volumes=_list_of(_open(name=_NAME) | {"required": ["name"]}, 64),
+        restartPolicy={"type": "string", "maxLength": 16},
+        hostname=_NAME,
+        subdomain=_NAME,
+    )
+    | {"required": ["containers"]},
+) | {"required": ["spec"]}
 
 
 def crd() -> Schema:
@@ -59,16 +95,15 @@ def crd() -> Schema:
 
 
 def _object_schema() -> Schema:
-    """The schema of the whole object; metadata is left to the API server, the status to the operator."""
+    """The schema of the whole object; metadata is left to the API server."""
     generated = TrainingJob.model_json_schema(by_alias=True)
     root = _structural(generated, generated["$defs"])
     spec = root["properties"]["spec"]
     spec["properties"]["template"] = {
-        "type": "object",
         "description": spec["properties"]["template"]["description"],
-        "x-kubernetes-preserve-unknown-fields": True,
+        **_TEMPLATE,
     }
-    return {
+    schema = {
         "type": "object",
         "description": root["description"],
         "required": ["spec"],
@@ -77,9 +112,38 @@ def _object_schema() -> Schema:
             "kind": {"type": "string"},
             "metadata": {"type": "object"},
             "spec": spec,
-            "status": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+            "status": _status_schema(),
         },
     }
+    for rule in (*RULES, *(immutable(field) for field in spec["properties"] if field not in MUTABLE)):
+        said = {"rule": rule.holds, "message": rule.message, "fieldPath": rule.field}
+        rules = _at(schema, rule.at).setdefault("x-kubernetes-validations", [])
+        rules.append({key: value for key, value in said.items() if value})
+    return schema
+
+
+def _status_schema() -> Schema:
+    """The schema of the status: without defaults, for the operator alone says what it holds."""
+    generated = Status.model_json_schema(by_alias=True)
+    return _without_defaults(_structural(generated, generated["$defs"]))
+
+
+def _without_defaults(schema: Schema) -> Schema:
+    plain = {key: value for key, value in schema.items() if key != "default"}
+    if "properties" in plain:
+        plain["properties"] = {name: _without_defaults(each) for name, each in plain["properties"].items()}
+    if "items" in plain:
+        plain["items"] = _without_defaults(plain["items"])
+    return plain
+
+
+def _at(schema: Schema, path: str) -> Schema:
+    """The schema at a dotted path; ``[]`` after a name goes on to the items of that list."""
+    for step in filter(None, path.split(".")):
+        schema = schema["properties"][step.removesuffix("[]")]
+        if step.endswith("[]"):
+            schema = schema["items"]
+    return schema
 
 
 def _structural(schema: Schema, definitions: Schema) -> Schema:
@@ -100,7 +164,9 @@ def _structural(schema: Schema, definitions: Schema) -> Schema:
     if "properties" in plain:
         plain["properties"] = {name: _structural(each, definitions) for name, each in plain["properties"].items()}
         if "required" not in plain:  # without a default the API server would not fill in the fields beneath
-            plain["default"] = {}
+            # spelled out: rules are held against a default before those beneath it are filled in
+            properties = plain["properties"].items()
+            plain["default"] = {name: each["default"] for name, each in properties if "default" in each}
     if "items" in plain:
         plain["items"] = _structural(plain["items"], definitions)
     return plain

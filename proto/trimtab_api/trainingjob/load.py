@@ -99,7 +99,7 @@ def _remedy(error: ErrorDetails, location: Sequence[int | str]) -> str:
         case "string_too_long":
             return f"must have at most {context['max_length']} characters"
         case "string_pattern_mismatch":
-            return "must be lower-case letters, digits and hyphens, beginning and ending with a letter or digit"
+            return "must be lower-case letters, digits and hyphens; begin with a letter, end with a letter or digit"
         case "value_error":
             return str(context["error"])
         case _:

@@ -14,8 +14,15 @@ from trimtab_api.units import format_duration, format_size, parse_duration, pars
 SINGLE: Literal["single"] = "single"
 
 _NUMBER = r"([0-9]+(\.[0-9]*)?|\.[0-9]+)"
-_DURATION_PATTERN = rf"^{_NUMBER} ?(us|ms|s|min|h)$"
+#: A duration as a user writes it.
+DURATION_PATTERN = rf"^{_NUMBER} ?(us|ms|s|min|h)$"
 _BUFFER_PATTERN = rf"^(single|{_NUMBER} ?(B|kB|MB|GB|KiB|MiB|GiB))$"
+
+
+def _written(pattern: str, remedy: str) -> WithJsonSchema:
+    """The schema of text that obeys a pattern; the API server tells the remedy and not the pattern."""
+    rule = {"rule": f"self.matches(r'{pattern}')", "message": remedy}
+    return WithJsonSchema({"type": "string", "maxLength": 32, "x-kubernetes-validations": [rule]})
 
 
 def _parsed(parse: Callable[[str], float], example: str) -> Callable[[Any], Any]:
@@ -50,7 +57,7 @@ Duration = Annotated[
     float,
     BeforeValidator(_parsed(parse_duration, "2s")),
     PlainSerializer(_format_exactly, when_used="json"),
-    WithJsonSchema({"type": "string", "pattern": _DURATION_PATTERN}),
+    _written(DURATION_PATTERN, "write a duration such as 100ms or 2s (units: us, ms, s, min, h)"),
 ]
 """Seconds, written ``2s``."""
 
@@ -58,7 +65,7 @@ BufferSize = Annotated[
     int | Literal["single"],
     BeforeValidator(_parsed(_parse_buffer_size, "25MB")),
     PlainSerializer(_format_buffer_size, when_used="json"),
-    WithJsonSchema({"type": "string", "pattern": _BUFFER_PATTERN}),
+    _written(_BUFFER_PATTERN, "write a size such as 25MB or 64MiB, or single (units: B, kB, MB, GB, KiB, MiB, GiB)"),
 ]
 """Bytes, written ``25MB``; or ``single``, one buffer for everything."""
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from trimtab_api.trainingjob.crd import crd
+from trimtab_api.trainingjob.rules import MUTABLE
 
 _HEAD = """\
 # TrainingJob
@@ -27,6 +28,7 @@ spec:
     spec:
       containers:
         - name: trainer
+          image: registry.example.com/mine:1
           command: [python, train.py]
 ```
 
@@ -34,22 +36,43 @@ Every other field has a default. Unknown fields are refused, except inside `temp
 `100ms`, sizes `25MB` or `64MiB`.
 """
 
+_STATUS = f"""\
+## On a cluster
+
+The API server refuses what a file would be refused for. Once a job exists, only
+{", ".join(f"`{each}`" for each in MUTABLE)} may change.
+The trainer needs an image; `GLOO_SOCKET_IFNAME` in its environment names the network device where a pod's is not `eth0`
+(on the host's network). A volume named `trimtab-run` in the template is where runs are kept, if there is one.
+
+The operator writes the status. `Ready` sums up the other conditions; new figures are written every ten seconds at most,
+a change of state, condition or plan at once.
+"""
+
 
 def reference() -> str:
     """The page, in Markdown: one table of every field, its type, default and meaning."""
-    schema = crd()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    properties = crd()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
     lines = ["| field | type | default | meaning |", "|---|---|---|---|"]
-    for path, each, is_required in _fields(schema, "spec"):
+    for path, each, is_required in _fields(properties["spec"], "spec"):
         default = "required" if is_required else _default(each)
         lines.append(f"| `{path}` | {_type(each)} | {default} | {each.get('description', '')} |")
+    lines += ["", _STATUS, "| field | type | meaning |", "|---|---|---|"]
+    lines += [
+        f"| `{path}` | {_type(each)} | {each.get('description', '')} |"
+        for path, each, _ in _fields(properties["status"], "status")
+    ]
     return _HEAD + "\n" + "\n".join(lines) + "\n"
 
 
 def _fields(schema: dict[str, Any], path: str) -> Iterator[tuple[str, dict[str, Any], bool]]:
     for name, each in schema["properties"].items():
         yield f"{path}.{name}", each, name in schema.get("required", ())
+        if each.get("x-kubernetes-preserve-unknown-fields"):
+            continue  # Kubernetes' own, of which Kubernetes' documentation tells
         if "properties" in each:
             yield from _fields(each, f"{path}.{name}")
+        elif "properties" in each.get("items", {}):
+            yield from _fields(each["items"], f"{path}.{name}[]")
 
 
 def _type(schema: dict[str, Any]) -> str:

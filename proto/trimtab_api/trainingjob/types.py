@@ -20,7 +20,7 @@ KIND = "TrainingJob"
 #: The container of the pod template that runs the user's command.
 TRAINER_CONTAINER = "trainer"
 
-_DNS_LABEL = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
+_DNS_LABEL = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
 
 
 class Strict(BaseModel):
@@ -142,7 +142,7 @@ class Communication(Strict):
     policy: Literal["Adaptive", "Static"] = Field(
         "Adaptive", description="Adaptive: keep choosing the plan while training. Static: train under `plan`."
     )
-    plan: Annotated[str, AfterValidator(_check_plan)] | None = Field(
+    plan: Annotated[str, Field(max_length=64), AfterValidator(_check_plan)] | None = Field(
         None, description="The plan of a Static policy: `dense`, or RATIO/COLLECTIVE such as `0.01/all-gather`."
     )
     ratio: RatioBounds = Field(default_factory=RatioBounds, description="Compression ratios that may be chosen.")
@@ -150,6 +150,7 @@ class Communication(Strict):
         SPARSE_COLLECTIVES,
         strict=False,
         min_length=1,
+        max_length=20,
         description="Sparse collectives that may be chosen; dense is always allowed.",
     )
     sparsifier: Sparsifier = Field("tracked", description="What picks the elements to send.")
@@ -184,7 +185,9 @@ class Network(Strict):
 class Target(Strict):
     """The result whose time of arrival `trimtab compare` and the report show."""
 
-    metric: str = Field("accuracy", min_length=1, description="A metric that the training script reports.")
+    metric: str = Field(
+        "accuracy", min_length=1, max_length=128, description="A metric that the training script reports."
+    )
     value: float = Field(description="The value to reach.")
 
 
@@ -208,6 +211,7 @@ class Spec(Strict):
     managed_by: str = Field(
         "trimtab.dev/operator",
         min_length=1,
+        max_length=253,
         description="The controller that looks after this job; others leave it alone.",
     )
     active_deadline_seconds: int | None = Field(

@@ -1,0 +1,132 @@
+"""What a TrainingJob must obey beyond types and bounds, in the language of the API server (CEL).
+
+The API server checks these at ``kubectl apply``; the validators in `types` say the same of a file on one machine, and a
+test holds the two against each other. A message says the remedy; the API server puts the field before it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trimtab_api.names import DENSE_COLLECTIVES, RESERVED_VARIABLES, SPARSE_COLLECTIVES
+from trimtab_api.trainingjob.quantities import DURATION_PATTERN
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One rule, evaluated wherever the schema at ``at`` has a value."""
+
+    at: str
+    """Dotted path of the schema; ``[]`` is each item of a list; empty: the whole object."""
+    holds: str
+    """CEL: true of a good value, which it calls `self`."""
+    message: str
+    field: str = ""
+    """The field at fault beneath ``at``, such as ``.plan``; empty: the value itself."""
+
+
+#: Fields of the spec that may change while the job exists.
+MUTABLE = ("suspend", "maxRestarts", "activeDeadlineSeconds", "ttlSecondsAfterFinished")
+
+_DENSE = ", ".join(f"'{each}'" for each in ("dense", *DENSE_COLLECTIVES))
+_NUMBER = r"([0-9]+(\\.[0-9]*)?|\\.[0-9]+)([eE][-+]?[0-9]+)?"
+_PLAN = f"^{_NUMBER}/({'|'.join(SPARSE_COLLECTIVES)})$"
+_RESERVED = ", ".join(f"'{each}'" for each in RESERVED_VARIABLES)
+_PLAN_REMEDY = (
+    "write dense, or RATIO/COLLECTIVE with a ratio in (0, 1), such as 0.01/all-gather; collectives: "
+    f"{', '.join(SPARSE_COLLECTIVES)}"
+)
+
+_CONTAINERS = "spec.template.spec.containers"
+
+RULES = (
+    Rule(
+        "",
+        "self.metadata.name.size() <= 52 && self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",
+        "metadata.name: must be at most 52 lower-case letters, digits and hyphens, beginning with a letter and ending "
+        "with a letter or digit: pods and a Service are named after it",
+    ),
+    Rule(
+        "spec.communication",
+        "self.policy != 'Static' || has(self.plan)",
+        "a Static policy needs a plan, such as 0.01/all-gather",
+        ".plan",
+    ),
+    Rule(
+        "spec.communication",
+        "self.policy != 'Adaptive' || !has(self.plan)",
+        "an Adaptive policy chooses its own; remove it or say policy: Static",
+        ".plan",
+    ),
+    Rule(
+        "spec.communication.plan",
+        f"self in [{_DENSE}] || (self.matches('{_PLAN}') && double(self.split('/')[0]) > 0.0 "
+        "&& double(self.split('/')[0]) < 1.0)",
+        _PLAN_REMEDY,
+    ),
+    Rule("spec.communication.ratio", "self.min <= self.max", "is more than max; lower it or raise max", ".min"),
+    Rule(
+        "spec.communication.ratio",
+        "self.candidates.all(each, each >= self.min && each <= self.max)",
+        "one lies outside min..max; remove it or widen the bounds",
+        ".candidates",
+    ),
+    Rule(
+        "spec.network.probeInterval",
+        f"!self.matches(r'{DURATION_PATTERN}') || ("
+        "self.endsWith('us') ? double(self.replace('us', '').trim()) >= 100000.0 : "
+        "self.endsWith('ms') ? double(self.replace('ms', '').trim()) >= 100.0 : "
+        "self.endsWith('min') ? double(self.replace('min', '').trim()) >= 0.0017 : "
+        "self.endsWith('h') ? double(self.replace('h', '').trim()) >= 0.00003 : "
+        "double(self.replace('s', '').trim()) >= 0.1)",
+        "must be at least 100ms",
+    ),
+    Rule(
+        _CONTAINERS,
+        "self.exists_one(each, each.name == 'trainer')",
+        "name exactly one container trainer; it runs the training command",
+    ),
+    Rule(
+        f"{_CONTAINERS}[]",
+        "self.name != 'trainer' || has(self.command)",
+        "the trainer needs a command: write a list of strings, such as [python, train.py]",
+        ".command",
+    ),
+    Rule(
+        f"{_CONTAINERS}[]",
+        "self.name != 'trainer' || has(self.image)",
+        "the trainer needs an image on a cluster: write one that holds trimtab and your script",
+        ".image",
+    ),
+    Rule(
+        f"{_CONTAINERS}[]",
+        f"self.name != 'trainer' || !has(self.env) || self.env.all(each, !(each.name in [{_RESERVED}]))",
+        f"holds a variable that the launcher sets; remove it ({', '.join(RESERVED_VARIABLES)})",
+        ".env",
+    ),
+    Rule(
+        "spec.template.spec",
+        "!has(self.restartPolicy) || self.restartPolicy == 'Never'",
+        "is always Never: all ranks restart together; remove it, and set spec.restartPolicy instead",
+        ".restartPolicy",
+    ),
+    Rule("spec.template.spec", "!has(self.hostname)", "is given to each worker; remove it", ".hostname"),
+    Rule("spec.template.spec", "!has(self.subdomain)", "is the job's Service; remove it", ".subdomain"),
+    Rule(
+        "spec.template.spec.initContainers",
+        "self.all(each, each.name != 'netmon')",
+        "netmon is the name of the network monitor that every pod is given; choose another",
+    ),
+    Rule(
+        "spec.template.spec.volumes",
+        "self.all(each, each.name == 'trimtab-run' || !each.name.startsWith('trimtab-'))",
+        "names that begin with trimtab- are taken (but for trimtab-run, where runs are kept); choose another",
+    ),
+    Rule("spec", "has(self.target) == has(oldSelf.target)", "cannot come or go while the job exists", ".target"),
+)
+
+
+def immutable(field: str) -> Rule:
+    """The rule of a field that must stay as it was created."""
+    remedy = "cannot change while the job exists; delete the job and create it anew"
+    return Rule(f"spec.{field}", "self == oldSelf", remedy)

@@ -1,0 +1,212 @@
+"""What ``kubectl apply`` refuses: each malformed manifest by the real API server, with the field and what to do."""
+
+from __future__ import annotations
+
+import copy
+import json
+
+import pytest
+from pydantic import ValidationError
+from trimtab_api.trainingjob import TrainingJob
+
+pytestmark = pytest.mark.controlplane
+
+REMOVED = object()
+SPEC = ("spec",)
+COMMUNICATION = ("spec", "communication")
+POD = ("spec", "template", "spec")
+TRAINER = (*POD, "containers", 0)
+
+GOOD = {
+    "apiVersion": "trimtab.dev/v1alpha1",
+    "kind": "TrainingJob",
+    "metadata": {"name": "digits"},
+    "spec": {
+        "workers": 2,
+        "template": {
+            "spec": {
+                "containers": [{"name": "trainer", "image": "trainer.test/trainer:1", "command": ["python", "t.py"]}]
+            }
+        },
+        "communication": {},
+        "network": {},
+    },
+}
+
+#: Where, what is written there, and what the answer says: the field, and the remedy.
+REFUSED_EVERYWHERE = [
+    (("metadata", "name"), "1digits", "metadata.name", "beginning with a letter"),
+    (("metadata", "name"), "a" * 53, "metadata.name", "at most 52"),
+    (("metadata", "name"), "my.job", "metadata.name", "letters, digits and hyphens"),
+    (("spec", "workers"), REMOVED, "spec.workers", "Required value"),
+    (("spec", "workers"), 0, "spec.workers", "greater than or equal to 1"),
+    (("spec", "workers"), 2000, "spec.workers", "less than or equal to 1024"),
+    (("spec", "workers"), "2", "spec.workers", "must be of type integer"),
+    (("spec", "workers"), 1.5, "spec.workers", "must be of type integer"),
+    (("spec", "worker"), 2, "spec.worker", "unknown field"),
+    (("spec", "processesPerWorker"), 0, "spec.processesPerWorker", "greater than or equal to 1"),
+    (("spec", "seed"), -1, "spec.seed", "greater than or equal to 0"),
+    (("spec", "template"), REMOVED, "spec.template", "Required value"),
+    (POD, REMOVED, "spec.template.spec", "Required value"),
+    ((*POD, "containers"), [], "spec.template.spec.containers", "at least 1"),
+    ((*TRAINER, "name"), "main", "spec.template.spec.containers", "exactly one container trainer"),
+    ((*TRAINER, "command"), REMOVED, "spec.template.spec.containers[0].command", "write a list of strings"),
+    ((*TRAINER, "command"), [], "spec.template.spec.containers[0].command", "at least 1"),
+    ((*TRAINER, "command"), "python t.py", "spec.template.spec.containers[0].command", "must be of type array"),
+    ((*TRAINER, "args"), [10], "spec.template.spec.containers[0].args[0]", "must be of type string"),
+    (("spec", "restartPolicy"), "Always", "spec.restartPolicy", 'supported values: "Never", "OnFailure"'),
+    (("spec", "maxRestarts"), -1, "spec.maxRestarts", "greater than or equal to 0"),
+    (("spec", "suspend"), "yes", "spec.suspend", "must be of type boolean"),
+    (("spec", "managedBy"), "", "spec.managedBy", "at least 1 chars"),
+    (("spec", "activeDeadlineSeconds"), 0, "spec.activeDeadlineSeconds", "greater than or equal to 1"),
+    (("spec", "ttlSecondsAfterFinished"), -5, "spec.ttlSecondsAfterFinished", "greater than or equal to 0"),
+    ((*COMMUNICATION, "policy"), "Auto", "spec.communication.policy", 'supported values: "Adaptive", "Static"'),
+    ((*COMMUNICATION, "policy"), "Static", "spec.communication.plan", "a Static policy needs a plan"),
+    ((*COMMUNICATION, "plan"), "dense", "spec.communication.plan", "remove it or say policy: Static"),
+    (COMMUNICATION, {"policy": "Static", "plan": "1%/all-gather"}, "spec.communication.plan", "RATIO/COLLECTIVE"),
+    (COMMUNICATION, {"policy": "Static", "plan": "2/all-gather"}, "spec.communication.plan", "ratio in (0, 1)"),
+    (COMMUNICATION, {"policy": "Static", "plan": "0.1/gossip"}, "spec.communication.plan", "artopk-var-tree"),
+    ((*COMMUNICATION, "ratio"), {"min": 0.5}, "spec.communication.ratio.min", "is more than max"),
+    ((*COMMUNICATION, "ratio"), {"max": 1}, "spec.communication.ratio.max", "less than 1"),
+    ((*COMMUNICATION, "ratio"), {"candidates": [0.5]}, "spec.communication.ratio.candidates", "outside min..max"),
+    ((*COMMUNICATION, "ratio"), {"candidates": []}, "spec.communication.ratio.candidates", "at least 1"),
+    ((*COMMUNICATION, "collectives"), ["dense-ring"], "spec.communication.collectives[0]", "supported values"),
+    ((*COMMUNICATION, "sparsifier"), "top-k", "spec.communication.sparsifier", 'supported values: "tracked"'),
+    ((*COMMUNICATION, "fusion"), {"bufferSize": "25"}, "spec.communication.fusion.bufferSize", "such as 25MB"),
+    ((*COMMUNICATION, "fusion"), {"bufferSize": 25}, "spec.communication.fusion.bufferSize", "type string"),
+    ((*COMMUNICATION, "fusion"), {"selection": "both"}, "spec.communication.fusion.selection", "supported values"),
+    ((*COMMUNICATION, "triggers"), {"gain": 0}, "spec.communication.triggers.gain", "greater than 0"),
+    ((*COMMUNICATION, "trials"), {"budget": 2}, "spec.communication.trials.budget", "less than or equal to 1"),
+    ((*COMMUNICATION, "speedWeight"), 2, "spec.communication.speedWeight", "less than or equal to 1"),
+    (("spec", "network", "probeInterval"), "2", "spec.network.probeInterval", "write a duration such as"),
+    (("spec", "network", "probeInterval"), "50ms", "spec.network.probeInterval", "at least 100ms"),
+    (("spec", "network", "probeInterval"), "99999us", "spec.network.probeInterval", "at least 100ms"),
+    (("spec", "network", "probeBudget"), 0.9, "spec.network.probeBudget", "less than or equal to 0.5"),
+    (("spec", "target"), {"metric": "loss"}, "spec.target.value", "Required value"),
+]
+
+#: Refused where there are pods; on one machine nothing reads these.
+REFUSED_ON_A_CLUSTER = [
+    ((*TRAINER, "image"), REMOVED, "spec.template.spec.containers[0].image", "needs an image on a cluster"),
+    (
+        (*TRAINER, "env"),
+        [{"name": "RANK", "value": "0"}],
+        "spec.template.spec.containers[0].env",
+        "a variable that the launcher sets; remove it",
+    ),
+    ((*POD, "restartPolicy"), "OnFailure", "spec.template.spec.restartPolicy", "set spec.restartPolicy instead"),
+    ((*POD, "hostname"), "me", "spec.template.spec.hostname", "remove it"),
+    ((*POD, "subdomain"), "us", "spec.template.spec.subdomain", "remove it"),
+    (
+        (*POD, "initContainers"),
+        [{"name": "netmon", "image": "i"}],
+        "spec.template.spec.initContainers",
+        "choose another",
+    ),
+    (
+        (*POD, "volumes"),
+        [{"name": "trimtab-tls", "emptyDir": {}}],
+        "spec.template.spec.volumes",
+        "choose another",
+    ),
+]
+
+GOOD_CHANGES = [
+    (COMMUNICATION, {"policy": "Static", "plan": "dense"}),
+    (COMMUNICATION, {"policy": "Static", "plan": "1e-3/artopk-var-tree"}),
+    ((*COMMUNICATION, "fusion"), {"bufferSize": "single"}),
+    ((*COMMUNICATION, "fusion"), {"bufferSize": ".5 MB"}),
+    (("spec", "network", "probeInterval"), "100ms"),
+    (("spec", "network", "probeInterval"), "1 min"),
+    (("spec", "target"), {"value": 1}),
+    (
+        POD,
+        {
+            "containers": [
+                {"name": "helper", "image": "h"},
+                {"name": "trainer", "image": "t", "command": ["t"], "env": [{"name": "MINE", "value": "1"}]},
+            ],
+            "hostNetwork": True,
+            "schedulerName": "gang",
+            "priorityClassName": "high",
+            "tolerations": [{"operator": "Exists"}],
+            "volumes": [{"name": "trimtab-run", "emptyDir": {}}],
+        },
+    ),
+]
+
+
+def with_change(path, value):
+    """The good manifest with one field set, or removed."""
+    job = copy.deepcopy(GOOD)
+    *parents, last = path
+    place = job
+    for step in parents:
+        place = place[step]
+    if value is REMOVED:
+        del place[last]
+    else:
+        place[last] = value
+    return job
+
+
+def apply(control_plane, job):
+    return control_plane.kubectl("apply", "--dry-run=server", "-f", "-", stdin=json.dumps(job))
+
+
+@pytest.mark.parametrize(("path", "value", "field", "remedy"), [*REFUSED_EVERYWHERE, *REFUSED_ON_A_CLUSTER])
+def test_a_malformed_manifest_is_refused_with_field_and_remedy(control_plane, path, value, field, remedy):
+    refused = apply(control_plane, with_change(path, value))
+    assert refused.returncode != 0
+    assert field in refused.stderr
+    assert remedy in refused.stderr
+
+
+@pytest.mark.parametrize(("path", "value", "field", "remedy"), REFUSED_EVERYWHERE)
+def test_what_a_cluster_refuses_a_file_is_refused_for_too(path, value, field, remedy):
+    with pytest.raises(ValidationError):
+        TrainingJob.model_validate(with_change(path, value))
+
+
+@pytest.mark.parametrize(("path", "value"), GOOD_CHANGES)
+def test_a_good_manifest_is_taken_by_both(control_plane, path, value):
+    job = with_change(path, value)
+    TrainingJob.model_validate(job)
+    taken = apply(control_plane, job)
+    assert taken.returncode == 0, taken.stderr
+
+
+def test_defaults_are_filled_in_and_are_those_of_a_file(control_plane, namespace):
+    namespace.create("digits")
+    on_cluster = TrainingJob.model_validate(namespace.job("digits"))
+    in_a_file = TrainingJob.model_validate(namespace.manifest("digits"))
+    assert on_cluster.spec == in_a_file.spec
+    assert namespace.job("digits")["spec"]["communication"]["ratio"]["max"] == 0.1
+
+
+MUTABLE = {"suspend": True, "maxRestarts": 9, "activeDeadlineSeconds": 99, "ttlSecondsAfterFinished": 9}
+IMMUTABLE = {
+    "workers": 3,
+    "processesPerWorker": 2,
+    "seed": 1,
+    "template": {"spec": {"nodeSelector": {"a": "b"}}},
+    "communication": {"speedWeight": 0.9},
+    "network": {"probeInterval": "3s"},
+    "target": {"value": 0.5},
+    "restartPolicy": "Never",
+    "managedBy": "example.com/other",
+}
+
+
+def test_only_what_an_operator_can_follow_may_change(control_plane, namespace):
+    namespace.create("digits")
+    for field, value in IMMUTABLE.items():
+        change = json.dumps({"spec": {field: value}})
+        refused = control_plane.kubectl(
+            "patch", "tj", "digits", "-n", namespace.namespace, "--type=merge", "-p", change
+        )
+        assert refused.returncode != 0, field
+        assert f"spec.{field}" in refused.stderr
+        assert "while the job exists" in refused.stderr
+    namespace.change("digits", **MUTABLE)
+    assert {**namespace.job("digits")["spec"], **MUTABLE} == namespace.job("digits")["spec"]
