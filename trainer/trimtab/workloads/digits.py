@@ -1,4 +1,4 @@
-"""Handwritten digits: a real model of some 8.5 million parameters on scikit-learn's 1,797 images.
+"""Handwritten digits: a real model of 8.4 million parameters on scikit-learn's 1,797 images.
 
 The data ship with scikit-learn, so nothing is downloaded; a fifth is held out. The network is far larger than the task
 asks for, so that communication matters as it does for the models that people really train.
@@ -26,17 +26,28 @@ BRIGHTEST = 16.0
 
 
 def model(hidden: int) -> nn.Module:
-    """Four linear layers; ``hidden`` = 2048 makes 8.5 million parameters."""
-    return nn.Sequential(
+    """Two convolutions and two linear layers; ``hidden`` = 2048 makes 8.4 million parameters.
+
+    He et al.'s initialisation, and a last layer that starts at zero: the target is crossed while accuracy still climbs
+    steeply, so the time to it is a figure and not a toss.
+    """
+    network = nn.Sequential(
+        nn.Unflatten(1, (1, IMAGE_SIDE)),
+        nn.Conv2d(1, 32, 3, padding=1),
+        nn.ReLU(),
+        nn.Conv2d(32, 64, 3, padding=1),
+        nn.ReLU(),
         nn.Flatten(),
-        nn.Linear(IMAGE_SIDE * IMAGE_SIDE, hidden),
-        nn.ReLU(),
-        nn.Linear(hidden, hidden),
-        nn.ReLU(),
-        nn.Linear(hidden, hidden),
+        nn.Linear(64 * IMAGE_SIDE * IMAGE_SIDE, hidden),
         nn.ReLU(),
         nn.Linear(hidden, NUM_CLASSES),
     )
+    for layer in network:
+        if isinstance(layer, (nn.Conv2d, nn.Linear)):
+            nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
+            nn.init.zeros_(layer.bias)
+    nn.init.zeros_(network[-1].weight)
+    return network
 
 
 def data(seed: int) -> tuple[TensorDataset, TensorDataset]:
@@ -62,12 +73,12 @@ def evaluate(network: nn.Module, held_out: TensorDataset) -> tuple[float, float]
 def main() -> None:
     """Train, evaluating every few steps."""
     parser = argparse.ArgumentParser(description="Train a classifier of handwritten digits.")
-    parser.add_argument("--epochs", type=int, default=10)
+    parser.add_argument("--epochs", type=int, default=8)
     parser.add_argument("--batch-size", type=int, default=16, help="images a rank")
     parser.add_argument("--hidden", type=int, default=2048)
     parser.add_argument("--learning-rate", type=float, default=0.1)
     parser.add_argument("--momentum", type=float, default=0.9)
-    parser.add_argument("--evaluate-every", type=int, default=15, help="steps between evaluations")
+    parser.add_argument("--evaluate-every", type=int, default=10, help="steps between evaluations")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
 
