@@ -6,13 +6,13 @@ Elliptic curve P-256: an RSA key would cost 40 ms of a core, a thousand jobs the
 from __future__ import annotations
 
 import ipaddress
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from trimtab_api.certificates import Certificates
 
 #: They live as long as their Secret, which lives as long as the job; this is only longer than any job.
 _VALIDITY = timedelta(days=3650)
@@ -20,15 +20,6 @@ _VALIDITY = timedelta(days=3650)
 _BACKDATED = timedelta(hours=1)
 #: A common name may not be longer.
 _LONGEST_NAME = 64
-
-
-@dataclass(frozen=True)
-class Certificates:
-    """PEM texts."""
-
-    authority: bytes
-    certificate: bytes
-    key: bytes
 
 
 def issue(job: str, namespace: str, now: datetime) -> Certificates:

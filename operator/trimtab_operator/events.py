@@ -27,7 +27,7 @@ def events(before: Status, after: Status) -> Iterator[Event]:
     """What a change of status is worth telling."""
     if after.restarts > before.restarts:
         yield Event("Warning", "Restarting", f"restart {after.restarts}: {after.last_restart_reason}")
-    if after.plan is not None and (before.plan is None or after.plan.version > before.plan.version):
+    if after.plan is not None and _plan(after) != _plan(before):
         since = f"from step {after.plan.adopted_at_step}"
         yield Event("Normal", "PlanChanged", f"{after.plan.name} {since}: {after.plan.reason}")
     yield from _condition_events(before, after)
@@ -46,6 +46,11 @@ def events(before: Status, after: Status) -> Iterator[Event]:
                 yield Event("Normal", "Created", "the Job, its Service and what its pods need have been created")
             case "Starting" if before.state == "Suspended":
                 yield Event("Normal", "Resumed", after.message)
+
+
+def _plan(status: Status) -> object:
+    """What makes a plan another: versions begin anew when ranks restart."""
+    return (status.plan.version, status.plan.name) if status.plan else None
 
 
 def _condition_events(before: Status, after: Status) -> Iterator[Event]:

@@ -7,9 +7,9 @@ import threading
 from collections.abc import Callable
 
 from kubernetes.client import ApiClient
+from trimtab_api.certificates import Certificates
 
 from trimtab_operator import metrics, pods
-from trimtab_operator.certificates import Certificates
 from trimtab_operator.children.owned import tls_name
 from trimtab_operator.children.tls_secret import certificates_in
 from trimtab_operator.cluster.api import Api, RefusedError, Unreachable

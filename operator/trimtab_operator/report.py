@@ -73,7 +73,7 @@ def write_time(moment: datetime) -> str:
 def _essence(status: Status) -> object:
     """What is written at once when it changes."""
     conditions = tuple((each.type, each.status, each.reason) for each in status.conditions)
-    plan = status.plan.version if status.plan else None
+    plan = (status.plan.version, status.plan.name) if status.plan else None
     return status.observed_generation, status.state, status.restarts, plan, conditions
 
 
@@ -90,9 +90,7 @@ def _state(world: World, decision: Decision, workers: Workers) -> State:
         return "Running"  # some have ended well before the others
     if world.status.restarts > 0:
         return "Restarting"
-    if world.child is None and decision.action is not Action.CREATE_CHILD:
-        return "Pending"
-    return "Starting"
+    return "Pending" if decision.obstacle else "Starting"
 
 
 def _message(world: World, decision: Decision, state: State, workers: Workers) -> str:

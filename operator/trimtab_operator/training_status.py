@@ -9,14 +9,14 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import grpc
-from trimtab_api.channels import CLIENT_OPTIONS
+from trimtab_api.certificates import Certificates
+from trimtab_api.channels import open_channel
 from trimtab_api.names import TRAINER_STATUS_PORT, worker_host
 from trimtab_api.trainer.v1 import status_pb2, status_pb2_grpc
 
-from trimtab_operator.certificates import Certificates
 from trimtab_operator.world import World
 
 #: Seconds between two questions to the same job.
@@ -44,7 +44,6 @@ class _Followed:
     channel: grpc.Channel | None = None
     latest: status_pb2.Status | None = None
     ask_at: float = 0.0
-    lock: threading.Lock = field(default_factory=threading.Lock)
 
 
 class TrainingStatus:
@@ -130,11 +129,8 @@ class TrainingStatus:
             certificates = self._fetch(followed.namespace, followed.name)
             if certificates is None:
                 return
-            followed.channel = grpc.secure_channel(
-                self._address(followed.namespace, followed.name),
-                grpc.ssl_channel_credentials(certificates.authority, certificates.key, certificates.certificate),
-                options=CLIENT_OPTIONS,
-            )
+            address = self._address(followed.namespace, followed.name)
+            followed.channel = open_channel(address, certificates)
         stub = status_pb2_grpc.TrainerStatusStub(followed.channel)
         answer = stub.GetStatus.future(status_pb2.GetStatusRequest(), timeout=ANSWER_SECONDS)
         answer.add_done_callback(lambda done: self._take(uid, followed, done))

@@ -15,6 +15,7 @@ from trimtab_api.names import (
     POD_INTERFACE,
     RUN_DIRECTORY,
     TLS_DIRECTORY,
+    TLS_VARIABLE,
     TRAINER_STATUS_PORT,
     WORKER_COMMAND,
     worker_host,
@@ -65,7 +66,7 @@ def _complete_trainer(trainer: Object, job: TrainingJob, namespace: str) -> None
     variables = {
         "TRIMTAB_JOB": JOB_FILE,
         "TRIMTAB_RUN_DIR": RUN_DIRECTORY,
-        "TRIMTAB_TLS_DIR": TLS_DIRECTORY,
+        TLS_VARIABLE: TLS_DIRECTORY,
         "MASTER_ADDR": worker_host(job.metadata.name, namespace, 0),
         "MASTER_PORT": str(MASTER_PORT),
     }
@@ -106,7 +107,7 @@ def _monitor(job: TrainingJob, namespace: str, settings: Settings, interface: st
         "command": ["trimtab-netmon", "serve"],
         "args": [word for flag in flags.items() for word in flag],
         "env": [
-            *_values({"TRIMTAB_TLS_DIR": TLS_DIRECTORY}),
+            *_values({TLS_VARIABLE: TLS_DIRECTORY}),
             _field("TRIMTAB_POD_IP", "status.podIP"),
         ],
         "ports": [

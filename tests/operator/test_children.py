@@ -1,0 +1,209 @@
+"""What a job is turned into: built, and built the same every time."""
+
+import json
+from datetime import timedelta
+
+import grpc
+import pytest
+from trimtab_api.names import RESERVED_VARIABLES
+from trimtab_api.trainer.v1 import status_pb2, status_pb2_grpc
+from trimtab_api.trainingjob.load import parse_training_job
+from trimtab_operator.certificates import issue
+from trimtab_operator.children.job import child_job
+from trimtab_operator.children.job_file import job_file
+from trimtab_operator.children.network_policy import network_policy
+from trimtab_operator.children.pod import pod_template
+from trimtab_operator.children.tls_secret import certificates_in, tls_secret
+from worlds import NOW, SETTINGS, UID, job
+
+
+def pod_of(**template):
+    return pod_template(job(**template), "team", 0, SETTINGS)["spec"]
+
+
+def trainer_of(pod):
+    return next(each for each in pod["containers"] if each["name"] == "trainer")
+
+
+def variables(container):
+    return {each["name"]: each.get("value") for each in container["env"]}
+
+
+def test_the_users_template_is_not_written_to():
+    ours = job()
+    before = ours.model_dump_json()
+    pod_template(ours, "team", 0, SETTINGS)
+    assert ours.model_dump_json() == before
+
+
+def test_the_trainer_is_wrapped_by_the_worker_command_and_keeps_its_args():
+    trainer = trainer_of(pod_of(container={"args": ["--epochs", "3"]}))
+    assert trainer["command"] == ["trimtab", "worker", "--", "python", "t.py"]
+    assert trainer["args"] == ["--epochs", "3"]
+
+
+def test_the_trainer_is_told_where_everything_is():
+    told = variables(trainer_of(pod_of(container={"env": [{"name": "MINE", "value": "1"}]})))
+    assert told["MINE"] == "1"
+    assert told["MASTER_ADDR"] == "digits-0.digits.team.svc"
+    assert told["TRIMTAB_TLS_DIR"] == "/var/run/trimtab/tls"
+    assert set(told) - {"MINE"} <= set(RESERVED_VARIABLES)
+
+
+def test_the_monitor_is_a_native_sidecar_that_is_up_before_all_else():
+    pod = pod_of(pod={"initContainers": [{"name": "fetch", "image": "f"}]})
+    monitor, fetch = pod["initContainers"]
+    assert (monitor["name"], monitor["restartPolicy"], fetch["name"]) == ("netmon", "Always", "fetch")
+    assert "startupProbe" in monitor
+    flags = dict(zip(monitor["args"][::2], monitor["args"][1::2], strict=True))
+    assert flags["--peers"] == "digits-0.digits.team.svc:29400,digits-1.digits.team.svc:29400"
+    assert flags["--rank"] == "$(JOB_COMPLETION_INDEX)"
+    assert flags["--interface"] == "eth0"
+
+
+def test_the_monitor_may_run_where_pods_are_restricted():
+    context = pod_of()["initContainers"][0]["securityContext"]
+    assert context["runAsNonRoot"] is True
+    assert context["readOnlyRootFilesystem"] is True
+    assert context["capabilities"] == {"drop": ["ALL"]}
+
+
+def test_on_the_hosts_network_the_users_device_is_measured():
+    pod = pod_of(pod={"hostNetwork": True}, container={"env": [{"name": "GLOO_SOCKET_IFNAME", "value": "ib0"}]})
+    assert "ib0" in pod["initContainers"][0]["args"]
+
+
+PASSED_THROUGH = {
+    "schedulerName": "gang",
+    "priorityClassName": "high",
+    "hostNetwork": True,
+    "nodeSelector": {"pool": "gpu"},
+    "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}],
+    "affinity": {"nodeAffinity": {}},
+    "topologySpreadConstraints": [{"topologyKey": "topology.kubernetes.io/zone"}],
+    "schedulingGates": [{"name": "gate"}],
+    "runtimeClassName": "nvidia",
+    "imagePullSecrets": [{"name": "registry"}],
+}
+
+
+def test_scheduling_is_kubernetes_own_and_passes_through():
+    pod = pod_of(pod=PASSED_THROUGH)
+    assert {key: pod[key] for key in PASSED_THROUGH} == PASSED_THROUGH
+
+
+def test_two_pods_of_eight_gpus():
+    container = {
+        "resources": {"limits": {"nvidia.com/gpu": 8, "rdma/hca": 1}},
+        "env": [{"name": "NCCL_IB_HCA", "value": "mlx5"}],
+        "securityContext": {"capabilities": {"add": ["IPC_LOCK"]}},
+    }
+    pod = pod_of(container=container, processesPerWorker=8)
+    trainer = trainer_of(pod)
+    assert trainer["resources"] == container["resources"]
+    assert trainer["securityContext"] == container["securityContext"]
+    assert variables(trainer)["NCCL_IB_HCA"] == "mlx5"
+    shm = next(each for each in pod["volumes"] if each["name"] == "trimtab-shm")
+    assert shm["emptyDir"] == {"medium": "Memory", "sizeLimit": "16Gi"}
+    assert {"name": "trimtab-shm", "mountPath": "/dev/shm"} in trainer["volumeMounts"]
+
+
+def test_shared_memory_that_the_user_mounts_is_the_users():
+    given = {"volumes": [{"name": "mine", "emptyDir": {"medium": "Memory", "sizeLimit": "64Gi"}}]}
+    pod = pod_of(pod=given, container={"volumeMounts": [{"name": "mine", "mountPath": "/dev/shm"}]})
+    assert [each["name"] for each in trainer_of(pod)["volumeMounts"] if each["mountPath"] == "/dev/shm"] == ["mine"]
+    assert "trimtab-shm" not in {each["name"] for each in pod["volumes"]}
+
+
+def test_a_volume_named_trimtab_run_keeps_what_runs_leave():
+    given = {"volumes": [{"name": "trimtab-run", "persistentVolumeClaim": {"claimName": "runs"}}]}
+    pod = pod_of(pod=given)
+    kept = [each for each in pod["volumes"] if each["name"] == "trimtab-run"]
+    assert kept == given["volumes"]
+    assert {"name": "trimtab-run", "mountPath": "/var/run/trimtab/run"} in trainer_of(pod)["volumeMounts"]
+
+
+def test_pods_have_no_rights_on_the_api_server_unless_the_user_gives_some():
+    assert (pod_of()["serviceAccountName"], pod_of()["automountServiceAccountToken"]) == ("digits-trimtab", False)
+    theirs = pod_of(pod={"serviceAccountName": "theirs"})
+    assert theirs["serviceAccountName"] == "theirs"
+    assert "automountServiceAccountToken" not in theirs
+
+
+def test_every_volume_that_is_mounted_is_there():
+    pod = pod_of()
+    mounted = {mount["name"] for each in [*pod["containers"], *pod["initContainers"]] for mount in each["volumeMounts"]}
+    assert mounted == {each["name"] for each in pod["volumes"]}
+
+
+def test_the_job_holds_on_to_the_rules_of_restarting_together():
+    labels = {"kueue.x-k8s.io/queue-name": "q", "team": "vision"}
+    built = child_job(job(suspend=True), "team", UID, 4, labels, SETTINGS)
+    assert built["metadata"]["labels"] == {
+        "trimtab.dev/job-name": "digits",
+        "app.kubernetes.io/managed-by": "trimtab-operator",
+        "trimtab.dev/attempt": "4",
+        "kueue.x-k8s.io/queue-name": "q",
+    }
+    spec = built["spec"]
+    assert (spec["backoffLimit"], spec["podReplacementPolicy"], spec["suspend"]) == (0, "Failed", True)
+    (rule,) = spec["podFailurePolicy"]["rules"]
+    assert (rule["action"], rule["onPodConditions"][0]["type"]) == ("Ignore", "DisruptionTarget")
+    assert built == child_job(job(suspend=True), "team", UID, 4, labels, SETTINGS)
+
+
+def test_only_the_job_the_operator_and_the_scraper_reach_its_pods():
+    same, operator, scraper = network_policy(job(), "team", UID, SETTINGS)["spec"]["ingress"]
+    assert same == {"from": [{"podSelector": {"matchLabels": {"trimtab.dev/job-name": "digits"}}}]}
+    assert operator["ports"] == [{"protocol": "TCP", "port": 8471}]
+    assert operator["from"][0]["namespaceSelector"]["matchLabels"] == {"kubernetes.io/metadata.name": "trimtab-system"}
+    assert scraper["ports"] == [{"protocol": "TCP", "port": 29402}]
+
+
+def test_the_job_file_reads_back_as_the_job():
+    ours = job(seed=5, communication={"policy": "Static", "plan": "dense"})
+    text = job_file(ours, "team", UID)["data"]["job.json"]
+    assert parse_training_job(text).spec == ours.spec
+    assert json.loads(text)["metadata"] == {"name": "digits", "namespace": "team"}
+
+
+class Status(status_pb2_grpc.TrainerStatusServicer):
+    def GetStatus(self, request, context):  # noqa: N802 - gRPC's name
+        return status_pb2.Status(job="digits", step=5)
+
+
+def test_the_certificates_of_a_job_let_its_processes_talk_and_nobody_else(tmp_path):
+    from concurrent.futures import ThreadPoolExecutor
+
+    from trimtab_api.channels import listen, open_channel
+
+    ours = certificates_in(tls_secret(job(), "team", UID, NOW))
+    server = grpc.server(ThreadPoolExecutor(2))
+    status_pb2_grpc.add_TrainerStatusServicer_to_server(Status(), server)
+    port = listen(server, "localhost:0", ours)
+    server.start()
+    try:
+        with open_channel(f"localhost:{port}", ours) as channel:
+            assert (
+                status_pb2_grpc.TrainerStatusStub(channel).GetStatus(status_pb2.GetStatusRequest(), timeout=20).step
+                == 5
+            )
+        with open_channel(f"localhost:{port}", issue("digits", "team", NOW)) as channel:
+            with pytest.raises(grpc.RpcError):
+                status_pb2_grpc.TrainerStatusStub(channel).GetStatus(status_pb2.GetStatusRequest(), timeout=5)
+    finally:
+        server.stop(None)
+
+
+def test_the_certificates_name_every_worker_of_the_job():
+    from cryptography import x509
+
+    certificate = x509.load_pem_x509_certificate(issue("digits", "team", NOW).certificate)
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert names.get_values_for_type(x509.DNSName) == [
+        "*.digits.team.svc",
+        "*.digits.team.svc.cluster.local",
+        "localhost",
+    ]
+    assert certificate.public_key().curve.name == "secp256r1"
+    assert certificate.not_valid_after_utc - NOW > timedelta(days=3000)

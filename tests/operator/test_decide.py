@@ -1,0 +1,156 @@
+"""What is decided about a job, for every turn that its life may take."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from trimtab_operator.decide import Action, decide
+from trimtab_operator.pods import Problem
+from worlds import UID, ago, child, failed_pod, pod, world
+
+FAILED = child(failure="Job has reached the specified backoff limit")
+OUT_OF_MEMORY = failed_pod(1, reason="OOMKilled")
+DISRUPTED = pod(0, phase="Failed", disruption=Problem("Disrupted", "drained"))
+
+
+@pytest.mark.parametrize(
+    ("what", "known", "action"),
+    [
+        ("a new job gets its Job", {"child": None, "status": {"startTime": None}}, Action.CREATE_CHILD),
+        ("a suspended one too, suspended", {"child": None, "spec": {"suspend": True}}, Action.CREATE_CHILD),
+        ("a job that runs is left alone", {}, Action.NOTHING),
+        ("suspend: the Job is suspended", {"spec": {"suspend": True}}, Action.SUSPEND_CHILD),
+        ("and resumed", {"child": child(is_suspended=True)}, Action.RESUME_CHILD),
+        ("but by the queue, if it has one", {"child": child(is_suspended=True), "is_queued": True}, Action.NOTHING),
+        ("suspend reaches a queued job", {"spec": {"suspend": True}, "is_queued": True}, Action.SUSPEND_CHILD),
+        ("a Job of an earlier attempt goes", {"status": {"restarts": 1}}, Action.DELETE_CHILD),
+        ("and is waited for", {"status": {"restarts": 1}, "child": child(is_deleting=True)}, Action.NOTHING),
+        ("then the next is made", {"status": {"restarts": 1}, "child": None}, Action.CREATE_CHILD),
+        ("somebody else's Job is not touched", {"child": child(owner_uid="other")}, Action.NOTHING),
+        ("nor if it is finished", {"child": child(owner_uid="other", is_complete=True)}, Action.NOTHING),
+        ("a failed job's pods end", {"status": {"state": "Failed"}}, Action.DELETE_CHILD),
+        ("a finished Job is kept", {"status": {"state": "Failed"}, "child": FAILED}, Action.NOTHING),
+        (
+            "until its time is up",
+            {"spec": {"ttlSecondsAfterFinished": 9}, "status": {"state": "Succeeded", "completionTime": ago(9)}},
+            Action.DELETE_JOB,
+        ),
+        (
+            "not before",
+            {
+                "spec": {"ttlSecondsAfterFinished": 9},
+                "status": {"state": "Succeeded", "completionTime": ago(8)},
+                "child": child(is_complete=True),
+            },
+            Action.NOTHING,
+        ),
+    ],
+)
+def test_one_action_at_a_time(what, known, action):
+    decision = decide(world(**known))
+    assert (decision.action, decision.outcome, decision.restart) == (action, None, None)
+
+
+@pytest.mark.parametrize(
+    ("known", "state", "reason"),
+    [
+        ({"child": child(is_complete=True)}, "Succeeded", "Completed"),
+        ({"child": FAILED, "spec": {"restartPolicy": "Never"}}, "Failed", "JobFailed"),
+        ({"child": FAILED, "pods": (OUT_OF_MEMORY,), "spec": {"maxRestarts": 0}}, "Failed", "OOMKilled"),
+        (
+            {"child": child(attempt=3, failure="f"), "status": {"restarts": 3}, "pods": (failed_pod(0),)},
+            "Failed",
+            "Error",
+        ),
+        ({"spec": {"activeDeadlineSeconds": 60}}, "Failed", "DeadlineExceeded"),
+        ({"spec": {"activeDeadlineSeconds": 60}, "child": child(is_complete=True)}, "Succeeded", "Completed"),
+    ],
+)
+def test_the_end(known, state, reason):
+    outcome = decide(world(**known)).outcome
+    assert (outcome.state, outcome.reason) == (state, reason)
+
+
+@pytest.mark.parametrize(
+    ("known", "counts", "message"),
+    [
+        ({"child": FAILED, "pods": (failed_pod(0, "b"), failed_pod(1, "a"))}, True, "worker 1 failed"),
+        ({"child": FAILED, "pods": (failed_pod(1), failed_pod(0, "a"))}, True, "worker 0 failed"),
+        ({"child": FAILED}, True, "Job has reached the specified backoff limit"),
+        ({"pods": (DISRUPTED,)}, False, "drained"),
+        ({"pods": (DISRUPTED, failed_pod(1, "a")), "child": FAILED}, False, "drained"),
+        ({"pods": (DISRUPTED,), "spec": {"restartPolicy": "Never"}}, False, "drained"),
+        (
+            {"child": child(attempt=4, failure="f"), "status": {"restarts": 4, "disruptions": 2}},
+            True,
+            "f",
+        ),
+    ],
+)
+def test_all_ranks_restart_together(known, counts, message):
+    decision = decide(world(**known))
+    assert decision.action is Action.NOTHING, "the restart is counted before anything is deleted"
+    assert (decision.restart.counts, decision.restart.cause.message) == (counts, message)
+
+
+def test_a_failed_pod_waits_for_the_job_controller():
+    assert decide(world(pods=(failed_pod(0),))).restart is None
+
+
+def test_a_deadline_is_looked_at_again_in_time():
+    assert decide(world(spec={"activeDeadlineSeconds": 100})).seconds_to_look_again == 40
+
+
+def test_time_spent_suspended_has_no_deadline():
+    known = {"spec": {"activeDeadlineSeconds": 1, "suspend": True}, "status": {"startTime": None}}
+    assert decide(world(**known, child=child(is_suspended=True))).outcome is None
+
+
+children = st.none() | st.builds(
+    child,
+    owner_uid=st.sampled_from([UID, "other"]),
+    attempt=st.integers(0, 3),
+    is_deleting=st.booleans(),
+    is_suspended=st.booleans(),
+    is_complete=st.booleans(),
+    failure=st.sampled_from([None, "failed"]),
+)
+pod_lists = st.lists(
+    st.sampled_from([pod(0), pod(1), failed_pod(0), failed_pod(1, "a"), DISRUPTED]), max_size=3, unique_by=id
+)
+states = st.sampled_from(["Pending", "Starting", "Running", "Restarting", "Suspended", "Succeeded", "Failed"])
+
+
+@given(
+    children,
+    pod_lists,
+    states,
+    st.integers(0, 3),
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from([None, 1, 1000]),
+    st.integers(0, 3),
+)
+def test_whatever_is_seen_nobody_elses_job_is_touched_and_ends_are_final(
+    seen, pods, state, restarts, suspend, queued, deadline, max_restarts
+):
+    spec = {"suspend": suspend, "maxRestarts": max_restarts, "activeDeadlineSeconds": deadline}
+    seen_world = world(
+        spec={key: value for key, value in spec.items() if value is not None},
+        status={"state": state, "restarts": restarts, "completionTime": ago(1)},
+        child=seen,
+        pods=tuple(pods),
+        is_queued=queued,
+    )
+    decision = decide(seen_world)
+    if seen is not None and seen.owner_uid != UID:
+        assert decision.action in (Action.NOTHING, Action.DELETE_JOB)
+    if decision.action is Action.CREATE_CHILD:
+        assert seen is None
+    if state in ("Succeeded", "Failed"):
+        assert decision.outcome is None
+        assert decision.restart is None
+        assert decision.action in (Action.NOTHING, Action.DELETE_CHILD, Action.DELETE_JOB)
+    if decision.restart is not None or decision.outcome is not None:
+        assert decision.action is Action.NOTHING, "what came to pass is written before anything is done"
+    if decision.restart is not None and decision.restart.counts:
+        assert restarts < max_restarts

@@ -1,0 +1,134 @@
+"""What a pod tells, in a user's words."""
+
+import copy
+
+import pytest
+from trimtab_operator.pods import Pod, shrink
+
+
+def raw(phase="Running", **status):
+    return {
+        "metadata": {
+            "name": "digits-1-abcde",
+            "namespace": "team",
+            "uid": "u",
+            "annotations": {"a": "b"},
+            "managedFields": [{}],
+            "labels": {
+                "trimtab.dev/job-name": "digits",
+                "trimtab.dev/attempt": "2",
+                "batch.kubernetes.io/job-completion-index": "1",
+                "team": "vision",
+            },
+        },
+        "spec": {"containers": [{"name": "trainer"}]},
+        "status": {"phase": phase, "podIP": "10.0.0.1", **status},
+    }
+
+
+def container(name="trainer", **state):
+    return {"name": name, "state": state}
+
+
+def ended(code, reason="Error", message="", at="2026-01-01T00:00:00Z", name="trainer"):
+    return container(name, terminated={"exitCode": code, "reason": reason, "message": message, "finishedAt": at})
+
+
+def test_a_pod_that_runs_has_nothing_to_say():
+    pod = Pod.read(raw())
+    assert (pod.worker, pod.attempt, pod.phase) == (1, 2, "Running")
+    assert (pod.disruption, pod.failure, pod.obstacle) == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "message"),
+    [
+        (
+            {"containerStatuses": [ended(1, message="Traceback\nValueError: x")]},
+            "Error",
+            "worker 1 failed: container trainer ended with exit code 1; last it said: Traceback\nValueError: x",
+        ),
+        (
+            {"containerStatuses": [ended(137, reason="OOMKilled")]},
+            "OOMKilled",
+            "worker 1 was killed for memory in container trainer: it needed more memory than its limit; raise "
+            "resources.limits.memory or use less",
+        ),
+        (
+            {
+                "containerStatuses": [
+                    ended(7, at="2026-01-01T00:00:00Z", name="helper"),
+                    ended(1, at="2026-01-01T00:00:09Z"),
+                ]
+            },
+            "Error",
+            "worker 1 failed: container trainer ended with exit code 1",
+        ),
+        (
+            {"initContainerStatuses": [ended(3, name="netmon")], "containerStatuses": [ended(0)]},
+            "Error",
+            "worker 1 failed: container netmon ended with exit code 3",
+        ),
+        (
+            {"reason": "Evicted", "message": "The node was low on resource: memory."},
+            "Evicted",
+            "worker 1 failed: The node was low on resource: memory.",
+        ),
+        ({}, "Failed", "worker 1 failed: Failed"),
+    ],
+)
+def test_a_failed_pod_says_why(status, reason, message):
+    failure = Pod.read(raw("Failed", **status)).failure
+    assert (failure.reason, failure.message) == (reason, message)
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "message"),
+    [
+        (
+            {"containerStatuses": [container(waiting={"reason": "ErrImagePull", "message": "no such image"})]},
+            "ErrImagePull",
+            "worker 1 cannot start container trainer: ErrImagePull: no such image",
+        ),
+        (
+            {
+                "conditions": [
+                    {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes"}
+                ]
+            },
+            "Unschedulable",
+            "worker 1 cannot be placed: 0/3 nodes",
+        ),
+    ],
+)
+def test_a_pod_that_cannot_start_says_why(status, reason, message):
+    obstacle = Pod.read(raw("Pending", **status)).obstacle
+    assert (obstacle.reason, obstacle.message) == (reason, message)
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        {"containerStatuses": [container(waiting={"reason": "ContainerCreating"})]},
+        {"containerStatuses": [container(waiting={"reason": "PodInitializing"})]},
+        {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}]},
+        {"conditions": [{"type": "PodScheduled", "status": "True"}]},
+        {},
+    ],
+)
+def test_a_pod_that_is_only_slow_has_no_obstacle(status):
+    assert Pod.read(raw("Pending", **status)).obstacle is None
+
+
+def test_a_pod_that_the_cluster_took_away_says_so():
+    taken = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler", "message": "for another"}
+    disruption = Pod.read(raw("Failed", conditions=[taken])).disruption
+    assert disruption.message == "worker 1 was taken away: PreemptionByScheduler: for another"
+
+
+def test_a_pod_cut_down_tells_the_same_in_less():
+    whole = raw("Failed", containerStatuses=[ended(1, message="words")])
+    small = copy.deepcopy(whole)
+    shrink(small)
+    assert Pod.read(small) == Pod.read(whole)
+    assert len(str(small)) < 0.8 * len(str(whole))

@@ -1,0 +1,67 @@
+"""Each policy by itself, with the time handed in."""
+
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from trimtab_operator.pods import Problem
+from trimtab_operator.policies.deadline import seconds_to_deadline
+from trimtab_operator.policies.network import is_degraded
+from trimtab_operator.policies.restart import GiveUp, Restart, after_loss
+from trimtab_operator.policies.suspend import wanted_suspension
+from trimtab_operator.policies.ttl import seconds_to_expiry
+from worlds import NOW
+
+CAUSE = Problem("Error", "worker 0 failed")
+
+
+@pytest.mark.parametrize("seconds_to", [seconds_to_deadline, seconds_to_expiry])
+@pytest.mark.parametrize(
+    ("limit", "since", "left"),
+    [(None, 10, None), (60, None, None), (60, 0, 60), (60, 59, 1), (60, 60, 0), (60, 61, -1), (0, 0, 0)],
+)
+def test_time_runs_from_a_moment_and_without_one_or_a_limit_it_does_not(seconds_to, limit, since, left):
+    moment = None if since is None else NOW - timedelta(seconds=since)
+    assert seconds_to(limit, moment, NOW) == left
+
+
+@pytest.mark.parametrize(
+    ("asked", "is_suspended", "is_queued", "wanted"),
+    [
+        (False, False, False, None),
+        (True, True, False, None),
+        (True, False, False, True),
+        (True, False, True, True),
+        (False, True, False, False),
+        (False, True, True, None),
+    ],
+)
+def test_suspension(asked, is_suspended, is_queued, wanted):
+    assert wanted_suspension(asked, is_suspended, is_queued) is wanted
+
+
+@given(st.booleans(), st.sampled_from(["Never", "OnFailure"]), st.integers(0, 10), st.integers(0, 10))
+def test_restarts_end_and_disruptions_do_not_count(disrupted, policy, counted, limit):
+    verdict = after_loss(CAUSE, disrupted, policy, counted, limit)
+    if disrupted:
+        assert verdict == Restart(CAUSE, counts=False)
+    elif policy == "OnFailure" and counted < limit:
+        assert verdict == Restart(CAUSE, counts=True)
+    else:
+        assert isinstance(verdict, GiveUp)
+        assert "worker 0 failed" in verdict.message
+
+
+def test_a_network_is_degraded_at_half_its_best_and_recovers_later():
+    shares = [1.0, 0.6, 0.49, 0.6, 0.69, 0.71, 0.6]
+    degraded = False
+    seen = []
+    for share in shares:
+        degraded = is_degraded(degraded, share * 125e6, 125e6)
+        seen.append(degraded)
+    assert seen == [False, False, True, True, True, False, False]
+
+
+def test_an_unknown_network_is_not_degraded():
+    assert not is_degraded(False, 0.0, 0.0)

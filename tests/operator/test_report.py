@@ -1,0 +1,198 @@
+"""The status: what it says, when it is written, and the events that tell of it."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from trimtab_api.trainer.v1 import status_pb2
+from trimtab_operator.decide import Decision, Outcome, decide
+from trimtab_operator.events import events, manifest
+from trimtab_operator.pods import Problem
+from trimtab_operator.report import report, seconds_to_write
+from worlds import NOW, ago, child, failed_pod, pod, world
+
+STUCK = pod(1, phase="Pending", obstacle=Problem("ImagePullBackOff", "worker 1 cannot start"))
+
+
+def after(**known):
+    seen = world(**known)
+    return report(seen, decide(seen))
+
+
+def training(bandwidth=125e6, plan_version=1, **known):
+    plan = status_pb2.Plan(
+        version=plan_version,
+        name="0.01/all-gather",
+        ratio=0.01,
+        collective="all-gather",
+        reason="why",
+        adopted_at_step=7,
+    )
+    network = status_pb2.Network(revision=3, latency_seconds=0.005, bandwidth_bytes_per_second=bandwidth)
+    return status_pb2.Status(step=12, loss=0.1234567, step_seconds=0.12, plan=plan, network=network, **known)
+
+
+@pytest.mark.parametrize(
+    ("known", "state", "message"),
+    [
+        ({"child": None, "status": {"startTime": None}}, "Starting", "0 of 2 workers are ready"),
+        ({"child": child(ready=1)}, "Starting", "1 of 2 workers are ready"),
+        ({"child": child(ready=1), "pods": (STUCK,)}, "Starting", "1 of 2 workers are ready; worker 1 cannot start"),
+        ({"child": child(ready=2)}, "Running", "2 workers train"),
+        ({"child": child(ready=1, succeeded=1), "status": {"state": "Running"}}, "Running", "2 workers train"),
+        ({"child": child(is_suspended=True), "spec": {"suspend": True}}, "Suspended", "suspended"),
+        ({"child": child(is_suspended=True), "is_queued": True}, "Suspended", "waits for its queue to admit it"),
+        ({"child": child(failure="f"), "pods": (failed_pod(1),)}, "Restarting", "all ranks restart together: worker 1"),
+        ({"child": child(), "status": {"restarts": 1}}, "Restarting", "0 of 2 workers are ready"),
+        ({"child": child(is_complete=True)}, "Succeeded", "all 2 workers ended well"),
+        ({"child": child(owner_uid="other")}, "Pending", "waits for the Job digits to go"),
+    ],
+)
+def test_state_and_message(known, state, message):
+    status = after(**known)
+    assert status.state == state
+    assert status.message.startswith(message)
+    assert status.condition("Ready").reason == state
+
+
+def test_a_restart_is_counted_once_and_says_why():
+    known = {"child": child(failure="f"), "pods": (failed_pod(1),)}
+    status = after(**known)
+    assert (status.restarts, status.disruptions, status.last_restart_reason) == (1, 0, "worker 1 failed")
+    again = after(**known, status=status.model_dump(by_alias=True))
+    assert again.restarts == 1, "the Job of the attempt before is no reason for another"
+
+
+def test_conditions_change_their_time_only_with_their_status():
+    first = after(child=child(ready=1), now=NOW - timedelta(seconds=90))
+    second = after(child=child(ready=0), status=first.model_dump(by_alias=True))
+    third = after(child=child(ready=2), status=second.model_dump(by_alias=True))
+    times = [each.condition("Ready").last_transition_time for each in (first, second, third)]
+    assert times == [ago(90), ago(90), ago(0)]
+
+
+def test_started_stays_true_while_ranks_restart():
+    running = after(child=child(ready=2))
+    restarting = after(child=child(attempt=0), status={**running.model_dump(by_alias=True), "restarts": 1})
+    assert restarting.condition("Started").status == "True"
+
+
+def test_a_suspended_job_has_no_start_time_and_gets_another():
+    suspended = after(child=child(is_suspended=True), spec={"suspend": True})
+    assert suspended.start_time is None
+    resumed = after(child=child(is_suspended=True), status=suspended.model_dump(by_alias=True))
+    assert resumed.condition("Suspended").status == "True", "until the Job has resumed"
+    resumed = after(child=child(), status=resumed.model_dump(by_alias=True))
+    assert resumed.condition("Suspended").status == "False"
+    assert resumed.start_time == ago(0)
+
+
+def test_training_is_told_in_units_that_humans_write():
+    status = after(child=child(ready=2), training=training())
+    assert (status.step, status.loss, status.step_time) == (12, 0.123457, "120ms")
+    assert (status.plan.ratio, status.plan.collective, status.plan.adopted_at_step) == ("0.01", "all-gather", 7)
+    assert (status.network.latency, status.network.bandwidth) == ("5ms", "1Gbps")
+
+
+def test_figures_stay_when_rank_0_is_silent():
+    told = after(child=child(ready=2), training=training())
+    silent = after(child=child(is_complete=True), status=told.model_dump(by_alias=True))
+    assert (silent.step, silent.plan) == (12, told.plan)
+
+
+def test_a_network_at_a_tenth_of_its_best_is_degraded_and_an_event_says_so():
+    good = after(child=child(ready=2), training=training())
+    bad = after(child=child(ready=2), training=training(bandwidth=12.5e6), status=good.model_dump(by_alias=True))
+    assert good.condition("NetworkDegraded").status == "False"
+    assert bad.condition("NetworkDegraded").status == "True"
+    (event,) = events(good, bad)
+    assert (event.kind, event.reason) == ("Warning", "NetworkDegraded")
+    assert event.message == "the slowest link carries 100Mbps, the best it carried is 1Gbps"
+    again = after(child=child(ready=2), training=training(), status=bad.model_dump(by_alias=True))
+    assert [each.reason for each in events(bad, again)] == ["NetworkRecovered"]
+
+
+def test_a_final_status_never_changes():
+    done = after(child=child(is_complete=True))
+    seen = world(child=None, status=done.model_dump(by_alias=True), training=training())
+    assert report(seen, decide(seen)) == done
+
+
+@pytest.mark.parametrize(
+    ("written", "change", "wait"),
+    [
+        (3, {}, None),
+        (3, {"step": 13}, 7.0),
+        (11, {"step": 13}, 0.0),
+        (3, {"state": "Starting"}, 0.0),
+        (3, {"observed_generation": 2}, 0.0),
+        (3, {"restarts": 1}, 0.0),
+        (3, {"plan": {"version": 2}}, 0.0),
+        (3, {"conditions": {"reason": "Other"}}, 0.0),
+        (3, {"conditions": {"message": "other words"}}, 7.0),
+    ],
+)
+def test_figures_wait_and_what_matters_does_not(written, change, wait):
+    before = after(child=child(ready=2), training=training()).model_copy(update={"last_update_time": ago(written)})
+    change = dict(change)
+    if "plan" in change:
+        change["plan"] = before.plan.model_copy(update=change["plan"])
+    if "conditions" in change:
+        first, *others = before.conditions
+        change["conditions"] = (first.model_copy(update=change["conditions"]), *others)
+    assert seconds_to_write(before, before.model_copy(update=change), NOW) == wait
+
+
+def told(before, known):
+    return [(each.kind, each.reason) for each in events(before, after(**known))]
+
+
+@pytest.mark.parametrize(
+    ("before", "known", "reasons"),
+    [
+        ({"child": None}, {"child": child(ready=2)}, [("Normal", "Running")]),
+        ({"child": child(ready=2)}, {"child": child(ready=2)}, []),
+        ({"child": child(ready=2)}, {"child": child(is_complete=True)}, [("Normal", "Succeeded")]),
+        (
+            {"child": child(ready=2)},
+            {"child": child(failure="f"), "pods": (failed_pod(0),)},
+            [("Warning", "Restarting")],
+        ),
+        (
+            {"child": child(ready=2)},
+            {"child": child(failure="f"), "spec": {"restartPolicy": "Never"}, "pods": (failed_pod(0),)},
+            [("Warning", "Error")],
+        ),
+        ({"child": child(ready=2)}, {"child": child(ready=2), "training": training()}, [("Normal", "PlanChanged")]),
+        ({"child": child()}, {"child": child(), "pods": (STUCK,)}, [("Warning", "ImagePullBackOff")]),
+        ({"child": child()}, {"child": child(is_suspended=True), "spec": {"suspend": True}}, [("Normal", "Suspended")]),
+    ],
+)
+def test_events_tell_what_changed(before, known, reasons):
+    earlier = after(**before)
+    assert told(earlier, {**known, "status": earlier.model_dump(by_alias=True)}) == reasons
+
+
+def test_the_first_event_says_what_was_made():
+    seen = world(child=None, status={"observedGeneration": 0, "startTime": None})
+    assert [each.reason for each in events(seen.status, report(seen, decide(seen)))] == ["Created"]
+
+
+def test_an_event_that_is_told_twice_has_one_name_and_another_restart_another():
+    (event,) = events(after(child=child(ready=2)), after(child=child(is_complete=True)))
+    names = [manifest(event, "team", "digits", "uid", ago(0), sequel)["metadata"]["name"] for sequel in (0, 0, 1)]
+    assert names[0] == names[1] != names[2]
+
+
+def test_what_blocks_a_job_is_a_condition():
+    seen = world(child=None)
+    status = report(seen, Decision(obstacle="the API server refuses: quota"))
+    assert (status.state, status.condition("Started").reason) == ("Pending", "Blocked")
+    assert status.message == "the API server refuses: quota"
+
+
+def test_an_outcome_is_a_condition_with_its_reason():
+    seen = replace(world(), child=None)
+    status = report(seen, Decision(outcome=Outcome("Failed", "InvalidTemplate", "spec.template: no")))
+    assert (status.state, status.condition("Failed").reason) == ("Failed", "InvalidTemplate")
+    assert status.completion_time == ago(0)

@@ -1,0 +1,94 @@
+"""Worlds to decide about, made of a few words."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from trimtab_api.trainingjob import TrainingJob
+from trimtab_api.trainingjob.status import Status
+from trimtab_operator.pods import Pod, Problem
+from trimtab_operator.report import write_time
+from trimtab_operator.settings import Settings
+from trimtab_operator.world import Child, World
+
+NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
+UID = "job-uid"
+
+SETTINGS = Settings(
+    namespace="trimtab-system",
+    watched_namespace=None,
+    netmon_image="netmon:1",
+    scraper_namespace="monitoring",
+    num_workers=1,
+    port=0,
+    identity="me",
+)
+
+
+def ago(seconds: float) -> str:
+    """A time as the status writes it."""
+    return write_time(NOW - timedelta(seconds=seconds))
+
+
+def job(pod: dict | None = None, container: dict | None = None, name: str = "digits", **spec) -> TrainingJob:
+    """A good job of two workers; ``pod`` and ``container`` add to its template."""
+    trainer = {"name": "trainer", "image": "i", "command": ["python", "t.py"], **(container or {})}
+    template = {"spec": {"containers": [trainer], **(pod or {})}}
+    return TrainingJob.model_validate(
+        {
+            "apiVersion": "trimtab.dev/v1alpha1",
+            "kind": "TrainingJob",
+            "metadata": {"name": name, "namespace": "team"},
+            "spec": {"workers": 2, "template": template, **spec},
+        }
+    )
+
+
+def child(**known) -> Child:
+    """A Job that runs."""
+    fields = {
+        "uid": "child-uid",
+        "owner_uid": UID,
+        "attempt": 0,
+        "is_deleting": False,
+        "is_suspended": False,
+        "is_complete": False,
+        "failure": None,
+    }
+    return Child(**{**fields, **known})
+
+
+def pod(worker: int = 0, **known) -> Pod:
+    """A pod that runs."""
+    fields = {
+        "worker": worker,
+        "attempt": 0,
+        "phase": "Running",
+        "disruption": None,
+        "failure": None,
+        "failed_at": "",
+        "obstacle": None,
+    }
+    return Pod(**{**fields, **known})
+
+
+def failed_pod(worker: int, at: str = "", reason: str = "Error") -> Pod:
+    """A pod whose trainer failed."""
+    return pod(worker, phase="Failed", failure=Problem(reason, f"worker {worker} failed"), failed_at=at)
+
+
+def world(spec: dict | None = None, status: dict | None = None, **known) -> World:
+    """A job that runs, unless said otherwise."""
+    fields = {
+        "job": job(**(spec or {})),
+        "namespace": "team",
+        "uid": UID,
+        "generation": 1,
+        "is_queued": False,
+        "status": Status.model_validate({"observedGeneration": 1, "startTime": ago(60), **(status or {})}),
+        "child": child(),
+        "pods": (),
+        "training": None,
+        "now": NOW,
+    }
+    return World(**{**fields, **known})
