@@ -43,6 +43,10 @@ lock: $(UV) ## Bring requirements.lock up to date with the manifests (UPGRADE=1:
 generate: setup ## Regenerate what comes from the contracts: gRPC stubs, CRD schema, reference docs
 	$(BIN)/python scripts/generate
 
+.PHONY: images
+images: ## Container images (docker, or buildah as root): make images IMAGES="operator netmon"
+	@scripts/images $(IMAGES)
+
 # Using --------------------------------------------------------------------------------------------
 
 .PHONY: demo

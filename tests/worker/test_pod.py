@@ -1,8 +1,10 @@
 """What a pod is told, and what its ranks get of it."""
 
 import json
+import os
 
 import pytest
+from trimtab.launch.kernel_cache import kernel_cache
 from trimtab.launch.last_words import LIMIT, num_oom_kills, shorten
 from trimtab.launch.pod import Pod, num_threads
 from trimtab_api.errors import UserError
@@ -82,3 +84,19 @@ def test_both_control_groups_tell_of_processes_killed_for_memory(tmp_path, text)
 
 def test_a_machine_that_does_not_count_has_killed_nobody(tmp_path):
     assert num_oom_kills((tmp_path / "missing",)) == 0
+
+
+def test_kernels_that_a_read_only_image_ships_are_used_from_a_copy(tmp_path, monkeypatch):
+    shipped = tmp_path / "shipped" / "cpu_0"
+    shipped.mkdir(parents=True)
+    (shipped / "add.nbi").write_bytes(b"compiled")
+    environ = {"NUMBA_CACHE_DIR": str(shipped.parent)}
+    assert kernel_cache(environ, tmp_path / "run") == environ  # it may be written to
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write anywhere
+    assert kernel_cache(environ, tmp_path / "run") == {"NUMBA_CACHE_DIR": str(tmp_path / "run/kernels")}
+    assert (tmp_path / "run/kernels/cpu_0/add.nbi").read_bytes() == b"compiled"
+
+
+def test_without_shipped_kernels_the_ranks_keep_their_own(tmp_path):
+    assert kernel_cache({}, tmp_path) == {"NUMBA_CACHE_DIR": str(tmp_path / "kernels")}
+    assert (tmp_path / "kernels").is_dir()

@@ -19,6 +19,7 @@ from trimtab.launch.children import Children, Exit
 from trimtab.launch.command import status_command, trainer_environment
 from trimtab.launch.environment import LaunchEnvironment
 from trimtab.launch.interrupts import Interrupted
+from trimtab.launch.kernel_cache import kernel_cache
 from trimtab.launch.plans import plan_of
 from trimtab.launch.pod import Pod, num_threads
 from trimtab.launch.result import RunResult, describe_machine
@@ -128,6 +129,7 @@ class Worker:
 
     def _start_ranks(self, argv: Sequence[str], master: str, children: Children, voices: Voices) -> None:
         spec = self._job.spec
+        cache = kernel_cache(self._environ, self._pod.run_directory)
         for local_rank in range(spec.processes_per_worker):
             launch = LaunchEnvironment(
                 rank=self._pod.worker * spec.processes_per_worker + local_rank,
@@ -143,7 +145,7 @@ class Worker:
                 seed=spec.seed,
             )
             threads = {"OMP_NUM_THREADS": str(num_threads(self._job, os.cpu_count() or 1))}
-            environment = trainer_environment(launch, {**threads, **self._environ})
+            environment = trainer_environment(launch, {**threads, **self._environ, **cache})
             if shutil.which(argv[0], path=environment["PATH"]) is None:
                 raise UserError(
                     "no such program in this image",
