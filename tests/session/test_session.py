@@ -12,6 +12,7 @@ import torch
 from rank_pool import RankPool
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
+from trimtab.arena import LEND_FROM
 from trimtab.collectives.group import Group
 from trimtab.loss_scale import LossScale
 from trimtab.plan import FusionPlan, Plan
@@ -231,9 +232,10 @@ def test_one_rank_s_infinity_drops_the_step_everywhere(plan: str, rank_pool: Ran
         assert torch.equal(result["weights"], results[0]["weights"]), "ranks stay alike"
 
 
-def replan(rank: int, size: int) -> dict[str, Any]:
+def replan(rank: int, size: int, widths: tuple[int, ...]) -> dict[str, Any]:
     """Conservation across a re-plan: what is held back under one plan is not lost under the next."""
-    model = nn.Sequential(nn.Linear(16, 16, bias=False), nn.Linear(16, 16, bias=False), nn.Linear(16, 16, bias=False))
+    model = nn.Sequential(*(nn.Linear(width, width, bias=False) for width in widths))
+    num_elements = sum(width**2 for width in widths)
     plans = [
         Plan.parse("0.05/all-gather", FusionPlan((0, 1, 2), "ahead")),
         Plan.parse("0.02/artopk-star-tree"),
@@ -246,10 +248,10 @@ def replan(rank: int, size: int) -> dict[str, Any]:
     session = Session(model, optimizer, group=Group.connect(), plan=plans[0], recorder=Recorder(None), steering=script)
     start = torch.cat([p.detach().reshape(-1).clone() for p in reversed(list(model.parameters()))])
     generator = torch.Generator().manual_seed(rank)
-    total = torch.zeros(3 * 256)
+    total = torch.zeros(num_elements)
     names, residual_seen = [], 0.0
     for _ in range(8):
-        gradient = torch.randn(3 * 256, generator=generator)
+        gradient = torch.randn(num_elements, generator=generator)
         total += gradient
         weights = torch.cat([p.reshape(-1) for p in reversed(list(model.parameters()))])
         (weights * gradient).sum().backward()
@@ -268,10 +270,12 @@ def replan(rank: int, size: int) -> dict[str, Any]:
     return result
 
 
-def test_nothing_is_lost_when_the_plan_changes(rank_pool: RankPool) -> None:
-    results = rank_pool.run(replan, 3)
+@pytest.mark.parametrize("widths", [(16, 16, 16), (400, 16, 370)], ids=["copied", "read where autograd left them"])
+def test_nothing_is_lost_when_the_plan_changes(widths: tuple[int, ...], rank_pool: RankPool) -> None:
+    results = rank_pool.run(replan, 3, widths)
     assert len(set(results[0]["names"])) == 4, results[0]["names"]
     assert results[0]["residual_seen"] > 1
+    assert (widths[0] ** 2 >= LEND_FROM) == (widths[0] == 400)
     total = sum(r["total"] for r in results)
     held = sum(r["residual"] for r in results)
     torch.testing.assert_close(3 * results[0]["moved"] + held, total, rtol=0, atol=1e-3)

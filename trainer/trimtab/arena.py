@@ -11,11 +11,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 from torch.nn import Parameter
 from trimtab_api.errors import UserError
 
 from trimtab import kernels
 from trimtab.plan import FusionPlan
+
+#: Elements from which a gradient is worth a pass of its own: a second-level cache holds no more.
+LEND_FROM = 1 << 17
 
 
 @dataclass(frozen=True)
@@ -93,6 +97,21 @@ class Arena:
         elif scale != 1.0:
             view.mul_(scale)
         parameter.grad = view
+
+    def lend(self, index: int) -> Tensor | None:
+        """Tensor ``index``'s gradient where autograd left it, flat, to be read in place of the arena's.
+
+        ``grad`` becomes the arena's view all the same, for the update. None where copying it is as well: small, in
+        the arena already, not contiguous, or missing.
+        """
+        parameter = self.parameters[index]
+        grad = parameter.grad
+        if grad is None or grad.layout != torch.strided or not grad.is_contiguous() or grad.numel() < LEND_FROM:
+            return None
+        if grad.data_ptr() == self.views[index].data_ptr():
+            return None
+        parameter.grad = self.views[index]
+        return grad.detach().view(-1)
 
     def release_gradients(self) -> None:
         """Unbind every ``grad``: the next backward pass starts from nothing and copies once."""

@@ -19,6 +19,7 @@ from trimtab.agreement import Agreement, Note
 from trimtab.arena import Arena, BufferRange
 from trimtab.collectives.base import Collective, Exchange, Exchanged, Handle
 from trimtab.collectives.group import Group
+from trimtab.kernels import Flat, Spliced
 from trimtab.plan import Plan, elements_to_send, split_elements
 from trimtab.sparsify.base import Selector
 
@@ -97,6 +98,7 @@ class Exchanger:
         self._step = step
         self._missing = [span.last - span.first for span in self._buffers]
         self._gathered = [False] * len(self.arena.parameters)
+        self._lent: dict[int, Tensor] = {}
         self._handles: list[Handle] = []
 
     def _hook(self, index: int) -> Callable[[Tensor], None]:
@@ -115,7 +117,12 @@ class Exchanger:
         return on_gradient
 
     def _gather(self, index: int) -> None:
-        self.arena.gather(index, self.gradient_scale())
+        scale = self.gradient_scale()
+        lent = self.arena.lend(index) if scale == 1.0 and not self.plan.is_dense else None
+        if lent is None:
+            self.arena.gather(index, scale)
+        else:
+            self._lent[index] = lent
         self._gathered[index] = True
         self._missing[self._buffer_of[index]] -= 1
 
@@ -126,13 +133,13 @@ class Exchanger:
     def _send(self, number: int) -> Handle:
         span, plan, arena = self._buffers[number], self.plan, self.arena
         segments, k = self._selection(span)
-        view = arena.grad[span.start : span.stop]
+        out = arena.grad[span.start : span.stop]
         return self._collectives[plan.collective].exchange(
             Exchange(
-                grad=view,
+                grad=self._gradient(span),
                 residual=arena.residual[span.start : span.stop],
                 next_residual=arena.next_residual[span.start : span.stop],
-                out=view,
+                out=out,
                 segments=segments,
                 k=k,
                 step=self._step,
@@ -141,6 +148,22 @@ class Exchanger:
             ),
             None if plan.is_dense else self._selectors[plan.sparsifier],
         )
+
+    def _gradient(self, span: BufferRange) -> Flat:
+        """A buffer's gradient: the arena's, but for the tensors that autograd lends."""
+        pieces: list[Tensor] = []
+        copied_from = span.start
+        for index in range(span.first, span.last):
+            if index not in self._lent:
+                continue
+            start, stop = self.arena.offsets[index : index + 2]
+            if copied_from < start:
+                pieces.append(self.arena.grad[copied_from:start])
+            pieces.append(self._lent.pop(index))
+            copied_from = stop
+        if copied_from < span.stop:
+            pieces.append(self.arena.grad[copied_from : span.stop])
+        return pieces[0] if len(pieces) == 1 else Spliced(pieces)
 
     def _selection(self, span: BufferRange) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Segments and k of a buffer: per tensor ahead of fusion, as a whole behind it."""

@@ -22,6 +22,7 @@ from torch import Tensor
 
 if TYPE_CHECKING:
     from trimtab.collectives.group import Group
+    from trimtab.kernels import Flat
     from trimtab.sparsify.base import Selector
 
 
@@ -54,10 +55,13 @@ Note = Callable[[float, float], Tensor]
 
 @dataclass(frozen=True)
 class Exchange:
-    """One buffer to exchange: flat float32 views of one range of the arena, each of shape [n]."""
+    """One buffer to exchange: flat float32 vectors of one range of the arena, each of shape [n]."""
 
-    grad: Tensor
-    """This rank's gradient; unscaled. Not needed after the exchange, so ``out`` may be the same tensor."""
+    grad: Flat
+    """This rank's gradient; unscaled. Not needed after the exchange, so ``out`` may be the same tensor.
+
+    In one piece for a dense scheme.
+    """
     residual: Tensor
     """What error feedback has held back so far; read only."""
     next_residual: Tensor

@@ -3,7 +3,7 @@
 `reference` is plain torch, the oracle; `cpu` is compiled by numba and runs without the interpreter's lock, one thread
 a call; `gpu` is Triton. The functions here pick by the device of the tensors they are given. All tensors are flat,
 contiguous float32 of shape [n] unless a docstring says otherwise; indices are int32, unique and ascending within one
-tensor.
+tensor. A `Flat` gradient may lie in several tensors.
 """
 
 from __future__ import annotations
@@ -11,12 +11,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from types import ModuleType
 
+import torch
 from torch import Tensor
 
 from trimtab.kernels.compacted import Compacted
+from trimtab.kernels.spliced import Flat, Spliced
 
 __all__ = [
     "Compacted",
+    "Flat",
+    "Spliced",
     "accumulate",
     "clear",
     "fused_select",
@@ -35,7 +39,7 @@ def scale_into(source: Tensor, target: Tensor, scale: float) -> None:
 
 
 def fused_select(
-    grad: Tensor, residual: Tensor, next_residual: Tensor, threshold: float, capacity: int, offset: int = 0
+    grad: Flat, residual: Tensor, next_residual: Tensor, threshold: float, capacity: int, offset: int = 0
 ) -> Compacted:
     """Form acc = grad + residual, send |acc| >= threshold and keep the rest, in one pass of 12 bytes an element.
 
@@ -43,8 +47,15 @@ def fused_select(
     ``capacity`` elements are sent, the first ones (on a GPU, any); the others that reach the threshold are counted and
     stay in ``next_residual``. ``offset`` is added to the returned indices. NaN never reaches a threshold.
     """
-    result: Compacted = _backend(grad).fused_select(grad, residual, next_residual, threshold, capacity, offset)
-    return result
+    if isinstance(grad, Tensor):
+        result: Compacted = _backend(grad).fused_select(grad, residual, next_residual, threshold, capacity, offset)
+        return result
+    found: list[Compacted] = []
+    for start, stop, piece in grad.spans():
+        part = fused_select(piece, residual[start:stop], next_residual[start:stop], threshold, capacity, offset + start)
+        capacity -= part.indices.numel()
+        found.append(part)
+    return _joined(found)
 
 
 def select_in_place(acc: Tensor, threshold: float, capacity: int, offset: int = 0) -> Compacted:
@@ -53,19 +64,31 @@ def select_in_place(acc: Tensor, threshold: float, capacity: int, offset: int = 
     return result
 
 
-def sample(grad: Tensor, residual: Tensor, num_samples: int, draw: int = 0) -> Tensor:
-    """|grad + residual| of one element out of each of ``num_samples`` equal strides: float32 [num_samples].
+def sample(grad: Flat, residual: Tensor, num_samples: int, draw: int = 0) -> Tensor:
+    """|grad + residual| of one element out of each of ``num_samples`` (at most n) equal strides: float32 [num_samples].
 
     Where in its stride an element lies is hashed from ``draw``: a fixed place would meet the period of a layer's rows.
     """
-    result: Tensor = _backend(grad).sample(grad, residual, num_samples, draw)
-    return result
+    if isinstance(grad, Tensor):
+        result: Tensor = _backend(grad).sample(grad, residual, num_samples, draw)
+        return result
+    parts: list[Tensor] = []
+    for start, stop, piece in grad.spans():
+        # The piece's share of what is left, so that the whole adds up.
+        share = round((num_samples - sum(part.numel() for part in parts)) * (stop - start) / (grad.numel() - start))
+        if share > 0:
+            parts.append(sample(piece, residual[start:stop], share, draw))
+    return torch.cat(parts)
 
 
-def accumulate(grad: Tensor, residual: Tensor, next_residual: Tensor) -> float:
+def accumulate(grad: Flat, residual: Tensor, next_residual: Tensor) -> float:
     """Write ``next_residual`` = grad + residual, all of it kept for now; returns its squared norm."""
-    result: float = _backend(grad).accumulate(grad, residual, next_residual)
-    return result
+    if isinstance(grad, Tensor):
+        result: float = _backend(grad).accumulate(grad, residual, next_residual)
+        return result
+    return sum(
+        accumulate(piece, residual[start:stop], next_residual[start:stop]) for start, stop, piece in grad.spans()
+    )
 
 
 def take(acc: Tensor, indices: Tensor) -> Tensor:
@@ -91,6 +114,17 @@ def scatter_mean(out: Tensor, parts: Sequence[tuple[Tensor, Tensor]], scale: flo
     The parts are added in the order given, so ranks that hold the same parts get the same bits.
     """
     _backend(out).scatter_mean(out, parts, scale)
+
+
+def _joined(parts: Sequence[Compacted]) -> Compacted:
+    """What passes over consecutive ranges found, as one pass over all would have."""
+    return Compacted(
+        torch.cat([part.indices for part in parts]),
+        torch.cat([part.values for part in parts]),
+        sum(part.num_over for part in parts),
+        sum(part.squared_norm_before for part in parts),
+        sum(part.squared_norm_after for part in parts),
+    )
 
 
 def _backend(tensor: Tensor) -> ModuleType:

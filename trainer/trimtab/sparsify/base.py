@@ -13,6 +13,8 @@ from typing import Any
 
 from torch import Tensor
 
+from trimtab.kernels import Flat
+
 
 @dataclass(frozen=True)
 class Selected:
@@ -36,7 +38,7 @@ class Selector(ABC):
     @abstractmethod
     def compress(
         self,
-        grad: Tensor,
+        grad: Flat,
         residual: Tensor,
         next_residual: Tensor,
         segments: Sequence[int],

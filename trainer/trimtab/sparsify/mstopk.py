@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from trimtab import kernels
-from trimtab.kernels import Compacted
+from trimtab.kernels import Compacted, Flat
 from trimtab.sparsify.base import Selected, Selector
 from trimtab.sparsify.segments import select_segments
 
@@ -35,7 +35,7 @@ class MSTopK(Selector):
 
     def compress(
         self,
-        grad: Tensor,
+        grad: Flat,
         residual: Tensor,
         next_residual: Tensor,
         segments: Sequence[int],
@@ -45,7 +45,7 @@ class MSTopK(Selector):
         """See `Selector.compress`."""
         self._used = True
 
-        def select(first: int, grad: Tensor, residual: Tensor, next_residual: Tensor, k: int) -> Compacted:
+        def select(first: int, grad: Flat, residual: Tensor, next_residual: Tensor, k: int) -> Compacted:
             squared_norm = kernels.accumulate(grad, residual, next_residual)
             place = random.Random(f"{self._num_steps} {start + first}").random()
             chosen = multi_sampling(next_residual.abs(), k, place)

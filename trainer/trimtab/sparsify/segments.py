@@ -7,15 +7,15 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from trimtab.kernels import Compacted
+from trimtab.kernels import Compacted, Flat
 from trimtab.sparsify.base import Selected
 
 #: (first element of the segment, gradient, residual, next residual, k) -> what was selected, relative to the buffer.
-SelectSegment = Callable[[int, Tensor, Tensor, Tensor, int], Compacted]
+SelectSegment = Callable[[int, Flat, Tensor, Tensor, int], Compacted]
 
 
 def select_segments(
-    grad: Tensor,
+    grad: Flat,
     residual: Tensor,
     next_residual: Tensor,
     segments: Sequence[int],

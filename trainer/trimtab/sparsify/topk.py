@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from trimtab import kernels
-from trimtab.kernels import Compacted
+from trimtab.kernels import Compacted, Flat
 from trimtab.sparsify.base import Selected, Selector
 from trimtab.sparsify.segments import select_segments
 
@@ -24,7 +24,7 @@ class TopK(Selector):
 
     def compress(
         self,
-        grad: Tensor,
+        grad: Flat,
         residual: Tensor,
         next_residual: Tensor,
         segments: Sequence[int],
@@ -35,7 +35,7 @@ class TopK(Selector):
         return select_segments(grad, residual, next_residual, segments, k, select_exactly)
 
 
-def select_exactly(offset: int, grad: Tensor, residual: Tensor, next_residual: Tensor, k: int) -> Compacted:
+def select_exactly(offset: int, grad: Flat, residual: Tensor, next_residual: Tensor, k: int) -> Compacted:
     """The k elements of acc of largest magnitude; among equals at the boundary any may be taken."""
     return top_k_in_place(next_residual, k, kernels.accumulate(grad, residual, next_residual), offset)
 

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from trimtab import kernels
-from trimtab.kernels import Compacted
+from trimtab.kernels import Compacted, Flat
 from trimtab.sparsify.base import Selected, Selector
 from trimtab.sparsify.segments import select_segments
 from trimtab.sparsify.topk import kth_largest, select_exactly, top_k_in_place
@@ -90,7 +90,7 @@ class Tracked(Selector):
 
     def compress(
         self,
-        grad: Tensor,
+        grad: Flat,
         residual: Tensor,
         next_residual: Tensor,
         segments: Sequence[int],
@@ -99,7 +99,7 @@ class Tracked(Selector):
     ) -> Selected:
         """See `Selector.compress`."""
 
-        def select(first: int, grad: Tensor, residual: Tensor, next_residual: Tensor, k: int) -> Compacted:
+        def select(first: int, grad: Flat, residual: Tensor, next_residual: Tensor, k: int) -> Compacted:
             if grad.numel() <= EXACT_UP_TO or k >= grad.numel():
                 return select_exactly(first, grad, residual, next_residual, k)
             return self._select((start + first, grad.numel()), first, grad, residual, next_residual, k)
@@ -110,7 +110,7 @@ class Tracked(Selector):
         self,
         key: tuple[int, int],
         offset: int,
-        grad: Tensor,
+        grad: Flat,
         residual: Tensor,
         next_residual: Tensor,
         k: int,
@@ -176,7 +176,7 @@ class Tracked(Selector):
         }
 
 
-def sampled_guess(grad: Tensor, residual: Tensor, k: int) -> Guess:
+def sampled_guess(grad: Flat, residual: Tensor, k: int) -> Guess:
     """What a sample of |grad + residual| says; its tail's decay by Hill's estimator."""
     n = grad.numel()
     wanted = max(SAMPLE_LEAST, min(math.ceil(SAMPLED_OF_TOP_K * n / k), n // SAMPLE_ONE_IN))
