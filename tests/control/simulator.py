@@ -239,7 +239,7 @@ class Run:
 
     def _monitor(self) -> None:
         """Latency every second, bandwidth every four (sooner when latency jumps, or on request); late and noisy."""
-        if self.controller.wants_probe and self._probe_at is None:
+        if self._probe_at is None and self.controller.asks_to_measure(self.now):
             self._probe_at = self.now + self.world.monitor_delay
             self._next_view = min(self._next_view, self._probe_at)
             self._next_bandwidth = self._probe_at

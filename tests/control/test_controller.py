@@ -264,17 +264,17 @@ def test_a_changed_network_ends_the_wait_of_a_plan_that_was_merely_slow():
 # Suspicion ----------------------------------------------------------------------------------------------
 
 
-def test_a_probe_is_wanted_when_the_exchange_no_longer_fits_and_not_before():
+def test_a_measurement_is_asked_for_when_the_exchange_no_longer_fits_and_not_before():
     run = Run(world((0, *FAST), (1000, *SLOW)), ControllerSettings(), 1)
     train(run, 30)
     controller, plan = run.controller, run.controller.plan
     usual = run.world.sync_seconds(plan, run.world.network(0))
-    assert not controller.wants_probe
+    assert not controller.asks_to_measure(run.now)
     for step in range(3):
-        controller.observe_step(report(run.step + step, plan, collective=2 * usual, step_seconds=0.2), run.now + step)
-    assert controller.wants_probe
-    controller.observe_network(NetworkView(10**6, *FAST), run.now + 5)
-    assert not controller.wants_probe
+        slow = report(run.step + step, plan, collective=usual + 0.2, step_seconds=0.3)
+        controller.observe_step(slow, run.now + step)
+    assert controller.asks_to_measure(run.now + 3)
+    assert not controller.asks_to_measure(run.now + 3)
 
 
 # Checkpoints --------------------------------------------------------------------------------------------

@@ -97,7 +97,7 @@ class Steering:
     def _ask(self, steps_left: int) -> Message | None:
         action = self._controller.next_action(self._now(), steps_left)
         self._drain()
-        if self._controller.wants_probe and (self._probe is None or self._probe.done()):
+        if (self._probe is None or self._probe.done()) and self._controller.asks_to_measure(self._now()):
             self._probe = self._prober.submit(
                 self._watch.measure_now, "collectives no longer fit the measured network", PROBE_TIMEOUT_SECONDS
             )

@@ -19,6 +19,7 @@ from typing import Any
 
 from trimtab.control import candidates, guards
 from trimtab.control.decision import Decision, Inputs, Measured, Point
+from trimtab.control.doubt import Doubt
 from trimtab.control.knee import depth, knee, relative_steps
 from trimtab.control.predict import Predictor
 from trimtab.control.solve import Space, preload, solve
@@ -46,8 +47,6 @@ _WORTH_A_SLOWER_STEP = 0.15
 _SETTLED_STEPS = 8
 #: Steps whose median becomes the measured step time of a decision.
 _MEASURED_STEPS = 10
-#: The exchange does not fit the network view when it is off by this factor for so many steps in a row.
-_SUSPICIOUS, _SUSPICIOUS_STEPS = log(1.3), 3
 #: Steps of dense after a guard, doubled each time.
 _HOLD_STEPS = 10
 #: A monitor may notice a change this late: steps before it are not to be learned from.
@@ -107,7 +106,7 @@ class Controller:
         self._num_guards = 0
         self._banned: set[tuple[str, float]] = set()
         self._unmeasured: tuple[Decision, Network] | None = None
-        self._probe_wanted = False
+        self._doubt = Doubt()
 
     # What is observed -------------------------------------------------------------------------------
 
@@ -118,8 +117,6 @@ class Controller:
             preload()
         if self._network_watch.observe(view, now):
             self._network_changed(before, confirmed_at, now)
-        if not view.stale:
-            self._probe_wanted = False
 
     def observe_step(self, report: StepReport, now: float) -> None:
         """A training step has ended."""
@@ -148,7 +145,7 @@ class Controller:
             self._predictor.observe_step(report, network.latency, network.beta)
         if report.plan != self.plan:
             return  # the next plan is on its way to all ranks
-        self._suspect_network()
+        self._doubt.observe(report.collective_seconds, expected, report.step_seconds)
         if not report.plan.is_dense:
             self._learn_selection(report)
         self._measure_decision(now)
@@ -165,10 +162,12 @@ class Controller:
         self._explored_until = now
         self._trigger = "trials" if reports else "gain"
 
-    @property
-    def wants_probe(self) -> bool:
-        """Whether the exchange's time no longer fits the network view: ask the monitor to measure now."""
-        return self._probe_wanted
+    def asks_to_measure(self, now: float) -> bool:
+        """Whether the exchange's time no longer fits the network view: the monitor should measure now.
+
+        A yes is said once; the next waits the longer, the more often nothing came of it.
+        """
+        return self._doubt.asks(now)
 
     # What to do -------------------------------------------------------------------------------------
 
@@ -256,18 +255,10 @@ class Controller:
         for plan, count in doubtful.items():
             self._predictor.forget_steps(plan, before.latency, before.beta, count)
         self._network_since = now
+        self._doubt.settle(now)
         self._banned.clear()
         if self._held_for_speed:
             self._hold_until_step = 0
-
-    def _suspect_network(self) -> None:
-        """Ask for a probe when the exchange is off its usual time for some steps in a row, either way."""
-        recent = list(self._steps)[-_SUSPICIOUS_STEPS:]
-        if len(recent) < _SUSPICIOUS_STEPS or any(timed.report.collective_seconds <= 0 for timed in recent):
-            return
-        missed = [log(timed.report.collective_seconds / timed.expected_sync) for timed in recent]
-        if min(missed) > _SUSPICIOUS or max(missed) < -_SUSPICIOUS:
-            self._probe_wanted = True
 
     # Deciding ---------------------------------------------------------------------------------------
 
