@@ -83,7 +83,6 @@ class Session:
         self._step = 0
         self._epoch = 0
         self._replay: Replay | None = None
-        self._step_began = time.perf_counter()
         if group is not None:
             warm_up(self._arena.grad.device)
             first = self._announce()
@@ -91,6 +90,7 @@ class Session:
                 self._follow(first)
             barrier(group)
         recorder.begin()
+        self._step_began = time.perf_counter()
 
     # What a training script reads ---------------------------------------------------------------------------------
 
