@@ -61,6 +61,10 @@ bench: setup ## Kernels, collectives and whole steps, as JSON under runs/bench
 	$(BIN)/trimtab bench collectives --json > runs/bench/collectives.json
 	$(BIN)/trimtab bench step --json > runs/bench/step.json
 
+.PHONY: bench-operator
+bench-operator: control-plane ## A thousand TrainingJobs on a real control plane, as JSON
+	@$(BIN)/python tests/cluster/bench_operator.py
+
 # Checking -----------------------------------------------------------------------------------------
 
 .PHONY: lint
@@ -72,7 +76,7 @@ lint: setup ## ruff, mypy --strict, import-linter
 
 .PHONY: check
 check: lint ## What a developer runs before a commit: lint, types, unit tests
-	$(BIN)/pytest -q -m "not slow and not namespaces and not cuda and not controlplane"
+	$(BIN)/pytest -q -m "not slow and not namespaces and not cuda and not controlplane and not helm"
 
 .PHONY: control-plane
 control-plane: setup ## Build the Kubernetes control plane that tests run (once; Go needed)

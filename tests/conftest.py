@@ -32,8 +32,20 @@ def _why_no_controlplane() -> str | None:
     return binaries.why_missing(binaries.CONTROL_PLANE)
 
 
+def _why_no_helm() -> str | None:
+    sys.path.append(str(Path(__file__).parent / "cluster"))
+    import binaries
+
+    return binaries.why_missing(["helm"])
+
+
 #: Kinds of test that a machine may be unable to run, and how to find out why.
-KINDS = {"namespaces": _why_no_namespaces, "cuda": _why_no_cuda, "controlplane": _why_no_controlplane}
+KINDS = {
+    "namespaces": _why_no_namespaces,
+    "cuda": _why_no_cuda,
+    "controlplane": _why_no_controlplane,
+    "helm": _why_no_helm,
+}
 #: Kinds that a machine without an accelerator is excused from.
 EXCUSED = {"cuda"}
 

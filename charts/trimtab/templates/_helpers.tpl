@@ -1,0 +1,67 @@
+{{- define "trimtab.name" -}}
+{{ .Release.Name | trunc 50 | trimSuffix "-" }}
+{{- end }}
+
+{{- define "trimtab.account" -}}
+{{ .Values.serviceAccount.name | default (include "trimtab.name" .) }}
+{{- end }}
+
+{{- define "trimtab.labels" -}}
+helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
+app.kubernetes.io/part-of: trimtab
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+{{ include "trimtab.selector" . }}
+{{- end }}
+
+{{/* Jobs let pods with the name trimtab-operator ask for their status. */}}
+{{- define "trimtab.selector" -}}
+app.kubernetes.io/name: trimtab-operator
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "trimtab.image" -}}
+{{ .image.repository }}:{{ .image.tag | default .root.Chart.AppVersion }}
+{{- end }}
+
+{{/* Verb by verb what the operator does; the election's lease is its own namespace's affair and has a role of its own. */}}
+{{- define "trimtab.rules" -}}
+- apiGroups: [trimtab.dev]
+  resources: [trainingjobs]
+  verbs: [get, list, watch, delete]  # delete: spec.ttlSecondsAfterFinished
+- apiGroups: [trimtab.dev]
+  resources: [trainingjobs/status]
+  verbs: [patch]
+- apiGroups: [trimtab.dev]
+  resources: [trainingjobs/finalizers]  # asked for by blockOwnerDeletion of the children's owner references
+  verbs: [update]
+- apiGroups: [batch]
+  resources: [jobs]
+  verbs: [create, list, watch, patch, delete]  # delete: a restart of all ranks
+- apiGroups: [""]
+  resources: [pods]
+  verbs: [list, watch]
+- apiGroups: [""]
+  resources: [services, serviceaccounts, configmaps]
+  verbs: [create, get, patch]
+- apiGroups: [""]
+  resources: [secrets]
+  verbs: [create, get]  # of the jobs it makes certificates for; never list
+- apiGroups: [networking.k8s.io]
+  resources: [networkpolicies]
+  verbs: [create, get, patch]
+- apiGroups: [""]
+  resources: [events]
+  verbs: [create]
+{{- end }}
+
+{{- define "trimtab.restrictedPod" -}}
+runAsNonRoot: true
+seccompProfile: {type: RuntimeDefault}
+{{- end }}
+
+{{- define "trimtab.restrictedContainer" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities: {drop: [ALL]}
+{{- end }}

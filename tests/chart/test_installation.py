@@ -1,0 +1,145 @@
+"""The chart on a real API server: what it renders is accepted, its rights suffice, and it goes without the jobs."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+sys.path.append(str(Path(__file__).parents[1] / "cluster"))
+
+from control_plane import ControlPlane
+from helm_chart import CHART
+from programs import Program, wait_until
+from test_rendering import operator_container, pods
+
+pytestmark = [pytest.mark.helm, pytest.mark.controlplane, pytest.mark.slow]
+
+JOB = {
+    "apiVersion": "trimtab.dev/v1alpha1",
+    "kind": "TrainingJob",
+    "metadata": {"name": "digits"},
+    "spec": {
+        "workers": 2,
+        "template": {
+            "spec": {"containers": [{"name": "trainer", "image": "trainer", "command": ["python", "train.py"]}]}
+        },
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    with ControlPlane(tmp_path_factory.mktemp("control-plane")) as control_plane:
+        yield control_plane
+
+
+def kubectl(cluster, *arguments, stdin=None):
+    done = cluster.kubectl(*arguments, stdin=stdin if stdin is None else json.dumps(stdin))
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+def install(helm, cluster, namespace, *settings):
+    flags = [word for setting in settings for word in ("--set-json", setting)]
+    where = ["--namespace", namespace, "--create-namespace", "--kubeconfig", str(cluster.kubeconfig)]
+    done = helm.run("install", "trimtab", str(CHART), *where, *flags)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def uninstall(helm, cluster, namespace):
+    done = helm.run("uninstall", "trimtab", "-n", namespace, "--kubeconfig", str(cluster.kubeconfig))
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture
+def operator(cluster, tmp_path):
+    """Start the operator as the chart's Deployment would: with its flags, under its account."""
+    started = []
+
+    def start(rendered, namespace):
+        token = kubectl(cluster, "create", "token", "trimtab", "-n", namespace).stdout.strip()
+        kubeconfig = json.loads(cluster.kubeconfig.read_text())
+        kubeconfig["users"][0]["user"] = {"token": token}
+        (tmp_path / "kubeconfig").write_text(json.dumps(kubeconfig))
+        flags = [each for each in operator_container(rendered)["args"] if not each.startswith("--port")]
+        command = [Path(sys.executable).parent / "trimtab-operator", *flags, "--port=0"]
+        program = Program(command, tmp_path / "operator.log", {"KUBECONFIG": str(tmp_path / "kubeconfig")})
+        started.append(program)
+        return program
+
+    yield start
+    for program in started:
+        program.stop()
+
+
+def test_the_api_server_takes_what_the_chart_renders(helm, cluster):
+    kubectl(cluster, "create", "namespace", "taken")
+    done = cluster.kubectl(
+        "apply", "--dry-run=server", "-f", "-", stdin=yaml.safe_dump_all(helm.template(namespace="taken"))
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Warning" not in done.stderr
+
+
+def test_its_pods_are_admitted_where_pods_are_restricted(helm, cluster):
+    kubectl(cluster, "create", "namespace", "restricted")
+    kubectl(cluster, "label", "namespace", "restricted", "pod-security.kubernetes.io/enforce=restricted")
+    for account in ("trimtab", "trimtab-test"):
+        kubectl(cluster, "create", "serviceaccount", account, "-n", "restricted")
+    for spec in pods(helm.template(namespace="restricted")):
+        pod = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "tried", "namespace": "restricted"},
+            "spec": spec,
+        }
+        kubectl(cluster, "create", "--dry-run=server", "-f", "-", stdin=pod)
+
+
+@pytest.mark.parametrize(
+    ("namespace", "settings"),
+    [
+        ("everywhere", ()),
+        # Whoever installs into one namespace may not install what is the cluster's.
+        ("alone", ("namespaced=true", "crd.install=false", "rbac.aggregate=false")),
+    ],
+)
+def test_the_rights_of_the_chart_are_enough_for_a_job(helm, cluster, operator, namespace, settings):
+    if settings:
+        kubectl(cluster, "apply", "-f", str(CHART / "crd"))
+    notes = install(helm, cluster, namespace, *settings)
+    assert "kubectl get tj" in notes
+    program = operator(helm.template(*settings, namespace=namespace), namespace)
+    kubectl(cluster, "wait", "--for=condition=Established", "--timeout=60s", "crd/trainingjobs.trimtab.dev")
+    kubectl(cluster, "apply", "-n", namespace, "-f", "-", stdin=JOB)
+
+    def children():
+        assert program.is_running, program.last_lines()
+        kinds = "job,service,secret,configmap,serviceaccount,networkpolicy"
+        listed = kubectl(cluster, "get", kinds, "-n", namespace, "-l", "trimtab.dev/job-name=digits", "-o", "name")
+        return {line.split("/")[0].split(".")[0] for line in listed.stdout.split()}
+
+    every = {"job", "service", "secret", "configmap", "serviceaccount", "networkpolicy"}
+    wait_until(lambda: children() == every, "the job's children are there", seconds=60)
+    wait_until(
+        lambda: (
+            "Starting" in kubectl(cluster, "get", "tj", "digits", "-n", namespace).stdout
+            or "Pending" in kubectl(cluster, "get", "tj", "digits", "-n", namespace).stdout
+        ),
+        "its status is written",
+    )
+    log = program.log.read_text()
+    assert "orbidden" not in log
+
+    gone = uninstall(helm, cluster, namespace)
+    assert ("kept due to the resource policy" in gone) == (not settings)
+    kubectl(cluster, "get", "crd", "trainingjobs.trimtab.dev")
+    kubectl(cluster, "get", "tj", "digits", "-n", namespace)
+    left = kubectl(
+        cluster, "get", "deployment,poddisruptionbudget,networkpolicy,role,rolebinding", "-n", namespace, "-o", "name"
+    )
+    assert [name for name in left.stdout.split() if "digits" not in name] == []

@@ -1,0 +1,184 @@
+"""What the chart makes of its values."""
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from helm_chart import CHART
+from trimtab_netmon.metrics import Metrics
+from trimtab_operator.main import read_settings
+from trimtab_operator.metrics import REGISTRY
+
+sys.path.append(str(Path(__file__).parents[1] / "cluster"))
+
+import operator_role
+
+pytestmark = pytest.mark.helm
+
+MONITORING = [f"metrics.{each}.enabled=true" for each in ("serviceMonitor", "podMonitor", "prometheusRule")]
+
+
+def of_kind(objects, kind):
+    return [each for each in objects if each["kind"] == kind]
+
+
+def one(objects, kind, name):
+    (found,) = [each for each in of_kind(objects, kind) if each["metadata"]["name"] == name]
+    return found
+
+
+def operator_container(objects):
+    return one(objects, "Deployment", "trimtab")["spec"]["template"]["spec"]["containers"][0]
+
+
+def rights(rules):
+    """Every single right: group, resource, verb."""
+    return {
+        (group, resource, verb)
+        for rule in rules
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
+def operators_rules(objects):
+    bindings = of_kind(objects, "ClusterRoleBinding") + of_kind(objects, "RoleBinding")
+    roles = {
+        (each["kind"], each["metadata"]["name"]): each["rules"] for each in objects if each["kind"].endswith("Role")
+    }
+    held = [each["roleRef"] for each in bindings if each["subjects"][0]["name"] == "trimtab"]
+    return [rule for role in held for rule in roles[role["kind"], role["name"]]]
+
+
+def pods(objects):
+    templates = [each["spec"]["template"]["spec"] for each in of_kind(objects, "Deployment")]
+    return templates + [each["spec"] for each in of_kind(objects, "Pod")]
+
+
+def test_the_operators_flags_are_flags_that_it_has(helm):
+    settings = read_settings(operator_container(helm.template())["args"])
+    assert (settings.namespace, settings.watched_namespace, settings.port) == ("trimtab-system", None, 8080)
+    assert settings.netmon_image == "docker.io/trimtab/netmon:0.1.0"
+    assert settings.scraper_namespace == "monitoring"
+
+
+def test_the_operator_may_do_what_the_tests_let_it_do_and_nothing_else(helm):
+    assert rights(operators_rules(helm.template())) == rights(operator_role.RULES)
+
+
+def test_no_right_is_a_wildcard(helm):
+    for each in helm.template():
+        if each["kind"] in ("Role", "ClusterRole"):
+            assert not any("*" in right for right in rights(each["rules"]))
+
+
+def test_in_one_namespace_the_operator_has_no_right_beyond_it(helm):
+    objects = helm.template("namespaced=true", "rbac.aggregate=false")
+    assert of_kind(objects, "ClusterRole") == of_kind(objects, "ClusterRoleBinding") == []
+    assert rights(operators_rules(objects)) == rights(operator_role.RULES)
+    assert {each["metadata"]["namespace"] for each in of_kind(objects, "Role")} == {"trimtab-system"}
+    assert read_settings(operator_container(objects)["args"]).watched_namespace == "trimtab-system"
+
+
+def test_the_definition_is_the_generated_one_and_stays_when_the_chart_goes(helm):
+    rendered = one(helm.template(), "CustomResourceDefinition", "trainingjobs.trimtab.dev")
+    generated = yaml.safe_load((CHART / "crd/trainingjobs.trimtab.dev.yaml").read_text())
+    assert rendered["spec"] == generated["spec"]
+    assert rendered["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
+
+
+def test_the_definition_may_be_left_out_or_go_with_the_chart(helm):
+    assert of_kind(helm.template("crd.install=false"), "CustomResourceDefinition") == []
+    (definition,) = of_kind(helm.template("crd.keep=false"), "CustomResourceDefinition")
+    assert "annotations" not in definition["metadata"]
+
+
+def test_every_pod_is_restricted(helm):
+    for pod in pods(helm.template()):
+        assert pod["securityContext"] == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+        for container in pod["containers"]:
+            assert container["securityContext"] == {
+                "allowPrivilegeEscalation": False,
+                "readOnlyRootFilesystem": True,
+                "capabilities": {"drop": ["ALL"]},
+            }
+
+
+def test_editors_and_viewers_see_training_jobs(helm):
+    objects = helm.template()
+    editor = one(objects, "ClusterRole", "trimtab-editor")
+    viewer = one(objects, "ClusterRole", "trimtab-viewer")
+    assert editor["metadata"]["labels"]["rbac.authorization.k8s.io/aggregate-to-edit"] == "true"
+    assert viewer["metadata"]["labels"]["rbac.authorization.k8s.io/aggregate-to-view"] == "true"
+    assert ("trimtab.dev", "trainingjobs", "create") in rights(editor["rules"])
+    assert ("trimtab.dev", "trainingjobs/status", "patch") not in rights(editor["rules"])
+    assert {verb for _, _, verb in rights(viewer["rules"])} == {"get", "list", "watch"}
+
+
+def test_a_single_operator_needs_no_disruption_budget(helm):
+    assert of_kind(helm.template(), "PodDisruptionBudget")
+    assert not of_kind(helm.template("operator.replicas=1"), "PodDisruptionBudget")
+    assert not of_kind(helm.template("podDisruptionBudget.enabled=false"), "PodDisruptionBudget")
+
+
+def test_what_needs_other_operators_is_off_until_asked_for(helm):
+    kinds = {each["kind"] for each in helm.template()}
+    assert not kinds & {"ServiceMonitor", "PodMonitor", "PrometheusRule", "Service"}
+    kinds = {each["kind"] for each in helm.template(*MONITORING)}
+    assert kinds >= {"ServiceMonitor", "PodMonitor", "PrometheusRule", "Service"}
+
+
+def test_labels_that_a_prometheus_selects_by_are_added(helm):
+    objects = helm.template(*MONITORING, 'metrics.podMonitor.labels={"release": "prometheus"}')
+    assert one(objects, "PodMonitor", "trimtab-netmon")["metadata"]["labels"]["release"] == "prometheus"
+
+
+def test_dashboards_and_alerts_ask_for_metrics_that_there_are(helm):
+    objects = helm.template(*MONITORING, "dashboards.enabled=true")
+    boards = [each for each in of_kind(objects, "ConfigMap") if "dashboard" in each["metadata"]["name"]]
+    assert {each["metadata"]["labels"]["grafana_dashboard"] for each in boards} == {"1"}
+    (rule,) = of_kind(objects, "PrometheusRule")
+    text = " ".join(str(each) for board in boards for each in board["data"].values()) + str(rule)
+    asked = set(re.findall(r"\btrimtab_(?:network|netmon|operator)_[a-z_]+", text))
+    known = {
+        sample
+        for registry in (REGISTRY, Metrics().registry)
+        for family in registry.collect()
+        for sample in names(family)
+    }
+    assert asked - known == set()
+    assert len(asked) > 10
+
+
+def names(family):
+    return {family.name} | {f"{family.name}{suffix}" for suffix in ("_total", "_bucket", "_count", "_sum")}
+
+
+@pytest.mark.parametrize(
+    ("setting", "field"),
+    [
+        ("operator.replicas=-1", "replicas"),
+        ('operator.workers="many"', "workers"),
+        ("operator.replica=2", "replica"),
+        ('operator.image.pullPolicy="Sometimes"', "pullPolicy"),
+        ('networkPolicy.scraperNamespace=""', "scraperNamespace"),
+        ('metrics.podMonitor.interval="often"', "interval"),
+        ("crd.installs=true", "installs"),
+        ("netmonn={}", "netmonn"),
+        ('test.timeoutSeconds="5"', "timeoutSeconds"),
+        ('imagePullSecrets=["name"]', "imagePullSecrets"),
+    ],
+)
+def test_a_wrong_value_is_refused_by_name(helm, setting, field):
+    done = helm.run("template", "trimtab", str(CHART), "--set-json", setting)
+    assert done.returncode != 0
+    assert "values don't meet the specifications of the schema" in done.stderr
+    assert field in done.stderr
+
+
+def test_the_chart_passes_helms_own_check(helm):
+    done = helm.run("lint", "--strict", str(CHART))
+    assert done.returncode == 0, done.stdout
