@@ -12,16 +12,17 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import isfinite, log
 from statistics import median
 from typing import Any
 
 from trimtab.control import candidates, guards
-from trimtab.control.decision import Decision, Inputs, Measured, Point
+from trimtab.control.aftermath import NUM_STEPS, Aftermath, RecentSteps, Timed
+from trimtab.control.decision import Decision, Inputs, Point
 from trimtab.control.doubt import Doubt
-from trimtab.control.knee import depth, knee, relative_steps
+from trimtab.control.knee import depth, knee
 from trimtab.control.predict import Predictor
+from trimtab.control.reason import reason_to_change, reason_to_keep
 from trimtab.control.solve import Space, preload, solve
 from trimtab.control.triggers import GainWatch, Network, NetworkWatch
 from trimtab.control.types import (
@@ -45,8 +46,6 @@ _WORTH_A_CHANGE = 0.05
 _WORTH_A_SLOWER_STEP = 0.15
 #: Steps after which the choice for a new network is looked at again, in the light of what they took.
 _SETTLED_STEPS = 8
-#: Steps whose median becomes the measured step time of a decision.
-_MEASURED_STEPS = 10
 #: Steps of dense after a guard, doubled each time.
 _HOLD_STEPS = 10
 #: A monitor may notice a change this late: steps before it are not to be learned from.
@@ -55,16 +54,6 @@ _NOTICED_LATE_SECONDS = 5.0
 
 #: Stands in a record where no view ever came.
 _UNKNOWN_NETWORK = Network(0, 1e-6, 1e12)
-
-
-@dataclass(frozen=True)
-class _Timed:
-    """A step and when it ended."""
-
-    report: StepReport
-    end: float
-    expected_sync: float
-    """Predicted when the step ended, before it was learned from."""
 
 
 class Controller:
@@ -95,7 +84,8 @@ class Controller:
         self._network_since = float("-inf")
         self._warm = False
         self._trigger: str | None = None
-        self._steps: deque[_Timed] = deque(maxlen=64)
+        self._steps = RecentSteps()
+        self._aftermath = Aftermath(self._steps)
         self._reported_plan: Plan | None = None
         self._residual_norms: deque[float] = deque(maxlen=guards.RESIDUAL_WINDOW)
         self._steps_under_plan = 0
@@ -105,7 +95,6 @@ class Controller:
         self._held_for_speed = False
         self._num_guards = 0
         self._banned: set[tuple[str, float]] = set()
-        self._unmeasured: tuple[Decision, Network] | None = None
         self._doubt = Doubt()
 
     # What is observed -------------------------------------------------------------------------------
@@ -140,7 +129,7 @@ class Controller:
             if network is not None
             else report.collective_seconds
         )
-        self._steps.append(_Timed(report, now, expected))
+        self._steps.add(Timed(report, now, expected))
         if network is not None:
             self._predictor.observe_step(report, network.latency, network.beta)
         if report.plan != self.plan:
@@ -148,7 +137,8 @@ class Controller:
         self._doubt.observe(report.collective_seconds, expected, report.step_seconds)
         if not report.plan.is_dense:
             self._learn_selection(report)
-        self._measure_decision(now)
+        if self._steps_under_plan > NUM_STEPS:
+            self._measure_decision(now)
 
     def observe_trials(self, reports: Sequence[TrialReport], now: float) -> None:
         """The trials asked for have run (some or all) and everything is restored; empty when they were refused."""
@@ -274,7 +264,8 @@ class Controller:
         # A plan predicted slower than dense is left however little there is to gain.
         keep = deeper < needed and (present.plan.is_dense or present.step_seconds < dense.step_seconds)
         chosen = present if keep else best
-        return self._record(trigger, network, now, found, dense, present, chosen, _reason(keep, present, chosen, dense))
+        reason = reason_to_keep(present, best) if keep else reason_to_change(present, best)
+        return self._record(trigger, network, now, found, dense, present, chosen, reason)
 
     def _might_improve(self, network: Network) -> bool:
         """Whether a look at the candidates alone promises half of what a change needs; else solving is idle."""
@@ -341,8 +332,8 @@ class Controller:
         self._log.append(decision.to_json())
         if not changed:
             return KeepGoing()
-        self._close_measurement(now)
-        self._unmeasured = (decision, network)
+        self._measure_decision(now)
+        self._aftermath.begin(decision, lambda plan: self._predictor.sync_seconds(plan, network.latency, network.beta))
         self._next_version += 1
         self._adopt(adopted)
         return Adopt(adopted, decision)
@@ -378,7 +369,7 @@ class Controller:
         """Selection time and gain of the present plan; the gain only once the residual has begun to settle."""
         self._residual_norms.append(report.residual_norm)
         self._gain_watch.observe(report.gain)
-        recent = [timed.report.compress_seconds for timed in self._steps if timed.report.plan == report.plan]
+        recent = [under.compress_seconds for under in self._steps.under(report.plan)]
         self._predictor.compress_times.observe(report.plan, median(recent[-15:]), report.step)
         if self._gain_watch.settled is not None:
             self._predictor.observe_gain(report.plan, self._gain_watch.settled, report.step)
@@ -411,34 +402,11 @@ class Controller:
 
     # Measuring decisions ----------------------------------------------------------------------------
 
-    def _measured_on(self, network: Network, left: Plan) -> float | None:
-        """Median step time that the plan that was left had on this network, from its last steps that fit it."""
-        predicted = self._predictor.sync_seconds(left, network.latency, network.beta)
-        fitting = [
-            timed.report.step_seconds
-            for timed in self._steps
-            if timed.report.plan == left
-            and timed.report.collective_seconds > 0
-            and abs(log(timed.report.collective_seconds / predicted)) < log(1.5)
-        ]
-        return median(fitting[-_MEASURED_STEPS:]) if fitting else None
-
     def _measure_decision(self, now: float) -> None:
-        if self._unmeasured is not None and self._steps_under_plan > _MEASURED_STEPS:
-            self._close_measurement(now)
-
-    def _close_measurement(self, now: float) -> None:
-        """Write down how the last decision turned out, if enough steps have passed to say so."""
-        if self._unmeasured is None:
-            return
-        decision, network = self._unmeasured
-        times = [timed.report.step_seconds for timed in self._steps if timed.report.plan == decision.adopted]
-        if len(times) >= 3:
-            line = Measured(
-                decision.id, self._step, now, self._measured_on(network, decision.left), median(times), len(times)
-            )
-            self._log.append(line.to_json())
-        self._unmeasured = None
+        """Write down how the last change turned out, if there was one and enough steps have passed to say so."""
+        measured = self._aftermath.close(self._step, now)
+        if measured is not None:
+            self._log.append(measured.to_json())
 
     # Checkpoints ------------------------------------------------------------------------------------
 
@@ -469,17 +437,3 @@ class Controller:
         self._gain_watch.load_state_dict(state["gain"])
         self._num_guards = state["num_guards"]
         self._hold_until_step = state["hold_until_step"]
-
-
-def _reason(keep: bool, present: Point, chosen: Point, dense: Point) -> str:
-    if keep:
-        return f"{present.plan.name} stays the best, or nothing is predicted enough better to be worth a change"
-    if chosen.plan.is_dense:
-        return "no sparse plan is predicted to reach the target sooner than dense"
-    return f"predicted: {_promise(chosen)}; {_promise(present)}"
-
-
-def _promise(point: Point) -> str:
-    return (
-        f"{point.plan.name} {point.step_seconds:.3f} s a step and {relative_steps(point.gain):.2f} times dense's steps"
-    )

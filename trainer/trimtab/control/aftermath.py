@@ -1,0 +1,80 @@
+"""How a change of plan turned out: the steps before and after it, measured on the same network."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from math import log
+from statistics import median
+
+from trimtab.control.decision import Decision, Measured
+from trimtab.control.types import StepReport
+from trimtab.plan import Plan
+
+#: Steps whose median becomes the measured step time of a decision.
+NUM_STEPS = 10
+#: Fewer than these say nothing.
+_FEWEST_STEPS = 3
+#: A step fits a network when its exchange is off by less than this factor there.
+_FITS = log(1.5)
+
+
+@dataclass(frozen=True)
+class Timed:
+    """A step and when it ended."""
+
+    report: StepReport
+    end: float
+    expected_sync: float
+    """Predicted when the step ended, before it was learned from; seconds."""
+
+
+class RecentSteps:
+    """The last steps, first to last."""
+
+    def __init__(self) -> None:
+        self._steps: deque[Timed] = deque(maxlen=64)
+
+    def add(self, timed: Timed) -> None:
+        """One more."""
+        self._steps.append(timed)
+
+    def __iter__(self) -> Iterator[Timed]:
+        return iter(self._steps)
+
+    def under(self, plan: Plan) -> list[StepReport]:
+        """Those that ran under one version of a plan."""
+        return [timed.report for timed in self._steps if timed.report.plan == plan]
+
+
+class Aftermath:
+    """Waits for enough steps under a new plan, then tells how they compare."""
+
+    def __init__(self, steps: RecentSteps) -> None:
+        self._steps = steps
+        self._pending: tuple[Decision, Callable[[Plan], float]] | None = None
+
+    def begin(self, decision: Decision, sync_seconds: Callable[[Plan], float]) -> None:
+        """A change was decided; ``sync_seconds`` predicts a plan's exchange on the network of the decision."""
+        self._pending = (decision, sync_seconds)
+
+    def close(self, step: int, now: float) -> Measured | None:
+        """How the last change turned out, once; None where too few steps have passed to say so."""
+        if self._pending is None:
+            return None
+        (decision, sync_seconds), self._pending = self._pending, None
+        times = [report.step_seconds for report in self._steps.under(decision.adopted)]
+        if len(times) < _FEWEST_STEPS:
+            return None
+        left = self._left_seconds(decision.left, sync_seconds(decision.left))
+        return Measured(decision.id, step, now, left, median(times), len(times))
+
+    def _left_seconds(self, left: Plan, predicted: float) -> float | None:
+        """Median step time that the plan that was left had on this network, from its last steps that fit it."""
+        fitting = [
+            report.step_seconds
+            for report in self._steps.under(left)
+            if report.collective_seconds > 0 and abs(log(report.collective_seconds / predicted)) < _FITS
+        ]
+        return median(fitting[-NUM_STEPS:]) if fitting else None
