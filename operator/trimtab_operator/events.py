@@ -42,8 +42,6 @@ def events(before: Status, after: Status) -> Iterator[Event]:
                 yield Event("Normal", "Suspended", after.message)
             case "Running":
                 yield Event("Normal", "Running", after.message)
-            case "Starting" if before.observed_generation == 0:
-                yield Event("Normal", "Created", "the Job, its Service and what its pods need have been created")
             case "Starting" if before.state == "Suspended":
                 yield Event("Normal", "Resumed", after.message)
 

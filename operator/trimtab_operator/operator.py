@@ -41,7 +41,7 @@ class Operator:
         self._stopped = threading.Event()
         self._workers: list[threading.Thread] = []
         namespace = settings.watched_namespace
-        self._jobs = Informer(self._api, TRAINING_JOBS, namespace, _shrink_job, self._job_changed, self._job_changed)
+        self._jobs = Informer(self._api, TRAINING_JOBS, namespace, _shrink_job, self._job_changed, self._job_removed)
         self._children = Informer(
             self._api,
             JOBS,
@@ -82,6 +82,10 @@ class Operator:
             worker.join()
         self._election.resign()
         self.health.stop()
+
+    def job(self, namespace: str, name: str) -> Object | None:
+        """The TrainingJob of that name, as last seen."""
+        return self._jobs.get(namespace, name)
 
     def child(self, namespace: str, name: str) -> Object | None:
         """The Job of that name, as last seen."""
@@ -135,11 +139,14 @@ class Operator:
     def _job_changed(self, job: Object) -> None:
         self._queue.add(_key(job["metadata"]["namespace"], job["metadata"]["name"]))
 
+    def _job_removed(self, job: Object) -> None:
+        # After a new list the cache still holds an object for a moment that is gone; a little later it does not.
+        self._queue.add_later(_key(job["metadata"]["namespace"], job["metadata"]["name"]), 0.1)
+
     def _part_changed(self, part: Object) -> None:
         self._queue.add(_key(part["metadata"]["namespace"], part["metadata"]["labels"][JOB_NAME]))
 
     def _part_removed(self, part: Object) -> None:
-        # After a new list the cache still holds the object for a moment; by then it does not.
         self._queue.add_later(_key(part["metadata"]["namespace"], part["metadata"]["labels"][JOB_NAME]), 0.1)
 
     def _pod_changed(self, pod: Object) -> None:
@@ -212,10 +219,9 @@ def _key(namespace: str, name: str) -> str:
 
 
 def _shrink_job(job: Object) -> None:
-    """Only that it is there: whoever looks at a job asks for it anew."""
     metadata = job["metadata"]
-    job["metadata"] = {key: metadata[key] for key in ("name", "namespace", "uid", "resourceVersion") if key in metadata}
-    job["spec"] = job["status"] = {}
+    metadata.pop("managedFields", None)
+    metadata.pop("annotations", None)
 
 
 def _shrink_child(job: Object) -> None:

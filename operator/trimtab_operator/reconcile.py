@@ -39,6 +39,10 @@ _log = logging.getLogger(__name__)
 class Cache(Protocol):
     """What the watches have seen."""
 
+    def job(self, namespace: str, name: str) -> Object | None:
+        """The TrainingJob of that name."""
+        ...
+
     def child(self, namespace: str, name: str) -> Object | None:
         """The Job of that name."""
         ...
@@ -81,7 +85,9 @@ class Reconciler:
         self._training = training
         self._clock = clock
         self._ensured: dict[str, datetime] = {}
-        """When the children of each job, by its uid, were last seen to."""
+        """When the children of each job were last seen to."""
+        self._written: dict[str, int] = {}
+        """Resource version of each job when its status was last written."""
 
     def reconcile(self, key: str) -> float | None:
         """Look at a job and do what is to be done; returns the seconds until it must be looked at again, if ever.
@@ -89,9 +95,9 @@ class Reconciler:
         Raises `RefusedError` or one of `Unreachable` where it could not be done; trying again later is right.
         """
         namespace, _, name = key.partition("/")
-        resource = self._api.get(TRAINING_JOBS, namespace, name)
+        resource = self._get(namespace, name)
         if resource is None or "deletionTimestamp" in resource["metadata"]:
-            self._training.forget(namespace, name)
+            self._forget(namespace, name)
             return None  # what it owned is the garbage collector's
         if resource["spec"].get("managedBy", OPERATOR) != OPERATOR:
             return None
@@ -107,6 +113,23 @@ class Reconciler:
             self._write(resource, world.status, after)
         self._training.follow(world)
         return min(each for each in (wait, decision.seconds_to_look_again, LOOK_AGAIN_SECONDS) if each is not None)
+
+    def _forget(self, namespace: str, name: str) -> None:
+        self._training.forget(namespace, name)
+        self._ensured.pop(f"{namespace}/{name}", None)
+        self._written.pop(f"{namespace}/{name}", None)
+
+    def _get(self, namespace: str, name: str) -> Object | None:
+        """The job as last seen; asked for anew where that is from before the status was last written.
+
+        A decision taken from an older status could start an attempt that is over.
+        """
+        resource = self._cache.job(namespace, name)
+        if resource is None:
+            return None
+        if int(resource["metadata"]["resourceVersion"]) < self._written.get(f"{namespace}/{name}", 0):
+            return self._api.get(TRAINING_JOBS, namespace, name)
+        return resource
 
     def _observe(self, resource: Object) -> World | Outcome:
         """All that is known of the job; an outcome if it is none."""
@@ -184,7 +207,7 @@ class Reconciler:
             return _refused(refusal)
         if in_the_way is not None:
             return Decision(obstacle=in_the_way, seconds_to_look_again=_CONTESTED_SECONDS)
-        self._ensured[world.uid] = world.now
+        self._ensured[world.key] = world.now
         return decision
 
     def _needs_repair(self, world: World) -> bool:
@@ -193,7 +216,7 @@ class Reconciler:
             return False
         if world.status.observed_generation != world.generation:
             return True
-        ensured_at = self._ensured.setdefault(world.uid, world.now)
+        ensured_at = self._ensured.setdefault(world.key, world.now)
         return (world.now - ensured_at).total_seconds() >= LOOK_AGAIN_SECONDS
 
     def _refuse(self, resource: Object, outcome: Outcome) -> float | None:
@@ -224,7 +247,8 @@ class Reconciler:
             "metadata": {key: metadata[key] for key in ("name", "namespace", "resourceVersion")},
             "status": after.model_dump(mode="json", by_alias=True, exclude_none=True),
         }
-        self._api.apply(TRAINING_JOBS, manifest, subresource="status")
+        written = self._api.apply(TRAINING_JOBS, manifest, subresource="status")
+        self._written[f"{metadata['namespace']}/{metadata['name']}"] = int(written["metadata"]["resourceVersion"])
         for event in events.events(before, after):
             said = events.manifest(
                 event, metadata["namespace"], metadata["name"], metadata["uid"], now, sequel=after.restarts

@@ -84,3 +84,8 @@ class World:
     def name(self) -> str:
         """metadata.name."""
         return self.job.metadata.name
+
+    @property
+    def key(self) -> str:
+        """How queue and caches call the job."""
+        return f"{self.namespace}/{self.name}"

@@ -173,11 +173,6 @@ def test_events_tell_what_changed(before, known, reasons):
     assert told(earlier, {**known, "status": earlier.model_dump(by_alias=True)}) == reasons
 
 
-def test_the_first_event_says_what_was_made():
-    seen = world(child=None, status={"observedGeneration": 0, "startTime": None})
-    assert [each.reason for each in events(seen.status, report(seen, decide(seen)))] == ["Created"]
-
-
 def test_an_event_that_is_told_twice_has_one_name_and_another_restart_another():
     (event,) = events(after(child=child(ready=2)), after(child=child(is_complete=True)))
     names = [manifest(event, "team", "digits", "uid", ago(0), sequel)["metadata"]["name"] for sequel in (0, 0, 1)]

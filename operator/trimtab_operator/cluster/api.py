@@ -82,12 +82,16 @@ class Api:
         path = resource.path(manifest["metadata"]["namespace"])
         self.send("POST", path, query={"fieldManager": FIELD_MANAGER}, body=manifest)
 
-    def apply(self, resource: Resource, manifest: Object, subresource: str = "") -> None:
-        """Server-side apply: the manifest's fields become the operator's, what it no longer says is removed."""
+    def apply(self, resource: Resource, manifest: Object, subresource: str = "") -> Object:
+        """Server-side apply: the manifest's fields become the operator's, what it no longer says is removed.
+
+        Returns the object as it is now.
+        """
         metadata = manifest["metadata"]
         path = resource.path(metadata["namespace"], metadata["name"], subresource)
         query = {"fieldManager": FIELD_MANAGER, "force": "true"}
-        self.send("PATCH", path, query=query, body=manifest, content_type=_APPLY)
+        applied: Object = json.loads(self.send("PATCH", path, query=query, body=manifest, content_type=_APPLY))
+        return applied
 
     def merge(self, resource: Resource, namespace: str, name: str, change: Object) -> None:
         """Change only the fields that are named."""
