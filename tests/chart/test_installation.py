@@ -78,8 +78,14 @@ def operator(cluster, tmp_path):
 
 def test_the_api_server_takes_what_the_chart_renders(helm, cluster):
     kubectl(cluster, "create", "namespace", "taken")
+    kubectl(cluster, "create", "serviceaccount", "trimtab-test", "-n", "taken")  # a dry run makes none for the pod
     done = cluster.kubectl(
-        "apply", "--dry-run=server", "-f", "-", stdin=yaml.safe_dump_all(helm.template(namespace="taken"))
+        "apply",
+        "--server-side",
+        "--dry-run=server",
+        "-f",
+        "-",
+        stdin=yaml.safe_dump_all(helm.template(namespace="taken")),
     )
     assert done.returncode == 0, done.stderr
     assert "Warning" not in done.stderr

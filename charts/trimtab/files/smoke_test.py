@@ -16,7 +16,7 @@ TRAINER = {
     "image": IMAGE,
     "imagePullPolicy": "IfNotPresent",
     "command": ["python", "-m", "trimtab.workloads.digits", "--epochs", "1"],
-    "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],
+    "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],  # noqa: S108
     "securityContext": {
         "allowPrivilegeEscalation": False,
         "readOnlyRootFilesystem": True,

@@ -1,0 +1,46 @@
+"""The examples for clusters, as the operator makes pods of them."""
+
+from pathlib import Path
+
+import pytest
+from trimtab_api.trainingjob import load_training_job
+from trimtab_operator.children.job import child_job
+from trimtab_operator.main import read_settings
+
+EXAMPLES = Path(__file__).parents[2] / "examples/kubernetes"
+
+
+def made_of(name):
+    """The Job that the operator makes of an example, and the TrainingJob."""
+    job = load_training_job(EXAMPLES / name)
+    labels = job.metadata.model_extra.get("labels", {})
+    settings = read_settings(["--namespace", "trimtab-system", "--netmon-image", "docker.io/trimtab/netmon:0.1.0"])
+    return child_job(job, "default", "4f2a", 0, labels, settings), job
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in EXAMPLES.glob("*.yaml")))
+def test_every_example_is_a_job_whose_trainer_starts_through_the_worker_command(name):
+    made, job = made_of(name)
+    (trainer,) = [each for each in made["spec"]["template"]["spec"]["containers"] if each["name"] == "trainer"]
+    assert trainer["command"] == ["trimtab", "worker", "--", *job.spec.trainer["command"]]
+    assert made["spec"]["completions"] == job.spec.workers
+
+
+def test_two_pods_of_eight_gpus_keep_all_that_kubernetes_and_nccl_need():
+    made, job = made_of("two-pods-of-eight-gpus.yaml")
+    assert job.spec.num_ranks == 16
+    assert made["spec"]["suspend"] is True
+    assert made["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "research"
+    pod = made["spec"]["template"]["spec"]
+    given = job.spec.template["spec"]
+    for field in ("priorityClassName", "nodeSelector", "tolerations", "affinity"):
+        assert pod[field] == given[field]
+    (trainer,) = pod["containers"]
+    assert trainer["resources"]["limits"] == {"nvidia.com/gpu": 8, "rdma/hca": 1, "cpu": "64", "memory": "512Gi"}
+    variables = {each["name"]: each.get("value") for each in trainer["env"]}
+    assert variables["NCCL_IB_HCA"] == "mlx5"
+    volumes = {each["name"]: each for each in pod["volumes"]}
+    mounts = {each["mountPath"]: each["name"] for each in trainer["volumeMounts"]}
+    assert volumes[mounts["/dev/shm"]]["emptyDir"] == {"medium": "Memory", "sizeLimit": "16Gi"}
+    (monitor,) = pod["initContainers"]
+    assert (monitor["image"], monitor["restartPolicy"]) == ("docker.io/trimtab/netmon:0.1.0", "Always")
