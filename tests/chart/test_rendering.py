@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 import yaml
 from helm_chart import CHART
+from trimtab_api.names import TRAINER_STATUS_PORT
+from trimtab_api.trainingjob import load_training_job
 from trimtab_netmon.metrics import Metrics
+from trimtab_operator.children.network_policy import network_policy
 from trimtab_operator.main import read_settings
 from trimtab_operator.metrics import REGISTRY
 
@@ -17,6 +20,7 @@ import operator_role
 
 pytestmark = pytest.mark.helm
 
+STATUS_PORTS = [{"protocol": "TCP", "port": TRAINER_STATUS_PORT}]
 MONITORING = [f"metrics.{each}.enabled=true" for each in ("serviceMonitor", "podMonitor", "prometheusRule")]
 
 
@@ -63,6 +67,17 @@ def test_the_operators_flags_are_flags_that_it_has(helm):
     assert (settings.namespace, settings.watched_namespace, settings.port) == ("trimtab-system", None, 8080)
     assert settings.netmon_image == "docker.io/trimtab/netmon:0.1.0"
     assert settings.scraper_namespace == "monitoring"
+
+
+def test_jobs_let_the_operators_pods_ask_for_their_status(helm):
+    objects = helm.template()
+    settings = read_settings(operator_container(objects)["args"])
+    job = load_training_job(Path(__file__).parents[2] / "examples/digits.yaml")
+    policy = network_policy(job, "default", "4f2a", settings)
+    (peer,) = next(rule["from"] for rule in policy["spec"]["ingress"] if rule.get("ports") == STATUS_PORTS)
+    assert peer["namespaceSelector"]["matchLabels"] == {"kubernetes.io/metadata.name": "trimtab-system"}
+    labels = one(objects, "Deployment", "trimtab")["spec"]["template"]["metadata"]["labels"]
+    assert peer["podSelector"]["matchLabels"].items() <= labels.items()
 
 
 def test_the_operator_may_do_what_the_tests_let_it_do_and_nothing_else(helm):
