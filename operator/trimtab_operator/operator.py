@@ -154,7 +154,11 @@ class Operator:
             self._part_changed(pod)
 
     def _certificates(self, namespace: str, name: str) -> Certificates | None:
-        secret = self._api.get(SECRETS, namespace, tls_name(name))
+        try:
+            secret = self._api.get(SECRETS, namespace, tls_name(name))
+        except (RefusedError, *Unreachable) as error:
+            _log.warning("%s/%s: its certificates could not be read: %s", namespace, name, error)
+            return None
         return certificates_in(secret) if secret else None
 
     def _fault(self) -> str | None:

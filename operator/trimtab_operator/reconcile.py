@@ -30,6 +30,8 @@ from trimtab_operator.world import Child, World
 LOOK_AGAIN_SECONDS = 600.0
 #: Seconds after which a child that is in the way is looked for again.
 _CONTESTED_SECONDS = 1.0
+#: Seconds after which a job is looked at again though the watch has not brought the Job that was made for it.
+_CREATED_SECONDS = 2.0
 #: Seconds after which what the API server refused is tried again.
 _REFUSED_SECONDS = 10.0
 
@@ -106,6 +108,8 @@ class Reconciler:
         if isinstance(world, Outcome):
             return self._refuse(resource, world)
         decision = self._act(resource, world, decide(world))
+        if decision.action is Action.CREATE_CHILD:
+            return _CREATED_SECONDS  # pods first: the watch brings the Job back, and then there is more to tell
 
         after = report(world, decision)
         wait = seconds_to_write(world.status, after, world.now)

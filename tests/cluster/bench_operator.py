@@ -21,6 +21,7 @@ from typing import Any
 import psutil
 from control_plane import ControlPlane
 from kubernetes.watch.watch import iter_resp_lines
+from programs import wait_until
 from trimtab_operator.cluster.api import Unreachable
 from trimtab_operator.cluster.resources import JOBS, TRAINING_JOBS, Object
 from workbench import Operators, Workbench, connect, install
@@ -67,10 +68,14 @@ def measure(num_jobs: int, num_paced: int, directory: Path) -> dict[str, Any]:
         process = psutil.Process(operators.start().pid)
         api = connect(control_plane)
         try:
-            burst = _burst(Workbench(control_plane, api, "burst"), num_jobs)
-            cores = {name: psutil.Process(each.pid).cpu_times() for name, each in control_plane.programs.items()}
-            cores |= {"operator": process.cpu_times(), "this bench": psutil.Process().cpu_times()}
-            burst |= {f"burst_cpu_seconds of {name}": each.user + each.system for name, each in cores.items()}
+            watched = {name: psutil.Process(each.pid) for name, each in control_plane.programs.items()}
+            watched |= {"operator": process, "this bench": psutil.Process()}
+            bench = Workbench(control_plane, api, "burst")
+            before = _cpu_seconds(watched)
+            burst = _burst(bench, num_jobs)
+            after = _cpu_seconds(watched)
+            burst |= {f"burst_cpu_seconds of {name}": after[name] - before[name] for name in after}
+            wait_until(lambda: _have_settled(bench), "every job's pod is counted", seconds=300, interval=2)
             paced = _paced(Workbench(control_plane, api, "paced"), num_paced)
             memory = process.memory_info().rss / 1e6
             cpu = process.cpu_times()
@@ -123,6 +128,20 @@ def _paced(bench: Workbench, num_jobs: int) -> dict[str, float]:
         "finished_to_status_p50_seconds": to_status[len(to_status) // 2],
         "finished_to_status_max_seconds": to_status[-1],
     }
+
+
+def _cpu_seconds(watched: dict[str, psutil.Process]) -> dict[str, float]:
+    """What each program has used of the machine's cores so far, and what everything else on it has."""
+    used = {name: sum(each.cpu_times()[:2]) for name, each in watched.items()}
+    machine = psutil.cpu_times()
+    busy = sum(machine) - machine.idle - getattr(machine, "iowait", 0.0)
+    return {**used, "all others": busy - sum(used.values())}
+
+
+def _have_settled(bench: Workbench) -> bool:
+    """Whether every status tells of the pod that the Job controller has made."""
+    jobs = bench.api.list(TRAINING_JOBS, bench.namespace)["items"]
+    return all(job.get("status", {}).get("workers", {}).get("active") == 1 for job in jobs)
 
 
 def _is_complete(job: Object) -> bool:

@@ -85,9 +85,9 @@ class ControlPlane:
         )
         wait_until(self._is_ready, "the API server is ready", seconds=120)
 
-    def stop_apiserver(self) -> None:
-        """Stop the API server, and wait until it has ended."""
-        self.programs["kube-apiserver"].stop()
+    def kill_apiserver(self) -> None:
+        """Kill the API server, and wait until it has ended."""
+        self.programs["kube-apiserver"].kill()
 
     def kubectl(self, *arguments: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
         """Run kubectl as a user with every right; never raises."""

@@ -55,7 +55,7 @@ class Api:
     """The requests that the operator makes. Raises `RefusedError`, or one of `Unreachable`."""
 
     def __init__(self, client: ApiClient) -> None:
-        self._client = client
+        self.client = client
 
     def get(self, resource: Resource, namespace: str, name: str) -> Object | None:
         """An object as it is now; None if there is none."""
@@ -128,7 +128,7 @@ class Api:
         timeout: tuple[float, float] = TIMEOUT,
     ) -> BaseHTTPResponse:
         headers = {"Accept": "application/json", "Content-Type": content_type}
-        request = self._client.param_serialize(
+        request = self.client.param_serialize(
             method,
             path,
             query_params=list((query or {}).items()),
@@ -137,7 +137,7 @@ class Api:
             auth_settings=["BearerToken"],
         )
         try:
-            answer = self._client.call_api(*request, _request_timeout=timeout)
+            answer = self.client.call_api(*request, _request_timeout=timeout)
         except ApiException as error:  # before any answer: TLS failed
             raise RefusedError(0, "NoAnswer", str(error.reason)) from None
         response: BaseHTTPResponse = answer.response

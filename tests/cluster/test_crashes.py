@@ -1,0 +1,174 @@
+"""Operators that are killed, an API server that goes away, a lease that is stolen: jobs end as they should."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+
+import pytest
+from control_plane import ControlPlane
+from programs import wait_until
+from trimtab_operator.cluster.api import RefusedError, Unreachable
+from trimtab_operator.cluster.resources import JOBS, LEASES, PODS, TRAINING_JOBS
+from trimtab_operator.main import LOST_LEADERSHIP
+from workbench import Operators, Workbench, connect, install
+
+pytestmark = [pytest.mark.controlplane, pytest.mark.slow, pytest.mark.timeout(900)]
+
+#: Seconds in which another operator must have taken over.
+FAILOVER_SECONDS = 20.0
+#: What becomes of each attempt of a job, by the fate its name tells; then how it ends, and after how many restarts.
+FATES = {
+    "well": (["succeed"], "Succeeded", 0),
+    "again": (["fail", "succeed"], "Succeeded", 1),
+    "drained": (["disrupt", "disrupt", "succeed"], "Succeeded", 2),
+    "badly": (["fail", "fail"], "Failed", 1),
+    "gone": (["run"], None, None),
+}
+
+
+@pytest.fixture
+def own_control_plane(tmp_path):
+    """One that nobody else uses: it is to be disturbed."""
+    with ControlPlane(tmp_path) as control_plane:
+        install(control_plane)
+        yield control_plane
+
+
+@pytest.fixture
+def operators(own_control_plane, tmp_path):
+    running = Operators(own_control_plane, tmp_path)
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+def bench(own_control_plane):
+    return Workbench(own_control_plane, connect(own_control_plane), "crashes")
+
+
+def leader(bench: Workbench) -> str:
+    lease = bench.api.get(LEASES, "default", "trimtab-operator")
+    return (lease or {}).get("spec", {}).get("holderIdentity") or ""
+
+
+def test_another_takes_over_from_a_leader_that_was_killed(bench, operators):
+    first = operators.start()
+    wait_until(lambda: leader(bench), "the first leads")
+    operators.start()
+    first.kill()
+    killed_at = time.monotonic()
+    bench.create("digits", workers=1)
+    wait_until(lambda: bench.child("digits"), "the second makes the Job", FAILOVER_SECONDS)
+    assert time.monotonic() - killed_at < FAILOVER_SECONDS
+
+
+def test_another_takes_over_at_once_from_a_leader_that_was_told_to_stop(bench, operators):
+    first = operators.start()
+    wait_until(lambda: leader(bench), "the first leads")
+    operators.start()
+    assert first.stop() == 0
+    bench.create("digits", workers=1)
+    wait_until(lambda: bench.child("digits"), "the second makes the Job", 8.0)
+
+
+def test_a_leader_whose_lease_is_stolen_ends(bench, operators):
+    program = operators.start()
+    wait_until(lambda: leader(bench), "it leads")
+    thief = {"spec": {"holderIdentity": "thief", "leaseDurationSeconds": 3600}}
+    bench.api.merge(LEASES, "default", "trimtab-operator", thief)
+    wait_until(lambda: not program.is_running, "it ends", FAILOVER_SECONDS)
+    assert program.process.returncode == LOST_LEADERSHIP
+
+
+class Player(threading.Thread):
+    """Plays the kubelet for every pod there is, by the fate of its job, until told to stop."""
+
+    def __init__(self, bench: Workbench) -> None:
+        super().__init__(daemon=True)
+        self._bench = bench
+        self.stopped = threading.Event()
+        self.twins: list[str] = []
+        """Jobs seen with two live pods of one worker."""
+
+    def run(self) -> None:
+        while not self.stopped.wait(0.5):
+            try:
+                self._play()
+            except (RefusedError, *Unreachable):
+                continue  # the API server is away; it comes back
+
+    def _play(self) -> None:
+        live: set[tuple[str, str]] = set()
+        for pod in self._bench.api.list(PODS, self._bench.namespace)["items"]:
+            labels, status = pod["metadata"]["labels"], pod["status"]
+            name, attempt = labels["trimtab.dev/job-name"], int(labels["trimtab.dev/attempt"])
+            if status["phase"] in ("Succeeded", "Failed"):
+                continue
+            place = (name, labels["batch.kubernetes.io/job-completion-index"])
+            if place in live:
+                self.twins.append(name)
+            live.add(place)
+            deeds = FATES[name.split("-")[0]][0]
+            match deeds[attempt] if attempt < len(deeds) else "run":
+                case "succeed":
+                    self._bench.play_succeeded(pod)
+                case "fail":
+                    self._bench.play_failed(pod, exit_code=1)
+                case "disrupt":
+                    self._bench.play_disrupted(pod)
+                case "run" if status["phase"] == "Pending":
+                    self._bench.play_running(pod)
+
+
+def test_two_hundred_jobs_end_as_they_should_whatever_is_killed_meanwhile(bench, operators, own_control_plane):
+    chance = random.Random(7)
+    fates = list(FATES)
+    names = [f"{fates[number % len(fates)]}-{number}" for number in range(200)]
+    player = Player(bench)
+    player.start()
+    program = operators.start()
+    wait_until(lambda: leader(bench), "it leads")
+    restart_apiserver_at, stop_at = 5, 10
+    remaining = list(names)
+    for kill in range(stop_at):
+        for _ in range(20):
+            if remaining:
+                name = remaining.pop()
+                bench.create(name, workers=1, maxRestarts=1)
+        time.sleep(chance.uniform(0.3, 4.0))  # a random point of their lives is what this is about
+        if kill == restart_apiserver_at:
+            own_control_plane.kill_apiserver()
+            own_control_plane.start_apiserver()
+        if program.is_running:
+            program.kill()
+        for name in [each for each in names if each.startswith("gone") and each not in remaining][kill::stop_at]:
+            if job := bench.job(name):
+                bench.api.delete(TRAINING_JOBS, bench.namespace, name, job["metadata"]["uid"])
+        program = operators.start()
+        # The next need not wait for the dead one's lease, or the test would be mostly waiting.
+        own_control_plane.kubectl("delete", "lease", "trimtab-operator")
+    for name in (each for each in names if each.startswith("gone")):
+        if job := bench.job(name):
+            bench.api.delete(TRAINING_JOBS, bench.namespace, name, job["metadata"]["uid"])
+
+    kept = {name: FATES[name.split("-")[0]] for name in names if not name.startswith("gone")}
+
+    def unfinished() -> list[str]:
+        jobs = {each["metadata"]["name"]: each for each in bench.api.list(TRAINING_JOBS, bench.namespace)["items"]}
+        return [name for name, fate in kept.items() if jobs[name].get("status", {}).get("state") != fate[1]]
+
+    wait_until(lambda: not unfinished(), "every job ends as it should", seconds=300, interval=1)
+    player.stopped.set()
+    player.join()
+    for name, (_, state, restarts) in kept.items():
+        status = bench.status(name)
+        assert (name, status["state"], status["restarts"]) == (name, state, restarts)
+    assert player.twins == []
+    assert {each["metadata"]["name"] for each in bench.api.list(JOBS, bench.namespace)["items"]} == set(kept)
+
+    def strays() -> list[str]:
+        return [each for each in bench.leftovers() if "gone-" in each]
+
+    wait_until(lambda: not strays(), "nothing is left of deleted jobs", seconds=120, interval=1)
