@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -39,8 +41,17 @@ def _why_no_helm() -> str | None:
     return binaries.why_missing(["helm"])
 
 
+def _why_no_images() -> str | None:
+    if os.geteuid() != 0:
+        return "building images without Docker needs root"
+    if shutil.which("buildah") or shutil.which("apt-get"):
+        return None
+    return "no buildah: install it"
+
+
 #: Kinds of test that a machine may be unable to run, and how to find out why.
 KINDS = {
+    "images": _why_no_images,
     "namespaces": _why_no_namespaces,
     "cuda": _why_no_cuda,
     "controlplane": _why_no_controlplane,

@@ -1,0 +1,80 @@
+"""The images of operator and monitor, built for real; one that has not changed is not built again."""
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+BASE = "docker.io/library/debian:bookworm-slim"
+
+pytestmark = [pytest.mark.images, pytest.mark.slow, pytest.mark.timeout(1300)]
+
+
+def buildah(*arguments):
+    done = subprocess.run(["buildah", *arguments], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@pytest.fixture(scope="module")
+def images():
+    """The names of the images, by target."""
+    done = subprocess.run(
+        [ROOT / "scripts/images", "operator", "netmon"], capture_output=True, text=True, timeout=1200, check=False
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    if shutil.which("buildah") is None:
+        pytest.skip("built with docker: only buildah lets a test look into an image without starting it")
+    return {name: f"docker.io/trimtab/{name}:0.1.0" for name in ("operator", "netmon")}
+
+
+@pytest.fixture
+def container(images):
+    """Run a command in an image as its user; returns what it printed."""
+    made = []
+
+    def run(name, *command):
+        made.append(buildah("from", "--pull-never", images[name]))
+        return buildah("run", "--isolation", "chroot", made[-1], *command)
+
+    yield run
+    for each in made:
+        buildah("rm", each)
+
+
+def size(image):
+    return int(json.loads(buildah("images", "--json", image))[0]["size"].split()[0].split(".")[0])
+
+
+@pytest.mark.parametrize("name", ["operator", "netmon"])
+def test_an_image_is_small(images, name):
+    assert 0 < size(images[name]) - size(BASE) < 200  # MB
+
+
+@pytest.mark.parametrize("name", ["operator", "netmon"])
+def test_nobody_in_it_is_root_or_may_write_to_its_programs(container, name):
+    assert container(name, "id", "-u") == "65532"
+    assert container(name, "find", "/opt/trimtab", "/usr", "-writable", "-not", "-type", "l") == ""
+
+
+@pytest.mark.parametrize("name", ["operator", "netmon"])
+def test_its_program_starts(container, name):
+    assert container(name, f"trimtab-{name}", "--help").startswith(f"usage: trimtab-{name}")
+
+
+@pytest.mark.parametrize("name", ["operator", "netmon"])
+def test_all_python_in_it_is_of_the_lock(container, name):
+    script = "import importlib.metadata as m; print(*(f'{d.name}=={d.version}' for d in m.distributions()))"
+    locked = set(re.findall(r"^[\w.-]+==[^ ]+", (ROOT / "requirements.lock").read_text(), re.MULTILINE))
+    held = {each.lower().replace("_", "-") for each in container(name, "python3", "-c", script).split()}
+    assert {each for each in held if not each.startswith("trimtab")} <= locked
+    assert not any(each.startswith(("torch==", "numba==")) for each in held)
+
+
+def test_the_monitor_has_what_it_measures_with(container):
+    assert "iperf 3" in container("netmon", "iperf3", "--version")
+    assert container("netmon", "which", "setpriv") == "/usr/bin/setpriv"
