@@ -81,9 +81,9 @@ class TrainingStatus:
             return followed.latest if followed else None
 
     def follow(self, world: World) -> None:
-        """Ask from now on if the job's workers run, no longer if they do not."""
+        """Ask from now on if workers of the job are ready, no longer if none is: nobody would answer."""
         child = world.child
-        runs = child is not None and child.active > 0 and not child.is_deleting and not world.status.is_final
+        runs = child is not None and child.ready > 0 and not child.is_deleting and not world.status.is_final
         if not runs:
             self._drop(world.uid)
             return

@@ -41,22 +41,22 @@ def asking(rank0):
 
 def test_a_job_that_runs_is_asked_and_its_news_looked_at(asking):
     status, news = asking
-    status.follow(world(child=child(active=2)))
+    status.follow(world(child=child(ready=2)))
     assert news.get(timeout=30) == "team/digits"
     assert status.latest(UID).step == 12
 
 
 def test_a_job_that_does_not_run_is_not_asked(asking):
     status, news = asking
-    status.follow(world(child=child(active=2)))
+    status.follow(world(child=child(ready=2)))
     news.get(timeout=30)
-    status.follow(world(child=child(active=0)))
+    status.follow(world(child=child(active=2, ready=0)))
     assert status.latest(UID) is None
 
 
 def test_a_job_that_is_gone_is_forgotten(asking):
     status, news = asking
-    status.follow(world(child=child(active=2)))
+    status.follow(world(child=child(ready=2)))
     news.get(timeout=30)
     status.forget("team", "digits")
     assert status.latest(UID) is None
@@ -68,7 +68,7 @@ def test_a_job_without_certificates_does_not_keep_the_others_from_being_asked(ra
     found = {"bad": None, "digits": certificates}
     status = TrainingStatus(lambda _, name: found[name], news.put, address=lambda *_: address)
     status.start()
-    status.follow(world(spec={"name": "bad"}, child=child(active=2), uid="bad-uid"))
-    status.follow(world(child=child(active=2)))
+    status.follow(world(spec={"name": "bad"}, child=child(ready=2), uid="bad-uid"))
+    status.follow(world(child=child(ready=2)))
     assert news.get(timeout=30) == "team/digits"
     status.stop()
