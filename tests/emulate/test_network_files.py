@@ -41,10 +41,11 @@ def test_everything_that_can_be_written(load):
 
 
 @pytest.mark.parametrize("file", sorted(EXAMPLES.glob("*.yaml")), ids=lambda file: file.name)
-def test_the_examples_load_and_take_about_a_minute(file: Path):
+def test_the_examples_load_and_fill_about_a_minute(file: Path):
     network = load_network(file)
     network.check_hosts(4)
-    assert 40 <= network.duration <= 75
+    assert network.duration <= 75
+    assert network.repeat or network.duration >= 40
     assert max(phase.bandwidth for phase in network.phases) == 125e6
 
 
