@@ -56,7 +56,7 @@ def test_warm_up_is_dense_and_short():
     train(run, 5)
     first = run.log[0]
     assert first["trigger"] == "warm-up"
-    assert 1 <= first["step"] <= ControllerSettings().warmup_steps
+    assert 2 <= first["step"] <= ControllerSettings().warmup_steps
 
 
 def test_there_is_none_where_one_dense_step_would_take_seconds():

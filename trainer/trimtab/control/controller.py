@@ -39,7 +39,7 @@ from trimtab.control.types import (
 from trimtab.plan import Plan, dense_plan
 
 #: The warm-up is cut short when dense steps would take longer than this altogether.
-_WARMUP_SECONDS = 0.5
+_WARMUP_SECONDS = 1.0
 #: A change of plan must shorten the predicted time to target by this much (as a logarithm) ...
 _WORTH_A_CHANGE = 0.05
 #: ... and by this much where it slows the step down for the sake of the gain, which is known less well.
