@@ -44,9 +44,11 @@ def _why_no_helm() -> str | None:
 def _why_no_images() -> str | None:
     if os.geteuid() != 0:
         return "building images without Docker needs root"
-    if shutil.which("buildah") or shutil.which("apt-get"):
+    if shutil.which("buildah"):
         return None
-    return "no buildah: install it"
+    if shutil.which("docker"):
+        return "built with docker, an image cannot be looked into without starting it: install buildah"
+    return None if shutil.which("apt-get") else "no buildah: install it"
 
 
 #: Kinds of test that a machine may be unable to run, and how to find out why.
