@@ -35,6 +35,33 @@ def test_the_target_can_be_given(toy_job, trimtab, tmp_path):
     assert json.loads((tmp_path / "out" / "summary.json").read_text())["dense"]["seconds_to_target"] is None
 
 
+def test_a_run_can_end_at_its_target_and_is_not_kept_as_a_whole_one(toy_job, trimtab, tmp_path):
+    arguments = (toy_job("--forever", "--steps", "3"), "--plans", "adaptive,dense", "--out", "out", "--until-target")
+    code, output, errors = compare(trimtab, *arguments)
+    assert (code, errors) == (0, "")
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert [each["state"] for each in summary.values()] == ["target", "target"]
+    assert all(each["seconds_to_target"] for each in summary.values())
+    assert "runs ended at their target" in output
+    assert "(kept)" in compare(trimtab, *arguments, "--resume")[1]
+    process = trimtab("compare", *arguments[:-1], "--resume")
+    wait_until(lambda: not (tmp_path / "out" / "adaptive" / "result.json").exists())
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=30)
+    assert process.returncode == 130
+
+
+def test_ending_at_a_target_needs_one(toy_job, trimtab, tmp_path):
+    job = toy_job("--steps", "2")
+    job.write_text(job.read_text().replace("target: {metric: accuracy, value: 0.97}", ""))
+    code, _, errors = compare(trimtab, job, "--plans", "dense", "--out", "out", "--until-target")
+    assert (code, errors.splitlines()) == (
+        2,
+        ["trimtab: --until-target: needs a target; name one by --target or in the job's spec.target"],
+    )
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.slow
 def test_resume_keeps_what_finished_with_the_same_inputs_and_only_that(toy_job, trimtab, tmp_path):
     out = tmp_path / "out"

@@ -31,6 +31,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--target", type=float, help="value of the target metric that counts as trained; else the job's"
     )
+    parser.add_argument(
+        "--until-target",
+        action="store_true",
+        help="end each run at its target: a judge of many plans takes half as long",
+    )
     parser.add_argument("--resume", action="store_true", help="keep runs that finished with the same inputs")
     parser.add_argument("--loopback", action="store_true", help="do not emulate, even where --network is given")
 
@@ -39,13 +44,15 @@ def run(args: argparse.Namespace) -> int:
     """Run each plan; 0 where all succeeded, 1 where one failed (which ends the comparison), 130 on an interrupt."""
     from trimtab.cli.network_choice import choose_network
     from trimtab.cli.report_command import report
-    from trimtab.launch.run import RunRequest, is_done
+    from trimtab.launch.run import WELL, RunRequest, is_done
     from trimtab.report.comparison import run_directory, write_comparison
     from trimtab.report.summary import target_of
 
     job = load_training_job(args.job)
     plans = parse_plans(args.plans, "--plans")
     target = target_of(job, args.target)
+    if args.until_target and target is None:
+        raise UserError("needs a target; name one by --target or in the job's spec.target", field="--until-target")
     network = choose_network(args.network, args.loopback)
     directory: Path = args.out
     if directory.exists() and not directory.is_dir():
@@ -53,9 +60,10 @@ def run(args: argparse.Namespace) -> int:
     directory.mkdir(parents=True, exist_ok=True)
     write_comparison(directory, ["trimtab", *sys.argv[1:]], plans, target)
     requests = [RunRequest(with_plan(job, plan), plan, network, run_directory(directory, plan)) for plan in plans]
-    kept = {request.plan for request in requests if args.resume and is_done(request)}
+    states = WELL if args.until_target else ["succeeded"]
+    kept = {request.plan for request in requests if args.resume and is_done(request, states)}
     try:
-        failure = _run_each(requests, kept, target)
+        failure = _run_each(requests, kept, target, target if args.until_target else None)
     except Interrupted:
         print("trimtab: interrupted; nothing is left running. --resume keeps the finished runs", file=sys.stderr)
         return EXIT_CODE
@@ -66,9 +74,10 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _run_each(requests: list[RunRequest], kept: set[str], target: Target | None) -> str:
-    """Run, in turn, the plans that are not kept; returns why one failed, or nothing."""
+def _run_each(requests: list[RunRequest], kept: set[str], target: Target | None, until: Target | None) -> str:
+    """Run, in turn, the plans that are not kept, each up to a target if one is given; returns why one failed."""
     from trimtab.cli.progress import Progress
+    from trimtab.launch.run import WELL
     from trimtab.launch.run import run as run_job
     from trimtab.report.records import read_run
     from trimtab.report.summary import summarise
@@ -77,12 +86,12 @@ def _run_each(requests: list[RunRequest], kept: set[str], target: Target | None)
     for request in requests:
         if request.plan not in kept:
             request.directory.result.unlink(missing_ok=True)  # else a table made early would show the run before
-    with interruptible(), Progress(num_runs=len(requests)) as progress:
+    with interruptible(), Progress(len(requests), until) as progress:
         for request in requests:
             progress.start(request.plan, request.directory)
             if request.plan not in kept:
                 result = run_job(request, progress.update)
-                if result.state != "succeeded":
+                if result.state not in WELL:
                     return f"{request.plan}: {result.message}"
             text = sentence(request.plan, summarise(read_run(request.directory), target))
             progress.finish(f"{text} (kept)" if request.plan in kept else text)

@@ -16,6 +16,7 @@ from trimtab_api.units import format_bandwidth, format_duration
 
 from trimtab.launch.run_directory import RunDirectory
 from trimtab.report.records import Evaluation, Step, Tail
+from trimtab.report.summary import Target
 
 #: Seconds between lines where there is no terminal.
 LINE_SECONDS = 5.0
@@ -25,10 +26,11 @@ _BARS = "▁▂▃▄▅▆▇█"
 class Progress:
     """Follows the files of one run after another. It has no thread: `update` reads and draws."""
 
-    def __init__(self, num_runs: int, console: Console | None = None) -> None:
+    def __init__(self, num_runs: int, until: Target | None = None, console: Console | None = None) -> None:
         self._console = console or Console()
         self._live = Live(console=self._console, auto_refresh=False, transient=True) if self._is_live else None
         self._num_runs = num_runs
+        self._until = until
         self._num_started = 0
 
     def __enter__(self) -> Self:
@@ -52,14 +54,15 @@ class Progress:
         self._view = RunView(plan, directory)
         self._last_line = time.monotonic()
 
-    def update(self) -> None:
-        """Read what is new, and show it."""
+    def update(self) -> bool:
+        """Read what is new, and show it; whether the run has reached the target after which nobody needs it."""
         self._view.read()
         if self._live:
             self._live.update(self._panel(), refresh=True)
         elif time.monotonic() - self._last_line >= LINE_SECONDS:
             self._last_line = time.monotonic()
             self._console.print(self._view.line(), highlight=False, soft_wrap=True)
+        return self._view.has_reached(self._until)
 
     def finish(self, text: str) -> None:
         """Show the end of one run and keep it on the screen."""
@@ -80,7 +83,7 @@ class RunView:
         self._decisions = Tail(directory.decisions)
         self._begun = time.monotonic()
         self._step: Step | None = None
-        self._evaluation: Evaluation | None = None
+        self._evaluations: list[Evaluation] = []
         self._reason = ""
         self._step_seconds: deque[float] = deque(maxlen=48)
 
@@ -88,12 +91,16 @@ class RunView:
         """Take in what the files have gained."""
         for line in self._metrics.new_lines():
             if line.get("event") == "evaluation":
-                self._evaluation = Evaluation.from_json(line)
+                self._evaluations.append(Evaluation.from_json(line))
             elif "event" not in line:
                 self._step = Step.from_json(line)
                 self._step_seconds.append(self._step.step_seconds)
         for line in self._decisions.new_lines():
             self._reason = line.get("reason", self._reason)
+
+    def has_reached(self, target: Target | None) -> bool:
+        """Whether any evaluation so far did."""
+        return target is not None and any(target.reached_by(each.values) for each in self._evaluations)
 
     def facts(self) -> dict[str, str]:
         """What there is to say, by name, in the order of reading."""
@@ -104,8 +111,8 @@ class RunView:
         facts["step"] = f"{step.step}" + (" (trial)" if step.trial else "")
         if step.loss is not None:
             facts["loss"] = f"{step.loss:.4f}"
-        if self._evaluation and "accuracy" in self._evaluation.values:
-            facts["accuracy"] = f"{self._evaluation.values['accuracy']:.2%}"
+        if self._evaluations and "accuracy" in self._evaluations[-1].values:
+            facts["accuracy"] = f"{self._evaluations[-1].values['accuracy']:.2%}"
         facts["step time"] = format_duration(step.step_seconds)
         if step.latency is not None:
             facts["latency"] = format_duration(step.latency)

@@ -16,7 +16,7 @@ class RunResult:
     """How a run ended: ``result.json``."""
 
     state: str
-    """``succeeded``, ``failed``, ``deadline`` or ``interrupted``."""
+    """``succeeded``, ``target``, ``failed``, ``deadline`` or ``interrupted``."""
     message: str
     """Why it did not succeed: which process, how, and the last lines of its log."""
     plan: str

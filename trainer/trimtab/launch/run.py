@@ -57,9 +57,14 @@ class RunRequest:
     directory: RunDirectory
 
 
-def run(request: RunRequest, observe: Callable[[], None]) -> RunResult:
+#: States of a run that did what was asked of it.
+WELL = ("succeeded", "target")
+
+
+def run(request: RunRequest, observe: Callable[[], bool]) -> RunResult:
     """Run a job on this machine to its end; ``observe`` is called every half second meanwhile.
 
+    Where it returns True the run has reached its target and ends at once, in the state ``target``.
     Leaves no process and no namespace behind, whatever happens. Raises `UserError` where the job cannot start, and
     `Interrupted` when told to stop (the result is written first).
     """
@@ -100,16 +105,16 @@ def run(request: RunRequest, observe: Callable[[], None]) -> RunResult:
     return result
 
 
-def is_done(request: RunRequest) -> bool:
-    """Whether the run's directory holds a run of the same job on the same network that succeeded."""
+def is_done(request: RunRequest, states: Sequence[str]) -> bool:
+    """Whether the run's directory holds a run of the same job on the same network that ended in one of the states."""
     directory = request.directory
     try:
         same_job = json.loads(directory.job.read_text()) == _resolved(request.job)
-        succeeded = json.loads(directory.result.read_text())["state"] == "succeeded"
+        ended_well = json.loads(directory.result.read_text())["state"] in states
         kept_network = directory.network.read_bytes() if directory.network.exists() else None
     except (OSError, ValueError, KeyError):
         return False
-    return same_job and succeeded and kept_network == (request.network.read_bytes() if request.network else None)
+    return same_job and ended_well and kept_network == (request.network.read_bytes() if request.network else None)
 
 
 def _resolved(job: TrainingJob) -> dict[str, Any]:
@@ -192,7 +197,7 @@ def _let_status_tell(children: Children) -> None:
 
 
 def _watch(
-    request: RunRequest, places: Places, children: Children, observe: Callable[[], None], begun: float
+    request: RunRequest, places: Places, children: Children, observe: Callable[[], bool], begun: float
 ) -> tuple[str, str]:
     """Wait until every trainer has ended well, or anything has gone wrong; returns the state and the message."""
     deadline = request.job.spec.active_deadline_seconds
@@ -215,7 +220,8 @@ def _watch(
         if now - observed > OBSERVE_SECONDS:
             if fault := places.fault():
                 return "failed", f"the emulated network ended: {fault}"
-            observe()
+            if observe():
+                return "target", ""
             observed = now
         time.sleep(POLL_SECONDS)
     observe()

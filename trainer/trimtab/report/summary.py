@@ -57,7 +57,7 @@ class Summary:
     emulated: bool
     """False on loopback."""
     state: str
-    """``succeeded``, ``failed``, ``deadline`` or ``interrupted``."""
+    """``succeeded``, ``target``, ``failed``, ``deadline`` or ``interrupted``."""
     num_steps: int
 
     def to_json(self) -> dict[str, Any]:

@@ -32,7 +32,11 @@ def rows(summaries: dict[str, Summary], target: Target | None) -> list[list[Cell
 def _row(name: str, summary: Summary, dense: Summary | None, target: Target | None) -> list[Cell]:
     never = "not reached" if target else "–"
     return [
-        Cell(name + ("" if summary.state == "succeeded" else f" ({summary.state})") + ("" if summary.valid else " †")),
+        Cell(
+            name
+            + ("" if summary.state in ("succeeded", "target") else f" ({summary.state})")
+            + ("" if summary.valid else " †")
+        ),
         _accuracy(summary.accuracy, dense.accuracy if dense else None),
         _seconds(summary.seconds_to_target, dense.seconds_to_target if dense else None, never),
         _seconds(summary.median_step_seconds, dense.median_step_seconds if dense else None),
@@ -48,6 +52,8 @@ def notes(summaries: dict[str, Summary]) -> list[str]:
     said = ["bytes are those that rank 0 sent; × is this run over dense; exploration is a share of its own wall time"]
     if not all(summary.valid for summary in summaries.values()):
         said.append("† the emulator fell behind its own network: do not trust the times of this run")
+    if any(summary.state == "target" for summary in summaries.values()):
+        said.append("runs ended at their target: accuracy and wall time are those of that moment")
     if not any(summary.emulated for summary in summaries.values()):
         said.append("on loopback: no network was emulated, so these times say nothing about a slow one")
     return said

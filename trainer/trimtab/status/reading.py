@@ -85,7 +85,7 @@ class StatusReader:
             result = json.loads(self._directory.result.read_text())
         except (OSError, ValueError):  # not there, or being written
             return None
-        if result["state"] == "succeeded":
+        if result["state"] in ("succeeded", "target"):
             return status_pb2.STATE_SUCCEEDED, ""
         return status_pb2.STATE_FAILED, result["message"]
 
