@@ -13,7 +13,7 @@ LOCAL := trimtab trimtab-api trimtab-netmon trimtab-operator
 
 .PHONY: help
 help: ## List the commands
-	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # Setting up ---------------------------------------------------------------------------------------
 
@@ -47,6 +47,10 @@ generate: setup ## Regenerate what comes from the contracts: gRPC stubs, CRD sch
 images: ## Container images (docker, or buildah as root): make images IMAGES="operator netmon"
 	@scripts/images $(IMAGES)
 
+.PHONY: image-archives
+image-archives: ## The same as archives under ~/.cache/trimtab/images, which `ctr images import` takes (paths on stdout)
+	@scripts/images --archive $(IMAGES)
+
 # Using --------------------------------------------------------------------------------------------
 
 .PHONY: demo
@@ -76,7 +80,7 @@ lint: setup ## ruff, mypy --strict, import-linter
 
 .PHONY: check
 check: lint ## What a developer runs before a commit: lint, types, unit tests
-	$(BIN)/pytest -q -m "not slow and not namespaces and not cuda and not controlplane and not helm and not images"
+	$(BIN)/pytest -q -m "not slow and not namespaces and not cuda and not controlplane and not helm and not node and not images"
 
 .PHONY: control-plane
 control-plane: setup ## Build the Kubernetes control plane that tests run (once; Go needed)
