@@ -86,8 +86,8 @@ def _state(world: World, decision: Decision, workers: Workers) -> State:
         return "Restarting"
     if workers.ready == world.job.spec.workers:
         return "Running"
-    if world.status.state == "Running" and workers.ready + workers.succeeded == world.job.spec.workers:
-        return "Running"  # some have ended well before the others
+    if world.status.state == "Running" and workers.active + workers.succeeded == world.job.spec.workers:
+        return "Running"  # trainers have ended, and their pods have yet to
     if world.status.restarts > 0:
         return "Restarting"
     return "Pending" if decision.obstacle else "Starting"
@@ -145,7 +145,7 @@ def _figures(before: Status, training: status_pb2.Status | None) -> dict[str, ob
             reason=plan.reason,
             adopted_at_step=plan.adopted_at_step,
         )
-    if training.HasField("network") and training.network.revision > 0:
+    if training.HasField("network") and training.network.bandwidth_bytes_per_second > 0:
         network = training.network
         bandwidth = round(network.bandwidth_bytes_per_second)
         best = before.network.best_bandwidth_bytes_per_second if before.network else 0

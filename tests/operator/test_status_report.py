@@ -39,7 +39,9 @@ def training(bandwidth=125e6, plan_version=1, **known):
         ({"child": child(ready=1)}, "Starting", "1 of 2 workers are ready"),
         ({"child": child(ready=1), "pods": (STUCK,)}, "Starting", "1 of 2 workers are ready; worker 1 cannot start"),
         ({"child": child(ready=2)}, "Running", "2 workers train"),
-        ({"child": child(ready=1, succeeded=1), "status": {"state": "Running"}}, "Running", "2 workers train"),
+        ({"child": child(active=1, succeeded=1), "status": {"state": "Running"}}, "Running", "2 workers train"),
+        ({"child": child(active=2), "status": {"state": "Running"}}, "Running", "2 workers train"),
+        ({"child": None, "status": {"state": "Running"}}, "Starting", "0 of 2 workers are ready"),
         ({"child": child(is_suspended=True), "spec": {"suspend": True}}, "Suspended", "suspended"),
         ({"child": child(is_suspended=True), "is_queued": True}, "Suspended", "waits for its queue to admit it"),
         ({"child": child(failure="f"), "pods": (failed_pod(1),)}, "Restarting", "all ranks restart together: worker 1"),
@@ -98,6 +100,10 @@ def test_figures_stay_when_rank_0_is_silent():
     told = after(child=child(ready=2), training=training())
     silent = after(child=child(is_complete=True), status=told.model_dump(by_alias=True))
     assert (silent.step, silent.plan) == (12, told.plan)
+
+
+def test_a_network_whose_bandwidth_is_not_yet_known_is_not_shown():
+    assert after(training=training(bandwidth=0)).network is None
 
 
 def test_a_network_at_a_tenth_of_its_best_is_degraded_and_an_event_says_so():
