@@ -57,7 +57,7 @@ def test_the_plan_in_force_comes_with_the_reason_of_the_decision_that_adopted_it
     assert (plan.sparsifier, plan.num_buffers, plan.adopted_at_step) == ("tracked", 3, 1)
     assert plan.reason == "the network became slow"
     run.decision("0.01/all-gather", 1, "it stays the best", num_buffers=3)
-    assert kept.read().plan.reason == "it stays the best"
+    assert kept.read().plan.reason == "the network became slow"
 
 
 def test_step_time_and_gain_are_of_recent_steps_under_the_plan_in_force(run, reader):

@@ -112,10 +112,11 @@ class StatusReader:
             reason=self._first_reason(),
             adopted_at_step=self._adopted_at,
         )
-        for adopted, reason in self._reasons:  # the last one of this version counts: why the plan was kept
+        for adopted, reason in self._reasons:  # the first one of this version adopted it; later ones kept it
             if adopted["version"] == step.plan_version and adopted["name"] == step.plan:
                 told.num_buffers = len(adopted["fusion"]["cuts"])
                 told.reason = reason
+                break
         return told
 
     def _first_reason(self) -> str:
