@@ -44,7 +44,7 @@ class StatusReader:
         """The status now."""
         for line in self._decisions.new_lines():
             if line["record"] == "decision":
-                self._reasons.append((line["adopted"], line["reason"]))
+                self._keep_reason(line["adopted"], line["reason"])
         for line in self._metrics.new_lines():
             if "event" not in line and not line.get("trial", False):
                 self._take(Step.from_json(line))
@@ -66,6 +66,11 @@ class StatusReader:
         if self._step is not None:
             self._describe(status, self._step)
         return status
+
+    def _keep_reason(self, adopted: dict[str, Any], reason: str) -> None:
+        """The first decision of a version adopted the plan; later ones kept it."""
+        if not self._reasons or self._reasons[-1][0]["version"] != adopted["version"]:
+            self._reasons.append((adopted, reason))
 
     def _take(self, step: Step) -> None:
         if self._step is None or step.plan_version != self._step.plan_version:
@@ -112,11 +117,10 @@ class StatusReader:
             reason=self._first_reason(),
             adopted_at_step=self._adopted_at,
         )
-        for adopted, reason in self._reasons:  # the first one of this version adopted it; later ones kept it
+        for adopted, reason in self._reasons:
             if adopted["version"] == step.plan_version and adopted["name"] == step.plan:
                 told.num_buffers = len(adopted["fusion"]["cuts"])
                 told.reason = reason
-                break
         return told
 
     def _first_reason(self) -> str:
