@@ -86,8 +86,21 @@ check: lint ## What a developer runs before a commit: lint, types, unit tests
 control-plane: setup ## Build the Kubernetes control plane that tests run (once; Go needed)
 	@$(BIN)/python tests/cluster/binaries.py
 
+.PHONY: cluster-programs
+cluster-programs: setup ## Build the programs of a whole cluster that tests run, node included (once; Go needed)
+	@$(BIN)/python tests/cluster/binaries.py cluster
+
+# A cluster counts as given only on the command line: nobody's tests run on what KUBECONFIG happens to say.
+ifeq ($(origin KUBECONFIG),command line)
+GIVEN := --kubeconfig $(KUBECONFIG) $(REGISTRY:%=--registry %) $(TAG:%=--tag %)
+endif
+
+.PHONY: e2e
+e2e: cluster-programs ## A job's whole life on real pods: on a node of its own, or KUBECONFIG=FILE [REGISTRY=R TAG=T: R/trainer:T ...]
+	$(BIN)/pytest tests/e2e --require $(GIVEN)
+
 .PHONY: test
-test: lint control-plane ## Every test that this machine can run, and a line for each kind left out (REQUIRE=1: leaving out fails)
+test: lint cluster-programs ## Every test that this machine can run, and a line for each kind left out (REQUIRE=1: leaving out fails)
 	$(BIN)/pytest $(if $(REQUIRE),--require)
 
 .PHONY: clean

@@ -41,6 +41,13 @@ def _why_no_helm() -> str | None:
     return binaries.why_missing(["helm"])
 
 
+def _why_no_node() -> str | None:
+    sys.path.append(str(Path(__file__).parent / "cluster"))
+    import node
+
+    return node.why_missing()
+
+
 def _why_no_images() -> str | None:
     if os.geteuid() != 0:
         return "building images without Docker needs root"
@@ -58,6 +65,7 @@ KINDS = {
     "cuda": _why_no_cuda,
     "controlplane": _why_no_controlplane,
     "helm": _why_no_helm,
+    "node": _why_no_node,
 }
 #: Kinds that a machine without an accelerator is excused from.
 EXCUSED = {"cuda"}
@@ -67,10 +75,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--require", action="store_true", help="fail instead of leaving out what this machine cannot run (GPUs apart)"
     )
+    parser.addoption("--kubeconfig", help="run tests/e2e on this cluster instead of one of its own")
+    parser.addoption("--registry", help="with --kubeconfig: where the images are (default: docker.io/trimtab)")
+    parser.addoption("--tag", help="with --kubeconfig: tag of the images (default: the chart's appVersion)")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    given = {"node", "images"} if config.getoption("--kubeconfig") else set()
     for kind, why in KINDS.items():
+        if kind in given:
+            continue
         affected = [item for item in items if item.get_closest_marker(kind)]
         reason = why() if affected else None
         if reason is None:

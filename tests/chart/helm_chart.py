@@ -20,12 +20,12 @@ class Helm:
         self.program = program
         self.environment = {"HOME": str(home), "PATH": "/usr/bin:/bin"}
 
-    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+    def run(self, *arguments: str, timeout: float = 120.0) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [str(self.program), *arguments],
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=timeout,
             check=False,
             env=self.environment,
         )

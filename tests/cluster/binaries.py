@@ -1,7 +1,8 @@
 """The programs of a Kubernetes cluster: those a user has (KUBEBUILDER_ASSETS), or built from pinned Go modules.
 
-``python tests/cluster/binaries.py NAME...`` builds the named ones and prints where they are. A cold build takes some
-six minutes on two cores; what was built is kept under the user's cache, keyed by the versions that went in.
+``python tests/cluster/binaries.py NAME...`` builds the named ones and prints where they are: without a name those of a
+control plane, with `cluster` those of a cluster with a node. A cold build takes some six, and twelve, minutes on two
+cores; what was built is kept under the user's cache, keyed by the versions that went in.
 """
 
 from __future__ import annotations
@@ -14,11 +15,14 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-TOOLS = Path(__file__).parent / "tools"
+_HERE = Path(__file__).parent
+#: Modules that pin versions. The DNS server asks for other versions of Kubernetes' libraries than Kubernetes does.
+_TOOLS, _DNS = _HERE / "tools", _HERE / "dns"
 KUBERNETES_VERSION = "1.34.4"
 
-#: Package of each program; `tools/go.mod` pins its version.
+#: Package of each program; the `go.mod` of its module pins its version.
 PACKAGES = {
+    "coredns": "github.com/coredns/coredns",
     "etcd": "go.etcd.io/etcd/server/v3",
     "helm": "helm.sh/helm/v3/cmd/helm",
     "kube-apiserver": "k8s.io/kubernetes/cmd/kube-apiserver",
@@ -30,6 +34,8 @@ PACKAGES = {
 }
 #: What a control plane without nodes needs.
 CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-controller-manager", "kubectl")
+#: What a node needs beside it, apart from what a distribution brings.
+NODE = ("kube-scheduler", "kubelet", "kube-proxy", "coredns")
 
 #: Built by hand, Kubernetes would call itself v0.0.0, and charts and kubelets would refuse it.
 _VERSION_FLAGS = " ".join(
@@ -42,7 +48,7 @@ def find(name: str) -> Path | None:
     """Where a program is, without building it: in KUBEBUILDER_ASSETS, or built before."""
     assets = os.environ.get("KUBEBUILDER_ASSETS")
     places = [Path(assets)] if assets else []
-    return next((place / name for place in [*places, directory()] if (place / name).is_file()), None)
+    return next((place / name for place in [*places, directory(name)] if (place / name).is_file()), None)
 
 
 def why_missing(names: Sequence[str]) -> str | None:
@@ -59,30 +65,39 @@ def obtain(names: Sequence[str]) -> dict[str, Path]:
     for name in names:
         place = find(name)
         if place is None:
-            print(f"building {name} (once; kept in {directory()})", file=sys.stderr, flush=True)
-            place = directory() / name
+            print(f"building {name} (once; kept in {directory(name)})", file=sys.stderr, flush=True)
+            place = directory(name) / name
             place.parent.mkdir(parents=True, exist_ok=True)
             unfinished = place.with_suffix(f".{os.getpid()}")
             command = ["go", "build", "-trimpath", "-ldflags", f"-s -w {_VERSION_FLAGS}", "-o", unfinished]
             environment = {**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "-buildvcs=false"}
-            subprocess.run([*command, PACKAGES[name]], cwd=TOOLS, check=True, env=environment)
+            subprocess.run([*command, PACKAGES[name]], cwd=_module(name), check=True, env=environment)
             unfinished.rename(place)
         found[name] = place
     return found
 
 
-def directory() -> Path:
-    """Where built programs are kept: outside the repository, another place for other versions."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    pins = b"".join((TOOLS / each).read_bytes() for each in ("go.mod", "go.sum"))
-    return cache / "trimtab" / f"cluster-{hashlib.sha256(pins).hexdigest()[:16]}"
+def directory(name: str) -> Path:
+    """Where a built program is kept: outside the repository, another place for other versions."""
+    pins = b"".join((_module(name) / each).read_bytes() for each in ("go.mod", "go.sum"))
+    return cache() / f"cluster-{hashlib.sha256(pins).hexdigest()[:16]}"
+
+
+def cache() -> Path:
+    """Where the user keeps what took long to make."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "trimtab"
+
+
+def _module(name: str) -> Path:
+    return _DNS if name == "coredns" else _TOOLS
 
 
 def main(names: Sequence[str]) -> int:
     """Build the named programs, or say why that cannot be."""
+    names = (*CONTROL_PLANE, *NODE, "helm") if list(names) == ["cluster"] else names
     why = why_missing(names)
     if why is not None:
-        print(f"note: tests with a control plane will be left out: {why}", file=sys.stderr)
+        print(f"note: tests with a cluster will be left out: {why}", file=sys.stderr)
         return 0
     for name, place in obtain(names).items():
         print(name, place)

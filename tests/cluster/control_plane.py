@@ -1,6 +1,7 @@
-"""A real control plane on loopback: etcd, kube-apiserver and kube-controller-manager, without a node.
+"""A real control plane: etcd, kube-apiserver and kube-controller-manager, without a node unless one joins it.
 
-Pods are made but nothing runs them; tests say what becomes of them by writing their status, as a kubelet would.
+Without a node pods are made but nothing runs them; tests say what becomes of them by writing their status, as a kubelet
+would.
 """
 
 from __future__ import annotations
@@ -19,33 +20,56 @@ import binaries
 import operator_role
 from programs import Program, wait_until
 
-_HOST = "127.0.0.1"
+_LOOPBACK = "127.0.0.1"
+#: Name of the one node that may join.
+NODE_NAME = "node"
+#: Who asks for what: user name and groups, known by a token each. Kubernetes' own roles give its programs their rights.
+_USERS = {
+    "admin": ("admin", "system:masters"),
+    "controller-manager": ("system:kube-controller-manager", ""),
+    "scheduler": ("system:kube-scheduler", ""),
+    "node": (f"system:node:{NODE_NAME}", "system:nodes"),
+    "proxy": ("system:kube-proxy", ""),
+    "operator": (operator_role.USER, ""),
+}
+#: Flags of the API server where no pod will look for it by its Service, and where a kubelet joins.
+_ALONE = ("--authorization-mode=RBAC", "--endpoint-reconciler-type=none")
+_WITH_NODE = ("--authorization-mode=Node,RBAC", "--kubelet-preferred-address-types=InternalIP")
 
 
 class ControlPlane:
-    """Runs while the context is open. Its files, logs among them, are in ``directory``."""
+    """Runs while the context is open. Its files, logs among them, are in ``directory``.
 
-    def __init__(self, directory: Path) -> None:
+    ``address``, of this machine, is where the API server listens: a node and its pods must reach it there.
+    """
+
+    def __init__(self, directory: Path, address: str = _LOOPBACK) -> None:
         self._directory = directory
+        self._address = address
         self._binaries = binaries.obtain(binaries.CONTROL_PLANE)
-        self._etcd_port, self._etcd_peer_port, self._port = _free_ports(3)
-        self._tokens = {name: secrets.token_hex(16) for name in ("admin", "controller-manager", "operator")}
+        self._etcd_port, self._etcd_peer_port = _free_ports(_LOOPBACK, 2)
+        (self._port,) = _free_ports(address, 1)
+        self._tokens = {name: secrets.token_hex(16) for name in _USERS}
         self.programs: dict[str, Program] = {}
 
     @property
     def server(self) -> str:
         """URL of the API server."""
-        return f"https://{_HOST}:{self._port}"
+        return f"https://{self._address}:{self._port}"
 
     @property
     def kubeconfig(self) -> Path:
         """A user with every right."""
-        return self._directory / "admin.kubeconfig"
+        return self.kubeconfig_of("admin")
 
     @property
     def operator_kubeconfig(self) -> Path:
         """The operator, with the rights of `operator_role`."""
-        return self._directory / "operator.kubeconfig"
+        return self.kubeconfig_of("operator")
+
+    def kubeconfig_of(self, user: str) -> Path:
+        """One of the users that the control plane knows: admin, operator, scheduler, node, proxy."""
+        return self._directory / f"{user}.kubeconfig"
 
     def __enter__(self) -> Self:
         try:
@@ -60,7 +84,7 @@ class ControlPlane:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for name in ("kube-controller-manager", "kube-apiserver", "etcd"):
+        for name in ("kube-scheduler", "kube-controller-manager", "kube-apiserver", "etcd"):
             if name in self.programs:
                 self.programs[name].stop(timeout=10)
 
@@ -69,9 +93,9 @@ class ControlPlane:
         credentials = self._directory
         self._run(
             "kube-apiserver",
-            f"--etcd-servers=http://{_HOST}:{self._etcd_port}",
-            f"--bind-address={_HOST}",
-            f"--advertise-address={_HOST}",
+            f"--etcd-servers=http://{_LOOPBACK}:{self._etcd_port}",
+            f"--bind-address={self._address}",
+            f"--advertise-address={self._address}",
             f"--secure-port={self._port}",
             f"--cert-dir={credentials}",
             f"--token-auth-file={credentials / 'tokens.csv'}",
@@ -79,15 +103,21 @@ class ControlPlane:
             f"--service-account-key-file={credentials / 'service-accounts.pem'}",
             f"--service-account-signing-key-file={credentials / 'service-accounts.pem'}",
             "--service-cluster-ip-range=10.96.0.0/16",
-            "--authorization-mode=RBAC",
             "--allow-privileged",
-            "--endpoint-reconciler-type=none",
+            *(_ALONE if self._address == _LOOPBACK else _WITH_NODE),
         )
         wait_until(self._is_ready, "the API server is ready", seconds=120)
 
     def kill_apiserver(self) -> None:
         """Kill the API server, and wait until it has ended."""
         self.programs["kube-apiserver"].kill()
+
+    def start_scheduler(self) -> None:
+        """Start placing pods on the nodes that have joined."""
+        self._binaries |= binaries.obtain(("kube-scheduler",))
+        kubeconfig = self.kubeconfig_of("scheduler")
+        delegated = (f"--authentication-kubeconfig={kubeconfig}", f"--authorization-kubeconfig={kubeconfig}")
+        self._run("kube-scheduler", f"--kubeconfig={kubeconfig}", *delegated, "--leader-elect=false", "--secure-port=0")
 
     def kubectl(self, *arguments: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
         """Run kubectl as a user with every right; never raises."""
@@ -105,17 +135,17 @@ class ControlPlane:
         self._run(
             "etcd",
             f"--data-dir={self._directory / 'etcd'}",
-            f"--listen-client-urls=http://{_HOST}:{self._etcd_port}",
-            f"--advertise-client-urls=http://{_HOST}:{self._etcd_port}",
-            f"--listen-peer-urls=http://{_HOST}:{self._etcd_peer_port}",
-            f"--initial-advertise-peer-urls=http://{_HOST}:{self._etcd_peer_port}",
-            f"--initial-cluster=default=http://{_HOST}:{self._etcd_peer_port}",
+            f"--listen-client-urls=http://{_LOOPBACK}:{self._etcd_port}",
+            f"--advertise-client-urls=http://{_LOOPBACK}:{self._etcd_port}",
+            f"--listen-peer-urls=http://{_LOOPBACK}:{self._etcd_peer_port}",
+            f"--initial-advertise-peer-urls=http://{_LOOPBACK}:{self._etcd_peer_port}",
+            f"--initial-cluster=default=http://{_LOOPBACK}:{self._etcd_peer_port}",
             "--unsafe-no-fsync",  # it need not survive the tests
         )
         self.start_apiserver()
         self._run(
             "kube-controller-manager",
-            f"--kubeconfig={self._directory / 'controller-manager.kubeconfig'}",
+            f"--kubeconfig={self.kubeconfig_of('controller-manager')}",
             f"--service-account-private-key-file={self._directory / 'service-accounts.pem'}",
             f"--root-ca-file={self._directory / 'apiserver.crt'}",
             "--use-service-account-credentials",
@@ -136,15 +166,10 @@ class ControlPlane:
     def _write_credentials(self) -> None:
         key = self._directory / "service-accounts.pem"
         subprocess.run(["openssl", "genrsa", "-out", key, "2048"], check=True, capture_output=True)
-        users = {
-            "admin": "admin,admin,system:masters",
-            "controller-manager": "system:kube-controller-manager,controller-manager",
-            "operator": f"{operator_role.USER},operator",
-        }
-        lines = [f"{token},{users[name]}" for name, token in self._tokens.items()]
+        lines = [f'{token},{_USERS[name][0]},{name},"{_USERS[name][1]}"' for name, token in self._tokens.items()]
         (self._directory / "tokens.csv").write_text("\n".join(lines) + "\n")
         for name, token in self._tokens.items():
-            (self._directory / f"{name}.kubeconfig").write_text(json.dumps(self._kubeconfig(token)))
+            self.kubeconfig_of(name).write_text(json.dumps(self._kubeconfig(token)))
 
     def _kubeconfig(self, token: str) -> dict[str, object]:
         cluster = {"server": self.server, "certificate-authority": str(self._directory / "apiserver.crt")}
@@ -172,11 +197,11 @@ class ControlPlane:
             return False
 
 
-def _free_ports(count: int) -> list[int]:
+def _free_ports(address: str, count: int) -> list[int]:
     sockets = [socket.socket() for _ in range(count)]
     try:
         for each in sockets:
-            each.bind((_HOST, 0))
+            each.bind((address, 0))
         return [each.getsockname()[1] for each in sockets]
     finally:
         for each in sockets:

@@ -1,0 +1,86 @@
+"""One cluster for all tests here, with Trimtab installed by its chart; a namespace for each test."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+sys.path += [str(Path(__file__).parents[1] / folder) for folder in ("cluster", "chart")]
+
+import binaries
+import images
+from cluster import Cluster
+from helm_chart import Helm
+from node import Node
+from place import Place
+from release import Release
+
+_NUMBERS = itertools.count()
+
+
+@dataclass(frozen=True)
+class Ground:
+    """A cluster that tests run on."""
+
+    kubeconfig: Path
+    images: images.Images
+    node: Node | None
+    """The tests' own node; None on a cluster that was given."""
+
+    def place(self, namespace: str) -> Place:
+        """A namespace of it."""
+        return Place(binaries.obtain(("kubectl",))["kubectl"], self.kubeconfig, namespace)
+
+
+@pytest.fixture(scope="session")
+def ground(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
+    given = request.config.getoption("--kubeconfig")
+    if given:
+        registry, tag = (request.config.getoption(name) for name in ("--registry", "--tag"))
+        yield Ground(Path(given), images.Images(registry or images.REGISTRY, tag or images.VERSION), None)
+        return
+    with Cluster(tmp_path_factory.mktemp("cluster")) as cluster:
+        images.give(cluster.node, *images.NAMES)
+        yield Ground(cluster.control_plane.kubeconfig, images.Images(), cluster.node)
+
+
+@pytest.fixture(scope="session")
+def node(ground: Ground) -> Node:
+    if ground.node is None:
+        pytest.skip("of the tests' own node, not of a cluster that was given")
+    return ground.node
+
+
+@pytest.fixture(scope="session")
+def release(ground: Ground, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Release]:
+    helm = Helm(binaries.obtain(("helm",))["helm"], tmp_path_factory.mktemp("helm"))
+    release = Release(helm, ground.kubeconfig, "trimtab-e2e")
+    release.install(*ground.images.settings())
+    yield release
+    release.remove()
+    ground.place("default").kubectl("delete", "namespace", release.namespace, "--wait=false", "--ignore-not-found")
+
+
+@pytest.fixture(scope="module")
+def new_place(ground: Ground) -> Iterator[Callable[[], Place]]:
+    """Makes namespaces, which go with the tests of a module."""
+    made: list[Place] = []
+
+    def make() -> Place:
+        made.append(ground.place(f"trimtab-e2e-{next(_NUMBERS)}"))
+        made[-1].kubectl("create", "namespace", made[-1].namespace)
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.remove()
+
+
+@pytest.fixture
+def place(new_place: Callable[[], Place]) -> Place:
+    return new_place()

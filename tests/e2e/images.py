@@ -1,0 +1,55 @@
+"""The images of operator, monitor and trainer, as a cluster under test knows them."""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+from node import Node
+
+ROOT = Path(__file__).parents[2]
+NAMES = ("operator", "netmon", "trainer")
+#: What the chart and the examples call them.
+REGISTRY = "docker.io/trimtab"
+VERSION = str(yaml.safe_load((ROOT / "charts/trimtab/Chart.yaml").read_text())["appVersion"])
+#: Where a node remembers what the images it holds were made of.
+_KEPT = "trimtab.test"
+
+
+@dataclass(frozen=True)
+class Images:
+    """Where a cluster finds them."""
+
+    registry: str = REGISTRY
+    tag: str = VERSION
+
+    def name(self, part: str) -> str:
+        """The image of operator, netmon or trainer."""
+        return f"{self.registry}/{part}:{self.tag}"
+
+    def settings(self) -> list[str]:
+        """Flags by which helm is told."""
+        places = {"operator.image": "operator", "netmon.image": "netmon", "test.image": "trainer"}
+        return [
+            f"--set={place}.{field}={value}"
+            for place, part in places.items()
+            for field, value in (("repository", f"{self.registry}/{part}"), ("tag", self.tag))
+        ]
+
+
+def give(node: Node, *names: str) -> None:
+    """Build images, if what they are made of has changed, and import those that the node does not hold yet."""
+    built = subprocess.run(
+        [ROOT / "scripts/images", "--archive", *names], stdout=subprocess.PIPE, text=True, timeout=1800, check=True
+    )
+    for line in built.stdout.split():
+        archive = Path(line)
+        name, inputs = archive.stem.rsplit("-", 1)
+        image, kept = Images().name(name), f"{_KEPT}/{name}:{inputs}"
+        if kept not in node.images():
+            node.forget_images(lambda other, name=name: other.startswith(f"{_KEPT}/{name}:"))
+            node.import_image(archive, image)
+            node.name_image(image, kept)
+        node.name_image(kept, image)
