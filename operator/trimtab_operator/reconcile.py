@@ -86,8 +86,8 @@ class Reconciler:
         self._cache = cache
         self._training = training
         self._clock = clock
-        self._ensured: dict[str, datetime] = {}
-        """When the children of each job were last seen to."""
+        self._ensured: dict[str, tuple[datetime, int]] = {}
+        """When the children of each job were last seen to, and for which generation of the job."""
         self._written: dict[str, int] = {}
         """Resource version of each job when its status was last written."""
 
@@ -211,17 +211,16 @@ class Reconciler:
             return _refused(refusal)
         if in_the_way is not None:
             return Decision(obstacle=in_the_way, seconds_to_look_again=_CONTESTED_SECONDS)
-        self._ensured[world.key] = world.now
+        self._ensured[world.key] = (world.now, world.generation)
         return decision
 
     def _needs_repair(self, world: World) -> bool:
         """Whether the spec has changed, or children have not been seen to for a while."""
         if world.status.is_final or world.child is None or world.child.is_deleting:
             return False
-        if world.status.observed_generation != world.generation:
-            return True
-        ensured_at = self._ensured.setdefault(world.key, world.now)
-        return (world.now - ensured_at).total_seconds() >= LOOK_AGAIN_SECONDS
+        observed = (world.now, world.status.observed_generation)  # by this operator, or by the one before it
+        ensured_at, generation = self._ensured.setdefault(world.key, observed)
+        return generation != world.generation or (world.now - ensured_at).total_seconds() >= LOOK_AGAIN_SECONDS
 
     def _refuse(self, resource: Object, outcome: Outcome) -> float | None:
         """A job that cannot be read says so, and stays as it is until its user mends it."""
