@@ -10,8 +10,8 @@ from kubernetes.client import ApiClient
 from trimtab_api.certificates import Certificates
 
 from trimtab_operator import metrics, pods
-from trimtab_operator.children.owned import tls_name
-from trimtab_operator.children.tls_secret import certificates_in
+from trimtab_operator.children.owned import shared_name
+from trimtab_operator.children.secret import certificates_in
 from trimtab_operator.cluster.api import Api, RefusedError, Unreachable
 from trimtab_operator.cluster.election import Election
 from trimtab_operator.cluster.informers import STUCK_SECONDS, Informer
@@ -137,7 +137,8 @@ class Operator:
         return "ok"
 
     def _job_changed(self, job: Object) -> None:
-        self._queue.add(_key(job["metadata"]["namespace"], job["metadata"]["name"]))
+        # Of a crowd of jobs all get their pods before any is told of in its status, which would take as long again.
+        self._queue.add(_key(job["metadata"]["namespace"], job["metadata"]["name"]), urgent="status" not in job)
 
     def _job_removed(self, job: Object) -> None:
         # After a new list the cache still holds an object for a moment that is gone; a little later it does not.
@@ -155,7 +156,7 @@ class Operator:
 
     def _certificates(self, namespace: str, name: str) -> Certificates | None:
         try:
-            secret = self._api.get(SECRETS, namespace, tls_name(name))
+            secret = self._api.get(SECRETS, namespace, shared_name(name))
         except (RefusedError, *Unreachable) as error:
             _log.warning("%s/%s: its certificates could not be read: %s", namespace, name, error)
             return None

@@ -7,11 +7,7 @@ RULES = [
     {"apiGroups": ["trimtab.dev"], "resources": ["trainingjobs/finalizers"], "verbs": ["update"]},
     {"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["create", "list", "watch", "patch", "delete"]},
     {"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]},
-    {
-        "apiGroups": [""],
-        "resources": ["services", "serviceaccounts", "configmaps"],
-        "verbs": ["create", "get", "patch"],
-    },
+    {"apiGroups": [""], "resources": ["services", "serviceaccounts"], "verbs": ["create", "get", "patch"]},
     {"apiGroups": [""], "resources": ["secrets"], "verbs": ["create", "get"]},
     {"apiGroups": ["networking.k8s.io"], "resources": ["networkpolicies"], "verbs": ["create", "get", "patch"]},
     {"apiGroups": [""], "resources": ["events"], "verbs": ["create"]},

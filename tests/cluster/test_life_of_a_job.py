@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import json
 
 import pytest
 from trimtab_operator.cluster.resources import (
-    CONFIG_MAPS,
     JOBS,
     NETWORK_POLICIES,
     SECRETS,
@@ -28,7 +28,7 @@ def started(bench: Workbench, name: str, **spec):
     return pods
 
 
-def test_a_job_becomes_a_job_a_service_a_secret_a_policy_an_account_and_a_file(bench):
+def test_a_job_becomes_a_job_a_service_a_secret_a_policy_and_an_account(bench):
     bench.create("digits", workers=3)
     pods = bench.wait_for_pods("digits", 3)
     uid = bench.job("digits")["metadata"]["uid"]
@@ -44,10 +44,11 @@ def test_a_job_becomes_a_job_a_service_a_secret_a_policy_an_account_and_a_file(b
     assert (job["backoffLimit"], job["podReplacementPolicy"]) == (0, "Failed")
     service = child(SERVICES, "digits")["spec"]
     assert (service["clusterIP"], service["publishNotReadyAddresses"]) == ("None", True)
-    assert set(child(SECRETS, "digits-tls")["data"]) == {"ca.crt", "tls.crt", "tls.key"}
+    files = child(SECRETS, "digits-trimtab")["data"]
+    assert set(files) == {"ca.crt", "tls.crt", "tls.key", "job.json"}
     assert child(SERVICE_ACCOUNTS, "digits-trimtab")["automountServiceAccountToken"] is False
     assert child(NETWORK_POLICIES, "digits-trimtab")["spec"]["policyTypes"] == ["Ingress"]
-    resolved = json.loads(child(CONFIG_MAPS, "digits-trimtab")["data"]["job.json"])
+    resolved = json.loads(base64.b64decode(files["job.json"]))
     assert resolved["spec"]["communication"]["policy"] == "Adaptive"
     assert [pod["spec"]["hostname"] for pod in pods] == ["digits-0", "digits-1", "digits-2"]
 
@@ -179,7 +180,7 @@ def test_a_job_of_the_same_name_starts_afresh(bench):
 
     def is_all_new():
         owners = [(bench.child("digits") or {}).get("metadata", {}).get("ownerReferences", [{}])[0].get("uid")]
-        secret = bench.api.get(SECRETS, bench.namespace, "digits-tls") or {"metadata": {"ownerReferences": [{}]}}
+        secret = bench.api.get(SECRETS, bench.namespace, "digits-trimtab") or {"metadata": {"ownerReferences": [{}]}}
         return [*owners, secret["metadata"]["ownerReferences"][0].get("uid")] == [new, new]
 
     eventually(is_all_new, "every child is the new job's")

@@ -6,7 +6,7 @@ import pytest
 from programs import wait_until
 from trimtab_operator.cluster.api import Api
 from trimtab_operator.cluster.informers import Informer
-from trimtab_operator.cluster.resources import CONFIG_MAPS
+from trimtab_operator.cluster.resources import SERVICE_ACCOUNTS
 
 pytestmark = pytest.mark.controlplane
 
@@ -23,10 +23,10 @@ class Forgetful(Api):
         return super().watch(resource, namespace, read_timeout, **query)
 
 
-def config_map(bench, name):
+def account(bench, name):
     return {
         "apiVersion": "v1",
-        "kind": "ConfigMap",
+        "kind": "ServiceAccount",
         "metadata": {"name": name, "namespace": bench.namespace, "labels": {"watched": "yes"}},
     }
 
@@ -35,7 +35,7 @@ def watch(api, bench):
     changed, removed = [], []
     informer = Informer(
         api,
-        CONFIG_MAPS,
+        SERVICE_ACCOUNTS,
         bench.namespace,
         shrink=lambda each: each["metadata"].pop("managedFields", None),
         changed=lambda each: changed.append(each["metadata"]["name"]),
@@ -47,16 +47,16 @@ def watch(api, bench):
 
 
 def test_what_is_made_changed_and_deleted_is_seen(namespace):
-    namespace.api.create(CONFIG_MAPS, config_map(namespace, "before"))
+    namespace.api.create(SERVICE_ACCOUNTS, account(namespace, "before"))
     informer, changed, removed = watch(namespace.api, namespace)
     try:
         assert informer.wait_until_listed(30)
         wait_until(lambda: changed == ["before"], "what was there is seen")
-        namespace.api.create(CONFIG_MAPS, config_map(namespace, "after"))
+        namespace.api.create(SERVICE_ACCOUNTS, account(namespace, "after"))
         wait_until(lambda: changed == ["before", "after"], "what is made is seen")
         found = informer.get(namespace.namespace, "after")
         assert "managedFields" not in found["metadata"]
-        namespace.api.delete(CONFIG_MAPS, namespace.namespace, "after", found["metadata"]["uid"])
+        namespace.api.delete(SERVICE_ACCOUNTS, namespace.namespace, "after", found["metadata"]["uid"])
         wait_until(lambda: removed == ["after"], "what is deleted is seen")
         assert informer.get(namespace.namespace, "after") is None
         assert informer.seconds_since_progress < 60
@@ -66,18 +66,18 @@ def test_what_is_made_changed_and_deleted_is_seen(namespace):
 
 def test_a_watch_that_has_expired_lists_anew_and_goes_on(namespace, control_plane):
     forgetful = Forgetful(namespace.api.client)
-    namespace.api.create(CONFIG_MAPS, config_map(namespace, "before"))
+    namespace.api.create(SERVICE_ACCOUNTS, account(namespace, "before"))
     informer, changed, _ = watch(forgetful, namespace)
     try:
         wait_until(lambda: "before" in changed, "the list is seen")
         wait_until(lambda: forgetful.num_watches >= 2, "the API server has refused the first watch")
-        namespace.api.create(CONFIG_MAPS, config_map(namespace, "after"))
+        namespace.api.create(SERVICE_ACCOUNTS, account(namespace, "after"))
         wait_until(lambda: "after" in changed, "what is made after it is seen")
     finally:
         informer.stop()
 
 
 def test_an_object_that_somebody_else_made_anew_is_not_deleted(namespace):
-    namespace.api.create(CONFIG_MAPS, config_map(namespace, "mine"))
-    namespace.api.delete(CONFIG_MAPS, namespace.namespace, "mine", "another-uid")
-    assert namespace.api.get(CONFIG_MAPS, namespace.namespace, "mine") is not None
+    namespace.api.create(SERVICE_ACCOUNTS, account(namespace, "mine"))
+    namespace.api.delete(SERVICE_ACCOUNTS, namespace.namespace, "mine", "another-uid")
+    assert namespace.api.get(SERVICE_ACCOUNTS, namespace.namespace, "mine") is not None

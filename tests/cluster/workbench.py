@@ -17,7 +17,6 @@ from kubernetes.client import ApiClient, Configuration
 from programs import Program, wait_until
 from trimtab_operator.cluster.api import Api, RefusedError
 from trimtab_operator.cluster.resources import (
-    CONFIG_MAPS,
     EVENTS,
     JOBS,
     NETWORK_POLICIES,
@@ -31,7 +30,7 @@ from trimtab_operator.cluster.resources import (
 )
 
 CRD = Path(__file__).parents[2] / "charts/trimtab/crd/trainingjobs.trimtab.dev.yaml"
-CHILDREN = (JOBS, PODS, SERVICES, SECRETS, SERVICE_ACCOUNTS, NETWORK_POLICIES, CONFIG_MAPS)
+CHILDREN = (JOBS, PODS, SERVICES, SECRETS, SERVICE_ACCOUNTS, NETWORK_POLICIES)
 NAMESPACES = Resource("v1", "Namespace", "namespaces")
 
 

@@ -13,7 +13,7 @@ from trimtab_operator.children.job import child_job
 from trimtab_operator.children.job_file import job_file
 from trimtab_operator.children.network_policy import network_policy
 from trimtab_operator.children.pod import pod_template
-from trimtab_operator.children.tls_secret import certificates_in, tls_secret
+from trimtab_operator.children.secret import certificates_in, secret
 from worlds import NOW, SETTINGS, UID, job
 
 
@@ -162,9 +162,16 @@ def test_only_the_job_the_operator_and_the_scraper_reach_its_pods():
 
 def test_the_job_file_reads_back_as_the_job():
     ours = job(seed=5, communication={"policy": "Static", "plan": "dense"})
-    text = job_file(ours, "team", UID)["data"]["job.json"]
+    text = job_file(ours, "team")
     assert parse_training_job(text).spec == ours.spec
     assert json.loads(text)["metadata"] == {"name": "digits", "namespace": "team"}
+
+
+def test_every_file_that_pods_mount_is_in_the_jobs_secret():
+    held = secret(job(), "team", UID, NOW)
+    volumes = [each["secret"] for each in pod_of()["volumes"] if "secret" in each]
+    assert {each["secretName"] for each in volumes} == {held["metadata"]["name"]}
+    assert {item["key"] for each in volumes for item in each["items"]} == set(held["data"])
 
 
 class Status(status_pb2_grpc.TrainerStatusServicer):
@@ -177,7 +184,7 @@ def test_the_certificates_of_a_job_let_its_processes_talk_and_nobody_else(tmp_pa
 
     from trimtab_api.channels import listen, open_channel
 
-    ours = certificates_in(tls_secret(job(), "team", UID, NOW))
+    ours = certificates_in(secret(job(), "team", UID, NOW))
     server = grpc.server(ThreadPoolExecutor(2))
     status_pb2_grpc.add_TrainerStatusServicer_to_server(Status(), server)
     port = listen(server, "localhost:0", ours)

@@ -42,11 +42,11 @@ app.kubernetes.io/instance: {{ .Release.Name }}
   resources: [pods]
   verbs: [list, watch]
 - apiGroups: [""]
-  resources: [services, serviceaccounts, configmaps]
+  resources: [services, serviceaccounts]
   verbs: [create, get, patch]
 - apiGroups: [""]
   resources: [secrets]
-  verbs: [create, get]  # of the jobs it makes certificates for; never list
+  verbs: [create, get]  # those it makes for jobs; never list
 - apiGroups: [networking.k8s.io]
   resources: [networkpolicies]
   verbs: [create, get, patch]

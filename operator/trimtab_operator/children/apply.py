@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from trimtab_operator.children.job_file import job_file
 from trimtab_operator.children.network_policy import network_policy
+from trimtab_operator.children.secret import secret
 from trimtab_operator.children.service import service
 from trimtab_operator.children.service_account import service_account
-from trimtab_operator.children.tls_secret import tls_secret
 from trimtab_operator.cluster.api import Api, RefusedError
 from trimtab_operator.cluster.resources import Object, resource_of
 from trimtab_operator.settings import Settings
@@ -24,8 +23,7 @@ def ensure_children(api: Api, world: World, settings: Settings) -> str | None:
         service_account(job, namespace, uid),
         service(job, namespace, uid),
         network_policy(job, namespace, uid, settings),
-        job_file(job, namespace, uid),
-        tls_secret(job, namespace, uid, world.now),
+        secret(job, namespace, uid, world.now),
     ):
         in_the_way = _ensure(api, manifest, uid)
         if in_the_way:

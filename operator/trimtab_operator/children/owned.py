@@ -14,11 +14,6 @@ def shared_name(job: str) -> str:
     return f"{job}-trimtab"
 
 
-def tls_name(job: str) -> str:
-    """Name of the Secret with the job's certificates."""
-    return f"{job}-tls"
-
-
 def labels(job: str) -> dict[str, str]:
     """Labels of every child."""
     return {JOB_NAME: job, MANAGED_BY: MANAGER}

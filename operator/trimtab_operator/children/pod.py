@@ -8,7 +8,10 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from trimtab_api.names import (
+    AUTHORITY_FILE,
+    CERTIFICATE_FILE,
     JOB_FILE,
+    KEY_FILE,
     MASTER_PORT,
     MONITOR_METRICS_PORT,
     MONITOR_PORT,
@@ -24,7 +27,8 @@ from trimtab_api.trainingjob import TrainingJob
 from trimtab_api.trainingjob.types import TRAINER_CONTAINER
 from trimtab_api.units import format_duration
 
-from trimtab_operator.children.owned import labels, shared_name, tls_name
+from trimtab_operator.children.owned import labels, shared_name
+from trimtab_operator.children.secret import JOB_KEY
 from trimtab_operator.cluster.resources import Object
 from trimtab_operator.labels import ATTEMPT
 from trimtab_operator.settings import Settings
@@ -131,8 +135,8 @@ def _monitor(job: TrainingJob, namespace: str, settings: Settings, interface: st
 def _volumes(job: TrainingJob, given: Iterable[Object], trainer: Object) -> list[Object]:
     shared_memory = f"{_SHARED_MEMORY_GIB * job.spec.processes_per_worker}Gi"
     ours: list[Object] = [
-        {"name": _TLS_VOLUME, "secret": {"secretName": tls_name(job.metadata.name)}},
-        {"name": _JOB_VOLUME, "configMap": {"name": shared_name(job.metadata.name)}},
+        _files(_TLS_VOLUME, job, AUTHORITY_FILE, CERTIFICATE_FILE, KEY_FILE),
+        _files(_JOB_VOLUME, job, JOB_KEY),
         {"name": RUN_VOLUME, "emptyDir": {}},
         {"name": _SHM_VOLUME, "emptyDir": {"medium": "Memory", "sizeLimit": shared_memory}},
         {"name": _TMP_VOLUME, "emptyDir": {}},
@@ -140,6 +144,12 @@ def _volumes(job: TrainingJob, given: Iterable[Object], trainer: Object) -> list
     taken = {each.get("name") for each in given}
     mounted = {each["name"] for each in trainer["volumeMounts"]}
     return [each for each in ours if each["name"] not in taken and each["name"] in mounted | {_TMP_VOLUME, _TLS_VOLUME}]
+
+
+def _files(volume: str, job: TrainingJob, *names: str) -> Object:
+    """A volume with files of the job's Secret."""
+    items = [{"key": name, "path": name} for name in names]
+    return {"name": volume, "secret": {"secretName": shared_name(job.metadata.name), "items": items}}
 
 
 def _interface(trainer: Object) -> str:

@@ -33,15 +33,12 @@ JOBS = Resource("batch/v1", "Job", "jobs")
 PODS = Resource("v1", "Pod", "pods")
 SERVICES = Resource("v1", "Service", "services")
 SECRETS = Resource("v1", "Secret", "secrets")
-CONFIG_MAPS = Resource("v1", "ConfigMap", "configmaps")
 SERVICE_ACCOUNTS = Resource("v1", "ServiceAccount", "serviceaccounts")
 NETWORK_POLICIES = Resource("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies")
 EVENTS = Resource("v1", "Event", "events")
 LEASES = Resource("coordination.k8s.io/v1", "Lease", "leases")
 
-_BY_KIND = {
-    each.kind: each for each in (JOBS, PODS, SERVICES, SECRETS, CONFIG_MAPS, SERVICE_ACCOUNTS, NETWORK_POLICIES)
-}
+_BY_KIND = {each.kind: each for each in (JOBS, PODS, SERVICES, SECRETS, SERVICE_ACCOUNTS, NETWORK_POLICIES)}
 
 
 def resource_of(manifest: Object) -> Resource:

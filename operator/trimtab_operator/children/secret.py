@@ -1,0 +1,44 @@
+"""The Secret that holds all files of the job's pods: certificates, and the job as they read it."""
+
+from __future__ import annotations
+
+import base64
+from datetime import datetime
+from pathlib import PurePosixPath
+
+from trimtab_api.certificates import Certificates
+from trimtab_api.names import AUTHORITY_FILE, CERTIFICATE_FILE, JOB_FILE, KEY_FILE
+from trimtab_api.trainingjob import TrainingJob
+
+from trimtab_operator.certificates import issue
+from trimtab_operator.children.job_file import job_file
+from trimtab_operator.children.owned import owned, shared_name
+from trimtab_operator.cluster.resources import SECRETS, Object
+
+#: Key of the resolved job.
+JOB_KEY = PurePosixPath(JOB_FILE).name
+
+
+def secret(job: TrainingJob, namespace: str, uid: str, now: datetime) -> Object:
+    """The one child that must not be applied again once it is there: its certificates are new each time.
+
+    Nor need it be: what may change of a job's spec is the operator's business, not its processes'.
+    """
+    issued = issue(job.metadata.name, namespace, now)
+    files = {
+        AUTHORITY_FILE: issued.authority,
+        CERTIFICATE_FILE: issued.certificate,
+        KEY_FILE: issued.key,
+        JOB_KEY: job_file(job, namespace).encode(),
+    }
+    return {
+        **owned(SECRETS, shared_name(job.metadata.name), job, namespace, uid),
+        "immutable": True,
+        "data": {name: base64.b64encode(content).decode() for name, content in files.items()},
+    }
+
+
+def certificates_in(found: Object) -> Certificates:
+    """The certificates in such a Secret."""
+    read = {name: base64.b64decode(text) for name, text in found["data"].items()}
+    return Certificates(authority=read[AUTHORITY_FILE], certificate=read[CERTIFICATE_FILE], key=read[KEY_FILE])
