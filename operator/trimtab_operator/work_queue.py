@@ -11,13 +11,15 @@ from collections.abc import Callable
 #: Seconds before the first repetition of what failed; doubled each time, up to the longest.
 FIRST_DELAY = 0.25
 LONGEST_DELAY = 60.0
+#: Of so many keys handed out one is of those that are not urgent, if any waits: they get on, however many are urgent.
+SHARE = 8
 
 
 class WorkQueue:
     """Keys to look at. Every method may be called from any thread.
 
     A key that is added while it waits is there once. One that is added while a worker looks at it comes back when the
-    worker is done: what it saw may have been old.
+    worker is done: what it saw may have been old. Urgent keys are handed out before the others.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -25,6 +27,9 @@ class WorkQueue:
         self._changed = threading.Condition()
         self._ready: OrderedDict[str, float] = OrderedDict()
         """Keys to hand out, in order, and when each was added."""
+        self._urgent: OrderedDict[str, float] = OrderedDict()
+        """Keys to hand out before those; none is in both."""
+        self._urgent_in_a_row = 0
         self._held: dict[str, bool] = {}
         """Keys that workers look at now; True: added again meanwhile."""
         self._later: list[tuple[float, str]] = []
@@ -33,10 +38,10 @@ class WorkQueue:
         self._failures: dict[str, int] = {}
         self._closed = False
 
-    def add(self, key: str) -> None:
+    def add(self, key: str, urgent: bool = False) -> None:
         """Have the key looked at as soon as possible."""
         with self._changed:
-            self._add(key)
+            self._add(key, urgent)
             self._changed.notify()
 
     def add_later(self, key: str, seconds: float) -> None:
@@ -53,8 +58,8 @@ class WorkQueue:
         with self._changed:
             while not self._closed:
                 self._promote()
-                if self._ready:
-                    key, _ = self._ready.popitem(last=False)
+                if self._ready or self._urgent:
+                    key = self._take()
                     self._held[key] = False
                     return key
                 self._changed.wait(self._seconds_to_next())
@@ -86,18 +91,28 @@ class WorkQueue:
         """Keys that could be handed out now."""
         with self._changed:
             self._promote()
-            return len(self._ready)
+            return len(self._ready) + len(self._urgent)
 
     @property
     def longest_wait(self) -> float:
         """Seconds that the first key has been waiting; 0 if none waits."""
         with self._changed:
-            return self._clock() - next(iter(self._ready.values())) if self._ready else 0.0
+            added = [next(iter(each.values())) for each in (self._ready, self._urgent) if each]
+            return self._clock() - min(added) if added else 0.0
 
-    def _add(self, key: str) -> None:
+    def _take(self) -> str:
+        """The key to hand out next."""
+        urgent = bool(self._urgent) and (not self._ready or self._urgent_in_a_row < SHARE - 1)
+        self._urgent_in_a_row = self._urgent_in_a_row + 1 if urgent else 0
+        key, _ = (self._urgent if urgent else self._ready).popitem(last=False)
+        return key
+
+    def _add(self, key: str, urgent: bool = False) -> None:
         if key in self._held:
             self._held[key] = True
-        elif key not in self._ready:
+        elif urgent and key not in self._urgent:
+            self._urgent[key] = self._ready.pop(key, self._clock())
+        elif key not in self._ready and key not in self._urgent:
             self._ready[key] = self._clock()
 
     def _release(self, key: str) -> None:

@@ -5,7 +5,7 @@ import threading
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from trimtab_operator.work_queue import FIRST_DELAY, LONGEST_DELAY, WorkQueue
+from trimtab_operator.work_queue import FIRST_DELAY, LONGEST_DELAY, SHARE, WorkQueue
 
 KEYS = st.sampled_from(["a", "b", "c"])
 
@@ -21,9 +21,9 @@ class Queue(RuleBasedStateMachine):
         self.held = {}
         self.due = {}
 
-    @rule(key=KEYS)
-    def add(self, key):
-        self.queue.add(key)
+    @rule(key=KEYS, urgent=st.booleans())
+    def add(self, key, urgent):
+        self.queue.add(key, urgent)
         self.owe(key)
 
     @rule(key=KEYS, seconds=st.sampled_from([0.0, 1.0, 5.0]))
@@ -85,6 +85,24 @@ def test_keys_come_in_the_order_in_which_they_were_added():
     for key in ("b", "a", "b", "c"):
         queue.add(key)
     assert [queue.get() for _ in range(3)] == ["b", "a", "c"]
+
+
+def test_urgent_keys_come_first_and_each_once():
+    queue = WorkQueue()
+    for key, urgent in (("a", False), ("b", False), ("c", True), ("b", True), ("c", False)):
+        queue.add(key, urgent)
+    assert [queue.get() for _ in range(3)] == ["c", "b", "a"]
+    assert len(queue) == 0
+
+
+def test_urgent_keys_do_not_keep_the_others_waiting_for_ever():
+    queue = WorkQueue()
+    for number in range(2 * SHARE):
+        queue.add(f"urgent-{number}", urgent=True)
+    queue.add("a")
+    queue.add("b")
+    came = [queue.get() for _ in range(2 * SHARE)]
+    assert [came.index("a"), came.index("b")] == [SHARE - 1, 2 * SHARE - 1]
 
 
 def test_failures_come_back_later_and_later_until_one_success():
