@@ -44,7 +44,8 @@ def test_a_run_replaces_the_one_before_it_and_nothing_else(toy_job, trimtab, tmp
     ("arguments", "how"), [(["--die-code", "3"], "exit code 3"), (["--die-signal"], "signal SIGKILL")]
 )
 def test_a_rank_that_dies_ends_the_run_by_name(toy_job, trimtab, tmp_path, arguments, how):
-    code, _, errors = end(trimtab("run", toy_job("--die-rank", "1", *arguments), "--out", "out"))
+    job = toy_job("--die-rank", "1", *arguments, extra="restartPolicy: Never")
+    code, _, errors = end(trimtab("run", job, "--out", "out"))
     assert code == 1
     assert errors.splitlines() == [
         f"trimtab: rank 1 ended with {how}; its log is out/logs/rank-1.log, and ends with",
@@ -53,6 +54,59 @@ def test_a_rank_that_dies_ends_the_run_by_name(toy_job, trimtab, tmp_path, argum
     ]
     assert json.loads((tmp_path / "out" / "result.json").read_text())["state"] == "failed"
     assert of_run(tmp_path / "out") == []
+
+
+def test_all_ranks_restart_together_and_the_user_is_told_why(toy_job, trimtab, tmp_path):
+    out = tmp_path / "out"
+    job = toy_job("--die-rank", "1", "--die-once", str(tmp_path / "died"), "--steps", "5")
+    code, output, errors = end(trimtab("run", job, "--out", "out"))
+    assert (code, errors) == (0, "")
+    assert output.splitlines()[:3] == [
+        "restart 1 of at most 3, all ranks from the beginning: rank 1 ended with exit code 3; "
+        "its log is out/attempts/0/logs/rank-1.log, and ends with",
+        "    rank 1 of 3 says hello",
+        "    the dog ate my gradient",
+    ]
+    assert "adaptive: 5 steps in " in output
+    for rank in range(3):
+        assert (out / "logs" / f"rank-{rank}.log").read_text() == f"rank {rank} of 3 says hello\n"
+    result = json.loads((out / "result.json").read_text())
+    assert (result["state"], result["restarts"]) == ("succeeded", 1)
+    assert len((out / "metrics.jsonl").read_text().splitlines()) == 6  # of the last attempt alone
+    assert of_run(out) == []
+
+
+def test_when_no_restart_is_left_the_failure_is_final(toy_job, trimtab, tmp_path):
+    out = tmp_path / "out"
+    job = toy_job("--die-rank", "0", extra="maxRestarts: 2")
+    code, output, errors = end(trimtab("run", job, "--out", "out"))
+    assert code == 1
+    assert [line.split(",")[0] for line in output.splitlines() if "restart" in line] == [
+        "restart 1 of at most 2",
+        "restart 2 of at most 2",
+    ]
+    assert errors.startswith(
+        "trimtab: after 2 restarts, the most that spec.maxRestarts allows: rank 0 ended with exit code 3"
+    )
+    assert sorted(each.name for each in (out / "attempts").iterdir()) == ["0", "1"]
+    assert json.loads((out / "result.json").read_text())["restarts"] == 2
+    assert of_run(out) == []
+
+
+def test_a_new_run_forgets_the_attempts_of_the_one_before(toy_job, trimtab, tmp_path):
+    job = toy_job("--die-rank", "1", "--die-once", str(tmp_path / "died"), "--steps", "1")
+    for _ in range(2):
+        code, *_ = end(trimtab("run", job, "--out", "out"))
+        assert code == 0
+    assert not (tmp_path / "out" / "attempts").exists()
+
+
+def test_the_deadline_counts_from_the_first_attempt(toy_job, trimtab, tmp_path):
+    job = toy_job("--die-rank", "0", extra="activeDeadlineSeconds: 2\n  maxRestarts: 1000")
+    code, _, errors = end(trimtab("run", job, "--out", "out"))
+    assert code == 1
+    assert "ran longer than spec.activeDeadlineSeconds (2 s)" in errors
+    assert json.loads((tmp_path / "out" / "result.json").read_text())["restarts"] > 0
 
 
 def test_the_deadline_ends_the_run(toy_job, trimtab, tmp_path):
@@ -86,6 +140,54 @@ def test_processes_die_with_a_launcher_that_is_killed(toy_job, trimtab, tmp_path
     assert len(running) == 9
     process.kill()
     wait_until(lambda: all(is_gone(each) for each in running))
+
+
+def test_the_command_is_expanded_and_runs_in_its_working_directory(tmp_path, trimtab):
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "say.py").write_text("import os, sys; print(os.getcwd(), *sys.argv[1:], os.environ['BOTH'])")
+    (tmp_path / "job.yaml").write_text(f"""\
+apiVersion: trimtab.dev/v1alpha1
+kind: TrainingJob
+metadata: {{name: said}}
+spec:
+  workers: 2
+  template:
+    spec:
+      containers:
+        - name: trainer
+          command: [python, $(SCRIPT)]
+          args: [$(JOB_COMPLETION_INDEX), $$(SCRIPT), $(UNKNOWN)]
+          workingDir: {tmp_path}/there
+          env:
+            - {{name: SCRIPT, value: say.py}}
+            - {{name: BOTH, value: $(SCRIPT)+$(LATER)}}
+            - {{name: LATER, value: "1"}}
+""")
+    code, _, errors = end(trimtab("run", "job.yaml", "--out", "out"))
+    assert (code, errors) == (0, "")
+    for worker in range(2):
+        said = (tmp_path / "out" / "logs" / f"rank-{worker}.log").read_text()
+        assert said == f"{tmp_path}/there {worker} $(SCRIPT) $(UNKNOWN) say.py+$(LATER)\n"
+
+
+@pytest.mark.parametrize(
+    ("lines", "told"),
+    [
+        ("workingDir: /nowhere", "workingDir: '/nowhere': is no directory here; make it, or remove the field"),
+        ("workingDir: there, command: [./missing]", "command: './missing': no such program here"),
+        ("envFrom: [{secretRef: {name: s}}]", "envFrom: needs a cluster; give the values in env to run here"),
+    ],
+)
+def test_what_this_machine_lacks_is_named(tmp_path, trimtab, lines, told):
+    (tmp_path / "there").mkdir()
+    command = "" if "command" in lines else "command: [python], "
+    (tmp_path / "job.yaml").write_text(
+        "apiVersion: trimtab.dev/v1alpha1\nkind: TrainingJob\nmetadata: {name: lost}\nspec:\n  workers: 1\n"
+        f"  template: {{spec: {{containers: [{{name: trainer, {command}{lines}}}]}}}}\n"
+    )
+    code, _, errors = end(trimtab("run", "job.yaml", "--out", "out"))
+    assert code == 2
+    assert f"spec.template.spec.containers[trainer].{told}" in errors
 
 
 @pytest.mark.namespaces

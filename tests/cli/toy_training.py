@@ -1,7 +1,8 @@
 """A training script without torch, for the launcher's tests: every rank meets rank 0, which writes what a session does.
 
-``--die-rank R --die-code C`` lets one rank fail; ``--die-signal`` kills it; ``--forever`` never ends; ``--child``
-starts a process of its own and writes its id, so that a test can see whether it outlives the run.
+``--die-rank R --die-code C`` lets one rank fail; ``--die-signal`` kills it; ``--die-once FILE`` does so unless the file
+is there, and makes it; ``--forever`` never ends; ``--child`` starts a process of its own and writes its id, so that a
+test can see whether it outlives the run.
 """
 
 import argparse
@@ -46,6 +47,7 @@ def main() -> None:
     parser.add_argument("--die-rank", type=int)
     parser.add_argument("--die-code", type=int, default=3)
     parser.add_argument("--die-signal", action="store_true")
+    parser.add_argument("--die-once", type=Path)
     parser.add_argument("--forever", action="store_true")
     parser.add_argument("--child", action="store_true")
     args = parser.parse_args()
@@ -56,8 +58,12 @@ def main() -> None:
     if args.child:
         child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
         (directory / f"child-{launch.rank}").write_text(str(child.pid))
+    if args.die_once and args.die_once.exists():
+        args.die_rank = None
     meet(launch)
     if launch.rank == args.die_rank:
+        if args.die_once:
+            args.die_once.touch()
         print("the dog ate my gradient", file=sys.stderr, flush=True)
         if args.die_signal:
             os.kill(os.getpid(), signal.SIGKILL)

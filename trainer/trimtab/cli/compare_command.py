@@ -90,7 +90,7 @@ def _run_each(requests: list[RunRequest], kept: set[str], target: Target | None,
         for request in requests:
             progress.start(request.plan, request.directory)
             if request.plan not in kept:
-                result = run_job(request, progress.update)
+                result = run_job(request, progress.update)  # never restarted: its times would not compare
                 if result.state not in WELL:
                     return f"{request.plan}: {result.message}"
             text = sentence(request.plan, summarise(read_run(request.directory), target))

@@ -54,6 +54,11 @@ class Progress:
         self._view = RunView(plan, directory)
         self._last_line = time.monotonic()
 
+    def restart(self, message: str) -> None:
+        """Say why all ranks start again, and follow the run from its beginning."""
+        self.finish(message)
+        self._view = RunView(self._view.plan, self._view.directory)
+
     def update(self) -> bool:
         """Read what is new, and show it; whether the run has reached the target after which nobody needs it."""
         self._view.read()
@@ -66,7 +71,7 @@ class Progress:
 
     def finish(self, text: str) -> None:
         """Show the end of one run and keep it on the screen."""
-        self._console.print(text, highlight=False, soft_wrap=True)
+        self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def _panel(self) -> RenderableType:
         number = f"  run {self._num_started} of {self._num_runs}" if self._num_runs > 1 else ""
@@ -79,6 +84,7 @@ class RunView:
 
     def __init__(self, plan: str, directory: RunDirectory) -> None:
         self.plan = plan
+        self.directory = directory
         self._metrics = Tail(directory.metrics)
         self._decisions = Tail(directory.decisions)
         self._begun = time.monotonic()

@@ -40,7 +40,9 @@ def run(args: argparse.Namespace) -> int:
     try:
         with interruptible(), Progress(num_runs=1) as progress:
             progress.start(plan_of(job), directory)
-            result = run_job(RunRequest(job, plan_of(job), network, directory), progress.update)
+            max_restarts = 0 if job.spec.restart_policy == "Never" else job.spec.max_restarts
+            request = RunRequest(job, plan_of(job), network, directory, max_restarts)
+            result = run_job(request, progress.update, progress.restart)
     except Interrupted:
         print("trimtab: interrupted; nothing is left running", file=sys.stderr)
         return EXIT_CODE

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -68,8 +69,15 @@ class Children:
         self._keeper.stdin.close()
         self._keeper.wait(timeout=GRACE_SECONDS)
 
-    def start(self, name: str, argv: Sequence[str], environment: Mapping[str, str], output: int) -> None:
-        """Start one process, printing to the file descriptor ``output``.
+    def start(
+        self,
+        name: str,
+        argv: Sequence[str],
+        environment: Mapping[str, str],
+        output: int,
+        directory: Path | None = None,
+    ) -> None:
+        """Start one process, in ``directory`` or where this one runs, printing to the file descriptor ``output``.
 
         Raises FileNotFoundError where there is no such program.
         """
@@ -83,6 +91,7 @@ class Children:
         process = subprocess.Popen(
             argv,
             env=dict(environment),
+            cwd=directory,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from trimtab_api.errors import UserError
 
 from trimtab.launch.environment import LaunchEnvironment
+from trimtab.launch.expansion import expand
 from trimtab.launch.run_directory import RunDirectory
 
 if TYPE_CHECKING:
@@ -21,14 +22,30 @@ if TYPE_CHECKING:
 KEEP_FREED_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(1 << 32), "MALLOC_TRIM_THRESHOLD_": str(1 << 32)}
 
 
-def trainer_command(job: TrainingJob) -> list[str]:
-    """The trainer container's command and arguments; ``python`` is the Python that runs this."""
+def trainer_command(job: TrainingJob, variables: Mapping[str, str]) -> list[str]:
+    """The trainer container's command and arguments, expanded; ``python`` is the Python that runs this."""
     container = job.spec.trainer
-    program, *rest = container["command"]
-    rest += container.get("args") or []
+    program, *rest = (expand(str(word), variables) for word in [*container["command"], *(container.get("args") or [])])
     if program in ("python", "python3"):
         program = sys.executable
     return [program, *rest]
+
+
+def working_directory(job: TrainingJob) -> Path:
+    """Where the trainer runs: its container's workingDir, else where trimtab was called.
+
+    Raises `UserError` where there is no such directory on this machine.
+    """
+    given = job.spec.trainer.get("workingDir")
+    if not given:
+        return Path.cwd()
+    if not Path(given).is_dir():
+        raise UserError(
+            "is no directory here; make it, or remove the field to run where you call trimtab",
+            field="spec.template.spec.containers[trainer].workingDir",
+            value=str(given),
+        )
+    return Path(given).resolve()
 
 
 def status_command(directory: RunDirectory, job: Path, monitor: str, address: str) -> list[str]:
@@ -49,18 +66,29 @@ def trainer_environment(launch: LaunchEnvironment, inherited: Mapping[str, str])
 
 
 def container_environment(job: TrainingJob, launch: LaunchEnvironment) -> dict[str, str]:
-    """What the trainer's container sets, where no cluster has set it already.
+    """What the trainer's container sets, where no cluster has set it already; a value may refer to those before it.
 
     Raises `UserError` where it sets a variable that is the launcher's, or takes one from the cluster.
     """
-    variables = {}
+    container, field = job.spec.trainer, "spec.template.spec.containers[trainer]"
+    if container.get("envFrom"):
+        raise UserError("needs a cluster; give the values in env to run here", field=f"{field}.envFrom")
+    variables: dict[str, str] = {}
     reserved = launch.variables()
-    for index, entry in enumerate(job.spec.trainer.get("env") or []):
-        field = f"spec.template.spec.containers[trainer].env[{index}]"
+    for index, entry in enumerate(container.get("env") or []):
         name = str(entry.get("name", ""))
         if name in reserved:
-            raise UserError("is set by the launcher; remove it", field=field, value=name)
+            raise UserError("is set by the launcher; remove it", field=f"{field}.env[{index}]", value=name)
         if "valueFrom" in entry:
-            raise UserError("valueFrom needs a cluster; give a value to run here", field=field, value=name)
-        variables[name] = str(entry.get("value", ""))
+            raise UserError(
+                "valueFrom needs a cluster; give a value to run here", field=f"{field}.env[{index}]", value=name
+            )
+        variables[name] = expand(str(entry.get("value", "")), variables)
     return variables
+
+
+def pod_environment(launch: LaunchEnvironment, worker: int, address: str) -> dict[str, str]:
+    """What a cluster sets in a worker's pod beside the container's own, so that a command may refer to it here too."""
+    told = launch.variables()
+    given = {name: told[name] for name in ("MASTER_ADDR", "MASTER_PORT", "TRIMTAB_JOB", "TRIMTAB_RUN_DIR")}
+    return {**given, "JOB_COMPLETION_INDEX": str(worker), "TRIMTAB_POD_IP": address}

@@ -25,6 +25,8 @@ class RunResult:
     """What the emulator's relay says of itself; None on loopback."""
     wall_seconds: float
     machine: dict[str, Any]
+    restarts: int = 0
+    """How often all ranks had been restarted together; a pod is one attempt, and its job's status counts them."""
 
     @property
     def valid(self) -> bool:

@@ -20,9 +20,11 @@ from trimtab_api.units import format_duration
 from trimtab.launch.children import Children, Exit
 from trimtab.launch.command import (
     container_environment,
+    pod_environment,
     status_command,
     trainer_command,
     trainer_environment,
+    working_directory,
 )
 from trimtab.launch.environment import LaunchEnvironment
 from trimtab.launch.interrupts import Interrupted
@@ -55,16 +57,31 @@ class RunRequest:
     network: Path | None
     """The network file to emulate; None: loopback."""
     directory: RunDirectory
+    max_restarts: int = 0
+    """Restarts of all ranks after which a failure is final."""
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How an attempt ended."""
+
+    state: str
+    message: str = ""
+    failed: tuple[Exit, ...] = ()
+    """The processes that failed, where all may be restarted for it."""
 
 
 #: States of a run that did what was asked of it.
 WELL = ("succeeded", "target")
 
 
-def run(request: RunRequest, observe: Callable[[], bool]) -> RunResult:
+def run(
+    request: RunRequest, observe: Callable[[], bool], restarted: Callable[[str], None] = lambda message: None
+) -> RunResult:
     """Run a job on this machine to its end; ``observe`` is called every half second meanwhile.
 
-    Where it returns True the run has reached its target and ends at once, in the state ``target``.
+    Where it returns True the run has reached its target and ends at once, in the state ``target``. ``restarted`` is
+    called with the cause each time before all ranks start again together, from the beginning.
     Leaves no process and no namespace behind, whatever happens. Raises `UserError` where the job cannot start, and
     `Interrupted` when told to stop (the result is written first).
     """
@@ -74,6 +91,7 @@ def run(request: RunRequest, observe: Callable[[], bool]) -> RunResult:
         shutil.copyfile(request.network, request.directory.network)
     begun = time.monotonic()
     relay: dict[str, Any] | None = None
+    restarts = 0
 
     def finish(state: str, message: str) -> RunResult:
         result = RunResult(
@@ -84,25 +102,40 @@ def run(request: RunRequest, observe: Callable[[], bool]) -> RunResult:
             relay=relay,
             wall_seconds=time.monotonic() - begun,
             machine=describe_machine(),
+            restarts=restarts,
         )
         _write_json(request.directory.result, result.to_json())
         return result
 
     try:
-        with ExitStack() as stack:
-            places = stack.enter_context(place(request.network, request.job.spec.workers, request.directory.phases))
-            children = stack.enter_context(Children())
-            _start_monitors(request, places, children)
-            _start_trainers(request, places, children)
-            _start_status(request, places, children, stack)
-            state, message = _watch(request, places, children, observe, begun)
-            relay = places.verdict()
-            result = finish(state, message)
-            _let_status_tell(children)
+        while True:
+            with ExitStack() as stack:
+                workers = request.job.spec.workers
+                places = stack.enter_context(place(request.network, workers, request.directory.phases))
+                children = stack.enter_context(Children())
+                _start_monitors(request, places, children)
+                _start_trainers(request, places, children)
+                _start_status(request, places, children, stack)
+                ending = _watch(request, places, children, observe, begun)
+                relay = places.verdict()
+                if not ending.failed or restarts >= request.max_restarts:
+                    result = finish(ending.state, _last_message(ending, request.directory, restarts))
+                    _let_status_tell(children)
+                    return result
+            aside = request.directory.set_aside(restarts)
+            restarts += 1
+            cause = describe_failure(ending.failed, aside)
+            restarted(f"restart {restarts} of at most {request.max_restarts}, all ranks from the beginning: {cause}")
     except Interrupted:
         finish("interrupted", "stopped by Ctrl-C or SIGTERM")
         raise
-    return result
+
+
+def _last_message(ending: Ending, directory: RunDirectory, restarts: int) -> str:
+    if not ending.failed:
+        return ending.message
+    cause = describe_failure(ending.failed, directory)
+    return f"after {restarts} restarts, the most that spec.maxRestarts allows: {cause}" if restarts else cause
 
 
 def is_done(request: RunRequest, states: Sequence[str]) -> bool:
@@ -141,7 +174,7 @@ def _start_monitors(request: RunRequest, places: Places, children: Children) -> 
 def _start_trainers(request: RunRequest, places: Places, children: Children) -> None:
     spec = request.job.spec
     num_ranks = spec.workers * spec.processes_per_worker
-    argv = trainer_command(request.job)
+    directory = working_directory(request.job)
     for rank in range(num_ranks):
         worker, local_rank = divmod(rank, spec.processes_per_worker)
         here = places.workers[worker]
@@ -159,16 +192,18 @@ def _start_trainers(request: RunRequest, places: Places, children: Children) -> 
             seed=spec.seed,
         )
         num_threads = max(1, (os.cpu_count() or 1) // num_ranks)  # every worker's processes share this machine
-        inherited = {**os.environ, "OMP_NUM_THREADS": str(num_threads), **container_environment(request.job, launch)}
-        environment = trainer_environment(launch, inherited)
-        if shutil.which(argv[0], path=environment["PATH"]) is None:
+        given = {**container_environment(request.job, launch), **pod_environment(launch, worker, here.address)}
+        environment = trainer_environment(launch, {**os.environ, "OMP_NUM_THREADS": str(num_threads), **given})
+        argv = trainer_command(request.job, given)
+        program = str(directory / argv[0]) if os.sep in argv[0] else argv[0]
+        if shutil.which(program, path=environment["PATH"]) is None:
             raise UserError(
-                "no such program here; the command runs in the directory where you call trimtab",
+                f"no such program here; the command runs in {directory}",
                 field="spec.template.spec.containers[trainer].command",
                 value=argv[0],
             )
         name = f"rank-{rank}"
-        _start(children, name, places.command(worker, argv), environment, request.directory)
+        _start(children, name, places.command(worker, argv), environment, request.directory, directory)
 
 
 def _start_status(request: RunRequest, places: Places, children: Children, stack: ExitStack) -> None:
@@ -182,10 +217,15 @@ def _start_status(request: RunRequest, places: Places, children: Children, stack
 
 
 def _start(
-    children: Children, name: str, argv: Sequence[str], environment: Mapping[str, str], directory: RunDirectory
+    children: Children,
+    name: str,
+    argv: Sequence[str],
+    environment: Mapping[str, str],
+    directory: RunDirectory,
+    working_directory: Path | None = None,
 ) -> None:
     with directory.log(name).open("wb") as log:
-        children.start(name, argv, environment, log.fileno())
+        children.start(name, argv, environment, log.fileno(), working_directory)
 
 
 def _let_status_tell(children: Children) -> None:
@@ -198,8 +238,8 @@ def _let_status_tell(children: Children) -> None:
 
 def _watch(
     request: RunRequest, places: Places, children: Children, observe: Callable[[], bool], begun: float
-) -> tuple[str, str]:
-    """Wait until every trainer has ended well, or anything has gone wrong; returns the state and the message."""
+) -> Ending:
+    """Wait until every trainer has ended well, or anything has gone wrong."""
     deadline = request.job.spec.active_deadline_seconds
     has_begun = False
     observed = 0.0
@@ -208,27 +248,28 @@ def _watch(
         failed = [each for each in ended if each.code != 0 or each.name.startswith("monitor-")]
         if failed:
             fault = places.fault()  # a network that ends takes the processes on it along: it is the cause
-            cause = f"the emulated network ended: {fault}" if fault else describe_failure(failed, request.directory)
-            return "failed", cause
+            if fault:
+                return Ending("failed", f"the emulated network ended: {fault}")
+            return Ending("failed", failed=tuple(failed))
         now = time.monotonic()
         if deadline is not None and now - begun > deadline:
-            return "deadline", f"ran longer than spec.activeDeadlineSeconds ({deadline:g} s)"
+            return Ending("deadline", f"ran longer than spec.activeDeadlineSeconds ({deadline:g} s)")
         if not has_begun and request.directory.started.exists():
             places.begin()
             has_begun = True
         places.observe()
         if now - observed > OBSERVE_SECONDS:
             if fault := places.fault():
-                return "failed", f"the emulated network ended: {fault}"
+                return Ending("failed", f"the emulated network ended: {fault}")
             if observe():
-                return "target", ""
+                return Ending("target")
             observed = now
         time.sleep(POLL_SECONDS)
     observe()
-    return "succeeded", ""
+    return Ending("succeeded")
 
 
-def describe_failure(failed: list[Exit], directory: RunDirectory) -> str:
+def describe_failure(failed: Sequence[Exit], directory: RunDirectory) -> str:
     """Which process failed, how, and the last lines of its log; of several, one that a signal killed comes first."""
     first = min(failed, key=lambda each: (each.code >= 0, each.name))
     kind, _, number = first.name.partition("-")

@@ -58,6 +58,11 @@ class RunDirectory:
         """A log for every rank and every monitor."""
         return self.path / "logs"
 
+    @property
+    def attempts(self) -> Path:
+        """What was set aside of attempts that failed and were followed by a restart."""
+        return self.path / "attempts"
+
     def log(self, name: str) -> Path:
         """The log of ``rank-3`` or ``monitor-0``."""
         return self.logs / f"{name}.log"
@@ -70,9 +75,24 @@ class RunDirectory:
 
     def prepare(self) -> None:
         """Make the directory, and remove what an earlier run left there; nothing else in it is touched."""
-        self.logs.mkdir(parents=True, exist_ok=True)
-        shutil.rmtree(self.logs)
+        self.path.mkdir(parents=True, exist_ok=True)
+        for folder in (self.logs, self.attempts):
+            shutil.rmtree(folder, ignore_errors=True)
         self.logs.mkdir()
-        files = (self.job, self.network, self.started, self.metrics, self.decisions, self.phases, self.result)
-        for file in (*files, self.status_address):
+        for file in (self.job, self.network, self.result, self.status_address, *self._of_an_attempt):
             file.unlink(missing_ok=True)
+
+    def set_aside(self, attempt: int) -> RunDirectory:
+        """Move what a failed attempt left out of the way of the next; returns where it is now."""
+        aside = RunDirectory(self.attempts / str(attempt))
+        aside.path.mkdir(parents=True)
+        for each in (self.logs, *self._of_an_attempt):
+            if each.exists():
+                each.rename(aside.path / each.name)
+        self.logs.mkdir()
+        return aside
+
+    @property
+    def _of_an_attempt(self) -> tuple[Path, ...]:
+        """The files that every attempt writes anew."""
+        return (self.started, self.metrics, self.decisions, self.phases)
