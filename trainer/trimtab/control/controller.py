@@ -41,7 +41,7 @@ from trimtab.plan import Plan, dense_plan
 #: The warm-up is cut short when dense steps would take longer than this altogether.
 _WARMUP_SECONDS = 1.0
 #: A change of plan must shorten the predicted time to target by this much (as a logarithm) ...
-_WORTH_A_CHANGE = 0.05
+_WORTH_A_CHANGE = 0.1
 #: ... and by this much where it slows the step down for the sake of the gain, which is known less well.
 _WORTH_A_SLOWER_STEP = 0.15
 #: Steps after which the choice for a new network is looked at again, in the light of what they took.

@@ -46,7 +46,6 @@ def model(hidden: int) -> nn.Module:
     for layer in network:
         if isinstance(layer, (nn.Conv2d, nn.Linear)):
             nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
-            nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
             if layer.bias is not None:
                 nn.init.zeros_(layer.bias)
     nn.init.zeros_(last.weight)
@@ -90,7 +89,7 @@ def main() -> None:
     loader = DataLoader(train, batch_size=args.batch_size, shuffle=True, drop_last=True)
     network = model(args.hidden)
     optimizer = torch.optim.SGD(network.parameters(), lr=args.learning_rate, momentum=args.momentum, fused=True)
-    criterion = nn.CrossEntropyLoss()
+    criterion = nn.CrossEntropyLoss(label_smoothing=0.1)
 
     num_steps = args.epochs * len(train) // (args.batch_size * int(os.environ.get("WORLD_SIZE", "1")))
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, max(1, num_steps))
@@ -103,8 +102,9 @@ def main() -> None:
             if session.rank == 0 and not session.in_trial and session.steps % args.evaluate_every == 0:
                 accuracy, held_out_loss = evaluate(network, held_out)
                 session.report(accuracy=accuracy, loss=held_out_loss)
-    accuracy, held_out_loss = evaluate(network, held_out)
-    session.report(accuracy=accuracy, loss=held_out_loss)
+    if session.rank == 0:
+        accuracy, held_out_loss = evaluate(network, held_out)
+        session.report(accuracy=accuracy, loss=held_out_loss)
     session.close()
 
 
