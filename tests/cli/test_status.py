@@ -21,7 +21,7 @@ def test_it_follows_a_run_to_its_end(toy_job, trimtab, tmp_path):
 
 
 def test_a_run_that_fails_is_said_with_its_cause(toy_job, trimtab, tmp_path):
-    run = trimtab("run", toy_job("--forever"), "--out", "out")
+    run = trimtab("run", toy_job("--forever", extra="restartPolicy: Never"), "--out", "out")
     wait_until((tmp_path / "out/status.address").exists)
     status = trimtab("status", "out", "--json")
     assert json.loads(status.stdout.readline())["state"] in ("STATE_STARTING", "STATE_RUNNING")
