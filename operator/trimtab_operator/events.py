@@ -66,10 +66,10 @@ def _condition_events(before: Status, after: Status) -> Iterator[Event]:
         yield Event("Warning", now.reason, now.message)
 
 
-def manifest(event: Event, namespace: str, name: str, uid: str, time: str, sequel: int) -> Object:
+def manifest(event: Event, namespace: str, name: str, uid: str, time: str, sequel: str) -> Object:
     """The event as an object. Its name follows from what it says, so that it exists once however often it is told.
 
-    ``sequel`` tells apart what may rightly come to pass again (the restarts so far, say).
+    ``sequel`` tells apart what may rightly come to pass again: after a restart, or after a suspension.
     """
     said = f"{uid}/{sequel}/{event.reason}/{event.message}"
     return {

@@ -252,10 +252,9 @@ class Reconciler:
         }
         written = self._api.apply(TRAINING_JOBS, manifest, subresource="status")
         self._written[f"{metadata['namespace']}/{metadata['name']}"] = int(written["metadata"]["resourceVersion"])
+        attempt = f"{after.restarts}/{after.start_time or before.start_time}"
         for event in events.events(before, after):
-            said = events.manifest(
-                event, metadata["namespace"], metadata["name"], metadata["uid"], now, sequel=after.restarts
-            )
+            said = events.manifest(event, metadata["namespace"], metadata["name"], metadata["uid"], now, sequel=attempt)
             self._tell(said)
         if after.restarts > before.restarts:
             metrics.RESTARTS.labels(counted=str(after.disruptions == before.disruptions).lower()).inc()

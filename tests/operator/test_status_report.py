@@ -181,7 +181,7 @@ def test_events_tell_what_changed(before, known, reasons):
 
 def test_an_event_that_is_told_twice_has_one_name_and_another_restart_another():
     (event,) = events(after(child=child(ready=2)), after(child=child(is_complete=True)))
-    names = [manifest(event, "team", "digits", "uid", ago(0), sequel)["metadata"]["name"] for sequel in (0, 0, 1)]
+    names = [manifest(event, "team", "digits", "uid", ago(0), sequel)["metadata"]["name"] for sequel in ("0", "0", "1")]
     assert names[0] == names[1] != names[2]
 
 
