@@ -63,7 +63,7 @@ def release(ground: Ground, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     release.install(*ground.images.settings())
     yield release
     release.remove()
-    ground.place("default").kubectl("delete", "namespace", release.namespace, "--wait=false", "--ignore-not-found")
+    ground.place(release.namespace).delete()
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +78,9 @@ def new_place(ground: Ground) -> Iterator[Callable[[], Place]]:
 
     yield make
     for each in made:
-        each.remove()
+        each.delete()
+    for each in made:
+        each.wait_until_gone()
 
 
 @pytest.fixture

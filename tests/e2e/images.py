@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import yaml
 from node import Node
@@ -28,6 +29,14 @@ class Images:
     def name(self, part: str) -> str:
         """The image of operator, netmon or trainer."""
         return f"{self.registry}/{part}:{self.tag}"
+
+    def example(self, path: str) -> dict[str, Any]:
+        """The TrainingJob of a file in examples/, its trainer's image where the cluster finds it."""
+        job: dict[str, Any] = yaml.safe_load((ROOT / "examples" / path).read_text())
+        (trainer,) = job["spec"]["template"]["spec"]["containers"]
+        if self != Images():
+            trainer["image"] = self.name("trainer")
+        return job
 
     def settings(self) -> list[str]:
         """Flags by which helm is told."""

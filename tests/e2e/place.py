@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from programs import wait_until
+
+
+def condition(status: Mapping[str, Any], kind: str) -> dict[str, Any]:
+    """One condition of a status; empty if it is not there."""
+    return next((each for each in status.get("conditions", ()) if each["type"] == kind), {})
 
 
 class Place:
@@ -35,6 +40,44 @@ class Place:
         found: dict[str, Any] = json.loads(self.kubectl("get", *what, "--ignore-not-found", "-o", "json") or "{}")
         return found
 
+    def status(self, job: str) -> dict[str, Any]:
+        """Of a TrainingJob; empty while there is none."""
+        status: dict[str, Any] = self.get("tj", job).get("status", {})
+        return status
+
+    def events(self, job: str) -> list[tuple[str, str]]:
+        """Reason and message of what the operator tells about a TrainingJob, oldest first."""
+        about = f"involvedObject.kind=TrainingJob,involvedObject.name={job}"
+        found = self.get("events", f"--field-selector={about}", "--sort-by=.firstTimestamp")["items"]
+        return [(each["reason"], each["message"]) for each in found]
+
+    def pods(self, job: str) -> list[dict[str, Any]]:
+        """Those of a TrainingJob, by worker."""
+        found = self.get("pods", f"--selector=trimtab.dev/job-name={job}")["items"]
+        return sorted(found, key=lambda pod: int(pod["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"]))
+
+    def wait_for_status(
+        self, job: str, condition: Callable[[dict[str, Any]], object], what: str, seconds: float = 120.0
+    ) -> dict[str, Any]:
+        """Wait until a TrainingJob's status is as asked; returns it. Raises TimeoutError that tells how it is."""
+        seen: dict[str, Any] = {}
+
+        def is_so() -> object:
+            seen.clear()
+            seen.update(self.status(job))
+            return condition(seen)
+
+        try:
+            wait_until(is_so, what, seconds, interval=0.3)
+        except TimeoutError as error:
+            raise TimeoutError(f"{error}\n{self.kubectl('describe', 'tj', job)}") from None
+        return dict(seen)
+
+    def leftovers(self) -> list[str]:
+        """What belongs to any job."""
+        kinds = "tj,job,pod,service,endpointslice,secret,configmap,serviceaccount,networkpolicy"
+        return self.kubectl("get", kinds, "--selector=trimtab.dev/job-name", "-o", "name").split()
+
     def wait(self, what: str, condition: str, seconds: float = 60.0) -> None:
         """Wait as ``kubectl wait`` does. Raises RuntimeError that tells how the object is when the time is up."""
         try:
@@ -43,7 +86,10 @@ class Place:
             logs = self.kubectl("logs", what, "--all-containers", "--tail=20") if what.startswith("pod/") else ""
             raise RuntimeError(f"{error}\n{self.kubectl('describe', what)}\n{logs}") from None
 
-    def remove(self) -> None:
-        """Delete the namespace and all in it, and wait until it has gone."""
+    def delete(self) -> None:
+        """Delete the namespace and all in it."""
         self.kubectl("delete", "namespace", self.namespace, "--wait=false", "--ignore-not-found")
+
+    def wait_until_gone(self) -> None:
+        """Wait until the namespace has gone."""
         wait_until(lambda: not self.get("namespace", self.namespace), f"{self.namespace} is gone", 120, interval=0.5)

@@ -1,0 +1,151 @@
+"""examples/digits.yaml, applied as it stands, trains on four pods.
+
+When the network of one pod becomes ten times slower this is measured, told, and answered by another plan.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from place import Place, condition
+from programs import wait_until
+from trimtab_api.units import parse_bandwidth
+
+pytestmark = [
+    pytest.mark.node,
+    pytest.mark.images,
+    pytest.mark.helm,
+    pytest.mark.slow,
+    pytest.mark.timeout(2400),
+    pytest.mark.usefixtures("release"),
+]
+
+#: What one pod's network is made to carry: a tenth of what it did.
+SLOW_BITS_PER_SECOND = 100_000_000
+
+
+@dataclass
+class Seen:
+    """A job at one moment."""
+
+    status: dict[str, Any]
+    columns: dict[str, str]
+
+
+def look(place: Place, status: dict[str, Any]) -> Seen:
+    heads, row = (line.split() for line in place.kubectl("get", "tj", "digits").splitlines())
+    return Seen(status, dict(zip(heads, row, strict=True)))
+
+
+@dataclass
+class Story:
+    """What was seen of the job, and where."""
+
+    place: Place
+    training: Seen
+    slowed: Seen | None
+    """None where the network could not be made slower: on a cluster that was given."""
+    ended: Seen
+    events: list[tuple[str, str]]
+    logs: dict[str, str]
+    """Of worker 0, by container."""
+
+
+@pytest.fixture(scope="module")
+def story(ground, new_place, tmp_path_factory) -> Story:
+    place = new_place()
+    place.apply(ground.images.example("digits.yaml"))
+    status = place.wait_for_status("digits", lambda s: s.get("plan", {}).get("version", 0) >= 1, "it has a plan", 240)
+    training = look(place, status)
+    slowed = None
+    if ground.node is not None:
+        ground.node.limit(place.pods("digits")[1]["status"]["podIP"], SLOW_BITS_PER_SECOND)
+        version = status["plan"]["version"]
+
+        def is_answered(status: dict[str, Any]) -> bool:
+            degraded = condition(status, "NetworkDegraded").get("status") == "True"
+            return degraded and status["plan"]["version"] > version
+
+        slowed = look(place, place.wait_for_status("digits", is_answered, "another plan answers the slower network"))
+    ended = look(
+        place, place.wait_for_status("digits", lambda s: s["state"] in ("Succeeded", "Failed"), "it ends", 300)
+    )
+    pod = place.pods("digits")[0]["metadata"]["name"]
+    story = Story(
+        place,
+        training,
+        slowed,
+        ended,
+        place.events("digits"),
+        {name: place.kubectl("logs", pod, f"--container={name}") for name in ("trainer", "netmon")},
+    )
+    (tmp_path_factory.mktemp("shown") / "describe.txt").write_text(place.kubectl("describe", "tj", "digits"))
+    return story
+
+
+@pytest.fixture
+def slowed(story) -> Seen:
+    if story.slowed is None:
+        pytest.skip("the network of a cluster that was given is not ours to make slower")
+    return story.slowed
+
+
+def test_the_columns_show_workers_plan_network_and_step(story):
+    assert list(story.training.columns) == [
+        "NAME", "STATE", "WORKERS", "RATIO", "COLLECTIVE", "LATENCY", "BANDWIDTH", "STEP", "AGE",
+    ]  # fmt: skip
+    assert (story.training.columns["STATE"], story.training.columns["WORKERS"]) == ("Running", "4")
+    assert 0.0 < float(story.training.columns["RATIO"]) <= 0.1
+    assert story.training.columns["COLLECTIVE"] == story.training.status["plan"]["collective"]
+
+
+def test_monitors_measure_what_the_pods_network_carries(story, slowed):
+    assert 800e6 < parse_bandwidth(story.training.columns["BANDWIDTH"]) * 8 < 1000e6
+    assert 80e6 < parse_bandwidth(slowed.columns["BANDWIDTH"]) * 8 < 120e6
+
+
+def test_another_plan_answers_a_slower_network(story, slowed):
+    before, after = story.training.status["plan"], slowed.status["plan"]
+    assert after["name"] != before["name"]
+    assert after["reason"].startswith(f"{after['name']} should take")
+    assert slowed.columns["RATIO"] == after["ratio"]
+
+
+def test_events_tell_of_the_network_and_of_the_plans(story, slowed):
+    told = [reason for reason, _ in story.events]
+    assert told.index("Running") < told.index("PlanChanged") < told.index("NetworkDegraded")
+    assert "the slowest link carries 1" in dict(story.events)["NetworkDegraded"]
+    changes = [message for reason, message in story.events if reason == "PlanChanged"]
+    plan = slowed.status["plan"]
+    assert any(
+        each.startswith(f"{plan['name']} from step {plan['adoptedAtStep']}: {plan['name']} should") for each in changes
+    )
+
+
+def test_the_job_succeeds_on_its_first_attempt(story):
+    status = story.ended.status
+    assert (status["state"], status["restarts"], status["workers"]["succeeded"]) == ("Succeeded", 0, 4)
+    assert status["step"] > 100
+    assert status["loss"] < 0.5
+    assert condition(status, "Succeeded")["status"] == "True"
+    assert story.events[-1][0] == "Succeeded"
+
+
+def test_a_pods_words_are_read_by_container(story):
+    assert "worker 0 of 4 listens on" in story.logs["netmon"]
+    assert "Traceback" not in story.logs["trainer"]
+
+
+def test_pods_run_the_images_of_this_version(story, ground):
+    for pod in story.place.pods("digits"):
+        (monitor,), (trainer,) = pod["spec"]["initContainers"], pod["spec"]["containers"]
+        assert monitor["image"] == ground.images.name("netmon")
+        assert trainer["image"].endswith(f"/trainer:{ground.images.tag}")
+
+
+def test_deleting_the_job_leaves_nothing(story):
+    assert story.place.leftovers() != []
+    story.place.kubectl("delete", "tj", "digits")
+    wait_until(lambda: story.place.leftovers() == [], "nothing is left of it", 60, interval=0.5)
