@@ -1,78 +1,131 @@
-"""Real processes joined by Gloo on loopback, kept between tests because importing torch takes seconds."""
+"""Real processes that meet as ranks over loopback, kept between tests because importing torch takes seconds."""
 
 from __future__ import annotations
 
-import io
 import os
+import pickle
 import tempfile
 import traceback
 from collections.abc import Callable
 from multiprocessing import get_context
-from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
+from trimtab.collectives import index_code
+from trimtab.collectives.group import Group
+from trimtab.kernels.warm_up import warm_up
 
-DEADLINE = 120.0
+SECONDS_TO_ANSWER = 120.0
 
 
-def _serve(rank: int, connection: Any) -> None:
+def _serve(rank: int, deadline: float, connection: Any) -> None:
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
-    import torch.distributed as dist
-
     torch.set_num_threads(1)
+    groups: dict[int, Group] = {}
     while (job := connection.recv()) is not None:
-        function, size, store, arguments = job
+        function, size, store, in_process_group, arguments = job
         try:
-            dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=size)
-            answer = io.BytesIO()
-            torch.save(function(rank, size, *arguments), answer)
-            connection.send(("ok", answer.getvalue()))
-        except BaseException:
-            connection.send(("failed", traceback.format_exc()))
+            if in_process_group or size not in groups:
+                dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=size)
+            if in_process_group:
+                answer = function(rank, size, *arguments)
+            else:
+                if size not in groups:
+                    groups[size] = Group.connect(None, deadline)
+                    dist.destroy_process_group()
+                answer = function(groups[size], *arguments)
+            connection.send_bytes(pickle.dumps((True, answer)))
+        except BaseException as error:
+            said = (type(error), str(error), getattr(error, "peer", None), traceback.format_exc())
+            connection.send_bytes(pickle.dumps((False, said)))
         finally:
             if dist.is_initialized():
                 dist.destroy_process_group()
 
 
 class RankPool:
-    """Processes that run functions as the ranks of a group; one that failed is replaced before the next run."""
+    """Processes that run functions as the ranks of a group. Those of a run that failed are replaced before the next."""
 
-    def __init__(self) -> None:
-        self._context = get_context("spawn")
-        self._ranks: list[tuple[Any, Any]] = []
+    def __init__(self, deadline: float = 30.0) -> None:
+        """``deadline``: seconds that a rank of a `Group` waits without a byte moving."""
+        warm_up(torch.device("cpu"))  # compiled here and kept on disk, not by every process at once
+        index_code.warm_up()
+        self._context = get_context("forkserver")  # the server imports torch once, for all
+        self._context.set_forkserver_preload(["torch", "torch.distributed", "trimtab.session", "trimtab.sparsify"])
+        self._deadline = deadline
+        self._folder = tempfile.TemporaryDirectory()
+        self._num_stores = 0
+        self._stores: dict[int, str] = {}
+        """Where the ranks of the `Group` of each size meet."""
+        self.processes: list[Any] = []
+        self._connections: list[Any] = []
 
-    def run(self, function: Callable[..., Any], size: int, *arguments: Any) -> list[Any]:
-        """``function(rank, size, *arguments)`` of ranks 0 .. ``size - 1``; raises what the first to fail raised."""
-        while len(self._ranks) < size:
-            self._ranks.append(self._start(len(self._ranks)))
-        with tempfile.TemporaryDirectory() as folder:
-            for _, connection in self._ranks[:size]:
-                connection.send((function, size, Path(folder) / "store", arguments))
-            try:
-                return [self._answer(rank) for rank in range(size)]
-            except BaseException:
-                self.close()
-                raise
+    def run(self, size: int, function: Callable[..., Any], *arguments: Any) -> list[Any]:
+        """What ``function(group, *arguments)`` returned on ranks 0 .. ``size - 1`` of a `Group` that is kept.
+
+        Raises `RankError` with what the first to fail raised.
+        """
+        for rank in range(size):
+            self.tell(rank, function, size, *arguments)
+        return self._answers(size)
+
+    def run_in_process_group(self, size: int, function: Callable[..., Any], *arguments: Any) -> list[Any]:
+        """The same of ``function(rank, size, *arguments)``, in a new process group of torch's."""
+        store = self._new_store()
+        for rank in range(size):
+            self._send(rank, (function, size, store, True, arguments))
+        return self._answers(size)
+
+    def tell(self, rank: int, function: Callable[..., Any], size: int, *arguments: Any) -> None:
+        """Have one rank begin ``function(group of that size, *arguments)``; all of the group must be told something."""
+        if size not in self._stores:
+            self._stores[size] = self._new_store()
+        self._send(rank, (function, size, self._stores[size], False, arguments))
+
+    def answer(self, rank: int) -> Any:
+        """What the rank's function returned; raises `RankError` with what it raised."""
+        assert self._connections[rank].poll(SECONDS_TO_ANSWER), f"rank {rank} hangs"
+        succeeded, value = pickle.loads(self._connections[rank].recv_bytes())
+        if not succeeded:
+            raise RankError(*value)
+        return value
 
     def close(self) -> None:
         """End every process."""
-        for process, connection in self._ranks:
+        for process, connection in zip(self.processes, self._connections, strict=True):
             process.kill()
             process.join()
             connection.close()
-        self._ranks.clear()
+        self.processes.clear()
+        self._connections.clear()
+        self._stores.clear()
 
-    def _start(self, rank: int) -> tuple[Any, Any]:
-        ours, theirs = self._context.Pipe()
-        process = self._context.Process(target=_serve, args=(rank, theirs), daemon=True)
-        process.start()
-        theirs.close()
-        return process, ours
+    def _answers(self, size: int) -> list[Any]:
+        try:
+            return [self.answer(rank) for rank in range(size)]
+        except BaseException:
+            self.close()
+            raise
 
-    def _answer(self, rank: int) -> Any:
-        _, connection = self._ranks[rank]
-        assert connection.poll(DEADLINE), f"rank {rank} did not answer within {DEADLINE:g} s"
-        state, value = connection.recv()
-        assert state == "ok", f"rank {rank}:\n{value}"
-        return torch.load(io.BytesIO(value), weights_only=False)
+    def _send(self, rank: int, job: tuple[Any, ...]) -> None:
+        while len(self.processes) <= rank:
+            ours, theirs = self._context.Pipe()
+            arguments = (len(self.processes), self._deadline, theirs)
+            self.processes.append(self._context.Process(target=_serve, args=arguments, daemon=True))
+            self.processes[-1].start()
+            theirs.close()
+            self._connections.append(ours)
+        self._connections[rank].send(job)
+
+    def _new_store(self) -> str:
+        self._num_stores += 1
+        return f"{self._folder.name}/{self._num_stores}"
+
+
+class RankError(Exception):
+    """What a rank raised."""
+
+    def __init__(self, kind: type[BaseException], message: str, peer: int | None, trace: str) -> None:
+        super().__init__(trace)
+        self.kind, self.message, self.peer = kind, message, peer

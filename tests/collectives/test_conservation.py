@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
+from cases import SIZES, Case, Outcome, run_case
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from ranks import SIZES, Case, Outcome, Ranks, run_case
+from rank_pool import RankPool
 from trimtab import collectives
 from trimtab.collectives import costs
 from trimtab.plan import COLLECTIVES, DENSE_COLLECTIVES, split_elements
@@ -48,10 +49,10 @@ def check(size: int, case: Case, outcomes: list[Outcome]) -> None:
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("scheme", COLLECTIVES)
-def test_every_scheme_conserves_for_every_number_of_ranks(ranks: Ranks, scheme: str, size: int) -> None:
+def test_every_scheme_conserves_for_every_number_of_ranks(rank_pool: RankPool, scheme: str, size: int) -> None:
     for step, n in enumerate(LENGTHS):
         case = Case(scheme, segments=(0, n), k=(max(1, n // 10),), seed=n, step=step, note_length=step % 4)
-        check(size, case, ranks.run(size, run_case, case))
+        check(size, case, rank_pool.run(size, run_case, case))
 
 
 @st.composite
@@ -74,31 +75,31 @@ def cases(draw: st.DrawFn) -> Case:
 
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(size=st.sampled_from(SIZES), case=cases())
-def test_conservation_holds_for_any_segments_ratio_and_selection(ranks: Ranks, size: int, case: Case) -> None:
-    check(size, case, ranks.run(size, run_case, case))
+def test_conservation_holds_for_any_segments_ratio_and_selection(rank_pool: RankPool, size: int, case: Case) -> None:
+    check(size, case, rank_pool.run(size, run_case, case))
 
 
 @pytest.mark.parametrize("scheme", COLLECTIVES)
-def test_more_than_there_is_can_be_asked_for(ranks: Ranks, scheme: str) -> None:
+def test_more_than_there_is_can_be_asked_for(rank_pool: RankPool, scheme: str) -> None:
     case = Case(scheme, segments=(0, 2, 3), k=(5, 5), note_length=1)
-    outcomes = ranks.run(3, run_case, case)
+    outcomes = rank_pool.run(3, run_case, case)
     check(3, case, outcomes)
     mean = torch.stack([outcome.acc for outcome in outcomes]).mean(0)
     torch.testing.assert_close(outcomes[0].update, mean)
 
 
-def test_under_star_the_leader_takes_turns_and_its_selection_is_everyones(ranks: Ranks) -> None:
+def test_under_star_the_leader_takes_turns_and_its_selection_is_everyones(rank_pool: RankPool) -> None:
     for step in range(6):
         case = Case("artopk-star-ring", segments=(0, 500), k=(20,), step=step)
-        outcomes = ranks.run(4, run_case, case)
+        outcomes = rank_pool.run(4, run_case, case)
         chosen = outcomes[step % 4].acc.abs().topk(20).indices.sort().values
         for outcome in outcomes:
             assert torch.equal(outcome.exchanged.sent.long(), chosen)
 
 
-def test_under_var_the_leader_is_the_rank_whose_selection_weighs_most(ranks: Ranks) -> None:
+def test_under_var_the_leader_is_the_rank_whose_selection_weighs_most(rank_pool: RankPool) -> None:
     for seed in range(6):
-        outcomes = ranks.run(5, run_case, Case("artopk-var-tree", segments=(0, 300), k=(30,), seed=seed))
+        outcomes = rank_pool.run(5, run_case, Case("artopk-var-tree", segments=(0, 300), k=(30,), seed=seed))
         weights = [outcome.acc.abs().topk(30).values.square().sum() for outcome in outcomes]
         chosen = outcomes[weights.index(max(weights))].acc.abs().topk(30).indices.sort().values
         for outcome in outcomes:
@@ -107,10 +108,10 @@ def test_under_var_the_leader_is_the_rank_whose_selection_weighs_most(ranks: Ran
 
 @pytest.mark.parametrize("size", [2, 4, 8])
 @pytest.mark.parametrize("scheme", COLLECTIVES)
-def test_every_scheme_costs_its_closed_form_or_less(ranks: Ranks, scheme: str, size: int) -> None:
+def test_every_scheme_costs_its_closed_form_or_less(rank_pool: RankPool, scheme: str, size: int) -> None:
     n, k = 40_000, 400
     case = Case(scheme, segments=(0, n), k=(n if scheme in DENSE_COLLECTIVES else k,), note_length=0)
-    outcomes = ranks.run(size, run_case, case)
+    outcomes = rank_pool.run(size, run_case, case)
     cost = costs.collective_cost(scheme, 4 * n, case.k[0] / n, size)
     for outcome in outcomes:
         assert outcome.exchanged.num_messages == cost.messages
@@ -122,8 +123,8 @@ def test_every_scheme_costs_its_closed_form_or_less(ranks: Ranks, scheme: str, s
 
 
 @pytest.mark.parametrize("scheme", DENSE_COLLECTIVES)
-def test_dense_schemes_give_the_mean(ranks: Ranks, scheme: str) -> None:
-    outcomes = ranks.run(6, run_case, Case(scheme, segments=(0, 4001), k=(4001,)))
+def test_dense_schemes_give_the_mean(rank_pool: RankPool, scheme: str) -> None:
+    outcomes = rank_pool.run(6, run_case, Case(scheme, segments=(0, 4001), k=(4001,)))
     mean = torch.stack([outcome.acc for outcome in outcomes]).double().mean(0)
     torch.testing.assert_close(outcomes[0].update.double(), mean, rtol=1e-5, atol=1e-6)
 

@@ -10,7 +10,8 @@ from functools import partial
 
 import pytest
 import torch
-from ranks import Case, RankError, Ranks, run_case
+from cases import Case, run_case
+from rank_pool import RankError, RankPool
 from trimtab import collectives
 from trimtab.collectives.base import Exchange
 from trimtab.collectives.group import Group
@@ -47,9 +48,9 @@ def many_in_flight(group: Group, schemes: tuple[str, ...]) -> list[list[float]]:
     return [exchange.out.tolist() for exchange in exchanges]
 
 
-def test_many_buffers_are_in_flight_at_once(ranks: Ranks) -> None:
+def test_many_buffers_are_in_flight_at_once(rank_pool: RankPool) -> None:
     schemes = COLLECTIVES * 3
-    for outs in ranks.run(4, many_in_flight, schemes):
+    for outs in rank_pool.run(4, many_in_flight, schemes):
         assert outs == [[10.0 * i + 1.5] * (i + 1) for i in range(len(schemes))]
 
 
@@ -62,23 +63,25 @@ def not_finite(group: Group, scheme: str, value: float) -> float:
 
 @pytest.mark.parametrize("scheme", COLLECTIVES)
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_a_value_that_is_not_finite_reaches_everyone_in_the_note(ranks: Ranks, scheme: str, value: float) -> None:
-    notes = ranks.run(3, not_finite, scheme, value)
+def test_a_value_that_is_not_finite_reaches_everyone_in_the_note(
+    rank_pool: RankPool, scheme: str, value: float
+) -> None:
+    notes = rank_pool.run(3, not_finite, scheme, value)
     assert not any(torch.isfinite(torch.tensor(notes)))
 
 
 @pytest.fixture
-def four() -> Iterator[Ranks]:
+def four() -> Iterator[RankPool]:
     """Ranks that a test may break."""
-    fresh = Ranks((4,))
+    fresh = RankPool()
     yield fresh
     fresh.close()
 
 
 @pytest.fixture
-def four_impatient() -> Iterator[Ranks]:
+def four_impatient() -> Iterator[RankPool]:
     """The same, who wait two seconds for each other."""
-    fresh = Ranks((4,), deadline=2.0)
+    fresh = RankPool(deadline=2.0)
     yield fresh
     fresh.close()
 
@@ -94,17 +97,17 @@ def some_rounds(group: Group) -> None:
         group.submit(lambda: ring_all_reduce(group.transport, [torch.ones(10)])).result(30)
 
 
-def failures(ranks: Ranks, of: set[int]) -> dict[int, RankError]:
+def failures(pool: RankPool, of: set[int]) -> dict[int, RankError]:
     found = {}
     for rank in of:
         with pytest.raises(RankError) as failure:
-            ranks.answer(rank)
+            pool.answer(rank)
         found[rank] = failure.value
     return found
 
 
 @pytest.mark.parametrize("shape", ["ring", "tree"])
-def test_when_a_rank_dies_every_other_names_it(four: Ranks, shape: str) -> None:
+def test_when_a_rank_dies_every_other_names_it(four: RankPool, shape: str) -> None:
     four.run(4, some_rounds)
     for rank in range(4):
         four.tell(rank, all_reduce_for_ever, 4, shape)
@@ -115,7 +118,7 @@ def test_when_a_rank_dies_every_other_names_it(four: Ranks, shape: str) -> None:
         assert failure.message.startswith("rank 2: connection to 127.0.0.1 lost")
 
 
-def test_when_a_rank_stands_still_every_other_names_it_after_the_deadline(four_impatient: Ranks) -> None:
+def test_when_a_rank_stands_still_every_other_names_it_after_the_deadline(four_impatient: RankPool) -> None:
     four = four_impatient
     four.run(4, some_rounds)
     for rank in range(4):
@@ -136,7 +139,7 @@ def all_reduce_or_fail(group: Group, failing_rank: int) -> None:
     group.submit(job).result(30)
 
 
-def test_when_a_job_fails_on_one_rank_the_others_hear_why(four: Ranks) -> None:
+def test_when_a_job_fails_on_one_rank_the_others_hear_why(four: RankPool) -> None:
     for rank in range(4):
         four.tell(rank, all_reduce_or_fail, 4, 1)
     heard = failures(four, {0, 1, 2, 3})
@@ -149,7 +152,7 @@ def test_when_a_job_fails_on_one_rank_the_others_hear_why(four: Ranks) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["dense-ring", "dense-tree"])
-def test_ranks_that_disagree_about_a_buffers_size_find_out(four: Ranks, scheme: str) -> None:
+def test_ranks_that_disagree_about_a_buffers_size_find_out(four: RankPool, scheme: str) -> None:
     for rank in range(4):
         four.tell(rank, run_case, 4, Case(scheme, segments=(0, 100 + rank), k=(10,)))
     for failure in failures(four, {0, 1, 2, 3}).values():
@@ -157,8 +160,8 @@ def test_ranks_that_disagree_about_a_buffers_size_find_out(four: Ranks, scheme: 
         assert "the ranks disagree about the plan" in failure.message
 
 
-def test_the_jobs_of_a_group_run_in_the_order_submitted_on_one_thread(ranks: Ranks) -> None:
-    (seen,) = ranks.run(1, order_and_threads)
+def test_the_jobs_of_a_group_run_in_the_order_submitted_on_one_thread(rank_pool: RankPool) -> None:
+    (seen,) = rank_pool.run(1, order_and_threads)
     assert seen[0] == list(range(50))
     assert seen[1] == 1
 
@@ -182,7 +185,7 @@ def close_one_after_another(group: Group) -> str:
     return "left"
 
 
-def test_a_group_is_left_without_a_word_of_complaint(four: Ranks) -> None:
+def test_a_group_is_left_without_a_word_of_complaint(four: RankPool) -> None:
     assert four.run(4, close_one_after_another) == ["left"] * 4
 
 

@@ -7,7 +7,8 @@ from functools import partial
 import pytest
 import torch
 import torch.distributed as dist
-from ranks import SIZES, Ranks
+from cases import SIZES
+from rank_pool import RankPool
 from trimtab.collectives import costs, primitives
 from trimtab.collectives.group import Group
 from trimtab.collectives.process_group import ProcessGroupTransport
@@ -53,34 +54,34 @@ def on_process_group(rank: int, size: int, jobs):
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("shape", ALL_REDUCES)
-def test_all_reduce_sums_all_pieces_on_all_ranks(ranks: Ranks, shape: str, size: int) -> None:
+def test_all_reduce_sums_all_pieces_on_all_ranks(rank_pool: RankPool, shape: str, size: int) -> None:
     for lengths in ((1,), (0, 1), (5, 0, 2), (1000, 3), (97,)):
         for chunk_bytes in CHUNKS:
             expected = size * torch.arange(sum(lengths)) + size * (size - 1) // 2
-            for total, _, _ in ranks.run(size, on_group, all_reduce, shape, lengths, chunk_bytes):
+            for total, _, _ in rank_pool.run(size, on_group, all_reduce, shape, lengths, chunk_bytes):
                 assert torch.equal(total, expected.float())
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_broadcast_reaches_every_rank_from_any_root(ranks: Ranks, size: int) -> None:
+def test_broadcast_reaches_every_rank_from_any_root(rank_pool: RankPool, size: int) -> None:
     for root in {0, size // 2, size - 1}:
         for length in (0, 4, 100, 104, 1001):
-            for received, _, _ in ranks.run(size, on_group, broadcast, root, length, 100):
+            for received, _, _ in rank_pool.run(size, on_group, broadcast, root, length, 100):
                 assert torch.equal(received, (torch.arange(length) % 251).to(torch.uint8))
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_all_gather_keeps_rank_order_and_unequal_sizes(ranks: Ranks, size: int) -> None:
+def test_all_gather_keeps_rank_order_and_unequal_sizes(rank_pool: RankPool, size: int) -> None:
     lengths = tuple((7 * rank) % 5 * 4 for rank in range(size))
-    for blocks, _, _ in ranks.run(size, on_group, all_gather, lengths):
+    for blocks, _, _ in rank_pool.run(size, on_group, all_gather, lengths):
         assert [block.tolist() for block in blocks] == [[rank] * length for rank, length in enumerate(lengths)]
 
 
 @pytest.mark.parametrize("size", [2, 4, 8])
 @pytest.mark.parametrize("shape", ALL_REDUCES)
-def test_all_reduce_costs_its_closed_form(ranks: Ranks, shape: str, size: int) -> None:
+def test_all_reduce_costs_its_closed_form(rank_pool: RankPool, shape: str, size: int) -> None:
     length = 1024
-    outcomes = ranks.run(size, on_group, all_reduce, shape, (length,), 1 << 19)
+    outcomes = rank_pool.run(size, on_group, all_reduce, shape, (length,), 1 << 19)
     cost = CLOSED_FORMS[shape](4 * length, size)
     assert {chain for _, chain, _ in outcomes} == {cost.messages}
     # A ring's ranks all send as much; of a tree's, the root is where bytes queue up: as many in as out.
@@ -90,20 +91,20 @@ def test_all_reduce_costs_its_closed_form(ranks: Ranks, shape: str, size: int) -
 
 
 @pytest.mark.parametrize("size", [2, 4, 8])
-def test_broadcast_and_all_gather_cost_their_closed_forms_and_the_lengths(ranks: Ranks, size: int) -> None:
-    outcomes = ranks.run(size, on_group, broadcast, 0, 4000, 1 << 19)
+def test_broadcast_and_all_gather_cost_their_closed_forms_and_the_lengths(rank_pool: RankPool, size: int) -> None:
+    outcomes = rank_pool.run(size, on_group, broadcast, 0, 4000, 1 << 19)
     cost = costs.broadcast(4000, size)
     assert {chain for _, chain, _ in outcomes} == {cost.messages}
     assert max(num_bytes for _, _, num_bytes in outcomes) == cost.bytes + 8 * cost.messages
 
-    outcomes = ranks.run(size, on_group, all_gather, (4000,) * size)
+    outcomes = rank_pool.run(size, on_group, all_gather, (4000,) * size)
     cost = costs.all_gather(4000, size)
     assert {chain for _, chain, _ in outcomes} == {cost.messages}
     assert {num_bytes for _, _, num_bytes in outcomes} == {cost.bytes + 8 * (size - 1)}
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 5])
-def test_over_a_process_group_they_give_the_same(rank_pool, size: int) -> None:
+def test_over_a_process_group_they_give_the_same(rank_pool: RankPool, size: int) -> None:
     whole = 1 << 62
     jobs = [
         (all_reduce, "ring", (1000, 3), whole),
@@ -113,7 +114,7 @@ def test_over_a_process_group_they_give_the_same(rank_pool, size: int) -> None:
         (broadcast, 0, 0, whole),
         (all_gather, tuple(4 * rank for rank in range(size))),
     ]
-    for ring, tree, short, sent, empty, gathered in rank_pool.run(on_process_group, size, jobs):
+    for ring, tree, short, sent, empty, gathered in rank_pool.run_in_process_group(size, on_process_group, jobs):
         expected = (size * torch.arange(1003) + size * (size - 1) // 2).float()
         assert torch.equal(ring[0], expected)
         assert torch.equal(tree[0], expected)
@@ -123,13 +124,16 @@ def test_over_a_process_group_they_give_the_same(rank_pool, size: int) -> None:
         assert [block.tolist() for block in gathered[0]] == [[rank] * 4 * rank for rank in range(size)]
 
 
-def ring_beside_torch(group: Group, length: int):
+def ring_beside_torch(rank: int, size: int, length: int):
+    group = Group.connect(None, deadline=30)
     vector = torch.randn(length, generator=torch.Generator().manual_seed(group.rank))
     theirs = vector.clone()
     dist.all_reduce(theirs)
-    return on_group(group, lambda transport: primitives.ring_all_reduce(transport, [vector])), vector, theirs
+    on_group(group, lambda transport: primitives.ring_all_reduce(transport, [vector]))
+    group.close()
+    return vector, theirs
 
 
-def test_the_ring_agrees_with_torchs_own(ranks: Ranks) -> None:
-    for _, ours, theirs in ranks.run(12, ring_beside_torch, 10_007):
+def test_the_ring_agrees_with_torchs_own(rank_pool: RankPool) -> None:
+    for ours, theirs in rank_pool.run_in_process_group(12, ring_beside_torch, 10_007):
         torch.testing.assert_close(ours, theirs)

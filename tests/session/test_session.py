@@ -145,8 +145,8 @@ def run_with_trials(rank: int, size: int, plan: Plan, trials: bool) -> tuple[dic
 @pytest.mark.parametrize("plan", ["0.1/all-gather", "0.1/artopk-star-ring", "dense"])
 def test_trials_leave_everything_as_it_was_bit_for_bit(plan: str, rank_pool: RankPool) -> None:
     parsed = Plan.parse(plan, THREE_BUFFERS)
-    without = rank_pool.run(run_with_trials, 3, parsed, False)
-    with_trials = rank_pool.run(run_with_trials, 3, parsed, True)
+    without = rank_pool.run_in_process_group(3, run_with_trials, parsed, False)
+    with_trials = rank_pool.run_in_process_group(3, run_with_trials, parsed, True)
     assert with_trials[0][2] == 2, "both trials ran"
     for (state_a, losses_a, _), (state_b, losses_b, _) in zip(without, with_trials, strict=True):
         assert losses_a == losses_b
@@ -185,8 +185,8 @@ def _seeded(rank: int, size: int, ours: bool) -> dict[str, torch.Tensor]:
 
 def test_ratio_one_is_distributed_data_parallel_bit_for_bit(rank_pool: RankPool) -> None:
     """Between two ranks a sum has one order, so the bits must agree."""
-    ours = rank_pool.run(_seeded, 2, True)
-    theirs = rank_pool.run(_seeded, 2, False)
+    ours = rank_pool.run_in_process_group(2, _seeded, True)
+    theirs = rank_pool.run_in_process_group(2, _seeded, False)
     for a, b in zip(ours, theirs, strict=True):
         for name in a:
             assert torch.equal(a[name], b[name]), name
@@ -224,7 +224,7 @@ def accumulate_and_skip(rank: int, size: int, plan: Plan) -> dict[str, Any]:
 
 @pytest.mark.parametrize("plan", ["0.1/all-gather", "0.2/artopk-var-ring", "dense-tree"])
 def test_one_rank_s_infinity_drops_the_step_everywhere(plan: str, rank_pool: RankPool) -> None:
-    results = rank_pool.run(accumulate_and_skip, 3, Plan.parse(plan, THREE_BUFFERS))
+    results = rank_pool.run_in_process_group(3, accumulate_and_skip, Plan.parse(plan, THREE_BUFFERS))
     for result in results:
         assert result["skipped"], "weights moved"
         assert result["kept"], "residuals moved"
@@ -272,7 +272,7 @@ def replan(rank: int, size: int, widths: tuple[int, ...]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("widths", [(16, 16, 16), (400, 16, 370)], ids=["copied", "read where autograd left them"])
 def test_nothing_is_lost_when_the_plan_changes(widths: tuple[int, ...], rank_pool: RankPool) -> None:
-    results = rank_pool.run(replan, 3, widths)
+    results = rank_pool.run_in_process_group(3, replan, widths)
     assert len(set(results[0]["names"])) == 4, results[0]["names"]
     assert results[0]["residual_seen"] > 1
     assert (widths[0] ** 2 >= LEND_FROM) == (widths[0] == 400)
@@ -308,7 +308,7 @@ def unused(rank: int, size: int) -> tuple[float, float]:
 
 
 def test_unused_parameters_flush_their_residual(rank_pool: RankPool) -> None:
-    for held, flushed in rank_pool.run(unused, 2):
+    for held, flushed in rank_pool.run_in_process_group(2, unused):
         assert held > 0
         assert flushed == 0
 
@@ -326,7 +326,7 @@ def twice(rank: int, size: int) -> str:
 
 
 def test_a_second_backward_without_no_sync_is_refused(rank_pool: RankPool) -> None:
-    for message in rank_pool.run(twice, 2):
+    for message in rank_pool.run_in_process_group(2, twice):
         assert "no_sync" in message
 
 
@@ -343,5 +343,5 @@ def mismatch(rank: int, size: int) -> str:
 
 
 def test_ranks_that_follow_different_plans_find_out_in_the_first_step(rank_pool: RankPool) -> None:
-    for message in rank_pool.run(mismatch, 2):
+    for message in rank_pool.run_in_process_group(2, mismatch):
         assert "ranks disagree" in message

@@ -1,0 +1,86 @@
+"""One exchange as data, so that every rank of a pool can be told of it; and what came of it there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from trimtab import collectives, sparsify
+from trimtab.collectives.group import Group
+from trimtab.sparsify.base import Selected, Selector
+
+SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 12)
+SECONDS_TO_ANSWER = 60.0
+
+
+class Wandering(Selector):
+    """Selects any number of elements from 1 to n, wherever it likes, and differently on every rank."""
+
+    name = "wandering"
+
+    def __init__(self, seed: int) -> None:
+        self._random = torch.Generator().manual_seed(seed)
+
+    def compress(self, grad, residual, next_residual, segments, k, start=0) -> Selected:
+        torch.add(grad, residual, out=next_residual)
+        before = next_residual.double().square().sum().item()
+        chosen = torch.rand(grad.numel(), generator=self._random) < torch.rand(1, generator=self._random)
+        chosen[torch.randint(grad.numel(), (1,), generator=self._random)] = True
+        indices = chosen.nonzero().flatten()
+        values = next_residual[indices]
+        next_residual[indices] = 0
+        after = next_residual.double().square().sum().item()
+        return Selected(indices.to(torch.int32), values, before, after)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One exchange, the same on every rank but for the random gradients."""
+
+    scheme: str
+    segments: tuple[int, ...]
+    k: tuple[int, ...]
+    seed: int = 0
+    step: int = 0
+    note_length: int | None = None
+    in_place: bool = False
+    chunk_bytes: int = 1 << 19
+    sparsifier: str = "topk"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one rank had before and after a case."""
+
+    acc: Tensor
+    update: Tensor
+    residual: Tensor
+    note: Tensor | None
+    exchanged: collectives.Exchanged
+    messages_sent: int
+
+
+def run_case(group: Group, case: Case) -> Outcome:
+    """Exchange random gradients and residuals of this rank's own."""
+    random = torch.Generator().manual_seed(1000 * case.seed + group.rank)
+    grad, residual = torch.randn(2, case.segments[-1], generator=random).unbind()
+    note = None if case.note_length is None else torch.randn(case.note_length, generator=random)
+    acc = grad + residual
+    next_residual = torch.full_like(grad, torch.nan)
+    out = grad if case.in_place else torch.full_like(grad, torch.nan)
+    selector = Wandering(case.seed + group.rank) if case.sparsifier == "wandering" else sparsify.create(case.sparsifier)
+    group.transport.chunk_bytes = case.chunk_bytes
+    exchange = collectives.Exchange(
+        grad,
+        residual,
+        next_residual,
+        out,
+        case.segments,
+        case.k,
+        case.step,
+        note=None if note is None else lambda before, after: note,
+    )
+    messages = group.num_messages
+    exchanged = collectives.create(case.scheme, group).exchange(exchange, selector).wait(SECONDS_TO_ANSWER)
+    return Outcome(acc, out, next_residual, note, exchanged, group.num_messages - messages)
