@@ -29,12 +29,14 @@ def test_each_plan_runs_in_a_directory_of_its_own_and_the_table_sets_them_beside
     assert (out / "report.html").read_text().startswith("<!doctype html>")
 
 
+@pytest.mark.slow
 def test_the_target_can_be_given(toy_job, trimtab, tmp_path):
     arguments = (toy_job("--steps", "2"), "--plans", "dense", "--out", "out", "--target", "0.99")
     assert compare(trimtab, *arguments)[0] == 0
     assert json.loads((tmp_path / "out" / "summary.json").read_text())["dense"]["seconds_to_target"] is None
 
 
+@pytest.mark.slow
 def test_a_run_can_end_at_its_target_and_is_not_kept_as_a_whole_one(toy_job, trimtab, tmp_path):
     arguments = (toy_job("--forever", "--steps", "3"), "--plans", "adaptive,dense", "--out", "out", "--until-target")
     code, output, errors = compare(trimtab, *arguments)
@@ -97,6 +99,7 @@ def test_a_run_that_fails_ends_the_comparison(toy_job, trimtab, tmp_path):
     assert not (tmp_path / "out" / "dense").exists()
 
 
+@pytest.mark.slow
 def test_an_interrupt_ends_it_and_keeps_what_was_finished(toy_job, trimtab, tmp_path):
     process = trimtab("compare", toy_job("--forever"), "--plans", "adaptive,dense", "--out", "out")
     wait_until((tmp_path / "out" / "adaptive" / "started").exists)

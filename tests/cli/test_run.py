@@ -28,6 +28,7 @@ def test_every_rank_meets_the_others_and_the_files_are_there(toy_job, trimtab, t
     assert len((out / "metrics.jsonl").read_text().splitlines()) == 6
 
 
+@pytest.mark.slow
 def test_a_run_replaces_the_one_before_it_and_nothing_else(toy_job, trimtab, tmp_path):
     out = tmp_path / "out"
     (out / "logs").mkdir(parents=True)
@@ -76,6 +77,7 @@ def test_all_ranks_restart_together_and_the_user_is_told_why(toy_job, trimtab, t
     assert of_run(out) == []
 
 
+@pytest.mark.slow
 def test_when_no_restart_is_left_the_failure_is_final(toy_job, trimtab, tmp_path):
     out = tmp_path / "out"
     job = toy_job("--die-rank", "0", extra="maxRestarts: 2")
@@ -93,6 +95,7 @@ def test_when_no_restart_is_left_the_failure_is_final(toy_job, trimtab, tmp_path
     assert of_run(out) == []
 
 
+@pytest.mark.slow
 def test_a_new_run_forgets_the_attempts_of_the_one_before(toy_job, trimtab, tmp_path):
     job = toy_job("--die-rank", "1", "--die-once", str(tmp_path / "died"), "--steps", "1")
     for _ in range(2):
@@ -101,6 +104,7 @@ def test_a_new_run_forgets_the_attempts_of_the_one_before(toy_job, trimtab, tmp_
     assert not (tmp_path / "out" / "attempts").exists()
 
 
+@pytest.mark.slow
 def test_the_deadline_counts_from_the_first_attempt(toy_job, trimtab, tmp_path):
     job = toy_job("--die-rank", "0", extra="activeDeadlineSeconds: 2\n  maxRestarts: 1000")
     code, _, errors = end(trimtab("run", job, "--out", "out"))
@@ -109,6 +113,7 @@ def test_the_deadline_counts_from_the_first_attempt(toy_job, trimtab, tmp_path):
     assert json.loads((tmp_path / "out" / "result.json").read_text())["restarts"] > 0
 
 
+@pytest.mark.slow
 def test_the_deadline_ends_the_run(toy_job, trimtab, tmp_path):
     code, _, errors = end(trimtab("run", toy_job("--forever", extra="activeDeadlineSeconds: 1"), "--out", "out"))
     assert code == 1
@@ -117,6 +122,7 @@ def test_the_deadline_ends_the_run(toy_job, trimtab, tmp_path):
     assert of_run(tmp_path / "out") == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_leaves_nothing_running(toy_job, trimtab, tmp_path, number):
     out = tmp_path / "out"
@@ -132,6 +138,7 @@ def test_an_interrupt_leaves_nothing_running(toy_job, trimtab, tmp_path, number)
     assert json.loads((out / "result.json").read_text())["state"] == "interrupted"
 
 
+@pytest.mark.slow
 def test_processes_die_with_a_launcher_that_is_killed(toy_job, trimtab, tmp_path):
     out = tmp_path / "out"
     process = trimtab("run", toy_job("--forever", "--child"), "--out", "out")

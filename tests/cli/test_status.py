@@ -6,6 +6,7 @@ import pytest
 from run_processes import of_run, wait_until
 
 
+@pytest.mark.slow
 def test_it_follows_a_run_to_its_end(toy_job, trimtab, tmp_path):
     run = trimtab("run", toy_job("--steps", "300"), "--out", "out", "--plan", "0.01/all-gather")
     wait_until((tmp_path / "out/status.address").exists)
@@ -20,6 +21,7 @@ def test_it_follows_a_run_to_its_end(toy_job, trimtab, tmp_path):
     assert not (tmp_path / "out/status.address").exists()
 
 
+@pytest.mark.slow
 def test_a_run_that_fails_is_said_with_its_cause(toy_job, trimtab, tmp_path):
     run = trimtab("run", toy_job("--forever", extra="restartPolicy: Never"), "--out", "out")
     wait_until((tmp_path / "out/status.address").exists)
