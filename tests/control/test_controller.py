@@ -59,6 +59,17 @@ def test_warm_up_is_dense_and_short():
     assert 2 <= first["step"] <= ControllerSettings().warmup_steps
 
 
+def test_warm_up_is_sparse_where_a_few_dense_steps_would_cost_seconds():
+    run = Run(world((0, 1e-3, GIGABIT)), ControllerSettings(), seed=1)
+    train(run, 5)
+    start, first = decisions(run)[:2]
+    assert (start["step"], start["trigger"]) == (0, "warm-up")
+    assert start["adopted"]["ratio"] == ControllerSettings().max_ratio
+    assert "too long" in start["reason"]
+    assert first["trigger"] == "warm-up"
+    assert 2 <= first["step"] <= ControllerSettings().warmup_steps + 2
+
+
 def test_there_is_none_where_one_dense_step_would_take_seconds():
     run = Run(world((0, *SLOW)), ControllerSettings(), seed=1)
     run.advance()
@@ -235,10 +246,10 @@ def test_a_plan_measured_slower_than_dense_is_left():
     misleading = world((0, 1e-3, 2 * GIGABIT))
     broken = dict.fromkeys(COLLECTIVES, (1.0, 2e-4, 1.05, 5e-10, 0.6))
     broken["dense-ring"] = (1.0, 2e-4, 1.05, 5e-10, 2e-3)
-    run = train(Run(replace(misleading, overheads=broken), ControllerSettings(), 1), 60)
+    run = train(Run(replace(misleading, overheads=broken), ControllerSettings(), 1), 90)
     assert run.controller.plan.is_dense
     assert any("slower" in line["reason"] or "dense needs" in line["reason"] for line in decisions(run))
-    dense_progress = train(Run(replace(misleading, overheads=broken), dense(), 1), 60).progress
+    dense_progress = train(Run(replace(misleading, overheads=broken), dense(), 1), 90).progress
     assert run.progress > 0.9 * dense_progress
 
 

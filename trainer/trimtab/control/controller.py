@@ -22,7 +22,7 @@ from trimtab.control.decision import Decision, Inputs, Point
 from trimtab.control.doubt import Doubt
 from trimtab.control.knee import depth, knee
 from trimtab.control.predict import Predictor
-from trimtab.control.reason import reason_to_change, reason_to_keep
+from trimtab.control.reason import reason_to_change, reason_to_keep, reason_to_start
 from trimtab.control.solve import Space, preload, solve
 from trimtab.control.triggers import GainWatch, Network, NetworkWatch
 from trimtab.control.types import (
@@ -38,10 +38,12 @@ from trimtab.control.types import (
 )
 from trimtab.plan import Plan, dense_plan
 
-#: The warm-up is cut short when dense steps would take longer than this altogether.
+#: The warm-up is cut short when its steps would take longer than this altogether.
 _WARMUP_SECONDS = 1.0
+#: Steps that pass between a decision and the first step under it.
+_STEPS_TO_ADOPT = 2
 #: A change of plan must shorten the predicted time to target by this much (as a logarithm) ...
-_WORTH_A_CHANGE = 0.1
+_WORTH_A_CHANGE = 0.05
 #: ... and by this much where it slows the step down for the sake of the gain, which is known less well.
 _WORTH_A_SLOWER_STEP = 0.15
 #: Steps after which the choice for a new network is looked at again, in the light of what they took.
@@ -172,6 +174,9 @@ class Controller:
             return self._fall_back(guard, network, now)
         if network is None or self._step < self._hold_until_step:
             return KeepGoing()
+        start = self._start(network, now) if self._started is None else None
+        if start is not None:
+            return start
         trigger = self._why_decide(network)
         if trigger is None:
             return KeepGoing()
@@ -208,11 +213,27 @@ class Controller:
             return "gain"
         return None
 
+    def _start(self, network: Network, now: float) -> Action | None:
+        """Before the first step: warm up at the largest ratio where dense steps would take too long."""
+        evaluate = self._evaluator(network)
+        dense = evaluate(self._dense)
+        if self._warmup_steps(dense) == 0 or (1 + _STEPS_TO_ADOPT) * dense.step_seconds <= _WARMUP_SECONDS:
+            return None
+        ratio, fusion = self._settings.max_ratio, self.plan.fusion
+        plans = [Plan(ratio, each, self._settings.sparsifier, fusion) for each in self._settings.collectives]
+        chosen = min(map(evaluate, plans), key=lambda point: point.step_seconds)
+        if chosen.step_seconds >= dense.step_seconds:
+            return None
+        return self._record("warm-up", network, now, [], dense, dense, chosen, reason_to_start(dense, chosen))
+
+    def _warmup_steps(self, point: Point) -> int:
+        """How many steps of a plan the warm-up takes: fewer the slower they are, none where a few would cost a run."""
+        return min(int(_WARMUP_SECONDS / point.step_seconds), self._settings.warmup_steps)
+
     def _after_warmup(self, network: Network) -> str | None:
-        """The warm-up ends after some dense steps: fewer the slower they are, none where a few would cost a run."""
-        dense = self._predictor.point(self._dense, network.latency, network.beta, self._step)
-        affordable = int(_WARMUP_SECONDS / dense.step_seconds)
-        if self._steps_under_plan < min(affordable, self._settings.warmup_steps):
+        """The trigger of the first real decision, once the warm-up is over."""
+        present = self._predictor.point(self.plan, network.latency, network.beta, self._step)
+        if self._steps_under_plan < self._warmup_steps(present):
             return None
         self._warm = True
         self._second_look = ("warm-up", self._step + _SETTLED_STEPS)

@@ -22,6 +22,14 @@ def reason_to_change(present: Point, chosen: Point) -> str:
     return _instead(chosen, present)
 
 
+def reason_to_start(dense: Point, chosen: Point) -> str:
+    """The warm-up is not dense."""
+    return (
+        f"{format_duration(dense.step_seconds)} for each dense step of the warm-up is too long; the largest ratio is "
+        f"as good to begin with: {chosen.plan.name} should take {format_duration(chosen.step_seconds)}"
+    )
+
+
 def _instead(one: Point, other: Point) -> str:
     return (
         f"{one.plan.name} should take {format_duration(one.step_seconds)} a step instead of "
