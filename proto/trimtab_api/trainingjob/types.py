@@ -157,7 +157,11 @@ class Communication(Strict):
     fusion: Fusion = Field(default_factory=Fusion, description="Which tensors share a buffer.")
     triggers: Triggers = Field(default_factory=Triggers, description="What reopens the choice of a plan.")
     trials: Trials = Field(default_factory=Trials, description="How candidates are tried out while training.")
-    warmup_steps: int = Field(5, ge=0, description="Dense steps before the first decision.")
+    warmup_steps: int = Field(
+        5,
+        ge=0,
+        description="Dense steps before the first decision; at the largest ratio where dense ones would cost seconds.",
+    )
     speed_weight: float = Field(
         0.5, ge=0, le=1, description="0 cares for gain alone, 1 for step time alone, 0.5 weighs them alike."
     )

@@ -47,7 +47,7 @@ class ControllerSettings:
     speed_weight: float = 0.5
     """0 cares for gain alone, 1 for step time alone, 0.5 weighs them alike."""
     warmup_steps: int = 5
-    """Dense steps before the first decision; fewer (at least 2) where dense is predicted to be very slow."""
+    """Steps before the first decision, dense where that costs little; fewer where they are slow."""
 
     def __post_init__(self) -> None:
         if self.policy == "static" and self.static_plan is None:
