@@ -19,7 +19,7 @@ import sys
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Self
+from typing import IO, Any, Self
 
 import binaries
 import cgroups
@@ -146,7 +146,7 @@ class Node:
         store = binaries.cache() / "node" / "containerd"
         store.mkdir(parents=True, exist_ok=True)
         lock = self._stack.enter_context((store.parent / "lock").open("w"))
-        fcntl.flock(lock, fcntl.LOCK_EX)  # containerd's store is one process's
+        wait_until(lambda: _take(lock), f"another node ends, whose containerd uses {store}", 1800, interval=0.5)
         self._start_first_process(store)
         self._forget_containers_of_earlier_nodes()
         self._start_containerd(with_kubernetes=True)
@@ -367,6 +367,15 @@ def toml(settings: Mapping[str, Any]) -> str:
         return f'"{each}"' if isinstance(each, str) else str(each)
 
     return "\n".join(lines(settings, ())) + "\n"
+
+
+def _take(lock: IO[str]) -> bool:
+    """Take a lock that ends with the process, if nobody has it."""
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _find_cni_plugins() -> Path | None:

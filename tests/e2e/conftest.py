@@ -50,6 +50,12 @@ def ground(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 @pytest.fixture(scope="session")
+def shown(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where tests keep what kubectl printed, for docs/cluster.md to quote."""
+    return tmp_path_factory.mktemp("shown")
+
+
+@pytest.fixture(scope="session")
 def node(ground: Ground) -> Node:
     if ground.node is None:
         pytest.skip("of the tests' own node, not of a cluster that was given")

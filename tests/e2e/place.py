@@ -36,7 +36,7 @@ class Place:
         self.kubectl("apply", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": manifests}))
 
     def get(self, *what: str) -> dict[str, Any]:
-        """An object or a list of them; empty if there is no such object."""
+        """An object or a list of them; an empty dictionary if there is none."""
         found: dict[str, Any] = json.loads(self.kubectl("get", *what, "--ignore-not-found", "-o", "json") or "{}")
         return found
 
@@ -48,12 +48,12 @@ class Place:
     def events(self, job: str) -> list[tuple[str, str]]:
         """Reason and message of what the operator tells about a TrainingJob, oldest first."""
         about = f"involvedObject.kind=TrainingJob,involvedObject.name={job}"
-        found = self.get("events", f"--field-selector={about}", "--sort-by=.firstTimestamp")["items"]
+        found = self.get("events", f"--field-selector={about}", "--sort-by=.firstTimestamp").get("items", ())
         return [(each["reason"], each["message"]) for each in found]
 
     def pods(self, job: str) -> list[dict[str, Any]]:
         """Those of a TrainingJob, by worker."""
-        found = self.get("pods", f"--selector=trimtab.dev/job-name={job}")["items"]
+        found = self.get("pods", f"--selector=trimtab.dev/job-name={job}").get("items", ())
         return sorted(found, key=lambda pod: int(pod["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"]))
 
     def wait_for_status(

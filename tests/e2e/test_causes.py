@@ -20,7 +20,7 @@ SOON = timedelta(seconds=30)
 
 
 @pytest.fixture
-def told(ground, place):
+def told(ground, place, shown):
     """Apply a job of one worker; returns its status once it says why, and how long that took by its own times."""
 
     def apply(kind, reason, script="pass", resources=None, image=None):
@@ -41,8 +41,12 @@ def told(ground, place):
             "job", lambda status: condition(status, kind).get("reason") in reason, f"{kind} tells of {reason}"
         )
         created = place.get("tj", "job")["metadata"]["creationTimestamp"]
-        assert datetime.fromisoformat(status["lastUpdateTime"]) - datetime.fromisoformat(created) <= SOON
-        return condition(status, kind)["message"], status, place.events("job")
+        took = datetime.fromisoformat(status["lastUpdateTime"]) - datetime.fromisoformat(created)
+        told = condition(status, kind)
+        with (shown / "causes.txt").open("a") as file:
+            file.write(f"{kind} {told['status']} {told['reason']} after {took.seconds} s: {told['message']}\n")
+        assert took <= SOON
+        return told["message"], status, place.events("job")
 
     return apply
 

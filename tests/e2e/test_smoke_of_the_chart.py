@@ -1,0 +1,14 @@
+"""`helm test` trains a job of one worker, and takes away what it made."""
+
+import pytest
+
+pytestmark = [pytest.mark.node, pytest.mark.images, pytest.mark.helm, pytest.mark.slow, pytest.mark.timeout(2400)]
+
+
+def test_helm_test_trains_a_job_and_leaves_nothing(ground, release):
+    place = ground.place(release.namespace)
+    phases = [line.split()[1] for line in release.test().splitlines() if line.startswith("Phase:")]
+    assert set(phases) == {"Succeeded"}
+    assert ("Succeeded", "all 1 workers ended well") in place.events("trimtab-test")
+    assert place.leftovers() == []
+    assert "trimtab-test" not in place.kubectl("get", "pod,tj,configmap,serviceaccount,role", "-o", "name")
