@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import pytest
 import torch
 from torch import Tensor
 from trimtab import collectives, sparsify
@@ -11,6 +12,11 @@ from trimtab.collectives.group import Group
 from trimtab.sparsify.base import Selected, Selector
 
 SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 12)
+#: As many ranks as a check before a commit waits for.
+FEW = tuple(size for size in SIZES if size <= 6)
+MANY = tuple(size for size in SIZES if size > 6)
+#: For a test's parameters: many ranks are slow.
+EVERY_SIZE = (*FEW, *(pytest.param(size, marks=pytest.mark.slow) for size in MANY))
 SECONDS_TO_ANSWER = 60.0
 
 

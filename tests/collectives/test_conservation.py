@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from cases import SIZES, Case, Outcome, run_case
+from cases import EVERY_SIZE, FEW, MANY, Case, Outcome, run_case
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rank_pool import RankPool
@@ -47,7 +47,7 @@ def check(size: int, case: Case, outcomes: list[Outcome]) -> None:
             torch.testing.assert_close(outcome.exchanged.note.double(), notes.sum(0), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("size", EVERY_SIZE)
 @pytest.mark.parametrize("scheme", COLLECTIVES)
 def test_every_scheme_conserves_for_every_number_of_ranks(rank_pool: RankPool, scheme: str, size: int) -> None:
     for step, n in enumerate(LENGTHS):
@@ -73,9 +73,13 @@ def cases(draw: st.DrawFn) -> Case:
     )
 
 
+@pytest.mark.parametrize("sizes", [FEW, pytest.param(MANY, marks=pytest.mark.slow)], ids=["few", "many"])
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(size=st.sampled_from(SIZES), case=cases())
-def test_conservation_holds_for_any_segments_ratio_and_selection(rank_pool: RankPool, size: int, case: Case) -> None:
+@given(data=st.data(), case=cases())
+def test_conservation_holds_for_any_segments_ratio_and_selection(
+    rank_pool: RankPool, sizes: tuple[int, ...], data: st.DataObject, case: Case
+) -> None:
+    size = data.draw(st.sampled_from(sizes))
     check(size, case, rank_pool.run(size, run_case, case))
 
 

@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 import torch
 import torch.distributed as dist
-from cases import SIZES
+from cases import EVERY_SIZE
 from rank_pool import RankPool
 from trimtab.collectives import costs, primitives
 from trimtab.collectives.group import Group
@@ -52,7 +52,7 @@ def on_process_group(rank: int, size: int, jobs):
     return [function(transport, *arguments) for function, *arguments in jobs]
 
 
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("size", EVERY_SIZE)
 @pytest.mark.parametrize("shape", ALL_REDUCES)
 def test_all_reduce_sums_all_pieces_on_all_ranks(rank_pool: RankPool, shape: str, size: int) -> None:
     for lengths in ((1,), (0, 1), (5, 0, 2), (1000, 3), (97,)):
@@ -62,7 +62,7 @@ def test_all_reduce_sums_all_pieces_on_all_ranks(rank_pool: RankPool, shape: str
                 assert torch.equal(total, expected.float())
 
 
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("size", EVERY_SIZE)
 def test_broadcast_reaches_every_rank_from_any_root(rank_pool: RankPool, size: int) -> None:
     for root in {0, size // 2, size - 1}:
         for length in (0, 4, 100, 104, 1001):
@@ -70,14 +70,14 @@ def test_broadcast_reaches_every_rank_from_any_root(rank_pool: RankPool, size: i
                 assert torch.equal(received, (torch.arange(length) % 251).to(torch.uint8))
 
 
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("size", EVERY_SIZE)
 def test_all_gather_keeps_rank_order_and_unequal_sizes(rank_pool: RankPool, size: int) -> None:
     lengths = tuple((7 * rank) % 5 * 4 for rank in range(size))
     for blocks, _, _ in rank_pool.run(size, on_group, all_gather, lengths):
         assert [block.tolist() for block in blocks] == [[rank] * length for rank, length in enumerate(lengths)]
 
 
-@pytest.mark.parametrize("size", [2, 4, 8])
+@pytest.mark.parametrize("size", [2, 4, pytest.param(8, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("shape", ALL_REDUCES)
 def test_all_reduce_costs_its_closed_form(rank_pool: RankPool, shape: str, size: int) -> None:
     length = 1024
@@ -90,7 +90,7 @@ def test_all_reduce_costs_its_closed_form(rank_pool: RankPool, shape: str, size:
     assert sum(num_bytes for _, _, num_bytes in outcomes) == 2 * (size - 1) * 4 * length
 
 
-@pytest.mark.parametrize("size", [2, 4, 8])
+@pytest.mark.parametrize("size", [2, 4, pytest.param(8, marks=pytest.mark.slow)])
 def test_broadcast_and_all_gather_cost_their_closed_forms_and_the_lengths(rank_pool: RankPool, size: int) -> None:
     outcomes = rank_pool.run(size, on_group, broadcast, 0, 4000, 1 << 19)
     cost = costs.broadcast(4000, size)
@@ -134,6 +134,7 @@ def ring_beside_torch(rank: int, size: int, length: int):
     return vector, theirs
 
 
-def test_the_ring_agrees_with_torchs_own(rank_pool: RankPool) -> None:
-    for ours, theirs in rank_pool.run_in_process_group(12, ring_beside_torch, 10_007):
+@pytest.mark.parametrize("size", [5, pytest.param(12, marks=pytest.mark.slow)])
+def test_the_ring_agrees_with_torchs_own(rank_pool: RankPool, size: int) -> None:
+    for ours, theirs in rank_pool.run_in_process_group(size, ring_beside_torch, 10_007):
         torch.testing.assert_close(ours, theirs)
