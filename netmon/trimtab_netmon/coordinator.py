@@ -31,6 +31,8 @@ SILENCE = 3.0
 RETRY = 0.5
 #: Seconds that the first bandwidth tests wait for latencies.
 FIRST_ECHOES = 5.0
+#: Seconds after a routine test in which exchanges that were slow were slow because of it.
+JUST_TESTED = 2.0
 #: Attempts at a round before it counts as done without those who do not answer; the first round waits for ever.
 ROUND_TRIES = 3
 
@@ -55,6 +57,7 @@ class Coordinator:
         self._bandwidths: dict[Pair, Figure] = {}
         self._tested_at: dict[Pair, float] = {}
         self._changed_at = float("-inf")
+        self._routine_ended_at = float("-inf")
         self._tables: dict[int, tuple[float, dict[Pair, LinkState]]] = {}
         self._links = {pair: LinkState(*pair) for pair in self._pairs}
         self._summary = Summary()
@@ -64,7 +67,12 @@ class Coordinator:
         self._wake = asyncio.Event()
 
     async def measure_now(self, reason: str) -> netmon_pb2.NetworkState:
-        """Measure every worker in both directions; callers share one round. Raises `BudgetSpentError`."""
+        """Measure every worker in both directions; callers share one round. Raises `BudgetSpentError`.
+
+        Right after a routine test there is nothing to add: a change would have shown in it, and been followed up.
+        """
+        if self._wanted is None and time.monotonic() < self._routine_ended_at + JUST_TESTED:
+            return self._published.value
         await asyncio.shield(self._want(reason))
         return self._published.value
 
@@ -195,7 +203,9 @@ class Coordinator:
         """Test the link whose figure is oldest, if the budget allows."""
         pair = next_pair(self._pairs, self._tested_at)
         if self._budget.allows_background(pair, time.monotonic()):
+            self._routine_ended_at = float("inf")  # under way
             await self._wave([pair])
+            self._routine_ended_at = time.monotonic()
 
     async def _wave(self, wave: list[Pair]) -> list[bool]:
         """Test links side by side; whether each was. They begin as one, so that none supersedes another."""

@@ -18,7 +18,7 @@ class Recorder:
     """
 
     def __init__(self, run_dir: Path | None) -> None:
-        self._began = time.monotonic()
+        self._began: float | None = None
         self._run_dir = run_dir
         self._metrics: TextIO | None = None
         self._decisions: TextIO | None = None
@@ -36,8 +36,8 @@ class Recorder:
 
     @property
     def now(self) -> float:
-        """Seconds since `begin`."""
-        return time.monotonic() - self._began
+        """Seconds since `begin`; 0 until then, so that what is decided before the first step precedes all else."""
+        return 0.0 if self._began is None else time.monotonic() - self._began
 
     def metric(self, line: dict[str, Any]) -> None:
         """One line of ``metrics.jsonl``; the time is added."""
