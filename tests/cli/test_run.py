@@ -7,6 +7,7 @@ import subprocess
 import psutil
 import pytest
 from run_processes import is_gone, monitors_of, of_run, wait_until
+from trimtab.launch.places import free_ports
 
 
 def end(process: subprocess.Popen[str]) -> tuple[int, str, str]:
@@ -256,6 +257,23 @@ class TestOnAnEmulatedNetwork:
         code, _, errors = end(trimtab("run", toy_job("--steps", "1"), *arguments))
         assert (code, errors) == (0, "")
         assert json.loads((tmp_path / "out" / "result.json").read_text())["emulated"] is False
+
+
+@pytest.mark.parametrize("out", ["taken", "taken/deeper", "/proc/nothing"])
+def test_a_directory_that_cannot_be_written_is_named(toy_job, trimtab, tmp_path, out):
+    (tmp_path / "taken").write_text("mine")
+    process = trimtab("run", toy_job("--steps", "2"), "--loopback", "--out", out)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert len(errors.splitlines()) == 1
+    assert errors.startswith(f"trimtab: --out: '{out}': cannot be written")
+    assert (tmp_path / "taken").read_text() == "mine"
+
+
+def test_ports_leave_the_one_above_each_to_its_monitor():
+    for _ in range(20):
+        ports = free_ports(40)
+        assert len({*ports, *(port + 1 for port in ports)}) == 80
 
 
 def test_without_what_the_emulator_needs_it_runs_on_loopback_and_says_so(monkeypatch, tmp_path, capsys):

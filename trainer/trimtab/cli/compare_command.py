@@ -69,7 +69,10 @@ def run(args: argparse.Namespace) -> int:
         return EXIT_CODE
     report(directory)
     if failure:
-        print(f"trimtab: {failure}\ntrimtab: mended, --resume keeps the runs that finished", file=sys.stderr)
+        print(
+            f"trimtab: {failure}\ntrimtab: once it is mended, --resume keeps the runs that have finished",
+            file=sys.stderr,
+        )
         return 1
     return 0
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import socket
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import asdict, dataclass
 from itertools import permutations
 from pathlib import Path
@@ -172,12 +172,15 @@ def why_not_emulated() -> str | None:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of 127.0.0.1 that nothing listens on now, each another."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()
+    """Ports of 127.0.0.1 that nothing uses now, nor the port above each, which a monitor needs for iperf3."""
+    ports: list[int] = []
+    with ExitStack() as held:  # all at once: a port that was let go could be found again
+        while len(ports) < count:
+            port = held.enter_context(socket.socket())
+            port.bind(("127.0.0.1", 0))
+            number = port.getsockname()[1]
+            above = held.enter_context(socket.socket())
+            with suppress(OSError, OverflowError):  # taken, or the last port there is
+                above.bind(("127.0.0.1", number + 1))
+                ports.append(number)
+        return ports

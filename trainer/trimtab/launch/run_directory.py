@@ -6,6 +6,8 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+from trimtab_api.errors import UserError
+
 
 @dataclass(frozen=True)
 class RunDirectory:
@@ -74,11 +76,19 @@ class RunDirectory:
         unfinished.replace(self.status_address)
 
     def prepare(self) -> None:
-        """Make the directory, and remove what an earlier run left there; nothing else in it is touched."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        for folder in (self.logs, self.attempts):
-            shutil.rmtree(folder, ignore_errors=True)
-        self.logs.mkdir()
+        """Make the directory, and remove what an earlier run left there; nothing else in it is touched.
+
+        Raises `UserError` where it cannot be made or written.
+        """
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            for folder in (self.logs, self.attempts):
+                shutil.rmtree(folder, ignore_errors=True)
+            self.logs.mkdir()
+        except OSError as error:
+            raise UserError(
+                f"cannot be written ({error.strerror}); name another directory", field="--out", value=str(self.path)
+            ) from None
         for file in (self.job, self.network, self.result, self.status_address, *self._of_an_attempt):
             file.unlink(missing_ok=True)
 
