@@ -13,7 +13,7 @@ LOCAL := trimtab trimtab-api trimtab-netmon trimtab-operator
 
 .PHONY: help
 help: ## List the commands
-	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # Setting up ---------------------------------------------------------------------------------------
 
