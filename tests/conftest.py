@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,10 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 from rank_pool import RankPool
+
+# A shell that starts the tests in the background, or under nohup, has these ignored; what they start would inherit it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def _why_no_namespaces() -> str | None:

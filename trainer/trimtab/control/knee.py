@@ -19,7 +19,7 @@ from math import exp, log, sqrt
 from trimtab.control.decision import Point
 
 #: D: what it costs in steps that the residual is as large as what was sent. Short runs pay more, long ones less.
-DELAY = 0.12
+DELAY = 0.1
 
 
 def relative_steps(gain: float) -> float:
