@@ -73,9 +73,9 @@ def test_state_survives():
 
 
 @settings(max_examples=50, deadline=None)
-@given(seed=st.integers(0, 10**6), noise=st.floats(0.0, 0.025))
+@given(seed=st.integers(0, 10**6), noise=st.floats(0.0, 0.03))
 def test_noise_on_an_unchanged_network_never_makes_a_change(seed, noise):
-    """Ten minutes of a view a second, each off by up to 2.5%: at 3% one run in some thousands makes one."""
+    """Ten minutes of a view a second, each off by 3%."""
     rng, network_watch = random.Random(seed), NetworkWatch(0.10)
     network_watch.observe(view(0), 0.0)
     for second in range(1, 600):

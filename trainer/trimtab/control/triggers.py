@@ -13,8 +13,9 @@ from trimtab.control.types import NetworkView
 
 #: Views that the present estimate is the median of.
 _WINDOW = 7
-#: Views that must agree on a change before it is one: noise of 3% puts two in a row past 10% once in some hours.
-_AGREEING = 3
+#: Views that must agree on a small change before it is one. With noise of 3% two or three of them lie past 10% by chance,
+#: since the estimate that they differ from is itself noisy.
+_AGREEING = 5
 #: A change this many times the threshold is no noise: two views will do.
 _PLAIN = 2.0
 #: A lone view that differs is believed after this long, unless the job's own exchanges speak against it.
@@ -46,7 +47,7 @@ class NetworkWatch:
 
     The estimate is the median of the last views. A view that lies farther from it than ``change`` (and than three
     times the views' own spread) is a suspect; it becomes the network when the next ones agree (one if it lies far,
-    else two), when the job's own exchange times agree, or when it has stood unopposed for a second. A stale view is
+    else four), when the job's own exchange times agree, or when it has stood unopposed for a second. A stale view is
     ignored.
     """
 
