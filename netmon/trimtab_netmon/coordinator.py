@@ -37,8 +37,8 @@ JUST_TESTED = 2.0
 ROUND_TRIES = 3
 
 
-class BudgetSpentError(Exception):
-    """No test out of turn until the budget has recovered."""
+class NotNowError(Exception):
+    """No test out of turn for now; the message says why."""
 
 
 class Coordinator:
@@ -67,19 +67,20 @@ class Coordinator:
         self._wake = asyncio.Event()
 
     async def measure_now(self, reason: str) -> netmon_pb2.NetworkState:
-        """Measure every worker in both directions; callers share one round. Raises `BudgetSpentError`.
+        """Measure every worker in both directions; callers share one round.
 
-        Right after a routine test there is nothing to add: a change would have shown in it, and been followed up.
+        Raises `NotNowError` if the budget is spent, or right after a routine test, whose traffic may be all that the
+        caller has noticed.
         """
         if self._wanted is None and time.monotonic() < self._routine_ended_at + JUST_TESTED:
-            return self._published.value
+            raise NotNowError("a routine test has just slowed a link: ask again if it stays slow")
         await asyncio.shield(self._want(reason))
         return self._published.value
 
     def _want(self, reason: str) -> asyncio.Future[None]:
         if self._wanted is None:
             if not self._budget.allows_round(time.monotonic()):
-                raise BudgetSpentError("the probe budget is spent; the last figures stand until it has recovered")
+                raise NotNowError("the probe budget is spent; the last figures stand until it has recovered")
             log.info("measuring every worker: %s", reason)
             self._metrics.rounds.inc()
             self._wanted = asyncio.get_running_loop().create_future()
@@ -90,7 +91,7 @@ class Coordinator:
         """Have everyone measured now, or as soon as the budget has recovered."""
         try:
             self._want(reason)
-        except BudgetSpentError as error:
+        except NotNowError as error:
             log.warning("%s", error)
             self._owed = reason
 

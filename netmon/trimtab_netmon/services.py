@@ -10,7 +10,7 @@ import grpc
 import grpc.aio
 from trimtab_api.netmon.v1 import netmon_pb2
 
-from trimtab_netmon.coordinator import BudgetSpentError, Coordinator
+from trimtab_netmon.coordinator import Coordinator, NotNowError
 from trimtab_netmon.iperf import TestError
 from trimtab_netmon.latest import Latest
 from trimtab_netmon.peers import Peers
@@ -58,7 +58,7 @@ class NetworkMonitor:
                 await context.abort(error.code(), f"worker 0's monitor: {error.details()}")
         try:
             return await asyncio.wait_for(self._coordinator.measure_now(request.reason), MEASURE_LIMIT)
-        except BudgetSpentError as error:
+        except NotNowError as error:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
         except TimeoutError:
             await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "the measurement took too long")

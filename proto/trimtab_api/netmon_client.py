@@ -80,8 +80,8 @@ class NetworkWatch:
     def measure_now(self, reason: str, timeout: float) -> NetworkView | None:
         """Have the bandwidth measured out of turn; blocks up to ``timeout`` seconds.
 
-        None: not measured, because the monitors' probe budget is spent or they do not answer in time. Call it from a
-        thread that training does not wait for.
+        None: not measured, because the monitors' probe budget is spent, a routine test has just ended or they do not
+        answer in time. Call it from a thread that training does not wait for.
         """
         try:
             return _view_of(self._stub.MeasureNow(netmon_pb2.MeasureNowRequest(reason=reason), timeout=timeout))

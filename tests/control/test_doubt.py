@@ -53,3 +53,44 @@ def test_a_change_of_the_network_restores_the_first_patience():
         if doubt.asks(300 + step * 0.3):
             break
     assert 4.0 <= step * 0.3 <= 5.0
+
+
+def steps(doubt, sync, start, *, expected, seconds=20.0, step=0.3):
+    """When it first asks; None: not in that time."""
+    for n in range(round(seconds / step)):
+        doubt.observe(sync, expected, step)
+        if doubt.asks(start + n * step):
+            return start + n * step
+    return None
+
+
+def test_a_refused_measurement_is_asked_for_again_even_if_the_slow_exchange_is_the_expected_one_by_then():
+    doubt = Doubt()
+    asked_at = steps(doubt, 0.3, 0.0, expected=0.1)
+    doubt.refused(asked_at)
+    assert 2.0 <= steps(doubt, 0.3, asked_at + 0.3, expected=0.3) - asked_at <= 3.0
+
+
+def test_a_refused_measurement_is_not_asked_for_again_once_exchanges_are_on_time():
+    doubt = Doubt()
+    asked_at = steps(doubt, 0.3, 0.0, expected=0.1)
+    doubt.refused(asked_at)
+    doubt.observe(0.1, 0.12, 0.3)
+    assert steps(doubt, 0.3, asked_at + 0.3, expected=0.3) is None
+
+
+def test_a_refused_measurement_does_not_make_the_next_wait_longer():
+    doubt = Doubt()
+    now = 0.0
+    for _ in range(10):
+        asked_at = steps(doubt, 0.3, now, expected=0.1)
+        assert asked_at - now <= 3.0
+        doubt.refused(asked_at)
+        now = asked_at
+
+
+def test_another_plan_is_not_held_to_what_was_expected_of_the_last():
+    doubt = Doubt()
+    doubt.refused(steps(doubt, 0.3, 0.0, expected=0.1))
+    doubt.forget()
+    assert steps(doubt, 0.3, 1.0, expected=0.3) is None

@@ -97,7 +97,11 @@ class Steering:
     def _ask(self, steps_left: int) -> Message | None:
         action = self._controller.next_action(self._now(), steps_left)
         self._drain()
-        if (self._probe is None or self._probe.done()) and self._controller.asks_to_measure(self._now()):
+        if self._probe is not None and self._probe.done():
+            if self._probe.result() is None:
+                self._controller.measurement_refused(self._now())
+            self._probe = None
+        if self._probe is None and self._controller.asks_to_measure(self._now()):
             self._probe = self._prober.submit(
                 self._watch.measure_now, "collectives no longer fit the measured network", PROBE_TIMEOUT_SECONDS
             )

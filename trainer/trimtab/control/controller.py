@@ -161,6 +161,10 @@ class Controller:
         """
         return self._doubt.asks(now)
 
+    def measurement_refused(self, now: float) -> None:
+        """The monitors could not measure when `asks_to_measure` said so: their budget was spent, or they had just."""
+        self._doubt.refused(now)
+
     # What to do -------------------------------------------------------------------------------------
 
     def next_action(self, now: float, steps_left_in_epoch: int) -> Action:
@@ -363,6 +367,7 @@ class Controller:
         self.plan = plan
         self._steps_under_plan = 0
         self._residual_norms.clear()
+        self._doubt.forget()
         self._gain_watch.restart()
 
     def _guard(self, network: Network | None) -> str | None:

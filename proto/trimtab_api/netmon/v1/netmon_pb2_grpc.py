@@ -72,8 +72,9 @@ class NetworkMonitorServicer:
 
     def MeasureNow(self, request, context):
         """Measures every host's bandwidth in both directions now, out of turn, and answers with the state that came of it.
-        Callers that ask while one such round runs share its answer. RESOURCE_EXHAUSTED: the probe budget is spent, the
-        state stands as it is. UNAVAILABLE: worker 0's monitor, which takes turns among hosts, is not reached.
+        Callers that ask while one such round runs share its answer. RESOURCE_EXHAUSTED: the probe budget is spent, or a
+        routine test has just slowed a link: the state stands as it is. UNAVAILABLE: worker 0's monitor, which takes turns
+        among hosts, is not reached.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
