@@ -9,11 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from programs import wait_until
+from trimtab_api.trainingjob.status import FINAL_STATES
 
 
 def condition(status: Mapping[str, Any], kind: str) -> dict[str, Any]:
     """One condition of a status; empty if it is not there."""
     return next((each for each in status.get("conditions", ()) if each["type"] == kind), {})
+
+
+def has_ended(status: Mapping[str, Any]) -> bool:
+    """Whether a TrainingJob is in a state that it never leaves."""
+    return status.get("state") in FINAL_STATES
 
 
 class Place:
@@ -59,19 +65,33 @@ class Place:
     def wait_for_status(
         self, job: str, condition: Callable[[dict[str, Any]], object], what: str, seconds: float = 120.0
     ) -> dict[str, Any]:
-        """Wait until a TrainingJob's status is as asked; returns it. Raises TimeoutError that tells how it is."""
+        """Wait until a TrainingJob's status is as asked; returns it. Raises TimeoutError that tells how it is.
+
+        At once if the job has ended otherwise: nothing else will come of it.
+        """
         seen: dict[str, Any] = {}
 
-        def is_so() -> object:
+        def is_decided() -> object:
             seen.clear()
             seen.update(self.status(job))
-            return condition(seen)
+            return condition(seen) or has_ended(seen)
 
         try:
-            wait_until(is_so, what, seconds, interval=0.3)
+            wait_until(is_decided, what, seconds, interval=0.3)
+            if not condition(seen):
+                raise TimeoutError(f"not so when the job had ended: {what}")
         except TimeoutError as error:
-            raise TimeoutError(f"{error}\n{self.kubectl('describe', 'tj', job)}") from None
+            raise TimeoutError(f"{error}\n{self.account(job)}") from None
         return dict(seen)
+
+    def account(self, job: str) -> str:
+        """How a TrainingJob is, and what its containers said last."""
+        flags = ("--all-containers", "--prefix", "--ignore-errors", "--tail=15", "--max-log-requests=50")
+        try:
+            said = self.kubectl("logs", f"--selector=trimtab.dev/job-name={job}", *flags)
+        except RuntimeError as error:  # a container that has not started
+            said = str(error)
+        return f"{self.kubectl('describe', 'tj', job)}\n{said}"
 
     def leftovers(self) -> list[str]:
         """What belongs to any job."""

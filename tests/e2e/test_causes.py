@@ -5,16 +5,10 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 import pytest
+from marks import WITH_TRIMTAB
 from place import condition
 
-pytestmark = [
-    pytest.mark.node,
-    pytest.mark.images,
-    pytest.mark.helm,
-    pytest.mark.slow,
-    pytest.mark.timeout(2400),
-    pytest.mark.usefixtures("release"),
-]
+pytestmark = WITH_TRIMTAB
 
 SOON = timedelta(seconds=30)
 

@@ -4,8 +4,9 @@ import json
 
 import pytest
 from control_plane import NODE_NAME
+from marks import ON_PODS
 
-pytestmark = [pytest.mark.node, pytest.mark.images, pytest.mark.helm, pytest.mark.slow, pytest.mark.timeout(2400)]
+pytestmark = ON_PODS
 
 
 def pod(ground, name, script, **spec):

@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from marks import WITH_TRIMTAB
 from programs import wait_until
 
-pytestmark = [
-    pytest.mark.node,
-    pytest.mark.images,
-    pytest.mark.helm,
-    pytest.mark.slow,
-    pytest.mark.timeout(2400),
-    pytest.mark.usefixtures("release"),
-]
+pytestmark = WITH_TRIMTAB
 
 #: Kills the rank in a pod: the process that runs the training itself, not who started it.
 KILL = """

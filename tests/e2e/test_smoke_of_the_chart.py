@@ -1,8 +1,8 @@
 """`helm test` trains a job of one worker, and takes away what it made."""
 
-import pytest
+from marks import ON_PODS
 
-pytestmark = [pytest.mark.node, pytest.mark.images, pytest.mark.helm, pytest.mark.slow, pytest.mark.timeout(2400)]
+pytestmark = ON_PODS
 
 
 def test_helm_test_trains_a_job_and_leaves_nothing(ground, release):

@@ -1,9 +1,9 @@
 """`helm uninstall` takes the operator, and leaves the definition of TrainingJob and every job. Last, by its name."""
 
-import pytest
+from marks import ON_PODS
 from programs import wait_until
 
-pytestmark = [pytest.mark.node, pytest.mark.images, pytest.mark.helm, pytest.mark.slow, pytest.mark.timeout(2400)]
+pytestmark = ON_PODS
 
 
 def test_the_definition_and_the_jobs_stay(ground, release, place):
