@@ -27,7 +27,7 @@ def events(before: Status, after: Status) -> Iterator[Event]:
     """What a change of status is worth telling."""
     if after.restarts > before.restarts:
         yield Event("Warning", "Restarting", f"restart {after.restarts}: {after.last_restart_reason}")
-    if after.plan is not None and _plan(after) != _plan(before):
+    if after.plan is not None and after.plan.version > 0 and _plan(after) != _plan(before):
         since = f"from step {after.plan.adopted_at_step}"
         yield Event("Normal", "PlanChanged", f"{after.plan.name} {since}: {after.plan.reason}")
     yield from _condition_events(before, after)
@@ -47,7 +47,7 @@ def events(before: Status, after: Status) -> Iterator[Event]:
 
 
 def _plan(status: Status) -> object:
-    """What makes a plan another: versions begin anew when ranks restart."""
+    """What makes a plan another: versions begin anew when ranks restart, at 0, which nobody has decided on."""
     return (status.plan.version, status.plan.name) if status.plan else None
 
 

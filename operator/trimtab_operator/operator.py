@@ -80,6 +80,7 @@ class Operator:
         self._queue.close()
         for worker in self._workers:
             worker.join()
+        self._training.stop()
         self._election.resign()
         self.health.stop()
 

@@ -173,12 +173,12 @@ def _conditions(world: World, decision: Decision, after: Status) -> tuple[Condit
     if state == "Suspended" or world.status.condition("Suspended") is not None:
         by_user = "SuspendedByUser" if world.job.spec.suspend else "WaitingForQueue"
         suspended = state == "Suspended"
-        told.append(("Suspended", suspended, by_user if suspended else "Resumed", message if suspended else ""))
+        told.append(("Suspended", suspended, by_user if suspended else "Resumed", message))
     if after.network is not None:
         told.append(_network_condition(world, after.network))
     for kind in ("Succeeded", "Failed"):
         is_so = outcome is not None and state == kind
-        told.append((kind, is_so, outcome.reason if outcome and is_so else state, message if is_so else ""))
+        told.append((kind, is_so, outcome.reason if outcome and is_so else state, message))
     return tuple(_condition(world.status, each, world.generation, world.now) for each in told)
 
 

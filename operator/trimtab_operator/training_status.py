@@ -1,28 +1,34 @@
-"""What rank 0 of every running job says of its training, asked over gRPC with the job's own certificates.
+"""What rank 0 of every running job says of its training, heard over gRPC with the job's own certificates.
 
-Pods need no rights on the API server that way. One thread asks all of them; answers come by callback.
+Pods need no rights on the API server that way. One thread watches all of them: rank 0 tells at its own pace, at once
+what is news, and last of all how the training ended, just before its pod does. So a finished job's figures are the true
+last ones, which nobody could ask for afterwards.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
-import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass
+from typing import cast
 
-import grpc
+import grpc.aio
 from trimtab_api.certificates import Certificates
-from trimtab_api.channels import open_channel
+from trimtab_api.channels import open_async_channel
 from trimtab_api.names import TRAINER_STATUS_PORT, worker_host
 from trimtab_api.trainer.v1 import status_pb2, status_pb2_grpc
 
-from trimtab_operator.world import World
+from trimtab_operator.world import Child, World
 
-#: Seconds between two questions to the same job.
-ASK_SECONDS = 5.0
-#: Seconds that an answer may take.
-ANSWER_SECONDS = 3.0
+#: Seconds between two statuses of a job that has no other plan or state.
+INTERVAL_SECONDS = 5.0
+#: Seconds between two attempts to reach a rank 0 that does not answer.
+RETRY_SECONDS = 2.0
+
+_FINAL = (status_pb2.STATE_SUCCEEDED, status_pb2.STATE_FAILED)
 
 _log = logging.getLogger(__name__)
 
@@ -39,15 +45,19 @@ def rank0_address(namespace: str, name: str) -> str:
 
 @dataclass
 class _Followed:
+    """One attempt at a job."""
+
     namespace: str
     name: str
-    channel: grpc.Channel | None = None
+    child_uid: str
     latest: status_pb2.Status | None = None
-    ask_at: float = 0.0
+    is_ready: bool = True
+    """Whether there is a worker that could answer."""
+    watch: Future[None] | None = None
 
 
 class TrainingStatus:
-    """Asks the jobs that it was told to follow; ``changed`` is called with ``namespace/name`` when a job has news."""
+    """Hears the jobs that it was told to follow; ``changed`` is called with ``namespace/name`` when a job has news."""
 
     def __init__(
         self, fetch: FetchCertificates, changed: Callable[[str], None], address: Address = rank0_address
@@ -57,22 +67,25 @@ class TrainingStatus:
         self._address = address
         self._followed: dict[str, _Followed] = {}
         self._lock = threading.Lock()
-        self._wake = threading.Condition(self._lock)
-        self._stopped = False
-        self._thread = threading.Thread(target=self._run, name="training-status", daemon=True)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="training-status", daemon=True)
 
     def start(self) -> None:
-        """Ask from now on."""
+        """Watch from now on."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Ask no more."""
-        with self._wake:
-            self._stopped = True
-            self._wake.notify()
-        self._thread.join()
-        for uid in list(self._followed):
+        """Watch no more."""
+        if not self._thread.is_alive():
+            return
+        with self._lock:
+            uids = list(self._followed)
+        for uid in uids:
             self._drop(uid)
+        asyncio.run_coroutine_threadsafe(_end_all_others(), self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
 
     def latest(self, uid: str) -> status_pb2.Status | None:
         """What rank 0 said last; None if nothing, or of an earlier attempt."""
@@ -81,65 +94,85 @@ class TrainingStatus:
             return followed.latest if followed else None
 
     def follow(self, world: World) -> None:
-        """Ask from now on if workers of the job are ready, no longer if none is: nobody would answer."""
+        """Watch from now on if workers of the job are ready.
+
+        When none is any longer, what was said last holds until the attempt is over or the job's end is written down.
+        """
         child = world.child
-        runs = child is not None and child.ready > 0 and not child.is_deleting and not world.status.is_final
-        if not runs:
+        if child is None or child.is_deleting or world.status.is_final:
             self._drop(world.uid)
             return
-        with self._wake:
-            if world.uid not in self._followed:
-                self._followed[world.uid] = _Followed(world.namespace, world.name)
-                self._wake.notify()
+        with self._lock:
+            followed = self._of_this_attempt(world, child)
+            if followed is None:
+                return
+            followed.is_ready = child.ready > 0
+            ended = followed.watch is None or followed.watch.done()
+            told_all = followed.latest is not None and followed.latest.state in _FINAL
+            if followed.is_ready and ended and not told_all:
+                followed.watch = asyncio.run_coroutine_threadsafe(self._watch(world.uid, followed), self._loop)
 
     def forget(self, namespace: str, name: str) -> None:
-        """Ask no job of that name any longer."""
+        """Watch no job of that name any longer."""
         with self._lock:
             gone = [uid for uid, each in self._followed.items() if (each.namespace, each.name) == (namespace, name)]
         for uid in gone:
             self._drop(uid)
 
+    def _of_this_attempt(self, world: World, child: Child) -> _Followed | None:
+        """What is known of the attempt, begun if one of its workers is ready; an earlier attempt is forgotten."""
+        followed = self._followed.get(world.uid)
+        if followed is not None and followed.child_uid != child.uid:
+            _cancel(self._followed.pop(world.uid))
+            followed = None
+        if followed is None and child.ready > 0:
+            followed = self._followed[world.uid] = _Followed(world.namespace, world.name, child.uid)
+        return followed
+
     def _drop(self, uid: str) -> None:
         with self._lock:
             followed = self._followed.pop(uid, None)
-        if followed is not None and followed.channel is not None:
-            followed.channel.close()
+        if followed is not None:
+            _cancel(followed)
 
-    def _run(self) -> None:
-        while True:
-            with self._wake:
-                if self._stopped:
+    async def _watch(self, uid: str, followed: _Followed) -> None:
+        """Hear rank 0 to the end, through whatever breaks the connection, as long as there may be one to hear."""
+        while followed.is_ready:
+            try:
+                if await self._hear(uid, followed):
                     return
-                now = time.monotonic()
-                due = [(uid, each) for uid, each in self._followed.items() if each.ask_at <= now]
-                if not due:
-                    next_at = min((each.ask_at for each in self._followed.values()), default=None)
-                    self._wake.wait(None if next_at is None else next_at - now)
-                    continue
-                for _, each in due:
-                    each.ask_at = now + ASK_SECONDS
-            for uid, each in due:
-                try:
-                    self._ask(uid, each)
-                except Exception:  # one job's trouble is not the others'
-                    _log.exception("rank 0 of %s/%s could not be asked", each.namespace, each.name)
+            except grpc.aio.AioRpcError:
+                pass  # it starts, or ends, or is on its way back: the pods tell of that
+            except Exception:  # one job's trouble is not the others'
+                _log.exception("rank 0 of %s/%s could not be heard", followed.namespace, followed.name)
+            await asyncio.sleep(RETRY_SECONDS)
 
-    def _ask(self, uid: str, followed: _Followed) -> None:
-        if followed.channel is None:
-            certificates = self._fetch(followed.namespace, followed.name)
-            if certificates is None:
-                return
-            address = self._address(followed.namespace, followed.name)
-            followed.channel = open_channel(address, certificates)
-        stub = status_pb2_grpc.TrainerStatusStub(followed.channel)
-        answer = stub.GetStatus.future(status_pb2.GetStatusRequest(), timeout=ANSWER_SECONDS)
-        answer.add_done_callback(lambda done: self._take(uid, followed, done))
+    async def _hear(self, uid: str, followed: _Followed) -> bool:
+        """Take one stream of statuses; whether the last was final. Raises AioRpcError where the connection broke."""
+        certificates = await asyncio.to_thread(self._fetch, followed.namespace, followed.name)
+        if certificates is None:
+            return False
+        address = self._address(followed.namespace, followed.name)
+        is_final = False
+        async with open_async_channel(address, certificates) as channel:
+            request = status_pb2.WatchStatusRequest(interval_seconds=INTERVAL_SECONDS)
+            stub = cast("status_pb2_grpc.TrainerStatusAsyncStub", status_pb2_grpc.TrainerStatusStub(channel))
+            async for status in stub.WatchStatus(request):
+                with self._lock:
+                    if self._followed.get(uid) is not followed:
+                        return True
+                    followed.latest = status
+                is_final = status.state in _FINAL
+                self._changed(f"{followed.namespace}/{followed.name}")
+        return is_final
 
-    def _take(self, uid: str, followed: _Followed, done: grpc.Future[status_pb2.Status]) -> None:
-        if done.cancelled() or done.exception() is not None:
-            return  # it starts, or ends, or is on its way back: the pods tell of that
-        with self._lock:
-            if self._followed.get(uid) is not followed:
-                return
-            followed.latest = done.result()
-        self._changed(f"{followed.namespace}/{followed.name}")
+
+def _cancel(followed: _Followed) -> None:
+    if followed.watch is not None:
+        followed.watch.cancel()
+
+
+async def _end_all_others() -> None:
+    """Wait until the loop's other tasks, which were cancelled, have ended."""
+    others = [each for each in asyncio.all_tasks() if each is not asyncio.current_task()]
+    await asyncio.gather(*others, return_exceptions=True)

@@ -57,6 +57,21 @@ def test_state_and_message(known, state, message):
     assert status.condition("Ready").reason == state
 
 
+@pytest.mark.parametrize(
+    "known",
+    [
+        {"child": child(ready=1)},
+        {"child": child(ready=2)},
+        {"child": child(is_complete=True)},
+        {"child": child(failure="f"), "pods": (failed_pod(1),)},
+        {"child": child(failure="f"), "pods": (failed_pod(1),), "spec": {"restartPolicy": "Never"}},
+        {"child": child(), "status": after(child=child(is_suspended=True)).model_dump(by_alias=True)},
+    ],
+)
+def test_every_condition_says_something(known):
+    assert [each.type for each in after(**known).conditions if not each.message] == []
+
+
 def test_a_restart_is_counted_once_and_says_why():
     known = {"child": child(failure="f"), "pods": (failed_pod(1),)}
     status = after(**known)
@@ -177,6 +192,21 @@ def told(before, known):
 def test_events_tell_what_changed(before, known, reasons):
     earlier = after(**before)
     assert told(earlier, {**known, "status": earlier.model_dump(by_alias=True)}) == reasons
+
+
+def test_the_plan_that_training_starts_with_is_shown_and_is_no_change():
+    starts = after(child=child(ready=2), training=training(plan_version=0))
+    assert starts.plan.version == 0
+    assert list(events(after(child=child(ready=2)), starts)) == []
+    decided = after(child=child(ready=2), training=training(), status=starts.model_dump(by_alias=True))
+    assert [each.reason for each in events(starts, decided)] == ["PlanChanged"]
+
+
+def test_the_last_figures_are_those_that_rank_0_said_at_the_end():
+    running = after(child=child(ready=2), training=training()).model_dump(by_alias=True)
+    last = status_pb2.Status(step=132, loss=0.01, state=status_pb2.STATE_SUCCEEDED)
+    ended = after(child=child(is_complete=True), status=running, training=last)
+    assert (ended.state, ended.step, ended.loss) == ("Succeeded", 132, 0.01)
 
 
 def test_an_event_that_is_told_twice_has_one_name_and_another_restart_another():

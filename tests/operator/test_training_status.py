@@ -1,6 +1,7 @@
-"""The operator asks rank 0 over mutual TLS, as long as the job runs."""
+"""The operator hears rank 0 over mutual TLS, from a worker's being ready to the last word."""
 
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from queue import SimpleQueue
 
 import grpc
@@ -11,64 +12,131 @@ from trimtab_operator.certificates import issue
 from trimtab_operator.training_status import TrainingStatus
 from worlds import NOW, UID, child, world
 
+SUCCEEDED = status_pb2.STATE_SUCCEEDED
+
 
 class Rank0(status_pb2_grpc.TrainerStatusServicer):
-    def GetStatus(self, request, context):  # noqa: N802 - gRPC's name
-        return status_pb2.Status(job="digits", step=12)
+    """Says what it is given, in every stream; None ends a stream without a last word."""
+
+    def __init__(self):
+        self.says = SimpleQueue()
+
+    def WatchStatus(self, request, context):  # noqa: N802 - gRPC's name
+        while (status := self.says.get()) is not None:
+            yield status
+            if status.state == SUCCEEDED:
+                return
+
+
+@contextmanager
+def serve(certificates, servicer, address="localhost:0"):
+    server = grpc.server(ThreadPoolExecutor(4))
+    status_pb2_grpc.add_TrainerStatusServicer_to_server(servicer, server)
+    port = listen(server, address, certificates)
+    server.start()
+    yield f"localhost:{port}"
+    server.stop(None).wait()
+
+
+@pytest.fixture
+def certificates():
+    return issue("digits", "team", NOW)
 
 
 @pytest.fixture
 def rank0():
-    """Certificates, and where rank 0 listens."""
-    certificates = issue("digits", "team", NOW)
-    server = grpc.server(ThreadPoolExecutor(2))
-    status_pb2_grpc.add_TrainerStatusServicer_to_server(Rank0(), server)
-    port = listen(server, "localhost:0", certificates)
-    server.start()
-    yield certificates, f"localhost:{port}"
-    server.stop(None)
+    return Rank0()
 
 
 @pytest.fixture
-def asking(rank0):
-    certificates, address = rank0
+def hearing(certificates, rank0):
+    """What the operator knows of training, its news, and rank 0, where it is heard."""
     news = SimpleQueue()
-    status = TrainingStatus(lambda namespace, name: certificates, news.put, address=lambda namespace, name: address)
-    status.start()
-    yield status, news
-    status.stop()
+    with serve(certificates, rank0) as address:
+        status = TrainingStatus(lambda namespace, name: certificates, news.put, lambda namespace, name: address)
+        status.start()
+        yield status, news
+        status.stop()
+        rank0.says.put(None)
 
 
-def test_a_job_that_runs_is_asked_and_its_news_looked_at(asking):
-    status, news = asking
-    status.follow(world(child=child(ready=2)))
+def say(rank0, news, **status):
+    rank0.says.put(status_pb2.Status(job="digits", **status))
     assert news.get(timeout=30) == "team/digits"
-    assert status.latest(UID).step == 12
 
 
-def test_a_job_that_does_not_run_is_not_asked(asking):
-    status, news = asking
+def test_a_job_that_runs_is_heard_and_its_news_looked_at(hearing, rank0):
+    status, news = hearing
     status.follow(world(child=child(ready=2)))
-    news.get(timeout=30)
+    say(rank0, news, step=12)
+    assert status.latest(UID).step == 12
+    say(rank0, news, step=13)
+    assert status.latest(UID).step == 13
+
+
+def test_a_job_none_of_whose_workers_is_ready_is_not_heard(hearing):
+    status, _ = hearing
     status.follow(world(child=child(active=2, ready=0)))
     assert status.latest(UID) is None
 
 
-def test_a_job_that_is_gone_is_forgotten(asking):
-    status, news = asking
+def test_the_last_word_holds_when_the_pods_have_ended_and_until_it_is_written_down(hearing, rank0):
+    status, news = hearing
     status.follow(world(child=child(ready=2)))
-    news.get(timeout=30)
+    say(rank0, news, step=12)
+    say(rank0, news, step=132, state=SUCCEEDED)
+    for ends in (child(active=2, ready=1), child(active=1, ready=0, succeeded=1), child(is_complete=True, succeeded=2)):
+        status.follow(world(child=ends))
+        assert status.latest(UID).step == 132
+    status.follow(world(child=child(is_complete=True, succeeded=2), status={"state": "Succeeded"}))
+    assert status.latest(UID) is None
+
+
+def test_a_last_word_that_comes_after_the_pods_were_seen_to_end_is_heard(hearing, rank0):
+    status, news = hearing
+    status.follow(world(child=child(ready=2)))
+    say(rank0, news, step=12)
+    status.follow(world(child=child(active=2, ready=0)))
+    say(rank0, news, step=132, state=SUCCEEDED)
+    assert status.latest(UID).step == 132
+
+
+def test_a_stream_that_breaks_is_taken_up_again(hearing, rank0):
+    status, news = hearing
+    status.follow(world(child=child(ready=2)))
+    say(rank0, news, step=12)
+    rank0.says.put(None)
+    say(rank0, news, step=13)
+    assert status.latest(UID).step == 13
+
+
+def test_what_an_earlier_attempt_said_is_forgotten(hearing, rank0):
+    status, news = hearing
+    status.follow(world(child=child(ready=2)))
+    say(rank0, news, step=12, state=SUCCEEDED)
+    status.follow(world(child=child(uid="another", ready=0)))
+    assert status.latest(UID) is None
+    status.follow(world(child=child(uid="another", ready=2)))
+    say(rank0, news, step=1)
+    assert status.latest(UID).step == 1
+
+
+def test_a_job_that_is_gone_is_forgotten(hearing, rank0):
+    status, news = hearing
+    status.follow(world(child=child(ready=2)))
+    say(rank0, news, step=12)
     status.forget("team", "digits")
     assert status.latest(UID) is None
 
 
-def test_a_job_without_certificates_does_not_keep_the_others_from_being_asked(rank0):
-    certificates, address = rank0
+def test_a_job_without_certificates_does_not_keep_the_others_from_being_heard(certificates, rank0):
     news = SimpleQueue()
     found = {"bad": None, "digits": certificates}
-    status = TrainingStatus(lambda _, name: found[name], news.put, address=lambda *_: address)
-    status.start()
-    status.follow(world(spec={"name": "bad"}, child=child(ready=2), uid="bad-uid"))
-    status.follow(world(child=child(ready=2)))
-    assert news.get(timeout=30) == "team/digits"
-    status.stop()
+    with serve(certificates, rank0) as address:
+        status = TrainingStatus(lambda _, name: found[name], news.put, lambda *_: address)
+        status.start()
+        status.follow(world(spec={"name": "bad"}, child=child(ready=2), uid="bad-uid"))
+        status.follow(world(child=child(ready=2)))
+        say(rank0, news, step=12)
+        status.stop()
+        rank0.says.put(None)
