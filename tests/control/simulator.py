@@ -53,8 +53,8 @@ class World:
     """a, o, e, g, w by collective."""
     half_gain_ratio: dict[str, float]
     """Ratio at which half of the error-fed gradient gets through, by family."""
-    delay: float
-    """What a residual as large as what is sent costs in steps."""
+    delay: dict[str, float]
+    """What a residual as large as what is sent costs in steps, by family."""
     dense_steps_to_target: float
     steps_per_epoch: int = 90
     monitor_delay: float = 0.5
@@ -81,7 +81,12 @@ class World:
     def steady_gain(self, plan: Plan) -> float:
         if plan.is_dense:
             return 1.0
-        return plan.ratio / (plan.ratio + self.half_gain_ratio[plan.collective.split("-")[0]])
+        return plan.ratio / (plan.ratio + self.half_gain_ratio[family(plan)])
+
+
+def family(plan: Plan) -> str:
+    """What plans have in common whose gains and delays are alike: "all" (all-gather), "artopk" or "dense"."""
+    return plan.collective.split("-")[0]
 
 
 def random_world(seed: int, num_ranks: int) -> World:
@@ -100,6 +105,7 @@ def random_world(seed: int, num_ranks: int) -> World:
         )
         start += rng.uniform(8, 40)
     half_gain = exp(rng.uniform(log(0.02), log(0.1)))
+    delay = exp(rng.uniform(log(0.1), log(0.35)))
     num_elements = round(exp(rng.uniform(log(4e6), log(30e6))))
     return World(
         num_ranks=num_ranks,
@@ -109,7 +115,7 @@ def random_world(seed: int, num_ranks: int) -> World:
         select_seconds_per_element=rng.uniform(0.6e-9, 2e-9),
         overheads={name: (*map(near, shared), near(wait)) for name in COLLECTIVES},
         half_gain_ratio={"all": half_gain, "artopk": half_gain * rng.uniform(1.1, 2.5)},
-        delay=exp(rng.uniform(log(0.04), log(0.2))),
+        delay={"all": delay, "artopk": delay * rng.uniform(1.1, 1.9)},
         dense_steps_to_target=rng.uniform(150, 600),
         monitor_delay=rng.uniform(0.2, 1.5),
     )
@@ -173,7 +179,7 @@ class Run:
         gain, self._residual = self._error_feedback(plan, self._residual)
         report = self._measure(plan, gain)
         self.step += 1
-        self.progress += 1 / (1 + self.world.delay * self._residual**0.5)
+        self.progress += 1 / (1 + self.world.delay.get(family(plan), 0.0) * self._residual**0.5)
         self.now += report.step_seconds
         self._monitor()
         self.controller.observe_step(report, self.now)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import log
 
 import pytest
@@ -98,7 +99,7 @@ def test_nsga_is_the_same_for_the_same_seed():
 def test_half_a_weight_each_minimises_the_time_to_target():
     fast, thorough = point(step_seconds=0.10, gain=0.02), point(step_seconds=0.13, gain=0.5)
     chosen = knee([fast, thorough], DENSE, 0.5)
-    assert chosen is min((fast, thorough), key=lambda p: p.step_seconds * relative_steps(p.gain))
+    assert chosen is min((fast, thorough), key=lambda p: p.step_seconds * relative_steps(p))
 
 
 def test_the_speed_weight_leads_from_gain_to_speed():
@@ -120,7 +121,14 @@ def test_free_gain_is_taken():
 @given(st.floats(0.001, 0.999), st.floats(0.001, 0.999))
 def test_less_gain_means_more_steps(a, b):
     low, high = sorted((a, b))
-    assert relative_steps(low) >= relative_steps(high) >= relative_steps(1.0) == 1.0
+    steps = [relative_steps(point(gain=gain)) for gain in (low, high, 1.0)]
+    assert steps[0] >= steps[1] >= steps[2] == 1.0
+
+
+@given(st.floats(0.001, 0.999))
+def test_indices_that_one_rank_selected_for_all_cost_more_steps_at_the_same_gain(gain):
+    own, shared = (replace(point(gain=gain), plan=Plan(0.01, name)) for name in ("all-gather", "artopk-star-ring"))
+    assert relative_steps(shared) > relative_steps(own)
 
 
 # Candidates ---------------------------------------------------------------------------------------------

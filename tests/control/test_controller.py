@@ -26,7 +26,7 @@ def world(*phases, num_ranks=4, num_elements=10_000_000, **changes):
         select_seconds_per_element=1e-9,
         overheads=dict.fromkeys(COLLECTIVES, (1.0, 2e-4, 1.05, 5e-10, 2e-3)),
         half_gain_ratio={"all": 0.05, "artopk": 0.08},
-        delay=0.1,
+        delay={"all": 0.2, "artopk": 0.3},
         dense_steps_to_target=200,
         **changes,
     )
@@ -259,7 +259,7 @@ def test_a_changed_network_ends_the_wait_of_a_plan_that_was_merely_slow():
     now, adopted = 0.0, []
     for step in range(12):
         now += 0.3
-        speed = 0.15 if controller.plan.is_dense else 2.0
+        speed = 0.3 if controller.plan.is_dense else 2.0
         slow = report(step, controller.plan, collective=speed - 0.1, step_seconds=speed)
         controller.observe_step(slow, now)
         action = controller.next_action(now, 100)

@@ -83,6 +83,11 @@ class Plan:
         return self.collective in DENSE_COLLECTIVES
 
     @property
+    def shares_indices(self) -> bool:
+        """Whether every rank sends the indices that one of them selected (AR-Topk), and not each its own."""
+        return self.collective.startswith("artopk-")
+
+    @property
     def name(self) -> str:
         """The short text form, ``RATIO/COLLECTIVE``; the same plan in every table and log."""
         return self.collective if self.is_dense else f"{self.ratio:g}/{self.collective}"

@@ -2,6 +2,7 @@
 
 Error feedback delays gradients; it does not lose them. With gain g, the residual's norm is ``sqrt(1/g - 1)`` times that
 of what was sent, and the delay goes with it: a run needs about ``1 + D sqrt(1/g - 1)`` times the steps of a dense one.
+D is larger where all ranks send what one of them selected: what that one passes over is held back everywhere.
 The time to a target then goes with the product of step time and number of steps.
 
 In the logarithms of step time over dense's step time and of relative number of steps, products are sums, dense is the
@@ -18,13 +19,15 @@ from math import exp, log, sqrt
 
 from trimtab.control.decision import Point
 
-#: D: what it costs in steps that the residual is as large as what was sent. Short runs pay more, long ones less.
-DELAY = 0.1
+#: D: what it costs in steps that the residual is as large as what was sent, as measured on real runs
+#: (docs/decisions/time-to-target.md). Short runs pay more, long ones less.
+DELAY, DELAY_OF_SHARED_INDICES = 0.2, 0.3
 
 
-def relative_steps(gain: float) -> float:
-    """Steps to the target over dense's, under this gain in (0, 1]."""
-    return 1 + DELAY * sqrt(1 / gain - 1)
+def relative_steps(point: Point) -> float:
+    """Steps to the target over dense's, under this plan and its gain."""
+    delay = DELAY_OF_SHARED_INDICES if point.plan.shares_indices else DELAY
+    return 1 + delay * sqrt(1 / point.gain - 1)
 
 
 def depth(point: Point, dense: Point, speed_weight: float) -> float:
@@ -34,7 +37,7 @@ def depth(point: Point, dense: Point, speed_weight: float) -> float:
     at the step time alone and 0 at the gain alone.
     """
     speed_up = log(dense.step_seconds / point.step_seconds)
-    return 2 * (speed_weight * speed_up - (1 - speed_weight) * log(relative_steps(point.gain)))
+    return 2 * (speed_weight * speed_up - (1 - speed_weight) * log(relative_steps(point)))
 
 
 def speed_up(depth_over: float) -> float:

@@ -18,8 +18,8 @@ from trimtab.plan import FusionPlan, Plan
 #: Before anything is measured, a gradient element costs about this much computation.
 _COMPUTE_SECONDS_PER_ELEMENT = 1e-8
 #: Before anything is measured: the ratio at which half of the error-fed gradient gets through, gain = c / (c + this).
-#: AR-Topk sends one rank's choice for all, all-gather every rank's own.
-_HALF_GAIN_RATIO = {"all-gather": 0.05, "artopk": 0.08}
+#: more where all ranks send what one of them selected.
+_HALF_GAIN_RATIO, _HALF_GAIN_RATIO_OF_SHARED = 0.05, 0.08
 #: Steps after which a measured gain no longer speaks for the present stage of training.
 _GAIN_MAX_AGE_STEPS = 2000
 _COMPRESS_MAX_AGE_STEPS = 100_000
@@ -138,7 +138,7 @@ class Predictor:
 
 
 def _half_gain_ratio(plan: Plan) -> float:
-    return _HALF_GAIN_RATIO["all-gather" if plan.collective == "all-gather" else "artopk"]
+    return _HALF_GAIN_RATIO_OF_SHARED if plan.shares_indices else _HALF_GAIN_RATIO
 
 
 def _odds(gain: float) -> float:

@@ -33,6 +33,6 @@ def reason_to_start(dense: Point, chosen: Point) -> str:
 def _instead(one: Point, other: Point) -> str:
     return (
         f"{one.plan.name} should take {format_duration(one.step_seconds)} a step instead of "
-        f"{format_duration(other.step_seconds)} with {other.plan.name}, and {relative_steps(one.gain):.2f} times "
-        f"as many steps as dense instead of {relative_steps(other.gain):.2f}"
+        f"{format_duration(other.step_seconds)} with {other.plan.name}, and {relative_steps(one):.2f} times "
+        f"as many steps as dense instead of {relative_steps(other):.2f}"
     )
