@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+#: Characters of a value that a message repeats.
+_LONGEST_VALUE = 80
+
 
 class UserError(Exception):
     """Something a user wrote that cannot work.
@@ -22,5 +25,11 @@ class UserError(Exception):
 
     def __str__(self) -> str:
         """``file: field: 'value': remedy``, leaving out what is not known."""
-        value = f"{self.value!r}" if self.value else ""
-        return ": ".join(part for part in (self.file, self.field, value, self.remedy) if part)
+        value = self.value if len(self.value) <= _LONGEST_VALUE else f"{self.value[:_LONGEST_VALUE]}..."
+        value = f"{value!r}" if value else ""
+        return _on_one_line(": ".join(part for part in (self.file, self.field, value, self.remedy) if part))
+
+
+def _on_one_line(text: str) -> str:
+    """Names come from files, so they may hold anything; what would break the line or the terminal is escaped."""
+    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)

@@ -6,6 +6,7 @@ networks are sold; sizes in bytes, as tensors are counted.
 
 from __future__ import annotations
 
+import math
 import re
 
 from trimtab_api.errors import UserError
@@ -54,7 +55,10 @@ def _parse(text: str, units: dict[str, float] | dict[str, int], example: str) ->
     match = _QUANTITY.fullmatch(text.strip())
     if match is None or match[2] not in units:
         raise UserError(f"write {example} (units: {', '.join(units)})", value=text)
-    return float(match[1]) * units[match[2]]
+    amount = float(match[1]) * units[match[2]]
+    if not math.isfinite(amount):
+        raise UserError(f"is more than can be computed with; write {example}", value=text)
+    return amount
 
 
 def _format(amount: float, units: dict[str, float] | dict[str, int]) -> str:

@@ -5,9 +5,12 @@ import json
 
 import pytest
 import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from trimtab_api.errors import UserError
 from trimtab_api.names import SPARSE_COLLECTIVES
 from trimtab_api.trainingjob import TrainingJob, load_training_job
+from trimtab_api.trainingjob.load import parse_training_job
 
 GOOD = {
     "apiVersion": "trimtab.dev/v1alpha1",
@@ -24,8 +27,18 @@ GOOD = {
         },
     },
 }
+#: GOOD as it is resolved: every field written out.
+FULL = TrainingJob.model_validate(GOOD).model_dump(mode="json", by_alias=True)
 REMOVED = object()
 SPARSE = ", ".join(SPARSE_COLLECTIVES)
+
+
+def places(data, path=()):
+    """The path of every field, outermost first."""
+    steps = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
+    for step, inner in steps:
+        yield (*path, step)
+        yield from places(inner, (*path, step))
 
 
 def with_change(path, value):
@@ -54,6 +67,8 @@ def spec(*path):
 
 COMMUNICATION = ("spec", "communication")
 CONTAINERS = ("spec", "template", "spec", "containers")
+TRAINER = (*CONTAINERS, 1)
+IN_TRAINER = "spec.template.spec.containers[1]"
 
 
 @pytest.mark.parametrize(
@@ -73,6 +88,13 @@ CONTAINERS = ("spec", "template", "spec", "containers")
         (("metadata", "name"), 7, "metadata.name: '7': must be text; put it in quotes"),
         (("spec",), REMOVED, "spec: is missing; write it: What to run, on how many workers, and how"),
         (("spec",), "x", "spec: 'x': must hold fields of its own, indented beneath it"),
+        (("kind",), "Network", "kind: 'Network': is a network; give it to --network, and a TrainingJob here"),
+        (("spec", 7), 1, "spec[7]: '7': must have text for a name; put it in quotes"),
+        (
+            ("spec", "network", "a\nb"),
+            1,
+            "spec.network.a\\nb: '1': is not a field here; choose from probeInterval, probeBudget",
+        ),
         (("speck",), {}, "speck: is not a field here; did you mean spec?"),
         (
             spec("workers"),
@@ -86,6 +108,13 @@ CONTAINERS = ("spec", "template", "spec", "containers")
         (spec("suspend"), "yes", "spec.suspend: 'yes': must be true or false, without quotes"),
         (spec("restartPolicy"), "Always", "spec.restartPolicy: 'Always': must be 'Never' or 'OnFailure'"),
         (spec("maxRestarts"), -1, "spec.maxRestarts: '-1': must be at least 0"),
+        (spec("maxRestarts"), 10**11, "spec.maxRestarts: '100000000000': must be at most 10000"),
+        (
+            spec("ttlSecondsAfterFinished"),
+            10**11,
+            "spec.ttlSecondsAfterFinished: '100000000000': must be at most 31536000",
+        ),
+        (spec("activeDeadlineSeconds"), 10**11, "spec.activeDeadlineSeconds: '100000000000': must be at most 31536000"),
         (spec("activeDeadlineSeconds"), 0, "spec.activeDeadlineSeconds: '0': must be at least 1"),
         (
             spec("template"),
@@ -118,6 +147,39 @@ CONTAINERS = ("spec", "template", "spec", "containers")
             ["--epochs", 3],
             "spec.template.spec.containers[1].args: '[--epochs, 3]': "
             "write a list of strings, such as [python, train.py]; quote numbers",
+        ),
+        (
+            (*CONTAINERS, 1, "command"),
+            ["pyt\0hon"],
+            "spec.template.spec.containers[1].command[0]: 'pyt\\x00hon': "
+            "holds a NUL character, which no process can be given; remove it",
+        ),
+        ((*TRAINER, "workingDir"), 3, f"{IN_TRAINER}.workingDir: '3': must be text; put it in quotes"),
+        ((*TRAINER, "env"), {"A": "b"}, f"{IN_TRAINER}.env: write a list, such as [{{name: GREETING, value: hello}}]"),
+        (
+            (*TRAINER, "env"),
+            ["A"],
+            f"{IN_TRAINER}.env[0]: 'A': write a variable as {{name: GREETING, value: hello}}",
+        ),
+        (
+            (*TRAINER, "env"),
+            [{"name": "A"}, {"value": "x"}],
+            f"{IN_TRAINER}.env[1].name: name the variable in printable ASCII without =",
+        ),
+        (
+            (*TRAINER, "env"),
+            [{"name": "A="}],
+            f"{IN_TRAINER}.env[0].name: 'A=': name the variable in printable ASCII without =",
+        ),
+        (
+            (*TRAINER, "env"),
+            [{"name": "A", "value": 3}],
+            f"{IN_TRAINER}.env[0].value: '3': must be text; put it in quotes",
+        ),
+        (
+            (*TRAINER, "env"),
+            [{"name": "A", "value": "\0"}],
+            f"{IN_TRAINER}.env[0].value: '\\x00': holds a NUL character, which no process can be given; remove it",
         ),
         (
             (*COMMUNICATION, "policy"),
@@ -163,6 +225,27 @@ CONTAINERS = ("spec", "template", "spec", "containers")
             [0.1, 0.5],
             "spec.communication.ratio.candidates[1]: '0.5': lies outside min..max (0.001..0.1); "
             "remove it or widen the bounds",
+        ),
+        (
+            (*COMMUNICATION, "ratio", "candidates"),
+            [0.1, 0.01, 0.1],
+            "spec.communication.ratio.candidates[2]: '0.1': is there twice; remove one",
+        ),
+        (
+            (*COMMUNICATION, "collectives"),
+            ["all-gather", "all-gather"],
+            "spec.communication.collectives[1]: 'all-gather': is there twice; remove one",
+        ),
+        (
+            (*COMMUNICATION, "warmupSteps"),
+            10**11,
+            "spec.communication.warmupSteps: '100000000000': must be at most 1000000",
+        ),
+        (
+            (*COMMUNICATION, "fusion", "bufferSize"),
+            "0MB",
+            "spec.communication.fusion.bufferSize: '0MB': "
+            "holds nothing; write a size such as 25MB, or single for one buffer",
         ),
         (
             (*COMMUNICATION, "ratio", "candidates"),
@@ -216,7 +299,23 @@ CONTAINERS = ("spec", "template", "spec", "containers")
             "2s",
             "spec.network.interval: '2s': is not a field here; did you mean probeInterval?",
         ),
-        (spec("target"), {"metric": "loss"}, "spec.target.value: is missing; write it: The value to reach"),
+        (
+            spec("target"),
+            {"value": 1.97},
+            "spec.target.value: '1.97': an accuracy is a share, more than 0 and at most 1, such as 0.97",
+        ),
+        (spec("target"), {"value": float("nan")}, "spec.target.value: 'nan': must be a finite number"),
+        (
+            spec("target"),
+            {"value": float("inf"), "metric": "f"},
+            "spec.target.value: 'inf': must be a finite number",
+        ),
+        (
+            spec("target"),
+            {"metric": "loss"},
+            "spec.target.value: is missing; write it: "
+            "The value to reach; an accuracy is a share, more than 0 and at most 1",
+        ),
         (
             spec("target"),
             {"value": 0.97, "when": 1},
@@ -234,10 +333,20 @@ def test_a_wrong_job_gets_one_line_with_file_field_value_and_remedy(tmp_path, pa
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "is not a TrainingJob; begin with `apiVersion: trimtab.dev/v1alpha1` and `kind: TrainingJob`"),
+        (
+            "",
+            "is empty; write a TrainingJob, which begins with "
+            "`apiVersion: trimtab.dev/v1alpha1` and `kind: TrainingJob`",
+        ),
         ("- a", "is not a TrainingJob; begin with `apiVersion: trimtab.dev/v1alpha1` and `kind: TrainingJob`"),
         ("a: [1", "is not valid YAML at line 1, column 6: expected ',' or ']', but got '<stream end>'; mend it there"),
         ("a: 1\na: 2", "is not valid YAML at line 2, column 1: the key a is written twice; mend it there"),
+        (
+            "[" * 3000,
+            "is not valid YAML at line 1, column 65: more than 64 lists or mappings are in one another; mend it there",
+        ),
+        ("a: &b [*b]", "is not valid YAML at line 1, column 8: b holds itself; mend it there"),
+        ("a: 2001-13-45", "is not valid YAML: month must be in 1..12; mend that, or put it in quotes"),
         ("a: 1\n---\nb: 2", "is not valid YAML at line 2, column 1: but found another document; mend it there"),
     ],
 )
@@ -246,6 +355,35 @@ def test_what_is_no_job_at_all_says_where(tmp_path, text, message):
     with pytest.raises(UserError) as error:
         load_training_job(file)
     assert str(error.value) == f"{file}: {message}"
+
+
+@settings(deadline=None)
+@given(
+    st.sampled_from(list(places(FULL))),
+    st.recursive(
+        st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.dates(), st.text(max_size=9)),
+        lambda inner: st.one_of(
+            st.lists(inner, max_size=3), st.dictionaries(st.integers() | st.text(), inner, max_size=3)
+        ),
+    ),
+)
+def test_whatever_stands_in_a_field_it_is_taken_or_refused_in_one_line(place, value):
+    job = copy.deepcopy(FULL)
+    *parents, last = place
+    within = job
+    for step in parents:
+        within = within[step]
+    within[last] = value
+    assert len(refusal(yaml.safe_dump(job)).splitlines()) <= 1
+
+
+def refusal(text):
+    """What is said of a job that is refused; nothing of one that is taken."""
+    try:
+        parse_training_job(text)
+    except UserError as error:
+        return str(error)
+    return ""
 
 
 def test_a_file_that_is_not_there(tmp_path):

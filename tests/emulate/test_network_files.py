@@ -53,31 +53,57 @@ DURATION_UNITS = "write a duration such as 5ms or 2s (units: us, ms, s, min, h)"
 BANDWIDTH_UNITS = "write a bandwidth such as 200Mbps or 1Gbps (units: bps, kbps, Mbps, Gbps)"
 
 MISTAKES = {
-    "empty": ("", "'nothing': write a mapping of fields"),
-    "not YAML": ("phases: [\n", "not YAML: line 2: expected the node content, but found '<stream end>'"),
+    "empty": (
+        "",
+        "is empty; write a network, which begins with `apiVersion: trimtab.dev/v1alpha1` and `kind: Network`",
+    ),
+    "not YAML": (
+        "phases: [\n",
+        "is not valid YAML at line 2, column 1: expected the node content, but found '<stream end>'; mend it there",
+    ),
+    "a key twice": (
+        phases(FIELDS + ", latency: 2ms"),
+        "is not valid YAML at line 4, column 52: the key latency is written twice; mend it there",
+    ),
+    "too deep": (
+        "[" * 3000,
+        "is not valid YAML at line 1, column 65: more than 64 lists or mappings are in one another; mend it there",
+    ),
+    "a job": (
+        "apiVersion: trimtab.dev/v1alpha1\nkind: TrainingJob\nmetadata: {name: digits}\nspec: {workers: 2}",
+        "kind: 'TrainingJob': is a job; name a network file here",
+    ),
     "a list": ("- 1", "'[1]': write a mapping of fields"),
     "another version": ("apiVersion: v1\nkind: Network\nphases: []", "apiVersion: 'v1': write trimtab.dev/v1alpha1"),
     "another kind": (
-        "apiVersion: trimtab.dev/v1alpha1\nkind: TrainingJob\nphases: []",
-        "kind: 'TrainingJob': write Network",
+        "apiVersion: trimtab.dev/v1alpha1\nkind: Net\nphases: []",
+        "kind: 'Net': write Network",
     ),
-    "no phases": (HEADER, "phases: missing; add it"),
+    "no phases": (HEADER, "phases: is missing; write it"),
     "empty phases": (HEADER + "phases: []", "phases: '[]': write at least one phase"),
     "phases not a list": (HEADER + "phases: 5", "phases: '5': write a list"),
     "phase not a mapping": (HEADER + "phases: [5]", "phases[0]: '5': write a mapping of fields"),
     "unknown field": (
         phases(FIELDS) + "repeats: true",
-        "repeats: not known; choose from apiVersion, kind, phases, repeat",
+        "repeats: is not a field here; choose from apiVersion, kind, phases, repeat",
     ),
     "repeat not a boolean": (phases(FIELDS) + "repeat: maybe", "repeat: 'maybe': write true or false"),
-    "missing field": (phases(FIELDS, "duration: 1s, latency: 1ms"), "phases[1].bandwidth: missing; add it"),
+    "missing field": (phases(FIELDS, "duration: 1s, latency: 1ms"), "phases[1].bandwidth: is missing; write it"),
     "no unit": (
         phases("duration: 12, latency: 1ms, bandwidth: 1Gbps"),
         f"phases[0].duration: '12': {DURATION_UNITS}",
     ),
     "no time": (
         phases("duration: 0s, latency: 1ms, bandwidth: 1Gbps"),
-        "phases[0].duration: '0s': a phase lasts longer than nothing, such as 12s",
+        "phases[0].duration: '0s': a phase lasts 10ms to 24h; write such as 12s",
+    ),
+    "no end": (
+        phases("duration: 99999h, latency: 1ms, bandwidth: 1Gbps"),
+        "phases[0].duration: '99999h': a phase lasts 10ms to 24h; write such as 12s",
+    ),
+    "more than a number holds": (
+        phases(f"duration: {'9' * 400}h, latency: 1ms, bandwidth: 1Gbps"),
+        f"phases[0].duration: '{'9' * 37}...': is more than can be computed with; write a duration such as 5ms or 2s",
     ),
     "negative": (
         phases("duration: 1s, latency: -1ms, bandwidth: 1Gbps"),
@@ -107,15 +133,26 @@ MISTAKES = {
         phases(FIELDS + ", hosts: {worker: {bandwidth: 1Gbps}}"),
         "phases[0].hosts: 'worker': write a host's number: 0, 1, 2, ...",
     ),
+    "host of many digits": (
+        phases(FIELDS + f", hosts: {{'{'9' * 900}': {{bandwidth: 1Gbps}}}}"),
+        f"phases[0].hosts: '{'9' * 37}...': write a host's number: 0, 1, 2, ...",
+    ),
+    "a host twice": (
+        phases(FIELDS + ", hosts: {2: {bandwidth: 1Gbps}, '2': {bandwidth: 1Mbps}}"),
+        "is not valid YAML at line 4, column 83: the key 2 is written twice; mend it there",
+    ),
     "latency of a host": (
         phases(FIELDS + ", hosts: {2: {latency: 1ms}}"),
-        "phases[0].hosts.2.latency: not known; choose from bandwidth",
+        "phases[0].hosts.2.latency: is not a field here; choose from bandwidth",
     ),
     "host without field": (
         phases(FIELDS + ", hosts: {2: 100Mbps}"),
         "phases[0].hosts.2: '100Mbps': write a mapping of fields",
     ),
-    "half a link": (phases(FIELDS + ", links: [{from: 0, latency: 1ms}]"), "phases[0].links[0].to: missing; add it"),
+    "half a link": (
+        phases(FIELDS + ", links: [{from: 0, latency: 1ms}]"),
+        "phases[0].links[0].to: is missing; write it",
+    ),
     "link to itself": (
         phases(FIELDS + ", links: [{from: 1, to: 1, latency: 1ms}]"),
         "phases[0].links[0].to: '1': a link joins two different hosts",
@@ -145,14 +182,14 @@ def test_a_mistake_gets_one_line(load, text: str, line: str):
 def test_a_missing_file(tmp_path: Path):
     with pytest.raises(UserError) as raised:
         load_network(tmp_path / "none.yaml")
-    assert str(raised.value) == f"{tmp_path}/none.yaml: cannot be read: No such file or directory"
+    assert str(raised.value) == f"{tmp_path}/none.yaml: cannot be read (No such file or directory); check the path"
 
 
 def test_a_file_that_is_no_text(tmp_path: Path):
     (tmp_path / "net.yaml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(UserError) as raised:
         load_network(tmp_path / "net.yaml")
-    assert str(raised.value) == f"{tmp_path}/net.yaml: not a text file; write YAML in UTF-8"
+    assert str(raised.value) == f"{tmp_path}/net.yaml: is not a text file; write a network in YAML"
 
 
 @pytest.mark.parametrize(

@@ -28,10 +28,16 @@ from typing import Any
 import yaml
 from trimtab_api.errors import UserError
 from trimtab_api.units import format_bandwidth, format_duration, parse_bandwidth, parse_duration
+from trimtab_api.yaml_text import parse_yaml
 
 API_VERSION = "trimtab.dev/v1alpha1"
 KIND = "Network"
 
+_HEAD = f"`apiVersion: {API_VERSION}` and `kind: {KIND}`"
+
+#: Seconds of a phase: below, it is over before one packet has crossed it; above, it is taken for a slip of the unit.
+MIN_DURATION = parse_duration("10ms")
+MAX_DURATION = parse_duration("24h")
 #: Seconds one way; anything longer is taken for a slip of the unit.
 MAX_LATENCY = 10.0
 #: Bytes per second: below, one packet takes seconds; above, this emulator cannot keep up.
@@ -149,22 +155,15 @@ def load_network(path: str | Path) -> Network:
     try:
         return parse_network(Path(path).read_text(encoding="utf-8"), file)
     except OSError as error:
-        raise UserError(f"cannot be read: {error.strerror}", file=file) from None
+        raise UserError(f"cannot be read ({error.strerror}); check the path", file=file) from None
     except UnicodeDecodeError:
-        raise UserError("not a text file; write YAML in UTF-8", file=file) from None
+        raise UserError("is not a text file; write a network in YAML", file=file) from None
 
 
 def parse_network(text: str, file: str = "") -> Network:
     """Read a network from the text of a file."""
     try:
-        content = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f"line {mark.line + 1}" if mark else "somewhere"
-        problem = getattr(error, "problem", None) or "unreadable"
-        raise UserError(f"not YAML: {where}: {problem}", file=file) from None
-    try:
-        return _network(content, file)
+        return _network(parse_yaml(text), file)
     except UserError as error:
         raise error.in_file(file) from None
 
@@ -173,6 +172,10 @@ def parse_network(text: str, file: str = "") -> Network:
 
 
 def _network(content: object, file: str) -> Network:
+    if content is None:
+        raise UserError(f"is empty; write a network, which begins with {_HEAD}")
+    if isinstance(content, dict) and content.get("kind") == "TrainingJob":
+        raise UserError("is a job; name a network file here", field="kind", value="TrainingJob")
     fields = _mapping(content, "", {"apiVersion", "kind", "phases", "repeat"}, {"apiVersion", "kind", "phases"})
     for name, expected in (("apiVersion", API_VERSION), ("kind", KIND)):
         if fields[name] != expected:
@@ -232,11 +235,13 @@ def _mapping(content: object, path: str, known: set[str] | None, required: set[s
     if not isinstance(content, dict):
         raise UserError("write a mapping of fields", field=path, value=_short(content))
     fields = {str(key): value for key, value in content.items()}
+    if len(fields) < len(content):  # 2 and "2" are two keys to YAML, and one host
+        raise UserError("holds a name twice; keep one", field=path, value=_short(list(content)))
     for name in fields:
         if known is not None and name not in known:
-            raise UserError(f"not known; choose from {', '.join(sorted(known))}", field=_join(path, name))
+            raise UserError(f"is not a field here; choose from {', '.join(sorted(known))}", field=_join(path, name))
     for name in sorted(required - fields.keys()):
-        raise UserError("missing; add it", field=_join(path, name))
+        raise UserError("is missing; write it", field=_join(path, name))
     return fields
 
 
@@ -252,22 +257,22 @@ def _list(content: object, path: str) -> list[Any]:
 
 def _host(content: object, path: str) -> int:
     text = str(content)
-    if isinstance(content, bool) or not (text.isascii() and text.isdigit()):
+    if isinstance(content, bool) or not (text.isascii() and text.isdigit() and len(text) <= 4):
         raise UserError("write a host's number: 0, 1, 2, ...", field=path, value=_short(content))
     return int(text)
 
 
 def _duration(content: object, path: str) -> float:
     seconds = _quantity(content, path, parse_duration)
-    if seconds <= 0:
-        raise UserError("a phase lasts longer than nothing, such as 12s", field=path, value=str(content))
+    if not MIN_DURATION <= seconds <= MAX_DURATION:
+        raise UserError("a phase lasts 10ms to 24h; write such as 12s", field=path, value=_short(content))
     return seconds
 
 
 def _latency(content: object, path: str) -> float:
     seconds = _quantity(content, path, parse_duration)
     if seconds > MAX_LATENCY:
-        raise UserError(f"write at most {format_duration(MAX_LATENCY)}", field=path, value=str(content))
+        raise UserError(f"write at most {format_duration(MAX_LATENCY)}", field=path, value=_short(content))
     return seconds
 
 
@@ -275,7 +280,7 @@ def _bandwidth(content: object, path: str) -> float:
     bytes_per_second = _quantity(content, path, parse_bandwidth)
     if not MIN_BANDWIDTH <= bytes_per_second <= MAX_BANDWIDTH:
         limits = f"{format_bandwidth(MIN_BANDWIDTH)} to {format_bandwidth(MAX_BANDWIDTH)}"
-        raise UserError(f"write {limits}", field=path, value=str(content))
+        raise UserError(f"write {limits}", field=path, value=_short(content))
     return bytes_per_second
 
 

@@ -37,13 +37,14 @@ def _open(**properties: Schema) -> Schema:
     return {"type": "object", "x-kubernetes-preserve-unknown-fields": True, "properties": properties}
 
 
-_VARIABLE = _open(name=_NAME) | {"required": ["name"]}
+_VARIABLE = _open(name=_NAME, value={"type": "string"}) | {"required": ["name"]}
 _CONTAINER = _open(
     name=_NAME,
     image={"type": "string", "minLength": 1, "maxLength": 1024},
     command=_list_of({"type": "string"}, 1024, minItems=1),
     args=_list_of({"type": "string"}, 1024, minItems=1),
     env=_list_of(_VARIABLE, 256),
+    workingDir={"type": "string"},
 ) | {"required": ["name"]}
 #: A pod template as far as the rules look at it. Bounds are there because the API server bounds what a rule may cost.
 _TEMPLATE = _open(

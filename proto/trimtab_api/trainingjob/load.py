@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from trimtab_api.errors import UserError
 from trimtab_api.trainingjob.types import TrainingJob
+from trimtab_api.yaml_text import parse_yaml
 
-#: Longest value that a message repeats in full.
-_LONGEST_VALUE = 80
+_HEAD = "`apiVersion: trimtab.dev/v1alpha1` and `kind: TrainingJob`"
 
 
 def load_training_job(path: str | Path) -> TrainingJob:
@@ -35,16 +34,13 @@ def load_training_job(path: str | Path) -> TrainingJob:
 
 def parse_training_job(text: str) -> TrainingJob:
     """Read a TrainingJob from YAML or JSON text. Raises `UserError`, its file left to the caller."""
-    try:
-        data = yaml.load(text, Loader=_UniqueKeysLoader)  # noqa: S506 - it is a SafeLoader
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        place = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        raise UserError(f"is not valid YAML{place}: {error.problem or error.context}; mend it there") from None
-    except yaml.YAMLError as error:
-        raise UserError(f"is not valid YAML: {' '.join(str(error).split())}") from None
+    data = parse_yaml(text)
+    if data is None:
+        raise UserError(f"is empty; write a TrainingJob, which begins with {_HEAD}")
     if not isinstance(data, dict):
-        raise UserError("is not a TrainingJob; begin with `apiVersion: trimtab.dev/v1alpha1` and `kind: TrainingJob`")
+        raise UserError(f"is not a TrainingJob; begin with {_HEAD}")
+    if data.get("kind") == "Network":
+        raise UserError("is a network; give it to --network, and a TrainingJob here", field="kind", value="Network")
     try:
         return TrainingJob.model_validate(data)
     except ValidationError as error:
@@ -71,17 +67,21 @@ def _remedy(error: ErrorDetails, location: Sequence[int | str]) -> str:
         case "literal_error":
             return f"must be {context['expected']}"
         case "greater_than":
-            return f"must be more than {context['gt']:g}"
+            return f"must be more than {_number(context['gt'])}"
         case "greater_than_equal":
-            return f"must be at least {context['ge']:g}"
+            return f"must be at least {_number(context['ge'])}"
         case "less_than":
-            return f"must be less than {context['lt']:g}"
+            return f"must be less than {_number(context['lt'])}"
         case "less_than_equal":
-            return f"must be at most {context['le']:g}"
+            return f"must be at most {_number(context['le'])}"
         case "int_type" | "int_from_float":
             return "must be a whole number, without quotes"
         case "float_type":
             return f"must be a number{_as_yaml_number(error['input'])}"
+        case "finite_number":
+            return "must be a finite number"
+        case "invalid_key":
+            return "must have text for a name; put it in quotes"
         case "bool_type":
             return "must be true or false, without quotes"
         case "string_type":
@@ -104,6 +104,10 @@ def _remedy(error: ErrorDetails, location: Sequence[int | str]) -> str:
             return str(context["error"])
         case _:
             return error["msg"]
+
+
+def _number(bound: float) -> str:
+    return str(int(bound)) if bound == int(bound) else f"{bound:g}"
 
 
 def _as_yaml_number(value: Any) -> str:
@@ -156,20 +160,4 @@ def _path(location: Sequence[int | str]) -> str:
 def _show(value: Any) -> str:
     if isinstance(value, list):
         value = f"[{', '.join(str(each) for each in value)}]"
-    text = "" if value is None else " ".join(str(value).split())
-    return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}..."
-
-
-class _UniqueKeysLoader(yaml.SafeLoader):
-    """Refuses a key written twice, of which YAML would silently keep the last."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        seen = set()
-        for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
-                if key.value in seen:
-                    raise yaml.constructor.ConstructorError(
-                        problem=f"the key {key.value} is written twice", problem_mark=key.start_mark
-                    )
-                seen.add(key.value)
-        return super().construct_mapping(node, deep)
+    return "" if value is None else " ".join(str(value).split())

@@ -38,7 +38,12 @@ def _parsed(parse: Callable[[str], float], example: str) -> Callable[[Any], Any]
 
 
 def _parse_buffer_size(text: str) -> Any:
-    return SINGLE if text == SINGLE else parse_size(text)
+    if text == SINGLE:
+        return SINGLE
+    size = parse_size(text)
+    if size == 0:
+        raise UserError("holds nothing; write a size such as 25MB, or single for one buffer")
+    return size
 
 
 def _format_exactly(seconds: float) -> str:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from trimtab_api.names import RESERVED_VARIABLES
 from trimtab_api.trainingjob.crd import crd
 from trimtab_api.trainingjob.rules import MUTABLE
 
-_HEAD = """\
+_HEAD = f"""\
 # TrainingJob
 
 <!-- Generated from the types in trimtab_api.trainingjob by `make generate`; do not edit. -->
@@ -32,8 +33,20 @@ spec:
           command: [python, train.py]
 ```
 
-Every other field has a default. Unknown fields are refused, except inside `template`. Durations are written `2s` or
-`100ms`, sizes `25MB` or `64MiB`.
+Every other field has a default. Unknown fields are refused. `template` and `metadata` are Kubernetes' own: a cluster
+takes all that its version knows, and `trimtab run` all that Kubernetes knew when Trimtab was released. Durations are
+written `2s` or `100ms`, sizes `25MB` or `64MiB`.
+
+`metadata.name` has at most 52 lower-case letters, digits and hyphens; it begins with a letter and ends with a letter or
+digit, because pods and a Service are named after it.
+
+Of the container `trainer`, one machine uses `command`, `args`, `env` and `workingDir`; the rest is for clusters. The
+name of a variable in `env` is printable ASCII without `=`, its value text (`"3"`, not `3`); `valueFrom` and `envFrom`
+need a cluster. `command`, `args` and values may refer to variables as `$(NAME)`: those before them in `env`, and
+`MASTER_ADDR`, `MASTER_PORT`, `TRIMTAB_JOB`, `TRIMTAB_RUN_DIR`, `TRIMTAB_POD_IP` and `JOB_COMPLETION_INDEX` (the worker,
+from 0); `$$` is a dollar. These are the launcher's, and `env` may not set them:
+{", ".join(f"`{each}`" for each in RESERVED_VARIABLES)}.
+On one machine the job runs whatever `suspend` and `managedBy` say.
 """
 
 _STATUS = f"""\

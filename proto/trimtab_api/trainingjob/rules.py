@@ -72,6 +72,17 @@ RULES = (
         ".candidates",
     ),
     Rule(
+        "spec.communication.fusion.bufferSize",
+        "self == 'single' || self.matches('[1-9]')",
+        "holds nothing; write a size such as 25MB, or single for one buffer",
+    ),
+    Rule(
+        "spec.target",
+        "self.metric != 'accuracy' || (self.value > 0.0 && self.value <= 1.0)",
+        "an accuracy is a share, more than 0 and at most 1, such as 0.97",
+        ".value",
+    ),
+    Rule(
         "spec.network.probeInterval",
         f"!self.matches(r'{DURATION_PATTERN}') || ("
         "self.endsWith('us') ? double(self.replace('us', '').trim()) >= 100000.0 : "
@@ -97,6 +108,12 @@ RULES = (
         "self.name != 'trainer' || has(self.image)",
         "the trainer needs an image on a cluster: write one that holds trimtab and your script",
         ".image",
+    ),
+    Rule(
+        f"{_CONTAINERS}[]",
+        "self.name != 'trainer' || !has(self.env) || self.env.all(each, each.name != '' && !each.name.contains('='))",
+        "holds a variable without a name, or with = in it; name each in printable ASCII without =",
+        ".env",
     ),
     Rule(
         f"{_CONTAINERS}[]",

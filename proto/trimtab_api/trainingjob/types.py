@@ -6,6 +6,7 @@ own. Validators raise ValueError with the remedy; `load_training_job` turns that
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
@@ -20,7 +21,15 @@ KIND = "TrainingJob"
 #: The container of the pod template that runs the user's command.
 TRAINER_CONTAINER = "trainer"
 
+#: Seconds of a year, the longest that anything here may last.
+_YEAR = 365 * 24 * 3600
+
+#: What Kubernetes takes for the name of an environment variable.
+_VARIABLE_NAME = re.compile(r"[ -<>-~]+")
 _DNS_LABEL = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
+
+#: Where a field is: names, and numbers in lists.
+Location = tuple[str | int, ...]
 
 
 class Strict(BaseModel):
@@ -32,6 +41,7 @@ class Strict(BaseModel):
         strict=True,
         alias_generator=to_camel,
         validate_default=True,
+        allow_inf_nan=False,
     )
 
 
@@ -72,7 +82,7 @@ def _enum(known: tuple[str, ...]) -> Any:
     return Field(json_schema_extra={"enum": list(known)})
 
 
-def _wrong(field: tuple[str | int, ...], value: Any, remedy: str) -> PydanticCustomError:
+def _wrong(field: Location, value: Any, remedy: str) -> PydanticCustomError:
     """The error of one field inside a model, which only its neighbours show to be wrong."""
     return PydanticCustomError("wrong_field", "{remedy}", {"remedy": remedy, "field": field, "value": value})
 
@@ -92,6 +102,7 @@ class RatioBounds(Strict):
         strict=False,
         min_length=1,
         max_length=20,
+        json_schema_extra={"x-kubernetes-list-type": "set"},
         description="Ratios that trials measure; between them gain and compression time are interpolated in log ratio.",
     )
 
@@ -99,6 +110,7 @@ class RatioBounds(Strict):
     def _check(self) -> Self:
         if self.min > self.max:
             raise _wrong(("min",), self.min, f"is more than max ({self.max:g}); lower it or raise max")
+        _check_each_once(("candidates",), self.candidates)
         for index, candidate in enumerate(self.candidates):
             if not self.min <= candidate <= self.max:
                 remedy = f"lies outside min..max ({self.min:g}..{self.max:g}); remove it or widen the bounds"
@@ -151,6 +163,7 @@ class Communication(Strict):
         strict=False,
         min_length=1,
         max_length=20,
+        json_schema_extra={"x-kubernetes-list-type": "set"},
         description="Sparse collectives that may be chosen; dense is always allowed.",
     )
     sparsifier: Sparsifier = Field("tracked", description="What picks the elements to send.")
@@ -160,6 +173,7 @@ class Communication(Strict):
     warmup_steps: int = Field(
         5,
         ge=0,
+        le=1_000_000,
         description="Dense steps before the first decision; at the largest ratio where dense ones would cost seconds.",
     )
     speed_weight: float = Field(
@@ -168,6 +182,7 @@ class Communication(Strict):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
+        _check_each_once(("collectives",), self.collectives)
         if self.policy == "Static" and self.plan is None:
             raise _wrong(("plan",), None, "a Static policy needs a plan, such as 0.01/all-gather")
         if self.policy == "Adaptive" and self.plan is not None:
@@ -192,7 +207,20 @@ class Target(Strict):
     metric: str = Field(
         "accuracy", min_length=1, max_length=128, description="A metric that the training script reports."
     )
-    value: float = Field(description="The value to reach.")
+    value: float = Field(description="The value to reach; an accuracy is a share, more than 0 and at most 1.")
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if trouble := unreachable(self.metric, self.value):
+            raise _wrong(("value",), self.value, trouble)
+        return self
+
+
+def unreachable(metric: str, value: float) -> str | None:
+    """Why a metric can never have a value, or always has; None where it can be aimed at."""
+    if metric == "accuracy" and not 0 < value <= 1:
+        return "an accuracy is a share, more than 0 and at most 1, such as 0.97"
+    return None
 
 
 class Spec(Strict):
@@ -210,7 +238,7 @@ class Spec(Strict):
     restart_policy: Literal["Never", "OnFailure"] = Field(
         "OnFailure", description="Whether all ranks restart together when a worker fails."
     )
-    max_restarts: int = Field(3, ge=0, description="Restarts after which a failure is final.")
+    max_restarts: int = Field(3, ge=0, le=10_000, description="Restarts after which a failure is final.")
     suspend: bool = Field(False, description="True: no pods run until it is false again.")
     managed_by: str = Field(
         "trimtab.dev/operator",
@@ -219,10 +247,10 @@ class Spec(Strict):
         description="The controller that looks after this job; others leave it alone.",
     )
     active_deadline_seconds: int | None = Field(
-        None, ge=1, description="Seconds after which a job that still runs has failed."
+        None, ge=1, le=_YEAR, description="Seconds after which a job that still runs has failed."
     )
     ttl_seconds_after_finished: int | None = Field(
-        None, ge=0, description="Seconds after which a finished job is deleted."
+        None, ge=0, le=_YEAR, description="Seconds after which a finished job is deleted."
     )
 
     @property
@@ -249,15 +277,55 @@ class Spec(Strict):
             remedy = f"name exactly one container {TRAINER_CONTAINER}; it runs the training command"
             raise _wrong(("template", "spec", "containers"), names, remedy)
         index = names.index(TRAINER_CONTAINER)
-        _check_words(containers[index].get("command"), ("template", "spec", "containers", index, "command"))
-        _check_words(containers[index].get("args", ["-"]), ("template", "spec", "containers", index, "args"))
+        _check_trainer(containers[index], ("template", "spec", "containers", index))
         return self
 
 
-def _check_words(words: Any, field: tuple[str | int, ...]) -> None:
+def _check_trainer(container: dict[str, Any], field: Location) -> None:
+    """What starts the training: command, arguments, directory and environment, as an operating system takes them."""
+    _check_words(container.get("command"), (*field, "command"))
+    _check_words(container.get("args", ["-"]), (*field, "args"))
+    _check_text(container.get("workingDir"), (*field, "workingDir"))
+    _check_environment(container.get("env"), (*field, "env"))
+
+
+def _check_words(words: Any, field: Location) -> None:
     """A command: a list of strings, not empty."""
     if not isinstance(words, list) or not words or not all(isinstance(word, str) for word in words):
         raise _wrong(field, words, "write a list of strings, such as [python, train.py]; quote numbers")
+    for index, word in enumerate(words):
+        _check_text(word, (*field, index))
+
+
+def _check_environment(variables: Any, field: Location) -> None:
+    """Variables as Kubernetes lists them, each with a name that a process can be given."""
+    if variables is None:
+        return
+    if not isinstance(variables, list):
+        raise _wrong(field, variables, "write a list, such as [{name: GREETING, value: hello}]")
+    for index, each in enumerate(variables):
+        if not isinstance(each, dict):
+            raise _wrong((*field, index), each, "write a variable as {name: GREETING, value: hello}")
+        name = each.get("name")
+        if not isinstance(name, str) or not _VARIABLE_NAME.fullmatch(name):
+            raise _wrong((*field, index, "name"), name, "name the variable in printable ASCII without =")
+        _check_text(each.get("value"), (*field, index, "value"))
+
+
+def _check_text(text: Any, field: Location) -> None:
+    """Text that a process can be given, or nothing."""
+    if text is None:
+        return
+    if not isinstance(text, str):
+        raise _wrong(field, text, "must be text; put it in quotes")
+    if "\0" in text:
+        raise _wrong(field, text, "holds a NUL character, which no process can be given; remove it")
+
+
+def _check_each_once(field: Location, values: tuple[Any, ...]) -> None:
+    for index, value in enumerate(values):
+        if value in values[:index]:
+            raise _wrong((*field, index), value, "is there twice; remove one")
 
 
 class Metadata(BaseModel):
