@@ -13,8 +13,8 @@ from trimtab.control.types import NetworkView
 
 #: Views that the present estimate is the median of.
 _WINDOW = 7
-#: Views that must agree on a small change before it is one. With noise of 3% two or three of them lie past 10% by chance,
-#: since the estimate that they differ from is itself noisy.
+#: Views that must agree on a small change before it is one. With noise of 3% two or three of them lie past 10% by
+#: chance, since the estimate that they differ from is itself noisy.
 _AGREEING = 5
 #: A change this many times the threshold is no noise: two views will do.
 _PLAIN = 2.0
