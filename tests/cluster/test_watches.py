@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from programs import wait_until
+from trimtab_operator.cluster import informers
 from trimtab_operator.cluster.api import Api
 from trimtab_operator.cluster.informers import Informer
 from trimtab_operator.cluster.resources import SERVICE_ACCOUNTS
@@ -81,3 +82,28 @@ def test_an_object_that_somebody_else_made_anew_is_not_deleted(namespace):
     namespace.api.create(SERVICE_ACCOUNTS, account(namespace, "mine"))
     namespace.api.delete(SERVICE_ACCOUNTS, namespace.namespace, "mine", "another-uid")
     assert namespace.api.get(SERVICE_ACCOUNTS, namespace.namespace, "mine") is not None
+
+
+class Counting(Api):
+    """Counts the watches that it opens."""
+
+    num_watches = 0
+
+    def watch(self, resource, namespace, read_timeout, **query):
+        self.num_watches += 1
+        return super().watch(resource, namespace, read_timeout, **query)
+
+
+def test_a_watch_that_the_server_ends_is_resumed_where_it_ended(namespace, monkeypatch):
+    monkeypatch.setattr(informers, "WATCH_SECONDS", 1)
+    counting = Counting(namespace.api.client)
+    namespace.api.create(SERVICE_ACCOUNTS, account(namespace, "before"))
+    informer, changed, _ = watch(counting, namespace)
+    try:
+        wait_until(lambda: counting.num_watches == 1, "it watches")
+        namespace.api.create(SERVICE_ACCOUNTS, account(namespace, "after"))
+        wait_until(lambda: "after" in changed, "what is made is seen")
+        wait_until(lambda: counting.num_watches >= 4, "the watch was resumed")
+        assert changed == ["before", "after"], "nothing is seen twice"
+    finally:
+        informer.stop()

@@ -11,4 +11,4 @@ def job_file(job: TrainingJob, namespace: str) -> str:
     """What a session reads: name, spec with every default filled in; not the status, nor what Kubernetes keeps."""
     resolved = job.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"status"})
     resolved["metadata"] = {"name": job.metadata.name, "namespace": namespace}
-    return json.dumps(resolved, indent=1)
+    return json.dumps(resolved)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import time
 from typing import Any
 from urllib.parse import urlencode
 
@@ -24,6 +25,8 @@ from trimtab_operator.cluster.resources import Object, Resource
 FIELD_MANAGER = "trimtab-operator"
 #: Seconds that any request but a watch may take to connect, and then to answer.
 TIMEOUT = (3.0, 10.0)
+#: Seconds after which the credentials are asked for anew: a token may have expired.
+CREDENTIAL_SECONDS = 10.0
 
 _APPLY = "application/apply-patch+yaml"
 _MERGE = "application/merge-patch+json"
@@ -64,6 +67,8 @@ class Api:
         server = urllib3.util.parse_url(client.configuration.host)
         self._prefix = (server.path or "").rstrip("/")
         self._connections = client.rest_client.pool_manager.connection_from_url(server.url)
+        self._authorized: dict[str, str] = {}
+        self._authorized_at = float("-inf")
 
     def get(self, resource: Resource, namespace: str, name: str) -> Object | None:
         """An object as it is now; None if there is none."""
@@ -126,6 +131,15 @@ class Api:
         data: bytes = response.data  # read to its end even if nobody wants it: else the connection is lost
         return data
 
+    def _credentials(self) -> dict[str, str]:
+        """The headers that say who asks. The official client takes a fifth of a request to say them."""
+        now = time.monotonic()
+        if now - self._authorized_at >= CREDENTIAL_SECONDS:
+            headers = dict(self.client.default_headers)
+            self.client.update_params_for_auth(headers, [], ["BearerToken"], "", "", None)
+            self._authorized, self._authorized_at = headers, now
+        return self._authorized
+
     def _open(
         self,
         method: str,
@@ -135,8 +149,7 @@ class Api:
         content_type: str = "application/json",
         timeout: tuple[float, float] = TIMEOUT,
     ) -> BaseHTTPResponse:
-        headers = {**self.client.default_headers, "Accept": "application/json", "Content-Type": content_type}
-        self.client.update_params_for_auth(headers, [], ["BearerToken"], path, method, None)  # a token may have expired
+        headers = {**self._credentials(), "Accept": "application/json", "Content-Type": content_type}
         response: BaseHTTPResponse = self._connections.urlopen(
             method,
             f"{self._prefix}{path}?{urlencode(query)}" if query else self._prefix + path,

@@ -45,12 +45,12 @@ class Informer:
         self.resource = resource
         self._collection = _Collection(api, resource, namespace, shrink)
         self._informer = SharedInformer(self._collection.list, label_selector=label_selector)
+        for kind in (ADDED, MODIFIED, DELETED, "BOOKMARK"):
+            self._informer.add_event_handler(kind, self._collection.note)
         for kind in (ADDED, MODIFIED):
             self._informer.add_event_handler(kind, shrink)
             self._informer.add_event_handler(kind, changed)
         self._informer.add_event_handler(DELETED, removed)
-        for kind in (ADDED, MODIFIED, DELETED, "BOOKMARK"):
-            self._informer.add_event_handler(kind, self._collection.note_progress)
 
     def start(self) -> None:
         """List and watch from now on."""
@@ -81,7 +81,11 @@ class Informer:
 
 
 class _Collection:
-    """What SharedInformer calls to list and to watch."""
+    """What SharedInformer calls to list and to watch.
+
+    It keeps the version to resume a watch from itself: the official client would for that encode every event again and
+    decode it once more, a third of all that the operator computes. Hence `list` must not say what it returns.
+    """
 
     def __init__(self, api: Api, resource: Resource, namespace: str | None, shrink: Callable[[Object], None]) -> None:
         self._api = api
@@ -89,15 +93,14 @@ class _Collection:
         self._namespace = namespace
         self._shrink = shrink
         self._failures = 0
+        self._version = ""
+        self._watches = False
         self.progress_at = time.monotonic()
         self.listed = threading.Event()
         self.stopped = threading.Event()
 
     def list(self, watch: bool = False, _preload_content: bool = True, **query: Any) -> Any:
-        """Every object of the collection, or a stream of what happens to them.
-
-        :rtype: object
-        """
+        """Every object of the collection, or a stream of what happens to them."""
         try:
             answer = self._watch(**query) if watch else self._list(**query)
         except RefusedError as refusal:
@@ -107,27 +110,31 @@ class _Collection:
             self._pause()
             raise
         self._failures = 0
-        self.note_progress()
+        self.progress_at = time.monotonic()
         return answer
 
-    def note_progress(self, _: object = None) -> None:
-        """The API server has said something."""
+    def note(self, seen: Object) -> None:
+        """The API server has said something. What was listed is of an older version than the list."""
         self.progress_at = time.monotonic()
+        if self._watches:
+            self._version = seen["metadata"]["resourceVersion"]
 
     def _watch(self, resource_version: str, label_selector: str | None = None) -> Any:
-        query = _query(resourceVersion=resource_version, labelSelector=label_selector)
+        self._watches = True
+        query = _query(resourceVersion=self._version, labelSelector=label_selector)
         query |= {"timeoutSeconds": WATCH_SECONDS, "allowWatchBookmarks": "true"}
         return self._api.watch(self._resource, self._namespace, read_timeout=WATCH_SECONDS + 15.0, **query)
 
     def _list(self, label_selector: str | None = None) -> SimpleNamespace:
+        self._watches = False
         items: list[Object] = []
         for page in self._pages(label_selector):
             for item in page["items"]:
                 self._shrink(item)
             items += page["items"]
-            version = page["metadata"]["resourceVersion"]
+            self._version = page["metadata"]["resourceVersion"]
         self.listed.set()
-        return SimpleNamespace(items=items, metadata=SimpleNamespace(resource_version=version))
+        return SimpleNamespace(items=items, metadata=SimpleNamespace(resource_version=self._version))
 
     def _pages(self, label_selector: str | None) -> Iterator[Object]:
         query = _query(labelSelector=label_selector, limit=_PAGE)
