@@ -31,7 +31,7 @@ SILENCE = 3.0
 RETRY = 0.5
 #: Seconds that the first bandwidth tests wait for latencies.
 FIRST_ECHOES = 5.0
-#: Seconds after a routine test in which exchanges that were slow were slow because of it.
+#: Seconds after a routine test in which exchanges that were slow were slow because of it; half the interval if shorter.
 JUST_TESTED = 2.0
 #: Attempts at a round before it counts as done without those who do not answer; the first round waits for ever.
 ROUND_TRIES = 3
@@ -52,6 +52,7 @@ class Coordinator:
         self._metrics = metrics
         self._num_workers = len(settings.peers)
         self._interval = settings.probe_interval
+        self._calm = min(JUST_TESTED, settings.probe_interval / 2)
         self._pairs = [(i, j) for i in range(self._num_workers) for j in range(self._num_workers) if i != j]
         self._budget = Budget(self._num_workers, settings.probe_budget, time.monotonic())
         self._bandwidths: dict[Pair, Figure] = {}
@@ -72,7 +73,7 @@ class Coordinator:
         Raises `NotNowError` if the budget is spent, or right after a routine test, whose traffic may be all that the
         caller has noticed.
         """
-        if self._wanted is None and time.monotonic() < self._routine_ended_at + JUST_TESTED:
+        if self._wanted is None and time.monotonic() < self._routine_ended_at + self._calm:
             raise NotNowError("a routine test has just slowed a link: ask again if it stays slow")
         await asyncio.shield(self._want(reason))
         return self._published.value
