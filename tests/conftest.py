@@ -46,6 +46,13 @@ def _why_no_helm() -> str | None:
     return binaries.why_missing(["helm"])
 
 
+def _why_no_promtool() -> str | None:
+    sys.path += [str(Path(__file__).parent / folder) for folder in ("cluster", "chart")]
+    import promtool
+
+    return promtool.why_missing()
+
+
 def _why_no_node() -> str | None:
     sys.path.append(str(Path(__file__).parent / "cluster"))
     import node
@@ -70,6 +77,7 @@ KINDS = {
     "cuda": _why_no_cuda,
     "controlplane": _why_no_controlplane,
     "helm": _why_no_helm,
+    "promtool": _why_no_promtool,
     "node": _why_no_node,
 }
 #: Kinds that a machine without an accelerator is excused from.

@@ -1,6 +1,5 @@
 """What the chart makes of its values."""
 
-import re
 import sys
 from pathlib import Path
 
@@ -9,10 +8,8 @@ import yaml
 from helm_chart import CHART
 from trimtab_api.names import TRAINER_STATUS_PORT
 from trimtab_api.trainingjob import load_training_job
-from trimtab_netmon.metrics import Metrics
 from trimtab_operator.children.network_policy import network_policy
 from trimtab_operator.main import read_settings
-from trimtab_operator.metrics import REGISTRY
 
 sys.path.append(str(Path(__file__).parents[1] / "cluster"))
 
@@ -151,25 +148,10 @@ def test_labels_that_a_prometheus_selects_by_are_added(helm):
     assert one(objects, "PodMonitor", "trimtab-netmon")["metadata"]["labels"]["release"] == "prometheus"
 
 
-def test_dashboards_and_alerts_ask_for_metrics_that_there_are(helm):
-    objects = helm.template(*MONITORING, "dashboards.enabled=true")
+def test_dashboards_carry_the_label_that_they_are_collected_by(helm):
+    objects = helm.template("dashboards.enabled=true")
     boards = [each for each in of_kind(objects, "ConfigMap") if "dashboard" in each["metadata"]["name"]]
-    assert {each["metadata"]["labels"]["grafana_dashboard"] for each in boards} == {"1"}
-    (rule,) = of_kind(objects, "PrometheusRule")
-    text = " ".join(str(each) for board in boards for each in board["data"].values()) + str(rule)
-    asked = set(re.findall(r"\btrimtab_(?:network|netmon|operator)_[a-z_]+", text))
-    known = {
-        sample
-        for registry in (REGISTRY, Metrics().registry)
-        for family in registry.collect()
-        for sample in names(family)
-    }
-    assert asked - known == set()
-    assert len(asked) > 10
-
-
-def names(family):
-    return {family.name} | {f"{family.name}{suffix}" for suffix in ("_total", "_bucket", "_count", "_sum")}
+    assert [each["metadata"]["labels"]["grafana_dashboard"] for each in boards] == ["1", "1"]
 
 
 @pytest.mark.parametrize(
