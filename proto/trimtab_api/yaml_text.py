@@ -34,12 +34,13 @@ class _CarefulLoader(yaml.SafeLoader):
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         """Refuse depth while there is still a stack to say so with, and a node that holds itself."""
-        event = self.peek_event()
-        if isinstance(event, yaml.AliasEvent) and self._is_within(event.anchor):
-            raise yaml.composer.ComposerError(problem=f"{event.anchor} holds itself", problem_mark=event.start_mark)
+        event: Any = self.peek_event()  # type: ignore[no-untyped-call]
+        mark = event.start_mark
+        if isinstance(event, yaml.AliasEvent) and self._is_within(str(event.anchor)):
+            raise yaml.composer.ComposerError(problem=f"{event.anchor} holds itself", problem_mark=mark)
         if self._depth >= MAX_DEPTH:
             problem = f"more than {MAX_DEPTH} lists or mappings are in one another"
-            raise yaml.composer.ComposerError(problem=problem, problem_mark=event.start_mark)
+            raise yaml.composer.ComposerError(problem=problem, problem_mark=mark)
         self._depth += 1
         try:
             return super().compose_node(parent, index)
