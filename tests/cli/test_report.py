@@ -1,17 +1,19 @@
 """The report: from a comparison's files to one page that needs nothing else."""
 
 import json
+import math
+import re
 from html.parser import HTMLParser
 
 import pytest
 from made_up_runs import JOB, write_comparison, write_run
 from trimtab.cli.main import main
 from trimtab.report.comparison import read_comparison
+from trimtab.report.figures import plan_keys
 from trimtab.report.page import render_page
-from trimtab_api.errors import UserError
 
 PLANS = {"adaptive": 0.08, "dense": 0.4, "0.011/all-gather": 0.1}
-VOID = {"meta"}
+VOID = {"meta", "br"}
 
 
 class Page(HTMLParser):
@@ -70,6 +72,41 @@ def test_the_page_tells_every_plan_every_decision_and_how_to_repeat_it(compariso
     assert " ".join(comparison.command) in page.text
 
 
+def test_a_flag_carries_the_number_that_its_decision_has_in_the_file(tmp_path):
+    write_run(tmp_path, "adaptive", 0.08, 30.0)
+    lines = [json.loads(line) for line in (tmp_path / "decisions.jsonl").read_text().splitlines()]
+    for line in lines:
+        line["id"] += 41
+        line["changed"] = line["id"] != 42  # one that kept the plan, between two that changed it
+    (tmp_path / "decisions.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    page = render_page(read_comparison(tmp_path))
+    changed = [str(line["id"]) for line in lines if line["record"] == "decision" and line["changed"]]
+    assert changed == ["41", "43"]
+    assert re.findall(r'<circle [^>]* r="8"/><text [^>]*>(\d+)</text>', page) == changed
+    assert re.findall(r'<span class="badge">(\d+)</span>', page) == [*changed, "42"]
+
+
+def test_every_plan_of_the_ribbon_is_named_however_short_its_span(tmp_path):
+    write_run(tmp_path, "adaptive", 0.08, 30.0)
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    steps = [line for line in lines if "event" not in line and not line["trial"]]
+    for name, step in (("0.002/all-gather", steps[20]), ("0.003/artopk-star-tree", steps[60])):
+        step["plan"] = name
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    run = read_comparison(tmp_path).featured
+    page = render_page(read_comparison(tmp_path))
+    ribbon = page[page.index(">plan in force<") :]
+    ribbon = ribbon[: ribbon.index("</svg>")]
+    keys = plan_keys(run)
+    assert {"0.002/all-gather", "0.003/artopk-star-tree"} < keys.keys()
+    for name, key in keys.items():
+        spans = [each for each in ribbon.split("<g>") if f"<title>{name}, " in each]
+        assert spans
+        if name != "trials":
+            assert any(f">{said}</text>" in span for span in spans for said in (name, name.partition("/")[0], key))
+            assert f"</span>{key} {name}</span>" in page
+
+
 def test_names_cannot_break_the_page(tmp_path):
     write_run(tmp_path, "adaptive", 0.08, 5.0)
     job = json.loads(json.dumps(JOB))
@@ -118,15 +155,68 @@ def test_a_run_that_took_no_step_can_be_reported(tmp_path):
     ("file", "content", "complaint"),
     [
         ("adaptive/result.json", "{", "result.json: '{': is not JSON"),
+        ("adaptive/result.json", "[" * 9000, f"result.json: '{'[' * 40}': is not JSON"),
+        ("adaptive/result.json", '{"plan": 3}', "result.json: plan: '3': must be text"),
+        ("adaptive/result.json", '{"machine": 3}', "result.json: machine: '3': must be an object"),
+        ("adaptive/job.json", "{}", "job.json: metadata: is missing"),
+        ("adaptive/job.json", '{"metadata": {"name": "a"}, "spec": []}', "job.json: spec: '[]': must be an object"),
+        ("adaptive/job.json", '{"metadata": {"name": "a"}, "spec": {"workers": "4"}}', "job.json: workers: '4': must"),
         ("adaptive/metrics.jsonl", "[]\n", "metrics.jsonl: '[]\\n': is not a JSON object"),
-        ("adaptive/metrics.jsonl", '{"step": 1}\n', "metrics.jsonl: time: is missing"),
-        ("adaptive/decisions.jsonl", '{"record": "decision"}\n', "decisions.jsonl: id: is missing"),
-        ("comparison.json", "?", "comparison.json: is not JSON"),
+        ("adaptive/metrics.jsonl", '{"step": 1, "step_seconds": 1}\n', "metrics.jsonl: time: is missing"),
+        ("adaptive/metrics.jsonl", '{"step": 1, "step_seconds": "x"}\n', "metrics.jsonl: step_seconds: 'x': must be a"),
+        ("adaptive/metrics.jsonl", '{"step": 1, "step_seconds": 1, "time": -3}\n', "metrics.jsonl: time: '-3': must"),
+        ("adaptive/decisions.jsonl", '{"record": "measured"}\n', "decisions.jsonl: id: is missing"),
+        ("adaptive/decisions.jsonl", '{"record": "decision", "id": 1}\n', "decisions.jsonl: step: is missing"),
+        ("adaptive/decisions.jsonl", '{"record": "decision", "id": []}\n', "decisions.jsonl: id: '[]': must be a whole"),
+        ("adaptive/network.jsonl", '{"time": null}\n', "network.jsonl: time: 'None': must be a number"),
+        ("comparison.json", "?", "comparison.json: '?': is not JSON"),
+        ("comparison.json", "[]", "comparison.json: '[]': is not a JSON object"),
+        ("comparison.json", "{}", "comparison.json: target: is missing"),
+        ("comparison.json", '{"target": null, "plans": 3}', "comparison.json: plans: '3': must be a list of text"),
+        ("comparison.json", '{"target": 3}', "comparison.json: target: '3': must be an object"),
+        ("comparison.json", '{"target": null, "plans": []}', "comparison.json: command: is missing"),
     ],
 )
-def test_a_damaged_file_is_named(tmp_path, file, content, complaint):
+def test_a_damaged_file_is_named_and_nothing_is_written(tmp_path, capsys, file, content, complaint):
     write_comparison(tmp_path, {"adaptive": 0.1}, end=3.0)
     (tmp_path / file).write_text(content)
-    with pytest.raises(UserError) as caught:
-        read_comparison(tmp_path)
-    assert str(caught.value).removeprefix(f"{tmp_path}/").removeprefix("adaptive/").startswith(complaint)
+    assert main(["report", str(tmp_path)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.removeprefix(f"trimtab: {tmp_path}/").removeprefix("adaptive/").startswith(complaint)
+    assert not (tmp_path / "report.html").exists()
+
+
+@pytest.mark.parametrize("name", ["adaptive/metrics.jsonl", "adaptive/job.json", "comparison.json"])
+def test_a_file_that_cannot_be_read_is_named(tmp_path, capsys, name):
+    write_comparison(tmp_path, {"adaptive": 0.1}, end=3.0)
+    (tmp_path / name).unlink()
+    (tmp_path / name).mkdir()
+    assert main(["report", str(tmp_path)]) == 2
+    assert capsys.readouterr().err == f"trimtab: {tmp_path}/{name}: cannot be read (Is a directory); check the path\n"
+
+
+def test_what_diverged_can_be_reported_and_its_summary_is_json(tmp_path):
+    write_run(tmp_path, "adaptive", 0.1, 5.0)
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    step = [line for line in lines if "event" not in line][-1]
+    odd = [{"loss": math.nan}, {"latency": math.inf}, {"gain": math.nan}, {"loss": None}, {"plan": "some/day"}]
+    lines += [step | each for each in odd]
+    lines.append({"event": "evaluation", "step": step["step"], "time": step["time"], "accuracy": math.nan})
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert main(["report", str(tmp_path)]) == 0
+    assert not re.search(r"[\s\",>](nan|inf)", (tmp_path / "report.html").read_text())
+    assert "some/day" in (tmp_path / "report.html").read_text()
+
+    def refuse(word):
+        raise AssertionError(f"{word} is not JSON")
+
+    json.loads((tmp_path / "summary.json").read_text(), parse_constant=refuse)
+
+
+def test_measured_figures_are_written_without_the_noise_of_floats(tmp_path):
+    write_run(tmp_path, "dense", 0.2, 10.0)
+    assert main(["report", str(tmp_path)]) == 0
+    summary = json.loads((tmp_path / "summary.json").read_text())["dense"]
+    for name in ("accuracy", "median_step_seconds", "wall_seconds"):
+        assert len(f"{summary[name]!r}".replace(".", "").lstrip("0")) <= 6
+    assert summary["bytes_sent"] > 10**6

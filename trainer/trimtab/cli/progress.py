@@ -15,7 +15,7 @@ from rich.text import Text
 from trimtab_api.units import format_bandwidth, format_duration
 
 from trimtab.launch.run_directory import RunDirectory
-from trimtab.report.records import Evaluation, Step, Tail
+from trimtab.report.records import Evaluation, Step, Tail, read_record
 from trimtab.report.summary import Target
 
 #: Seconds between lines where there is no terminal.
@@ -97,9 +97,9 @@ class RunView:
         """Take in what the files have gained."""
         for line in self._metrics.new_lines():
             if line.get("event") == "evaluation":
-                self._evaluations.append(Evaluation.from_json(line))
+                self._evaluations.append(read_record(Evaluation.from_json, line, self.directory.metrics))
             elif "event" not in line:
-                self._step = Step.from_json(line)
+                self._step = read_record(Step.from_json, line, self.directory.metrics)
                 self._step_seconds.append(self._step.step_seconds)
         for line in self._decisions.new_lines():
             self._reason = line.get("reason", self._reason)

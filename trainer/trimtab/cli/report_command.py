@@ -9,7 +9,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+from trimtab_api.errors import UserError
 
+from trimtab.cli.parser import path
 from trimtab.report.comparison import Comparison, read_comparison
 from trimtab.report.table import Cell, headings, judge, notes, rows
 
@@ -19,7 +21,12 @@ WIDTH = 120
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `trimtab report`."""
-    parser.add_argument("directory", type=Path, help="what `trimtab compare --out` or `trimtab run --out` named")
+    parser.add_argument(
+        "directory",
+        type=path("DIRECTORY"),
+        metavar="DIRECTORY",
+        help="what `trimtab compare --out` or `trimtab run --out` named",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -34,8 +41,12 @@ def report(directory: Path) -> None:
 
     comparison = read_comparison(directory)
     summaries = {name: summary.to_json() for name, summary in comparison.summaries.items()}
-    (directory / "summary.json").write_text(json.dumps(summaries, indent=2) + "\n")
-    (directory / "report.html").write_text(render_page(comparison), encoding="utf-8")
+    page = render_page(comparison)
+    try:
+        (directory / "summary.json").write_text(json.dumps(summaries, indent=2) + "\n")
+        (directory / "report.html").write_text(page, encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"cannot be written ({error.strerror})", file=str(error.filename)) from None
     console = Console()
     print_table(comparison, console if console.is_terminal else Console(width=WIDTH))
     print(f"report: {directory / 'report.html'}")

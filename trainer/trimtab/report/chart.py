@@ -18,6 +18,8 @@ Point = tuple[float, float]
 WIDTH = 1060
 LEFT = 74
 RIGHT = 16
+#: Pixels that a key above a ribbon takes.
+KEY_WIDTH = 9
 #: More points than this on a line are drawn as the medians of as many slices of time.
 MAX_POINTS = 400
 
@@ -148,25 +150,33 @@ class Panel:
 
 @dataclass
 class Ribbon:
-    """A row of coloured spans along the time axis, each with its name inside where it fits."""
+    """A row of coloured spans along the time axis, each with its name inside, or its key where that does not fit."""
 
     title: str
     time: Scale
     height: int = 24
+    headroom: int = 12
+    """Pixels between the ribbon and its title, for the keys of spans too narrow to hold one."""
     _marks: list[str] = field(default_factory=list)
+    _last_key_at: float = -math.inf
 
-    def span(self, start: float, end: float, style: str, label: str) -> None:
-        """One span; its name appears on hovering even where it does not fit."""
+    def span(self, start: float, end: float, style: str, names: Sequence[str], key: str = "") -> None:
+        """One span, named by the first of ``names`` that fits, else by its key; its whole name appears on hovering."""
         left, right = (LEFT + self.time(seconds) * (WIDTH - LEFT - RIGHT) for seconds in (start, end))
         width = max(1.0, right - left)
         self._marks.append(
-            f"<g><title>{escape(label)}, {start:.1f} s to {end:.1f} s</title>"
+            f"<g><title>{escape(names[0])}, {start:.1f} s to {end:.1f} s</title>"
             f'<rect style="{style}" x="{left:.1f}" y="0" width="{width:.1f}" height="{self.height}" rx="3"/>'
         )
-        if width > 6.2 * len(label) + 8:
+        name = next((each for each in (*names, key) if each and width > 6.2 * len(each) + 8), None)
+        middle = left + width / 2
+        if name is not None:
             self._marks.append(
-                f'<text class="span-name" x="{left + 6:.1f}" y="{self.height / 2 + 4}">{escape(label)}</text>'
+                f'<text class="span-name middle" x="{middle:.1f}" y="{self.height / 2 + 4}">{escape(name)}</text>'
             )
+        elif key and (at := max(middle, self._last_key_at + KEY_WIDTH)) <= middle + 3 * KEY_WIDTH:
+            self._last_key_at = at  # moved aside where the span before it has its key
+            self._marks.append(f'<text class="small middle" x="{at:.1f}" y="-4">{escape(key)}</text>')
         self._marks.append("</g>")
 
     def svg(self, top: int, show_time: bool) -> str:
@@ -176,7 +186,7 @@ class Ribbon:
             if show_time
             else []
         )
-        title = f'<text class="title" x="{LEFT}" y="-9">{escape(self.title)}</text>'
+        title = f'<text class="title" x="{LEFT}" y="{-9 - self.headroom}">{escape(self.title)}</text>'
         return "\n".join([f'<g transform="translate(0 {top})">', title, *axis, *self._marks, "</g>"])
 
 
@@ -194,7 +204,7 @@ def figure(panels: Sequence[Panel | Ribbon], label: str) -> str:
     top = 30
     parts = []
     for index, panel in enumerate(panels):
-        top += panel.headroom if isinstance(panel, Panel) else 0
+        top += panel.headroom
         parts.append(panel.svg(top, show_time=index == len(panels) - 1))
         top += panel.height + 44
     height = top - 14

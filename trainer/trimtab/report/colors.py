@@ -22,8 +22,12 @@ def color(plan: str) -> str:
         return "var(--dense)"
     ratio, _, collective = plan.partition("/")
     variable = _COLLECTIVE_COLORS.get(collective, "--other")
+    try:
+        decades = math.log10(float(ratio))
+    except ValueError:  # a plan of a version to come
+        return "var(--other)"
     # 0.1 in full, 0.001 at 45%: a decade is some 27%.
-    strength = round(100 * min(1.0, max(0.45, 1.0 + 0.275 * (math.log10(float(ratio)) + 1))))
+    strength = round(100 * min(1.0, max(0.45, 1.0 + 0.275 * (decades + 1))))
     return f"color-mix(in oklab, var({variable}) {strength}%, var(--card))"
 
 

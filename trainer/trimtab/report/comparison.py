@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from trimtab_api.errors import UserError
 
 from trimtab.launch.run_directory import RunDirectory
-from trimtab.report.records import Run, read_run
+from trimtab.report.fields import mapping, number, text, texts
+from trimtab.report.records import Run, read_json, read_record, read_run
 from trimtab.report.summary import Summary, Target, summarise
 
 
@@ -50,24 +52,36 @@ def read_comparison(directory: Path) -> Comparison:
 
     Raises `UserError` where there is neither.
     """
+    if not directory.is_dir():
+        trouble = "is a file" if directory.exists() else "no such directory"
+        raise UserError(
+            f"{trouble}; name a directory that `trimtab run` or `trimtab compare` wrote", file=str(directory)
+        )
+    file = directory / "comparison.json"
     try:
-        data = json.loads((directory / "comparison.json").read_text())
+        data = read_json(file)
     except FileNotFoundError:
         return _single_run(directory)
-    except ValueError:
-        raise UserError("is not JSON", file=str(directory / "comparison.json")) from None
-    directories = [run_directory(directory, plan) for plan in data["plans"]]
+    except OSError as error:
+        raise UserError(f"cannot be read ({error.strerror}); check the path", file=str(file)) from None
+    plans, target, command = read_record(_asked_for, data, file)
+    directories = [run_directory(directory, plan) for plan in plans]
     runs = [read_run(each) for each in directories if each.result.exists()]
     if not runs:
         raise UserError("no run of this comparison has finished", file=str(directory))
-    return Comparison(directory, runs, Target(**data["target"]) if data["target"] else None, data["command"])
+    return Comparison(directory, runs, target, command)
+
+
+def _asked_for(data: dict[str, Any]) -> tuple[list[str], Target | None, list[str]]:
+    """Plans, target and command line, as `write_comparison` wrote them."""
+    target = None
+    if data["target"] is not None:
+        asked = mapping(data, "target")
+        target = Target(text(asked, "metric"), number(asked, "value"))
+    return texts(data, "plans"), target, texts(data, "command")
 
 
 def _single_run(directory: Path) -> Comparison:
-    if not directory.is_dir():
-        raise UserError(
-            "no such directory; name one that `trimtab run` or `trimtab compare` wrote", file=str(directory)
-        )
     if not RunDirectory(directory).result.exists():
         raise UserError("holds neither comparison.json nor result.json: no run has finished here", file=str(directory))
     run = read_run(RunDirectory(directory))

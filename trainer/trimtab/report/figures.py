@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import groupby
+from math import isfinite
 from statistics import fmean
 
 from trimtab_api.units import format_bandwidth, format_duration
@@ -15,6 +16,8 @@ from trimtab.report.records import Run, Step
 
 #: Steps that a loss is averaged over before it is drawn: single batches are noise.
 LOSS_WINDOW = 20
+#: What the ribbon of plans calls steps that were tried and undone.
+TRIALS = "trials"
 #: Where the accuracy axis has its ticks, as the share that is wrong.
 ERROR_MARKS = (1.0, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001)
 
@@ -24,7 +27,7 @@ def training_figure(comparison: Comparison) -> str:
     runs = comparison.runs
     time = Scale(0.0, max(run.seconds for run in runs) or 1.0)
     accuracies = {run.name: accuracy_points(run) for run in runs}
-    losses = {run.name: smooth([(s.time, s.loss) for s in run.training_steps if s.loss is not None]) for run in runs}
+    losses = {run.name: smooth(loss_points(run)) for run in runs}
     panels = []
     target = comparison.target
     if any(accuracies.values()):
@@ -60,7 +63,11 @@ def network_figure(comparison: Comparison) -> str:
         ("bandwidth", "bandwidth", 8, lambda bits: format_bandwidth(bits / 8)),
     ):
         set_to = [(phase.time, getattr(phase, attribute) * unit) for phase in run.phases if phase.time <= end]
-        measured = [(s.time, getattr(s, attribute) * unit) for s in steps if getattr(s, attribute)]
+        measured = [
+            (s.time, getattr(s, attribute) * unit)
+            for s in steps
+            if getattr(s, attribute) and isfinite(getattr(s, attribute))
+        ]
         if not set_to and not measured:
             continue
         panel = Panel(title, time, scale_for([v for _, v in set_to + measured], log=True), 92, text)
@@ -80,22 +87,37 @@ def network_figure(comparison: Comparison) -> str:
 
 
 def _flag_changes(panel: Panel, run: Run) -> None:
-    """A numbered flag a decision that changed the plan, numbered as in the table of decisions."""
+    """A flag for each decision that changed the plan, with its number: that of decisions.jsonl."""
     panel.headroom = 14
-    for index, decision in enumerate((each for each in run.decisions if each.changed), start=1):
-        panel.flag(decision.time, str(index), f"{decision.left} → {decision.adopted}: {decision.reason}")
+    for decision in run.decisions:
+        if decision.changed:
+            panel.flag(decision.time, str(decision.id), f"{decision.left} → {decision.adopted}: {decision.reason}")
+
+
+def plan_keys(run: Run) -> dict[str, str]:
+    """A letter for each plan that was in force, in order of appearance; trials, of which there are many, have none."""
+    names = dict.fromkeys(_in_force(step) for step in run.steps)
+    plans = [name for name in names if name != TRIALS]
+    letters = {name: chr(ord("A") + index) if index < 26 else "" for index, name in enumerate(plans)}
+    return letters | ({TRIALS: ""} if TRIALS in names else {})
+
+
+def ribbon_color(name: str) -> str:
+    """The colour of a plan, or of trials, in the ribbon."""
+    return "var(--other)" if name == TRIALS else color(name)
 
 
 def plan_ribbon(run: Run, time: Scale) -> Ribbon:
     """The plan in force over time; trials are spans of their own."""
     ribbon = Ribbon("plan in force", time)
+    keys = plan_keys(run)
     spans = [(name, list(group)) for name, group in groupby(run.steps, key=_in_force)]
     for index, (name, steps) in enumerate(spans):
         start = steps[0].time - steps[0].step_seconds
         end = (
             spans[index + 1][1][0].time - spans[index + 1][1][0].step_seconds if index + 1 < len(spans) else run.seconds
         )
-        ribbon.span(max(0.0, start), end, f"fill: {color(name) if name != 'trials' else 'var(--other)'}", name)
+        ribbon.span(max(0.0, start), end, f"fill: {ribbon_color(name)}", (name, name.partition("/")[0]), keys[name])
     return ribbon
 
 
@@ -127,6 +149,11 @@ def accuracy_points(run: Run) -> list[Point]:
     return [(each.time, each.values["accuracy"]) for each in run.evaluations if "accuracy" in each.values]
 
 
+def loss_points(run: Run) -> list[Point]:
+    """Reported losses over time, as long as they were finite."""
+    return [(s.time, s.loss) for s in run.training_steps if s.loss is not None and isfinite(s.loss)]
+
+
 def error_scale(accuracies: dict[str, list[Point]]) -> Scale:
     """The share that is wrong, downwards by logarithm: the last points, which cost the time, get the room."""
     least = min(1 - value for points in accuracies.values() for _, value in points)
@@ -148,7 +175,7 @@ def number(value: float) -> str:
 
 
 def _in_force(step: Step) -> str:
-    return "trials" if step.trial else step.plan
+    return TRIALS if step.trial else step.plan
 
 
 def _draw(panel: Panel, lines: dict[str, list[Point]]) -> None:

@@ -39,7 +39,7 @@ def render_page(comparison: Comparison) -> str:
             f"The network, and what {comparison.featured.name} did about it",
             "Lines: what the emulator set. Dots: what the monitor measured and what steps took. "
             "Numbered flags: decisions that changed the plan, told below.",
-            figures.network_figure(comparison),
+            figures.network_figure(comparison) + _plan_legend(comparison.featured),
         ),
         _section(
             "Where a step's time goes",
@@ -120,6 +120,16 @@ def _legend(comparison: Comparison) -> str:
     return f'<div class="legend">{names}</div>'
 
 
+def _plan_legend(run: Run) -> str:
+    """The letters and colours of the plans that were in force."""
+    names = "".join(
+        f'<span><span class="chip" style="background: {figures.ribbon_color(name)}"></span>'
+        f"{escape(f'{key} {name}'.strip())}</span>"
+        for name, key in figures.plan_keys(run).items()
+    )
+    return f'<div class="legend">{names}</div>' if names else ""
+
+
 def _breakdown(comparison: Comparison) -> str:
     parts = {run.name: each for run in comparison.runs if (each := figures.step_parts(run))}
     longest = max((each.compute + each.waiting for each in parts.values()), default=0.0)
@@ -150,33 +160,33 @@ def _decisions(run: Run) -> tuple[str, str]:
     """The hint and the table of a run's decisions; those that kept the plan are folded away."""
     if not run.decisions:
         return "", ""
-    changed = [decision for decision in run.decisions if decision.changed]
+    body = _decision_table([decision for decision in run.decisions if decision.changed])
     kept = [decision for decision in run.decisions if not decision.changed]
-    body = _decision_table([(str(number), decision) for number, decision in enumerate(changed, start=1)])
     if kept:
         summary = f"<summary>{len(kept)} more that kept the plan</summary>"
-        body += f"<details>{summary}{_decision_table([('', decision) for decision in kept])}</details>"
+        body += f"<details>{summary}{_decision_table(kept)}</details>"
     return f"Of the {run.name} run. Step times are those of the plan left → the plan adopted.", body
 
 
-def _decision_table(decisions: list[tuple[str, DecisionLine]]) -> str:
+def _decision_table(decisions: list[DecisionLine]) -> str:
     head = (
         "<th></th><th>time</th><th class=left>why</th><th class=left>from → to</th><th>predicted</th><th>measured</th>"
     )
-    body = "".join(_decision(label, decision) for label, decision in decisions)
+    body = "".join(_decision(decision) for decision in decisions)
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
-def _decision(label: str, decision: DecisionLine) -> str:
-    badge = f'<span class="badge">{label}</span>' if label else ""
-    plans = f"{decision.left} → {decision.adopted}" if decision.changed else f"kept {decision.adopted}"
+def _decision(decision: DecisionLine) -> str:
+    badge = f'<span class="badge">{decision.id}</span>'
+    lines = [decision.left, f"→ {decision.adopted}"] if decision.changed else [f"kept {decision.adopted}"]
+    plans = "<br>".join(escape(line) for line in lines)
     predicted = _pair(decision.predicted_left_seconds, decision.predicted_seconds)
     measured = _pair(decision.measured_left_seconds, decision.measured_seconds)
     reason = f"{escape(decision.reason)}<small>{escape(_inputs(decision))}</small>{_pareto(decision)}"
     return (
         f"<tr><td>{badge}</td><td>{decision.time:.1f} s<small>step {decision.step}</small></td>"
         f'<td class="reason">{reason}</td>'
-        f'<td class="left">{escape(plans)}</td><td>{predicted}</td><td>{measured}</td></tr>'
+        f'<td class="left">{plans}</td><td>{predicted}</td><td>{measured}</td></tr>'
     )
 
 

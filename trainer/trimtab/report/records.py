@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from trimtab_api.errors import UserError
 
 from trimtab.launch.run_directory import RunDirectory
+from trimtab.report.fields import WrongFieldError, figure, mapping, mappings, number, numbers, text, whole
 
 Record = TypeVar("Record")
 
@@ -46,21 +47,22 @@ class Step:
     @classmethod
     def from_json(cls, line: dict[str, Any]) -> Step:
         """One step line of ``metrics.jsonl``. A single process exchanges nothing and writes nothing about it."""
+        step_seconds = number(line, "step_seconds")
         return cls(
-            step=line["step"],
-            time=line["time"],
-            loss=line.get("loss"),
-            step_seconds=line["step_seconds"],
-            compute_seconds=line.get("compute_seconds", line["step_seconds"]),
-            compress_seconds=line.get("compress_seconds", 0.0),
-            collective_seconds=line.get("collective_seconds", 0.0),
-            num_bytes=line.get("bytes", 0),
-            plan=line.get("plan", ALONE),
-            plan_version=line.get("plan_version", 0),
-            gain=line.get("gain"),
-            latency=line.get("latency"),
-            bandwidth=line.get("bandwidth"),
-            trial=line.get("trial", False),
+            step=whole(line, "step"),
+            time=number(line, "time"),
+            loss=figure(line, "loss"),
+            step_seconds=step_seconds,
+            compute_seconds=number(line, "compute_seconds", step_seconds),
+            compress_seconds=number(line, "compress_seconds", 0.0),
+            collective_seconds=number(line, "collective_seconds", 0.0),
+            num_bytes=whole(line, "bytes", 0),
+            plan=text(line, "plan", ALONE),
+            plan_version=whole(line, "plan_version", 0),
+            gain=figure(line, "gain"),
+            latency=figure(line, "latency"),
+            bandwidth=figure(line, "bandwidth"),
+            trial=bool(line.get("trial", False)),
         )
 
 
@@ -75,8 +77,8 @@ class Evaluation:
     @classmethod
     def from_json(cls, line: dict[str, Any]) -> Evaluation:
         """One evaluation line of ``metrics.jsonl``."""
-        values = {name: value for name, value in line.items() if name not in ("event", "step", "time")}
-        return cls(line["step"], line["time"], values)
+        values = {name: value for name, value in numbers(line).items() if name not in ("step", "time")}
+        return cls(whole(line, "step"), number(line, "time"), values)
 
 
 @dataclass(frozen=True)
@@ -91,9 +93,10 @@ class DecisionLine:
     reason: str
     left: str
     adopted: str
-    predicted_left_seconds: float
-    predicted_seconds: float
-    inputs: dict[str, Any]
+    predicted_left_seconds: float | None
+    predicted_seconds: float | None
+    inputs: dict[str, float]
+    """What was known, by name; what was not finite is left out."""
     pareto: list[dict[str, Any]]
     measured_left_seconds: float | None
     measured_seconds: float | None
@@ -156,75 +159,116 @@ class Tail:
 
 def read_run(directory: RunDirectory) -> Run:
     """All files of a finished run. Raises `UserError` where they are missing or damaged."""
+    try:
+        return _read_run(directory)
+    except FileNotFoundError as error:
+        remedy = "no such file: this is not the directory of a finished run"
+        raise UserError(remedy, file=str(error.filename)) from None
+    except OSError as error:
+        raise UserError(f"cannot be read ({error.strerror}); check the path", file=str(error.filename)) from None
+
+
+def _read_run(directory: RunDirectory) -> Run:
     steps: list[Step] = []
     evaluations: list[Evaluation] = []
     for line in Tail(directory.metrics).new_lines():
         if "event" not in line:
-            steps.append(_record(Step.from_json, line, directory.metrics))
+            steps.append(read_record(Step.from_json, line, directory.metrics))
         elif line["event"] == "evaluation":
-            evaluations.append(_record(Evaluation.from_json, line, directory.metrics))
-    result = _read_json(directory.result)
+            evaluations.append(read_record(Evaluation.from_json, line, directory.metrics))
+    result = read_record(_result, read_json(directory.result), directory.result)
     return Run(
         name=result.get("plan", directory.path.name),
         directory=directory,
         steps=steps,
         evaluations=evaluations,
-        decisions=_record(_join_decisions, list(Tail(directory.decisions).new_lines()), directory.decisions),
-        phases=[_record(_phase, line, directory.phases) for line in Tail(directory.phases).new_lines()],
-        job=_read_json(directory.job),
+        decisions=read_record(_join_decisions, list(Tail(directory.decisions).new_lines()), directory.decisions),
+        phases=[read_record(_phase, line, directory.phases) for line in Tail(directory.phases).new_lines()],
+        job=read_record(_job, read_json(directory.job), directory.job),
         result=result,
     )
 
 
 def _join_decisions(lines: list[dict[str, Any]]) -> list[DecisionLine]:
-    measured = {line["id"]: line for line in lines if line["record"] == "measured"}
-    return [
-        DecisionLine(
-            id=line["id"],
-            step=line["step"],
-            time=line["time"],
-            trigger=line["trigger"],
-            changed=line["changed"],
-            reason=line["reason"],
-            left=line["left"]["name"],
-            adopted=line["adopted"]["name"],
-            predicted_left_seconds=line["predicted_left_seconds"],
-            predicted_seconds=line["predicted_seconds"],
-            inputs=line["inputs"],
-            pareto=line["pareto"],
-            measured_left_seconds=measured.get(line["id"], {}).get("measured_left_step_seconds"),
-            measured_seconds=measured.get(line["id"], {}).get("measured_step_seconds"),
-        )
-        for line in lines
-        if line["record"] == "decision"
-    ]
+    measured = {whole(line, "id"): line for line in lines if line.get("record") == "measured"}
+    return [_decision(line, measured.get(whole(line, "id"), {})) for line in lines if line.get("record") == "decision"]
+
+
+def _decision(line: dict[str, Any], measured: dict[str, Any]) -> DecisionLine:
+    return DecisionLine(
+        id=whole(line, "id"),
+        step=whole(line, "step"),
+        time=number(line, "time"),
+        trigger=text(line, "trigger"),
+        changed=bool(line["changed"]),
+        reason=text(line, "reason"),
+        left=text(mapping(line, "left"), "name"),
+        adopted=text(mapping(line, "adopted"), "name"),
+        predicted_left_seconds=figure(line, "predicted_left_seconds"),
+        predicted_seconds=figure(line, "predicted_seconds"),
+        inputs=numbers(mapping(line, "inputs")),
+        pareto=[_point(each) for each in mappings(line, "pareto")],
+        measured_left_seconds=figure(measured, "measured_left_step_seconds"),
+        measured_seconds=figure(measured, "measured_step_seconds"),
+    )
+
+
+def _point(data: dict[str, Any]) -> dict[str, Any]:
+    """A plan of the Pareto front: its name and what was predicted of it."""
+    predicted = {name: number(data, name) for name in ("compress_seconds", "sync_seconds", "gain", "step_seconds")}
+    return {"plan": text(data, "plan"), **predicted}
 
 
 def _phase(line: dict[str, Any]) -> Phase:
-    return Phase(line["time"], line["latency"], line["bandwidth"])
+    return Phase(number(line, "time"), number(line, "latency"), number(line, "bandwidth"))
 
 
-def _record(make: Callable[[Any], Record], data: Any, path: Path) -> Record:
+def _result(data: dict[str, Any]) -> dict[str, Any]:
+    text(data, "plan", "")
+    text(data, "state", "")
+    mapping({"machine": {}} | data, "machine")
+    return data
+
+
+def _job(data: dict[str, Any]) -> dict[str, Any]:
+    """A resolved job as far as the report tells of it; one of an older version may break the rules of today."""
+    text(mapping(data, "metadata"), "name")
+    spec = mapping(data, "spec")
+    whole(spec, "workers")
+    whole(spec, "processesPerWorker", 1)
+    if spec.get("target") is not None:
+        text(mapping(spec, "target"), "metric")
+        number(spec["target"], "value")
+    return data
+
+
+def read_record(make: Callable[[Any], Record], data: Any, path: Path) -> Record:
+    """What ``make`` makes of data from a file. Raises `UserError` that names file and field."""
     try:
         return make(data)
     except KeyError as error:
         raise UserError(
             "is missing; the file comes from another version", file=str(path), field=error.args[0]
         ) from None
+    except WrongFieldError as error:
+        raise UserError(
+            f"{error.remedy}; the file is damaged, or no run wrote it",
+            file=str(path),
+            field=error.name,
+            value=str(error.value),
+        ) from None
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> dict[str, Any]:
+    """The JSON object in a file. Raises `UserError`; FileNotFoundError where there is none."""
+    return _parse(path.read_bytes(), path)
+
+
+def _parse(line: bytes, path: Path) -> dict[str, Any]:
     try:
-        return _parse(path.read_bytes(), path)
-    except FileNotFoundError:
-        raise UserError("no such file: this is not the directory of a finished run", file=str(path)) from None
-
-
-def _parse(text: bytes, path: Path) -> dict[str, Any]:
-    try:
-        data = json.loads(text)
-    except ValueError:
-        raise UserError("is not JSON", file=str(path), value=text[:40].decode(errors="replace")) from None
+        data = json.loads(line)
+    except (ValueError, RecursionError):
+        raise UserError("is not JSON", file=str(path), value=line[:40].decode(errors="replace")) from None
     if not isinstance(data, dict):
-        raise UserError("is not a JSON object", file=str(path), value=text[:40].decode(errors="replace"))
+        raise UserError("is not a JSON object", file=str(path), value=line[:40].decode(errors="replace"))
     return data

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from statistics import median
 from typing import TYPE_CHECKING, Any
+
+from trimtab_api.errors import UserError
+from trimtab_api.trainingjob.types import unreachable
 
 from trimtab.report.records import Run, Step
 
@@ -28,10 +32,16 @@ class Target:
 
 
 def target_of(job: TrainingJob, value: float | None = None) -> Target | None:
-    """The target that a job names, or its metric (accuracy, where it names none) with another value."""
+    """The target that a job names, or its metric (accuracy, where it names none) with the value of ``--target``.
+
+    Raises `UserError` where the metric cannot have that value.
+    """
     named = job.spec.target
     if value is not None:
-        return Target(named.metric if named else "accuracy", value)
+        target = Target(named.metric if named else "accuracy", value)
+        if trouble := unreachable(target.metric, value):
+            raise UserError(trouble, field="--target", value=f"{value:g}")
+        return target
     return Target(named.metric, named.value) if named else None
 
 
@@ -61,8 +71,12 @@ class Summary:
     num_steps: int
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data."""
-        return asdict(self)
+        """Plain data; what was measured keeps six digits, what is not finite is null."""
+        return {name: _tidy(value) if isinstance(value, float) else value for name, value in asdict(self).items()}
+
+
+def _tidy(value: float) -> float | None:
+    return float(f"{value:.6g}") if math.isfinite(value) else None
 
 
 def summarise(run: Run, target: Target | None) -> Summary:

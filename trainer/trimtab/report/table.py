@@ -101,6 +101,8 @@ def _exploration(summary: Summary) -> Cell:
 
 def sentence(name: str, summary: Summary) -> str:
     """One finished run in one line."""
+    if not summary.num_steps:
+        return f"{name}: ended well, without a step under Trimtab; a script trains by trimtab.attach and session.step"
     parts = [f"{summary.num_steps} steps in {format_duration(summary.wall_seconds)}"]
     if summary.accuracy is not None:
         parts.append(f"accuracy {summary.accuracy:.2%}")

@@ -1,0 +1,82 @@
+"""Fields of a JSON object, each read as the kind that it must be."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+
+class WrongFieldError(Exception):
+    """A field that holds what it cannot; whoever knows the file tells the user."""
+
+    def __init__(self, name: str, value: Any, remedy: str) -> None:
+        super().__init__(f"{name}: {value!r}: {remedy}")
+        self.name = name
+        self.value = value
+        self.remedy = remedy
+
+
+def number(data: Mapping[str, Any], name: str, default: float | None = None) -> float:
+    """A finite number that is not negative; all that runs measure is one. Raises KeyError and `WrongFieldError`."""
+    value = data[name] if default is None else data.get(name, default)
+    if not _is_number(value) or not math.isfinite(value) or value < 0:
+        raise WrongFieldError(name, value, "must be a number, 0 or more")
+    return float(value)
+
+
+def whole(data: Mapping[str, Any], name: str, default: int | None = None) -> int:
+    """A count. Raises KeyError and `WrongFieldError`."""
+    value = data[name] if default is None else data.get(name, default)
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise WrongFieldError(name, value, "must be a whole number, 0 or more")
+    return value
+
+
+def figure(data: Mapping[str, Any], name: str) -> float | None:
+    """Any number, finite or not; None where there is none. Raises `WrongFieldError`."""
+    value = data.get(name)
+    if value is not None and not _is_number(value):
+        raise WrongFieldError(name, value, "must be a number or null")
+    return None if value is None else float(value)
+
+
+def text(data: Mapping[str, Any], name: str, default: str | None = None) -> str:
+    """Text. Raises KeyError and `WrongFieldError`."""
+    value = data[name] if default is None else data.get(name, default)
+    if not isinstance(value, str):
+        raise WrongFieldError(name, value, "must be text")
+    return value
+
+
+def mapping(data: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """An object. Raises KeyError and `WrongFieldError`."""
+    value = data[name]
+    if not isinstance(value, dict):
+        raise WrongFieldError(name, value, "must be an object")
+    return value
+
+
+def mappings(data: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
+    """A list of objects. Raises KeyError and `WrongFieldError`."""
+    value = data[name]
+    if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
+        raise WrongFieldError(name, value, "must be a list of objects")
+    return value
+
+
+def texts(data: Mapping[str, Any], name: str) -> list[str]:
+    """A list of text. Raises KeyError and `WrongFieldError`."""
+    value = data[name]
+    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+        raise WrongFieldError(name, value, "must be a list of text")
+    return value
+
+
+def numbers(data: Mapping[str, Any]) -> dict[str, float]:
+    """All fields that hold a finite number."""
+    return {name: float(value) for name, value in data.items() if _is_number(value) and math.isfinite(value)}
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
