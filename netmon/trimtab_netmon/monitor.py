@@ -47,7 +47,8 @@ class Monitor:
     """Made in a running event loop; `run` serves until cancelled."""
 
     def __init__(self, settings: Settings) -> None:
-        iperf.require_iperf3()
+        if settings.others:
+            iperf.require_iperf3()
         self._settings = settings
         self._metrics = Metrics()
         self._interface = InterfaceWatch(settings.interface)

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 from trimtab.cli.main import BENCHES, COMMANDS, main
+from trimtab.cli.parser import joined
 
 HEAVY = ("torch", "pymoo", "matplotlib", "numba", "sklearn", "numpy", "grpc", "rich", "pydantic")
 
@@ -34,34 +35,102 @@ def test_help_imports_nothing_heavy(arguments: list[str]):
     assert json.loads(done.stderr.splitlines()[-1]) == []
 
 
+NETWORK = """
+apiVersion: trimtab.dev/v1alpha1
+kind: Network
+phases: [{duration: 1s, latency: 1ms, bandwidth: 1Gbps, links: [{from: 0, to: 2, latency: 2ms}]}]
+"""
+PLAN = ["plan", "--parameters=1M", "--workers=4", "--latency=1ms", "--bandwidth=1Gbps"]
+DURATION = "write a duration such as 5ms or 2s (units: us, ms, s, min, h)"
+
+
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        ([], "the following arguments are required: COMMAND; see `trimtab --help`"),
-        (["rnu"], "argument COMMAND: invalid choice: 'rnu'"),
-        (["run"], "the following arguments are required: job; see `trimtab run --help`"),
-        (["run", "job.yaml", "--nope"], "unrecognized arguments: --nope; see `trimtab --help`"),
-        (["run", "missing.yaml"], "missing.yaml: cannot be read"),
-        (["run", "job.yaml", "--plan", "2/all-gather"], "--plan: '2/all-gather': a compression ratio is in (0, 1]"),
-        (["run", "job.yaml", "--plan", "0.1/all-together"], "--plan: '0.1/all-together': not known; choose from"),
-        (["run", "job.yaml", "--network", "missing-net.yaml"], "missing-net.yaml: "),
-        (["run", "job.yaml"], "spec.template.spec.containers[trainer].command: 'CMD': no such program here"),
-        (["compare", "job.yaml"], "the following arguments are required: --out; see `trimtab compare --help`"),
-        (["compare", "job.yaml", "--out", "o", "--plans", "adaptive,"], "--plans: "),
-        (["compare", "job.yaml", "--out", "job.yaml"], "--out: 'job.yaml': is not a directory"),
-        (["compare", "job.yaml", "--out", "o", "--target", "x"], "argument --target: invalid float value: 'x'"),
+        ([], "COMMAND: is missing; see `trimtab --help`"),
+        (["rnu"], "COMMAND: 'rnu': is not known; did you mean run?"),
+        (["frobnicate"], "COMMAND: 'frobnicate': is not known; choose from run, compare, plan, report, status"),
+        (["bench"], "COMMAND: is missing; see `trimtab bench --help`"),
+        (["bench", "everything"], "COMMAND: 'everything': is not known; choose from kernels, collectives, step"),
+        (["run"], "JOB: is missing; see `trimtab run --help`"),
+        (["run", ""], "JOB: is empty; write a path"),
+        (["run", "job.yaml", "other.yaml"], "'other.yaml': is one argument too many; see `trimtab run --help`"),
+        (["run", "job.yaml", "--nope"], "--nope: is no flag of `trimtab run`; choose from --network, --plan, --out"),
+        (["run", "job.yaml", "--netwrk=n.yaml"], "--netwrk: is no flag of `trimtab run`; did you mean --network?"),
+        (["run", "job.yaml", "--loop"], "--loop: is no flag of `trimtab run`; did you mean --loopback?"),
+        (["run", "job.yaml", "--loopback=yes"], "--loopback: 'yes': takes no value; leave out =yes"),
+        (["run", "job.yaml", "--out"], "--out: needs a value after it; see `trimtab run --help`"),
+        (["run", "job.yaml", "--out", ""], "--out: is empty; write a path"),
+        (["run", "job.yaml", "--network", ""], "--network: is empty; write a path"),
+        (["run", "missing.yaml"], "missing.yaml: cannot be read (No such file or directory); check the path"),
+        (["run", "net.yaml"], "net.yaml: kind: 'Network': is a network; give it to --network, and a TrainingJob here"),
+        (["run", "good.yaml", "--plan", "2/all-gather"], "--plan: '2/all-gather': a compression ratio is in (0, 1]"),
+        (["run", "good.yaml", "--plan", "0.1/all-together"], "--plan: '0.1/all-together': not known; choose from"),
+        (["run", "good.yaml", "--network", "missing-net.yaml"], "missing-net.yaml: cannot be read (No such file"),
+        (["run", "good.yaml", "--network", "job.yaml"], "job.yaml: kind: 'TrainingJob': is a job; name a network file"),
+        (
+            ["run", "good.yaml", "--network", "net.yaml"],
+            "net.yaml: phases[0].links[0].to: '2': there are 2 hosts, 0 to 1",
+        ),
+        (
+            ["run", "good.yaml", "--network", "net.yaml", "--loopback"],
+            "net.yaml: phases[0].links[0].to: '2': there are 2 hosts, 0 to 1",
+        ),
+        (
+            ["run", "job.yaml"],
+            "job.yaml: spec.template.spec.containers[trainer].command: 'CMD': no such program here; install it",
+        ),
+        (["compare", "job.yaml"], "--out: is missing; see `trimtab compare --help`"),
+        (["compare", "good.yaml", "--out", "o", "--plans", "adaptive,"], "--plans: "),
+        (["compare", "good.yaml", "--out", "o", "--plans", "dense,dense"], "--plans: 'dense': is named twice; leave"),
+        (["compare", "good.yaml", "--out", "job.yaml"], "--out: 'job.yaml': is not a directory"),
+        (["compare", "good.yaml", "--out", "/proc/nothing"], "--out: '/proc/nothing': cannot be written"),
+        (["compare", "good.yaml", "--out", "o", "--target", "x"], "--target: 'x': write a number such as 0.97"),
+        (["compare", "good.yaml", "--out", "o", "--target", "inf"], "--target: 'inf': write a number such as 0.97"),
+        (
+            ["compare", "good.yaml", "--out", "o", "--target", "1.97"],
+            "--target: '1.97': an accuracy is a share, more than 0 and at most 1, such as 0.97",
+        ),
+        (["report", ""], "DIRECTORY: is empty; write a path"),
         (["report", "missing"], "missing: no such directory"),
+        (["report", "job.yaml"], "job.yaml: is a file; name a directory that"),
         (["report", "."], ".: holds neither comparison.json nor result.json"),
-        (["bench", "everything"], "argument COMMAND: invalid choice: 'everything'"),
+        (["plan"], "--workers, --latency, --bandwidth: are missing; see `trimtab plan --help`"),
+        (PLAN[:1] + PLAN[2:], "--parameters, --model-size: one of them is missing; see `trimtab plan --help`"),
+        ([*PLAN, "--model-size=1MB"], "--model-size: cannot stand beside --parameters; leave out one of them"),
+        ([*PLAN, "--parameters", "1.5"], "--parameters: '1.5': write a whole number, or a count such as 25.6M or 7B"),
+        ([*PLAN, "--parameters", "-5M"], "--parameters: '-5M': write a whole number, or a count such as"),
+        ([*PLAN, "--parameters", "20000B"], "--parameters: '20000B': a model has 1 to 10,000,000,000,000 parameters"),
+        ([*PLAN, "--workers", "2.5"], "--workers: '2.5': write a whole number from 2 to 65536"),
+        ([*PLAN, "--workers", "1"], "--workers: '1': write a whole number from 2 to 65536"),
+        ([*PLAN, "--workers", "99999"], "--workers: '99999': write a whole number from 2 to 65536"),
+        ([*PLAN, "--latency", "-5ms"], f"--latency: '-5ms': {DURATION}"),
+        ([*PLAN, "--latency", "1h"], "--latency: '1h': write 0us to 10s"),
+        ([*PLAN, "--bandwidth", "1bps"], "--bandwidth: '1bps': write 1kbps to 10000Gbps"),
+        ([*PLAN, "--bandwidth", "1GB"], "--bandwidth: '1GB': write a bandwidth such as 200Mbps or 1Gbps"),
+        ([*PLAN, "--compute", "9h"], "--compute: '9h': write 0us to 3600s"),
+        ([*PLAN, "--ratio", "0.1", "nan"], "--ratio: 'nan': write a number such as"),
+        ([*PLAN, "--ratio", "0.1", "-0.1"], "--ratio: '-0.1': a compression ratio is 0.000001 to 1"),
+        ([*PLAN, "--ratio"], "--ratio: needs a value after it; see `trimtab plan --help`"),
+        (["bench", "collectives", "--repeats", "0"], "--repeats: '0': write a whole number from 1 to 1000"),
+        (["bench", "step", "--workers", "1"], "--workers: '1': write a whole number from 2 to 32"),
+        (["bench", "step", "--steps", "-1"], "--steps: '-1': write a whole number from 1 to 1000"),
+        (["bench", "step", "--plans", "adaptive"], "--plans: 'adaptive': chooses while it trains; name plans to"),
+        (["bench", "step", "--plans", "0.1/gather"], "--plans: '0.1/gather': not known; choose from"),
     ],
 )
-def test_a_mistake_is_one_line_that_says_what_to_do(arguments, complaint, tmp_path, monkeypatch, capsys):
+def test_a_mistake_is_one_line_that_says_what_to_do_and_makes_nothing(
+    arguments, complaint, tmp_path, monkeypatch, capsys
+):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "job.yaml").write_text(JOB)
+    (tmp_path / "good.yaml").write_text(JOB.replace("CMD", "python"))
+    (tmp_path / "net.yaml").write_text(NETWORK)
     assert main(arguments) == 2
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 1
     assert lines[0].startswith(f"trimtab: {complaint}")
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["good.yaml", "job.yaml", "net.yaml"]
 
 
 @pytest.mark.parametrize("command", [c.name for c in COMMANDS if c.name != "bench"])
@@ -78,12 +147,10 @@ def test_every_bench_writes_json(bench: str, capsys):
     assert "--json" in capsys.readouterr().out
 
 
-def test_a_container_may_not_set_what_the_launcher_sets(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    job = JOB.replace("command: [CMD]", "command: [python], env: [{name: RANK, value: '3'}]")
-    (tmp_path / "job.yaml").write_text(job)
-    assert main(["run", "job.yaml"]) == 2
-    assert "env[0]: 'RANK': is set by the launcher; remove it" in capsys.readouterr().err
+def test_a_value_that_looks_like_a_flag_goes_to_the_flag_before_it_but_a_workers_command_stays_as_it_is():
+    assert joined(["plan", "--latency", "-5ms", "--json"]) == ["plan", "--latency=-5ms", "--json"]
+    command = ["worker", "--", "python", "train.py", "--shift", "-5"]
+    assert joined(command) == command
 
 
 def test_the_version_is_the_packages(capsys):

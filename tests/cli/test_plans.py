@@ -22,8 +22,21 @@ def test_the_grid_is_five_ratios_by_three_collectives():
 
 
 def test_a_list_of_plans_names_each_once():
-    names = parse_plans("adaptive, dense,static:0.01/all-gather,0.01/all-gather,grid", "--plans")
-    assert names == ["adaptive", "dense", "0.01/all-gather", *GRID]
+    names = parse_plans("adaptive, dense,static:0.01/all-gather,0.1/all-gather,grid", "--plans")
+    assert names == ["adaptive", "dense", "0.01/all-gather", "0.1/all-gather", *GRID[1:]]
+
+
+@pytest.mark.parametrize(
+    ("text", "twice"),
+    [
+        ("dense,adaptive,dense", "dense"),
+        ("grid,grid", "grid"),
+        ("0.010/all-gather,0.01/all-gather", "0.01/"),
+    ],
+)
+def test_a_plan_that_is_named_twice_is_a_slip(text: str, twice: str):
+    with pytest.raises(UserError, match=f"--plans: '{twice}.*': is named twice; leave out one"):
+        parse_plans(text, "--plans")
 
 
 @pytest.mark.parametrize("name", ["adaptive", "dense", "dense-tree", "0.01/all-gather"])

@@ -7,7 +7,9 @@ import subprocess
 import psutil
 import pytest
 from run_processes import is_gone, monitors_of, of_run, wait_until
+from trimtab.cli.preparation import choose_network
 from trimtab.launch.places import free_ports
+from trimtab_api.errors import UserError
 
 
 def end(process: subprocess.Popen[str]) -> tuple[int, str, str]:
@@ -182,7 +184,7 @@ spec:
     ("lines", "told"),
     [
         ("workingDir: /nowhere", "workingDir: '/nowhere': is no directory here; make it, or remove the field"),
-        ("workingDir: there, command: [./missing]", "command: './missing': no such program here"),
+        ("workingDir: there, command: [./missing]", "command: './missing': no such file here; the command runs in "),
         ("envFrom: [{secretRef: {name: s}}]", "envFrom: needs a cluster; give the values in env to run here"),
     ],
 )
@@ -195,7 +197,9 @@ def test_what_this_machine_lacks_is_named(tmp_path, trimtab, lines, told):
     )
     code, _, errors = end(trimtab("run", "job.yaml", "--out", "out"))
     assert code == 2
-    assert f"spec.template.spec.containers[trainer].{told}" in errors
+    assert errors.startswith(f"trimtab: job.yaml: spec.template.spec.containers[trainer].{told}")
+    assert len(errors.splitlines()) == 1
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.namespaces
@@ -277,11 +281,23 @@ def test_ports_leave_the_one_above_each_to_its_monitor():
 
 
 def test_without_what_the_emulator_needs_it_runs_on_loopback_and_says_so(monkeypatch, tmp_path, capsys):
-    from trimtab.cli import network_choice
+    from trimtab.cli import preparation
 
     network = tmp_path / "net.yaml"
     network.write_text(TestOnAnEmulatedNetwork.NETWORK)
-    monkeypatch.setattr(network_choice, "why_not_emulated", lambda: "it needs root; run with sudo")
-    assert network_choice.choose_network(network, loopback=False) is None
+    monkeypatch.setattr(preparation, "why_not_emulated", lambda: "it needs root; run with sudo")
+    assert preparation.choose_network(network, loopback=False, num_workers=3) is None
     said = capsys.readouterr().err
     assert said == f"trimtab: on loopback, without the network of {network}: it needs root; run with sudo\n"
+
+
+def test_more_workers_than_the_emulator_joins_are_refused_unless_on_loopback(tmp_path):
+    network = tmp_path / "net.yaml"
+    network.write_text(TestOnAnEmulatedNetwork.NETWORK)
+    assert choose_network(network, loopback=True, num_workers=33) is None
+    with pytest.raises(UserError) as refused:
+        choose_network(network, loopback=False, num_workers=33)
+    assert str(refused.value) == (
+        f"--network: '{network}': joins at most 32 workers, and the job has 33; lower its spec.workers, or add "
+        "--loopback"
+    )

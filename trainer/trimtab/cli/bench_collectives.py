@@ -14,6 +14,7 @@ from typing import Any
 from trimtab_api.units import format_bandwidth, format_duration, parse_bandwidth, parse_duration
 from trimtab_netmon.emulate import Network, Phase
 
+from trimtab.cli.parser import whole_number
 from trimtab.collectives.costs import BYTES_PER_ELEMENT, Cost, collective_cost
 from trimtab.control.overheads import Overheads
 
@@ -65,7 +66,9 @@ class Cell:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
-    parser.add_argument("--repeats", type=int, default=7, help="exchanges measured in each cell")
+    parser.add_argument(
+        "--repeats", type=whole_number("--repeats", 1, 1000), default=7, help="exchanges measured in each cell (7)"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 

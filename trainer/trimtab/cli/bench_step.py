@@ -6,22 +6,37 @@ import argparse
 import json
 from typing import Any
 
+from trimtab_api.errors import UserError
 from trimtab_api.units import format_bandwidth, format_duration, parse_bandwidth, parse_duration
 from trimtab_netmon.emulate import Network, Phase
+from trimtab_netmon.emulate.emulator import MAX_HOSTS
+
+from trimtab.cli.parser import whole_number
+from trimtab.launch.plans import ADAPTIVE, parse_plans
 
 NETWORKS = (("0.5ms", "1Gbps"), ("5ms", "1Gbps"), ("2ms", "200Mbps"))
+PLANS = ("0.01/all-gather", "0.01/artopk-star-ring", "0.01/artopk-star-tree")
 BASELINES = ("compute", "ddp", "ddp-fp16", "ddp-powersgd")
 TIMEOUT_SECONDS = 900.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
-    parser.add_argument("--workers", type=int, default=4)
-    parser.add_argument("--steps", type=int, default=9, help="steps measured under each method")
     parser.add_argument(
-        "--plans", default="0.01/all-gather,0.01/artopk-star-ring,0.01/artopk-star-tree", help="plans, by commas"
+        "--workers", type=whole_number("--workers", 2, MAX_HOSTS), default=4, help="hosts that train (4)"
     )
+    parser.add_argument(
+        "--steps", type=whole_number("--steps", 1, 1000), default=9, help="steps measured under each method (9)"
+    )
+    parser.add_argument("--plans", type=_static_plans, default=",".join(PLANS), help="plans, by commas; grid for 15")
     parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def _static_plans(text: str) -> str:
+    names = parse_plans(text, "--plans")
+    if ADAPTIVE in names:
+        raise UserError("chooses while it trains; name plans to measure", field="--plans", value=ADAPTIVE)
+    return ",".join(names)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trimtab_api.errors import UserError
-from trimtab_api.trainingjob import load_training_job
 
+from trimtab.cli.parser import number, path
 from trimtab.launch.interrupts import EXIT_CODE, Interrupted, interruptible
 from trimtab.launch.plans import parse_plans, with_plan
+from trimtab.launch.run_directory import RunDirectory
 
 if TYPE_CHECKING:
     from trimtab.launch.run import RunRequest
@@ -20,16 +21,22 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `trimtab compare`."""
-    parser.add_argument("job", type=Path, help="TrainingJob, YAML")
-    parser.add_argument("--network", type=Path, help="emulate this network between the workers; else loopback")
+    parser.add_argument("job", type=path("JOB"), metavar="JOB", help="TrainingJob, YAML")
+    parser.add_argument(
+        "--network", type=path("--network"), help="emulate this network between the workers; else loopback"
+    )
     parser.add_argument(
         "--plans",
         default="adaptive,dense",
         help="adaptive, dense, static:RATIO/COLLECTIVE, and grid for 15 static plans; with commas (adaptive,dense)",
     )
-    parser.add_argument("--out", type=Path, required=True, help="directory for the runs, summary.json and report.html")
     parser.add_argument(
-        "--target", type=float, help="value of the target metric that counts as trained; else the job's"
+        "--out", type=path("--out"), required=True, help="directory for the runs, summary.json and report.html"
+    )
+    parser.add_argument(
+        "--target",
+        type=number("--target"),
+        help="value of the target metric that counts as trained; else the job's",
     )
     parser.add_argument(
         "--until-target",
@@ -42,32 +49,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run each plan; 0 where all succeeded, 1 where one failed (which ends the comparison), 130 on an interrupt."""
-    from trimtab.cli.network_choice import choose_network
+    from trimtab.cli.preparation import prepare
     from trimtab.cli.report_command import report
     from trimtab.launch.run import WELL, RunRequest, is_done
     from trimtab.report.comparison import run_directory, write_comparison
     from trimtab.report.summary import target_of
 
-    job = load_training_job(args.job)
     plans = parse_plans(args.plans, "--plans")
+    job, network = prepare(args)
     target = target_of(job, args.target)
     if args.until_target and target is None:
         raise UserError("needs a target; name one by --target or in the job's spec.target", field="--until-target")
-    network = choose_network(args.network, args.loopback)
     directory: Path = args.out
     if directory.exists() and not directory.is_dir():
         raise UserError("is not a directory; name another", field="--out", value=str(directory))
-    directory.mkdir(parents=True, exist_ok=True)
-    write_comparison(directory, ["trimtab", *sys.argv[1:]], plans, target)
     requests = [RunRequest(with_plan(job, plan), plan, network, run_directory(directory, plan)) for plan in plans]
     states = WELL if args.until_target else ["succeeded"]
-    kept = {request.plan for request in requests if args.resume and is_done(request, states)}
     try:
-        failure = _run_each(requests, kept, target, target if args.until_target else None)
+        with RunDirectory(directory).held():
+            write_comparison(directory, ["trimtab", *sys.argv[1:]], plans, target)
+            kept = {request.plan for request in requests if args.resume and is_done(request, states)}
+            failure = _run_each(requests, kept, target, target if args.until_target else None)
+            report(directory)
     except Interrupted:
         print("trimtab: interrupted; nothing is left running. --resume keeps the finished runs", file=sys.stderr)
         return EXIT_CODE
-    report(directory)
     if failure:
         print(
             f"trimtab: {failure}\ntrimtab: once it is mended, --resume keeps the runs that have finished",

@@ -9,9 +9,10 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
-from typing import NoReturn
 
 from trimtab_api.errors import UserError
+
+from trimtab.cli.parser import Parser, explain_rest, joined
 
 #: Exit code of a mistake that is the user's to mend.
 USER_ERROR = 2
@@ -42,14 +43,6 @@ BENCHES = (
 )
 
 
-class Parser(argparse.ArgumentParser):
-    """A parser whose complaint is one line too."""
-
-    def error(self, message: str) -> NoReturn:
-        """Raise `UserError`: what is wrong, and where to read how it is right."""
-        raise UserError(f"{message}; see `{self.prog} --help`")
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code. A user's mistake is one line on stderr and exit code 2."""
     arguments = sys.argv[1:] if arguments is None else arguments
@@ -72,13 +65,16 @@ def _dispatch(arguments: Sequence[str]) -> int:
     if arguments[:1] == ["bench"]:
         bench = runs["bench"][0]
         runs = _add_subcommands(bench, BENCHES, arguments[1:2])
-    args = parser.parse_args(arguments)
-    return runs[args.command][1](args)
+    args, rest = parser.parse_known_args(joined(arguments))
+    subparser, run = runs[args.command]
+    if rest:
+        raise explain_rest(rest, subparser)
+    return run(args)
 
 
 def _add_subcommands(
-    parser: argparse.ArgumentParser, commands: Sequence[Subcommand], asked: Sequence[str]
-) -> dict[str, tuple[argparse.ArgumentParser, Callable[[argparse.Namespace], int]]]:
+    parser: Parser, commands: Sequence[Subcommand], asked: Sequence[str]
+) -> dict[str, tuple[Parser, Callable[[argparse.Namespace], int]]]:
     """Every subcommand with its help, and the arguments of the one that is asked for, the only one imported."""
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     added = {}

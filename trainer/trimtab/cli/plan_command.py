@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from trimtab_api.errors import UserError
 from trimtab_api.units import (
@@ -22,10 +23,18 @@ from trimtab_api.units import (
     parse_size,
 )
 
+from trimtab.cli.parser import number, quantity, whole_number
 from trimtab.collectives.costs import BYTES_PER_ELEMENT, CostRange, cost_table
 from trimtab.plan import COLLECTIVES, DENSE_COLLECTIVES
 
-T = TypeVar("T")
+#: Beyond these a figure is taken for a slip of the unit.
+MAX_PARAMETERS = 10**13
+MAX_WORKERS = 65536
+MAX_LATENCY = 10.0
+MIN_BANDWIDTH = parse_bandwidth("1kbps")
+MAX_BANDWIDTH = parse_bandwidth("10000Gbps")
+MAX_COMPUTE = 3600.0
+MIN_RATIO = 1e-6
 
 _COUNT_UNITS = {"": 1, "k": 10**3, "M": 10**6, "B": 10**9, "G": 10**9}
 _DENSE_ROWS = ("parameter-server", *DENSE_COLLECTIVES)
@@ -34,17 +43,46 @@ _DENSE_ROWS = ("parameter-server", *DENSE_COLLECTIVES)
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's flags."""
     size = parser.add_mutually_exclusive_group(required=True)
-    size.add_argument("--parameters", metavar="COUNT", help="parameters of the model, such as 25.6M")
-    size.add_argument("--model-size", metavar="SIZE", help="bytes of its float32 gradient, such as 100MB")
-    parser.add_argument("--workers", type=int, required=True, metavar="N", help="training processes")
-    parser.add_argument("--latency", required=True, metavar="TIME", help="one-way latency of a link, such as 5ms")
-    parser.add_argument("--bandwidth", required=True, metavar="RATE", help="bandwidth of a link, such as 1Gbps")
+    size.add_argument(
+        "--parameters", type=_count, metavar="COUNT", help="parameters of the model, such as 25.6M", dest="elements"
+    )
+    size.add_argument(
+        "--model-size",
+        type=_elements_of_size,
+        metavar="SIZE",
+        help="bytes of its float32 gradient, such as 100MB",
+        dest="elements",
+    )
     parser.add_argument(
-        "--compute", metavar="TIME", help="forward and backward of one step (default: a guess from the model's size)"
+        "--workers",
+        type=whole_number("--workers", 2, MAX_WORKERS),
+        required=True,
+        metavar="N",
+        help="training processes",
+    )
+    parser.add_argument(
+        "--latency",
+        type=quantity("--latency", parse_duration, 0.0, MAX_LATENCY, format_duration),
+        required=True,
+        metavar="TIME",
+        help="one-way latency of a link, such as 5ms",
+    )
+    parser.add_argument(
+        "--bandwidth",
+        type=quantity("--bandwidth", parse_bandwidth, MIN_BANDWIDTH, MAX_BANDWIDTH, format_bandwidth),
+        required=True,
+        metavar="RATE",
+        help="bandwidth of a link, such as 1Gbps",
+    )
+    parser.add_argument(
+        "--compute",
+        type=quantity("--compute", parse_duration, 0.0, MAX_COMPUTE, format_duration),
+        metavar="TIME",
+        help="forward and backward of one step (default: a guess from the model's size)",
     )
     parser.add_argument(
         "--ratio",
-        type=float,
+        type=_ratio,
         nargs="+",
         default=[0.1, 0.01, 0.001],
         metavar="C",
@@ -54,10 +92,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the choice and the table. Raises `UserError` for a flag that makes no sense."""
-    question = _read(args)
+    """Print the choice and the table."""
+    question = _Question(args.elements, args.workers, args.latency, args.bandwidth, args.compute)
     choice, dense_seconds = _choose(question)
-    rows = [row for ratio in args.ratio for row in _rows(question, ratio)]
+    rows = [row for ratio in dict.fromkeys(args.ratio) for row in _rows(question, ratio)]
     if args.json:
         print(json.dumps(_as_json(question, choice, dense_seconds, rows), indent=2))
     else:
@@ -90,43 +128,34 @@ class _Row:
     is_winner: bool
 
 
-def _read(args: argparse.Namespace) -> _Question:
-    if args.workers < 2:
-        raise UserError("give 2 or more: one worker exchanges nothing", field="--workers", value=str(args.workers))
-    for ratio in args.ratio:
-        if not 0 < ratio <= 1:
-            raise UserError("a compression ratio is in (0, 1]", field="--ratio", value=f"{ratio:g}")
-    if args.parameters is not None:
-        num_elements = _parsed("--parameters", _parse_count, args.parameters)
-    else:
-        num_elements = _parsed("--model-size", parse_size, args.model_size) // BYTES_PER_ELEMENT
-    if num_elements < 1:
-        raise UserError(
-            "a model has at least one parameter of 4 bytes",
-            field="--parameters" if args.parameters is not None else "--model-size",
-            value=args.parameters or args.model_size,
-        )
-    bandwidth = _parsed("--bandwidth", parse_bandwidth, args.bandwidth)
-    if bandwidth <= 0:
-        raise UserError("nothing crosses a link of no bandwidth", field="--bandwidth", value=args.bandwidth)
-    latency = _parsed("--latency", parse_duration, args.latency)
-    compute = _parsed("--compute", parse_duration, args.compute) if args.compute is not None else None
-    return _Question(num_elements, args.workers, latency, bandwidth, compute)
+def _count(text: str) -> int:
+    found = re.fullmatch(r"(\d+)(\.\d*)?(?:e(\d))?([kMBG]?)", text, re.ASCII)
+    remedy = "write a whole number, or a count such as 25.6M or 7B"
+    if not found or (found[2] and not found[3] and not found[4]):
+        raise UserError(remedy, field="--parameters", value=text)
+    return _checked(round(float(text.rstrip("kMBG")) * _COUNT_UNITS[found[4]]), "--parameters", text)
 
 
-def _parsed(field: str, parse: Callable[[str], T], text: str) -> T:
+def _elements_of_size(text: str) -> int:
     try:
-        return parse(text)
+        size = parse_size(text)
     except UserError as error:
-        raise UserError(error.remedy, field=field, value=text) from None
+        raise UserError(error.remedy, field="--model-size", value=text) from None
+    return _checked(size // BYTES_PER_ELEMENT, "--model-size", text)
 
 
-def _parse_count(text: str) -> int:
-    number, unit = (text[:-1], text[-1]) if text[-1:].isalpha() else (text, "")
-    try:
-        return round(float(number) * _COUNT_UNITS[unit])
-    except (ValueError, KeyError, OverflowError):
-        raise UserError("write a count such as 25.6M or 7B") from None
+def _checked(num_elements: int, field: str, text: str) -> int:
+    if not 1 <= num_elements <= MAX_PARAMETERS:
+        remedy = f"a model has 1 to {MAX_PARAMETERS:,} parameters, of 4 bytes each"
+        raise UserError(remedy, field=field, value=text)
+    return num_elements
+
+
+def _ratio(text: str) -> float:
+    ratio = number("--ratio")(text)
+    if not MIN_RATIO <= ratio <= 1:
+        raise UserError(f"a compression ratio is {MIN_RATIO:f} to 1", field="--ratio", value=text)
+    return ratio
 
 
 def _rows(question: _Question, ratio: float) -> list[_Row]:

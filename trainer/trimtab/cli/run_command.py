@@ -6,8 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from trimtab_api.trainingjob import load_training_job
-
+from trimtab.cli.parser import path
 from trimtab.launch.interrupts import EXIT_CODE, Interrupted, interruptible
 from trimtab.launch.plans import parse_plan, plan_of, with_plan
 from trimtab.launch.run_directory import RunDirectory
@@ -15,16 +14,18 @@ from trimtab.launch.run_directory import RunDirectory
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `trimtab run`."""
-    parser.add_argument("job", type=Path, help="TrainingJob, YAML")
-    parser.add_argument("--network", type=Path, help="emulate this network between the workers; else loopback")
+    parser.add_argument("job", type=path("JOB"), metavar="JOB", help="TrainingJob, YAML")
+    parser.add_argument(
+        "--network", type=path("--network"), help="emulate this network between the workers; else loopback"
+    )
     parser.add_argument("--plan", help="adaptive, dense, or RATIO/COLLECTIVE such as 0.01/all-gather; else the job's")
-    parser.add_argument("--out", type=Path, help="run directory (runs/NAME)")
+    parser.add_argument("--out", type=path("--out"), help="run directory (runs/NAME)")
     parser.add_argument("--loopback", action="store_true", help="do not emulate, even where --network is given")
 
 
 def run(args: argparse.Namespace) -> int:
     """Run, showing live progress; 0 where it succeeded, 1 where it failed, 130 where it was interrupted."""
-    from trimtab.cli.network_choice import choose_network
+    from trimtab.cli.preparation import prepare
     from trimtab.cli.progress import Progress
     from trimtab.launch.run import RunRequest
     from trimtab.launch.run import run as run_job
@@ -32,11 +33,10 @@ def run(args: argparse.Namespace) -> int:
     from trimtab.report.summary import summarise, target_of
     from trimtab.report.table import sentence
 
-    job = load_training_job(args.job)
-    if args.plan is not None:
-        job = with_plan(job, parse_plan(args.plan, "--plan"))
+    plan = None if args.plan is None else parse_plan(args.plan, "--plan")
+    job, network = prepare(args)
+    job = job if plan is None else with_plan(job, plan)
     directory = RunDirectory(args.out or Path("runs") / job.metadata.name)
-    network = choose_network(args.network, args.loopback)
     try:
         with interruptible(), Progress(num_runs=1) as progress:
             progress.start(plan_of(job), directory)

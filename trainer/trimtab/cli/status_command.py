@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from trimtab_api.errors import UserError
 
+from trimtab.cli.parser import path
 from trimtab.launch.run_directory import RunDirectory
 
 if TYPE_CHECKING:
@@ -23,7 +24,9 @@ CONNECT_SECONDS = 10.0
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `trimtab status`."""
-    parser.add_argument("run", nargs="?", type=Path, help="run directory (runs/NAME); in a pod, that of its job")
+    parser.add_argument(
+        "run", nargs="?", type=path("RUN"), metavar="RUN", help="run directory (runs/NAME); in a pod, that of its job"
+    )
     parser.add_argument("--once", action="store_true", help="say what is now, and end")
     parser.add_argument("--json", action="store_true", help="a JSON object a line, by the contract's field names")
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trimtab_api.errors import UserError
+from trimtab_api.names import RESERVED_VARIABLES
 
 from trimtab.launch.environment import LaunchEnvironment
 from trimtab.launch.expansion import expand
@@ -21,6 +24,35 @@ if TYPE_CHECKING:
 #: which must then zero the pages of the next: 15% of ResNet-18's forward and backward pass on a CPU.
 KEEP_FREED_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(1 << 32), "MALLOC_TRIM_THRESHOLD_": str(1 << 32)}
 
+#: The field of the container that says what to run.
+_TRAINER = "spec.template.spec.containers[trainer]"
+
+
+@dataclass(frozen=True)
+class Process:
+    """What to start, and how."""
+
+    argv: list[str]
+    environment: dict[str, str]
+    directory: Path
+
+
+def trainer_process(
+    job: TrainingJob,
+    launch: LaunchEnvironment,
+    worker: int,
+    address: str,
+    inherited: Mapping[str, str] = os.environ,
+) -> Process:
+    """One rank of a local run; ``address`` is its worker's. Raises `UserError` where this machine cannot start it."""
+    given = {**container_environment(job, launch), **pod_environment(launch, worker, address)}
+    environment = trainer_environment(launch, {**inherited, **given})
+    directory = working_directory(job)
+    argv = trainer_command(job, given)
+    if trouble := why_not_runnable(argv[0], directory, environment["PATH"]):
+        raise UserError(trouble, field=f"{_TRAINER}.command", value=argv[0])
+    return Process(argv, environment, directory)
+
 
 def trainer_command(job: TrainingJob, variables: Mapping[str, str]) -> list[str]:
     """The trainer container's command and arguments, expanded; ``python`` is the Python that runs this."""
@@ -29,6 +61,29 @@ def trainer_command(job: TrainingJob, variables: Mapping[str, str]) -> list[str]
     if program in ("python", "python3"):
         program = sys.executable
     return [program, *rest]
+
+
+def why_not_runnable(program: str, directory: Path, search_path: str) -> str | None:
+    """None where a process in ``directory`` can run the program; otherwise why not, and what to do."""
+    if os.sep in program:
+        file = directory / program
+        if file.is_dir():
+            return "is a directory; name the program in it"
+        if not file.exists():
+            return f"no such file here; the command runs in {directory}"
+        return None if os.access(file, os.X_OK) else f"is not executable; {_mend(program)}"
+    if shutil.which(program, path=search_path):
+        return None
+    if unfit := shutil.which(program, mode=os.F_OK, path=search_path):
+        return f"is {unfit}, which is not executable; chmod +x it"
+    if program and (directory / program).is_file():
+        return f"no such program on the PATH, but a file of that name in {directory}; {_mend(f'./{program}')}"
+    return f"no such program here; install it, or name it by its path (the command runs in {directory})"
+
+
+def _mend(script: str) -> str:
+    by_python = f"write [python, {script}]" if script.endswith(".py") else f"write [sh, {script}] for a shell script"
+    return f"{by_python}, or chmod +x it and write [{script}]"
 
 
 def working_directory(job: TrainingJob) -> Path:
@@ -42,7 +97,7 @@ def working_directory(job: TrainingJob) -> Path:
     if not Path(given).is_dir():
         raise UserError(
             "is no directory here; make it, or remove the field to run where you call trimtab",
-            field="spec.template.spec.containers[trainer].workingDir",
+            field=f"{_TRAINER}.workingDir",
             value=str(given),
         )
     return Path(given).resolve()
@@ -70,20 +125,20 @@ def container_environment(job: TrainingJob, launch: LaunchEnvironment) -> dict[s
 
     Raises `UserError` where it sets a variable that is the launcher's, or takes one from the cluster.
     """
-    container, field = job.spec.trainer, "spec.template.spec.containers[trainer]"
+    container = job.spec.trainer
     if container.get("envFrom"):
-        raise UserError("needs a cluster; give the values in env to run here", field=f"{field}.envFrom")
+        raise UserError("needs a cluster; give the values in env to run here", field=f"{_TRAINER}.envFrom")
     variables: dict[str, str] = {}
-    reserved = launch.variables()
+    reserved = {*launch.variables(), *RESERVED_VARIABLES}
     for index, entry in enumerate(container.get("env") or []):
-        name = str(entry.get("name", ""))
+        name = entry["name"]
         if name in reserved:
-            raise UserError("is set by the launcher; remove it", field=f"{field}.env[{index}]", value=name)
+            raise UserError("is set by the launcher; remove it", field=f"{_TRAINER}.env[{index}]", value=name)
         if "valueFrom" in entry:
             raise UserError(
-                "valueFrom needs a cluster; give a value to run here", field=f"{field}.env[{index}]", value=name
+                "valueFrom needs a cluster; give a value to run here", field=f"{_TRAINER}.env[{index}]", value=name
             )
-        variables[name] = expand(str(entry.get("value", "")), variables)
+        variables[name] = expand(entry.get("value") or "", variables)
     return variables
 
 

@@ -36,11 +36,15 @@ def parse_plan(text: str, field: str) -> str:
 
 
 def parse_plans(text: str, field: str) -> list[str]:
-    """Names of a comma-separated list, each once, ``grid`` spelled out. Raises `UserError` naming ``field``."""
-    names: list[str] = []
-    for part in text.split(","):
-        names += GRID if part.strip() == "grid" else [parse_plan(part, field)]
-    return list(dict.fromkeys(names))
+    """Names of a comma-separated list, ``grid`` spelled out; a plan that is named may be one of the grid's as well.
+
+    Raises `UserError` naming ``field``, also where a plan is named twice.
+    """
+    parts = ["grid" if part.strip() == "grid" else parse_plan(part, field) for part in text.split(",")]
+    for index, part in enumerate(parts):
+        if part in parts[:index]:
+            raise UserError("is named twice; leave out one", field=field, value=part)
+    return list(dict.fromkeys(name for part in parts for name in (GRID if part == "grid" else [part])))
 
 
 def plan_of(job: TrainingJob) -> str:

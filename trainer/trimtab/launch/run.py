@@ -14,18 +14,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from trimtab_api.errors import UserError
 from trimtab_api.units import format_duration
 
 from trimtab.launch.children import Children, Exit
-from trimtab.launch.command import (
-    container_environment,
-    pod_environment,
-    status_command,
-    trainer_command,
-    trainer_environment,
-    working_directory,
-)
+from trimtab.launch.command import status_command, trainer_process
 from trimtab.launch.environment import LaunchEnvironment
 from trimtab.launch.interrupts import Interrupted
 from trimtab.launch.places import Places, place
@@ -82,9 +74,14 @@ def run(
 
     Where it returns True the run has reached its target and ends at once, in the state ``target``. ``restarted`` is
     called with the cause each time before all ranks start again together, from the beginning.
-    Leaves no process and no namespace behind, whatever happens. Raises `UserError` where the job cannot start, and
-    `Interrupted` when told to stop (the result is written first).
+    Leaves no process and no namespace behind, whatever happens. Raises `UserError` where the job cannot start, or
+    another run goes on in the directory, and `Interrupted` when told to stop (the result is written first).
     """
+    with request.directory.held():
+        return _run(request, observe, restarted)
+
+
+def _run(request: RunRequest, observe: Callable[[], bool], restarted: Callable[[str], None]) -> RunResult:
     request.directory.prepare()
     _write_json(request.directory.job, _resolved(request.job))
     if request.network is not None:
@@ -174,7 +171,6 @@ def _start_monitors(request: RunRequest, places: Places, children: Children) -> 
 def _start_trainers(request: RunRequest, places: Places, children: Children) -> None:
     spec = request.job.spec
     num_ranks = spec.workers * spec.processes_per_worker
-    directory = working_directory(request.job)
     for rank in range(num_ranks):
         worker, local_rank = divmod(rank, spec.processes_per_worker)
         here = places.workers[worker]
@@ -192,18 +188,10 @@ def _start_trainers(request: RunRequest, places: Places, children: Children) -> 
             seed=spec.seed,
         )
         num_threads = max(1, (os.cpu_count() or 1) // num_ranks)  # every worker's processes share this machine
-        given = {**container_environment(request.job, launch), **pod_environment(launch, worker, here.address)}
-        environment = trainer_environment(launch, {**os.environ, "OMP_NUM_THREADS": str(num_threads), **given})
-        argv = trainer_command(request.job, given)
-        program = str(directory / argv[0]) if os.sep in argv[0] else argv[0]
-        if shutil.which(program, path=environment["PATH"]) is None:
-            raise UserError(
-                f"no such program here; the command runs in {directory}",
-                field="spec.template.spec.containers[trainer].command",
-                value=argv[0],
-            )
-        name = f"rank-{rank}"
-        _start(children, name, places.command(worker, argv), environment, request.directory, directory)
+        inherited = {**os.environ, "OMP_NUM_THREADS": str(num_threads)}
+        process = trainer_process(request.job, launch, worker, here.address, inherited)
+        argv = places.command(worker, process.argv)
+        _start(children, f"rank-{rank}", argv, process.environment, request.directory, process.directory)
 
 
 def _start_status(request: RunRequest, places: Places, children: Children, stack: ExitStack) -> None:
@@ -213,7 +201,7 @@ def _start_status(request: RunRequest, places: Places, children: Children, stack
     argv = status_command(request.directory, request.directory.job, monitor, address)
     _start(children, STATUS, places.command(0, argv), os.environ, request.directory)
     request.directory.tell_status_address(address)
-    stack.callback(request.directory.status_address.unlink)
+    stack.callback(request.directory.status_address.unlink, missing_ok=True)
 
 
 def _start(

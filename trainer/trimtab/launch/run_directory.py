@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +18,11 @@ class RunDirectory:
     """Where a run keeps what it was given, what it did and how it ended."""
 
     path: Path
+
+    @property
+    def lock(self) -> Path:
+        """Locked (flock) by the launcher that uses the directory, and holds its process id; it stays when it ends."""
+        return self.path / "lock"
 
     @property
     def job(self) -> Path:
@@ -75,6 +84,35 @@ class RunDirectory:
         unfinished.write_text(f"{address}\n")
         unfinished.replace(self.status_address)
 
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Within, no other launcher can use the directory; it is made where there is none.
+
+        Raises `UserError` that names the process which uses it, or where it cannot be made or written.
+        """
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            with self.lock.open("a+") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                file.truncate(0)
+                file.write(f"{os.getpid()}\n")
+                file.flush()
+                locked = os.dup(file.fileno())  # the same lock, whatever becomes of the file's name
+        except BlockingIOError:
+            holder = self.lock.read_text().strip()
+            raise UserError(
+                f"is in use by the run of process {holder}; wait for it to end or `kill {holder}`, "
+                "or name another directory",
+                field="--out",
+                value=str(self.path),
+            ) from None
+        except OSError as error:
+            raise self._not_writable(error) from None
+        try:
+            yield
+        finally:
+            os.close(locked)
+
     def prepare(self) -> None:
         """Make the directory, and remove what an earlier run left there; nothing else in it is touched.
 
@@ -86,11 +124,14 @@ class RunDirectory:
                 shutil.rmtree(folder, ignore_errors=True)
             self.logs.mkdir()
         except OSError as error:
-            raise UserError(
-                f"cannot be written ({error.strerror}); name another directory", field="--out", value=str(self.path)
-            ) from None
+            raise self._not_writable(error) from None
         for file in (self.job, self.network, self.result, self.status_address, *self._of_an_attempt):
             file.unlink(missing_ok=True)
+
+    def _not_writable(self, error: OSError) -> UserError:
+        return UserError(
+            f"cannot be written ({error.strerror}); name another directory", field="--out", value=str(self.path)
+        )
 
     def set_aside(self, attempt: int) -> RunDirectory:
         """Move what a failed attempt left out of the way of the next; returns where it is now."""

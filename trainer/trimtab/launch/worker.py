@@ -125,7 +125,7 @@ class Worker:
             "status", status_command(self._directory, self._pod.job_file, MONITOR, listen), self._environ, log.fileno()
         )
         self._directory.tell_status_address(STATUS)
-        stack.callback(self._directory.status_address.unlink)
+        stack.callback(self._directory.status_address.unlink, missing_ok=True)
 
     def _start_ranks(self, argv: Sequence[str], master: str, children: Children, voices: Voices) -> None:
         spec = self._job.spec

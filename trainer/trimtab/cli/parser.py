@@ -1,0 +1,141 @@
+"""The command line's parser: argparse, each of whose complaints becomes one line naming flag, value and remedy."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import math
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+
+from trimtab_api.errors import UserError
+
+T = TypeVar("T")
+
+#: A value that argparse takes for a flag: ``-5ms``.
+_NEGATIVE = re.compile(r"-\.?\d")
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that raises `UserError`, and takes a flag only by its whole name."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(allow_abbrev=False, **options)
+
+    def error(self, message: str) -> NoReturn:
+        """Raise `UserError`: the flag, its value, what to do."""
+        raise explain(message, self.prog)
+
+    @property
+    def flags(self) -> list[str]:
+        """Its flags, by their names."""
+        return list(dict.fromkeys(re.findall(r"--[a-z][a-z-]*", self.format_usage())))
+
+
+def explain(message: str, prog: str) -> UserError:
+    """What argparse complains of, as a user is told it. ``prog``: the command, such as ``trimtab run``."""
+    help_there = f"see `{prog} --help`"
+    if found := re.fullmatch(r"the following arguments are required: (.*)", message):
+        return UserError(f"{'are' if ', ' in found[1] else 'is'} missing; {help_there}", field=found[1])
+    if found := re.fullmatch(r"one of the arguments (.*) is required", message):
+        return UserError(f"one of them is missing; {help_there}", field=found[1].replace(" ", ", "))
+    named = re.fullmatch(r"argument ([^:]*): (.*)", message)
+    field, said = (named[1], named[2]) if named else ("", message)
+    if re.match(r"expected .* argument", said):
+        return UserError(f"needs a value after it; {help_there}", field=field)
+    if found := re.match(r"invalid choice: '(.*)' \(choose from (.*)\)", said):
+        known = [each.strip("'") for each in found[2].split(", ")]
+        return UserError(f"is not known; {_meant(found[1], known)}", field=field, value=found[1])
+    if found := re.fullmatch(r"ignored explicit argument '(.*)'", said):
+        return UserError(f"takes no value; leave out ={found[1]}", field=field, value=found[1])
+    if found := re.fullmatch(r"not allowed with argument (.*)", said):
+        return UserError(f"cannot stand beside {found[1]}; leave out one of them", field=field)
+    return UserError(f"{said}; {help_there}", field=field)
+
+
+def explain_rest(rest: Sequence[str], parser: Parser) -> UserError:
+    """What to say of arguments that ``parser`` has no use for."""
+    flag = next((each for each in rest if each.startswith("-")), None)
+    if flag is None:
+        return UserError(f"is one argument too many; see `{parser.prog} --help`", value=rest[0])
+    name, _, _ = flag.partition("=")
+    return UserError(f"is no flag of `{parser.prog}`; {_meant(name, parser.flags)}", field=name)
+
+
+def _meant(word: str, known: Sequence[str]) -> str:
+    near = difflib.get_close_matches(word, known, n=1)
+    return f"did you mean {near[0]}?" if near else f"choose from {', '.join(known)}"
+
+
+def joined(arguments: Sequence[str]) -> list[str]:
+    """``--latency -5ms`` as ``--latency=-5ms``, so that the flag itself can say what is wrong with its value."""
+    done: list[str] = []
+    if arguments[:1] == ["worker"]:  # what follows is another program's
+        return list(arguments)
+    for argument in arguments:
+        if done and _NEGATIVE.match(argument) and re.fullmatch(r"--[a-z-]+", done[-1]):
+            done[-1] += f"={argument}"
+        else:
+            done.append(argument)
+    return done
+
+
+# What a value may be: each function makes the `type` of one argument, and raises `UserError` itself. -----------------
+
+
+def path(field: str) -> Callable[[str], Path]:
+    """A file or directory by its name."""
+
+    def parse(text: str) -> Path:
+        if not text:
+            raise UserError("is empty; write a path", field=field)
+        if "\0" in text:
+            raise UserError("holds a NUL character; write a path", field=field, value=text)
+        return Path(text)
+
+    return parse
+
+
+def whole_number(field: str, least: int, most: int) -> Callable[[str], int]:
+    """A whole number within bounds."""
+
+    def parse(text: str) -> int:
+        if re.fullmatch(r"-?\d{1,18}", text, re.ASCII) and least <= int(text) <= most:
+            return int(text)
+        raise UserError(f"write a whole number from {least} to {most}", field=field, value=text)
+
+    return parse
+
+
+def number(field: str) -> Callable[[str], float]:
+    """Any finite number."""
+
+    def parse(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not math.isfinite(value):
+            raise UserError("write a number such as 0.97", field=field, value=text)
+        return value
+
+    return parse
+
+
+def quantity(
+    field: str, parse_text: Callable[[str], T], least: T, most: T, show: Callable[[T], str]
+) -> Callable[[str], T]:
+    """What ``parse_text`` reads, within bounds that ``show`` writes."""
+
+    def parse(text: str) -> T:
+        try:
+            value = parse_text(text)
+        except UserError as error:
+            raise UserError(error.remedy, field=field, value=text) from None
+        if not least <= value <= most:  # type: ignore[operator]
+            raise UserError(f"write {show(least)} to {show(most)}", field=field, value=text)
+        return value
+
+    return parse

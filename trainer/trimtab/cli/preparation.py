@@ -1,0 +1,61 @@
+"""What `run` and `compare` do before anything is made: read the job and its network, and see that they can run here."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from trimtab_api.errors import UserError
+
+from trimtab.launch.places import why_not_emulated
+
+if TYPE_CHECKING:
+    from trimtab_api.trainingjob import TrainingJob
+
+
+def prepare(args: argparse.Namespace) -> tuple[TrainingJob, Path | None]:
+    """The job of ``args.job``, and the network to emulate or None for loopback; what is odd about them is said.
+
+    Raises `UserError` that names the file at fault.
+    """
+    from trimtab_api.trainingjob import load_training_job
+
+    from trimtab.launch.preflight import check, oddities
+
+    job = load_training_job(args.job)
+    try:
+        check(job)
+    except UserError as error:
+        raise error.in_file(str(args.job)) from None
+    network = choose_network(args.network, args.loopback, job.spec.workers)
+    for each in oddities(job):
+        print(f"trimtab: {args.job}: {each}", file=sys.stderr)
+    return job, network
+
+
+def choose_network(network: Path | None, loopback: bool, num_workers: int) -> Path | None:
+    """The network file to emulate, or None for loopback; a network that cannot be emulated here is said in one line.
+
+    The file is checked either way. Raises `UserError` where it is wrong.
+    """
+    if network is None:
+        return None
+    from trimtab_netmon.emulate import load_network
+    from trimtab_netmon.emulate.emulator import MAX_HOSTS
+
+    load_network(network).check_hosts(num_workers)
+    if loopback:
+        return None
+    if num_workers > MAX_HOSTS:
+        raise UserError(
+            f"joins at most {MAX_HOSTS} workers, and the job has {num_workers}; lower its spec.workers, or add "
+            "--loopback",
+            field="--network",
+            value=str(network),
+        )
+    if why_not := why_not_emulated():
+        print(f"trimtab: on loopback, without the network of {network}: {why_not}", file=sys.stderr)
+        return None
+    return network

@@ -1,0 +1,106 @@
+"""What would keep a job from running on this machine, found before anything is made or started."""
+
+from __future__ import annotations
+
+import difflib
+import shutil
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+from trimtab_api.errors import UserError
+from trimtab_api.trainingjob import kubernetes_fields as known
+
+from trimtab.launch.command import trainer_process
+from trimtab.launch.environment import LaunchEnvironment
+
+if TYPE_CHECKING:
+    from trimtab_api.trainingjob import TrainingJob
+
+#: Memory that a rank needs before it has a model: what importing torch leaves in each process.
+RANK_BYTES = 256 * 2**20
+
+
+def check(job: TrainingJob) -> None:
+    """Raise `UserError` where the job cannot start here; its file is left to the caller."""
+    check_fields(job)
+    check_size(job, psutil.virtual_memory().total)
+    for worker in range(job.spec.workers):
+        trainer_process(job, _made_up(job, worker), worker, "127.0.0.1")
+    if job.spec.workers > 1 and shutil.which("iperf3") is None:
+        raise UserError(
+            "needs iperf3, which measures the bandwidth between them and is not installed; "
+            "apt-get install iperf3 (or your system's package of that name)",
+            field="spec.workers",
+            value=str(job.spec.workers),
+        )
+
+
+def check_size(job: TrainingJob, memory_bytes: int) -> None:
+    """Raise `UserError` where not even torch alone fits into the memory as often as there are ranks."""
+    most = max(1, memory_bytes // RANK_BYTES)
+    if job.spec.num_ranks <= most:
+        return
+    raise UserError(
+        f"are {job.spec.num_ranks} processes in all, and this machine's {memory_bytes / 2**30:.0f} GiB of memory hold "
+        f"{most} at most, as each takes {RANK_BYTES // 2**20} MiB before it has a model; "
+        "lower spec.workers or spec.processesPerWorker, or run it on a cluster",
+        field="spec.workers",
+        value=str(job.spec.workers),
+    )
+
+
+def check_fields(job: TrainingJob) -> None:
+    """Raise `UserError` about a field that Kubernetes does not have, where a cluster would drop or refuse it."""
+    for field, data, names in _kubernetes_objects(job):
+        if not isinstance(data, Mapping):
+            raise UserError("must hold fields of its own, indented beneath it", field=field, value=str(data))
+        for name in data:
+            if name not in names:
+                near = difflib.get_close_matches(str(name), names, n=1)
+                remedy = f"did you mean {near[0]}?" if near else "remove it to run here"
+                raise UserError(f"is no field that Kubernetes has there; {remedy}", field=f"{field}.{name}")
+
+
+def oddities(job: TrainingJob) -> list[str]:
+    """What a reader of the file could expect, and does not happen on one machine: a line each."""
+    said = []
+    if job.spec.suspend:
+        said.append("spec.suspend: nothing suspends a job on one machine; it runs now")
+    if job.spec.managed_by != type(job.spec).model_fields["managed_by"].default:
+        said.append(f"spec.managedBy: {job.spec.managed_by!r} is of no concern on one machine; the job runs here")
+    return said
+
+
+def _kubernetes_objects(job: TrainingJob) -> Iterator[tuple[str, Any, Collection[str]]]:
+    """Each object of Kubernetes' own: its field, what it holds, and what it may hold."""
+    template = job.spec.template
+    pod = template["spec"]
+    yield "metadata", job.metadata.model_dump(), known.METADATA
+    yield "spec.template", template, known.POD_TEMPLATE
+    yield "spec.template.metadata", template.get("metadata") or {}, known.METADATA
+    yield "spec.template.spec", pod, known.POD
+    for kind in ("containers", "initContainers"):
+        containers = pod.get(kind) or []
+        if not isinstance(containers, list):
+            raise UserError("write a list of containers", field=f"spec.template.spec.{kind}", value=str(containers))
+        for index, container in enumerate(containers):
+            yield f"spec.template.spec.{kind}[{index}]", container, known.CONTAINER
+
+
+def _made_up(job: TrainingJob, worker: int) -> LaunchEnvironment:
+    """The environment of a worker's first rank, as far as it is known before there are addresses and ports."""
+    return LaunchEnvironment(
+        rank=worker * job.spec.processes_per_worker,
+        num_ranks=job.spec.num_ranks,
+        local_rank=0,
+        num_local_ranks=job.spec.processes_per_worker,
+        master_address="127.0.0.1",
+        master_port=0,
+        interface="lo",
+        job=Path("job.json"),
+        run_directory=Path(),
+        monitor="127.0.0.1:0",
+        seed=job.spec.seed,
+    )
