@@ -22,7 +22,8 @@ def parse_yaml(text: str) -> Any:
         place = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         raise UserError(f"is not valid YAML{place}: {error.problem or error.context}; mend it there") from None
     except (yaml.YAMLError, ValueError) as error:  # ValueError: what looks like a date or a number, and is none
-        raise UserError(f"is not valid YAML: {error}; mend that, or put it in quotes") from None
+        said = " ".join(str(error).split())
+        raise UserError(f"is not valid YAML: {said}; mend that, or put it in quotes") from None
 
 
 class _CarefulLoader(yaml.SafeLoader):

@@ -182,6 +182,18 @@ IN_TRAINER = "spec.template.spec.containers[1]"
             f"{IN_TRAINER}.env[0].value: '\\x00': holds a NUL character, which no process can be given; remove it",
         ),
         (
+            (*CONTAINERS, 1, "args"),
+            ["\ud800"],
+            "spec.template.spec.containers[1].args[0]: \"'\\\\ud800'\": "
+            "holds half a character (a surrogate); write it whole",
+        ),
+        (
+            (*CONTAINERS, 1, "args"),
+            ["x" * 130_000],
+            f"spec.template.spec.containers[1].args[0]: '{'x' * 80}...': "
+            "has 130000 bytes, and a process can be given 120000 in one word; put it in a file",
+        ),
+        (
             (*COMMUNICATION, "policy"),
             "adaptive",
             "spec.communication.policy: 'adaptive': must be 'Adaptive' or 'Static'",
@@ -347,6 +359,11 @@ def test_a_wrong_job_gets_one_line_with_file_field_value_and_remedy(tmp_path, pa
         ),
         ("a: &b [*b]", "is not valid YAML at line 1, column 8: b holds itself; mend it there"),
         ("a: 2001-13-45", "is not valid YAML: month must be in 1..12; mend that, or put it in quotes"),
+        (
+            "a: \0",
+            "is not valid YAML: unacceptable character #x0000: special characters are not allowed "
+            'in "<unicode string>", position 3; mend that, or put it in quotes',
+        ),
         ("a: 1\n---\nb: 2", "is not valid YAML at line 2, column 1: but found another document; mend it there"),
     ],
 )

@@ -167,7 +167,11 @@ def test_a_run_that_took_no_step_can_be_reported(tmp_path):
         ("adaptive/metrics.jsonl", '{"step": 1, "step_seconds": 1, "time": -3}\n', "metrics.jsonl: time: '-3': must"),
         ("adaptive/decisions.jsonl", '{"record": "measured"}\n', "decisions.jsonl: id: is missing"),
         ("adaptive/decisions.jsonl", '{"record": "decision", "id": 1}\n', "decisions.jsonl: step: is missing"),
-        ("adaptive/decisions.jsonl", '{"record": "decision", "id": []}\n', "decisions.jsonl: id: '[]': must be a whole"),
+        (
+            "adaptive/decisions.jsonl",
+            '{"record": "decision", "id": []}\n',
+            "decisions.jsonl: id: '[]': must be a",
+        ),
         ("adaptive/network.jsonl", '{"time": null}\n', "network.jsonl: time: 'None': must be a number"),
         ("comparison.json", "?", "comparison.json: '?': is not JSON"),
         ("comparison.json", "[]", "comparison.json: '[]': is not a JSON object"),

@@ -53,6 +53,8 @@ def here(tmp_path, monkeypatch):
             f"{TRAINER}.command: './train.py': is not executable; write [python, ./train.py], or chmod +x it",
         ),
         ({"command": ["train.py"]}, f"{TRAINER}.command: 'train.py': no such program on the PATH, but a file of that "),
+        ({"command": ["./" + "x" * 300]}, f"{TRAINER}.command: './{'x' * 78}...': no such file here; the command runs"),
+        ({"workingDir": "x" * 300}, f"{TRAINER}.workingDir: '{'x' * 80}...': is no directory here; make it, or remove"),
         ({"command": ["./bin"]}, f"{TRAINER}.command: './bin': is a directory; name the program in it"),
         ({"command": ["$(TOOL)"], "env": [{"name": "TOOL", "value": "./no"}]}, f"{TRAINER}.command: './no': no such"),
         (

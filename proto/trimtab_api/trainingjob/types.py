@@ -26,6 +26,8 @@ _YEAR = 365 * 24 * 3600
 
 #: What Kubernetes takes for the name of an environment variable.
 _VARIABLE_NAME = re.compile(r"[ -<>-~]+")
+#: Bytes of one argument or variable that Linux gives a process (MAX_ARG_STRLEN), the name of a variable left out.
+_LONGEST_WORD = 120_000
 _DNS_LABEL = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
 
 #: Where a field is: names, and numbers in lists.
@@ -320,6 +322,13 @@ def _check_text(text: Any, field: Location) -> None:
         raise _wrong(field, text, "must be text; put it in quotes")
     if "\0" in text:
         raise _wrong(field, text, "holds a NUL character, which no process can be given; remove it")
+    try:
+        num_bytes = len(text.encode())
+    except UnicodeEncodeError:
+        raise _wrong(field, ascii(text), "holds half a character (a surrogate); write it whole") from None
+    if num_bytes > _LONGEST_WORD:
+        remedy = f"has {num_bytes} bytes, and a process can be given {_LONGEST_WORD} in one word; put it in a file"
+        raise _wrong(field, text, remedy)
 
 
 def _check_each_once(field: Location, values: tuple[Any, ...]) -> None:

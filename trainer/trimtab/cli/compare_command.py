@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -61,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
     if args.until_target and target is None:
         raise UserError("needs a target; name one by --target or in the job's spec.target", field="--until-target")
     directory: Path = args.out
-    if directory.exists() and not directory.is_dir():
+    if os.path.isfile(directory):
         raise UserError("is not a directory; name another", field="--out", value=str(directory))
     requests = [RunRequest(with_plan(job, plan), plan, network, run_directory(directory, plan)) for plan in plans]
     states = WELL if args.until_target else ["succeeded"]

@@ -66,17 +66,17 @@ def trainer_command(job: TrainingJob, variables: Mapping[str, str]) -> list[str]
 def why_not_runnable(program: str, directory: Path, search_path: str) -> str | None:
     """None where a process in ``directory`` can run the program; otherwise why not, and what to do."""
     if os.sep in program:
-        file = directory / program
-        if file.is_dir():
+        file = os.path.join(directory, program)
+        if os.path.isdir(file):
             return "is a directory; name the program in it"
-        if not file.exists():
+        if not os.path.exists(file):
             return f"no such file here; the command runs in {directory}"
         return None if os.access(file, os.X_OK) else f"is not executable; {_mend(program)}"
     if shutil.which(program, path=search_path):
         return None
     if unfit := shutil.which(program, mode=os.F_OK, path=search_path):
         return f"is {unfit}, which is not executable; chmod +x it"
-    if program and (directory / program).is_file():
+    if os.path.isfile(os.path.join(directory, program)):
         return f"no such program on the PATH, but a file of that name in {directory}; {_mend(f'./{program}')}"
     return f"no such program here; install it, or name it by its path (the command runs in {directory})"
 
@@ -94,7 +94,7 @@ def working_directory(job: TrainingJob) -> Path:
     given = job.spec.trainer.get("workingDir")
     if not given:
         return Path.cwd()
-    if not Path(given).is_dir():
+    if not os.path.isdir(given):
         raise UserError(
             "is no directory here; make it, or remove the field to run where you call trimtab",
             field=f"{_TRAINER}.workingDir",

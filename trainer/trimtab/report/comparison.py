@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,8 +53,8 @@ def read_comparison(directory: Path) -> Comparison:
 
     Raises `UserError` where there is neither.
     """
-    if not directory.is_dir():
-        trouble = "is a file" if directory.exists() else "no such directory"
+    if not os.path.isdir(directory):
+        trouble = "is a file" if os.path.exists(directory) else "no such directory"
         raise UserError(
             f"{trouble}; name a directory that `trimtab run` or `trimtab compare` wrote", file=str(directory)
         )
@@ -66,7 +67,7 @@ def read_comparison(directory: Path) -> Comparison:
         raise UserError(f"cannot be read ({error.strerror}); check the path", file=str(file)) from None
     plans, target, command = read_record(_asked_for, data, file)
     directories = [run_directory(directory, plan) for plan in plans]
-    runs = [read_run(each) for each in directories if each.result.exists()]
+    runs = [read_run(each) for each in directories if os.path.exists(each.result)]
     if not runs:
         raise UserError("no run of this comparison has finished", file=str(directory))
     return Comparison(directory, runs, target, command)
