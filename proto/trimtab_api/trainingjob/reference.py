@@ -45,7 +45,8 @@ name of a variable in `env` is printable ASCII without `=`, its value text (`"3"
 need a cluster. `command`, `args` and values may refer to variables as `$(NAME)`: those before them in `env`, and
 `MASTER_ADDR`, `MASTER_PORT`, `TRIMTAB_JOB`, `TRIMTAB_RUN_DIR`, `TRIMTAB_POD_IP` and `JOB_COMPLETION_INDEX` (the worker,
 from 0); `$$` is a dollar. These are the launcher's, and `env` may not set them:
-{", ".join(f"`{each}`" for each in RESERVED_VARIABLES)}.
+{", ".join(f"`{each}`" for each in RESERVED_VARIABLES)};
+on one machine, `GLOO_SOCKET_IFNAME` neither.
 On one machine the job runs whatever `suspend` and `managedBy` say.
 """
 
