@@ -206,8 +206,7 @@ class Controller:
         if self._trigger is not None:
             trigger, self._trigger = self._trigger, None
             return trigger
-        change = log(1 + self._settings.network_change)
-        if self._decided_network is None or network.distance(self._decided_network) > change:
+        if self._decided_network is None or self._network_watch.has_left(self._decided_network):
             self._second_look = ("network", self._step + _SETTLED_STEPS)
             return "network"
         if self._second_look is not None and self._step >= self._second_look[1]:

@@ -15,8 +15,9 @@ from trimtab.control.overheads import Overheads
 from trimtab.control.types import ModelFacts, StepReport, TrialReport
 from trimtab.plan import FusionPlan, Plan
 
-#: Before anything is measured, a gradient element costs about this much computation.
-_COMPUTE_SECONDS_PER_ELEMENT = 1e-8
+#: Before anything is measured, a gradient element costs about this much computation: what a share of a CPU takes. Less
+#: would make the first choice a smaller ratio; going on from there to a slower step asks for more than going down does.
+_COMPUTE_SECONDS_PER_ELEMENT = 2e-8
 #: Before anything is measured: the ratio at which half of the error-fed gradient gets through, gain = c / (c + this).
 #: more where all ranks send what one of them selected.
 _HALF_GAIN_RATIO, _HALF_GAIN_RATIO_OF_SHARED = 0.05, 0.08

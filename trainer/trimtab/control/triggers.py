@@ -12,7 +12,7 @@ from typing import Any
 from trimtab.control.types import NetworkView
 
 #: Views that the present estimate is the median of.
-_WINDOW = 7
+_WINDOW = 15
 #: Views that must agree on a small change before it is one. With noise of 3% two or three of them lie past 10% by
 #: chance, since the estimate that they differ from is itself noisy.
 _AGREEING = 5
@@ -74,6 +74,11 @@ class NetworkWatch:
     def suspect(self) -> Network | None:
         """A view that differs and is not believed yet."""
         return self._suspect[0] if self._suspect else None
+
+    def has_left(self, network: Network) -> bool:
+        """Whether the present estimate is another network than this one, on which a plan was chosen."""
+        present = self.network
+        return present is not None and self._differs(present, network)
 
     def observe(self, view: NetworkView, now: float) -> bool:
         """A view has come; returns whether it changed the network for good."""
