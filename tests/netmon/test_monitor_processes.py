@@ -202,14 +202,26 @@ def test_a_busy_port_is_one_line_and_exit_code_2(offset):
     assert done.stderr.count("\n") == 1
 
 
-def test_without_iperf3_it_says_what_to_install(tmp_path):
+def test_without_iperf3_a_monitor_with_peers_says_what_to_install(tmp_path):
     done = subprocess.run(
-        command(0, [free_port()]), capture_output=True, text=True, timeout=60, check=False, env={"PATH": str(tmp_path)}
+        command(0, [free_port(), free_port()]),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={"PATH": str(tmp_path)},
     )
     assert done.returncode == 2
     assert done.stderr == (
         "trimtab-netmon: iperf3 is not installed; install it (Debian: apt-get install iperf3) to measure bandwidth\n"
     )
+
+
+def test_without_peers_there_is_no_bandwidth_to_measure_and_no_iperf3_is_needed(monitors, tmp_path):
+    ports = [free_port()]
+    monitors(0, ports, PATH=str(tmp_path))
+    with watch(f"127.0.0.1:{ports[0]}") as network:
+        wait_for(lambda: not network.view.stale)
 
 
 def test_ctrl_c_ends_a_monitor_cleanly(monitors):
