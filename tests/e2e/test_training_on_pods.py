@@ -17,8 +17,8 @@ from trimtab_api.units import parse_bandwidth
 
 pytestmark = WITH_TRIMTAB
 
-#: More than the story can need: to measure and answer a slower network takes up to 40 s, six epochs may take 30.
-EPOCHS = 30
+#: More than the story can need: to measure and answer a slower network takes up to 40 s, six epochs may take no longer.
+EPOCHS = 16
 #: 1437 images for four ranks, 16 at a time.
 STEPS = EPOCHS * 22
 #: What one pod's network is made to carry: a tenth of what it did.
@@ -70,13 +70,16 @@ def story(ground, new_place, shown) -> Story:
     slowed = None
     if ground.node is not None:
         ground.node.limit(place.pods("digits")[1]["status"]["podIP"], SLOW_BITS_PER_SECOND)
-        version = status["plan"]["version"]
+        ratio = float(status["plan"]["ratio"])
 
         def is_answered(status: dict[str, Any]) -> bool:
             degraded = condition(status, "NetworkDegraded").get("status") == "True"
-            return degraded and status["plan"]["version"] > version
+            return degraded and float(status["plan"]["ratio"]) < ratio
 
-        slowed = look(place, place.wait_for_status("digits", is_answered, "another plan answers the slower network"))
+        slowed = look(
+            place,
+            place.wait_for_status("digits", is_answered, "a plan that sends less answers the slower network", 240),
+        )
     ended = look(place, place.wait_for_status("digits", has_ended, "it ends", 900))
     pod = place.pods("digits")[0]["metadata"]["name"]
     story = Story(
@@ -109,13 +112,14 @@ def test_the_columns_show_workers_plan_network_and_step(story):
 
 
 def test_monitors_measure_what_the_pods_network_carries(story, slowed):
-    assert 800e6 < parse_bandwidth(story.training.columns["BANDWIDTH"]) * 8 < 1000e6
+    assert 800e6 < slowed.status["network"]["bestBandwidthBytesPerSecond"] * 8 < 1000e6  # of a busy machine, the best
+    assert parse_bandwidth(story.training.columns["BANDWIDTH"]) * 8 > 4 * SLOW_BITS_PER_SECOND
     assert 80e6 < parse_bandwidth(slowed.columns["BANDWIDTH"]) * 8 < 120e6
 
 
 def test_another_plan_answers_a_slower_network(story, slowed):
     before, after = story.training.status["plan"], slowed.status["plan"]
-    assert after["name"] != before["name"]
+    assert float(after["ratio"]) < float(before["ratio"])
     assert after["reason"].startswith(f"{after['name']} should take")
     assert slowed.columns["RATIO"] == after["ratio"]
 
@@ -136,7 +140,7 @@ def test_events_tell_of_the_network_and_of_the_plans(story, slowed):
 def test_the_job_succeeds_on_its_first_attempt(story):
     status = story.ended.status
     assert (status["state"], status["restarts"], status["workers"]["succeeded"]) == ("Succeeded", 0, 4)
-    assert status["step"] > STEPS / 2  # the last that was asked for before the end
+    assert status["step"] == STEPS  # rank 0's last word
     assert status["loss"] < 1.0  # of ten digits, none known: 2.3
     assert condition(status, "Succeeded")["status"] == "True"
     assert story.events[-1][0] == "Succeeded"
