@@ -83,6 +83,20 @@ REFUSED_EVERYWHERE = [
     (("spec", "network", "probeInterval"), "99999us", "spec.network.probeInterval", "at least 100ms"),
     (("spec", "network", "probeBudget"), 0.9, "spec.network.probeBudget", "less than or equal to 0.5"),
     (("spec", "target"), {"metric": "loss"}, "spec.target.value", "Required value"),
+    ((*TRAINER, "env"), [{"name": "A="}], "spec.template.spec.containers[0].env", "ASCII without ="),
+    ((*TRAINER, "env"), [{"name": ""}], "spec.template.spec.containers[0].env", "ASCII without ="),
+    ((*TRAINER, "env"), [{"value": "x"}], "spec.template.spec.containers[0].env[0].name", "Required"),
+    ((*TRAINER, "env"), {"A": "b"}, "spec.template.spec.containers[0].env", "unknown field"),
+    ((*TRAINER, "env"), [{"name": "A", "value": 3}], "spec.template.spec.containers[0].env[0].value", "string"),
+    ((*TRAINER, "workingDir"), 3, "spec.template.spec.containers[0].workingDir", "string"),
+    ((*COMMUNICATION, "fusion"), {"bufferSize": "0MB"}, "spec.communication.fusion.bufferSize", "holds nothing"),
+    ((*COMMUNICATION, "collectives"), ["all-gather", "all-gather"], "spec.communication.collectives[1]", "Duplicate"),
+    ((*COMMUNICATION, "ratio"), {"candidates": [0.1, 0.1]}, "spec.communication.ratio.candidates[1]", "Duplicate"),
+    ((*COMMUNICATION, "warmupSteps"), 10**7, "spec.communication.warmupSteps", "1000000"),
+    (("spec", "maxRestarts"), 10**7, "spec.maxRestarts", "10000"),
+    (("spec", "ttlSecondsAfterFinished"), 10**9, "spec.ttlSecondsAfterFinished", "31536000"),
+    (("spec", "target"), {"value": 1.97}, "spec.target.value", "accuracy is a share"),
+    (("spec", "target"), {"value": 0}, "spec.target.value", "accuracy is a share"),
 ]
 
 #: Refused where there are pods; on one machine nothing reads these.

@@ -42,13 +42,14 @@ class StatusReader:
 
     def read(self) -> status_pb2.Status:
         """The status now."""
+        end = self._end()  # before the steps: none comes after it, so that the last of them is told with it
         for line in self._decisions.new_lines():
             if line["record"] == "decision":
                 self._keep_reason(line["adopted"], line["reason"])
         for line in self._metrics.new_lines():
             if "event" not in line and not line.get("trial", False):
                 self._take(Step.from_json(line))
-        state, message = self._end() or self._begun()
+        state, message = end or self._begun()
         view = self._network()
         status = status_pb2.Status(
             job=self._job.metadata.name,
