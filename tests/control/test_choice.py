@@ -13,6 +13,7 @@ from trimtab.control.candidates import within_budget, worth_a_trial
 from trimtab.control.decision import Point
 from trimtab.control.knee import depth, knee, relative_steps
 from trimtab.control.predict import Predictor
+from trimtab.control.reason import reason_to_keep
 from trimtab.control.solve import Space, front, objectives, solve
 from trimtab.control.types import ModelFacts
 from trimtab.plan import SPARSE_COLLECTIVES, FusionPlan, Plan, dense_plan
@@ -129,6 +130,18 @@ def test_less_gain_means_more_steps(a, b):
 def test_indices_that_one_rank_selected_for_all_cost_more_steps_at_the_same_gain(gain):
     own, shared = (replace(point(gain=gain), plan=Plan(0.01, name)) for name in ("all-gather", "artopk-star-ring"))
     assert relative_steps(shared) > relative_steps(own)
+
+
+# Reasons ------------------------------------------------------------------------------------------------
+
+
+def test_a_reason_to_stay_says_what_a_change_promised_and_what_it_would_have_to():
+    present, faster, slower = point(ratio=0.01), point(ratio=0.004, step_seconds=0.19), point(0.25, ratio=0.03)
+    assert reason_to_keep(present, faster, 0.03, 0.05).endswith(
+        "the target 3.0% sooner, where a change must promise 5.1%"
+    )
+    assert "where a change to a slower step must promise 16.2%" in reason_to_keep(present, slower, 0.1, 0.15)
+    assert reason_to_keep(present, faster, -0.01, 0.05) == "nothing is predicted to be better than 0.01/all-gather"
 
 
 # Candidates ---------------------------------------------------------------------------------------------

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Sequence
-from math import isfinite, log
+from math import isfinite
 from statistics import median
 from typing import Any
 
-from trimtab.control import candidates, guards
+from trimtab.control import candidates, guards, warmup
 from trimtab.control.aftermath import NUM_STEPS, Aftermath, RecentSteps, Timed
 from trimtab.control.decision import Decision, Inputs, Point
 from trimtab.control.doubt import Doubt
@@ -24,7 +24,7 @@ from trimtab.control.knee import depth, knee
 from trimtab.control.predict import Predictor
 from trimtab.control.reason import reason_to_change, reason_to_keep, reason_to_start
 from trimtab.control.solve import Space, preload, solve
-from trimtab.control.triggers import GainWatch, Network, NetworkWatch
+from trimtab.control.triggers import GainWatch, Network, NetworkWatch, speaks_for
 from trimtab.control.types import (
     Action,
     Adopt,
@@ -38,10 +38,6 @@ from trimtab.control.types import (
 )
 from trimtab.plan import Plan, dense_plan
 
-#: The warm-up is cut short when its steps would take longer than this altogether.
-_WARMUP_SECONDS = 1.0
-#: Steps that pass between a decision and the first step under it.
-_STEPS_TO_ADOPT = 2
 #: A change of plan must shorten the predicted time to target by this much (as a logarithm) ...
 _WORTH_A_CHANGE = 0.05
 #: ... and by this much where it slows the step down for the sake of the gain, which is known less well.
@@ -220,23 +216,15 @@ class Controller:
         """Before the first step: warm up at the largest ratio where dense steps would take too long."""
         evaluate = self._evaluator(network)
         dense = evaluate(self._dense)
-        if self._warmup_steps(dense) == 0 or (1 + _STEPS_TO_ADOPT) * dense.step_seconds <= _WARMUP_SECONDS:
-            return None
-        ratio, fusion = self._settings.max_ratio, self.plan.fusion
-        plans = [Plan(ratio, each, self._settings.sparsifier, fusion) for each in self._settings.collectives]
-        chosen = min(map(evaluate, plans), key=lambda point: point.step_seconds)
-        if chosen.step_seconds >= dense.step_seconds:
+        chosen = warmup.instead_of_dense(evaluate, dense, self._settings, self.plan.fusion)
+        if chosen is None:
             return None
         return self._record("warm-up", network, now, [], dense, dense, chosen, reason_to_start(dense, chosen))
-
-    def _warmup_steps(self, point: Point) -> int:
-        """How many steps of a plan the warm-up takes: fewer the slower they are, none where a few would cost a run."""
-        return min(int(_WARMUP_SECONDS / point.step_seconds), self._settings.warmup_steps)
 
     def _after_warmup(self, network: Network) -> str | None:
         """The trigger of the first real decision, once the warm-up is over."""
         present = self._predictor.point(self.plan, network.latency, network.beta, self._step)
-        if self._steps_under_plan < self._warmup_steps(present):
+        if self._steps_under_plan < warmup.num_steps(present, self._settings.warmup_steps):
             return None
         self._warm = True
         self._second_look = ("warm-up", self._step + _SETTLED_STEPS)
@@ -253,12 +241,10 @@ class Controller:
         recent = [timed.report.collective_seconds for timed in list(self._steps)[-2:] if timed.report.plan == self.plan]
         if network is None or len(recent) < 2 or min(recent) <= 0:
             return None
-        sync = log(median(recent))
-        present_misses = abs(sync - log(self._predictor.sync_seconds(self.plan, network.latency, network.beta)))
-        suspect_misses = abs(sync - log(self._predictor.sync_seconds(self.plan, suspect.latency, suspect.beta)))
-        if abs(present_misses - suspect_misses) < log(1.15):
-            return None
-        return suspect_misses < present_misses
+        expected, suspected = (
+            self._predictor.sync_seconds(self.plan, each.latency, each.beta) for each in (network, suspect)
+        )
+        return speaks_for(median(recent), expected, suspected)
 
     def _network_changed(self, before: Network | None, confirmed_at: float, now: float) -> None:
         """What was learned since the network was last seen as it had been may have been learned on the new one."""
@@ -288,7 +274,7 @@ class Controller:
         # A plan predicted slower than dense is left however little there is to gain.
         keep = deeper < needed and (present.plan.is_dense or present.step_seconds < dense.step_seconds)
         chosen = present if keep else best
-        reason = reason_to_keep(present, best) if keep else reason_to_change(present, best)
+        reason = reason_to_keep(present, best, deeper, needed) if keep else reason_to_change(present, best)
         return self._record(trigger, network, now, found, dense, present, chosen, reason)
 
     def _might_improve(self, network: Network) -> bool:

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from math import expm1
+
 from trimtab_api.units import format_duration
 
 from trimtab.control.decision import Point
 from trimtab.control.knee import relative_steps
 
 
-def reason_to_keep(present: Point, best: Point) -> str:
-    """The present plan stays."""
-    if best.plan.with_version(0) == present.plan.with_version(0):
+def reason_to_keep(present: Point, best: Point, gained: float, needed: float) -> str:
+    """The present plan stays: ``gained``, the logarithm of what would shorten the time to target, is not ``needed``."""
+    if gained <= 0 or best.plan.with_version(0) == present.plan.with_version(0):
         return f"nothing is predicted to be better than {present.plan.name}"
-    return f"{_instead(best, present)}: not enough to be worth a change"
+    slower = " to a slower step" if best.step_seconds >= present.step_seconds else ""
+    return (
+        f"{_instead(best, present)}: the target {expm1(gained):.1%} sooner, where a change{slower} must promise "
+        f"{expm1(needed):.1%}"
+    )
 
 
 def reason_to_change(present: Point, chosen: Point) -> str:

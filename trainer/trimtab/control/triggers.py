@@ -20,6 +20,8 @@ _AGREEING = 5
 _PLAIN = 2.0
 #: A lone view that differs is believed after this long, unless the job's own exchanges speak against it.
 _PERSISTENCE_SECONDS = 1.0
+#: An exchange tells two networks apart when it fits one better by this factor.
+_TELLING = log(1.15)
 #: Spread (in log) of a noisy monitor beyond which its readings are no excuse any more.
 _MOST_NOISE = 0.5
 
@@ -40,6 +42,14 @@ class Network:
     def distance(self, other: Network) -> float:
         """The larger of the two relative changes, as a logarithm."""
         return max(abs(log(self.latency / other.latency)), abs(log(self.bandwidth / other.bandwidth)))
+
+
+def speaks_for(measured: float, expected: float, suspected: float) -> bool | None:
+    """Whether an exchange's seconds fit the suspected network better than the present one; None: both alike."""
+    expected_misses, suspected_misses = (abs(log(measured / seconds)) for seconds in (expected, suspected))
+    if abs(expected_misses - suspected_misses) < _TELLING:
+        return None
+    return suspected_misses < expected_misses
 
 
 class NetworkWatch:
