@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -53,9 +54,22 @@ def rates(network: Emulator, *pairs: tuple[int, int]) -> list[float]:
         return [result_of(client)["sum_received"]["bits_per_second"] / 8 for client in clients]
 
 
+def while_late(network: Emulator, check: Callable[[], None], tries: int = 5) -> None:
+    """Check it again where the relay itself says that it was late: the machine was busy, the network not as asked."""
+    for left in reversed(range(tries)):
+        try:
+            return check()
+        except AssertionError:
+            if left == 0 or network.lag().valid:
+                raise
+
+
 def assert_round_trip(network: Emulator, source: int, destination: int, seconds: float, size: int = 56) -> None:
-    measured = median_ping(network, source, destination, size)
-    assert measured == pytest.approx(seconds, rel=TOLERANCE, abs=1e-3), network.lag().describe()
+    def check() -> None:
+        measured = median_ping(network, source, destination, size)
+        assert measured == pytest.approx(seconds, rel=TOLERANCE, abs=1e-3), network.lag().describe()
+
+    while_late(network, check)
 
 
 @pytest.mark.parametrize("latency", [0.0, 0.002, 0.025])
@@ -128,16 +142,20 @@ def test_phases_change_on_time():
     with Emulator(network, hosts=2, name="test") as emulator:
         assert emulator.elapsed == 0
         emulator.begin()
-        answers = pings(emulator, 0, 1, count=160, interval=0.025)
-        assert {network.at(sent).latency for sent, _ in answers} == set(latencies)
-        off = [
-            (sent, rtt)
-            for sent, rtt in answers
-            if network.at(sent - 0.005) == network.at(sent + 0.045)  # the round trip lies within one phase
-            and rtt != pytest.approx(2 * network.at(sent).latency, rel=TOLERANCE, abs=1e-3)
-        ]
-        # A busy machine holds up a ping now and then; a phase 100 ms early or late would put a tenth of them off.
-        assert len(off) <= 0.05 * len(answers), off
+
+        def check() -> None:
+            answers = pings(emulator, 0, 1, count=160, interval=0.025)
+            assert {network.at(sent).latency for sent, _ in answers} == set(latencies)
+            off = [
+                (sent, rtt)
+                for sent, rtt in answers
+                if network.at(sent - 0.005) == network.at(sent + 0.045)  # the round trip lies within one phase
+                and rtt != pytest.approx(2 * network.at(sent).latency, rel=TOLERANCE, abs=1e-3)
+            ]
+            # A busy machine holds up a ping now and then; a phase 100 ms early or late would put a tenth of them off.
+            assert len(off) <= 0.05 * len(answers), off
+
+        while_late(emulator, check)
 
 
 def test_before_begin_the_first_phase_holds():
