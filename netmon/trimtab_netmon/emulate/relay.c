@@ -8,9 +8,9 @@
  *     the wire of its link                the one-way latency
  *     the ingress gate of its destination the host's limit in, shared by all flows to it
  *
- * A gate sends bytes at a rate, in order of arrival, but for small packets of flows that have nothing waiting: those
- * go first, as under the fair queueing (fq_codel) of common hosts. So a ping shows the latency and not the length of
- * the queue. A gate whose backlog is over its limit drops what arrives (drop-tail). Rates and latencies come from the
+ * A gate sends bytes at a rate, in order of arrival, but for small packets of flows that have nothing waiting its turn:
+ * those go first, as under the fair queueing (fq_codel) of common hosts. So a ping shows the latency and not the length
+ * of the queue, and so does the acknowledgement of data that comes in while others go out. A gate whose backlog is over its limit drops what arrives (drop-tail). Rates and latencies come from the
  * phase in force.
  *
  * Every time in a gate or wire is an ideal time: computed from the packet's arrival and the state, never from the
@@ -200,7 +200,7 @@ typedef struct {
     int64_t free_at;         /* when the last packet that waited its turn had been sent */
     int64_t small_until;     /* when the last of those that go first will have been sent */
     int64_t backlog;         /* bytes in both queues */
-    uint16_t present[FLOWS]; /* packets of each flow in both queues */
+    uint16_t in_turn[FLOWS]; /* packets of each flow that wait their turn */
 } Gate;
 
 typedef struct {
@@ -264,14 +264,14 @@ static bool enter_gate(int index, Packet *packet, int64_t arrival) {
     Gate *gate = &gates[index];
     if (gate->backlog + packet->size > BACKLOG_LIMIT_BYTES) return false;
     gate->backlog += packet->size;
-    if (packet->size <= SMALL_PACKET_BYTES && gate->present[packet->flow] == 0) {
+    if (packet->size <= SMALL_PACKET_BYTES && gate->in_turn[packet->flow] == 0) {
         send_first(gate, packet, arrival);
     } else {
         packet->time = arrival;
         append(&gate->waiting, packet);
         if (gate->waiting.head == packet) begin_sending(gate);
+        gate->in_turn[packet->flow]++;
     }
-    gate->present[packet->flow]++;
     note_next_of_gate(index);
     return true;
 }
@@ -284,10 +284,10 @@ static Packet *leave_gate(int index) {
     } else {
         packet = take_first(&gate->waiting);
         gate->free_at = packet->time;
+        gate->in_turn[packet->flow]--;
         if (gate->waiting.head) begin_sending(gate);
     }
     gate->backlog -= packet->size;
-    gate->present[packet->flow]--;
     note_next_of_gate(index);
     return packet;
 }
