@@ -23,6 +23,8 @@ EPOCHS = 16
 STEPS = EPOCHS * 22
 #: What one pod's network is made to carry: a tenth of what it did.
 SLOW_BITS_PER_SECOND = 100_000_000
+#: What a measurement of the untouched network, of 1 Gbit/s, must exceed.
+FULL_BITS_PER_SECOND = 800_000_000
 
 
 @dataclass
@@ -65,8 +67,14 @@ def story(ground, new_place, shown) -> Story:
     (trainer,) = job["spec"]["template"]["spec"]["containers"]
     trainer["args"] = ["--epochs", str(EPOCHS)]
     place.apply(job)
-    status = place.wait_for_status("digits", lambda s: s.get("plan", {}).get("version", 0) >= 1, "it has a plan", 240)
-    training = look(place, status)
+
+    def is_under_way(status: dict[str, Any]) -> bool:
+        """A first bandwidth test may run beside pods that still start; the next ones see what the network carries."""
+        carried = status.get("network", {}).get("bandwidthBytesPerSecond", 0) * 8
+        is_measured = ground.node is None or carried > FULL_BITS_PER_SECOND
+        return status.get("plan", {}).get("version", 0) >= 1 and is_measured
+
+    training = look(place, status := place.wait_for_status("digits", is_under_way, "it has a plan and a network", 240))
     slowed = None
     if ground.node is not None:
         ground.node.limit(place.pods("digits")[1]["status"]["podIP"], SLOW_BITS_PER_SECOND)
@@ -112,8 +120,7 @@ def test_the_columns_show_workers_plan_network_and_step(story):
 
 
 def test_monitors_measure_what_the_pods_network_carries(story, slowed):
-    assert 800e6 < slowed.status["network"]["bestBandwidthBytesPerSecond"] * 8 < 1000e6  # of a busy machine, the best
-    assert parse_bandwidth(story.training.columns["BANDWIDTH"]) * 8 > 4 * SLOW_BITS_PER_SECOND
+    assert FULL_BITS_PER_SECOND < parse_bandwidth(story.training.columns["BANDWIDTH"]) * 8 < 1000e6
     assert 80e6 < parse_bandwidth(slowed.columns["BANDWIDTH"]) * 8 < 120e6
 
 
