@@ -25,6 +25,14 @@ TEST_LIMIT = 3.0
 SAME_RATE = 0.05
 #: More than this share beside the test's own flows is traffic of the job.
 SHARED_BEYOND = 0.15
+#: Bytes under way over what fills a link of the previous figure, in a test that is to confirm it.
+HEADROOM = 1.25
+#: Seconds by which a busy machine's processes lengthen a round trip.
+SCHEDULING = 0.010
+#: Bytes under way that any test may have.
+LEAST_UNDER_WAY = 1 << 18
+#: A rate over the previous figure by more than this share may have been held down by what a test may have under way.
+HELD_DOWN_BEYOND = 0.1
 
 
 @dataclass(frozen=True)
@@ -91,6 +99,21 @@ def has_seen_enough(samples: Sequence[Sample], previous: float, round_trip: floa
         total, _ = rates_over([each for each in flowing if each.at <= end] or flowing[:1], SETTLE_WINDOW)
         windows.append(total)
     return min(windows) > 0 and max(windows) < (1 + SAME_RATE) * min(windows)
+
+
+def has_risen(samples: Sequence[Sample], previous: float) -> bool:
+    """Whether more arrives than the previous figure: what a test may have under way was chosen too small."""
+    now, _ = rates_over([each for each in samples if each.own > 0], CONFIRM_AFTER)
+    return now > (1 + HELD_DOWN_BEYOND) * previous
+
+
+def under_way(previous: float, round_trip: float) -> int:
+    """Bytes that a test keeps under way to confirm a previous figure.
+
+    What fills the link, and little more: a test that sends all it can leaves a queue behind, in which the job's own
+    messages wait long after the test is over (0.4 s on an emulated 1 Gbit/s, 0.8 s on 100 Mbit/s).
+    """
+    return max(LEAST_UNDER_WAY, round(HEADROOM * previous * (round_trip + SCHEDULING)))
 
 
 def judge(rates: Rates, previous: float) -> tuple[float, Method]:

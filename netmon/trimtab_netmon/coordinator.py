@@ -220,7 +220,7 @@ class Coordinator:
         previous = self._bandwidths.get(pair, Figure()).value
         request = netmon_pb2.TestBandwidthRequest(target=target, previous_bytes_per_second=previous)
         try:
-            answer = await self._peers.peer(source).TestBandwidth(request, timeout=TEST_LIMIT + 4 * PATIENCE)
+            answer = await self._peers.peer(source).TestBandwidth(request, timeout=2 * (TEST_LIMIT + 3 * PATIENCE))
         except grpc.aio.AioRpcError as error:
             self._metrics.failed_tests.labels(reason=error.code().name.lower()).inc()
             log.info("no test from worker %d to worker %d: %s", source, target, explain(error))

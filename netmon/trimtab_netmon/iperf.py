@@ -56,16 +56,25 @@ async def start_server(listen: Endpoint) -> Process:
     return process
 
 
-async def start_client(target: Endpoint, source: Endpoint, limit: float) -> Process:
-    """A client that sends for ``limit`` seconds (rounded up) unless it is stopped before."""
+async def start_client(target: Endpoint, source: Endpoint, limit: float, window: int | None) -> Process:
+    """A client that sends for ``limit`` seconds (rounded up) unless it is stopped before.
+
+    With a ``window``, each stream keeps at most about so many bytes under way.
+    """
     return await asyncio.create_subprocess_exec(
         *(*_WITH_PARENT, "iperf3", "--client", target.host, "--port", str(target.iperf_port), "--json"),
         *("--bind", source.host, "--parallel", str(NUM_STREAMS), "--time", str(math.ceil(limit))),
         *("--interval", str(INTERVAL), "--connect-timeout", "2000"),
+        *(("--window", str(window)) if window else ()),
         stdin=DEVNULL,
         stdout=PIPE,
         stderr=PIPE,
     )
+
+
+def largest_window() -> int:
+    """The largest window that this host's kernel grants a stream in both directions, bytes."""
+    return min(int(Path(f"/proc/sys/net/core/{each}").read_text()) for each in ("wmem_max", "rmem_max"))
 
 
 async def stop(process: Process) -> str:

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from trimtab_netmon.bandwidth import Rates, Sample, best_rates, has_seen_enough, judge
+from trimtab_netmon.bandwidth import Rates, Sample, best_rates, has_seen_enough, judge, under_way
 from trimtab_netmon.figures import Method
 
 GIGABIT = 125e6
@@ -69,3 +69,13 @@ def test_a_pause_of_the_traffic_does_not_lower_the_best_rate():
     total, own = best_rates(samples(lambda at: GIGABIT if at < 0.6 else 0.0, 1.0))
     assert total == pytest.approx(GIGABIT)
     assert own == pytest.approx(GIGABIT / 2)
+
+
+@given(previous=st.floats(1e6, 3e9), round_trip=st.floats(0, 0.2))
+def test_a_confirming_test_fills_the_link_and_leaves_little_waiting_behind(previous, round_trip):
+    waiting = under_way(previous, round_trip) - previous * round_trip
+    assert 0.01 * previous <= waiting <= 0.0125 * previous + 0.25 * previous * round_trip + 2**18
+
+
+def test_a_slow_link_can_show_that_it_became_faster():
+    assert under_way(0.01 * GIGABIT, 0.002) / 0.002 > 0.1 * GIGABIT
