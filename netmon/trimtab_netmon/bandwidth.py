@@ -31,8 +31,8 @@ HEADROOM = 1.25
 SCHEDULING = 0.010
 #: Bytes under way that any test may have.
 LEAST_UNDER_WAY = 1 << 18
-#: A rate over the previous figure by more than this share may have been held down by what a test may have under way.
-HELD_DOWN_BEYOND = 0.1
+#: A figure that differs from the previous one by less than this share confirms it.
+CONFIRMS_WITHIN = 0.1
 
 
 @dataclass(frozen=True)
@@ -102,9 +102,9 @@ def has_seen_enough(samples: Sequence[Sample], previous: float, round_trip: floa
 
 
 def has_risen(samples: Sequence[Sample], previous: float) -> bool:
-    """Whether more arrives than the previous figure: what a test may have under way was chosen too small."""
+    """Whether more arrives than the previous figure."""
     now, _ = rates_over([each for each in samples if each.own > 0], CONFIRM_AFTER)
-    return now > (1 + HELD_DOWN_BEYOND) * previous
+    return now > (1 + CONFIRMS_WITHIN) * previous
 
 
 def under_way(previous: float, round_trip: float) -> int:
@@ -114,6 +114,16 @@ def under_way(previous: float, round_trip: float) -> int:
     messages wait long after the test is over (0.4 s on an emulated 1 Gbit/s, 0.8 s on 100 Mbit/s).
     """
     return max(LEAST_UNDER_WAY, round(HEADROOM * previous * (round_trip + SCHEDULING)))
+
+
+def was_held_down(bandwidth: float, own: float, limit: int, previous: float, round_trip: float) -> bool:
+    """Whether a test that could have only ``limit`` bytes under way may have found less than the link carries.
+
+    ``round_trip`` is that of the test's end: the one that the limit was chosen by may have been of another network.
+    """
+    if bandwidth < (1 - CONFIRMS_WITHIN) * previous:
+        return own * (round_trip + SCHEDULING) > limit / 2
+    return bandwidth > (1 + CONFIRMS_WITHIN) * previous
 
 
 def judge(rates: Rates, previous: float) -> tuple[float, Method]:

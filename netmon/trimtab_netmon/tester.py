@@ -13,7 +13,6 @@ from trimtab_api.netmon.v1 import netmon_pb2
 
 from trimtab_netmon import iperf
 from trimtab_netmon.bandwidth import (
-    HELD_DOWN_BEYOND,
     RATE_WINDOW,
     TEST_LIMIT,
     Rates,
@@ -23,6 +22,7 @@ from trimtab_netmon.bandwidth import (
     has_seen_enough,
     judge,
     under_way,
+    was_held_down,
 )
 from trimtab_netmon.figures import Method
 from trimtab_netmon.interface import InterfaceWatch
@@ -72,15 +72,15 @@ class Tester:
 
     async def _send_gently(self, target: int, previous: float) -> TestResult:
         """Confirm the previous figure with little under way; where that fails, send all that the link takes."""
-        window = self._window(target, previous)
-        if window is None:
+        limit = under_way(previous, 2 * self._latency_to(target))
+        if previous == 0 or limit // iperf.NUM_STREAMS > iperf.largest_window():
             rates, duration = await self._send(target, previous, None)
             return TestResult(*judge(rates, previous), duration)
         first, spent = None, 0.0
         with suppress(iperf.TestError):  # the other host's kernel may grant less
-            first, spent = await self._send(target, previous, window)
+            first, spent = await self._send(target, previous, limit // iperf.NUM_STREAMS)
             bandwidth, method = judge(first, previous)
-            if bandwidth <= (1 + HELD_DOWN_BEYOND) * previous:
+            if not was_held_down(bandwidth, first.own, limit, previous, 2 * self._latency_to(target)):
                 return TestResult(bandwidth, method, spent)
         rates, duration = await self._send_once_free(target, previous)
         if first is not None:
@@ -97,11 +97,6 @@ class Tester:
                 if error.code() is not grpc.StatusCode.RESOURCE_EXHAUSTED or time.monotonic() > deadline:
                     raise
             await asyncio.sleep(SAMPLE_INTERVAL)
-
-    def _window(self, target: int, previous: float) -> int | None:
-        """Bytes that each stream may have under way; None for as many as it likes."""
-        window = under_way(previous, 2 * self._latency_to(target)) // iperf.NUM_STREAMS
-        return window if previous > 0 and window <= iperf.largest_window() else None
 
     async def _send(self, target: int, previous: float, window: int | None) -> tuple[Rates, float]:
         call = self._peers.peer(target).ReceiveTest(

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from trimtab_netmon.bandwidth import Rates, Sample, best_rates, has_seen_enough, judge, under_way
+from trimtab_netmon.bandwidth import Rates, Sample, best_rates, has_seen_enough, judge, under_way, was_held_down
 from trimtab_netmon.figures import Method
 
 GIGABIT = 125e6
@@ -79,3 +79,16 @@ def test_a_confirming_test_fills_the_link_and_leaves_little_waiting_behind(previ
 
 def test_a_slow_link_can_show_that_it_became_faster():
     assert under_way(0.01 * GIGABIT, 0.002) / 0.002 > 0.1 * GIGABIT
+
+
+def held_down(bandwidth, round_trip, chosen_by=0.002):
+    limit = under_way(GIGABIT, chosen_by)
+    own = min(bandwidth, limit / round_trip)
+    return was_held_down(own, own, limit, GIGABIT, round_trip)
+
+
+def test_a_fall_is_believed_where_the_link_and_not_the_test_was_the_limit():
+    assert not held_down(0.1 * GIGABIT, 0.004)
+    assert not held_down(0.95 * GIGABIT, 0.002)
+    assert held_down(GIGABIT, 0.050), "the limit was chosen by the latency of before"
+    assert held_down(3 * GIGABIT, 0.002), "as much as the test could have under way"
