@@ -35,6 +35,8 @@ _USERS = {
 #: Flags of the API server where no pod will look for it by its Service, and where a kubelet joins.
 _ALONE = ("--authorization-mode=RBAC", "--endpoint-reconciler-type=none")
 _WITH_NODE = ("--authorization-mode=Node,RBAC", "--kubelet-preferred-address-types=InternalIP")
+#: A third of the usual garbage collection, for more memory: the cores are shared with what is being tested.
+_GO = {"GOGC": "300"}
 
 
 class ControlPlane:
@@ -161,7 +163,7 @@ class ControlPlane:
         )
 
     def _run(self, name: str, *flags: str) -> None:
-        self.programs[name] = Program([self._binaries[name], *flags], self._directory / f"{name}.log")
+        self.programs[name] = Program([self._binaries[name], *flags], self._directory / f"{name}.log", _GO)
 
     def _write_credentials(self) -> None:
         key = self._directory / "service-accounts.pem"
