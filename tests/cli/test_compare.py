@@ -30,6 +30,21 @@ def test_each_plan_runs_in_a_directory_of_its_own_and_the_table_sets_them_beside
 
 
 @pytest.mark.slow
+def test_plans_can_be_repeated_in_turns_and_the_middle_run_is_shown(toy_job, trimtab, tmp_path):
+    arguments = (toy_job("--steps", "4"), "--plans", "dense,0.01/all-gather", "--out", "out", "--repeat", "3")
+    code, output, errors = compare(trimtab, *arguments)
+    assert (code, errors) == (0, "")
+    runs = sorted(each.parent.name for each in (tmp_path / "out").glob("*/result.json"))
+    assert runs == [f"{plan}{turn}" for plan in ("0.01-all-gather", "dense") for turn in ("", ".2", ".3")]
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert list(summary) == ["dense", "0.01/all-gather"]
+    for each in summary.values():
+        assert each["seconds_to_target"] == sorted(each["all_seconds_to_target"])[1]
+    assert "each plan ran 3 times" in output
+    assert compare(trimtab, *arguments, "--resume")[1].count("(kept)") == 6
+
+
+@pytest.mark.slow
 def test_the_target_can_be_given(toy_job, trimtab, tmp_path):
     arguments = (toy_job("--steps", "2"), "--plans", "dense", "--out", "out", "--target", "0.99")
     assert compare(trimtab, *arguments)[0] == 0

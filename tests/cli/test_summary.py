@@ -1,11 +1,13 @@
 """A run in a few numbers."""
 
 import dataclasses
+import math
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from trimtab.launch.run_directory import RunDirectory
+from trimtab.report.comparison import middle
 from trimtab.report.records import Evaluation, Run, Step
 from trimtab.report.summary import Summary, Target, exploration_seconds, summarise
 from trimtab.report.table import judge, notes, rows
@@ -124,3 +126,20 @@ def test_a_run_that_never_reached_the_target_says_so():
     summaries = {"dense": summary_of(seconds_to_target=None)}
     assert rows(summaries, Target("accuracy", 0.97))[0][2].text == "not reached"
     assert rows(summaries, None)[0][2].text == "–"
+
+
+def test_repeated_runs_are_told_and_figures_that_are_missing_stay_so():
+    summary = summary_of(seconds_to_target=2.0, all_seconds_to_target=(1.23456789, None, 2.0))
+    assert summary.to_json()["all_seconds_to_target"] == [1.23457, None, 2.0]
+    assert "all_seconds_to_target" not in summary_of().to_json()
+    assert any("ran 3 times" in note for note in notes({"dense": summary}))
+
+
+@given(st.lists(st.none() | st.floats(0.1, 100.0), min_size=1, max_size=7))
+def test_the_middle_run_is_no_faster_than_half_of_them_and_no_slower_than_half(times):
+    reached = [a_run(evaluations=[] if time is None else [Evaluation(1, time, {"accuracy": 1.0})]) for time in times]
+    seconds = [math.inf if time is None else time for time in times]
+    chosen = summarise(middle(reached, Target()), Target()).seconds_to_target
+    value = math.inf if chosen is None else chosen
+    assert sum(each <= value for each in seconds) >= len(times) / 2
+    assert sum(each >= value for each in seconds) >= len(times) / 2 - (len(times) % 2 == 0)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from trimtab_api.errors import UserError
 
-from trimtab.cli.parser import number, path
+from trimtab.cli.parser import number, path, whole_number
 from trimtab.launch.interrupts import EXIT_CODE, Interrupted, interruptible
 from trimtab.launch.plans import parse_plans, with_plan
 from trimtab.launch.run_directory import RunDirectory
@@ -44,6 +44,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="end each run at its target: a judge of many plans takes half as long",
     )
+    parser.add_argument(
+        "--repeat",
+        type=whole_number("--repeat", 1, 99),
+        default=1,
+        metavar="N",
+        help="run each plan N times, in turns, and judge it by its middle run: one run may be lucky",
+    )
     parser.add_argument("--resume", action="store_true", help="keep runs that finished with the same inputs")
     parser.add_argument("--loopback", action="store_true", help="do not emulate, even where --network is given")
 
@@ -64,12 +71,16 @@ def run(args: argparse.Namespace) -> int:
     directory: Path = args.out
     if os.path.isfile(directory):
         raise UserError("is not a directory; name another", field="--out", value=str(directory))
-    requests = [RunRequest(with_plan(job, plan), plan, network, run_directory(directory, plan)) for plan in plans]
+    requests = [
+        RunRequest(with_plan(job, plan), plan, network, run_directory(directory, plan, turn))
+        for turn in range(args.repeat)
+        for plan in plans
+    ]
     states = WELL if args.until_target else ["succeeded"]
     try:
         with RunDirectory(directory).held():
-            write_comparison(directory, ["trimtab", *sys.argv[1:]], plans, target)
-            kept = {request.plan for request in requests if args.resume and is_done(request, states)}
+            write_comparison(directory, ["trimtab", *sys.argv[1:]], plans, target, args.repeat)
+            kept = {request.directory for request in requests if args.resume and is_done(request, states)}
             failure = _run_each(requests, kept, target, target if args.until_target else None)
             report(directory)
     except Interrupted:
@@ -84,8 +95,8 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _run_each(requests: list[RunRequest], kept: set[str], target: Target | None, until: Target | None) -> str:
-    """Run, in turn, the plans that are not kept, each up to a target if one is given; returns why one failed."""
+def _run_each(requests: list[RunRequest], kept: set[RunDirectory], target: Target | None, until: Target | None) -> str:
+    """Run, in turn, what is not kept, each up to a target if one is given; returns why one failed."""
     from trimtab.cli.progress import Progress
     from trimtab.launch.run import WELL
     from trimtab.launch.run import run as run_job
@@ -94,15 +105,15 @@ def _run_each(requests: list[RunRequest], kept: set[str], target: Target | None,
     from trimtab.report.table import sentence
 
     for request in requests:
-        if request.plan not in kept:
+        if request.directory not in kept:
             request.directory.result.unlink(missing_ok=True)  # else a table made early would show the run before
     with interruptible(), Progress(len(requests), until) as progress:
         for request in requests:
             progress.start(request.plan, request.directory)
-            if request.plan not in kept:
+            if request.directory not in kept:
                 result = run_job(request, progress.update)  # never restarted: its times would not compare
                 if result.state not in WELL:
                     return f"{request.plan}: {result.message}"
             text = sentence(request.plan, summarise(read_run(request.directory), target))
-            progress.finish(f"{text} (kept)" if request.plan in kept else text)
+            progress.finish(f"{text} (kept)" if request.directory in kept else text)
     return ""

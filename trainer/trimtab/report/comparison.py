@@ -3,33 +3,41 @@
 from __future__ import annotations
 
 import json
+import math
 import os
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from trimtab_api.errors import UserError
 
 from trimtab.launch.run_directory import RunDirectory
-from trimtab.report.fields import mapping, number, text, texts
+from trimtab.report.fields import mapping, number, text, texts, whole
 from trimtab.report.records import Run, read_json, read_record, read_run
 from trimtab.report.summary import Summary, Target, summarise
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Runs in the order in which they were asked for."""
+    """Plans in the order in which they were asked for."""
 
     directory: Path
     runs: list[Run]
+    """One a plan; of a plan's repeated runs the middle one."""
     target: Target | None
     command: list[str]
     """The command line that made them."""
+    times: dict[str, tuple[float | None, ...]] = field(default_factory=dict)
+    """Seconds to the target of every run of a plan, by plan name, as they ran; empty where no plan was repeated."""
 
     @property
     def summaries(self) -> dict[str, Summary]:
         """Each run in numbers, by plan name."""
-        return {run.name: summarise(run, self.target) for run in self.runs}
+        return {
+            run.name: replace(summarise(run, self.target), all_seconds_to_target=self.times.get(run.name, ()))
+            for run in self.runs
+        }
 
     @property
     def featured(self) -> Run:
@@ -37,15 +45,34 @@ class Comparison:
         return next((run for run in self.runs if run.name == "adaptive"), self.runs[0])
 
 
-def run_directory(directory: Path, plan: str) -> RunDirectory:
-    """Where a comparison keeps the run of one plan."""
-    return RunDirectory(directory / plan.replace("/", "-"))
+def run_directory(directory: Path, plan: str, turn: int = 0) -> RunDirectory:
+    """Where a comparison keeps the run of one plan, or its ``turn``-th repetition."""
+    return RunDirectory(directory / (plan.replace("/", "-") + (f".{turn + 1}" if turn else "")))
 
 
-def write_comparison(directory: Path, command: list[str], plans: list[str], target: Target | None) -> None:
+def write_comparison(
+    directory: Path, command: list[str], plans: list[str], target: Target | None, repeat: int = 1
+) -> None:
     """Note what was asked for: ``comparison.json``."""
-    data = {"command": command, "plans": plans, "target": None if target is None else vars(target)}
+    data = {
+        "command": command,
+        "plans": plans,
+        "target": None if target is None else vars(target),
+        "repeat": repeat,
+    }
     (directory / "comparison.json").write_text(json.dumps(data, indent=2) + "\n")
+
+
+def middle(runs: Sequence[Run], target: Target | None) -> Run:
+    """The median run by its time to the target, or by its whole time without one; of two in the middle the slower."""
+
+    def slowness(run: Run) -> float:
+        if target is None:
+            return run.seconds
+        reached = summarise(run, target).seconds_to_target
+        return math.inf if reached is None else reached
+
+    return sorted(runs, key=slowness)[len(runs) // 2]
 
 
 def read_comparison(directory: Path) -> Comparison:
@@ -65,21 +92,27 @@ def read_comparison(directory: Path) -> Comparison:
         return _single_run(directory)
     except OSError as error:
         raise UserError(f"cannot be read ({error.strerror}); check the path", file=str(file)) from None
-    plans, target, command = read_record(_asked_for, data, file)
-    directories = [run_directory(directory, plan) for plan in plans]
-    runs = [read_run(each) for each in directories if os.path.exists(each.result)]
+    plans, target, command, repeat = read_record(_asked_for, data, file)
+    runs, times = [], {}
+    for plan in plans:
+        directories = [run_directory(directory, plan, turn) for turn in range(repeat)]
+        finished = [read_run(each) for each in directories if os.path.exists(each.result)]
+        if finished:
+            runs.append(middle(finished, target))
+        if repeat > 1:
+            times[plan] = tuple(summarise(run, target).seconds_to_target for run in finished)
     if not runs:
         raise UserError("no run of this comparison has finished", file=str(directory))
-    return Comparison(directory, runs, target, command)
+    return Comparison(directory, runs, target, command, times)
 
 
-def _asked_for(data: dict[str, Any]) -> tuple[list[str], Target | None, list[str]]:
-    """Plans, target and command line, as `write_comparison` wrote them."""
+def _asked_for(data: dict[str, Any]) -> tuple[list[str], Target | None, list[str], int]:
+    """Plans, target, command line and runs of each plan, as `write_comparison` wrote them."""
     target = None
     if data["target"] is not None:
         asked = mapping(data, "target")
         target = Target(text(asked, "metric"), number(asked, "value"))
-    return texts(data, "plans"), target, texts(data, "command")
+    return texts(data, "plans"), target, texts(data, "command"), whole(data, "repeat", 1)
 
 
 def _single_run(directory: Path) -> Comparison:

@@ -69,10 +69,16 @@ class Summary:
     state: str
     """``succeeded``, ``target``, ``failed``, ``deadline`` or ``interrupted``."""
     num_steps: int
+    all_seconds_to_target: tuple[float | None, ...] = ()
+    """Seconds to the target of every run of this plan, this one among them; empty where it ran once."""
 
     def to_json(self) -> dict[str, Any]:
         """Plain data; what was measured keeps six digits, what is not finite is null."""
-        return {name: _tidy(value) if isinstance(value, float) else value for name, value in asdict(self).items()}
+        data = asdict(self)
+        times = data.pop("all_seconds_to_target")
+        if times:
+            data["all_seconds_to_target"] = [each if each is None else _tidy(each) for each in times]
+        return {name: _tidy(value) if isinstance(value, float) else value for name, value in data.items()}
 
 
 def _tidy(value: float) -> float | None:
