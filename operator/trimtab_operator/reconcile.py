@@ -151,7 +151,7 @@ class Reconciler:
             namespace=namespace,
             uid=uid,
             generation=metadata["generation"],
-            is_queued=is_queued(metadata.get("labels", {})),
+            is_queued=any(is_queued(each["metadata"].get("labels", {})) for each in (resource, found) if each),
             status=Status.model_validate(resource.get("status", {})),
             child=child,
             pods=tuple(each for each in pods if child is not None and each.attempt == child.attempt),
@@ -175,9 +175,6 @@ class Reconciler:
             case Action.DELETE_CHILD:
                 assert world.child is not None
                 self._api.delete(JOBS, namespace, name, world.child.uid)
-            case Action.SUSPEND_CHILD | Action.RESUME_CHILD:
-                suspended = decision.action is Action.SUSPEND_CHILD
-                self._api.merge(JOBS, namespace, name, {"spec": {"suspend": suspended}})
             case Action.DELETE_JOB:
                 self._api.delete(TRAINING_JOBS, namespace, name, world.uid)
             case Action.NOTHING if self._needs_repair(world):

@@ -17,6 +17,13 @@ from trimtab_operator.world import World
 #: Seconds between two writes that bring only new figures.
 WRITE_SECONDS = 10.0
 
+#: Why no pods run, in a word and in a sentence.
+_SUSPENSIONS = {
+    "SuspendedByUser": "suspended",
+    "WaitingForQueue": "waits for its queue to admit it",
+    "SuspendedByOther": "its Job is suspended, by neither spec.suspend nor a queue; who suspended it may lift that",
+}
+
 #: A condition as it is told: what, whether, why in a word, why in a sentence.
 _Told = tuple[ConditionType, bool, str, str]
 
@@ -103,13 +110,19 @@ def _message(world: World, decision: Decision, state: State, workers: Workers) -
     num_workers = world.job.spec.workers
     match state:
         case "Suspended":
-            return "suspended" if world.job.spec.suspend else "waits for its queue to admit it"
+            return _SUSPENSIONS[_suspended_by(world)]
         case "Running":
             return f"{num_workers} workers train"
         case _:
             obstacle = _obstacle(world)
             waiting = f"{workers.ready} of {num_workers} workers are ready"
             return f"{waiting}; {obstacle.message}" if obstacle else waiting
+
+
+def _suspended_by(world: World) -> str:
+    if world.job.spec.suspend:
+        return "SuspendedByUser"
+    return "WaitingForQueue" if world.is_queued else "SuspendedByOther"
 
 
 def _obstacle(world: World) -> Problem | None:
@@ -171,9 +184,8 @@ def _conditions(world: World, decision: Decision, after: Status) -> tuple[Condit
         why = "Blocked" if decision.obstacle else obstacle.reason if obstacle else why
         told.append(("Started", False, why, message))
     if state == "Suspended" or world.status.condition("Suspended") is not None:
-        by_user = "SuspendedByUser" if world.job.spec.suspend else "WaitingForQueue"
         suspended = state == "Suspended"
-        told.append(("Suspended", suspended, by_user if suspended else "Resumed", message))
+        told.append(("Suspended", suspended, _suspended_by(world) if suspended else "Resumed", message))
     if after.network is not None:
         told.append(_network_condition(world, after.network))
     for kind in ("Succeeded", "Failed"):

@@ -70,7 +70,7 @@ class World:
     uid: str
     generation: int
     is_queued: bool
-    """Whether Kueue decides when it runs."""
+    """Whether Kueue decides when it runs: it has a queue, or its Job was given one."""
     status: Status
     """As it was last written."""
     child: Child | None

@@ -29,6 +29,7 @@ def test_every_example_is_a_job_whose_trainer_starts_through_the_worker_command(
 def test_two_pods_of_eight_gpus_keep_all_that_kubernetes_and_nccl_need():
     made, job = made_of("two-pods-of-eight-gpus.yaml")
     assert job.spec.num_ranks == 16
+    assert job.spec.suspend is False, "its queue is who holds it back"
     assert made["spec"]["suspend"] is True
     assert made["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "research"
     pod = made["spec"]["template"]["spec"]

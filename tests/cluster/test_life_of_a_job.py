@@ -133,17 +133,69 @@ def test_a_suspended_job_has_no_pods_until_it_resumes(bench):
     assert bench.condition("digits", "Suspended")["status"] == "True"
 
 
-def test_a_job_that_kueue_looks_after_is_left_suspended(bench):
-    manifest = bench.manifest("digits", suspend=True)
-    manifest["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "team-a"}
+QUEUE = {"kueue.x-k8s.io/queue-name": "team-a"}
+
+
+def enqueue(bench, name, **spec):
+    """A job that Kueue is to look after."""
+    manifest = bench.manifest(name, **spec)
+    manifest["metadata"]["labels"] = QUEUE
     bench.api.create(TRAINING_JOBS, manifest)
+
+
+def suspend_child(bench, name, suspended):
+    """As Kueue does: it admits a Job, or preempts it."""
+    bench.api.merge(JOBS, bench.namespace, name, {"spec": {"suspend": suspended}})
+
+
+def test_a_job_in_a_queue_waits_for_kueue_and_runs_from_then_on(bench):
+    enqueue(bench, "digits")
+    eventually(lambda: bench.status("digits").get("message") == "waits for its queue to admit it", "the status says so")
+    assert QUEUE.items() <= bench.child("digits")["metadata"]["labels"].items()
+    assert bench.child("digits")["spec"]["suspend"] is True
+    assert bench.pods("digits") == []
+    for _ in range(2):  # admitted, then preempted, then admitted again
+        suspend_child(bench, "digits", False)
+        bench.play_running(*bench.wait_for_pods("digits"))
+        bench.wait_for_state("digits", "Running")
+        bench.change("digits", maxRestarts=bench.job("digits")["spec"]["maxRestarts"] + 1)  # has it looked at anew
+        eventually(
+            lambda: bench.status("digits")["observedGeneration"] == bench.job("digits")["metadata"]["generation"],
+            "the operator has looked again",
+        )
+        assert bench.child("digits")["spec"]["suspend"] is False, "nobody suspends what Kueue has admitted"
+        suspend_child(bench, "digits", True)
+        bench.wait_for_state("digits", "Suspended")
+        eventually(lambda: bench.pods("digits") == [], "the pods end")
+    assert bench.status("digits")["restarts"] == 0
+
+
+def test_what_a_user_suspends_is_not_offered_to_kueue(bench):
+    enqueue(bench, "digits", suspend=True)
     bench.wait_for_state("digits", "Suspended")
-    assert bench.child("digits")["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "team-a"
+    assert bench.child("digits") is None
     bench.change("digits", suspend=False)  # which leaves it to the queue to admit it
     eventually(lambda: bench.status("digits")["message"] == "waits for its queue to admit it", "the status says so")
-    assert bench.child("digits")["spec"]["suspend"] is True
-    bench.api.merge(JOBS, bench.namespace, "digits", {"spec": {"suspend": False}})  # as Kueue does
+    suspend_child(bench, "digits", False)
     bench.wait_for_pods("digits")
+    bench.change("digits", suspend=True)
+    eventually(lambda: bench.child("digits") is None, "the Job goes")
+    assert bench.status("digits")["message"] == "suspended"
+
+
+def test_a_job_that_others_suspend_is_theirs_to_resume(bench):
+    started(bench, "digits")
+    suspend_child(bench, "digits", True)
+    bench.wait_for_state("digits", "Suspended")
+    assert bench.condition("digits", "Suspended")["reason"] == "SuspendedByOther"
+    bench.control_plane.kubectl(
+        "label", "job", "digits", f"--namespace={bench.namespace}", "kueue.x-k8s.io/queue-name=q"
+    )
+    eventually(lambda: bench.status("digits")["message"] == "waits for its queue to admit it", "the status says so")
+    assert bench.child("digits")["spec"]["suspend"] is True
+    suspend_child(bench, "digits", False)
+    bench.play_running(*bench.wait_for_pods("digits"))
+    bench.wait_for_state("digits", "Running")
 
 
 def test_a_job_past_its_deadline_has_failed_and_its_pods_are_gone(bench):

@@ -138,7 +138,7 @@ def test_every_volume_that_is_mounted_is_there():
 
 def test_the_job_holds_on_to_the_rules_of_restarting_together():
     labels = {"kueue.x-k8s.io/queue-name": "q", "team": "vision"}
-    built = child_job(job(suspend=True), "team", UID, 4, labels, SETTINGS)
+    built = child_job(job(), "team", UID, 4, labels, SETTINGS)
     assert built["metadata"]["labels"] == {
         "trimtab.dev/job-name": "digits",
         "app.kubernetes.io/managed-by": "trimtab-operator",
@@ -146,10 +146,15 @@ def test_the_job_holds_on_to_the_rules_of_restarting_together():
         "kueue.x-k8s.io/queue-name": "q",
     }
     spec = built["spec"]
-    assert (spec["backoffLimit"], spec["podReplacementPolicy"], spec["suspend"]) == (0, "Failed", True)
+    assert (spec["backoffLimit"], spec["podReplacementPolicy"]) == (0, "Failed")
     (rule,) = spec["podFailurePolicy"]["rules"]
     assert (rule["action"], rule["onPodConditions"][0]["type"]) == ("Ignore", "DisruptionTarget")
-    assert built == child_job(job(suspend=True), "team", UID, 4, labels, SETTINGS)
+    assert built == child_job(job(), "team", UID, 4, labels, SETTINGS)
+
+
+def test_a_job_with_a_queue_is_born_suspended_and_any_other_is_not():
+    born = [child_job(job(), "team", UID, 0, each, SETTINGS) for each in ({"kueue.x-k8s.io/queue-name": "q"}, {})]
+    assert [each["spec"]["suspend"] for each in born] == [True, False]
 
 
 def test_only_the_job_the_operator_and_the_scraper_reach_its_pods():
