@@ -41,10 +41,14 @@ def kubectl(cluster, *arguments, stdin=None):
     return done
 
 
-def install(helm, cluster, namespace, *settings):
-    flags = [word for setting in settings for word in ("--set-json", setting)]
+def try_to_install(helm, cluster, namespace, *settings):
+    values = [word for setting in settings for word in ("--set-json", setting)]
     where = ["--namespace", namespace, "--create-namespace", "--kubeconfig", str(cluster.kubeconfig)]
-    done = helm.run("install", "trimtab", str(CHART), *where, *flags)
+    return helm.run("install", "trimtab", str(CHART), *where, *values)
+
+
+def install(helm, cluster, namespace, *settings):
+    done = try_to_install(helm, cluster, namespace, *settings)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -53,6 +57,12 @@ def uninstall(helm, cluster, namespace):
     done = helm.run("uninstall", "trimtab", "-n", namespace, "--kubeconfig", str(cluster.kubeconfig))
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+@pytest.fixture
+def no_definition(cluster):
+    """The cluster without the definition that an earlier test kept, and its jobs."""
+    kubectl(cluster, "delete", "crd", "trainingjobs.trimtab.dev", "--ignore-not-found", "--timeout=60s")
 
 
 @pytest.fixture
@@ -91,19 +101,41 @@ def test_the_api_server_takes_what_the_chart_renders(helm, cluster):
     assert "Warning" not in done.stderr
 
 
-def test_its_pods_are_admitted_where_pods_are_restricted(helm, cluster):
+@pytest.fixture
+def restricted(cluster):
+    """A namespace whose pods are restricted; it asks the API server whether such a pod is let in."""
     kubectl(cluster, "create", "namespace", "restricted")
     kubectl(cluster, "label", "namespace", "restricted", "pod-security.kubernetes.io/enforce=restricted")
-    for account in ("trimtab", "trimtab-test"):
-        kubectl(cluster, "create", "serviceaccount", account, "-n", "restricted")
+
+    def admit(spec):
+        account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": spec["serviceAccountName"]}}
+        kubectl(cluster, "apply", "-n", "restricted", "-f", "-", stdin=account)
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "tried"}, "spec": spec}
+        kubectl(cluster, "create", "-n", "restricted", "--dry-run=server", "-f", "-", stdin=pod)
+
+    yield admit
+    kubectl(cluster, "delete", "namespace", "restricted", "--timeout=60s")
+
+
+def test_its_pods_are_admitted_where_pods_are_restricted(helm, restricted):
     for spec in pods(helm.template(namespace="restricted")):
-        pod = {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {"name": "tried", "namespace": "restricted"},
-            "spec": spec,
-        }
-        kubectl(cluster, "create", "--dry-run=server", "-f", "-", stdin=pod)
+        restricted(spec)
+
+
+def test_releases_of_one_name_may_each_look_after_a_namespace(helm, cluster, no_definition):
+    settings = ("namespaced=true", "rbac.aggregate=true")
+    install(helm, cluster, "red", *settings)
+    install(helm, cluster, "blue", *settings, "crd.install=false")
+    for namespace in ("red", "blue"):
+        uninstall(helm, cluster, namespace)
+
+
+def test_a_second_operator_for_all_namespaces_is_refused_under_the_name_of_the_first(helm, cluster, no_definition):
+    install(helm, cluster, "first")
+    done = try_to_install(helm, cluster, "second", "crd.install=false")
+    assert done.returncode != 0
+    assert 'ClusterRole "trimtab"' in done.stderr
+    uninstall(helm, cluster, "first")
 
 
 @pytest.mark.parametrize(
@@ -111,10 +143,10 @@ def test_its_pods_are_admitted_where_pods_are_restricted(helm, cluster):
     [
         ("everywhere", ()),
         # Whoever installs into one namespace may not install what is the cluster's.
-        ("alone", ("namespaced=true", "crd.install=false", "rbac.aggregate=false")),
+        ("alone", ("namespaced=true", "crd.install=false")),
     ],
 )
-def test_the_rights_of_the_chart_are_enough_for_a_job(helm, cluster, operator, namespace, settings):
+def test_the_rights_of_the_chart_are_enough_for_a_job(helm, cluster, operator, no_definition, namespace, settings):
     if settings:
         kubectl(cluster, "apply", "-f", str(CHART / "crd"))
     notes = install(helm, cluster, namespace, *settings)

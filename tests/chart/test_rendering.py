@@ -88,11 +88,42 @@ def test_no_right_is_a_wildcard(helm):
 
 
 def test_in_one_namespace_the_operator_has_no_right_beyond_it(helm):
-    objects = helm.template("namespaced=true", "rbac.aggregate=false")
-    assert of_kind(objects, "ClusterRole") == of_kind(objects, "ClusterRoleBinding") == []
+    objects = helm.template("namespaced=true")
     assert rights(operators_rules(objects)) == rights(operator_role.RULES)
     assert {each["metadata"]["namespace"] for each in of_kind(objects, "Role")} == {"trimtab-system"}
     assert read_settings(operator_container(objects)["args"]).watched_namespace == "trimtab-system"
+
+
+def test_in_one_namespace_only_the_definition_is_the_clusters(helm):
+    objects = helm.template("namespaced=true")
+    assert {each["kind"] for each in objects if "namespace" not in each["metadata"]} == {"CustomResourceDefinition"}
+    objects = helm.template("namespaced=true", "crd.install=false")
+    assert {each["metadata"]["namespace"] for each in objects} == {"trimtab-system"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "is_made"),
+    [
+        ((), True),
+        (("rbac.aggregate=false",), False),
+        (("namespaced=true",), False),
+        (("namespaced=true", "rbac.aggregate=true"), True),
+    ],
+)
+def test_the_clusters_roles_include_training_jobs_where_all_namespaces_have_them_or_it_is_asked_for(
+    helm, settings, is_made
+):
+    labels = [each["metadata"]["labels"] for each in of_kind(helm.template(*settings), "ClusterRole")]
+    assert any("rbac.authorization.k8s.io/aggregate-to-edit" in each for each in labels) == is_made
+
+
+def test_releases_of_one_name_that_each_have_a_namespace_share_only_the_definition(helm):
+    def names(namespace):
+        objects = helm.template("namespaced=true", "rbac.aggregate=true", namespace=namespace)
+        return {(each["kind"], each["metadata"].get("namespace"), each["metadata"]["name"]) for each in objects}
+
+    shared = names("red") & names("blue")
+    assert shared == {("CustomResourceDefinition", None, "trainingjobs.trimtab.dev")}
 
 
 def test_the_definition_is_the_generated_one_and_stays_when_the_chart_goes(helm):
@@ -121,8 +152,8 @@ def test_every_pod_is_restricted(helm):
 
 def test_editors_and_viewers_see_training_jobs(helm):
     objects = helm.template()
-    editor = one(objects, "ClusterRole", "trimtab-editor")
-    viewer = one(objects, "ClusterRole", "trimtab-viewer")
+    editor = one(objects, "ClusterRole", "trimtab-trimtab-system-editor")
+    viewer = one(objects, "ClusterRole", "trimtab-trimtab-system-viewer")
     assert editor["metadata"]["labels"]["rbac.authorization.k8s.io/aggregate-to-edit"] == "true"
     assert viewer["metadata"]["labels"]["rbac.authorization.k8s.io/aggregate-to-view"] == "true"
     assert ("trimtab.dev", "trainingjobs", "create") in rights(editor["rules"])
@@ -180,6 +211,7 @@ def test_dashboards_carry_the_label_that_they_are_collected_by(helm):
         ("test.timeoutSeconds=0", "/test/timeoutSeconds"),
         ('test.timeoutSeconds="5"', "/test/timeoutSeconds"),
         ('imagePullSecrets=["name"]', "/imagePullSecrets/0"),
+        ('rbac.aggregate="auto"', "/rbac/aggregate"),
         ("serviceAccount.create=false", "/serviceAccount/name"),
         ('serviceAccount.name="My Account"', "/serviceAccount/name"),
     ],
