@@ -41,14 +41,14 @@ def kubectl(cluster, *arguments, stdin=None):
     return done
 
 
-def try_to_install(helm, cluster, namespace, *settings):
+def try_to_install(helm, cluster, namespace, *settings, flags=()):
     values = [word for setting in settings for word in ("--set-json", setting)]
     where = ["--namespace", namespace, "--create-namespace", "--kubeconfig", str(cluster.kubeconfig)]
-    return helm.run("install", "trimtab", str(CHART), *where, *values)
+    return helm.run("install", "trimtab", str(CHART), *where, *values, *flags)
 
 
-def install(helm, cluster, namespace, *settings):
-    done = try_to_install(helm, cluster, namespace, *settings)
+def install(helm, cluster, namespace, *settings, flags=()):
+    done = try_to_install(helm, cluster, namespace, *settings, flags=flags)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -136,6 +136,33 @@ def test_a_second_operator_for_all_namespaces_is_refused_under_the_name_of_the_f
     assert done.returncode != 0
     assert 'ClusterRole "trimtab"' in done.stderr
     uninstall(helm, cluster, "first")
+
+
+def test_a_definition_that_was_kept_is_its_first_releases_until_another_takes_it_or_leaves_it_out(
+    helm, cluster, no_definition
+):
+    def owner():
+        place = r"jsonpath={.metadata.annotations.meta\.helm\.sh/release-namespace}"
+        return kubectl(cluster, "get", "crd", "trainingjobs.trimtab.dev", "-o", place).stdout
+
+    notes = install(helm, cluster, "here")
+    assert "--take-ownership" in notes
+    assert "crd.install=false" in notes
+    uninstall(helm, cluster, "here")
+    install(helm, cluster, "here")
+    uninstall(helm, cluster, "here")
+
+    done = try_to_install(helm, cluster, "there")
+    assert done.returncode != 0
+    assert 'CustomResourceDefinition "trainingjobs.trimtab.dev"' in done.stderr
+    assert "invalid ownership metadata" in done.stderr
+
+    install(helm, cluster, "there", "crd.install=false")
+    uninstall(helm, cluster, "there")
+    assert owner() == "here"
+    install(helm, cluster, "there", flags=["--take-ownership"])
+    assert owner() == "there"
+    assert "kept due to the resource policy" in uninstall(helm, cluster, "there")
 
 
 @pytest.mark.parametrize(
