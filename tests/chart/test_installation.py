@@ -12,6 +12,7 @@ sys.path.append(str(Path(__file__).parents[1] / "cluster"))
 from control_plane import ControlPlane
 from helm_chart import CHART
 from programs import Program, wait_until
+from test_examples import made_of
 from test_rendering import operator_container, pods
 
 pytestmark = [pytest.mark.helm, pytest.mark.controlplane, pytest.mark.slow]
@@ -120,6 +121,10 @@ def restricted(cluster):
 def test_its_pods_are_admitted_where_pods_are_restricted(helm, restricted):
     for spec in pods(helm.template(namespace="restricted")):
         restricted(spec)
+
+
+def test_the_pod_of_the_example_for_restricted_namespaces_is_admitted_there(restricted):
+    restricted(made_of("digits.yaml")[0]["spec"]["template"]["spec"])
 
 
 def test_releases_of_one_name_may_each_look_after_a_namespace(helm, cluster, no_definition):
