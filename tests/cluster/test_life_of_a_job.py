@@ -268,6 +268,19 @@ def test_a_deleted_job_child_is_made_again(bench):
     bench.wait_for_state("digits", "Running")
 
 
+def test_pods_on_the_hosts_network_ask_the_clusters_dns_and_hold_their_ports_on_the_host(bench):
+    manifest = bench.manifest("digits")
+    pod = manifest["spec"]["template"]["spec"]
+    pod["hostNetwork"] = True
+    pod["containers"][0]["ports"] = [{"name": "status", "containerPort": 9000}]
+    bench.api.create(TRAINING_JOBS, manifest)
+    for made in bench.wait_for_pods("digits"):
+        assert made["spec"]["dnsPolicy"] == "ClusterFirstWithHostNet"
+        containers = [*made["spec"]["containers"], *made["spec"]["initContainers"]]
+        held = {port["hostPort"] for each in containers for port in each["ports"]}
+        assert held == {9000, 8471, 29400, 29401, 29402, 29500}
+
+
 def test_an_image_that_does_not_exist_shows_in_status(bench):
     bench.create("digits")
     pods = bench.wait_for_pods("digits")

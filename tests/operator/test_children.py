@@ -73,6 +73,32 @@ def test_on_the_hosts_network_the_users_device_is_measured():
     assert "ib0" in pod["initContainers"][0]["args"]
 
 
+def test_on_the_hosts_network_workers_still_find_each_other_by_name():
+    assert pod_of(pod={"hostNetwork": True})["dnsPolicy"] == "ClusterFirstWithHostNet"
+    assert pod_of(pod={"hostNetwork": True, "dnsPolicy": "Default"})["dnsPolicy"] == "Default", "the user's word"
+    assert "dnsPolicy" not in pod_of()
+
+
+def test_every_port_that_a_pod_listens_at_is_declared():
+    pod = pod_of()
+    declared = {
+        (port["containerPort"], port.get("protocol", "TCP"))
+        for each in [*pod["containers"], *pod["initContainers"]]
+        for port in each["ports"]
+    }
+    assert declared == {(8471, "TCP"), (29400, "TCP"), (29400, "UDP"), (29401, "TCP"), (29402, "TCP"), (29500, "TCP")}
+
+
+def test_ports_that_the_user_declares_are_the_users():
+    given = [
+        {"name": "status", "containerPort": 9000},
+        {"name": "first", "containerPort": 29500},
+        {"name": "chat", "containerPort": 8471, "protocol": "UDP"},
+    ]
+    trainer = trainer_of(pod_of(container={"ports": given}))
+    assert trainer["ports"] == [*given, {"name": "trimtab-status", "containerPort": 8471}]
+
+
 PASSED_THROUGH = {
     "schedulerName": "gang",
     "priorityClassName": "high",

@@ -42,6 +42,13 @@ _SHARED_MEMORY = "/dev/shm"  # noqa: S108 - it is what NCCL and data loaders use
 #: Shared memory of each process; NCCL takes tens of MB a peer, data loaders their batches.
 _SHARED_MEMORY_GIB = 2
 
+#: All that listens is declared: on the host's network the scheduler then keeps two jobs of one host apart. Users may
+#: name ports of theirs in this container as they like.
+_TRAINER_PORTS: tuple[Object, ...] = (
+    {"name": "trimtab-status", "containerPort": TRAINER_STATUS_PORT},
+    {"name": "trimtab-master", "containerPort": MASTER_PORT},
+)
+
 _TLS_MOUNT: Object = {"name": _TLS_VOLUME, "mountPath": TLS_DIRECTORY, "readOnly": True}
 
 
@@ -53,6 +60,8 @@ def pod_template(job: TrainingJob, namespace: str, attempt: int, settings: Setti
     pod["restartPolicy"] = "Never"
     pod["subdomain"] = job.metadata.name
     pod.setdefault("enableServiceLinks", False)
+    if pod.get("hostNetwork"):  # else it asks the host's resolver, which knows no worker's name
+        pod.setdefault("dnsPolicy", "ClusterFirstWithHostNet")
     if "serviceAccountName" not in pod:
         pod["serviceAccountName"] = shared_name(job.metadata.name)
         pod.setdefault("automountServiceAccountToken", False)
@@ -85,9 +94,8 @@ def _complete_trainer(trainer: Object, job: TrainingJob, namespace: str) -> None
     taken = {each.get("mountPath") for each in mounts}
     trainer["volumeMounts"] = [*mounts, *(each for each in ours if each["mountPath"] not in taken)]
     ports = trainer.get("ports", [])
-    named = {each.get("containerPort") for each in ports}
-    if TRAINER_STATUS_PORT not in named:
-        trainer["ports"] = [*ports, {"name": "status", "containerPort": TRAINER_STATUS_PORT}]
+    named = {each.get("containerPort") for each in ports if each.get("protocol", "TCP") == "TCP"}
+    trainer["ports"] = [*ports, *(each for each in _TRAINER_PORTS if each["containerPort"] not in named)]
 
 
 def _monitor(job: TrainingJob, namespace: str, settings: Settings, interface: str) -> Object:
@@ -116,6 +124,8 @@ def _monitor(job: TrainingJob, namespace: str, settings: Settings, interface: st
         ],
         "ports": [
             {"name": "monitor", "containerPort": MONITOR_PORT},
+            {"name": "echo", "containerPort": MONITOR_PORT, "protocol": "UDP"},
+            {"name": "iperf3", "containerPort": MONITOR_PORT + 1},
             {"name": "metrics", "containerPort": MONITOR_METRICS_PORT},
         ],
         "startupProbe": {"tcpSocket": {"port": MONITOR_PORT}, "periodSeconds": 1, "failureThreshold": 120},
