@@ -14,8 +14,10 @@ from trimtab_operator.pods import Problem
 from trimtab_operator.policies.network import is_degraded
 from trimtab_operator.world import World
 
-#: Seconds between two writes that bring only new figures.
+#: Seconds between two writes that bring only new figures: at least so many, and at most one more.
 WRITE_SECONDS = 10.0
+#: Seconds by which a write may be later than the time it wrote, which is cut to the second.
+_CUT_SECONDS = 1.0
 
 #: Why no pods run, in a word and in a sentence.
 _SUSPENSIONS = {
@@ -60,7 +62,7 @@ def report(world: World, decision: Decision) -> Status:
 def seconds_to_write(before: Status, after: Status, now: datetime) -> float | None:
     """Seconds until the new status may be written, 0 for now; None: there is nothing new.
 
-    New figures wait until the last write is `WRITE_SECONDS` old; a change that someone may be waiting for does not.
+    New figures wait until the last write is surely `WRITE_SECONDS` old; a change that someone may be waiting for does not.
     """
     unstamped = {"last_update_time": None}
     if before.model_copy(update=unstamped) == after.model_copy(update=unstamped):
@@ -68,8 +70,9 @@ def seconds_to_write(before: Status, after: Status, now: datetime) -> float | No
     if _essence(before) != _essence(after):
         return 0.0
     written_at = parse_time(before.last_update_time)
-    age = (now - written_at).total_seconds() if written_at else WRITE_SECONDS
-    return max(0.0, WRITE_SECONDS - age)
+    if written_at is None:
+        return 0.0
+    return max(0.0, WRITE_SECONDS + _CUT_SECONDS - (now - written_at).total_seconds())
 
 
 def write_time(moment: datetime) -> str:

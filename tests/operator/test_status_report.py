@@ -4,11 +4,13 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from trimtab_api.trainer.v1 import status_pb2
 from trimtab_operator.decide import Decision, Outcome, decide
 from trimtab_operator.events import events, manifest
 from trimtab_operator.pods import Problem
-from trimtab_operator.report import report, seconds_to_write
+from trimtab_operator.report import report, seconds_to_write, write_time
 from worlds import NOW, ago, child, failed_pod, pod, world
 
 STUCK = pod(1, phase="Pending", obstacle=Problem("ImagePullBackOff", "worker 1 cannot start"))
@@ -145,14 +147,15 @@ def test_a_final_status_never_changes():
     ("written", "change", "wait"),
     [
         (3, {}, None),
-        (3, {"step": 13}, 7.0),
+        (3, {"step": 13}, 8.0),
+        (10, {"step": 13}, 1.0),
         (11, {"step": 13}, 0.0),
         (3, {"state": "Starting"}, 0.0),
         (3, {"observed_generation": 2}, 0.0),
         (3, {"restarts": 1}, 0.0),
         (3, {"plan": {"version": 2}}, 0.0),
         (3, {"conditions": {"reason": "Other"}}, 0.0),
-        (3, {"conditions": {"message": "other words"}}, 7.0),
+        (3, {"conditions": {"message": "other words"}}, 8.0),
     ],
 )
 def test_figures_wait_and_what_matters_does_not(written, change, wait):
@@ -164,6 +167,17 @@ def test_figures_wait_and_what_matters_does_not(written, change, wait):
         first, *others = before.conditions
         change["conditions"] = (first.model_copy(update=change["conditions"]), *others)
     assert seconds_to_write(before, before.model_copy(update=change), NOW) == wait
+
+
+@given(written_at=st.floats(0, 1, exclude_max=True), asked_at=st.floats(0, 10))
+def test_figures_are_never_written_twice_in_ten_seconds_whatever_the_fraction(written_at, asked_at):
+    written = NOW + timedelta(seconds=written_at)
+    before = after(child=child(ready=2), training=training()).model_copy(
+        update={"last_update_time": write_time(written)}
+    )
+    asked = written + timedelta(seconds=asked_at)
+    wait = seconds_to_write(before, before.model_copy(update={"step": 13}), asked)
+    assert 10.0 <= (asked - written).total_seconds() + wait <= 11.0 + 1e-6
 
 
 def told(before, known):
