@@ -161,6 +161,75 @@ def test_editors_and_viewers_see_training_jobs(helm):
     assert {verb for _, _, verb in rights(viewer["rules"])} == {"get", "list", "watch"}
 
 
+def test_only_the_scrapers_namespace_reaches_the_operator_and_only_its_metrics(helm):
+    objects = helm.template('networkPolicy.scraperNamespace="observability"')
+    policy = one(objects, "NetworkPolicy", "trimtab")
+    assert policy["metadata"]["namespace"] == "trimtab-system"
+    scraper = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "observability"}}}
+    (served,) = operator_container(objects)["ports"]
+    assert policy["spec"]["policyTypes"] == ["Ingress"]
+    assert policy["spec"]["ingress"] == [
+        {"from": [scraper], "ports": [{"protocol": "TCP", "port": served["containerPort"]}]}
+    ]
+    settings = read_settings(operator_container(objects)["args"])
+    assert (settings.port, settings.scraper_namespace) == (served["containerPort"], "observability")
+
+
+def test_the_network_policy_is_for_the_operators_pods_and_no_others(helm):
+    objects = helm.template()
+    selected = one(objects, "NetworkPolicy", "trimtab")["spec"]["podSelector"]
+    assert list(selected) == ["matchLabels"]
+    operator = one(objects, "Deployment", "trimtab")["spec"]["template"]["metadata"]["labels"]
+    assert selected["matchLabels"].items() <= operator.items()
+    others = [
+        one(objects, "Pod", "trimtab-test"),
+        one(helm.template(name="other"), "Deployment", "other")["spec"]["template"],
+    ]
+    for each in others:
+        assert not selected["matchLabels"].items() <= each["metadata"]["labels"].items()
+
+
+def test_without_a_network_policy_jobs_still_let_the_scraper_in(helm):
+    objects = helm.template("networkPolicy.enabled=false", 'networkPolicy.scraperNamespace="observability"')
+    assert of_kind(objects, "NetworkPolicy") == []
+    assert read_settings(operator_container(objects)["args"]).scraper_namespace == "observability"
+
+
+@pytest.mark.parametrize("namespaced", ["true", "false"])
+def test_whoever_binds_the_operator_himself_finds_nothing_bound_to_its_account(helm, namespaced):
+    objects = helm.template("rbac.create=false", f"namespaced={namespaced}")
+    bindings = of_kind(objects, "ClusterRoleBinding") + of_kind(objects, "RoleBinding")
+    assert {each["subjects"][0]["name"] for each in bindings} == {"trimtab-test"}
+    assert [each["metadata"]["name"] for each in of_kind(objects, "Role")] == ["trimtab-test"]
+    assert one(objects, "ServiceAccount", "trimtab")
+
+
+def test_the_account_that_is_named_is_made_with_its_annotations(helm):
+    objects = helm.template('serviceAccount={"name": "pilot", "annotations": {"example.com/role": "pilot"}}')
+    assert one(objects, "ServiceAccount", "pilot")["metadata"]["annotations"] == {"example.com/role": "pilot"}
+    assert [each["metadata"]["name"] for each in of_kind(objects, "ServiceAccount")] == ["pilot", "trimtab-test"]
+
+
+def test_an_account_that_there_is_is_not_made_again(helm):
+    objects = helm.template("serviceAccount.create=false", 'serviceAccount.name="pilot"')
+    assert [each["metadata"]["name"] for each in of_kind(objects, "ServiceAccount")] == ["trimtab-test"]
+
+
+@pytest.mark.parametrize("is_made", ["true", "false"])
+def test_the_operator_runs_under_the_account_that_is_named_and_that_has_the_rights(helm, is_made):
+    objects = helm.template(f"serviceAccount.create={is_made}", 'serviceAccount.name="pilot"')
+    assert one(objects, "Deployment", "trimtab")["spec"]["template"]["spec"]["serviceAccountName"] == "pilot"
+    account = {"kind": "ServiceAccount", "name": "pilot", "namespace": "trimtab-system"}
+    assert one(objects, "ClusterRoleBinding", "trimtab")["subjects"] == [account]
+    assert one(objects, "RoleBinding", "trimtab-election")["subjects"] == [account]
+
+
+def test_images_are_pulled_with_the_secrets_that_are_named(helm):
+    assert not any("imagePullSecrets" in each for each in pods(helm.template()))
+    asked = pods(helm.template('imagePullSecrets=[{"name": "registry"}, {"name": "mirror"}]'))
+    assert [each["imagePullSecrets"] for each in asked] == [[{"name": "registry"}, {"name": "mirror"}]] * 2
+
+
 def test_a_single_operator_needs_no_disruption_budget(helm):
     assert of_kind(helm.template(), "PodDisruptionBudget")
     assert not of_kind(helm.template("operator.replicas=1"), "PodDisruptionBudget")
