@@ -62,7 +62,7 @@ def report(world: World, decision: Decision) -> Status:
 def seconds_to_write(before: Status, after: Status, now: datetime) -> float | None:
     """Seconds until the new status may be written, 0 for now; None: there is nothing new.
 
-    New figures wait until the last write is surely `WRITE_SECONDS` old; a change that someone may be waiting for does not.
+    New figures wait until the last write is surely `WRITE_SECONDS` old; a change that someone may wait for does not.
     """
     unstamped = {"last_update_time": None}
     if before.model_copy(update=unstamped) == after.model_copy(update=unstamped):
