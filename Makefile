@@ -96,7 +96,8 @@ GIVEN := --kubeconfig $(KUBECONFIG) $(REGISTRY:%=--registry %) $(TAG:%=--tag %)
 endif
 
 .PHONY: e2e
-e2e: cluster-programs ## A job's whole life on real pods: on a node of its own, or KUBECONFIG=FILE [REGISTRY=R TAG=T: R/trainer:T ...]
+e2e: setup ## A job's whole life on real pods: on a node of its own, or KUBECONFIG=FILE [REGISTRY=R TAG=T: R/trainer:T ...]
+	@$(BIN)/python tests/cluster/binaries.py $(if $(GIVEN),kubectl helm,cluster)
 	$(BIN)/pytest tests/e2e --require $(GIVEN)
 
 .PHONY: test
