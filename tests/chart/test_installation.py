@@ -135,6 +135,20 @@ def test_releases_of_one_name_may_each_look_after_a_namespace(helm, cluster, no_
         uninstall(helm, cluster, namespace)
 
 
+@pytest.mark.parametrize(("namespaced", "elsewhere"), [("false", "yes"), ("true", "no")])
+def test_the_operator_may_read_secrets_by_name_alone_and_beyond_its_namespace_only_unless_namespaced(
+    helm, cluster, no_definition, namespaced, elsewhere
+):
+    def may(verb, namespace):
+        account = "--as=system:serviceaccount:reader:trimtab"
+        return cluster.kubectl("auth", "can-i", verb, "secrets", account, "-n", namespace).stdout.strip()
+
+    install(helm, cluster, "reader", f"namespaced={namespaced}")
+    assert (may("get", "reader"), may("get", "kube-system")) == ("yes", elsewhere)
+    assert {may(verb, namespace) for verb in ("list", "watch") for namespace in ("reader", "kube-system")} == {"no"}
+    uninstall(helm, cluster, "reader")
+
+
 def test_a_second_operator_for_all_namespaces_is_refused_under_the_name_of_the_first(helm, cluster, no_definition):
     install(helm, cluster, "first")
     done = try_to_install(helm, cluster, "second", "crd.install=false")
