@@ -92,6 +92,15 @@ class Exchanger:
         """Every sparsifier in use so far: their state belongs to the training state."""
         return list(self._selectors.values())
 
+    @property
+    def sparsifiers(self) -> frozenset[str]:
+        """The names of `selectors`."""
+        return frozenset(self._selectors)
+
+    def forget_sparsifiers_but(self, names: frozenset[str]) -> None:
+        """Drop what the others learned, as if no plan had used them; the next `adopt` begins anew."""
+        self._selectors = {name: selector for name, selector in self._selectors.items() if name in names}
+
     # Filling and sending ----------------------------------------------------------------------------------------
 
     def _begin(self, step: int) -> None:

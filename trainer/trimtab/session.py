@@ -40,10 +40,8 @@ SchedulerInterval = Literal["epoch", "step"]
 
 @dataclass
 class _Trials:
-    """Candidates under trial and what they have measured."""
+    """A candidate under trial: what its steps have measured."""
 
-    plans: list[Plan]
-    iterations: int
     steps: list[StepReport]
 
 
@@ -81,6 +79,7 @@ class Session:
         self._trials: _Trials | None = None
         self._request: tuple[list[Plan], int] | None = None
         self._step = 0
+        self._batches_since_step, self._batches_a_step = 0, 1
         self._epoch = 0
         self._replay: Replay | None = None
         if group is not None:
@@ -134,6 +133,7 @@ class Session:
                 batch = replay.next()
             except StopIteration:
                 break
+            self._batches_since_step += 1
             yield batch
         self._epoch += 1
         self._replay = None
@@ -226,10 +226,11 @@ class Session:
             self._trials.steps.append(report)
             return
         self._step += 1
+        self._batches_since_step, self._batches_a_step = 0, max(1, self._batches_since_step)
         if outcome.agreement.has_message and (message := self._announce()) is not None:
             self._follow(message)
         if self._steering is not None:
-            self._steering.step(report, self._replay.num_left if self._replay else 0)
+            self._steering.step(report, self._replay.num_left // self._batches_a_step if self._replay else 0)
 
     def _record(self, report: StepReport, loss: Tensor | float | None) -> None:
         if self.rank != 0:
@@ -275,52 +276,35 @@ class Session:
     # Trials -------------------------------------------------------------------------------------------------------
 
     def _run_trials(self, replay: Replay, plans: list[Plan], iterations: int) -> Iterator[Any]:
-        """Let the user's loop train under each candidate, undoing every one."""
+        """Let the user's loop train under each candidate, undoing every one, also where the loop is left meanwhile."""
         assert self._exchanger is not None
         reports: list[TrialReport] = []
-        if 0 < iterations <= replay.num_left:
-            before = self._exchanger.plan
-            began = time.perf_counter()
+        if 0 < iterations * self._batches_a_step <= replay.num_left:
+            before, sparsifiers = self._exchanger.plan, self._exchanger.sparsifiers
             snapshot = self._snapshot()
             for plan in plans:
-                self._trials = _Trials(plans, iterations, [])
+                began = time.perf_counter()
+                trial = self._trials = _Trials([])
                 self._exchanger.adopt(plan.with_version(before.version))
                 self._exchanger.restart(self._step)
                 replay.mark()
                 self._step_began = time.perf_counter()
-                for _ in range(iterations):
-                    yield replay.next()
-                reports.append(self._summary(plan, time.perf_counter() - began))
-                snapshot.restore()
-                replay.rewind()
-                began = time.perf_counter()
-            self._trials = None
-            self._exchanger.adopt(before)
-            self._exchanger.restart(self._step)
-            self._step_began = time.perf_counter()
+                try:
+                    while len(trial.steps) < iterations:  # a step may take several batches (`no_sync`)
+                        yield replay.next()
+                except StopIteration:  # steps take more batches than they did
+                    break
+                finally:
+                    self._trials = None
+                    snapshot.restore()
+                    replay.rewind()
+                    self._exchanger.forget_sparsifiers_but(sparsifiers)
+                    self._exchanger.adopt(before)
+                    self._exchanger.restart(self._step)
+                    self._step_began = time.perf_counter()
+                reports.append(_summary(plan, trial.steps, time.perf_counter() - began))
         if self._steering is not None:
             self._steering.trials(reports)
-
-    def _summary(self, plan: Plan, wall_seconds: float) -> TrialReport:
-        assert self._trials is not None
-        # The first step under a candidate seeds thresholds and warms paths up; it is not what the plan would cost.
-        steps = self._trials.steps[1:] or self._trials.steps
-
-        def median(field: str) -> float:
-            return float(statistics.median(getattr(step, field) for step in steps))
-
-        return TrialReport(
-            plan=plan,
-            step_seconds=median("step_seconds"),
-            compute_seconds=median("compute_seconds"),
-            compress_seconds=median("compress_seconds"),
-            collective_seconds=median("collective_seconds"),
-            num_bytes=int(median("num_bytes")),
-            num_messages=int(median("num_messages")),
-            gain=median("gain"),
-            num_steps=len(steps),
-            wall_seconds=wall_seconds,
-        )
 
     def _snapshot(self) -> Snapshot:
         assert self._exchanger is not None
@@ -352,6 +336,27 @@ class Session:
             f"{' and others' if len(names) > 5 else ''}; the step is dropped on all ranks",
             flush=True,
         )
+
+
+def _summary(plan: Plan, reports: list[StepReport], wall_seconds: float) -> TrialReport:
+    # The first step under a candidate seeds thresholds and warms paths up; it is not what the plan would cost.
+    steps = reports[1:] or reports
+
+    def median(field: str) -> float:
+        return float(statistics.median(getattr(step, field) for step in steps))
+
+    return TrialReport(
+        plan=plan,
+        step_seconds=median("step_seconds"),
+        compute_seconds=median("compute_seconds"),
+        compress_seconds=median("compress_seconds"),
+        collective_seconds=median("collective_seconds"),
+        num_bytes=int(median("num_bytes")),
+        num_messages=int(median("num_messages")),
+        gain=median("gain"),
+        num_steps=len(steps),
+        wall_seconds=wall_seconds,
+    )
 
 
 def _number(value: Tensor | float | None) -> float | None:

@@ -38,7 +38,7 @@ class TrainingState:
     optimizer: torch.optim.Optimizer
     arena: Arena
     others: Callable[[], Sequence[Stateful]]
-    """Schedulers, scalers, selectors: asked anew each time, as plans come and go."""
+    """Schedulers, scalers, selectors, as they are when a snapshot is taken."""
 
 
 class Snapshot:
