@@ -212,6 +212,56 @@ IMMUTABLE = {
 }
 
 
+IN_METADATA, IN_POD = ("metadata",), ("spec",)
+IN_TRAINER, IN_HELPER = (*IN_POD, "containers", 0), (*IN_POD, "initContainers", 0)
+IN_VARIABLE, IN_VOLUME = (*IN_TRAINER, "env", 0), (*IN_POD, "volumes", 0)
+
+#: Where in the template, the field that goes, and the one that comes in its place, so that the number stays.
+SWAPS = [
+    (IN_METADATA, "labels", ("annotations", {"a": "b"})),
+    ((*IN_METADATA, "labels"), "app", ("team", "b")),
+    (IN_POD, "nodeSelector", ("tolerations", [{"operator": "Exists"}])),
+    ((*IN_POD, "nodeSelector"), "zone", ("pool", "b")),
+    (IN_TRAINER, "resources", ("ports", [{"containerPort": 1}])),
+    ((*IN_TRAINER, "resources", "limits"), "cpu", ("memory", "1Gi")),
+    (IN_VARIABLE, "valueFrom", ("value", "b")),
+    ((*IN_VARIABLE, "valueFrom"), "fieldRef", ("secretKeyRef", {"name": "a", "key": "b"})),
+    (IN_HELPER, "command", ("args", ["b"])),
+    (IN_VOLUME, "emptyDir", ("hostPath", {"path": "/"})),
+]
+
+
+def full_template():
+    pod_ip = {"fieldRef": {"fieldPath": "status.podIP"}}
+    trainer = copy.deepcopy(GOOD["spec"]["template"]["spec"]["containers"][0])
+    trainer |= {"resources": {"limits": {"cpu": "1"}}, "env": [{"name": "A", "valueFrom": pod_ip}]}
+    return {
+        "metadata": {"labels": {"app": "a"}, "creationTimestamp": None},
+        "spec": {
+            "containers": [trainer],
+            "initContainers": [{"name": "helper", "image": "h", "command": ["a"]}],
+            "nodeSelector": {"zone": "a"},
+            "volumes": [{"name": "data", "emptyDir": {}}],
+        },
+    }
+
+
+@pytest.mark.parametrize(("path", "goes", "comes"), SWAPS)
+def test_no_field_of_the_template_may_be_swapped_for_another(control_plane, namespace, path, goes, comes):
+    namespace.create("digits", template=full_template())
+    namespace.change("digits", suspend=True)  # what may change still may
+    job = namespace.job("digits")
+    place = job["spec"]["template"]
+    for step in path:
+        place = place[step]
+    del place[goes]
+    place[comes[0]] = comes[1]
+    refused = control_plane.kubectl("replace", "-f", "-", stdin=json.dumps(job))
+    assert refused.returncode != 0, refused.stdout
+    assert "spec.template: Invalid value" in refused.stderr
+    assert "while the job exists" in refused.stderr
+
+
 def test_only_what_an_operator_can_follow_may_change(control_plane, namespace):
     namespace.create("digits")
     for field, value in IMMUTABLE.items():

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from typing import Any
 
+from trimtab_api.trainingjob import kubernetes_fields as known
 from trimtab_api.trainingjob.rules import MUTABLE, RULES, immutable
 from trimtab_api.trainingjob.status import Status
 from trimtab_api.trainingjob.types import API_VERSION, KIND, TrainingJob
@@ -32,13 +34,23 @@ def _list_of(items: Schema, most: int, **more: Any) -> Schema:
     return {"type": "array", "maxItems": most, "items": items, **more}
 
 
-def _open(**properties: Schema) -> Schema:
-    """An object of Kubernetes' own, of which only some fields are looked at here."""
+#: Anything at all, null included, which other tools write for a field that they leave empty.
+_ANYTHING: Schema = {"x-kubernetes-preserve-unknown-fields": True, "nullable": True}
+
+
+def _open(fields: Set[str], **looked_at: Schema) -> Schema:
+    """An object of Kubernetes' own, of which only some fields are looked at here.
+
+    The others are named all the same: to the API server two objects are equal if one has an unnamed field where the
+    other has another, and a rule that compares them would let a field be swapped for another.
+    """
+    properties = {name: looked_at.get(name, _ANYTHING) for name in (*looked_at, *sorted(fields - set(looked_at)))}
     return {"type": "object", "x-kubernetes-preserve-unknown-fields": True, "properties": properties}
 
 
-_VARIABLE = _open(name=_NAME, value={"type": "string"}) | {"required": ["name"]}
+_VARIABLE = _open(known.VARIABLE, name=_NAME, value={"type": "string"}) | {"required": ["name"]}
 _CONTAINER = _open(
+    known.CONTAINER,
     name=_NAME,
     image={"type": "string", "minLength": 1, "maxLength": 1024},
     command=_list_of({"type": "string"}, 1024, minItems=1),
@@ -48,11 +60,13 @@ _CONTAINER = _open(
 ) | {"required": ["name"]}
 #: A pod template as far as the rules look at it. Bounds are there because the API server bounds what a rule may cost.
 _TEMPLATE = _open(
-    metadata={"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+    known.POD_TEMPLATE,
+    metadata=_open(known.METADATA),
     spec=_open(
+        known.POD,
         containers=_list_of(_CONTAINER, 16, minItems=1),
-        initContainers=_list_of(_open(name=_NAME) | {"required": ["name"]}, 16),
-        volumes=_list_of(_open(name=_NAME) | {"required": ["name"]}, 64),
+        initContainers=_list_of(_open(known.CONTAINER, name=_NAME) | {"required": ["name"]}, 16),
+        volumes=_list_of(_open(known.VOLUME, name=_NAME) | {"required": ["name"]}, 64),
         restartPolicy={"type": "string", "maxLength": 16},
         hostname=_NAME,
         subdomain=_NAME,

@@ -1,7 +1,8 @@
 """Fields of Kubernetes' own objects that a TrainingJob holds, by name.
 
-A cluster's API server knows its own version's and is never second-guessed. On one machine nobody else would notice a
-slip, so `trimtab run` holds a file against these; a test holds them against Kubernetes' client.
+A cluster's API server knows its own version's and never refuses one for not being here. But it compares two templates
+by these names (see `crd`). And on one machine, where nobody else would notice a slip, `trimtab run` holds a file
+against them. A test holds them against Kubernetes' client.
 """
 
 from __future__ import annotations
@@ -29,4 +30,10 @@ CONTAINER = _names(
     "args command env envFrom image imagePullPolicy lifecycle livenessProbe name ports readinessProbe resizePolicy "
     "resources restartPolicy restartPolicyRules securityContext startupProbe stdin stdinOnce terminationMessagePath "
     "terminationMessagePolicy tty volumeDevices volumeMounts workingDir"
+)
+VARIABLE = _names("name value valueFrom")
+VOLUME = _names(
+    "awsElasticBlockStore azureDisk azureFile cephfs cinder configMap csi downwardAPI emptyDir ephemeral fc flexVolume "
+    "flocker gcePersistentDisk gitRepo glusterfs hostPath image iscsi name nfs persistentVolumeClaim "
+    "photonPersistentDisk portworxVolume projected quobyte rbd scaleIO secret storageos vsphereVolume"
 )
