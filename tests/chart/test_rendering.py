@@ -1,5 +1,7 @@
 """What the chart makes of its values."""
 
+import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -228,6 +230,28 @@ def test_images_are_pulled_with_the_secrets_that_are_named(helm):
     assert not any("imagePullSecrets" in each for each in pods(helm.template()))
     asked = pods(helm.template('imagePullSecrets=[{"name": "registry"}, {"name": "mirror"}]'))
     assert [each["imagePullSecrets"] for each in asked] == [[{"name": "registry"}, {"name": "mirror"}]] * 2
+
+
+@pytest.mark.parametrize("secrets", [[], [{"name": "registry"}]])
+def test_the_job_of_helm_test_is_pulled_as_the_chart_says(helm, tmp_path, secrets):
+    settings = (f"imagePullSecrets={json.dumps(secrets)}", 'test.image.repository="registry.example.com/trainer"')
+    objects = helm.template(*settings)
+    (container,) = one(objects, "Pod", "trimtab-test")["spec"]["containers"]
+    (tmp_path / "smoke_test.py").write_text(one(objects, "ConfigMap", "trimtab-test")["data"]["smoke_test.py"])
+    done = subprocess.run(
+        [sys.executable, "-c", "import json, smoke_test; print(json.dumps(smoke_test.JOB))"],
+        cwd=tmp_path,
+        env={each["name"]: each["value"] for each in container["env"]},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    (tmp_path / "job.yaml").write_text(done.stdout)
+    job = load_training_job(tmp_path / "job.yaml")
+    assert job.spec.template["spec"]["imagePullSecrets"] == secrets
+    assert job.spec.trainer["image"] == "registry.example.com/trainer:0.1.0"
 
 
 def test_a_single_operator_needs_no_disruption_budget(helm):

@@ -1,5 +1,6 @@
 """`helm test`: apply a TrainingJob with one worker and wait until it has succeeded. Runs in the operator's image."""
 
+import json
 import os
 import sys
 import time
@@ -34,17 +35,15 @@ JOB = {
             "spec": {
                 "containers": [TRAINER],
                 "volumes": [{"name": "tmp", "emptyDir": {}}],
+                "imagePullSecrets": json.loads(os.environ["IMAGE_PULL_SECRETS"]),
                 "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
             }
         },
     },
 }
 
-config.load_incluster_config()
-jobs = client.CustomObjectsApi()
 
-
-def remove():
+def remove(jobs):
     """Delete the job, and wait until it has gone."""
     try:
         jobs.delete_namespaced_custom_object(*PLACE, NAME, propagation_policy="Foreground")
@@ -56,7 +55,7 @@ def remove():
             raise
 
 
-def wait():
+def wait(jobs):
     """The job's last status: final, or as it was when time ran out."""
     shown, status = None, {}
     while time.monotonic() < DEADLINE:
@@ -70,9 +69,16 @@ def wait():
     return status
 
 
-remove()
-jobs.create_namespaced_custom_object(*PLACE, JOB)
-status = wait()
-if status.get("state") != "Succeeded":
-    sys.exit(f"the job {NAME} did not succeed; it is kept: kubectl describe tj {NAME} -n {NAMESPACE}")
-remove()
+def main():
+    """Train; end with an error that names the job, which is kept, unless it succeeded."""
+    config.load_incluster_config()
+    jobs = client.CustomObjectsApi()
+    remove(jobs)
+    jobs.create_namespaced_custom_object(*PLACE, JOB)
+    if wait(jobs).get("state") != "Succeeded":
+        sys.exit(f"the job {NAME} did not succeed; it is kept: kubectl describe tj {NAME} -n {NAMESPACE}")
+    remove(jobs)
+
+
+if __name__ == "__main__":
+    main()
