@@ -162,3 +162,12 @@ def test_the_version_is_the_packages(capsys):
     with pytest.raises(SystemExit, match="0"):
         main(["--version"])
     assert capsys.readouterr().out.startswith("trimtab 0.")
+
+
+def test_an_interrupt_at_any_time_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    def interrupted(arguments: list[str]) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("trimtab.cli.main._dispatch", interrupted)
+    assert main(["plan"]) == 130
+    assert capsys.readouterr().err == "trimtab: interrupted\n"

@@ -55,6 +55,11 @@ def here(tmp_path, monkeypatch):
         ({"command": ["train.py"]}, f"{TRAINER}.command: 'train.py': no such program on the PATH, but a file of that "),
         ({"command": ["./" + "x" * 300]}, f"{TRAINER}.command: './{'x' * 78}...': no such file here; the command runs"),
         ({"workingDir": "x" * 300}, f"{TRAINER}.workingDir: '{'x' * 80}...': is no directory here; make it, or remove"),
+        (
+            {"command": ["python", "-u", "-X", "dev", "nope.py"]},
+            f"{TRAINER}.command: 'nope.py': no such file here; the command runs in ",
+        ),
+        ({"command": ["python"], "args": ["nope.py", "train.py"]}, f"{TRAINER}.command: 'nope.py': no such file here"),
         ({"command": ["./bin"]}, f"{TRAINER}.command: './bin': is a directory; name the program in it"),
         ({"command": ["$(TOOL)"], "env": [{"name": "TOOL", "value": "./no"}]}, f"{TRAINER}.command: './no': no such"),
         (
@@ -100,7 +105,8 @@ def test_a_field_that_kubernetes_does_not_have_is_refused(changes, complaint):
     assert str(refused.value).startswith(complaint)
 
 
-def test_all_that_kubernetes_has_passes_through():
+def test_all_that_kubernetes_has_passes_through(monkeypatch):
+    monkeypatch.chdir(EXAMPLES.parent)
     for file in EXAMPLES.glob("*.yaml"):
         check(load_training_job(file))
     check(
@@ -166,3 +172,12 @@ def test_one_worker_runs_without_iperf3_and_a_job_that_is_suspended_says_that_it
     assert done.stdout.startswith(
         "adaptive: ended well, without a step under Trimtab; a script trains by trimtab.attach and session.step\n"
     )
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["python", "train.py"], ["python", "-um", "nope"], ["python", "-c", "pass", "nope.py"], ["python", "-"]],
+    ids=" ".join,
+)
+def test_python_is_given_a_script_a_module_or_code(here, command):
+    check(job({"command": command}))

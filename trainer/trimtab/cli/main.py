@@ -13,6 +13,7 @@ from importlib.metadata import version
 from trimtab_api.errors import UserError
 
 from trimtab.cli.parser import Parser, explain_rest, joined
+from trimtab.launch.interrupts import EXIT_CODE
 
 #: Exit code of a mistake that is the user's to mend.
 USER_ERROR = 2
@@ -51,6 +52,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except UserError as error:
         print(f"trimtab: {error}", file=sys.stderr)
         return USER_ERROR
+    except KeyboardInterrupt:  # before anything was started, or after all of it was stopped
+        print("trimtab: interrupted", file=sys.stderr)
+        return EXIT_CODE
     except BrokenPipeError:  # the reader (`| head`) has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -51,6 +51,13 @@ def trainer_process(
     argv = trainer_command(job, given)
     if trouble := why_not_runnable(argv[0], directory, environment["PATH"]):
         raise UserError(trouble, field=f"{_TRAINER}.command", value=argv[0])
+    script = python_script(argv)
+    if script is not None and not os.path.exists(os.path.join(directory, script)):
+        raise UserError(
+            f"no such file here; the command runs in {directory}, where workingDir or your shell put it",
+            field=f"{_TRAINER}.command",
+            value=script,
+        )
     return Process(argv, environment, directory)
 
 
@@ -61,6 +68,24 @@ def trainer_command(job: TrainingJob, variables: Mapping[str, str]) -> list[str]
     if program in ("python", "python3"):
         program = sys.executable
     return [program, *rest]
+
+
+def python_script(argv: Sequence[str]) -> str | None:
+    """The file that a Python command runs; None where it runs a module, code of the command line or no Python."""
+    if not os.path.basename(argv[0]).startswith("python"):
+        return None
+    words = iter(argv[1:])
+    for word in words:
+        if not word.startswith("-"):
+            return word
+        for flag in word[1:] or "-":
+            if flag in "mc-":
+                return None
+            if flag in "WX":  # the rest, or else the next word, is its value
+                if word.endswith(flag):
+                    next(words, None)
+                break
+    return None
 
 
 def why_not_runnable(program: str, directory: Path, search_path: str) -> str | None:
