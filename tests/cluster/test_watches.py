@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
+from kubernetes.informer.cache import ObjectCache
 from programs import wait_until
 from trimtab_operator.cluster import informers
 from trimtab_operator.cluster.api import Api, RefusedError
@@ -66,6 +69,32 @@ def test_what_is_made_changed_and_deleted_is_seen(namespace):
         assert informer.get(namespace.namespace, "after") is None
         assert informer.seconds_since_progress < 60
     finally:
+        informer.stop()
+
+
+def test_a_list_counts_once_the_cache_holds_it(namespace, monkeypatch):
+    """Whoever decides before could take a Job that is there for one that is not."""
+    listed, may_go_on = threading.Event(), threading.Event()
+    replace = ObjectCache._replace_all
+
+    def slowly(cache, items):
+        listed.set()
+        assert may_go_on.wait(60)
+        replace(cache, items)
+
+    monkeypatch.setattr(ObjectCache, "_replace_all", slowly)
+    monkeypatch.setattr(informers, "WATCH_SECONDS", 1)
+    namespace.api.create(SERVICE_ACCOUNTS, account(namespace, "before"))
+    informer, changed, _ = watch(namespace.api, namespace)
+    try:
+        assert listed.wait(60)
+        assert not informer.wait_until_listed(0)
+        may_go_on.set()
+        assert informer.wait_until_listed(60)
+        assert informer.get(namespace.namespace, "before") is not None
+        assert changed == ["before"]
+    finally:
+        may_go_on.set()
         informer.stop()
 
 

@@ -62,7 +62,7 @@ class Informer:
         self._informer.stop()
 
     def wait_until_listed(self, timeout: float) -> bool:
-        """Wait for the first whole list; whether it came in time [seconds]."""
+        """Wait until the cache holds the first whole list; whether it did in time [seconds]."""
         return self._collection.listed.wait(timeout)
 
     def get(self, namespace: str, name: str) -> Object | None:
@@ -120,6 +120,7 @@ class _Collection:
             self._version = seen["metadata"]["resourceVersion"]
 
     def _watch(self, resource_version: str, label_selector: str | None = None) -> Any:
+        self.listed.set()  # the official client has by now put what was listed into its cache, and told of it
         self._watches = True
         query = _query(resourceVersion=self._version, labelSelector=label_selector)
         query |= {"timeoutSeconds": WATCH_SECONDS, "allowWatchBookmarks": "true"}
@@ -133,7 +134,6 @@ class _Collection:
                 self._shrink(item)
             items += page["items"]
             self._version = page["metadata"]["resourceVersion"]
-        self.listed.set()
         return SimpleNamespace(items=items, metadata=SimpleNamespace(resource_version=self._version))
 
     def _pages(self, label_selector: str | None) -> Iterator[Object]:
