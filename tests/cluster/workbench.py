@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
+import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from trimtab_operator.cluster.resources import (
     Resource,
 )
 
+OPERATOR = (Path(sys.executable).parent / "trimtab-operator",)
 CRD = Path(__file__).parents[2] / "charts/trimtab/crd/trainingjobs.trimtab.dev.yaml"
 CHILDREN = (JOBS, PODS, SERVICES, SECRETS, SERVICE_ACCOUNTS, NETWORK_POLICIES)
 NAMESPACES = Resource("v1", "Namespace", "namespaces")
@@ -59,16 +61,16 @@ class Operators:
         self._directory = directory
         self.running: list[Program] = []
 
-    def start(self, *flags: str, wait: bool = True) -> Program:
+    def start(self, *flags: str, wait: bool = True, program: Sequence[str | Path] = OPERATOR) -> Program:
         """Start one more, by default waiting until it has seen the cluster."""
-        command = [Path(sys.executable).parent / "trimtab-operator", "--netmon-image", "netmon.test/netmon:1"]
         log = self._directory / f"operator-{len(self.running)}-{datetime.now(UTC):%H%M%S%f}.log"
         environment = {"KUBECONFIG": str(self._control_plane.operator_kubeconfig)}
-        program = Program([*command, "--port", "0", *flags], log, environment)
-        self.running.append(program)
+        command = [*program, "--netmon-image", "netmon.test/netmon:1", "--port", "0", *flags]
+        started = Program(command, log, environment)
+        self.running.append(started)
         if wait:
-            wait_until(lambda: self.http(program, "/readyz") is not None, f"the operator is ready ({log})")
-        return program
+            wait_until(lambda: self.http(started, "/readyz") is not None, f"the operator is ready ({log})")
+        return started
 
     def port(self, program: Program) -> int | None:
         """Where it serves health and metrics; None before it says so."""
@@ -79,15 +81,22 @@ class Operators:
 
     def http(self, program: Program, path: str) -> str | None:
         """What it answers, if that is a success."""
+        status, text = self.ask(program, path)
+        return text if status == 200 else None
+
+    def ask(self, program: Program, path: str) -> tuple[int, str]:
+        """The status and the text that it answers; 0 and nothing where it does not. It must be running."""
         assert program.is_running, program.last_lines()
         port = self.port(program)
         if port is None:
-            return None
+            return 0, ""
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=2) as answer:
-                return str(answer.read().decode())
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
         except OSError:
-            return None
+            return 0, ""
 
     def stop(self) -> None:
         """End all of them."""

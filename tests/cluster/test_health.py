@@ -1,0 +1,60 @@
+"""What an operator says of itself over HTTP, while the API server answers and while it does not."""
+
+from __future__ import annotations
+
+import signal
+import sys
+
+import pytest
+from programs import wait_until
+from workbench import Operators
+
+pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(300)]
+
+#: The operator, with limits that a test can wait for: a quiet watch is resumed every second, and stuck after three.
+IMPATIENT = """
+from trimtab_operator import main, operator
+from trimtab_operator.cluster import informers
+
+informers.WATCH_SECONDS, operator.STUCK_SECONDS = 1, 3.0
+main.main()
+"""
+
+
+@pytest.fixture
+def operators(control_plane, tmp_path):
+    running = Operators(control_plane, tmp_path)
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+def stalled(control_plane):
+    """Has the API server hold every connection and say nothing, until called with False."""
+    program = control_plane.programs["kube-apiserver"].process
+
+    def stall(held):
+        program.send_signal(signal.SIGSTOP if held else signal.SIGCONT)
+
+    yield stall
+    stall(False)
+
+
+def test_an_operator_whose_watches_are_stuck_says_so_and_is_well_again_when_they_get_on(namespace, operators, stalled):
+    flags = ("--namespace", namespace.namespace, "--watch-namespace", namespace.namespace)
+    program = operators.start(*flags, program=(sys.executable, "-c", IMPATIENT))
+    wait_until(lambda: operators.ask(program, "/healthz") == (200, "ok\n"), "it is well")
+    stalled(True)
+    wait_until(lambda: operators.ask(program, "/healthz")[0] == 503, "it says that it is stuck")
+    assert operators.ask(program, "/healthz")[1].endswith("has not got on for 3 s\n")
+    stalled(False)
+    wait_until(lambda: operators.ask(program, "/healthz") == (200, "ok\n"), "it is well again")
+
+
+def test_an_operator_that_has_seen_nothing_yet_is_well_but_not_ready(namespace, operators, stalled):
+    stalled(True)
+    program = operators.start("--namespace", namespace.namespace, wait=False)
+    wait_until(lambda: operators.ask(program, "/healthz") == (200, "ok\n"), "it is well")
+    assert operators.ask(program, "/readyz") == (503, "has not yet seen trainingjobs, jobs, pods\n")
+    stalled(False)
+    wait_until(lambda: operators.ask(program, "/readyz") == (200, "ok\n"), "it is ready")
