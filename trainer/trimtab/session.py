@@ -200,8 +200,8 @@ class Session:
         if self._scheduler is not None and self._scheduler_interval == "step":
             self._scheduler.step()
         now = time.perf_counter()
-        self._step += 1
         self._recorder.metric({"step": self._step, "loss": _number(loss), "step_seconds": now - self._step_began})
+        self._step += 1
         self._step_began = now
 
     def _after_step(self, outcome: Outcome, loss: Tensor | float | None) -> None:
