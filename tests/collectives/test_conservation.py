@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from rank_pool import RankPool
 from trimtab import collectives
 from trimtab.collectives import costs
-from trimtab.plan import COLLECTIVES, DENSE_COLLECTIVES, split_elements
+from trimtab.plan import COLLECTIVES, DENSE_COLLECTIVES, SPARSE_COLLECTIVES, split_elements
+from trimtab.sparsify.tracked import EXACT_UP_TO
 
 LENGTHS = (1, 2, 3, 7, 31, 127, 1009, 5003)
 
@@ -81,6 +82,15 @@ def test_conservation_holds_for_any_segments_ratio_and_selection(
 ) -> None:
     size = data.draw(st.sampled_from(sizes))
     check(size, case, rank_pool.run(size, run_case, case))
+
+
+@pytest.mark.parametrize("scheme", SPARSE_COLLECTIVES)
+def test_buffers_too_long_to_be_sorted_conserve_as_well(rank_pool: RankPool, scheme: str) -> None:
+    segments = (0, 1000, EXACT_UP_TO + 9000)
+    for step, ratio in enumerate((0.001, 0.03, 0.3)):
+        k = tuple(split_elements(ratio, segments))
+        case = Case(scheme, segments, k, seed=step, step=step, note_length=1, sparsifier="tracked")
+        check(4, case, rank_pool.run(4, run_case, case))
 
 
 @pytest.mark.parametrize("scheme", COLLECTIVES)
