@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -18,12 +17,13 @@ from trimtab_operator import events, metrics
 from trimtab_operator.children.apply import ensure_children
 from trimtab_operator.children.job import child_job
 from trimtab_operator.cluster.api import Api, RefusedError
-from trimtab_operator.cluster.resources import EVENTS, JOBS, PODS, TRAINING_JOBS, Object
+from trimtab_operator.cluster.resources import JOBS, PODS, TRAINING_JOBS, Object
 from trimtab_operator.decide import Action, Decision, Outcome, decide
 from trimtab_operator.labels import JOB_NAME, OPERATOR, is_queued
 from trimtab_operator.pods import Pod
 from trimtab_operator.report import final_conditions, report, seconds_to_write, write_time
 from trimtab_operator.settings import Settings
+from trimtab_operator.teller import Teller
 from trimtab_operator.world import Child, World
 
 #: Seconds after which any job is looked at again though nothing was heard of it.
@@ -34,8 +34,6 @@ _CONTESTED_SECONDS = 1.0
 _CREATED_SECONDS = 2.0
 #: Seconds after which what the API server refused is tried again.
 _REFUSED_SECONDS = 10.0
-
-_log = logging.getLogger(__name__)
 
 
 class Cache(Protocol):
@@ -85,6 +83,7 @@ class Reconciler:
         self._settings = settings
         self._cache = cache
         self._training = training
+        self._teller = Teller(api)
         self._clock = clock
         self._ensured: dict[str, tuple[datetime, int]] = {}
         """When the children of each job were last seen to, and for which generation of the job."""
@@ -96,6 +95,11 @@ class Reconciler:
 
         Raises `RefusedError` or one of `Unreachable` where it could not be done; trying again later is right.
         """
+        seconds = self._look_at(key)
+        self._teller.tell(key)  # last, so that a job does not wait for its events
+        return seconds
+
+    def _look_at(self, key: str) -> float | None:
         namespace, _, name = key.partition("/")
         resource = self._get(namespace, name)
         if resource is None or "deletionTimestamp" in resource["metadata"]:
@@ -120,6 +124,7 @@ class Reconciler:
 
     def _forget(self, namespace: str, name: str) -> None:
         self._training.forget(namespace, name)
+        self._teller.forget(f"{namespace}/{name}")
         self._ensured.pop(f"{namespace}/{name}", None)
         self._written.pop(f"{namespace}/{name}", None)
 
@@ -237,7 +242,7 @@ class Reconciler:
         return None
 
     def _write(self, resource: Object, before: Status, after: Status) -> None:
-        """Write the status, then tell what changed. Nothing newer is overwritten: then this is a Conflict."""
+        """Write the status; what changed is then to be told. Nothing newer is overwritten: then this is a Conflict."""
         metadata = resource["metadata"]
         now = write_time(self._clock())
         after = after.model_copy(update={"last_update_time": now})
@@ -248,22 +253,16 @@ class Reconciler:
             "status": after.model_dump(mode="json", by_alias=True, exclude_none=True),
         }
         written = self._api.apply(TRAINING_JOBS, manifest, subresource="status")
-        self._written[f"{metadata['namespace']}/{metadata['name']}"] = int(written["metadata"]["resourceVersion"])
+        key = f"{metadata['namespace']}/{metadata['name']}"
+        self._written[key] = int(written["metadata"]["resourceVersion"])
         attempt = f"{after.restarts}/{after.start_time or before.start_time}"
         for event in events.events(before, after):
             said = events.manifest(event, metadata["namespace"], metadata["name"], metadata["uid"], now, sequel=attempt)
-            self._tell(said)
+            self._teller.owe(key, said)
         if after.restarts > before.restarts:
             metrics.RESTARTS.labels(counted=str(after.disruptions == before.disruptions).lower()).inc()
         if after.is_final and not before.is_final:
             metrics.FINISHED.labels(state=after.state).inc()
-
-    def _tell(self, event: Object) -> None:
-        try:
-            self._api.create(EVENTS, event)
-        except RefusedError as refusal:
-            if refusal.reason != "AlreadyExists":
-                _log.warning("an event could not be written: %s", refusal)
 
 
 def _refused(refusal: RefusedError) -> Decision:

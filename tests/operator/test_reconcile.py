@@ -1,0 +1,136 @@
+"""Looking at a job while the API server answers only in part."""
+
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+from kubernetes.client import ApiClient, Configuration
+from trimtab_operator.cluster.api import Api, RefusedError, Unreachable
+from trimtab_operator.reconcile import Reconciler
+from worlds import NOW, SETTINGS, UID, ago, job
+
+
+class ApiServer(ThreadingHTTPServer):
+    """Takes every status; answers as many events as ``faults`` says with its next fault, and takes the others."""
+
+    def __init__(self, faults):
+        super().__init__(("127.0.0.1", 0), Answer)
+        self.faults = list(faults)
+        self.status = {}
+        self.num_statuses = 0
+        self.told = []
+
+
+class Answer(BaseHTTPRequestHandler):
+    def do_PATCH(self):
+        self.server.status = self.read()["status"]
+        self.server.num_statuses += 1
+        self.answer(200, {"metadata": {"resourceVersion": "2"}})
+
+    def do_POST(self):
+        event = self.read()
+        fault = self.server.faults.pop(0) if self.server.faults else None
+        if fault == "no answer":
+            self.close_connection = True
+        elif fault is not None:
+            self.answer(*fault)
+        else:
+            self.server.told.append((event["reason"], event["metadata"]["name"]))
+            self.answer(201, {})
+
+    def read(self):
+        return json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+
+    def answer(self, status, body):
+        text = json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def serve():
+    running = []
+
+    def serve(*faults):
+        server = ApiServer(faults)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        running.append(server)
+        return server
+
+    yield serve
+    for each in running:
+        each.shutdown()
+        each.server_close()
+
+
+class Ended:
+    """What the watches have seen of a job whose pods have ended well, and what its rank 0 says: nothing."""
+
+    def __init__(self, server):
+        self.server = server
+
+    def job(self, namespace, name):
+        resource = job().model_dump(mode="json", by_alias=True, exclude_none=True)
+        resource["metadata"] |= {"namespace": namespace, "uid": UID, "generation": 1}
+        resource["metadata"]["resourceVersion"] = "2" if self.server.status else "1"
+        return resource | {
+            "status": self.server.status or {"observedGeneration": 1, "state": "Running", "startTime": ago(60)}
+        }
+
+    def child(self, namespace, name):
+        owner = {"uid": UID, "controller": True}
+        complete = {"type": "Complete", "status": "True"}
+        return {
+            "metadata": {"uid": "child-uid", "ownerReferences": [owner]},
+            "spec": {},
+            "status": {"conditions": [complete]},
+        }
+
+    def pods(self, namespace, name):
+        return []
+
+    def latest(self, uid):
+        return None
+
+    def follow(self, world):
+        pass
+
+    def forget(self, namespace, name):
+        pass
+
+
+def reconciler(server):
+    seen = Ended(server)
+    api = Api(ApiClient(Configuration(host=f"http://127.0.0.1:{server.server_port}")))
+    return Reconciler(api, SETTINGS, seen, seen, clock=lambda: NOW)
+
+
+@pytest.mark.parametrize(
+    "fault", ["no answer", (429, {"reason": "TooManyRequests"}), (503, {"reason": "ServiceUnavailable"})]
+)
+def test_an_event_that_could_not_be_written_is_told_at_the_next_look(serve, fault):
+    server = serve(fault, fault)
+    looks = reconciler(server)
+    for _ in range(2):
+        with pytest.raises((RefusedError, *Unreachable)):
+            looks.reconcile("team/digits")
+    assert (server.status["state"], server.num_statuses, server.told) == ("Succeeded", 1, [])
+    for _ in range(2):
+        looks.reconcile("team/digits")
+    assert [reason for reason, _ in server.told] == ["Succeeded"]
+    assert server.num_statuses == 1, "the status said so from the first"
+
+
+@pytest.mark.parametrize("fault", [(409, {"reason": "AlreadyExists"}), (403, {"reason": "Forbidden"})])
+def test_an_event_that_exists_or_may_not_be_is_left_at_that(serve, fault):
+    server = serve(fault)
+    looks = reconciler(server)
+    for _ in range(2):
+        looks.reconcile("team/digits")
+    assert (server.status["state"], server.told) == ("Succeeded", [])
