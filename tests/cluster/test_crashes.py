@@ -12,7 +12,7 @@ from programs import wait_until
 from trimtab_operator.cluster.api import RefusedError, Unreachable
 from trimtab_operator.cluster.resources import JOBS, LEASES, PODS, TRAINING_JOBS
 from trimtab_operator.main import LOST_LEADERSHIP
-from workbench import Operators, Workbench, connect, install
+from workbench import Operators, Workbench, connect, install, merge
 
 pytestmark = [pytest.mark.controlplane, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -77,7 +77,7 @@ def test_a_leader_whose_lease_is_stolen_ends(bench, operators):
     program = operators.start()
     wait_until(lambda: leader(bench), "it leads")
     thief = {"spec": {"holderIdentity": "thief", "leaseDurationSeconds": 3600}}
-    bench.api.merge(LEASES, "default", "trimtab-operator", thief)
+    merge(bench.api, LEASES, "default", "trimtab-operator", thief)
     wait_until(lambda: not program.is_running, "it ends", FAILOVER_SECONDS)
     assert program.process.returncode == LOST_LEADERSHIP
 
