@@ -10,6 +10,7 @@ from typing import Literal
 from trimtab_operator.policies.deadline import seconds_to_deadline
 from trimtab_operator.policies.loss import find_loss
 from trimtab_operator.policies.restart import GiveUp, Restart, after_loss
+from trimtab_operator.policies.suspend import wanted_suspension
 from trimtab_operator.policies.ttl import seconds_to_expiry
 from trimtab_operator.world import World
 
@@ -20,6 +21,8 @@ class Action(Enum):
     NOTHING = "nothing"
     CREATE_CHILD = "create the Job"
     DELETE_CHILD = "delete the Job and its pods"
+    SUSPEND_CHILD = "suspend the Job"
+    RESUME_CHILD = "resume the Job"
     DELETE_JOB = "delete the TrainingJob"
 
 
@@ -67,7 +70,7 @@ def decide(world: World) -> Decision:
         return Decision(outcome=Outcome("Failed", "DeadlineExceeded", message))
 
     if child is None:
-        return Decision() if spec.suspend else Decision(Action.CREATE_CHILD, seconds_to_look_again=left)
+        return Decision(Action.CREATE_CHILD, seconds_to_look_again=left)
     if child.is_deleting:
         return Decision(seconds_to_look_again=left)
     if child.attempt != status.restarts:
@@ -83,9 +86,9 @@ def decide(world: World) -> Decision:
             return Decision(outcome=Outcome("Failed", verdict.reason, verdict.message))
         return Decision(restart=verdict, seconds_to_look_again=0.0)
 
-    # A suspended job has no Job: the Job's own `suspend` is Kueue's, which would lift it as often as it were set here.
-    if spec.suspend:
-        return Decision(Action.DELETE_CHILD)
+    suspension = wanted_suspension(spec.suspend, child.is_suspended, child.is_suspended_by_us, world.is_queued)
+    if suspension is not None:
+        return Decision(Action.SUSPEND_CHILD if suspension else Action.RESUME_CHILD, seconds_to_look_again=left)
     return Decision(seconds_to_look_again=left)
 
 

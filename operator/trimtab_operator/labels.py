@@ -18,6 +18,8 @@ MANAGER = "trimtab-operator"
 #: Labels by which Kueue takes care of a Job; they pass through.
 KUEUE_PREFIX = "kueue.x-k8s.io/"
 KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"
+#: Annotation of a Job that spec.suspend, and nobody else, suspended: so the operator may resume it.
+SUSPENDED = f"{_GROUP}/suspended"
 #: Kubernetes' label of an Indexed Job's pod: its completion index.
 COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 

@@ -17,7 +17,7 @@ from trimtab_operator.cluster.election import Election
 from trimtab_operator.cluster.informers import STUCK_SECONDS, Informer
 from trimtab_operator.cluster.resources import JOBS, PODS, SECRETS, TRAINING_JOBS, Object
 from trimtab_operator.health import HealthServer
-from trimtab_operator.labels import JOB_NAME, MANAGED_BY, MANAGER
+from trimtab_operator.labels import JOB_NAME, MANAGED_BY, MANAGER, SUSPENDED
 from trimtab_operator.pods import Pod
 from trimtab_operator.reconcile import Reconciler
 from trimtab_operator.settings import Settings
@@ -233,5 +233,7 @@ def _shrink_job(job: Object) -> None:
 def _shrink_child(job: Object) -> None:
     metadata, spec = job["metadata"], job["spec"]
     metadata.pop("managedFields", None)
-    metadata.pop("annotations", None)
+    kept = metadata.pop("annotations", {}).get(SUSPENDED)
+    if kept is not None:
+        metadata["annotations"] = {SUSPENDED: kept}
     job["spec"] = {"suspend": spec.get("suspend", False)}

@@ -19,7 +19,7 @@ from trimtab_operator.children.job import child_job
 from trimtab_operator.cluster.api import Api, RefusedError
 from trimtab_operator.cluster.resources import JOBS, PODS, TRAINING_JOBS, Object
 from trimtab_operator.decide import Action, Decision, Outcome, decide
-from trimtab_operator.labels import JOB_NAME, OPERATOR, is_queued
+from trimtab_operator.labels import JOB_NAME, OPERATOR, SUSPENDED, is_queued
 from trimtab_operator.pods import Pod
 from trimtab_operator.report import final_conditions, report, seconds_to_write, write_time
 from trimtab_operator.settings import Settings
@@ -180,6 +180,11 @@ class Reconciler:
             case Action.DELETE_CHILD:
                 assert world.child is not None
                 self._api.delete(JOBS, namespace, name, world.child.uid)
+            case Action.SUSPEND_CHILD | Action.RESUME_CHILD:
+                suspended = decision.action is Action.SUSPEND_CHILD
+                annotations = {SUSPENDED: "true" if suspended else None}
+                change = {"metadata": {"annotations": annotations}, "spec": {"suspend": suspended}}
+                self._api.merge(JOBS, namespace, name, change)
             case Action.DELETE_JOB:
                 self._api.delete(TRAINING_JOBS, namespace, name, world.uid)
             case Action.NOTHING if self._needs_repair(world):

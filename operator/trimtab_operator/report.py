@@ -90,7 +90,9 @@ def _essence(status: Status) -> object:
 def _state(world: World, decision: Decision, workers: Workers) -> State:
     if decision.outcome is not None:
         return decision.outcome.state
-    if world.job.spec.suspend or (world.child is not None and world.child.is_suspended):
+    if world.child is not None and (world.child.is_suspended or (world.job.spec.suspend and not world.is_queued)):
+        return "Suspended"
+    if world.child is None and world.job.spec.suspend:
         return "Suspended"
     if decision.restart is not None:
         return "Restarting"
@@ -123,9 +125,9 @@ def _message(world: World, decision: Decision, state: State, workers: Workers) -
 
 
 def _suspended_by(world: World) -> str:
-    if world.job.spec.suspend:
-        return "SuspendedByUser"
-    return "WaitingForQueue" if world.is_queued else "SuspendedByOther"
+    if world.is_queued:
+        return "WaitingForQueue"
+    return "SuspendedByUser" if world.job.spec.suspend else "SuspendedByOther"
 
 
 def _obstacle(world: World) -> Problem | None:

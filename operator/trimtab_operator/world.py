@@ -11,7 +11,7 @@ from trimtab_api.trainingjob import TrainingJob
 from trimtab_api.trainingjob.status import Status
 
 from trimtab_operator.cluster.resources import Object
-from trimtab_operator.labels import ATTEMPT
+from trimtab_operator.labels import ATTEMPT, SUSPENDED
 from trimtab_operator.pods import Pod
 
 
@@ -25,6 +25,8 @@ class Child:
     """Restarts that there had been when it was made."""
     is_deleting: bool
     is_suspended: bool
+    is_suspended_by_us: bool
+    """Whether that was spec.suspend's doing."""
     is_complete: bool
     failure: str | None
     """Why it failed, or is about to; None if it has not."""
@@ -52,6 +54,7 @@ class Child:
             attempt=int(metadata.get("labels", {}).get(ATTEMPT, 0)),
             is_deleting="deletionTimestamp" in metadata,
             is_suspended=bool(job["spec"].get("suspend")),
+            is_suspended_by_us=SUSPENDED in metadata.get("annotations", {}),
             is_complete="Complete" in conditions or "SuccessCriteriaMet" in conditions,
             failure=(failed.get("message") or failed.get("reason") or "the Job failed") if failed else None,
             active=status.get("active", 0),

@@ -170,17 +170,19 @@ def test_a_job_in_a_queue_waits_for_kueue_and_runs_from_then_on(bench):
     assert bench.status("digits")["restarts"] == 0
 
 
-def test_what_a_user_suspends_is_not_offered_to_kueue(bench):
+def test_a_job_in_a_queue_that_says_suspend_runs_when_the_queue_admits_it(bench):
     enqueue(bench, "digits", suspend=True)
-    bench.wait_for_state("digits", "Suspended")
-    assert bench.child("digits") is None
-    bench.change("digits", suspend=False)  # which leaves it to the queue to admit it
-    eventually(lambda: bench.status("digits")["message"] == "waits for its queue to admit it", "the status says so")
+    eventually(lambda: bench.status("digits").get("message") == "waits for its queue to admit it", "the status says so")
+    assert bench.child("digits")["spec"]["suspend"] is True
     suspend_child(bench, "digits", False)
-    bench.wait_for_pods("digits")
-    bench.change("digits", suspend=True)
-    eventually(lambda: bench.child("digits") is None, "the Job goes")
-    assert bench.status("digits")["message"] == "suspended"
+    bench.play_running(*bench.wait_for_pods("digits"))
+    bench.wait_for_state("digits", "Running")
+    bench.change("digits", maxRestarts=7)  # has it looked at anew
+    eventually(
+        lambda: bench.status("digits")["observedGeneration"] == bench.job("digits")["metadata"]["generation"],
+        "the operator has looked again",
+    )
+    assert bench.child("digits")["spec"]["suspend"] is False, "nobody suspends what Kueue has admitted"
 
 
 def test_a_job_that_others_suspend_is_theirs_to_resume(bench):

@@ -178,9 +178,19 @@ def test_the_job_holds_on_to_the_rules_of_restarting_together():
     assert built == child_job(job(), "team", UID, 4, labels, SETTINGS)
 
 
-def test_a_job_with_a_queue_is_born_suspended_and_any_other_is_not():
-    born = [child_job(job(), "team", UID, 0, each, SETTINGS) for each in ({"kueue.x-k8s.io/queue-name": "q"}, {})]
-    assert [each["spec"]["suspend"] for each in born] == [True, False]
+@pytest.mark.parametrize(
+    ("suspend", "labels", "born", "by_us"),
+    [
+        (False, {}, False, False),
+        (True, {}, True, True),
+        (False, {"kueue.x-k8s.io/queue-name": "q"}, True, False),
+        (True, {"kueue.x-k8s.io/queue-name": "q"}, True, False),
+    ],
+)
+def test_suspend_passes_through_and_a_job_with_a_queue_is_born_suspended(suspend, labels, born, by_us):
+    built = child_job(job(suspend=suspend), "team", UID, 0, labels, SETTINGS)
+    assert built["spec"]["suspend"] is born
+    assert ("trimtab.dev/suspended" in built["metadata"].get("annotations", {})) is by_us
 
 
 def test_only_the_job_the_operator_and_the_scraper_reach_its_pods():

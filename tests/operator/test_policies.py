@@ -9,6 +9,7 @@ from trimtab_operator.pods import Problem
 from trimtab_operator.policies.deadline import seconds_to_deadline
 from trimtab_operator.policies.network import is_degraded
 from trimtab_operator.policies.restart import GiveUp, Restart, after_loss
+from trimtab_operator.policies.suspend import wanted_suspension
 from trimtab_operator.policies.ttl import seconds_to_expiry
 from worlds import NOW
 
@@ -23,6 +24,23 @@ CAUSE = Problem("Error", "worker 0 failed")
 def test_time_runs_from_a_moment_and_without_one_or_a_limit_it_does_not(seconds_to, limit, since, left):
     moment = None if since is None else NOW - timedelta(seconds=since)
     assert seconds_to(limit, moment, NOW) == left
+
+
+@pytest.mark.parametrize(
+    ("asked", "is_suspended", "by_us", "is_queued", "wanted"),
+    [
+        (False, False, False, False, None),
+        (True, True, True, False, None),
+        (True, True, False, False, None),
+        (True, False, False, False, True),
+        (False, True, True, False, False),
+        (False, True, False, False, None),
+        (True, False, False, True, None),
+        (False, True, True, True, None),
+    ],
+)
+def test_suspension(asked, is_suspended, by_us, is_queued, wanted):
+    assert wanted_suspension(asked, is_suspended, by_us, is_queued) is wanted
 
 
 @given(st.booleans(), st.sampled_from(["Never", "OnFailure"]), st.integers(0, 10), st.integers(0, 10))

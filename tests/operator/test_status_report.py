@@ -45,7 +45,12 @@ def training(bandwidth=125e6, plan_version=1, **known):
         ({"child": child(active=2), "status": {"state": "Running"}}, "Running", "2 workers train"),
         ({"child": None, "status": {"state": "Running"}}, "Starting", "0 of 2 workers are ready"),
         ({"child": child(is_suspended=True), "spec": {"suspend": True}}, "Suspended", "suspended"),
-        ({"child": None, "spec": {"suspend": True}, "is_queued": True}, "Suspended", "suspended"),
+        ({"child": None, "spec": {"suspend": True}}, "Suspended", "suspended"),
+        (
+            {"child": child(active=2, ready=2), "spec": {"suspend": True}, "is_queued": True},
+            "Running",
+            "2 workers train",
+        ),
         ({"child": child(is_suspended=True), "is_queued": True}, "Suspended", "waits for its queue to admit it"),
         ({"child": child(is_suspended=True)}, "Suspended", "its Job is suspended, by neither"),
         ({"child": child(failure="f"), "pods": (failed_pod(1),)}, "Restarting", "all ranks restart together: worker 1"),

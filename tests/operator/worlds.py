@@ -52,6 +52,7 @@ def child(**known) -> Child:
         "attempt": 0,
         "is_deleting": False,
         "is_suspended": False,
+        "is_suspended_by_us": False,
         "is_complete": False,
         "failure": None,
     }

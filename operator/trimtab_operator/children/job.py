@@ -7,7 +7,7 @@ from trimtab_api.trainingjob import TrainingJob
 from trimtab_operator.children.owned import owned
 from trimtab_operator.children.pod import pod_template
 from trimtab_operator.cluster.resources import JOBS, Object
-from trimtab_operator.labels import ATTEMPT, KUEUE_PREFIX, is_queued
+from trimtab_operator.labels import ATTEMPT, KUEUE_PREFIX, SUSPENDED, is_queued
 from trimtab_operator.settings import Settings
 
 
@@ -17,12 +17,15 @@ def child_job(
     """One attempt at the whole job: the first worker that fails ends it, for all ranks start again together.
 
     A pod that the cluster takes away does not count as failed; nor is any replaced before it has ended, or two
-    processes would be the same rank. ``job_labels`` are the TrainingJob's: Kueue's pass through, and a Job in one of
-    its queues is born suspended, so that it waits to be admitted whether or not Kueue's webhook sees it made.
+    processes would be the same rank. ``job_labels`` are the TrainingJob's: Kueue's pass through, as `suspend` does; and
+    a Job in a queue is born suspended in any case, so that it waits to be admitted whether or not Kueue's webhook sees
+    it made.
     """
     manifest = owned(JOBS, job.metadata.name, job, namespace, uid)
     queue = {name: value for name, value in job_labels.items() if name.startswith(KUEUE_PREFIX)}
     manifest["metadata"]["labels"] |= {ATTEMPT: str(attempt), **queue}
+    if job.spec.suspend and not is_queued(job_labels):
+        manifest["metadata"]["annotations"] = {**manifest["metadata"].get("annotations", {}), SUSPENDED: "true"}
     return {
         **manifest,
         "spec": {
@@ -36,7 +39,7 @@ def child_job(
                     {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
                 ]
             },
-            "suspend": is_queued(job_labels),
+            "suspend": job.spec.suspend or is_queued(job_labels),
             "template": pod_template(job, namespace, attempt, settings),
         },
     }

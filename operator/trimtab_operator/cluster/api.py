@@ -31,6 +31,7 @@ CREDENTIAL_SECONDS = 10.0
 #: Of what was written only the head is asked for: nobody reads the rest, and it would be encoded, sent and decoded.
 _HEAD = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
 _APPLY = "application/apply-patch+yaml"
+_MERGE = "application/merge-patch+json"
 
 #: What a request may raise where nobody is at fault and trying again is right.
 Unreachable = (urllib3.exceptions.HTTPError, OSError)
@@ -107,6 +108,12 @@ class Api:
         answer = self.send("PATCH", path, query=query, body=manifest, content_type=_APPLY, accept=_HEAD)
         applied: Object = json.loads(answer)
         return applied
+
+    def merge(self, resource: Resource, namespace: str, name: str, change: Object) -> None:
+        """Change only the fields that are named."""
+        query = {"fieldManager": FIELD_MANAGER}
+        path = resource.path(namespace, name)
+        self.send("PATCH", path, query=query, body=change, content_type=_MERGE, accept=_HEAD)
 
     def delete(self, resource: Resource, namespace: str, name: str, uid: str) -> None:
         """Delete that very object, and before it whatever it owns; no error if it is gone."""

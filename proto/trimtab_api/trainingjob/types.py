@@ -241,7 +241,10 @@ class Spec(Strict):
         "OnFailure", description="Whether all ranks restart together when a worker fails."
     )
     max_restarts: int = Field(3, ge=0, le=10_000, description="Restarts after which a failure is final.")
-    suspend: bool = Field(False, description="True: no pods run until it is false again.")
+    suspend: bool = Field(
+        False,
+        description="True: no pods run until it is false again, or, in a queue of Kueue, until that admits the job.",
+    )
     managed_by: str = Field(
         "trimtab.dev/operator",
         min_length=1,
