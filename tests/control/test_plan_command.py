@@ -38,7 +38,7 @@ def test_the_winners_of_table_6(capsys, model, gigabits):
             assert winners[ratio] == schemes[milliseconds.index(min(milliseconds))]
 
 
-@pytest.mark.parametrize(("parameters", "latency", "gigabits", "measured"), TABLE_II[::5])
+@pytest.mark.parametrize(("parameters", "latency", "gigabits", "measured"), TABLE_II)
 def test_the_ring_of_table_2(capsys, parameters, latency, gigabits, measured):
     result = answer(
         capsys, "--parameters", f"{parameters / 1e6:g}M", "--workers", "8", "--latency", f"{latency}ms",
@@ -59,6 +59,9 @@ def test_the_text_shows_choice_and_winners(capsys):
     text = capsys.readouterr().out
     assert "choice: " in text
     assert text.count("<- fastest") == 3
+    assert "of it 512ms computing (a guess from the size; give yours by --compute)" in text
+    ask("--parameters", "25.6M", "--workers", "8", "--latency", "5ms", "--bandwidth", "1Gbps", "--compute", "90ms")
+    assert "of it 90ms computing (as --compute says)" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

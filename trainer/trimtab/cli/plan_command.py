@@ -175,6 +175,7 @@ def _rows(question: _Question, ratio: float) -> list[_Row]:
 class _Choice:
     plan: str
     step_seconds: float
+    compute_seconds: float
     sync_seconds: float
     gain: float
 
@@ -198,7 +199,8 @@ def _choose(question: _Question) -> tuple[_Choice, float]:
 
     dense = evaluate(dense_plan())
     best = knee(solve(space, evaluate, seed=0), dense, settings.speed_weight)
-    return _Choice(best.plan.name, best.step_seconds, best.sync_seconds, best.gain), dense.step_seconds
+    choice = _Choice(best.plan.name, best.step_seconds, predictor.compute_seconds, best.sync_seconds, best.gain)
+    return choice, dense.step_seconds
 
 
 def _as_json(question: _Question, choice: _Choice, dense_seconds: float, rows: list[_Row]) -> dict[str, Any]:
@@ -223,11 +225,15 @@ def _as_json(question: _Question, choice: _Choice, dense_seconds: float, rows: l
 
 
 def _as_text(question: _Question, choice: _Choice, dense_seconds: float, rows: list[_Row]) -> list[str]:
+    by = "as --compute says" if question.compute_seconds else "a guess from the size; give yours by --compute"
     lines = [
         f"{question.num_elements:,} parameters ({format_size(question.num_bytes)} of gradient), "
         f"{question.num_ranks} workers, {format_duration(question.latency)}, {format_bandwidth(question.bandwidth)}",
         f"choice: {choice.plan}, predicted {format_duration(choice.step_seconds)} a step "
         f"(dense {format_duration(dense_seconds)}), before this job's own overheads are learned",
+        f"of it {format_duration(choice.compute_seconds)} computing ({by}) and "
+        f"{format_duration(choice.sync_seconds)} waiting for the exchange",
+        "chosen for the time to the target, so also by how many more steps a smaller ratio needs",
         "",
         f"{'ratio':>7}  {'scheme':<17} {'seconds':>20} {'messages':>9} {'bytes':>20}",
     ]
@@ -241,7 +247,11 @@ def _as_text(question: _Question, choice: _Choice, dense_seconds: float, rows: l
             f"{_range(row.bytes, format_size):>20}{'  <- fastest' if row.is_winner else ''}"
         )
         shown_dense = shown_dense or row.scheme == _DENSE_ROWS[-1]
-    return lines
+    return [
+        *lines,
+        "",
+        "fastest: an exchange alone, of the schemes that a plan can name; the others are for comparison",
+    ]
 
 
 def _range(ends: tuple[float, float], text: Callable[[float], str]) -> str:
