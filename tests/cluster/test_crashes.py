@@ -8,7 +8,7 @@ import time
 
 import pytest
 from control_plane import ControlPlane
-from programs import wait_until
+from programs import Program, wait_until
 from trimtab_operator.cluster.api import RefusedError, Unreachable
 from trimtab_operator.cluster.resources import JOBS, LEASES, PODS, TRAINING_JOBS
 from trimtab_operator.main import LOST_LEADERSHIP
@@ -122,7 +122,28 @@ class Player(threading.Thread):
                     self._bench.play_running(pod)
 
 
-def test_two_hundred_jobs_end_as_they_should_whatever_is_killed_meanwhile(bench, operators, own_control_plane):
+#: What befalls the operator and its API server, one after the other.
+DISTURBANCES = ("kill", "restart", "kill", "expire", "steal", "kill", "restart and kill", "steal", "expire", "kill")
+
+
+def disturb(what: str, bench: Workbench, control_plane: ControlPlane, program: Program) -> None:
+    """Do one of `DISTURBANCES`: but for a killed or robbed one, the operator goes on if it can."""
+    match what:
+        case "restart" | "restart and kill" | "expire":
+            control_plane.kill_apiserver()
+            if what == "expire":  # what the watches have seen is older than anything that is still known
+                control_plane.compact()
+            control_plane.start_apiserver()
+        case "steal":
+            wait_until(lambda: leader(bench), "there is a lease to steal")
+            thief = {"spec": {"holderIdentity": "thief", "leaseDurationSeconds": 3600}}
+            merge(bench.api, LEASES, "default", "trimtab-operator", thief)
+            wait_until(lambda: not program.is_running, "the operator ends", FAILOVER_SECONDS)
+    if "kill" in what:
+        program.kill()
+
+
+def test_two_hundred_jobs_end_as_they_should_whatever_happens_meanwhile(bench, operators, own_control_plane):
     chance = random.Random(7)
     fates = list(FATES)
     names = [f"{fates[number % len(fates)]}-{number}" for number in range(200)]
@@ -130,25 +151,20 @@ def test_two_hundred_jobs_end_as_they_should_whatever_is_killed_meanwhile(bench,
     player.start()
     program = operators.start()
     wait_until(lambda: leader(bench), "it leads")
-    restart_apiserver_at, stop_at = 5, 10
     remaining = list(names)
-    for kill in range(stop_at):
+    for turn, disturbance in enumerate(DISTURBANCES):
         for _ in range(20):
-            if remaining:
-                name = remaining.pop()
-                bench.create(name, workers=1, maxRestarts=1)
+            name = remaining.pop()
+            bench.create(name, workers=1, maxRestarts=1)
         time.sleep(chance.uniform(0.3, 4.0))  # a random point of their lives is what this is about
-        if kill == restart_apiserver_at:
-            own_control_plane.kill_apiserver()
-            own_control_plane.start_apiserver()
-        if program.is_running:
-            program.kill()
-        for name in [each for each in names if each.startswith("gone") and each not in remaining][kill::stop_at]:
+        disturb(disturbance, bench, own_control_plane, program)
+        for name in [each for each in names if each.startswith("gone") and each not in remaining][turn :: len(fates)]:
             if job := bench.job(name):
                 bench.api.delete(TRAINING_JOBS, bench.namespace, name, job["metadata"]["uid"])
-        program = operators.start()
-        # The next need not wait for the dead one's lease, or the test would be mostly waiting.
-        own_control_plane.kubectl("delete", "lease", "trimtab-operator")
+        if not program.is_running:  # killed, robbed, or without an API server for longer than its lease
+            # The next need not wait for the dead one's lease, or the test would be mostly waiting.
+            own_control_plane.kubectl("delete", "lease", "trimtab-operator")
+            program = operators.start()
     for name in (each for each in names if each.startswith("gone")):
         if job := bench.job(name):
             bench.api.delete(TRAINING_JOBS, bench.namespace, name, job["metadata"]["uid"])
@@ -167,6 +183,13 @@ def test_two_hundred_jobs_end_as_they_should_whatever_is_killed_meanwhile(bench,
         assert (name, status["state"], status["restarts"]) == (name, state, restarts)
     assert player.twins == []
     assert {each["metadata"]["name"] for each in bench.api.list(JOBS, bench.namespace)["items"]} == set(kept)
+
+    def left_of_earlier_attempts() -> list[str]:
+        pods = [each["metadata"] for each in bench.api.list(PODS, bench.namespace)["items"]]
+        attempts = [(each["labels"]["trimtab.dev/job-name"], each["labels"]["trimtab.dev/attempt"]) for each in pods]
+        return [name for name, attempt in attempts if name in kept and int(attempt) != kept[name][2]]
+
+    wait_until(lambda: not left_of_earlier_attempts(), "pods of earlier attempts are gone", seconds=120, interval=1)
 
     def strays() -> list[str]:
         return [each for each in bench.leftovers() if "gone-" in each]
