@@ -128,10 +128,12 @@ def test_a_trial_counts_steps_where_a_step_takes_several_batches(
 
 def leaving(rank: int, size: int, rounds: int, trials: bool) -> tuple[Any, bool, int]:
     messages = {3: message(plan_of("0.01/artopk-star-ring"), plan_of("dense-ring"), iterations=4)} if trials else {}
-    model, session, now, _ = begin(rank, "0.05/all-gather", messages)
+    model, session, now, script = begin(rank, "0.05/all-gather", messages)
     train(session, model, steps=20, leave_after=rounds)
     assert not session.in_trial
     assert (session.steps, session.plan.name) == (4, "0.05/all-gather"), "the trials begin after the fourth step"
+    if script and trials:
+        assert [len(reports) for reports in script.reports] == [1 if rounds == 9 else 0], "what was measured is told"
     train(session, model, steps=5)
     result = now(), session.in_trial, session.steps
     session.close()

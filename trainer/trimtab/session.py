@@ -276,35 +276,43 @@ class Session:
     # Trials -------------------------------------------------------------------------------------------------------
 
     def _run_trials(self, replay: Replay, plans: list[Plan], iterations: int) -> Iterator[Any]:
-        """Let the user's loop train under each candidate, undoing every one, also where the loop is left meanwhile."""
-        assert self._exchanger is not None
+        """Let the user's loop train under each candidate; what was measured is told also where the loop is left."""
         reports: list[TrialReport] = []
-        if 0 < iterations * self._batches_a_step <= replay.num_left:
-            before, sparsifiers = self._exchanger.plan, self._exchanger.sparsifiers
-            snapshot = self._snapshot()
-            for plan in plans:
-                began = time.perf_counter()
-                trial = self._trials = _Trials([])
-                self._exchanger.adopt(plan.with_version(before.version))
+        try:
+            if 0 < iterations * self._batches_a_step <= replay.num_left:
+                yield from self._try_each(replay, plans, iterations, reports)
+        finally:
+            if self._steering is not None:
+                self._steering.trials(reports)
+
+    def _try_each(
+        self, replay: Replay, plans: list[Plan], iterations: int, reports: list[TrialReport]
+    ) -> Iterator[Any]:
+        """Train under each candidate in turn, undoing every one, the one in which the loop is left as well."""
+        assert self._exchanger is not None
+        before, sparsifiers = self._exchanger.plan, self._exchanger.sparsifiers
+        snapshot = self._snapshot()
+        for plan in plans:
+            began = time.perf_counter()
+            trial = self._trials = _Trials([])
+            self._exchanger.adopt(plan.with_version(before.version))
+            self._exchanger.restart(self._step)
+            replay.mark()
+            self._step_began = time.perf_counter()
+            try:
+                while len(trial.steps) < iterations:  # a step may take several batches (`no_sync`)
+                    yield replay.next()
+            except StopIteration:  # steps take more batches than they did
+                break
+            finally:
+                self._trials = None
+                snapshot.restore()
+                replay.rewind()
+                self._exchanger.forget_sparsifiers_but(sparsifiers)
+                self._exchanger.adopt(before)
                 self._exchanger.restart(self._step)
-                replay.mark()
                 self._step_began = time.perf_counter()
-                try:
-                    while len(trial.steps) < iterations:  # a step may take several batches (`no_sync`)
-                        yield replay.next()
-                except StopIteration:  # steps take more batches than they did
-                    break
-                finally:
-                    self._trials = None
-                    snapshot.restore()
-                    replay.rewind()
-                    self._exchanger.forget_sparsifiers_but(sparsifiers)
-                    self._exchanger.adopt(before)
-                    self._exchanger.restart(self._step)
-                    self._step_began = time.perf_counter()
-                reports.append(_summary(plan, trial.steps, time.perf_counter() - began))
-        if self._steering is not None:
-            self._steering.trials(reports)
+            reports.append(_summary(plan, trial.steps, time.perf_counter() - began))
 
     def _snapshot(self) -> Snapshot:
         assert self._exchanger is not None
