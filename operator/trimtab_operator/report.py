@@ -90,9 +90,7 @@ def _essence(status: Status) -> object:
 def _state(world: World, decision: Decision, workers: Workers) -> State:
     if decision.outcome is not None:
         return decision.outcome.state
-    if world.child is not None and (world.child.is_suspended or (world.job.spec.suspend and not world.is_queued)):
-        return "Suspended"
-    if world.child is None and world.job.spec.suspend:
+    if _is_suspended(world):
         return "Suspended"
     if decision.restart is not None:
         return "Restarting"
@@ -122,6 +120,14 @@ def _message(world: World, decision: Decision, state: State, workers: Workers) -
             obstacle = _obstacle(world)
             waiting = f"{workers.ready} of {num_workers} workers are ready"
             return f"{waiting}; {obstacle.message}" if obstacle else waiting
+
+
+def _is_suspended(world: World) -> bool:
+    """Whether its Job is, or is about to be: of a Job in a queue, the queue says."""
+    asked = world.job.spec.suspend
+    if world.child is None:
+        return asked
+    return world.child.is_suspended or (asked and not world.is_queued)
 
 
 def _suspended_by(world: World) -> str:

@@ -12,7 +12,7 @@ from programs import Program, wait_until
 from trimtab_operator.cluster.api import RefusedError, Unreachable
 from trimtab_operator.cluster.resources import JOBS, LEASES, PODS, TRAINING_JOBS
 from trimtab_operator.main import LOST_LEADERSHIP
-from workbench import Operators, Workbench, connect, install, merge
+from workbench import Operators, Workbench, connect, install
 
 pytestmark = [pytest.mark.controlplane, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -77,7 +77,7 @@ def test_a_leader_whose_lease_is_stolen_ends(bench, operators):
     program = operators.start()
     wait_until(lambda: leader(bench), "it leads")
     thief = {"spec": {"holderIdentity": "thief", "leaseDurationSeconds": 3600}}
-    merge(bench.api, LEASES, "default", "trimtab-operator", thief)
+    bench.api.merge(LEASES, "default", "trimtab-operator", thief)
     wait_until(lambda: not program.is_running, "it ends", FAILOVER_SECONDS)
     assert program.process.returncode == LOST_LEADERSHIP
 
@@ -137,7 +137,7 @@ def disturb(what: str, bench: Workbench, control_plane: ControlPlane, program: P
         case "steal":
             wait_until(lambda: leader(bench), "there is a lease to steal")
             thief = {"spec": {"holderIdentity": "thief", "leaseDurationSeconds": 3600}}
-            merge(bench.api, LEASES, "default", "trimtab-operator", thief)
+            bench.api.merge(LEASES, "default", "trimtab-operator", thief)
             wait_until(lambda: not program.is_running, "the operator ends", FAILOVER_SECONDS)
     if "kill" in what:
         program.kill()

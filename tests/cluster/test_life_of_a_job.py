@@ -14,7 +14,7 @@ from trimtab_operator.cluster.resources import (
     SERVICES,
     TRAINING_JOBS,
 )
-from workbench import Workbench, eventually, merge
+from workbench import Workbench, eventually
 
 pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(300)]
 
@@ -145,7 +145,7 @@ def enqueue(bench, name, **spec):
 
 def suspend_child(bench, name, suspended):
     """As Kueue does: it admits a Job, or preempts it."""
-    merge(bench.api, JOBS, bench.namespace, name, {"spec": {"suspend": suspended}})
+    bench.api.merge(JOBS, bench.namespace, name, {"spec": {"suspend": suspended}})
 
 
 def test_a_job_in_a_queue_waits_for_kueue_and_runs_from_then_on(bench):

@@ -134,7 +134,7 @@ class Workbench:
 
     def change(self, name: str, **spec: Any) -> None:
         """Change fields of a job's spec."""
-        merge(self.api, TRAINING_JOBS, self.namespace, name, {"spec": spec})
+        self.api.merge(TRAINING_JOBS, self.namespace, name, {"spec": spec})
 
     def job(self, name: str) -> Object:
         """The TrainingJob; empty if there is none."""
@@ -220,17 +220,12 @@ class Workbench:
 
     def _play(self, pod: Object, status: Object) -> None:
         metadata = pod["metadata"]
+        path = PODS.path(self.namespace, metadata["name"], "status")
         try:
-            merge(self.api, PODS, self.namespace, metadata["name"], {"status": status}, subresource="status")
+            self.api.send("PATCH", path, body={"status": status}, content_type="application/merge-patch+json")
         except RefusedError as refusal:
             if refusal.status != 404:  # it went meanwhile
                 raise
-
-
-def merge(api: Api, resource: Resource, namespace: str, name: str, change: Object, subresource: str = "") -> None:
-    """Change only the fields that are named."""
-    path = resource.path(namespace, name, subresource)
-    api.send("PATCH", path, body=change, content_type="application/merge-patch+json")
 
 
 def eventually(condition: Callable[[], object], what: str, seconds: float = 60.0) -> None:
