@@ -53,32 +53,34 @@ class Figures:
     report: RelayReport
 
 
-def measure(num_hosts: int, latency: float, bandwidth: float) -> Figures:
+def measure(network: Emulator) -> Figures:
     """All of one case."""
-    with Emulator(Network((Phase(60.0, latency, bandwidth),)), hosts=num_hosts, name="measure") as network:
-        with busy_cores():
-            ping_idle = ping(network)
-            network.begin()
-            before = network.lag().cpu_seconds
-            started = time.monotonic()
-            with ring(network, f"-t{SECONDS}", f"-O{SETTLING_SECONDS}") as clients:
-                time.sleep(SETTLING_SECONDS)
-                ping_full = ping(network)
-                ends = [result_of(client) for client in clients]
-            relay_cpu = (network.lag().cpu_seconds - before) / (time.monotonic() - started)
-            received = [end["sum_received"]["bits_per_second"] / 8 for end in ends]
-            usage = [
-                sum(end["cpu_utilization_percent"][side] for side in ("host_total", "remote_total")) for end in ends
-            ]
-            return Figures(
-                ping_idle,
-                ping_full,
-                min(received),
-                max(received),
-                relay_cpu,
-                sum(usage) / len(usage) / 100,
-                network.lag(),
-            )
+    with busy_cores():
+        ping_idle = ping(network)
+        network.begin()
+        before = network.lag().cpu_seconds
+        started = time.monotonic()
+        with ring(network, f"-t{SECONDS}", f"-O{SETTLING_SECONDS}") as clients:
+            time.sleep(SETTLING_SECONDS)
+            ping_full = ping(network)
+            ends = [result_of(client) for client in clients]
+        relay_cpu = (network.lag().cpu_seconds - before) / (time.monotonic() - started)
+    received = [end["sum_received"]["bits_per_second"] / 8 for end in ends]
+    usage = [sum(end["cpu_utilization_percent"][side] for side in ("host_total", "remote_total")) for end in ends]
+    return Figures(
+        ping_idle,
+        ping_full,
+        min(received),
+        max(received),
+        relay_cpu,
+        sum(usage) / len(usage) / 100,
+        network.lag(),
+    )
+
+
+def steady(latency: str, bandwidth: str) -> Network:
+    """A network that stays as it is."""
+    return Network((Phase(60.0, parse_duration(latency), parse_bandwidth(bandwidth)),))
 
 
 @contextlib.contextmanager
@@ -158,7 +160,8 @@ def main() -> None:
     columns += ["relay", "iperf3 pair", "lag p99.9 / max", "valid"]
     print(f"| {' | '.join(columns)} |", "|---" * len(columns) + "|", sep="\n")
     for num_hosts, latency, bandwidth in [CASES[i] for i in arguments.case or range(len(CASES))]:
-        figures = measure(num_hosts, parse_duration(latency), parse_bandwidth(bandwidth))
+        with Emulator(steady(latency, bandwidth), hosts=num_hosts, name="measure") as network:
+            figures = measure(network)
         lag = figures.report.packet_lag
         print(
             f"| {num_hosts} | {latency} | {bandwidth} | {format_duration(figures.ping_idle)} "

@@ -4,9 +4,12 @@ from pathlib import Path
 
 import pytest
 from trimtab_api.errors import UserError
-from trimtab_netmon.emulate import Link, Network, Phase, load_network
+from trimtab_api.units import format_bandwidth, format_duration
+from trimtab_netmon.emulate import Link, Network, Phase, load_network, schedule
+from trimtab_netmon.emulate.emulator import MAX_HOSTS
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "networks"
+REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "network.md"
 HEADER = "apiVersion: trimtab.dev/v1alpha1\nkind: Network\n"
 FIELDS = "duration: 1s, latency: 1ms, bandwidth: 1Gbps"
 
@@ -23,6 +26,19 @@ def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         return load_network("net.yaml")
 
     return load
+
+
+def test_the_reference_shows_a_network_that_can_be_read_and_names_the_limits(load):
+    page = REFERENCE.read_text()
+    network = load(page.partition("```yaml\n")[2].partition("```")[0])
+    assert network.repeat
+    assert [phase.duration for phase in network.phases] == [12.0, 90.0]
+    assert network.phases[1].hosts == {2: 12.5e6}
+    assert network.phases[1].links == (Link(0, 1, 0.03), Link(1, 0, 0.03, 1.25e6))
+    assert f"{format_bandwidth(schedule.MIN_BANDWIDTH)} to {format_bandwidth(schedule.MAX_BANDWIDTH)}" in page
+    assert f"{format_duration(schedule.MIN_DURATION)} to {schedule.MAX_DURATION / 3600:g}h" in page
+    assert f"0ms to {format_duration(schedule.MAX_LATENCY)}" in page
+    assert f"at\nmost {MAX_HOSTS}." in page
 
 
 def test_everything_that_can_be_written(load):

@@ -23,7 +23,7 @@ from trimtab_api.errors import UserError
 from trimtab_api.names import EMULATED_SUBNET
 
 from trimtab_netmon.emulate import build, namespaces
-from trimtab_netmon.emulate.relay import Relay, RelayReport
+from trimtab_netmon.emulate.relay import Relay, RelayError, RelayReport
 from trimtab_netmon.emulate.schedule import Network, Phase
 
 DEVICE = "tt0"
@@ -70,18 +70,27 @@ def available() -> str | None:
             return f"the network emulator needs the command {program}; install the package {package}"
     if shutil.which(build.COMPILER) is None and not build.relay_path().exists():
         return "the network emulator needs a C compiler for its relay; install the packages gcc and libc6-dev"
+    private = ["unshare", "--net", "--mount"]  # gone, with all that is in it, when its one command has ended
     try:
-        namespaces.run(["unshare", "--net", "--mount", "true"])
+        namespaces.run([*private, "true"])
     except namespaces.NamespaceError:
         return "the network emulator may not make network namespaces here; grant CAP_SYS_ADMIN and CAP_NET_ADMIN"
+    try:
+        # Tried, for root may open any file by its mode: the device may be dead, denied or without its module.
+        namespaces.run([*private, "ip", "tuntap", "add", "dev", DEVICE, "mode", "tun"])
+    except namespaces.NamespaceError as error:
+        return (
+            f"the network emulator cannot make a TUN device here ({error.words}); load the kernel module tun, give the "
+            "container the device /dev/net/tun, and grant CAP_NET_ADMIN"
+        )
     return None
 
 
 class Emulator:
     """A context manager: inside it the hosts exist, and afterwards nothing of them does.
 
-    Leaving it kills whatever still runs on the hosts. Raises `UserError` when this machine cannot emulate, or when
-    the network names a host that is not among ``hosts``.
+    Leaving it kills whatever still runs on the hosts. Raises `UserError` when this machine cannot emulate, whatever it
+    is that it refuses, or when the network names a host that is not among ``hosts``.
     """
 
     def __init__(self, network: Network, hosts: int = 4, name: str = "tt") -> None:
@@ -110,15 +119,21 @@ class Emulator:
         """Make the hosts and the network between them, phase 0 in force."""
         if missing := available():
             raise UserError(missing)
-        namespaces.sweep()
         binary = build.build_relay()
         try:
+            namespaces.sweep()
             for host in self.hosts:
                 namespaces.add(host.namespace)
             self._relay = Relay(binary, DEVICE, self.hosts[0].address, [host.namespace for host in self.hosts])
             for host in self.hosts:
                 _set_up(host)
             self._relay.configure(self.network, len(self.hosts))
+        except (RelayError, namespaces.NamespaceError) as error:
+            self.close()
+            raise UserError(
+                f"the network emulator does not start here ({' '.join(str(error).split())}); let it make network "
+                "namespaces in /run/netns and TUN devices in them (CAP_SYS_ADMIN, CAP_NET_ADMIN), or run on loopback"
+            ) from error
         except BaseException:
             self.close()
             raise

@@ -33,6 +33,11 @@ _serials = itertools.count()
 class NamespaceError(RuntimeError):
     """The kernel or a command of iproute2 refused; the message says what and why."""
 
+    def __init__(self, what: str, why: str) -> None:
+        super().__init__(f"{what}: {why}")
+        self.words = " ".join(why.split())
+        """Why, on one line."""
+
 
 def new_names(name: str, count: int) -> list[str]:
     """Names for ``count`` namespaces of this process, never used before."""
@@ -55,9 +60,9 @@ def run(argv: list[str], stdin: str = "") -> None:
     try:
         done = subprocess.run(argv, input=stdin, capture_output=True, text=True, timeout=COMMAND_TIMEOUT, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise NamespaceError(f"{' '.join(argv)}: {error}") from error
+        raise NamespaceError(" ".join(argv), str(error)) from error
     if done.returncode != 0:
-        raise NamespaceError(f"{' '.join(argv)}: {done.stderr.strip() or f'exit code {done.returncode}'}")
+        raise NamespaceError(" ".join(argv), done.stderr.strip() or f"exit code {done.returncode}")
 
 
 def add(namespace: str) -> None:
@@ -100,7 +105,7 @@ def _kill_inside(path: Path) -> None:
     deadline = time.monotonic() + KILL_TIMEOUT
     while processes := _processes_inside(path):
         if time.monotonic() > deadline:
-            raise NamespaceError(f"processes {processes} in the namespace {path.name} cannot be killed")
+            raise NamespaceError(f"the namespace {path.name}", f"its processes {processes} cannot be killed")
         for pid in processes:
             try:
                 os.kill(pid, signal.SIGKILL)
