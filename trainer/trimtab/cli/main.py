@@ -32,6 +32,7 @@ COMMANDS = (
     Subcommand("run", "run_command", "train a TrainingJob on this machine"),
     Subcommand("compare", "compare_command", "train it under several plans in turn, and report"),
     Subcommand("plan", "plan_command", "what would be chosen for a model and a network, and what each scheme costs"),
+    Subcommand("network", "network_command", "print a random network file, to compare plans on one nobody tuned for"),
     Subcommand("report", "report_command", "rebuild summary and report of a comparison from its files"),
     Subcommand("status", "status_command", "follow a job that trains, here or from inside one of its pods"),
     Subcommand("worker", "worker_command", "train as one worker of a job on a cluster: the entry of its pod"),

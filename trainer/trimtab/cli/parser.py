@@ -16,6 +16,7 @@ T = TypeVar("T")
 
 #: A value that argparse takes for a flag: ``-5ms``.
 _NEGATIVE = re.compile(r"-\.?\d")
+_FLAG = re.compile(r"--?[A-Za-z]")
 
 
 class Parser(argparse.ArgumentParser):
@@ -32,6 +33,20 @@ class Parser(argparse.ArgumentParser):
     def flags(self) -> list[str]:
         """Its flags, by their names."""
         return list(dict.fromkeys(re.findall(r"--[a-z][a-z-]*", self.format_usage())))
+
+    @property
+    def hands_on(self) -> bool:
+        """Whether what follows its first word is for another parser, or another program."""
+        return any(action.nargs in (argparse.PARSER, argparse.REMAINDER) for action in self._actions)
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As argparse does it, but an unknown flag is complained of before the lack of one that it may stand for."""
+        for word in args or ():
+            if word == "--" or (self.hands_on and not word.startswith("-")):
+                break
+            if _FLAG.match(word) and word.partition("=")[0] not in (*self.flags, "--help", "-h"):
+                raise explain_rest([word], self)
+        return super().parse_known_args(args, namespace)
 
 
 def explain(message: str, prog: str) -> UserError:
@@ -61,12 +76,19 @@ def explain_rest(rest: Sequence[str], parser: Parser) -> UserError:
     if flag is None:
         return UserError(f"is one argument too many; see `{parser.prog} --help`", value=rest[0])
     name, _, _ = flag.partition("=")
-    return UserError(f"is no flag of `{parser.prog}`; {_meant(name, parser.flags)}", field=name)
+    if parser.hands_on:
+        remedy = f"a command's own flags come after its name; see `{parser.prog} --help`"
+    elif parser.flags:
+        remedy = _meant(name, parser.flags)
+    else:
+        remedy = "it has none, so leave it out"
+    return UserError(f"is no flag of `{parser.prog}`; {remedy}", field=name)
 
 
 def _meant(word: str, known: Sequence[str]) -> str:
-    near = difflib.get_close_matches(word, known, n=1)
-    return f"did you mean {near[0]}?" if near else f"choose from {', '.join(known)}"
+    bare = {each.lstrip("-"): each for each in known}  # their dashes make no two flags alike
+    near = difflib.get_close_matches(word.lstrip("-"), bare, n=1)
+    return f"did you mean {bare[near[0]]}?" if near else f"choose from {', '.join(known)}"
 
 
 def joined(arguments: Sequence[str]) -> list[str]:
@@ -83,6 +105,11 @@ def joined(arguments: Sequence[str]) -> list[str]:
 
 
 # What a value may be: each function makes the `type` of one argument, and raises `UserError` itself. -----------------
+
+
+def wrong(remedy: str, field: str, text: str) -> UserError:
+    """A value that cannot be read; one that is empty has nothing to show, and is called so."""
+    return UserError(remedy if text else f"is empty; {remedy}", field=field, value=text)
 
 
 def path(field: str) -> Callable[[str], Path]:
@@ -104,12 +131,12 @@ def whole_number(field: str, least: int, most: int) -> Callable[[str], int]:
     def parse(text: str) -> int:
         if re.fullmatch(r"-?\d{1,18}", text, re.ASCII) and least <= int(text) <= most:
             return int(text)
-        raise UserError(f"write a whole number from {least} to {most}", field=field, value=text)
+        raise wrong(f"write a whole number from {least} to {most}", field, text)
 
     return parse
 
 
-def number(field: str) -> Callable[[str], float]:
+def number(field: str, such_as: str) -> Callable[[str], float]:
     """Any finite number."""
 
     def parse(text: str) -> float:
@@ -118,7 +145,7 @@ def number(field: str) -> Callable[[str], float]:
         except ValueError:
             value = math.nan
         if not math.isfinite(value):
-            raise UserError("write a number such as 0.97", field=field, value=text)
+            raise wrong(f"write a number such as {such_as}", field, text)
         return value
 
     return parse
@@ -133,7 +160,7 @@ def quantity(
         try:
             value = parse_text(text)
         except UserError as error:
-            raise UserError(error.remedy, field=field, value=text) from None
+            raise wrong(error.remedy, field, text) from None
         if not least <= value <= most:  # type: ignore[operator]
             raise UserError(f"write {show(least)} to {show(most)}", field=field, value=text)
         return value
