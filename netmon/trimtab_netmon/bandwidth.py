@@ -19,8 +19,10 @@ SETTLE_WINDOW = 0.1
 SETTLE_ROUND_TRIPS = 8
 #: Seconds of its own data after which a test that meets the previous figure has seen enough.
 CONFIRM_AFTER = 0.3
-#: Seconds that a test lasts at most.
+#: Seconds that a test lasts at most, wherever it runs.
 TEST_LIMIT = 3.0
+#: Seconds of its own data, beside the round trips that slow start may take twice, after which a test ends unsettled.
+UNSETTLED_LIMIT = 1.0
 #: Two rates within this share of each other are the same.
 SAME_RATE = 0.05
 #: More than this share beside the test's own flows is traffic of the job.
@@ -33,6 +35,13 @@ SCHEDULING = 0.010
 LEAST_UNDER_WAY = 1 << 18
 #: A figure that differs from the previous one by less than this share confirms it.
 CONFIRMS_WITHIN = 0.1
+#: Share of the bytes that a test may have under way, beyond which they and not the link may have been its limit: on a
+#: starved machine a round trip under load takes several times `SCHEDULING`.
+HELD_DOWN_BEYOND = 1 / 8
+#: Seconds between the receiver's samples.
+SAMPLE_INTERVAL = 0.025
+#: Times that interval, on average, beyond which the receiver's host was too busy for its test to say much.
+STARVED_BEYOND = 3
 
 
 @dataclass(frozen=True)
@@ -61,6 +70,13 @@ class Rates:
     Not during it: where something beyond the interface shapes (a relay, a host's qdisc), a starting test fills that
     queue, and the interface counts what is yet to be let through.
     """
+    was_starved: bool = False
+    """The receiver's host was too busy to look in time, and so perhaps to receive."""
+
+
+def flowing_in(samples: Sequence[Sample]) -> list[Sample]:
+    """The samples since the test's own data flowed."""
+    return [each for each in samples if each.own > 0]
 
 
 def rates_over(samples: Sequence[Sample], window: float) -> tuple[float, float]:
@@ -73,9 +89,13 @@ def rates_over(samples: Sequence[Sample], window: float) -> tuple[float, float]:
 
 
 def best_rates(samples: Sequence[Sample]) -> tuple[float, float]:
-    """Total and own bytes per second of the `RATE_WINDOW` with the largest total, once the test's own data flowed."""
-    flowing = [each for each in samples if each.own > 0]
-    return max((rates_over(flowing[: end + 1], RATE_WINDOW) for end in range(len(flowing))), default=(0.0, 0.0))
+    """Total and own bytes per second of the `RATE_WINDOW` with the largest total in which the test's own data flowed.
+
+    Zeros if there is none: what the job receives while the test's data wait behind it says nothing of a test.
+    """
+    flowing = flowing_in(samples)
+    rates = (rates_over(flowing[: end + 1], RATE_WINDOW) for end in range(len(flowing)))
+    return max((each for each in rates if each[1] > 0), default=(0.0, 0.0))
 
 
 def has_seen_enough(samples: Sequence[Sample], previous: float, round_trip: float) -> bool:
@@ -84,11 +104,14 @@ def has_seen_enough(samples: Sequence[Sample], previous: float, round_trip: floa
     ``samples`` are the receiver's; ``round_trip`` is in seconds. What the job itself sends may be steady long before
     the test's first byte.
     """
-    flowing = [each for each in samples if each.own > 0]
+    flowing = flowing_in(samples)
     if not flowing or flowing[-1].at - flowing[0].at < CONFIRM_AFTER:
         return False
-    now, _ = rates_over(flowing, CONFIRM_AFTER)
-    if previous > 0 and abs(now - previous) < SAME_RATE * previous:
+    now, own = rates_over(flowing, CONFIRM_AFTER)
+    if own == 0:  # behind the job's messages, or lost: the link may carry anything
+        return False
+    newest, _ = rates_over(flowing, SETTLE_WINDOW)  # a rate on its way up passes the previous figure, too
+    if previous > 0 and abs(now - previous) < SAME_RATE * previous and not is_more(newest, previous):
         return True
     if flowing[-1].at - flowing[0].at < RATE_WINDOW + SETTLE_ROUND_TRIPS * round_trip:
         return False
@@ -101,10 +124,27 @@ def has_seen_enough(samples: Sequence[Sample], previous: float, round_trip: floa
     return min(windows) > 0 and max(windows) < (1 + SAME_RATE) * min(windows)
 
 
+def is_over_time(samples: Sequence[Sample], round_trip: float) -> bool:
+    """Whether a test has had its time without settling: what it costs is the job's, and its best rate is known."""
+    flowing = flowing_in(samples)
+    limit = min(TEST_LIMIT, UNSETTLED_LIMIT + 2 * SETTLE_ROUND_TRIPS * round_trip)
+    return bool(flowing) and flowing[-1].at - flowing[0].at > limit
+
+
+def was_starved(samples: Sequence[Sample]) -> bool:
+    """Whether the receiver came to look much more rarely than it wanted to."""
+    return samples[-1].at - samples[0].at > STARVED_BEYOND * SAMPLE_INTERVAL * max(1, len(samples) - 1)
+
+
 def has_risen(samples: Sequence[Sample], previous: float) -> bool:
     """Whether more arrives than the previous figure."""
-    now, _ = rates_over([each for each in samples if each.own > 0], CONFIRM_AFTER)
-    return now > (1 + CONFIRMS_WITHIN) * previous
+    now, _ = rates_over(flowing_in(samples), CONFIRM_AFTER)
+    return is_more(now, previous)
+
+
+def is_more(rate: float, previous: float) -> bool:
+    """Whether a rate is more than the previous figure allows."""
+    return rate > (1 + CONFIRMS_WITHIN) * previous
 
 
 def under_way(previous: float, round_trip: float) -> int:
@@ -116,14 +156,16 @@ def under_way(previous: float, round_trip: float) -> int:
     return max(LEAST_UNDER_WAY, round(HEADROOM * previous * (round_trip + SCHEDULING)))
 
 
-def was_held_down(bandwidth: float, own: float, limit: int, previous: float, round_trip: float) -> bool:
+def was_held_down(bandwidth: float, rates: Rates, limit: int, previous: float, round_trip: float) -> bool:
     """Whether a test that could have only ``limit`` bytes under way may have found less than the link carries.
 
-    ``round_trip`` is that of the test's end: the one that the limit was chosen by may have been of another network.
+    ``bandwidth`` is what it found. ``round_trip`` is that of the test's end: the one that the limit was chosen by may
+    have been of another network. Where more arrives than the previous figure, the test's own part of it may be small
+    for no other reason than its limit: beside training, a link of ten times the figure looked as it had been.
     """
-    if bandwidth < (1 - CONFIRMS_WITHIN) * previous:
-        return own * (round_trip + SCHEDULING) > limit / 2
-    return bandwidth > (1 + CONFIRMS_WITHIN) * previous
+    if min(bandwidth, rates.received) < (1 - CONFIRMS_WITHIN) * previous:
+        return rates.was_starved or rates.own * (round_trip + SCHEDULING) > HELD_DOWN_BEYOND * limit
+    return is_more(max(bandwidth, rates.received), previous)
 
 
 def judge(rates: Rates, previous: float) -> tuple[float, Method]:

@@ -25,6 +25,8 @@ log = logging.getLogger("trimtab_netmon")
 
 #: Relative change of a link's bandwidth, or of the summary's latency, after which everything is measured anew.
 CHANGE = 0.1
+#: Seconds of latency by which a busy machine's echoes are late: no reason to measure anything anew.
+LATE_ECHOES = 500e-6
 #: Seconds without word from a monitor after which its figures are stale.
 SILENCE = 3.0
 #: Seconds between two attempts at a round that could not be completed.
@@ -58,11 +60,14 @@ class Coordinator:
         self._bandwidths: dict[Pair, Figure] = {}
         self._tested_at: dict[Pair, float] = {}
         self._changed_at = float("-inf")
+        self._changed: set[Pair] = set()
+        """The links that a test begun at ``_changed_at`` showed changed."""
         self._routine_ended_at = float("-inf")
         self._tables: dict[int, tuple[float, dict[Pair, LinkState]]] = {}
         self._links = {pair: LinkState(*pair) for pair in self._pairs}
         self._summary = Summary()
         self._latency_at_round = 0.0
+        self._round_began_at = float("-inf")
         self._wanted: asyncio.Future[None] | None = None
         self._owed = ""
         self._wake = asyncio.Event()
@@ -93,7 +98,8 @@ class Coordinator:
         try:
             self._want(reason)
         except NotNowError as error:
-            log.warning("%s", error)
+            if not self._owed:
+                log.warning("%s", error)
             self._owed = reason
 
     async def run(self) -> None:
@@ -155,7 +161,7 @@ class Coordinator:
     def _react(self) -> None:
         """A latency that moved brings a bandwidth that may have moved too: measure now."""
         latency = self._summary.latency
-        if self._latency_at_round > 0 and moved(self._latency_at_round, latency, CHANGE):
+        if self._latency_at_round > 0 and moved(self._latency_at_round, latency, CHANGE, LATE_ECHOES):
             self._latency_at_round = latency
             self._want_when_affordable(f"latency is now {latency * 1e3:.3g} ms")
 
@@ -185,21 +191,22 @@ class Coordinator:
     async def _round(self) -> None:
         """Test every worker once sending and once receiving, until all have been."""
         waiting = waves(self._num_workers)
+        self._round_began_at = time.monotonic()
         tries = 0
         while waiting and (tries < ROUND_TRIES or not self._bandwidths):
             if tries > 0:
                 await asyncio.sleep(RETRY)
             tries += 1
-            done = [await self._wave(wave) for wave in waiting]
-            waiting = [
-                [pair for pair, was_tested in zip(wave, tested, strict=True) if not was_tested]
-                for wave, tested in zip(waiting, done, strict=True)
-            ]
+            for wave in waiting:
+                self._latency_at_round = self._summary.latency
+                await self._wave(wave)
+            # Those that could not be tested, and those that were before the network changed in the midst of it all.
+            waiting = [[pair for pair in wave if not self._is_current(pair)] for wave in waves(self._num_workers)]
             waiting = [wave for wave in waiting if wave]
-        self._latency_at_round = self._summary.latency
         wanted, self._wanted = self._wanted, None
         if wanted is not None and not wanted.done():
             wanted.set_result(None)
+        self._react()
 
     async def _routine(self) -> None:
         """Test the link whose figure is oldest, if the budget allows."""
@@ -209,13 +216,22 @@ class Coordinator:
             await self._wave([pair])
             self._routine_ended_at = time.monotonic()
 
-    async def _wave(self, wave: list[Pair]) -> list[bool]:
-        """Test links side by side; whether each was. They begin as one, so that none supersedes another."""
-        begun = time.monotonic()
-        return await asyncio.gather(*(self._test(pair, begun) for pair in wave))
+    def _is_current(self, pair: Pair) -> bool:
+        """Whether a link has been tested since the round began, and since anything changed.
 
-    async def _test(self, pair: Pair, begun: float) -> bool:
-        """Have one link tested; whether it was."""
+        One that was as before while others of its wave were not may have been tested just before the change.
+        """
+        tested_at = self._tested_at.get(pair, float("-inf"))
+        has_shown_it = tested_at == self._changed_at and pair in self._changed
+        return tested_at >= self._round_began_at and (tested_at > self._changed_at or has_shown_it)
+
+    async def _wave(self, wave: list[Pair]) -> None:
+        """Test links side by side. They begin as one, so that none supersedes another."""
+        begun = time.monotonic()
+        await asyncio.gather(*(self._test(pair, begun) for pair in wave))
+
+    async def _test(self, pair: Pair, begun: float) -> None:
+        """Have one link tested, if its workers answer."""
         source, target = pair
         previous = self._bandwidths.get(pair, Figure()).value
         request = netmon_pb2.TestBandwidthRequest(target=target, previous_bytes_per_second=previous)
@@ -224,13 +240,12 @@ class Coordinator:
         except grpc.aio.AioRpcError as error:
             self._metrics.failed_tests.labels(reason=error.code().name.lower()).inc()
             log.info("no test from worker %d to worker %d: %s", source, target, explain(error))
-            return False
+            return
         self._budget.spend(pair, answer.duration_seconds, time.monotonic())
         self._metrics.tests.inc()
         self._metrics.test_seconds.inc(answer.duration_seconds)
         self._book(pair, begun, previous, answer)
         self._publish()
-        return True
 
     def _book(self, pair: Pair, begun: float, previous: float, answer: netmon_pb2.TestBandwidthResponse) -> None:
         """Keep a test's figure; one that differs from what was trusted supersedes all that were taken before it."""
@@ -240,5 +255,7 @@ class Coordinator:
         self._tested_at[pair] = begun
         if previous > 0 and was_trusted and moved(previous, value, CHANGE):
             log.info("worker %d to worker %d carries %.3g bytes/s, no longer %.3g", *pair, value, previous)
-            self._changed_at = begun
+            if begun > self._changed_at:
+                self._changed_at, self._changed = begun, set()
+            self._changed.add(pair)
             self._want_when_affordable("the bandwidth of a link changed")

@@ -86,8 +86,20 @@ class InterfaceWatch:
 
     def sending_rate(self, window: float) -> float:
         """Bytes per second sent over the last ``window`` seconds; 0 before there is that much to look back on."""
-        now = self.read()
-        for before in reversed(self._readings):
-            if now.at - before.at >= window:
-                return (now.sent - before.sent) / (now.at - before.at)
-        return 0.0
+        self.read()
+        _, sent = _rates(list(self._readings), window)
+        return sent
+
+    def most_received(self, window: float) -> float:
+        """Bytes per second that arrived in the best ``window`` seconds of those that are kept; 0 if they are fewer."""
+        readings = list(self._readings)
+        return max(_rates(readings[: end + 1], window)[0] for end in range(len(readings)))
+
+
+def _rates(readings: list[Reading], window: float) -> tuple[float, float]:
+    """Bytes per second received and sent over the last ``window`` seconds; zeros where the readings are of less."""
+    now = readings[-1]
+    for before in reversed(readings):
+        if (elapsed := now.at - before.at) >= window:
+            return (now.received - before.received) / elapsed, (now.sent - before.sent) / elapsed
+    return 0.0, 0.0

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import math
+import os
 import shutil
+import signal
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from pathlib import Path
 
@@ -80,7 +83,8 @@ def largest_window() -> int:
 async def stop(process: Process) -> str:
     """End a child: politely, then not; returns what it printed."""
     if process.returncode is None:
-        process.terminate()
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process.pid, signal.SIGTERM)  # terminate() may reap it before asyncio does, which then complains
     try:
         output, _ = await asyncio.wait_for(process.communicate(), PATIENCE)
     except TimeoutError:

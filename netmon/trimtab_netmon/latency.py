@@ -12,6 +12,10 @@ from dataclasses import dataclass
 WINDOW = 1.0
 #: Quiet samples that a figure needs; while the link is busy the window reaches further back to find them.
 FEWEST_QUIET = 4
+#: Seconds of latency by which a busy machine may send a few echoes in a row late.
+SLIGHT_RISE = 1e-3
+#: Quiet samples that must agree on so slight a rise.
+FEWEST_QUIET_OF_SLIGHT_RISE = 12
 #: Times the latency that even the shortest recent echo takes, where it is in doubt.
 DOUBTFUL = 1.1
 #: Seconds that the window reaches back at most.
@@ -65,18 +69,24 @@ class LatencyWindow:
     def estimate(self) -> Latency | None:
         """The figures now; None before the first few echoes.
 
-        A rise needs `FEWEST_QUIET` quiet echoes, none of which met the old latency. A fall needs a single echo of any
-        kind: nothing arrives faster than the link allows.
+        A rise needs `FEWEST_QUIET` quiet echoes, none of which met the old latency, and a slight one more of them. A
+        fall needs a single echo of any kind: nothing arrives faster than the link allows.
         """
         if len(self._samples) < FEWEST_QUIET:
             return None
         newest = self._samples[-1].at
         recent = [each.seconds for each in self._samples if each.at > newest - WINDOW]
+        all_quiet = [each.seconds for each in self._samples if each.quiet]
         quiet = [each.seconds for each in self._samples if each.quiet and each.at > newest - WINDOW]
         if len(quiet) < FEWEST_QUIET:
-            quiet = [each.seconds for each in self._samples if each.quiet][-FEWEST_QUIET:]
+            quiet = all_quiet[-FEWEST_QUIET:]
         if len(quiet) >= FEWEST_QUIET:
-            self._latency = min(quiet) / 2
+            latency = min(quiet) / 2
+            if self._latency < latency < self._latency + SLIGHT_RISE:
+                # Older ones than the rise before this one may be among so many: they do not make it a fall.
+                agreed = min(all_quiet[-FEWEST_QUIET_OF_SLIGHT_RISE:]) / 2
+                latency = max(self._latency, min(latency, agreed))
+            self._latency = latency
         if self._latency == 0:
             self._latency = min(recent) / 2
         self._latency = min(self._latency, min(recent) / 2)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
+import re
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from typing import NoReturn
 
 from trimtab_api.errors import UserError
 from trimtab_api.units import parse_duration
@@ -17,10 +19,9 @@ from trimtab_netmon.settings import Endpoint, Settings
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code: 2 for a mistake of the user's, said in one line."""
-    arguments = _parser().parse_args(argv)
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     try:
-        settings = read_settings(arguments)
+        settings = read_settings(_parser().parse_args(argv))
+        logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
         from trimtab_netmon.monitor import serve
 
         serve(settings, _stop_on_signals)
@@ -51,8 +52,21 @@ def read_settings(arguments: argparse.Namespace) -> Settings:
     )
 
 
+class _Parser(argparse.ArgumentParser):
+    """A parser that raises `UserError` where argparse would print its usage, some lines of it, and exit."""
+
+    def error(self, message: str) -> NoReturn:
+        """One line: the flag, and where to read what it wants."""
+        field = ""
+        if found := re.fullmatch(r"the following arguments are required: (.*)", message):
+            field, message = found[1], "are missing" if ", " in found[1] else "is missing"
+        elif found := re.fullmatch(r"argument (--[^:]*): (.*)", message):
+            field, message = found[1], found[2]
+        raise UserError(f"{message}; see `{self.prog} --help`", field=field)
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="trimtab-netmon", description=__doc__)
+    parser = _Parser(prog="trimtab-netmon", description=__doc__)
     serve = parser.add_subparsers(required=True, metavar="COMMAND").add_parser(
         "serve",
         help="measure the network and serve what was measured",

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import grpc
 from trimtab_api.netmon.v1 import netmon_pb2
@@ -14,23 +14,25 @@ from trimtab_api.netmon.v1 import netmon_pb2
 from trimtab_netmon import iperf
 from trimtab_netmon.bandwidth import (
     RATE_WINDOW,
+    SAMPLE_INTERVAL,
     TEST_LIMIT,
     Rates,
     Sample,
     best_rates,
+    flowing_in,
     has_risen,
     has_seen_enough,
+    is_more,
+    is_over_time,
     judge,
     under_way,
     was_held_down,
+    was_starved,
 )
 from trimtab_netmon.figures import Method
 from trimtab_netmon.interface import InterfaceWatch
 from trimtab_netmon.peers import Peers
 from trimtab_netmon.settings import Settings
-
-#: Seconds between the receiver's samples.
-SAMPLE_INTERVAL = 0.025
 
 
 class BusyError(Exception):
@@ -59,6 +61,8 @@ class Tester:
         self._peers = peers
         self._latency_to = latency_to
         self._is_taken = False
+        self._sent_before, self._sent_at = 0.0, float("-inf")
+        """What the job sent before this host's last test, and when that test ended."""
 
     async def send(self, target: int, previous: float) -> TestResult:
         """Test the bandwidth to another worker. Raises `BusyError` or `TestError`."""
@@ -73,18 +77,17 @@ class Tester:
     async def _send_gently(self, target: int, previous: float) -> TestResult:
         """Confirm the previous figure with little under way; where that fails, send all that the link takes."""
         limit = under_way(previous, 2 * self._latency_to(target))
-        if previous == 0 or limit // iperf.NUM_STREAMS > iperf.largest_window():
+        is_refuted = is_more(self._interface.most_received(RATE_WINDOW), previous)  # by the job, whose steps are alike
+        if previous == 0 or is_refuted or limit // iperf.NUM_STREAMS > iperf.largest_window():
             rates, duration = await self._send(target, previous, None)
             return TestResult(*judge(rates, previous), duration)
-        first, spent = None, 0.0
+        spent = 0.0
         with suppress(iperf.TestError):  # the other host's kernel may grant less
-            first, spent = await self._send(target, previous, limit // iperf.NUM_STREAMS)
-            bandwidth, method = judge(first, previous)
-            if not was_held_down(bandwidth, first.own, limit, previous, 2 * self._latency_to(target)):
+            rates, spent = await self._send(target, previous, limit // iperf.NUM_STREAMS)
+            bandwidth, method = judge(rates, previous)
+            if not was_held_down(bandwidth, rates, limit, previous, 2 * self._latency_to(target)):
                 return TestResult(bandwidth, method, spent)
         rates, duration = await self._send_once_free(target, previous)
-        if first is not None:
-            rates = replace(rates, sent_before=first.sent_before)  # not what the first attempt sent
         return TestResult(*judge(rates, previous), spent + duration)
 
     async def _send_once_free(self, target: int, previous: float) -> tuple[Rates, float]:
@@ -111,13 +114,13 @@ class Tester:
             async for update in call:
                 received.append(Sample(update.monotonic_seconds, update.received_bytes, update.test_bytes))
                 if client is None:  # the first update: the receiver is ready
-                    sent_before = self._interface.sending_rate(RATE_WINDOW)
+                    sent_before = self._sent_by_the_job()
                     client = await iperf.start_client(
                         self._settings.peers[target], self._settings.listen, TEST_LIMIT, window
                     )
                     begun = time.monotonic()
                 has_ended = client.returncode is not None or time.monotonic() - begun > TEST_LIMIT
-                if has_ended or has_seen_enough(received, previous, round_trip):
+                if has_ended or is_over_time(received, round_trip) or has_seen_enough(received, previous, round_trip):
                     break
                 if window and has_risen(received, previous):
                     break
@@ -125,11 +128,20 @@ class Tester:
             call.cancel()
             if client is not None:
                 report = await iperf.stop(client)
-        total, own = best_rates(received)
+                self._sent_before, self._sent_at = sent_before, time.monotonic()
+        flowing = flowing_in(received)
+        total, own = best_rates(flowing)
         if own == 0:
             raise iperf.TestError(f"iperf3 to worker {target}: {iperf.complaint(report) or 'no data arrived'}")
-        duration = received[-1].at - next(each.at for each in received if each.own > 0)
-        return Rates(received=total, own=own, sent_before=sent_before), duration
+        duration = flowing[-1].at - flowing[0].at
+        rates = Rates(received=total, own=own, sent_before=sent_before, was_starved=was_starved(received))
+        return rates, duration
+
+    def _sent_by_the_job(self) -> float:
+        """Bytes per second that just left this host; not those of its own last test, if that has just ended."""
+        if time.monotonic() < self._sent_at + RATE_WINDOW:
+            return self._sent_before
+        return self._interface.sending_rate(RATE_WINDOW)
 
     async def receive(self, limit: float) -> AsyncIterator[netmon_pb2.ReceiveTestUpdate]:
         """Serve one test: the interface's counter until the sender cancels. Raises `BusyError` or `TestError`."""

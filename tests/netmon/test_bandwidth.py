@@ -3,7 +3,18 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from trimtab_netmon.bandwidth import Rates, Sample, best_rates, has_seen_enough, judge, under_way, was_held_down
+from trimtab_netmon.bandwidth import (
+    SAMPLE_INTERVAL,
+    Rates,
+    Sample,
+    best_rates,
+    has_seen_enough,
+    is_over_time,
+    judge,
+    under_way,
+    was_held_down,
+    was_starved,
+)
 from trimtab_netmon.figures import Method
 
 GIGABIT = 125e6
@@ -65,10 +76,35 @@ def test_slow_start_is_not_yet_the_rate():
     assert has_seen_enough(samples(doubling, 1.2), 0.0, 0.002)
 
 
+def test_a_rate_that_passes_the_previous_figure_on_its_way_up_does_not_confirm_it():
+    def doubling(at):
+        return min(GIGABIT, 1e6 * 2 ** (at / 0.05))
+
+    ends = [0.3 + 0.025 * i for i in range(40)]
+    for previous in (0.05 * GIGABIT, 0.1 * GIGABIT, 0.3 * GIGABIT):
+        seen = next(end for end in ends if has_seen_enough(samples(doubling, end), previous, 0.050))
+        assert seen >= 0.7, "slow start's eight round trips, and not before"
+
+
 def test_a_pause_of_the_traffic_does_not_lower_the_best_rate():
     total, own = best_rates(samples(lambda at: GIGABIT if at < 0.6 else 0.0, 1.0))
     assert total == pytest.approx(GIGABIT)
     assert own == pytest.approx(GIGABIT / 2)
+
+
+def test_what_the_job_receives_while_the_tests_data_wait_behind_it_is_not_its_result():
+    job_only = [Sample(0.025 * i, 1000 + int(GIGABIT * 0.025 * i), 4096) for i in range(60)]
+    assert not has_seen_enough(job_only, GIGABIT, 0.002)
+    assert best_rates(job_only) == (0.0, 0.0)
+    last = job_only[-1]
+    both = [Sample(last.at + 0.025 * i, last.total + i * 10**6, last.own + i * 10**6) for i in range(1, 20)]
+    assert has_seen_enough(job_only + both, 40e6, 0.002)
+    total, own = best_rates(job_only + both)
+    assert total > 0.9 * GIGABIT, "a window that the test's data end"
+    assert own > 0
+    lost = [Sample(0.025 * i, 4096, 4096) for i in range(60)]
+    assert not has_seen_enough(lost, GIGABIT, 0.002), "nothing arrives at all: what was sent is lost"
+    assert best_rates(lost) == (0.0, 0.0)
 
 
 @given(previous=st.floats(1e6, 3e9), round_trip=st.floats(0, 0.2))
@@ -81,10 +117,11 @@ def test_a_slow_link_can_show_that_it_became_faster():
     assert under_way(0.01 * GIGABIT, 0.002) / 0.002 > 0.1 * GIGABIT
 
 
-def held_down(bandwidth, round_trip, chosen_by=0.002):
+def held_down(bandwidth, round_trip, chosen_by=0.002, queueing=0.0, was_starved=False):
     limit = under_way(GIGABIT, chosen_by)
-    own = min(bandwidth, limit / round_trip)
-    return was_held_down(own, own, limit, GIGABIT, round_trip)
+    own = min(bandwidth, limit / (round_trip + queueing))
+    rates = Rates(received=own, own=own, sent_before=0.0, was_starved=was_starved)
+    return was_held_down(own, rates, limit, GIGABIT, round_trip)
 
 
 def test_a_fall_is_believed_where_the_link_and_not_the_test_was_the_limit():
@@ -92,3 +129,38 @@ def test_a_fall_is_believed_where_the_link_and_not_the_test_was_the_limit():
     assert not held_down(0.95 * GIGABIT, 0.002)
     assert held_down(GIGABIT, 0.050), "the limit was chosen by the latency of before"
     assert held_down(3 * GIGABIT, 0.002), "as much as the test could have under way"
+
+
+@given(queueing=st.floats(0.02, 0.08))
+def test_a_busy_machine_that_holds_a_confirming_test_down_is_not_taken_for_the_link(queueing):
+    assert held_down(GIGABIT, 0.002, queueing=queueing)
+
+
+def test_more_than_the_figure_beside_the_job_may_be_a_rise_that_the_test_was_too_small_to_share_in():
+    limit = under_way(0.1 * GIGABIT, 0.050)
+    beside = Rates(received=0.5 * GIGABIT, own=0.02 * GIGABIT, sent_before=0.25 * GIGABIT)
+    bandwidth, _ = judge(beside, 0.1 * GIGABIT)
+    assert bandwidth == 0.1 * GIGABIT
+    assert was_held_down(bandwidth, beside, limit, 0.1 * GIGABIT, 0.050)
+    full = Rates(received=0.1 * GIGABIT, own=0.02 * GIGABIT, sent_before=0.25 * GIGABIT)
+    assert not was_held_down(bandwidth, full, limit, 0.1 * GIGABIT, 0.050)
+
+
+def test_a_fall_is_not_believed_of_a_host_that_was_starved():
+    assert held_down(0.1 * GIGABIT, 0.004, was_starved=True)
+    assert not held_down(0.95 * GIGABIT, 0.002, was_starved=True), "what was confirmed is confirmed"
+    on_time = [Sample(SAMPLE_INTERVAL * i, 0) for i in range(40)]
+    assert not was_starved(on_time)
+    assert not was_starved(on_time[::2])
+    assert was_starved(on_time[::5])
+
+
+@given(round_trip=st.floats(0, 0.2))
+def test_an_unsettled_test_ends_after_slow_start_could_have_ended_twice(round_trip):
+    rates = [GIGABIT, GIGABIT / 2]  # every tenth of a second another one: never settled
+
+    def ends(seconds):
+        return is_over_time(samples(lambda at: rates[int(at * 10) % 2], seconds), round_trip)
+
+    assert not ends(min(0.9 + 16 * round_trip, 2.9))
+    assert ends(min(1.1 + 16 * round_trip, 3.1))

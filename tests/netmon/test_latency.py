@@ -36,6 +36,28 @@ def test_a_rise_shows_within_a_second_of_quiet_echoes():
     assert after(steady(0, 5, 0.001) + steady(5, 6.1, 0.025)).estimate().latency == pytest.approx(0.025)
 
 
+def test_a_slight_rise_needs_more_than_a_few_echoes_that_a_busy_machine_sent_late():
+    before = [(0.5 * index, 0.002, True) for index in range(20)]
+    late = [(10 + 0.3 * index, 0.0026, True) for index in range(12)]
+    assert after(before + late[:11]).estimate().latency == pytest.approx(0.002)
+    assert after(before + late).estimate().latency == pytest.approx(0.0026)
+    far = [(at, 0.0032, quiet) for at, _, quiet in late]
+    assert after(before + far[:4]).estimate().latency == pytest.approx(0.0032)
+
+
+def test_a_slight_rise_shows_in_the_end_however_few_echoes_are_quiet():
+    rare = [(10 + 2 * index, 0.0026, True) for index in range(7)]
+    assert after(steady(0, 10, 0.002) + rare).estimate().latency == pytest.approx(0.0026)
+
+
+def test_echoes_older_than_a_rise_do_not_make_a_fall_of_a_slight_rise_after_it():
+    window = after(steady(0, 5, 0.002))
+    for index, one_way in enumerate([0.02503] * 5 + [0.02505] * 20):
+        window.add(RoundTrip(6.1 + 0.3 * index, 2 * one_way, True))
+        if index >= 4:
+            assert window.estimate().latency >= 0.02503
+
+
 def test_a_rise_shows_in_the_pauses_of_a_busy_link():
     busy = [(5 + 0.1 * index, 0.025 if index % 10 == 0 else 0.120, index % 10 == 0) for index in range(60)]
     assert after(steady(0, 5, 0.001) + busy).estimate().latency == pytest.approx(0.025)

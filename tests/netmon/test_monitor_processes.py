@@ -12,6 +12,7 @@ import pytest
 from certificates import DAY, Authority
 from trimtab_api.netmon.v1 import netmon_pb2, netmon_pb2_grpc
 from trimtab_api.netmon_client import watch
+from trimtab_netmon.main import main
 
 MEASURED_WITHIN = 60
 """Seconds: generous, because every other test may be running beside this one."""
@@ -189,6 +190,28 @@ def test_a_wrong_flag_is_one_line_and_exit_code_2(changes, message):
         argv[argv.index(flag) + 1] = value
     done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (2, f"trimtab-netmon: {message}\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "COMMAND: is missing; see `trimtab-netmon --help`"),
+        (["serve"], "--rank, --peers, --listen, --interface: are missing; see `trimtab-netmon serve --help`"),
+        (
+            ["serve", "--rank=0", "--peers=a", "--interface=lo"],
+            "--listen: is missing; see `trimtab-netmon serve --help`",
+        ),
+        (["serve", "--rank=x"], "--rank: invalid int value: 'x'; see `trimtab-netmon serve --help`"),
+        (["serve", "--rank"], "--rank: expected one argument; see `trimtab-netmon serve --help`"),
+        (
+            ["serve", "--rank=0", "--peers=a", "--interface=lo", "--listen=b:1", "--bogus"],
+            "unrecognized arguments: --bogus; see `trimtab-netmon --help`",
+        ),
+    ],
+)
+def test_what_cannot_be_parsed_is_one_line_and_exit_code_2(arguments, message, capsys):
+    assert main(arguments) == 2
+    assert capsys.readouterr().err == f"trimtab-netmon: {message}\n"
 
 
 @pytest.mark.parametrize("offset", [0, 1])

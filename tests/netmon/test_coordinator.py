@@ -1,0 +1,87 @@
+"""Rounds of bandwidth tests while the network changes in the midst of them; the tests' answers are made up."""
+
+import asyncio
+import time
+from dataclasses import dataclass, field
+
+import pytest
+from trimtab_api.netmon.v1 import netmon_pb2
+from trimtab_netmon import wire
+from trimtab_netmon.coordinator import Coordinator
+from trimtab_netmon.figures import Figure, LinkState, Method
+from trimtab_netmon.latest import Latest
+from trimtab_netmon.metrics import Metrics
+from trimtab_netmon.settings import Endpoint, Settings
+
+NUM_WORKERS = 4
+FAST, SLOW = 125e6, 12.5e6
+
+
+@dataclass
+class MadeUpNetwork:
+    """Monitors that answer what the network carries at the time; it changes just before the n-th test."""
+
+    before: float
+    after: float
+    changes_before_test: int
+    latency: float = 0.002
+    tests: list = field(default_factory=list)
+
+    def peer(self, worker):
+        return MadeUpPeer(self, worker)
+
+
+@dataclass
+class MadeUpPeer:
+    network: MadeUpNetwork
+    worker: int
+
+    async def WatchLinks(self, request):  # noqa: N802 - as in the contract
+        while True:
+            links = [
+                LinkState(self.worker, target, Figure(self.network.latency, Method.UDP_ECHO, time.time()))
+                for target in range(NUM_WORKERS)
+                if target != self.worker
+            ]
+            yield netmon_pb2.LinkTable(source=self.worker, links=[wire.link_to_wire(each) for each in links])
+            await asyncio.sleep(0.05)
+
+    async def TestBandwidth(self, request, timeout):  # noqa: N802 - as in the contract
+        network = self.network
+        network.tests.append((self.worker, request.target))
+        has_changed = len(network.tests) > network.changes_before_test
+        await asyncio.sleep(0.02)
+        return netmon_pb2.TestBandwidthResponse(
+            bandwidth_bytes_per_second=network.after if has_changed else network.before,
+            method=Method.IPERF3.value,
+            duration_seconds=0.1,
+        )
+
+
+def settings():
+    peers = tuple(Endpoint("127.0.0.1", 9000 + 2 * worker) for worker in range(NUM_WORKERS))
+    return Settings(0, peers, peers[0], "lo", probe_interval=60.0, probe_budget=0.1, metrics_port=0)
+
+
+@pytest.mark.parametrize("before_test", [4, 5, 6])
+@pytest.mark.parametrize(("before", "after"), [(SLOW, FAST), (FAST, SLOW)])
+def test_the_round_in_which_the_network_changes_ends_with_what_it_carries_now(before, after, before_test):
+    """Tests 0 to 3 are the first round, 4 and 5 the next one's first wave. No routine test comes to its help."""
+
+    async def scenario():
+        network = MadeUpNetwork(before, after, before_test)
+        published = Latest(netmon_pb2.NetworkState(num_workers=NUM_WORKERS))
+        coordinator = Coordinator(settings(), network, published, Metrics())
+        running = asyncio.create_task(coordinator.run())
+        try:
+            async with asyncio.timeout(20):
+                while len(network.tests) < NUM_WORKERS or coordinator._wanted is not None:
+                    await asyncio.sleep(0.02)
+                assert published.value.summary.bandwidth_bytes_per_second == pytest.approx(before)
+                await coordinator.measure_now("a step took longer")
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+        return published.value.summary.bandwidth_bytes_per_second
+
+    assert asyncio.run(scenario()) == pytest.approx(after)
