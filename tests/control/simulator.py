@@ -105,7 +105,7 @@ def random_world(seed: int, num_ranks: int) -> World:
         )
         start += rng.uniform(8, 40)
     half_gain = exp(rng.uniform(log(0.02), log(0.1)))
-    delay = exp(rng.uniform(log(0.1), log(0.35)))
+    delay = exp(rng.uniform(log(0.05), log(0.3)))
     num_elements = round(exp(rng.uniform(log(4e6), log(30e6))))
     return World(
         num_ranks=num_ranks,

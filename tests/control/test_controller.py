@@ -288,6 +288,15 @@ def test_a_measurement_is_asked_for_when_the_exchange_no_longer_fits_and_not_bef
     assert not controller.asks_to_measure(run.now + 3)
 
 
+def test_no_measurement_is_asked_for_while_the_first_steps_are_still_learned_from():
+    controller = Run(world((0, *FAST)), ControllerSettings(warmup_steps=8), 1).controller
+    controller.observe_network(NetworkView(1, *FAST), 0.0)
+    controller.next_action(0.0, 100)
+    for step in range(5):
+        controller.observe_step(report(step, controller.plan, collective=9.0, step_seconds=9.1), 10.0 * step)
+        assert not controller.asks_to_measure(10.0 * step)
+
+
 # Checkpoints --------------------------------------------------------------------------------------------
 
 

@@ -10,20 +10,22 @@ target sooner than the plan it leaves; and is measured afterwards.
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Sequence
 from math import isfinite
 from statistics import median
 from typing import Any
 
-from trimtab.control import candidates, guards, warmup
+from trimtab.control import candidates, warmup
 from trimtab.control.aftermath import NUM_STEPS, Aftermath, RecentSteps, Timed
+from trimtab.control.choice import Choice, Outlook
 from trimtab.control.decision import Decision, Inputs, Point
 from trimtab.control.doubt import Doubt
-from trimtab.control.knee import depth, knee
+from trimtab.control.exploration import Exploration
+from trimtab.control.fallback import Fallback
 from trimtab.control.predict import Predictor
-from trimtab.control.reason import reason_to_change, reason_to_keep, reason_to_start
-from trimtab.control.solve import Space, preload, solve
+from trimtab.control.reason import reason_to_start
+from trimtab.control.solve import preload
 from trimtab.control.triggers import GainWatch, Network, NetworkWatch, speaks_for
 from trimtab.control.types import (
     Action,
@@ -38,14 +40,8 @@ from trimtab.control.types import (
 )
 from trimtab.plan import Plan, dense_plan
 
-#: A change of plan must shorten the predicted time to target by this much (as a logarithm) ...
-_WORTH_A_CHANGE = 0.05
-#: ... and by this much where it slows the step down for the sake of the gain, which is known less well.
-_WORTH_A_SLOWER_STEP = 0.15
 #: Steps after which the choice for a new network is looked at again, in the light of what they took.
 _SETTLED_STEPS = 8
-#: Steps of dense after a guard, doubled each time.
-_HOLD_STEPS = 10
 #: A monitor may notice a change this late: steps before it are not to be learned from.
 _NOTICED_LATE_SECONDS = 5.0
 
@@ -62,12 +58,8 @@ class Controller:
         self._facts = facts
         self._seed = seed
         self._adaptive = settings.policy == "adaptive" and facts.num_ranks > 1
-        self._dense = dense_plan(settings.fusions[0])
         #: The present plan: adopt it before the first step.
-        self.plan: Plan = settings.static_plan or self._dense
-        self._space = Space(
-            settings.min_ratio, settings.max_ratio, settings.collectives, settings.fusions, settings.sparsifier
-        )
+        self.plan: Plan = settings.static_plan or dense_plan(settings.fusions[0])
         self._predictor = Predictor(facts)
         self._network_watch = NetworkWatch(settings.network_change)
         self._gain_watch = GainWatch(settings.gain_change, settings.gain_window)
@@ -75,9 +67,7 @@ class Controller:
         self._next_decision_id = 1
         self._next_version = 1
         self._step = 0
-        self._started: float | None = None
-        self._explored_until: float | None = None
-        self._exploration_seconds = 0.0
+        self._exploration = Exploration(settings.exploration_share)
         self._decided_network: Network | None = None
         self._network_since = float("-inf")
         self._warm = False
@@ -85,14 +75,9 @@ class Controller:
         self._steps = RecentSteps()
         self._aftermath = Aftermath(self._steps)
         self._reported_plan: Plan | None = None
-        self._residual_norms: deque[float] = deque(maxlen=guards.RESIDUAL_WINDOW)
         self._steps_under_plan = 0
         self._second_look: tuple[str, int] | None = None  # what for, and at which step
-        self._dropped_in_a_row = 0
-        self._hold_until_step = 0
-        self._held_for_speed = False
-        self._num_guards = 0
-        self._banned: set[tuple[str, float]] = set()
+        self._fallback = Fallback()
         self._doubt = Doubt()
 
     # What is observed -------------------------------------------------------------------------------
@@ -109,10 +94,9 @@ class Controller:
         """A training step has ended."""
         if not self._adaptive:
             return
-        if self._started is None:
-            self._started = self._explored_until = now - report.step_seconds
+        self._exploration.begin(now - report.step_seconds)
         self._step = report.step
-        self._dropped_in_a_row = 0 if report.finite else self._dropped_in_a_row + 1
+        self._fallback.observe(report)
         is_first = report.plan != self._reported_plan
         self._reported_plan = report.plan
         if not report.finite or not isfinite(report.gain):
@@ -132,7 +116,8 @@ class Controller:
             self._predictor.observe_step(report, network.latency, network.beta)
         if report.plan != self.plan:
             return  # the next plan is on its way to all ranks
-        self._doubt.observe(report.collective_seconds, expected, report.step_seconds)
+        if self._warm:  # before, it is the predictions that have everything to learn
+            self._doubt.observe(report.collective_seconds, expected, report.step_seconds)
         if not report.plan.is_dense:
             self._learn_selection(report)
         if self._steps_under_plan > NUM_STEPS:
@@ -142,12 +127,11 @@ class Controller:
         """The trials asked for have run (some or all) and everything is restored; empty when they were refused."""
         network = self._network_watch.network
         for report in reports:
-            self._exploration_seconds += report.wall_seconds
             if network is not None:
                 self._predictor.observe_step(report, network.latency, network.beta)
             self._predictor.compress_times.observe(report.plan, report.compress_seconds, self._step)
             self._predictor.observe_trial_gain(report.plan, report.gain, self._step)
-        self._explored_until = now
+        self._exploration.ended(sum(report.wall_seconds for report in reports), now)
         self._trigger = "trials" if reports else "gain"
 
     def asks_to_measure(self, now: float) -> bool:
@@ -172,9 +156,9 @@ class Controller:
         guard = self._guard(network)
         if guard is not None:
             return self._fall_back(guard, network, now)
-        if network is None or self._step < self._hold_until_step:
+        if network is None or self._step < self._fallback.hold_until_step:
             return KeepGoing()
-        start = self._start(network, now) if self._started is None else None
+        start = None if self._exploration.has_begun else self._start(network, now)
         if start is not None:
             return start
         trigger = self._why_decide(network)
@@ -185,9 +169,10 @@ class Controller:
             trials = self._trials(network, now, steps_left_in_epoch)
             if trials is not None:
                 return trials
-            if not self._might_improve(network):
+            if not self._outlook(network).might_improve():
                 return KeepGoing()
-        return self._decide(trigger, network, now)
+        choice = self._outlook(network).choose(self._fallback.banned, self._seed + self._next_decision_id)
+        return self._record(trigger, network, now, choice)
 
     def drain_log(self) -> list[dict[str, Any]]:
         """The lines of ``decisions.jsonl`` since the last call, in order."""
@@ -214,12 +199,12 @@ class Controller:
 
     def _start(self, network: Network, now: float) -> Action | None:
         """Before the first step: warm up at the largest ratio where dense steps would take too long."""
-        evaluate = self._evaluator(network)
-        dense = evaluate(self._dense)
-        chosen = warmup.instead_of_dense(evaluate, dense, self._settings, self.plan.fusion)
+        outlook = self._outlook(network)
+        dense = outlook.dense
+        chosen = warmup.instead_of_dense(outlook.evaluate, dense, self._settings, self.plan.fusion)
         if chosen is None:
             return None
-        return self._record("warm-up", network, now, [], dense, dense, chosen, reason_to_start(dense, chosen))
+        return self._record("warm-up", network, now, Choice(dense, dense, chosen, reason_to_start(dense, chosen)))
 
     def _after_warmup(self, network: Network) -> str | None:
         """The trigger of the first real decision, once the warm-up is over."""
@@ -256,65 +241,23 @@ class Controller:
             self._predictor.forget_steps(plan, before.latency, before.beta, count)
         self._network_since = now
         self._doubt.settle(now)
-        self._banned.clear()
-        if self._held_for_speed:
-            self._hold_until_step = 0
+        self._fallback.forgive(self._step)
 
     # Deciding ---------------------------------------------------------------------------------------
 
-    def _decide(self, trigger: str, network: Network, now: float) -> Action:
-        weight = self._settings.speed_weight
-        evaluate = self._evaluator(network)
-        dense, present = evaluate(self._dense), evaluate(self.plan)
-        found = solve(self._space, evaluate, self._seed + self._next_decision_id)
-        allowed = [point for point in found if (point.plan.collective, point.plan.ratio) not in self._banned]
-        best = knee(allowed, dense, weight)
-        deeper = depth(best, dense, weight) - depth(present, dense, weight)
-        needed = _WORTH_A_CHANGE if best.step_seconds < present.step_seconds else _WORTH_A_SLOWER_STEP
-        # A plan predicted slower than dense is left however little there is to gain.
-        keep = deeper < needed and (present.plan.is_dense or present.step_seconds < dense.step_seconds)
-        chosen = present if keep else best
-        reason = reason_to_keep(present, best, deeper, needed) if keep else reason_to_change(present, best)
-        return self._record(trigger, network, now, found, dense, present, chosen, reason)
-
-    def _might_improve(self, network: Network) -> bool:
-        """Whether a look at the candidates alone promises half of what a change needs; else solving is idle."""
-        evaluate, weight = self._evaluator(network), self._settings.speed_weight
-        dense, present = evaluate(self._dense), evaluate(self.plan)
-        best = knee(self._candidate_points(network), dense, weight)
-        return depth(best, dense, weight) - depth(present, dense, weight) > _WORTH_A_CHANGE / 2
-
-    def _candidate_points(self, network: Network) -> list[Point]:
-        evaluate = self._evaluator(network)
-        return [
-            evaluate(Plan(ratio, collective, self._settings.sparsifier, self.plan.fusion))
-            for ratio in self._settings.candidate_ratios
-            for collective in self._settings.collectives
-        ]
-
     def _fall_back(self, reason: str, network: Network | None, now: float) -> Action:
         """To dense, for a while."""
-        self._num_guards += 1
-        self._hold_until_step = self._step + _HOLD_STEPS * 2 ** (self._num_guards - 1)
-        self._banned.add((self.plan.collective, self.plan.ratio))
+        self._fallback.begin(self.plan, self._step)
         self._trigger = "guard"
         self._second_look = None
         network = network or _UNKNOWN_NETWORK
-        evaluate = self._evaluator(network)
-        dense, present = evaluate(self._dense), evaluate(self.plan)
-        return self._record("guard", network, now, [], dense, present, dense, f"back to dense: {reason}")
+        outlook = self._outlook(network)
+        choice = Choice(outlook.dense, outlook.present, outlook.dense, f"back to dense: {reason}")
+        return self._record("guard", network, now, choice)
 
-    def _record(
-        self,
-        trigger: str,
-        network: Network,
-        now: float,
-        found: Sequence[Point],
-        dense: Point,
-        left: Point,
-        chosen: Point,
-        reason: str,
-    ) -> Action:
+    def _record(self, trigger: str, network: Network, now: float, choice: Choice) -> Action:
+        """Write the choice down, and carry it out."""
+        left, chosen = choice.left, choice.chosen
         changed = chosen.plan.with_version(0) != left.plan.with_version(0)
         adopted = chosen.plan.with_version(self._next_version) if changed else left.plan
         decision = Decision(
@@ -328,14 +271,14 @@ class Controller:
                 bandwidth=network.bandwidth,
                 gain=left.gain,
                 compute_seconds=self._predictor.compute_seconds,
-                dense_step_seconds=dense.step_seconds,
+                dense_step_seconds=choice.dense.step_seconds,
             ),
             left=left.plan,
             adopted=adopted,
             predicted_left_seconds=left.step_seconds,
             predicted_seconds=chosen.step_seconds,
-            pareto=tuple(found),
-            reason=reason,
+            pareto=choice.front,
+            reason=choice.reason,
         )
         self._next_decision_id += 1
         self._decided_network = network
@@ -351,7 +294,7 @@ class Controller:
     def _adopt(self, plan: Plan) -> None:
         self.plan = plan
         self._steps_under_plan = 0
-        self._residual_norms.clear()
+        self._fallback.restart()
         self._doubt.forget()
         self._gain_watch.restart()
 
@@ -359,26 +302,24 @@ class Controller:
         """Why to go back to dense now, if at all."""
         if self.plan.is_dense:
             return None
-        self._held_for_speed = False
-        reason = guards.non_finite(self._dropped_in_a_row) or guards.growing_residual(list(self._residual_norms))
-        if reason is None and network is not None:
-            on_this_network = [
-                timed.report.step_seconds
-                for timed in self._steps
-                if timed.report.plan == self.plan and timed.end - timed.report.step_seconds > self._network_since
-            ]
-            reason = guards.slower_than_dense(on_this_network, self._evaluator(network)(self._dense))
-            self._held_for_speed = reason is not None
-        return reason
+        on_this_network = [
+            timed.report.step_seconds
+            for timed in self._steps
+            if timed.report.plan == self.plan and timed.end - timed.report.step_seconds > self._network_since
+        ]
+        return self._fallback.why(on_this_network, None if network is None else self._outlook(network).dense)
 
-    def _evaluator(self, network: Network) -> Any:
-        return lambda plan: self._predictor.point(plan, network.latency, network.beta, self._step)
+    def _outlook(self, network: Network) -> Outlook:
+        def evaluate(plan: Plan) -> Point:
+            return self._predictor.point(plan, network.latency, network.beta, self._step)
+
+        return Outlook(evaluate, self._settings, self.plan)
 
     # Learning ---------------------------------------------------------------------------------------
 
     def _learn_selection(self, report: StepReport) -> None:
         """Selection time and gain of the present plan; the gain only once the residual has begun to settle."""
-        self._residual_norms.append(report.residual_norm)
+        self._fallback.observe_residual(report.residual_norm)
         self._gain_watch.observe(report.gain)
         recent = [under.compress_seconds for under in self._steps.under(report.plan)]
         self._predictor.compress_times.observe(report.plan, median(recent[-15:]), report.step)
@@ -387,24 +328,13 @@ class Controller:
 
     def _trials(self, network: Network, now: float, steps_left_in_epoch: int) -> RunTrials | None:
         iterations = min(self._settings.trial_iterations, steps_left_in_epoch)
-        if iterations < candidates.FEWEST_ITERATIONS or self._started is None or self._explored_until is None:
+        if iterations < candidates.FEWEST_ITERATIONS:
             return None
-        share = self._settings.exploration_share
-        budget = min(
-            share * (now - self._explored_until),
-            share * (now - self._started) - self._exploration_seconds,
-        )
-        evaluate = self._evaluator(network)
-        dense = evaluate(self._dense)
-        worth = candidates.worth_a_trial(
-            self._candidate_points(network),
-            dense,
-            lambda point: depth(point, dense, self._settings.speed_weight),
-            lambda plan: self._predictor.knows_gain(plan, self._step),
-        )
-        chosen = candidates.within_budget(worth, iterations, budget)
+        worth = self._outlook(network).worth_a_trial(lambda plan: self._predictor.knows_gain(plan, self._step))
+        chosen = candidates.within_budget(worth, iterations, self._exploration.budget(now))
         if not chosen:
             return None
+        self._exploration.ask()
         return RunTrials(
             plans=tuple(point.plan for point in chosen),
             iterations=iterations,
@@ -432,8 +362,8 @@ class Controller:
             "predictor": self._predictor.state_dict(),
             "network": self._network_watch.state_dict(),
             "gain": self._gain_watch.state_dict(),
-            "num_guards": self._num_guards,
-            "hold_until_step": self._hold_until_step,
+            "num_guards": self._fallback.num_guards,
+            "hold_until_step": self._fallback.hold_until_step,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -446,5 +376,5 @@ class Controller:
         self._predictor.load_state_dict(state["predictor"])
         self._network_watch.load_state_dict(state["network"])
         self._gain_watch.load_state_dict(state["gain"])
-        self._num_guards = state["num_guards"]
-        self._hold_until_step = state["hold_until_step"]
+        self._fallback.num_guards = state["num_guards"]
+        self._fallback.hold_until_step = state["hold_until_step"]

@@ -1,0 +1,83 @@
+"""Which plan to train under on one network, as the models see it now. Pure: asking changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+from trimtab.control import candidates
+from trimtab.control.decision import Point
+from trimtab.control.knee import depth, knee
+from trimtab.control.reason import reason_to_change, reason_to_keep
+from trimtab.control.solve import Space, solve
+from trimtab.control.types import ControllerSettings
+from trimtab.plan import Plan, dense_plan
+
+#: A change of plan must shorten the predicted time to target by this much (as a logarithm) ...
+_WORTH_A_CHANGE = 0.05
+#: ... and by this much where it slows the step down for the sake of the gain, which is known less well.
+_WORTH_A_SLOWER_STEP = 0.15
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The plan to train under, and what it was weighed against."""
+
+    dense: Point
+    left: Point
+    """The plan in force until now; ``chosen`` where it stays."""
+    chosen: Point
+    reason: str
+    """One plain sentence."""
+    front: tuple[Point, ...] = ()
+    """The plans that no other dominates; empty where none were sought."""
+
+
+class Outlook:
+    """What every plan is predicted to do on one network at one step, beside dense and the plan in force."""
+
+    def __init__(self, evaluate: Callable[[Plan], Point], settings: ControllerSettings, present: Plan) -> None:
+        self.evaluate = evaluate
+        self.dense = evaluate(dense_plan(settings.fusions[0]))
+        self.present = evaluate(present)
+        self._settings = settings
+
+    def choose(self, banned: Collection[tuple[str, float]], seed: int) -> Choice:
+        """The knee of the Pareto front, or the present plan where leaving it promises too little.
+
+        ``banned``: collectives and ratios that failed on this network. ``seed``: of the search for the front.
+        """
+        settings = self._settings
+        space = Space(
+            settings.min_ratio, settings.max_ratio, settings.collectives, settings.fusions, settings.sparsifier
+        )
+        found = solve(space, self.evaluate, seed)
+        allowed = [point for point in found if (point.plan.collective, point.plan.ratio) not in banned]
+        best = knee(allowed, self.dense, settings.speed_weight)
+        deeper = self._depth(best) - self._depth(self.present)
+        needed = _WORTH_A_CHANGE if best.step_seconds < self.present.step_seconds else _WORTH_A_SLOWER_STEP
+        # A plan predicted slower than dense is left however little there is to gain.
+        keep = deeper < needed and (self.present.plan.is_dense or self.present.step_seconds < self.dense.step_seconds)
+        chosen = self.present if keep else best
+        reason = reason_to_keep(self.present, best, deeper, needed) if keep else reason_to_change(self.present, best)
+        return Choice(self.dense, self.present, chosen, reason, tuple(found))
+
+    def might_improve(self) -> bool:
+        """Whether a look at the candidates alone promises half of what a change needs; else solving is idle."""
+        best = knee(self._candidates(), self.dense, self._settings.speed_weight)
+        return self._depth(best) - self._depth(self.present) > _WORTH_A_CHANGE / 2
+
+    def worth_a_trial(self, is_known: Callable[[Plan], bool]) -> list[Point]:
+        """Candidates that might win and whose gain is not known, shortest first."""
+        return candidates.worth_a_trial(self._candidates(), self.dense, self._depth, is_known)
+
+    def _candidates(self) -> list[Point]:
+        settings, fusion = self._settings, self.present.plan.fusion
+        return [
+            self.evaluate(Plan(ratio, collective, settings.sparsifier, fusion))
+            for ratio in settings.candidate_ratios
+            for collective in settings.collectives
+        ]
+
+    def _depth(self, point: Point) -> float:
+        return depth(point, self.dense, self._settings.speed_weight)
