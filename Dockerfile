@@ -68,9 +68,7 @@ COPY netmon netmon
 COPY trainer trainer
 RUN --mount=type=secret,id=ca,target=/run/ca.crt with-authority /run/ca.crt install-members proto netmon trainer
 # The kernels for this kind of processor, so that a rank does not compile them; others compile their own.
-RUN NUMBA_CACHE_DIR=/opt/trimtab/numba /opt/trimtab/bin/python -c \
-    "import torch; from trimtab.kernels.warm_up import warm_up; warm_up(torch.device('cpu'))" \
-    && collect-own /own
+RUN compile-kernels /opt/trimtab/numba && collect-own /own
 
 FROM python AS operator
 COPY --from=operator-locked /opt/trimtab /opt/trimtab

@@ -44,12 +44,12 @@ generate: setup ## Regenerate what comes from the contracts: gRPC stubs, CRD sch
 	$(BIN)/python scripts/generate
 
 .PHONY: images
-images: ## Container images (docker, or buildah as root): make images IMAGES="operator netmon"
-	@scripts/images $(IMAGES)
+images: ## Container images (docker, or buildah as root): make images [REGISTRY=R PUSH=1] [IMAGES="operator netmon"] [BASE=IMAGE]
+	@scripts/images $(BASE:%=--base=%) $(REGISTRY:%=--registry=%) $(if $(PUSH),--push) $(IMAGES)
 
 .PHONY: image-archives
 image-archives: ## The same as archives under ~/.cache/trimtab/images, which `ctr images import` takes (paths on stdout)
-	@scripts/images --archive $(IMAGES)
+	@scripts/images --archive $(BASE:%=--base=%) $(IMAGES)
 
 # Using --------------------------------------------------------------------------------------------
 
@@ -97,7 +97,7 @@ endif
 
 .PHONY: e2e
 e2e: setup ## A job's whole life on real pods: on a node of its own, or KUBECONFIG=FILE [REGISTRY=R TAG=T: R/trainer:T ...]
-	@$(BIN)/python tests/cluster/binaries.py $(if $(GIVEN),kubectl helm,cluster)
+	@$(BIN)/python tests/cluster/binaries.py $(if $(GIVEN),--on-path kubectl helm,cluster)
 	$(BIN)/pytest tests/e2e --require $(GIVEN)
 
 .PHONY: test

@@ -25,7 +25,7 @@ def images():
         [ROOT / "scripts/images", "operator", "netmon"], capture_output=True, text=True, timeout=1200, check=False
     )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-    return {name: f"docker.io/trimtab/{name}:0.1.0" for name in ("operator", "netmon")}
+    return {name: f"localhost/trimtab/{name}:0.1.0" for name in ("operator", "netmon")}
 
 
 @pytest.fixture

@@ -135,35 +135,6 @@ def _scale_into(source: Floats, target: Floats, scale: np.float32) -> None:
 
 
 @_compiled
-def _select_each(
-    grad: Floats,
-    residual: Floats,
-    next_residual: Floats,
-    threshold: np.float32,
-    offset: int,
-    indices: Indices,
-    values: Floats,
-    start: int,
-    stop: int,
-    num_over: int,
-) -> tuple[int, float, float]:
-    """`_fused_select` of the few elements before the first and after the last whole block."""
-    before, removed = 0.0, 0.0
-    for i in range(start, stop):
-        acc = grad[i] + residual[i]
-        squared = np.float64(acc) * np.float64(acc)
-        before += squared
-        next_residual[i] = acc
-        if abs(acc) >= threshold:
-            if num_over < indices.size:
-                indices[num_over], values[num_over] = offset + i, acc
-                removed += squared
-                next_residual[i] = 0.0
-            num_over += 1
-    return num_over, before, removed
-
-
-@_compiled
 def _fused_select(
     grad: Floats,
     residual: Floats,
@@ -179,15 +150,25 @@ def _fused_select(
     streaming = n * 4 >= STREAM_FROM_BYTES
     head = min(n, (-target % STREAM_ALIGNMENT) // 4 if streaming else 0)
     num_blocks = (n - head) // LANES
-    num_over, before, removed = _select_each(
-        grad, residual, next_residual, threshold, offset, indices, values, 0, head, 0
-    )
-    for block in range(num_blocks):
-        at = head * 4 + block * BLOCK_BYTES
-        mask, squared = add_block(grad.ctypes.data + at, residual.ctypes.data + at, target + at, threshold, streaming)
+    num_over, before, removed = 0, 0.0, 0.0
+    for block in range(-1, num_blocks + 1):  # the few elements before the first and after the last whole block, too
+        first = max(0, head + block * LANES)
+        if 0 <= block < num_blocks:
+            at = first * 4
+            mask, squared = add_block(
+                grad.ctypes.data + at, residual.ctypes.data + at, target + at, threshold, streaming
+            )
+        else:
+            mask, squared = np.uint64(0), 0.0
+            for lane in range((head if block < 0 else n) - first):
+                acc = grad[first + lane] + residual[first + lane]
+                squared += np.float64(acc) * np.float64(acc)
+                reaches = abs(acc) >= threshold
+                next_residual[first + lane] = 0.0 if reaches else acc
+                mask |= np.uint64(reaches) << np.uint64(lane)
         before += squared
         while mask != 0:
-            i = head + block * LANES + np.int64(lowest_bit(mask))
+            i = first + np.int64(lowest_bit(mask))
             acc = grad[i] + residual[i]  # the same bits as in the block, and still in the nearest cache
             if num_over < indices.size:
                 indices[num_over], values[num_over] = offset + i, acc
@@ -196,11 +177,8 @@ def _fused_select(
                 next_residual[i] = acc
             num_over += 1
             mask &= mask - np.uint64(1)
-    num_over, tail_before, tail_removed = _select_each(
-        grad, residual, next_residual, threshold, offset, indices, values, head + num_blocks * LANES, n, num_over
-    )
     fence()
-    return num_over, before + tail_before, removed + tail_removed
+    return num_over, before, removed
 
 
 @_compiled

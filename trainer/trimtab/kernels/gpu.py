@@ -60,22 +60,24 @@ def _launch(
     norms = torch.empty((2, num_blocks), dtype=torch.float64, device=grad.device)
     if n > 0:
         kernel: Any = _select_block
-        kernel[(num_blocks,)](
-            grad,
-            grad if residual is None else residual,
-            next_residual,
-            indices,
-            values,
-            count,
-            norms,
-            threshold,
-            n,
-            capacity,
-            offset,
-            num_blocks,
-            HAS_RESIDUAL=residual is not None,
-            BLOCK=BLOCK,
-        )
+        # Triton launches on the thread's current GPU, which on the communication thread would be the first.
+        with torch.cuda.device_of(grad):
+            kernel[(num_blocks,)](
+                grad,
+                grad if residual is None else residual,
+                next_residual,
+                indices,
+                values,
+                count,
+                norms,
+                threshold,
+                n,
+                capacity,
+                offset,
+                num_blocks,
+                HAS_RESIDUAL=residual is not None,
+                BLOCK=BLOCK,
+            )
     num_over, before, after = torch.cat([count.double(), norms.sum(1)]).tolist()  # the one wait for the device
     num_sent = min(int(num_over), capacity)
     order = indices[:num_sent].argsort()

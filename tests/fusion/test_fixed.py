@@ -1,0 +1,37 @@
+"""Buffers of a fixed size: every tensor in one, every buffer within its bound, none cut before it had to be."""
+
+import itertools
+
+from hypothesis import given
+from hypothesis import strategies as st
+from trimtab.fusion.fixed import BYTES_PER_ELEMENT, fixed_size
+
+SIZES = st.lists(st.integers(1, 10_000), min_size=1, max_size=50)
+
+
+def buffers(sizes, plan):
+    """The tensors of each buffer."""
+    ends = [*plan.cuts[1:], len(sizes)]
+    return [sizes[begin:end] for begin, end in zip(plan.cuts, ends, strict=True)]
+
+
+@given(SIZES, st.integers(4, 50_000), st.sampled_from(["ahead", "behind"]))
+def test_every_tensor_is_in_one_buffer_within_the_bound_and_none_is_cut_early(sizes, buffer_bytes, selection):
+    plan = fixed_size(sizes, buffer_bytes, selection)
+    assert plan.selection == selection
+    made = buffers(sizes, plan)
+    assert list(itertools.chain(*made)) == sizes
+    for buffer in made:
+        assert buffer
+        assert len(buffer) == 1 or sum(buffer) * BYTES_PER_ELEMENT <= buffer_bytes
+    for buffer, following in itertools.pairwise(made):
+        assert (sum(buffer) + following[0]) * BYTES_PER_ELEMENT > buffer_bytes
+
+
+@given(SIZES)
+def test_without_a_bound_there_is_one_buffer(sizes):
+    assert buffers(sizes, fixed_size(sizes, None)) == [sizes]
+
+
+def test_a_tensor_larger_than_a_buffer_has_one_of_its_own():
+    assert fixed_size([10, 1000, 10], 200).cuts == (0, 1, 2)
