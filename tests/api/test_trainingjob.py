@@ -301,6 +301,16 @@ IN_TRAINER = "spec.template.spec.containers[1]"
             "spec.communication.speedWeight: '2': must be at most 1",
         ),
         (
+            (*COMMUNICATION, "timeout"),
+            "500ms",
+            "spec.communication.timeout: '500ms': must be at least 1s and at most 24h",
+        ),
+        (
+            (*COMMUNICATION, "timeout"),
+            "25h",
+            "spec.communication.timeout: '25h': must be at least 1s and at most 24h",
+        ),
+        (
             spec("network", "probeInterval"),
             2,
             "spec.network.probeInterval: '2': write it with its unit, such as 2s",
@@ -340,6 +350,18 @@ def test_a_wrong_job_gets_one_line_with_file_field_value_and_remedy(tmp_path, pa
     with pytest.raises(UserError) as error:
         load_training_job(file)
     assert str(error.value) == f"{file}: {message}"
+
+
+def test_a_misspelled_field_is_told_rather_than_the_one_that_it_leaves_missing(tmp_path):
+    job = with_change(spec("workers"), REMOVED)
+    job["spec"]["wrokers"] = 4
+    with pytest.raises(UserError) as error:
+        load_training_job(written(tmp_path, job))
+    assert str(error.value).endswith("spec.wrokers: '4': is not a field here; did you mean workers?")
+    del job["spec"]["wrokers"]
+    job["wrokers"] = 4  # elsewhere, so it explains nothing that is missing there
+    with pytest.raises(UserError, match=r"spec\.workers: is missing"):
+        load_training_job(written(tmp_path, job))
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
@@ -128,6 +131,31 @@ def test_when_a_rank_stands_still_every_other_names_it_after_the_deadline(four_i
         assert failure.kind is CommunicationError
         assert failure.peer == 2
         assert "nothing for 2 s (127.0.0.1): stalled or cut off" in failure.message
+
+
+@pytest.mark.namespaces
+@pytest.mark.parametrize(
+    ("under_way", "said"),
+    [
+        ("nothing", "rank 1: connection to 127.0.0.1 lost"),
+        ("sending", "rank 1: its machine acknowledged nothing for 3 s (127.0.0.1): gone or cut off"),
+    ],
+)
+def test_a_machine_that_is_gone_is_noticed_long_before_the_deadline(under_way: str, said: str) -> None:
+    assert on_a_loopback_of_its_own(under_way).startswith(said)
+
+
+@pytest.mark.namespaces
+def test_a_machine_that_is_there_is_not_gone_though_its_buffers_stay_full_until_the_deadline() -> None:
+    said = on_a_loopback_of_its_own("full")
+    assert said.startswith("rank 1: sent nothing for 9 s (127.0.0.1): stalled or cut off")
+
+
+def on_a_loopback_of_its_own(under_way: str) -> str:
+    """What the end that is still there says."""
+    script = Path(__file__).with_name("vanishing.py")
+    command = ["unshare", "--net", sys.executable, str(script), under_way]
+    return subprocess.run(command, capture_output=True, text=True, timeout=90, check=True).stdout
 
 
 def all_reduce_or_fail(group: Group, failing_rank: int) -> None:

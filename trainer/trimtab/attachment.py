@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
+from datetime import timedelta
 from typing import Any
 
 import torch
@@ -13,6 +15,7 @@ from trimtab_api.errors import UserError
 from trimtab_api.trainingjob import TrainingJob, load_training_job
 
 from trimtab.collectives.group import Group
+from trimtab.collectives.meeting import meet
 from trimtab.control.controller import Controller
 from trimtab.control.types import ControllerSettings, ModelFacts
 from trimtab.fusion.fixed import fixed_size
@@ -38,7 +41,8 @@ def attach(
     step, otherwise the user does. ``scaler`` is a GradScaler whose loss scale the session undoes and updates.
     Broadcasts rank 0's weights and buffers. Without a launcher this is single-process training.
 
-    Raises `UserError` for what cannot work: parameters that are not float32, an optimizer of another model.
+    Raises `UserError` for what cannot work: parameters that are not float32, an optimizer of another model, a model on
+    the GPU of another rank.
     """
     _check(model, optimizer, scheduler_interval)
     environment = LaunchEnvironment.read(os.environ)
@@ -51,7 +55,8 @@ def attach(
     options["seed"] = environment.seed
     if environment.num_ranks == 1:
         return Session(model, optimizer, group=None, plan=dense_plan(), recorder=recorder, **options)
-    group = _join(model, environment)
+    _check_devices([parameter.device for parameter in model.parameters()], environment.local_rank)
+    group = _join(model, environment, job.spec.communication.timeout)
     sizes = tuple(p.numel() for p in reversed(list(model.parameters())) if p.requires_grad)
     settings = controller_settings(job, sizes)
     facts = ModelFacts(num_elements=sum(sizes), tensor_sizes=sizes, num_ranks=environment.num_ranks)
@@ -106,11 +111,30 @@ def _check(model: nn.Module, optimizer: torch.optim.Optimizer, scheduler_interva
             )
 
 
-def _join(model: nn.Module, environment: LaunchEnvironment) -> Group:
-    """The process group of all ranks, made here unless the script has made it."""
+def _check_devices(devices: Iterable[torch.device], local_rank: int) -> None:
+    """Each rank of a worker has a GPU to itself; two that share one would wait for each other in NCCL for ever."""
+    wrong = sorted({str(device) for device in devices if device.type == "cuda" and device.index != local_rank})
+    if wrong:
+        raise UserError(
+            f"this process is LOCAL_RANK {local_rank}; put the model on cuda:{local_rank}, by the variable LOCAL_RANK",
+            field="model",
+            value=", ".join(wrong),
+        )
+
+
+def _join(model: nn.Module, environment: LaunchEnvironment, timeout: float) -> Group:
+    """The process group of all ranks, made here unless the script has made it; no wait passes ``timeout`` seconds."""
     on_gpu = next(model.parameters()).is_cuda
     if on_gpu:
         torch.cuda.set_device(environment.local_rank)
     if not dist.is_initialized():
-        dist.init_process_group("nccl" if on_gpu else "gloo", rank=environment.rank, world_size=environment.num_ranks)
-    return Group.connect()
+        dist.init_process_group(
+            "nccl" if on_gpu else "gloo",
+            store=meet(
+                environment.master_address, environment.master_port, environment.rank, environment.num_ranks, timeout
+            ),
+            rank=environment.rank,
+            world_size=environment.num_ranks,
+            timeout=timedelta(seconds=timeout),
+        )
+    return Group.connect(deadline=timeout)

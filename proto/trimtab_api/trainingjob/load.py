@@ -44,7 +44,16 @@ def parse_training_job(text: str) -> TrainingJob:
     try:
         return TrainingJob.model_validate(data)
     except ValidationError as error:
-        raise explain(error.errors(include_url=False)[0]) from None
+        raise explain(_first_to_tell(error.errors(include_url=False))) from None
+
+
+def _first_to_tell(errors: Sequence[ErrorDetails]) -> ErrorDetails:
+    """The first finding; but where a field is missing, one beside it that is none: it may be that one, misspelled."""
+    first = errors[0]
+    if first["type"] != "missing":
+        return first
+    beside = (each for each in errors if each["type"] == "extra_forbidden" and each["loc"][:-1] == first["loc"][:-1])
+    return next(beside, first)
 
 
 def explain(error: ErrorDetails) -> UserError:

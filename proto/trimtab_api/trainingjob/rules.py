@@ -39,6 +39,15 @@ _PLAN_REMEDY = (
 
 _CONTAINERS = "spec.template.spec.containers"
 
+#: CEL: seconds of a duration, which obeys DURATION_PATTERN.
+_SECONDS = (
+    "(self.endsWith('us') ? double(self.replace('us', '').trim()) / 1000000.0 : "
+    "self.endsWith('ms') ? double(self.replace('ms', '').trim()) / 1000.0 : "
+    "self.endsWith('min') ? double(self.replace('min', '').trim()) * 60.0 : "
+    "self.endsWith('h') ? double(self.replace('h', '').trim()) * 3600.0 : "
+    "double(self.replace('s', '').trim()))"
+)
+
 RULES = (
     Rule(
         "",
@@ -75,6 +84,11 @@ RULES = (
         "spec.communication.fusion.bufferSize",
         "self == 'single' || self.matches('[1-9]')",
         "holds nothing; write a size such as 25MB, or single for one buffer",
+    ),
+    Rule(
+        "spec.communication.timeout",
+        f"!self.matches(r'{DURATION_PATTERN}') || ({_SECONDS} >= 1.0 && {_SECONDS} <= 86400.0)",
+        "must be at least 1s and at most 24h",
     ),
     Rule(
         "spec.target",

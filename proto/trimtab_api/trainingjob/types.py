@@ -69,6 +69,12 @@ def _check_probe_interval(seconds: float) -> float:
     return seconds
 
 
+def _check_timeout(seconds: float) -> float:
+    if not 1 <= seconds <= 24 * 3600:
+        raise ValueError("must be at least 1s and at most 24h")
+    return seconds
+
+
 def _one_of(known: tuple[str, ...]) -> AfterValidator:
     """A string that is one of the known names."""
 
@@ -181,6 +187,10 @@ class Communication(Strict):
     speed_weight: float = Field(
         0.5, ge=0, le=1, description="0 cares for gain alone, 1 for step time alone, 0.5 weighs them alike."
     )
+    timeout: Annotated[Duration, AfterValidator(_check_timeout)] = Field(
+        as_written("30min"),
+        description="Longest that ranks wait for one that stands still, an evaluation on rank 0 alone included.",
+    )
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -252,7 +262,10 @@ class Spec(Strict):
         description="The controller that looks after this job; others leave it alone.",
     )
     active_deadline_seconds: int | None = Field(
-        None, ge=1, le=_YEAR, description="Seconds after which a job that still runs has failed."
+        None,
+        ge=1,
+        le=_YEAR,
+        description="Seconds after which a job that still runs has failed; one that resumes gets them anew.",
     )
     ttl_seconds_after_finished: int | None = Field(
         None, ge=0, le=_YEAR, description="Seconds after which a finished job is deleted."

@@ -14,8 +14,8 @@ from trimtab.collectives.transport import CommunicationError, Transport
 
 T = TypeVar("T")
 
-#: Seconds a rank waits without a byte moving. A dead process is noticed at once; this is for a dead machine or link.
-DEFAULT_DEADLINE = 120.0
+#: Seconds a rank waits for one that stands still. A dead process is noticed at once, a dead machine in a minute or two.
+DEFAULT_DEADLINE = 1800.0
 
 
 class Group:

@@ -20,6 +20,8 @@ from trimtab.collectives.transport import CommunicationError
 _GREETING = struct.Struct("<16sI")
 #: Bytes a connection may hold in flight: 1 Gbit/s over 2 x 60 ms. Small default buffers halve one flow at 25 ms.
 _BUFFER_BYTES = 16 << 20
+#: Seconds for all connections, once the ranks have met.
+_CONNECT_SECONDS = 120.0
 _SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 32, 33  # <asm-generic/socket.h>; not in the socket module
 _SIOCGIFADDR = 0x8915  # <linux/sockios.h>
 
@@ -29,7 +31,7 @@ def connect(process_group: dist.ProcessGroup | None, deadline: float) -> SocketT
 
     Addresses are agreed over the process group. A rank listens on the interface named by GLOO_SOCKET_IFNAME, else on
     the one that leads to MASTER_ADDR. Raises `CommunicationError` when a peer cannot be reached within ``deadline``
-    seconds.
+    seconds, or two minutes.
     """
     rank, size = dist.get_rank(process_group), dist.get_world_size(process_group)
     if size == 1:
@@ -41,7 +43,7 @@ def connect(process_group: dist.ProcessGroup | None, deadline: float) -> SocketT
         mine = (host, listener.getsockname()[1], secrets.token_bytes(16))
         everyone: list[tuple[str, int, bytes]] = [mine] * size
         dist.all_gather_object(everyone, mine, group=process_group)
-        until = time.monotonic() + deadline
+        until = time.monotonic() + min(deadline, _CONNECT_SECONDS)
         connections = {peer: _dial(rank, peer, everyone[peer], family, until, everyone[0][2]) for peer in range(rank)}
         connections |= _answer(listener, set(range(rank + 1, size)), until, everyone[0][2])
     for connection in connections.values():

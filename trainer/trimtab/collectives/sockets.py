@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from trimtab.collectives.transport import CommunicationError, Transport, num_bytes
+from trimtab.collectives.vanished import SILENCE_SECONDS, Silence, probe_when_idle
 
 _HEADER = struct.Struct("<IIQ")
 _MESSAGE, _WAITING, _GIVING_UP = 0x7472696D, 0x77616974, 0x6F766572
@@ -52,13 +53,18 @@ class SocketTransport(Transport):
 
     chunk_bytes = _CHUNK_BYTES
 
-    def __init__(self, rank: int, connections: dict[int, socket.socket], deadline: float) -> None:
+    def __init__(
+        self, rank: int, connections: dict[int, socket.socket], deadline: float, silence: float = SILENCE_SECONDS
+    ) -> None:
         super().__init__(rank, len(connections) + 1)
         self.deadline = deadline
         """Seconds a wait may pass without a byte moving."""
+        self.silence = silence
+        """Seconds after which a peer whose machine does not acknowledge what it is sent counts as gone."""
         self._connections = {}
         for peer, connected in connections.items():
             connected.setblocking(False)
+            probe_when_idle(connected, silence)
             self._connections[peer] = _Connection(peer, connected, str(connected.getpeername()[0]))
         self._header = bytearray(_HEADER.size)
 
@@ -172,6 +178,7 @@ class SocketTransport(Transport):
         """Until ``connection`` can be read (or, not ``reading``, was written to); moves all pending sends along."""
         moved = time.monotonic()
         announced = False
+        silences: dict[int, Silence] = {}
         while True:
             seconds = moved + self.deadline * (1.0 if announced else 0.5) - time.monotonic()
             if seconds <= 0 and announced:
@@ -187,7 +194,11 @@ class SocketTransport(Transport):
             awaited = connection.socket.fileno()
             if reading:
                 poll.register(awaited, select.POLLIN | (select.POLLOUT if awaited in writing else 0))
-            ready = dict(poll.poll(seconds * 1e3))
+            ready = dict(poll.poll(min(seconds, self.silence / 6) * 1e3))
+            if not ready:  # else bytes move, and asking the kernel at each of them would cost
+                for each in {connection.peer: connection, **{c.peer: c for c in writing.values()}}.values():
+                    if silences.setdefault(each.peer, Silence()).seconds(each.socket) >= self.silence:
+                        raise _gone(each, self.silence)
             for descriptor in ready.keys() & writing.keys():
                 if ready[descriptor] & ~select.POLLIN:
                     self._write(writing[descriptor])
@@ -229,6 +240,12 @@ def _gave_up(connection: _Connection, words: bytes | bytearray) -> Communication
     at_fault, reason = _LAST_WORDS.unpack(words)
     reporter = None if at_fault == connection.peer else connection.peer
     return CommunicationError(at_fault, reason.rstrip(b"\0").decode(errors="replace"), reported_by=reporter)
+
+
+def _gone(connection: _Connection, seconds: float) -> CommunicationError:
+    return CommunicationError(
+        connection.peer, f"its machine acknowledged nothing for {seconds:g} s ({connection.address}): gone or cut off"
+    )
 
 
 def _lost(connection: _Connection, error: OSError | None) -> CommunicationError:

@@ -1,0 +1,112 @@
+"""Joining the job: what the TrainingJob and the environment say reaches the group."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from rank_pool import RankError, RankPool
+from torch import nn
+from trimtab.attachment import _check_devices, attach
+from trimtab.collectives.group import Group
+from trimtab.collectives.meeting import meet
+from trimtab.collectives.transport import CommunicationError
+from trimtab.launch.environment import LaunchEnvironment
+from trimtab_api.errors import UserError
+
+
+def test_a_model_on_the_gpu_of_another_rank_is_refused_and_one_on_the_cpu_is_not() -> None:
+    _check_devices([torch.device("cuda:1"), torch.device("cpu")], local_rank=1)
+    with pytest.raises(UserError) as refused:
+        _check_devices([torch.device("cuda:0"), torch.device("cuda:1")], local_rank=1)
+    assert str(refused.value) == (
+        "model: 'cuda:0': this process is LOCAL_RANK 1; put the model on cuda:1, by the variable LOCAL_RANK"
+    )
+
+
+def job_file(folder: Path, **communication: Any) -> Path:
+    containers = [{"name": "trainer", "command": ["python", "train.py"]}]
+    spec = {"workers": 2, "template": {"spec": {"containers": containers}}, "communication": communication}
+    path = folder / "job.json"
+    path.write_text(
+        yaml.safe_dump(
+            {"apiVersion": "trimtab.dev/v1alpha1", "kind": "TrainingJob", "metadata": {"name": "job"}, "spec": spec}
+        )
+    )
+    return path
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+def environment_of(rank: int, job: Path, port: int) -> LaunchEnvironment:
+    return LaunchEnvironment(
+        rank=rank,
+        num_ranks=2,
+        local_rank=rank,
+        num_local_ranks=2,
+        master_address="127.0.0.1",
+        master_port=port,
+        interface="lo",
+        job=job,
+        run_directory=job.parent,
+        monitor="127.0.0.1:1",
+        seed=0,
+    )
+
+
+def attaching(group: Group, job: Path, port: int) -> float:
+    os.environ.update(environment_of(group.rank, job, port).variables())
+    model = nn.Linear(2, 1)
+    session = attach(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    deadline = session._group.transport.deadline
+    session.close()
+    return float(deadline)
+
+
+@pytest.fixture
+def two() -> Any:
+    """Ranks whose environment a test may change."""
+    fresh = RankPool()
+    yield fresh
+    fresh.close()
+
+
+@pytest.mark.parametrize(("said", "seconds"), [({}, 1800.0), ({"timeout": "45s"}, 45.0)])
+def test_ranks_wait_for_each_other_as_long_as_the_job_says(
+    said: dict[str, str], seconds: float, two: RankPool, tmp_path: Path
+) -> None:
+    job, port = job_file(tmp_path, policy="Static", plan="dense", **said), free_port()
+    for rank in range(2):
+        two.tell(rank, attaching, 2, job, port)
+    assert [two.answer(rank) for rank in range(2)] == [seconds, seconds]
+
+
+def coming_alone(group: Group, num_ranks: int, port: int) -> None:
+    meet("127.0.0.1", port, group.rank, num_ranks, timeout=2.0)
+
+
+def test_a_rank_that_never_comes_is_named_by_those_who_came(two: RankPool) -> None:
+    port = free_port()
+    for rank in range(2):
+        two.tell(rank, coming_alone, 2, 4, port)
+    said = []
+    for rank in range(2):
+        with pytest.raises(RankError) as failure:
+            two.answer(rank)
+        assert failure.value.kind is CommunicationError
+        said.append(failure.value.message)
+    assert said[0].startswith(f"rank 2: did not come to 127.0.0.1:{port} within 2 s, nor did ranks 3; ")
+
+
+def test_a_first_rank_that_never_comes_is_named() -> None:
+    port = free_port()
+    with pytest.raises(CommunicationError, match=rf"rank 0: did not let the ranks meet at 127.0.0.1:{port}: "):
+        meet("127.0.0.1", port, 1, 2, timeout=1.0)
