@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,13 @@ from trimtab.session import Session
 
 THREE_BUFFERS = FusionPlan((0, 2, 4))
 STEPS = 12
+
+
+OPTIMIZERS: dict[str, Any] = {
+    "SGD": partial(torch.optim.SGD, lr=0.05, momentum=0.9, weight_decay=1e-4),
+    "AdamW": partial(torch.optim.AdamW, lr=0.01, weight_decay=0.1),
+    "AdamW with AMSGrad": partial(torch.optim.AdamW, lr=0.01, amsgrad=True),
+}
 
 
 def network() -> nn.Module:
@@ -47,12 +55,14 @@ def loader() -> DataLoader[Any]:
     return DataLoader(Augmented(x, y), batch_size=8, shuffle=True)
 
 
-def make_session(plan: Plan, model: nn.Module, **options: Any) -> tuple[Session, torch.optim.Optimizer, Any]:
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, weight_decay=1e-4)
-    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=4, gamma=0.5)
+def make_session(
+    plan: Plan, model: nn.Module, optimizer: str = "SGD", **options: Any
+) -> tuple[Session, torch.optim.Optimizer, Any]:
+    stepping = OPTIMIZERS[optimizer](model.parameters())
+    scheduler = torch.optim.lr_scheduler.StepLR(stepping, step_size=4, gamma=0.5)
     session = Session(
         model,
-        optimizer,
+        stepping,
         group=Group.connect(),
         plan=plan,
         recorder=Recorder(None),
@@ -60,7 +70,7 @@ def make_session(plan: Plan, model: nn.Module, **options: Any) -> tuple[Session,
         scheduler_interval="step",
         **options,
     )
-    return session, optimizer, scheduler
+    return session, stepping, scheduler
 
 
 class Script:
@@ -104,7 +114,7 @@ def train(session: Session, model: nn.Module, steps: int = STEPS) -> list[float]
 def state(session: Session, model: nn.Module, optimizer: Any, scheduler: Any) -> dict[str, Any]:
     return {
         "weights": {name: tensor.clone() for name, tensor in model.state_dict().items()},
-        "momenta": [s["momentum_buffer"].clone() for s in optimizer.state.values()],
+        "momenta": [(name, s[name].clone()) for s in optimizer.state.values() for name in sorted(s)],
         "scheduler": scheduler.state_dict()["last_epoch"],
         "rate": optimizer.param_groups[0]["lr"],
         "residual": session._arena.residual.clone(),
@@ -115,14 +125,19 @@ def state(session: Session, model: nn.Module, optimizer: Any, scheduler: Any) ->
 def assert_same(a: dict[str, Any], b: dict[str, Any]) -> None:
     for name, tensor in a["weights"].items():
         assert torch.equal(tensor, b["weights"][name]), name
-    assert all(torch.equal(x, y) for x, y in zip(a["momenta"], b["momenta"], strict=True))
+    assert a["momenta"], "the optimizer has moments"
+    for (name, x), (other, y) in zip(a["momenta"], b["momenta"], strict=True):
+        assert name == other
+        assert torch.equal(x, y), name
     assert torch.equal(a["residual"], b["residual"])
     assert (a["scheduler"], a["rate"]) == (b["scheduler"], b["rate"])
     assert torch.equal(a["random"][0], b["random"][0])
     assert a["random"][1:] == b["random"][1:]
 
 
-def run_with_trials(rank: int, size: int, plan: Plan, trials: bool) -> tuple[dict[str, Any], list[float], int]:
+def run_with_trials(
+    rank: int, size: int, plan: Plan, trials: bool, kind: str
+) -> tuple[dict[str, Any], list[float], int]:
     candidates = [
         Plan.parse("0.3/all-gather", THREE_BUFFERS),
         Plan.parse("dense", THREE_BUFFERS),
@@ -131,7 +146,7 @@ def run_with_trials(rank: int, size: int, plan: Plan, trials: bool) -> tuple[dic
     message = {"trials": [p.to_json() for p in candidates], "iterations": 5}
     script = Script({3: message, 7: message} if trials else {}) if rank == 0 else None
     model = network()
-    session, optimizer, scheduler = make_session(plan, model, steering=script)
+    session, optimizer, scheduler = make_session(plan, model, kind, steering=script)
     torch.manual_seed(rank)
     np.random.seed(rank)
     random.seed(rank)
@@ -142,11 +157,20 @@ def run_with_trials(rank: int, size: int, plan: Plan, trials: bool) -> tuple[dic
     return result
 
 
-@pytest.mark.parametrize("plan", ["0.1/all-gather", "0.1/artopk-star-ring", "dense"])
-def test_trials_leave_everything_as_it_was_bit_for_bit(plan: str, rank_pool: RankPool) -> None:
+@pytest.mark.parametrize(
+    ("plan", "optimizer"),
+    [
+        ("0.1/all-gather", "SGD"),
+        ("0.1/artopk-star-ring", "SGD"),
+        ("dense", "SGD"),
+        ("0.1/all-gather", "AdamW"),
+        ("dense", "AdamW with AMSGrad"),
+    ],
+)
+def test_trials_leave_everything_as_it_was_bit_for_bit(plan: str, optimizer: str, rank_pool: RankPool) -> None:
     parsed = Plan.parse(plan, THREE_BUFFERS)
-    without = rank_pool.run_in_process_group(3, run_with_trials, parsed, False)
-    with_trials = rank_pool.run_in_process_group(3, run_with_trials, parsed, True)
+    without = rank_pool.run_in_process_group(3, run_with_trials, parsed, False, optimizer)
+    with_trials = rank_pool.run_in_process_group(3, run_with_trials, parsed, True, optimizer)
     assert with_trials[0][2] == 2, "both trials ran"
     for (state_a, losses_a, _), (state_b, losses_b, _) in zip(without, with_trials, strict=True):
         assert losses_a == losses_b

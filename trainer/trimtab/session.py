@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import statistics
+import sys
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -81,6 +82,7 @@ class Session:
         self._step = 0
         self._batches_since_step, self._batches_a_step = 0, 1
         self._epoch = 0
+        self._said_how: set[str] = set()
         self._replay: Replay | None = None
         if group is not None:
             warm_up(self._arena.grad.device)
@@ -123,7 +125,17 @@ class Session:
     def batches(self, loader: Iterable[Any]) -> Iterator[Any]:
         """This rank's share of one epoch of ``loader``; runs trials on the way by replaying batches."""
         sharded = Sharded(loader, self.rank, self.num_ranks, self._seed)
+        self._say_how(sharded)
         self._replay = replay = Replay(sharded.epoch(self._epoch), sharded.num_batches)
+        self._epoch += 1  # a loop that is left early has had its epoch: the next one shuffles anew
+        try:
+            yield from self._epoch_of(replay)
+        finally:
+            if self._replay is replay:
+                self._replay = None
+
+    def _epoch_of(self, replay: Replay) -> Iterator[Any]:
+        """Each batch, and before it the trials that were asked for."""
         while True:
             if self._request is not None:
                 plans, iterations = self._request
@@ -132,11 +144,9 @@ class Session:
             try:
                 batch = replay.next()
             except StopIteration:
-                break
+                return
             self._batches_since_step += 1
             yield batch
-        self._epoch += 1
-        self._replay = None
 
     def step(self, loss: Tensor | float | None = None) -> None:
         """Finish the exchange, commit or drop the step, step the optimizer, and let the controller speak.
@@ -333,6 +343,12 @@ class Session:
         with torch.no_grad():
             for tensor in (*self._model.parameters(), *self._model.buffers()):
                 broadcast_tensor(group, tensor)
+
+    def _say_how(self, sharded: Sharded) -> None:
+        """What is done with a loader decides what is trained on: rank 0 says it, once."""
+        if self.rank == 0 and self.num_ranks > 1 and sharded.how not in self._said_how:
+            self._said_how.add(sharded.how)
+            print(f"trimtab: loader: {sharded.how}", file=sys.stderr, flush=True)
 
     def _report_non_finite(self, outcome: Outcome) -> None:
         assert self._exchanger is not None

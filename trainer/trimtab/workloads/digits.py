@@ -78,9 +78,9 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=6)
     parser.add_argument("--batch-size", type=int, default=16, help="images a rank")
     parser.add_argument("--hidden", type=int, default=2048)
-    parser.add_argument("--learning-rate", type=float, default=0.1)
+    parser.add_argument("--learning-rate", type=float, default=0.03)
     parser.add_argument("--momentum", type=float, default=0.9)
-    parser.add_argument("--evaluate-every", type=int, default=10, help="steps between evaluations")
+    parser.add_argument("--evaluate-every", type=int, default=5, help="steps between evaluations")
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
 
