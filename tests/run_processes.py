@@ -38,3 +38,17 @@ def wait_until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"
         time.sleep(0.02)
+
+
+def offspring_until(
+    condition: Callable[[], bool], launcher: psutil.Process, seconds: float = 30.0
+) -> set[psutil.Process]:
+    """Every process that was seen beneath the launcher until the condition held."""
+    seen: set[psutil.Process] = set()
+
+    def holds() -> bool:
+        seen.update(launcher.children(recursive=True))
+        return condition()
+
+    wait_until(holds, seconds)
+    return seen

@@ -1,6 +1,7 @@
 """Plans by name, and the job that trains under one."""
 
 import pytest
+from trimtab.cli.main import main
 from trimtab.launch.plans import GRID, parse_plan, parse_plans, plan_of, with_plan
 from trimtab_api.errors import UserError
 from trimtab_api.trainingjob import TrainingJob, load_training_job
@@ -21,6 +22,17 @@ def test_the_grid_is_five_ratios_by_three_collectives():
     assert all(parse_plan(name, "--plans") == name for name in GRID)
 
 
+def test_the_grid_is_spelled_out_where_it_is_offered(monkeypatch: pytest.MonkeyPatch, capsys):
+    monkeypatch.setenv("COLUMNS", "1000")  # no line is broken
+    for command in (["compare"], ["bench", "step"]):
+        with pytest.raises(SystemExit, match="0"):
+            main([*command, "--help"])
+        assert (
+            "grid for 15 static plans (each of all-gather, artopk-star-ring, artopk-star-tree "
+            "at 0.1, 0.033, 0.011, 0.004, 0.001)"
+        ) in capsys.readouterr().out
+
+
 def test_a_list_of_plans_names_each_once():
     names = parse_plans("adaptive, dense,static:0.01/all-gather,0.1/all-gather,grid", "--plans")
     assert names == ["adaptive", "dense", "0.01/all-gather", "0.1/all-gather", *GRID[1:]]
@@ -32,6 +44,7 @@ def test_a_list_of_plans_names_each_once():
         ("dense,adaptive,dense", "dense"),
         ("grid,grid", "grid"),
         ("0.010/all-gather,0.01/all-gather", "0.01/"),
+        ("static:dense,dense", "dense"),
     ],
 )
 def test_a_plan_that_is_named_twice_is_a_slip(text: str, twice: str):
@@ -44,6 +57,34 @@ def test_a_job_trains_under_the_plan_it_is_given(job: TrainingJob, name: str):
     assert plan_of(with_plan(job, name)) == name
 
 
-def test_a_plan_that_is_none_is_named_with_its_field():
-    with pytest.raises(UserError, match="--plans: 'grids'"):
-        parse_plans("adaptive,grids", "--plans")
+def test_a_plan_under_another_of_its_names_is_a_slip_too():
+    with pytest.raises(UserError, match="--plans: 'dense-ring': is dense, which is named already; leave out one"):
+        parse_plans("dense,dense-ring", "--plans")
+
+
+def test_dense_has_one_name():
+    assert [parse_plan(text, "--plan") for text in ("dense", "static:dense", "dense-ring", "1/dense-ring")] == 4 * [
+        "dense"
+    ]
+
+
+ANY = "dense or RATIO/COLLECTIVE such as 0.01/all-gather"
+EACH = "dense, RATIO/COLLECTIVE such as 0.01/all-gather, or grid, with commas between them"
+
+
+@pytest.mark.parametrize(
+    ("parse", "text", "complaint"),
+    [
+        (parse_plan, "", f"--plan: is empty; write adaptive, {ANY}"),
+        (parse_plan, "grid", f"--plan: 'grid': write adaptive, {ANY}"),
+        (parse_plan, "static:adaptive", f"--plan: 'static:adaptive': write adaptive, {ANY}"),
+        (parse_plans, "", f"--plan: is empty; write adaptive, {EACH}"),
+        (parse_plans, "dense,", f"--plan: is empty; write adaptive, {EACH}"),
+        (parse_plans, "adaptive,grids", f"--plan: 'grids': write adaptive, {EACH}"),
+        (parse_plans, "dense,static:grid", f"--plan: 'static:grid': write adaptive, {EACH}"),
+    ],
+)
+def test_what_is_no_plan_is_named_with_its_field_and_what_to_write(parse, text: str, complaint: str):
+    with pytest.raises(UserError) as refused:
+        parse(text, "--plan")
+    assert str(refused.value) == complaint

@@ -154,14 +154,14 @@ def test_a_run_that_took_no_step_can_be_reported(tmp_path):
 @pytest.mark.parametrize(
     ("file", "content", "complaint"),
     [
-        ("adaptive/result.json", "{", "result.json: '{': is not JSON"),
+        ("adaptive/result.json", "{", "result.json: '{': is not JSON; the file is damaged, or"),
         ("adaptive/result.json", "[" * 9000, f"result.json: '{'[' * 40}': is not JSON"),
         ("adaptive/result.json", '{"plan": 3}', "result.json: plan: '3': must be text"),
         ("adaptive/result.json", '{"machine": 3}', "result.json: machine: '3': must be an object"),
         ("adaptive/job.json", "{}", "job.json: metadata: is missing"),
         ("adaptive/job.json", '{"metadata": {"name": "a"}, "spec": []}', "job.json: spec: '[]': must be an object"),
         ("adaptive/job.json", '{"metadata": {"name": "a"}, "spec": {"workers": "4"}}', "job.json: workers: '4': must"),
-        ("adaptive/metrics.jsonl", "[]\n", "metrics.jsonl: '[]\\n': is not a JSON object"),
+        ("adaptive/metrics.jsonl", "[]\n", "metrics.jsonl: '[]': is not a JSON object; the"),
         ("adaptive/metrics.jsonl", '{"step": 1, "step_seconds": 1}\n', "metrics.jsonl: time: is missing"),
         ("adaptive/metrics.jsonl", '{"step": 1, "step_seconds": "x"}\n', "metrics.jsonl: step_seconds: 'x': must be a"),
         ("adaptive/metrics.jsonl", '{"step": 1, "step_seconds": 1, "time": -3}\n', "metrics.jsonl: time: '-3': must"),

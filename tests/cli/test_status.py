@@ -4,6 +4,7 @@ import json
 
 import pytest
 from run_processes import of_run, wait_until
+from trimtab.cli.main import main
 
 
 @pytest.mark.slow
@@ -60,3 +61,11 @@ def test_no_run_is_one_line_and_exit_code_2(trimtab, arguments, message):
     status = trimtab("status", *arguments)
     assert status.communicate(timeout=60) == ("", message)
     assert status.returncode == 2
+
+
+def test_an_address_that_is_not_written_yet_is_no_run(tmp_path, capsys):
+    (tmp_path / "status.address").touch()
+    assert main(["status", str(tmp_path)]) == 2
+    assert capsys.readouterr().err == (
+        f"trimtab: RUN: '{tmp_path}': no run goes on there; `trimtab report` shows one that has ended\n"
+    )

@@ -12,7 +12,7 @@ from trimtab_netmon.emulate import Network, Phase
 from trimtab_netmon.emulate.emulator import MAX_HOSTS
 
 from trimtab.cli.parser import whole_number
-from trimtab.launch.plans import ADAPTIVE, parse_plans
+from trimtab.launch.plans import ADAPTIVE, GRID_MEANS, parse_plans
 
 NETWORKS = (("0.5ms", "1Gbps"), ("5ms", "1Gbps"), ("2ms", "200Mbps"))
 PLANS = ("0.01/all-gather", "0.01/artopk-star-ring", "0.01/artopk-star-tree")
@@ -28,7 +28,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--steps", type=whole_number("--steps", 1, 1000), default=9, help="steps measured under each method (9)"
     )
-    parser.add_argument("--plans", type=_static_plans, default=",".join(PLANS), help="plans, by commas; grid for 15")
+    parser.add_argument(
+        "--plans",
+        type=_static_plans,
+        default=",".join(PLANS),
+        help=f"plans, by commas; grid for {GRID_MEANS}",
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 

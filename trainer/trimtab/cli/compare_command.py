@@ -12,7 +12,7 @@ from trimtab_api.errors import UserError
 
 from trimtab.cli.parser import number, path, whole_number
 from trimtab.launch.interrupts import EXIT_CODE, Interrupted, interruptible
-from trimtab.launch.plans import parse_plans, with_plan
+from trimtab.launch.plans import GRID_MEANS, parse_plans, with_plan
 from trimtab.launch.run_directory import RunDirectory
 
 if TYPE_CHECKING:
@@ -29,14 +29,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--plans",
         default="adaptive,dense",
-        help="adaptive, dense, static:RATIO/COLLECTIVE, and grid for 15 static plans; with commas (adaptive,dense)",
+        help=f"adaptive, dense, static:RATIO/COLLECTIVE, and grid for {GRID_MEANS}; with commas (adaptive,dense)",
     )
     parser.add_argument(
         "--out", type=path("--out"), required=True, help="directory for the runs, summary.json and report.html"
     )
     parser.add_argument(
         "--target",
-        type=number("--target"),
+        type=number("--target", such_as="0.97"),
         help="value of the target metric that counts as trained; else the job's",
     )
     parser.add_argument(

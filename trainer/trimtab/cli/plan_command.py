@@ -23,7 +23,7 @@ from trimtab_api.units import (
     parse_size,
 )
 
-from trimtab.cli.parser import number, quantity, whole_number
+from trimtab.cli.parser import number, quantity, whole_number, wrong
 from trimtab.collectives.costs import BYTES_PER_ELEMENT, CostRange, cost_table
 from trimtab.plan import COLLECTIVES, DENSE_COLLECTIVES
 
@@ -132,7 +132,7 @@ def _count(text: str) -> int:
     found = re.fullmatch(r"(\d+)(\.\d*)?(?:e(\d))?([kMBG]?)", text, re.ASCII)
     remedy = "write a whole number, or a count such as 25.6M or 7B"
     if not found or (found[2] and not found[3] and not found[4]):
-        raise UserError(remedy, field="--parameters", value=text)
+        raise wrong(remedy, "--parameters", text)
     return _checked(round(float(text.rstrip("kMBG")) * _COUNT_UNITS[found[4]]), "--parameters", text)
 
 
@@ -140,7 +140,7 @@ def _elements_of_size(text: str) -> int:
     try:
         size = parse_size(text)
     except UserError as error:
-        raise UserError(error.remedy, field="--model-size", value=text) from None
+        raise wrong(error.remedy, "--model-size", text) from None
     return _checked(size // BYTES_PER_ELEMENT, "--model-size", text)
 
 
@@ -152,7 +152,7 @@ def _checked(num_elements: int, field: str, text: str) -> int:
 
 
 def _ratio(text: str) -> float:
-    ratio = number("--ratio")(text)
+    ratio = number("--ratio", such_as="0.01")(text)
     if not MIN_RATIO <= ratio <= 1:
         raise UserError(f"a compression ratio is {MIN_RATIO:f} to 1", field="--ratio", value=text)
     return ratio

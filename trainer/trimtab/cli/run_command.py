@@ -5,11 +5,15 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from trimtab.cli.parser import path
 from trimtab.launch.interrupts import EXIT_CODE, Interrupted, interruptible
 from trimtab.launch.plans import parse_plan, plan_of, with_plan
 from trimtab.launch.run_directory import RunDirectory
+
+if TYPE_CHECKING:
+    from trimtab_api.trainingjob import TrainingJob
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,8 +44,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         with interruptible(), Progress(num_runs=1) as progress:
             progress.start(plan_of(job), directory)
-            max_restarts = 0 if job.spec.restart_policy == "Never" else job.spec.max_restarts
-            request = RunRequest(job, plan_of(job), network, directory, max_restarts)
+            request = RunRequest(job, plan_of(job), network, directory, max_restarts(job))
             result = run_job(request, progress.update, progress.restart)
     except Interrupted:
         print("trimtab: interrupted; nothing is left running", file=sys.stderr)
@@ -54,3 +57,14 @@ def run(args: argparse.Namespace) -> int:
     if not result.valid:
         print("the emulator fell behind its own network: do not trust the times of this run", file=sys.stderr)
     return 0
+
+
+def max_restarts(job: TrainingJob) -> int:
+    """Restarts of all ranks after which a failure is final: none unless the job's own file speaks of them.
+
+    A cluster's default makes up for pods and nodes that come and go. Here a worker that dies most likely dies again,
+    and whoever watches wants to know at once.
+    """
+    spec = job.spec
+    is_asked_for = bool(spec.model_fields_set & {"restart_policy", "max_restarts"})
+    return spec.max_restarts if is_asked_for and spec.restart_policy == "OnFailure" else 0

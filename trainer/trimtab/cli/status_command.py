@@ -66,11 +66,14 @@ def address_of(run: Path | None, here: str | None) -> str:
         raise UserError("name a run directory, such as runs/digits", field="RUN")
     directory = RunDirectory(run or Path(str(here)))
     try:
-        return directory.status_address.read_text().strip()
-    except OSError:
+        address = directory.status_address.read_text().strip()
+    except (OSError, ValueError):
+        address = ""
+    if not address:
         raise UserError(
             "no run goes on there; `trimtab report` shows one that has ended", field="RUN", value=str(directory.path)
-        ) from None
+        )
+    return address
 
 
 def line(status: status_pb2.Status) -> str:

@@ -6,17 +6,23 @@ from typing import TYPE_CHECKING
 
 from trimtab_api.errors import UserError
 
-from trimtab.plan import Plan
+from trimtab.plan import Plan, dense_plan
 
 if TYPE_CHECKING:
     from trimtab_api.trainingjob import TrainingJob
 
 ADAPTIVE = "adaptive"
+GRID_NAME = "grid"
 
 #: The static grid that adaptive is judged against: every ratio with every collective (15 plans).
 GRID_RATIOS = (0.1, 0.033, 0.011, 0.004, 0.001)
 GRID_COLLECTIVES = ("all-gather", "artopk-star-ring", "artopk-star-tree")
 GRID = tuple(f"{ratio:g}/{collective}" for ratio in GRID_RATIOS for collective in GRID_COLLECTIVES)
+#: What `grid` stands for, for a flag's help.
+GRID_MEANS = (
+    f"{len(GRID)} static plans (each of {', '.join(GRID_COLLECTIVES)} "
+    f"at {', '.join(f'{ratio:g}' for ratio in GRID_RATIOS)})"
+)
 
 
 def parse_plan(text: str, field: str) -> str:
@@ -24,15 +30,9 @@ def parse_plan(text: str, field: str) -> str:
 
     Raises `UserError` naming ``field``.
     """
-    name = text.strip().removeprefix("static:")
-    if name in (ADAPTIVE, "dense"):
-        return name
-    try:
-        return Plan.parse(name).name
-    except UserError as error:
-        raise UserError(
-            f"{error.remedy} (plans are adaptive, dense, or RATIO/COLLECTIVE)", field=field, value=text
-        ) from None
+    if text.strip() == ADAPTIVE:
+        return ADAPTIVE
+    return _parse_static(text, field, f"{ADAPTIVE}, dense or RATIO/COLLECTIVE such as 0.01/all-gather")
 
 
 def parse_plans(text: str, field: str) -> list[str]:
@@ -40,11 +40,30 @@ def parse_plans(text: str, field: str) -> list[str]:
 
     Raises `UserError` naming ``field``, also where a plan is named twice.
     """
-    parts = ["grid" if part.strip() == "grid" else parse_plan(part, field) for part in text.split(",")]
-    for index, part in enumerate(parts):
-        if part in parts[:index]:
-            raise UserError("is named twice; leave out one", field=field, value=part)
-    return list(dict.fromkeys(name for part in parts for name in (GRID if part == "grid" else [part])))
+    known = f"{ADAPTIVE}, dense, RATIO/COLLECTIVE such as 0.01/all-gather, or {GRID_NAME}, with commas between them"
+    names: list[str] = []
+    for part in text.split(","):
+        name = part.strip()
+        if name not in (ADAPTIVE, GRID_NAME):
+            name = _parse_static(part, field, known)
+        if name in names:
+            twice = "is named twice" if part.strip() == name else f"is {name}, which is named already"
+            raise UserError(f"{twice}; leave out one", field=field, value=part.strip())
+        names.append(name)
+    return list(dict.fromkeys(each for name in names for each in (GRID if name == GRID_NAME else [name])))
+
+
+def _parse_static(text: str, field: str, known: str) -> str:
+    """``dense``, or a plan's own name; ``known`` says what else could be written."""
+    name = text.strip().removeprefix("static:")
+    if name != "dense" and not any(each in name for each in ("/", "dense-")):
+        remedy = f"write {known}"
+        raise UserError(remedy if text.strip() else f"is empty; {remedy}", field=field, value=text.strip())
+    try:
+        plan = Plan.parse(name)
+    except UserError as error:
+        raise UserError(error.remedy, field=field, value=text.strip()) from None
+    return "dense" if plan == dense_plan() else plan.name
 
 
 def plan_of(job: TrainingJob) -> str:

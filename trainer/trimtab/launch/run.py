@@ -18,6 +18,7 @@ from trimtab_api.units import format_duration
 
 from trimtab.launch.children import Children, Exit
 from trimtab.launch.command import status_command, trainer_process
+from trimtab.launch.culprit import culprit
 from trimtab.launch.environment import LaunchEnvironment
 from trimtab.launch.interrupts import Interrupted
 from trimtab.launch.places import Places, place
@@ -258,14 +259,18 @@ def _watch(
 
 
 def describe_failure(failed: Sequence[Exit], directory: RunDirectory) -> str:
-    """Which process failed, how, and the last lines of its log; of several, one that a signal killed comes first."""
-    first = min(failed, key=lambda each: (each.code >= 0, each.name))
+    """Which process failed, how, and the last lines of its log; of several, the one to blame."""
+    first = culprit(failed, lambda name: _last_lines(directory.log(name)))
     kind, _, number = first.name.partition("-")
     who = f"rank {number}" if kind == "rank" else f"the monitor of worker {number}"
     log = directory.log(first.name)
-    lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()][-NUM_LAST_LINES:]
+    lines = _last_lines(log)
     head = f"{who} ended with {first.how}; its log is {log}"
     return "\n".join([f"{head}, and ends with" if lines else f"{head} (empty)", *(f"    {line}" for line in lines)])
+
+
+def _last_lines(log: Path) -> list[str]:
+    return [line for line in log.read_text(errors="replace").splitlines() if line.strip()][-NUM_LAST_LINES:]
 
 
 def _write_json(path: Path, data: dict[str, Any]) -> None:

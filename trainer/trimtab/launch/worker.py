@@ -17,6 +17,7 @@ from trimtab_api.names import MONITOR_PORT, TLS_VARIABLE, TRAINER_STATUS_PORT
 from trimtab.launch import last_words, rendezvous
 from trimtab.launch.children import Children, Exit
 from trimtab.launch.command import status_command, trainer_environment
+from trimtab.launch.culprit import culprit
 from trimtab.launch.environment import LaunchEnvironment
 from trimtab.launch.interrupts import Interrupted
 from trimtab.launch.kernel_cache import kernel_cache
@@ -169,10 +170,10 @@ class Worker:
         return []
 
     def _judge(self, failed: list[Exit], voices: Voices, out_of_memory: bool) -> tuple[int, str]:
-        """The exit code by a shell's conventions, and the cause: of several ranks, first one that a signal killed."""
+        """The exit code by a shell's conventions, and the cause: of several ranks, the one to blame."""
         if not failed:
             return 0, ""
-        first = min(failed, key=lambda each: (each.code >= 0, each.name))
+        first = culprit(failed, voices.last_lines)
         lines = voices.last_lines(first.name)
         head = f"{first.name} ended with {first.how}"
         if out_of_memory:

@@ -102,7 +102,7 @@ def read_comparison(directory: Path) -> Comparison:
         if repeat > 1:
             times[plan] = tuple(summarise(run, target).seconds_to_target for run in finished)
     if not runs:
-        raise UserError("no run of this comparison has finished", file=str(directory))
+        raise UserError("no run of this comparison has finished; run it again", file=str(directory))
     return Comparison(directory, runs, target, command, times)
 
 
@@ -117,7 +117,10 @@ def _asked_for(data: dict[str, Any]) -> tuple[list[str], Target | None, list[str
 
 def _single_run(directory: Path) -> Comparison:
     if not RunDirectory(directory).result.exists():
-        raise UserError("holds neither comparison.json nor result.json: no run has finished here", file=str(directory))
+        raise UserError(
+            "holds neither comparison.json nor result.json: no run has finished here; name a directory where one has",
+            file=str(directory),
+        )
     run = read_run(RunDirectory(directory))
     named = run.job["spec"].get("target")
     return Comparison(directory, [run], Target(named["metric"], named["value"]) if named else None, [])

@@ -162,7 +162,7 @@ def read_run(directory: RunDirectory) -> Run:
     try:
         return _read_run(directory)
     except FileNotFoundError as error:
-        remedy = "no such file: this is not the directory of a finished run"
+        remedy = "no such file: this is not the directory of a finished run; name one that is, or run it again"
         raise UserError(remedy, file=str(error.filename)) from None
     except OSError as error:
         raise UserError(f"cannot be read ({error.strerror}); check the path", file=str(error.filename)) from None
@@ -248,11 +248,11 @@ def read_record(make: Callable[[Any], Record], data: Any, path: Path) -> Record:
         return make(data)
     except KeyError as error:
         raise UserError(
-            "is missing; the file comes from another version", file=str(path), field=error.args[0]
+            "is missing; the file comes from another version: run it again", file=str(path), field=error.args[0]
         ) from None
     except WrongFieldError as error:
         raise UserError(
-            f"{error.remedy}; the file is damaged, or no run wrote it",
+            f"{error.remedy}; the file is damaged, or no run wrote it: name another directory, or run it again",
             file=str(path),
             field=error.name,
             value=str(error.value),
@@ -268,7 +268,14 @@ def _parse(line: bytes, path: Path) -> dict[str, Any]:
     try:
         data = json.loads(line)
     except (ValueError, RecursionError):
-        raise UserError("is not JSON", file=str(path), value=line[:40].decode(errors="replace")) from None
+        raise _damaged("is not JSON", line, path) from None
     if not isinstance(data, dict):
-        raise UserError("is not a JSON object", file=str(path), value=line[:40].decode(errors="replace"))
+        raise _damaged("is not a JSON object", line, path)
     return data
+
+
+def _damaged(what: str, line: bytes, path: Path) -> UserError:
+    """Nothing but a new run makes such a file whole again."""
+    shown = line[:40].decode(errors="replace").rstrip("\n")
+    remedy = f"{what}; the file is damaged, or no run wrote it: name another directory, or run it again"
+    return UserError(remedy, file=str(path), value=shown)

@@ -1,0 +1,67 @@
+"""What `trimtab bench` promises to programs that read it: the fields of its JSON, measured at a small size."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from trimtab.cli import bench_collectives, bench_kernels, bench_step
+from trimtab.cli.main import main
+
+
+@pytest.fixture
+def printed(capsys) -> Callable[..., Any]:
+    """Runs a bench in this process and reads what it printed, all of it."""
+
+    def run(*arguments: str) -> Any:
+        assert main(["bench", *arguments, "--json"]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    return run
+
+
+def test_kernels_tells_each_kernel_at_each_ratio_beside_the_floor_and_topk(printed, monkeypatch):
+    monkeypatch.setattr(bench_kernels, "NUM_ELEMENTS", 200_000)
+    monkeypatch.setattr(bench_kernels, "ROUNDS", 2)
+    lines = printed("kernels")
+    assert [(line["kernel"], line["ratio"]) for line in lines] == [
+        (kernel, ratio) for ratio in (0.001, 0.01, 0.1) for kernel in ("fused_select", "tracked")
+    ]
+    for line in lines:
+        assert line.keys() == {"kernel", "n", "ratio", "seconds", "floor_ratio", "speedup_over_topk"}
+        assert line["n"] == 200_000
+        assert min(line["seconds"], line["floor_ratio"], line["speedup_over_topk"]) > 0
+
+
+@pytest.mark.slow
+@pytest.mark.namespaces
+def test_step_tells_each_network_with_every_method_beside_dense(printed, monkeypatch):
+    monkeypatch.setattr(bench_step, "NETWORKS", (("0.5ms", "1Gbps"),))
+    (result,) = printed("step", "--workers", "2", "--steps", "1", "--plans", "0.01/all-gather")
+    assert result.keys() == {"latency", "bandwidth", "step_seconds", "speedup_over_dense"}
+    assert (result["latency"], result["bandwidth"]) == (0.0005, 125e6)
+    seconds = result["step_seconds"]
+    assert list(seconds) == ["compute", "ddp", "ddp-fp16", "ddp-powersgd", "0.01/all-gather"]
+    assert result["speedup_over_dense"] == {method: seconds["ddp"] / each for method, each in seconds.items()}
+    assert min(seconds.values()) > 0
+
+
+@pytest.mark.slow
+@pytest.mark.namespaces
+def test_collectives_tells_every_cell_that_the_model_was_not_shown_and_how_many_it_got_right(printed, monkeypatch):
+    monkeypatch.setattr(bench_collectives, "NUM_ELEMENTS", 50_000)
+    monkeypatch.setattr(bench_collectives, "NETWORKS", {2: (("1ms", "1Gbps"), ("5ms", "100Mbps"))})
+    monkeypatch.setattr(bench_collectives, "CALIBRATION", ((2, "1ms", "1Gbps", "0.1"),))
+    result = printed("collectives", "--repeats", "1")
+    cells = result.pop("cells")
+    clear = [cell for cell in cells if cell["clear"]]
+    right = sum(cell["predicted"] == cell["fastest"] for cell in clear)
+    assert result == {"elements": 50_000, "calibration_cells": 1, "clear_cells": len(clear), "right": right}
+    assert [(cell["ranks"], cell["latency"], cell["bandwidth"], cell["ratio"]) for cell in cells] == [
+        *((2, 0.001, 125e6, ratio) for ratio in (0.01, 0.001)),
+        *((2, 0.005, 12.5e6, ratio) for ratio in (0.1, 0.01, 0.001)),
+    ]
+    for cell in cells:
+        for times, best in (("measured_seconds", "fastest"), ("predicted_seconds", "predicted")):
+            assert list(cell[times]) == ["all-gather", "artopk-star-ring", "artopk-star-tree"]
+            assert cell[times][cell[best]] == min(cell[times].values()) > 0
