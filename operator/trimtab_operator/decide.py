@@ -7,12 +7,14 @@ from datetime import datetime
 from enum import Enum
 from typing import Literal
 
+from trimtab_operator.children.owned import in_the_way
+from trimtab_operator.policies.blocked import seconds_to_next_look
 from trimtab_operator.policies.deadline import seconds_to_deadline
 from trimtab_operator.policies.loss import find_loss
 from trimtab_operator.policies.restart import GiveUp, Restart, after_loss
 from trimtab_operator.policies.suspend import wanted_suspension
 from trimtab_operator.policies.ttl import seconds_to_expiry
-from trimtab_operator.world import World
+from trimtab_operator.world import Child, World
 
 
 class Action(Enum):
@@ -23,6 +25,7 @@ class Action(Enum):
     DELETE_CHILD = "delete the Job and its pods"
     SUSPEND_CHILD = "suspend the Job"
     RESUME_CHILD = "resume the Job"
+    LABEL_CHILD = "give the Job its labels back"
     DELETE_JOB = "delete the TrainingJob"
 
 
@@ -60,9 +63,7 @@ def decide(world: World) -> Decision:
         return _after_the_end(world)
 
     if child is not None and child.owner_uid != world.uid:
-        return Decision(
-            obstacle=f"waits for the Job {world.name} to go: it belongs to something else", seconds_to_look_again=5.0
-        )
+        return blocked(world, in_the_way("Job", world.name, child.is_deleting))
 
     left = seconds_to_deadline(spec.active_deadline_seconds, parse_time(status.start_time), world.now)
     if left is not None and left <= 0 and not (child is not None and child.is_complete):
@@ -75,6 +76,8 @@ def decide(world: World) -> Decision:
         return Decision(seconds_to_look_again=left)
     if child.attempt != status.restarts:
         return Decision(Action.DELETE_CHILD)
+    if not child.has_its_labels:
+        return Decision(Action.LABEL_CHILD, seconds_to_look_again=left)
 
     if child.is_complete:
         return Decision(outcome=Outcome("Succeeded", "Completed", f"all {spec.workers} workers ended well"))
@@ -92,6 +95,14 @@ def decide(world: World) -> Decision:
     return Decision(seconds_to_look_again=left)
 
 
+def blocked(world: World, obstacle: str) -> Decision:
+    """Wait for what is in the way to go."""
+    ready = world.status.condition("Ready")
+    since = parse_time(ready.last_transition_time) if ready else None
+    waiting = (world.now - since).total_seconds() if since else 0.0
+    return Decision(obstacle=obstacle, seconds_to_look_again=seconds_to_next_look(waiting))
+
+
 def _after_the_end(world: World) -> Decision:
     """A finished job: its pods end if they have not, and in time it is deleted."""
     child = world.child
@@ -99,9 +110,14 @@ def _after_the_end(world: World) -> Decision:
     left = seconds_to_expiry(world.job.spec.ttl_seconds_after_finished, finished_at, world.now)
     if left is not None and left <= 0:
         return Decision(Action.DELETE_JOB)
-    if child is not None and child.owner_uid == world.uid and not child.is_finished and not child.is_deleting:
+    if is_to_end(child, world.uid):
         return Decision(Action.DELETE_CHILD, seconds_to_look_again=left)
     return Decision(seconds_to_look_again=left)
+
+
+def is_to_end(child: Child | None, uid: str) -> bool:
+    """Whether the Job of a TrainingJob that is over, known by its uid, could still run pods."""
+    return child is not None and child.owner_uid == uid and not child.is_finished and not child.is_deleting
 
 
 def parse_time(text: str | None) -> datetime | None:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
-from trimtab_api.trainingjob.status import Status
+from trimtab_api.trainingjob.status import State, Status
 from trimtab_api.trainingjob.types import API_VERSION, KIND
 
 from trimtab_operator.cluster.resources import Object
 from trimtab_operator.labels import MANAGER
+
+#: Reasons of Ready that name no obstacle.
+_STATES = get_args(State)
 
 
 @dataclass(frozen=True)
@@ -59,10 +62,8 @@ def _condition_events(before: Status, after: Status) -> Iterator[Event]:
             yield Event("Warning", "NetworkDegraded", now.message)
         else:
             yield Event("Normal", "NetworkRecovered", now.message)
-    was, now = before.condition("Started"), after.condition("Started")
-    if now is None or now.status == "True" or now.reason in ("WaitingForWorkers", "Suspended"):
-        return
-    if was is None or was.reason != now.reason:
+    was, now = before.condition("Ready"), after.condition("Ready")
+    if now is not None and now.reason not in _STATES and (was is None or was.reason != now.reason):
         yield Event("Warning", now.reason, now.message)
 
 

@@ -47,8 +47,8 @@ class Operator:
             JOBS,
             namespace,
             _shrink_child,
-            self._part_changed,
-            self._part_removed,
+            self._child_changed,
+            self._child_removed,
             label_selector=f"{MANAGED_BY}={MANAGER},{JOB_NAME}",
         )
         self._pods = PodCache()
@@ -145,23 +145,27 @@ class Operator:
         # After a new list the cache still holds an object for a moment that is gone; a little later it does not.
         self._queue.add_later(_key(job["metadata"]["namespace"], job["metadata"]["name"]), 0.1)
 
-    def _part_changed(self, part: Object) -> None:
-        self._queue.add(_key(part["metadata"]["namespace"], part["metadata"]["labels"][JOB_NAME]))
+    def _child_changed(self, child: Object) -> None:
+        # It has the TrainingJob's name; of its labels anybody may make another.
+        self._queue.add(_key(child["metadata"]["namespace"], child["metadata"]["name"]))
 
-    def _part_removed(self, part: Object) -> None:
-        self._queue.add_later(_key(part["metadata"]["namespace"], part["metadata"]["labels"][JOB_NAME]), 0.1)
+    def _child_removed(self, child: Object) -> None:
+        self._queue.add_later(_key(child["metadata"]["namespace"], child["metadata"]["name"]), 0.1)
 
     def _pod_changed(self, pod: Object) -> None:
         if self._pods.put(pod):
-            self._part_changed(pod)
+            self._queue.add(_key(pod["metadata"]["namespace"], pod["metadata"]["labels"][JOB_NAME]))
 
     def _certificates(self, namespace: str, name: str) -> Certificates | None:
+        job = self.job(namespace, name)
+        if job is None:
+            return None
         try:
             secret = self._api.get(SECRETS, namespace, shared_name(name))
         except (RefusedError, *Unreachable) as error:
             _log.warning("%s/%s: its certificates could not be read: %s", namespace, name, error)
             return None
-        return certificates_in(secret) if secret else None
+        return certificates_in(secret, job["metadata"]["uid"]) if secret else None
 
     def _fault(self) -> str | None:
         """Why this process ought to be restarted; None while it is well."""
@@ -193,26 +197,34 @@ class PodCache:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._by_job: dict[str, dict[str, Object]] = {}
+        self._job_of: dict[str, str] = {}
+        """The job that each pod was last said to be of: anybody may edit a pod's labels."""
 
     def put(self, pod: Object) -> bool:
         """Keep a pod; whether it says something that it did not say before."""
         metadata = pod["metadata"]
         job = _key(metadata["namespace"], metadata["labels"][JOB_NAME])
         with self._lock:
-            of_job = self._by_job.setdefault(job, {})
-            before = of_job.get(metadata["name"])
-            of_job[metadata["name"]] = pod
+            before = self._take(metadata)
+            self._by_job.setdefault(job, {})[metadata["name"]] = pod
+            self._job_of[_key(metadata["namespace"], metadata["name"])] = job
         return before is None or Pod.read(before) != Pod.read(pod)
 
     def remove(self, pod: Object) -> None:
         """Forget a pod."""
-        metadata = pod["metadata"]
-        job = _key(metadata["namespace"], metadata["labels"][JOB_NAME])
         with self._lock:
-            of_job = self._by_job.get(job, {})
-            of_job.pop(metadata["name"], None)
-            if not of_job:
-                self._by_job.pop(job, None)
+            self._take(pod["metadata"])
+
+    def _take(self, metadata: Object) -> Object | None:
+        """The pod of that name, which is then no longer kept."""
+        job = self._job_of.pop(_key(metadata["namespace"], metadata["name"]), None)
+        if job is None:
+            return None
+        of_job = self._by_job[job]
+        pod = of_job.pop(metadata["name"])
+        if not of_job:
+            del self._by_job[job]
+        return pod
 
     def of(self, namespace: str, name: str) -> list[Object]:
         """The pods of a job."""
@@ -236,4 +248,5 @@ def _shrink_child(job: Object) -> None:
     kept = metadata.pop("annotations", {}).get(SUSPENDED)
     if kept is not None:
         metadata["annotations"] = {SUSPENDED: kept}
-    job["spec"] = {"suspend": spec.get("suspend", False)}
+    template = {"metadata": {"labels": spec["template"].get("metadata", {}).get("labels", {})}}
+    job["spec"] = {"suspend": spec.get("suspend", False), "template": template}

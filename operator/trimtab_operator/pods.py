@@ -7,15 +7,15 @@ from typing import Any, Self
 
 from trimtab_api.trainingjob.types import TRAINER_CONTAINER
 
-from trimtab_operator.cluster.resources import Object
-from trimtab_operator.labels import ATTEMPT, COMPLETION_INDEX, JOB_NAME
+from trimtab_operator.cluster.resources import Object, controller_uid
+from trimtab_operator.labels import COMPLETION_INDEX, JOB_NAME
 
 #: Reasons of waiting that pass by themselves, and are no problem.
 _PASSING = {"ContainerCreating", "PodInitializing", ""}
 #: Longest piece of a container's last words that is repeated.
 _LONGEST_MESSAGE = 600
 #: Labels that are read here.
-_LABELS = (JOB_NAME, ATTEMPT, COMPLETION_INDEX)
+_LABELS = (JOB_NAME, COMPLETION_INDEX)
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,8 @@ class Pod:
     """One worker's pod."""
 
     worker: int
-    attempt: int
+    owner_uid: str
+    """Of the Job that made it: labels alone anybody may give to a pod."""
     phase: str
     disruption: Problem | None
     """Set if the cluster took the pod away, through no fault of its own."""
@@ -41,6 +42,8 @@ class Pod:
     """Set if it failed."""
     failed_at: str
     """When its first container failed (RFC 3339); empty if unknown."""
+    exit_code: int
+    """Of its first container that failed, above 128 if a signal ended it; 0 if unknown."""
     obstacle: Problem | None
     """Set if something keeps it from starting, for now."""
 
@@ -48,15 +51,17 @@ class Pod:
     def read(cls, pod: Object) -> Self:
         """What matters of a pod."""
         labels, status = pod["metadata"].get("labels", {}), pod.get("status", {})
-        worker = int(labels.get(COMPLETION_INDEX, 0))
+        index = labels.get(COMPLETION_INDEX, "")
+        worker = int(index) if index.isdecimal() else 0
         failed = _first_failed_container(status) if status.get("phase") == "Failed" else None
         return cls(
             worker=worker,
-            attempt=int(labels.get(ATTEMPT, 0)),
+            owner_uid=controller_uid(pod),
             phase=status.get("phase", "Pending"),
             disruption=_disruption(worker, status),
             failure=_failure(worker, status, failed) if status.get("phase") == "Failed" else None,
             failed_at=failed["state"]["terminated"].get("finishedAt") or "" if failed else "",
+            exit_code=failed["state"]["terminated"]["exitCode"] if failed else 0,
             obstacle=_obstacle(worker, status) if status.get("phase") in (None, "Pending") else None,
         )
 
@@ -66,6 +71,7 @@ def shrink(pod: Object) -> None:
     metadata, status = pod["metadata"], pod.get("status", {})
     labels = metadata.get("labels", {})
     pod["metadata"] = {key: metadata[key] for key in ("name", "namespace", "uid") if key in metadata}
+    pod["metadata"]["ownerReferences"] = [{"uid": controller_uid({"metadata": metadata}), "controller": True}]
     pod["metadata"]["labels"] = {key: labels[key] for key in _LABELS if key in labels}
     kept = ("phase", "reason", "message", "conditions", "containerStatuses", "initContainerStatuses")
     pod["status"] = {key: status[key] for key in kept if key in status}

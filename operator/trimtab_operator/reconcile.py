@@ -15,25 +15,27 @@ from trimtab_api.trainingjob.status import Status
 
 from trimtab_operator import events, metrics
 from trimtab_operator.children.apply import ensure_children
-from trimtab_operator.children.job import child_job
+from trimtab_operator.children.job import child_job, relabelled
 from trimtab_operator.cluster.api import Api, RefusedError
 from trimtab_operator.cluster.resources import JOBS, PODS, TRAINING_JOBS, Object
-from trimtab_operator.decide import Action, Decision, Outcome, decide
+from trimtab_operator.decide import Action, Decision, Outcome, blocked, decide, is_to_end
 from trimtab_operator.labels import JOB_NAME, OPERATOR, SUSPENDED, is_queued
 from trimtab_operator.pods import Pod
+from trimtab_operator.refused_pods import RefusedPods
 from trimtab_operator.report import final_conditions, report, seconds_to_write, write_time
 from trimtab_operator.settings import Settings
 from trimtab_operator.teller import Teller
 from trimtab_operator.world import Child, World
+from trimtab_operator.written_status import read_status
 
 #: Seconds after which any job is looked at again though nothing was heard of it.
 LOOK_AGAIN_SECONDS = 600.0
-#: Seconds after which a child that is in the way is looked for again.
-_CONTESTED_SECONDS = 1.0
+#: Seconds after which a Job that is there, though the watch does not show it, is asked for.
+_UNSEEN_SECONDS = 1.0
 #: Seconds after which a job is looked at again though the watch has not brought the Job that was made for it.
 _CREATED_SECONDS = 2.0
-#: Seconds after which what the API server refused is tried again.
-_REFUSED_SECONDS = 10.0
+#: What a user does about a job that can never run as it is written: what has failed stays so.
+_REMEDY = "delete the job, mend its file and create it anew"
 
 
 class Cache(Protocol):
@@ -57,6 +59,10 @@ class Training(Protocol):
 
     def latest(self, uid: str) -> status_pb2.Status | None:
         """What it said last; None if nothing."""
+        ...
+
+    def silence(self, uid: str) -> str:
+        """Why it has said nothing for long; empty if it has."""
         ...
 
     def follow(self, world: World) -> None:
@@ -84,6 +90,7 @@ class Reconciler:
         self._cache = cache
         self._training = training
         self._teller = Teller(api)
+        self._refused_pods = RefusedPods(api)
         self._clock = clock
         self._ensured: dict[str, tuple[datetime, int]] = {}
         """When the children of each job were last seen to, and for which generation of the job."""
@@ -119,12 +126,16 @@ class Reconciler:
         wait = seconds_to_write(world.status, after, world.now)
         if wait == 0.0:
             self._write(resource, world.status, after)
+            wait = None  # the watch brings back what was written; to look before would be to ask for it
         self._training.follow(world)
-        return min(each for each in (wait, decision.seconds_to_look_again, LOOK_AGAIN_SECONDS) if each is not None)
+        question = self._refused_pods.seconds_to_look(world)
+        waits = (wait, decision.seconds_to_look_again, question, LOOK_AGAIN_SECONDS)
+        return min(each for each in waits if each is not None)
 
     def _forget(self, namespace: str, name: str) -> None:
         self._training.forget(namespace, name)
         self._teller.forget(f"{namespace}/{name}")
+        self._refused_pods.forget(f"{namespace}/{name}")
         self._ensured.pop(f"{namespace}/{name}", None)
         self._written.pop(f"{namespace}/{name}", None)
 
@@ -147,22 +158,36 @@ class Reconciler:
         try:
             job = TrainingJob.model_validate(resource)
         except ValidationError as error:
-            return Outcome("Failed", "InvalidSpec", str(explain(error.errors(include_url=False)[0])))
-        found = self._cache.child(namespace, name)
+            mistake = explain(error.errors(include_url=False)[0])
+            return Outcome("Failed", "InvalidSpec", f"{mistake}; {_REMEDY}")
+        found = self._child(resource)
         child = Child.read(found) if found else None
         pods = [Pod.read(each) for each in self._pods(namespace, name, child)]
-        return World(
+        world = World(
             job=job,
             namespace=namespace,
             uid=uid,
             generation=metadata["generation"],
             is_queued=any(is_queued(each["metadata"].get("labels", {})) for each in (resource, found) if each),
-            status=Status.model_validate(resource.get("status", {})),
+            status=read_status(resource),
             child=child,
-            pods=tuple(each for each in pods if child is not None and each.attempt == child.attempt),
+            pods=tuple(each for each in pods if child is not None and each.owner_uid == child.uid),
             training=self._training.latest(uid),
+            silence=self._training.silence(uid),
             now=self._clock(),
         )
+        return replace(world, refusal=self._refused_pods.why(world))
+
+    def _child(self, resource: Object) -> Object | None:
+        """The Job of that name; asked for where the watch shows none of a job that something is known of.
+
+        The watch does not show a Job that has lost its labels, nor one that was never ours.
+        """
+        namespace, name = resource["metadata"]["namespace"], resource["metadata"]["name"]
+        found = self._cache.child(namespace, name)
+        if found is None and resource.get("status"):
+            return self._api.get(JOBS, namespace, name)
+        return found
 
     def _pods(self, namespace: str, name: str, child: Child | None) -> list[Object]:
         """The job's pods; asked for anew when it has failed, as the cache may not yet hold the reason."""
@@ -185,6 +210,9 @@ class Reconciler:
                 annotations = {SUSPENDED: "true" if suspended else None}
                 change = {"metadata": {"annotations": annotations}, "spec": {"suspend": suspended}}
                 self._api.merge(JOBS, namespace, name, change)
+            case Action.LABEL_CHILD:
+                assert world.child is not None
+                self._api.apply(JOBS, relabelled(name, namespace, world.child.uid, world.child.attempt))
             case Action.DELETE_JOB:
                 self._api.delete(TRAINING_JOBS, namespace, name, world.uid)
             case Action.NOTHING if self._needs_repair(world):
@@ -203,47 +231,58 @@ class Reconciler:
         try:
             self._api.create(JOBS, manifest)
         except RefusedError as refusal:
-            if refusal.reason == "AlreadyExists":  # the cache has not seen it yet
-                return replace(decision, seconds_to_look_again=_CONTESTED_SECONDS)
+            if refusal.reason == "AlreadyExists":  # which the watch does not show: with a status it is asked for
+                return Decision(seconds_to_look_again=_UNSEEN_SECONDS)
             if refusal.reason == "Invalid":
-                return Decision(outcome=Outcome("Failed", "InvalidTemplate", f"spec.template: {refusal.message}"))
-            return _refused(refusal)
+                message = f"spec.template: {refusal.message}; {_REMEDY}"
+                return Decision(outcome=Outcome("Failed", "InvalidTemplate", message))
+            return _refused(world, refusal)
         return decision
 
     def _ensure(self, world: World, decision: Decision) -> Decision:
         """Have every child but the Job as it should be."""
         try:
-            in_the_way = ensure_children(self._api, world, self._settings)
+            obstacle = ensure_children(self._api, world, self._settings)
         except RefusedError as refusal:
-            return _refused(refusal)
-        if in_the_way is not None:
-            return Decision(obstacle=in_the_way, seconds_to_look_again=_CONTESTED_SECONDS)
+            return _refused(world, refusal)
+        if obstacle is not None:
+            return blocked(world, obstacle)
         self._ensured[world.key] = (world.now, world.generation)
         return decision
 
     def _needs_repair(self, world: World) -> bool:
         """Whether the spec has changed, or children have not been seen to for a while."""
-        if world.status.is_final or world.child is None or world.child.is_deleting:
+        if world.status.is_final or world.own_child is None or world.own_child.is_deleting:
             return False
         observed = (world.now, world.status.observed_generation)  # by this operator, or by the one before it
         ensured_at, generation = self._ensured.setdefault(world.key, observed)
         return generation != world.generation or (world.now - ensured_at).total_seconds() >= LOOK_AGAIN_SECONDS
 
     def _refuse(self, resource: Object, outcome: Outcome) -> float | None:
-        """A job that cannot be read says so, and stays as it is until its user mends it."""
+        """A job that cannot be read has failed for good, and says what to do; what it may have running ends.
+
+        One that was read before, and ran or ended, meets this when the operator has become another version.
+        """
         metadata = resource["metadata"]
-        before = Status.model_validate(resource.get("status", {}))
-        after = before.model_copy(
-            update={
-                "observed_generation": metadata["generation"],
-                "state": outcome.state,
-                "message": outcome.message,
-                "completion_time": write_time(self._clock()),
-                "conditions": final_conditions(before, outcome, metadata["generation"], self._clock()),
-            }
-        )
-        if before.message != after.message:
+        before = read_status(resource)
+        if not before.is_final:
+            after = before.model_copy(
+                update={
+                    "observed_generation": metadata["generation"],
+                    "state": outcome.state,
+                    "message": outcome.message,
+                    "completion_time": write_time(self._clock()),
+                    "conditions": final_conditions(before, outcome, metadata["generation"], self._clock()),
+                }
+            )
             self._write(resource, before, after)
+        namespace, name = metadata["namespace"], metadata["name"]
+        self._training.forget(namespace, name)
+        found = self._child(resource)
+        child = Child.read(found) if found else None
+        if is_to_end(child, metadata["uid"]):
+            assert child is not None
+            self._api.delete(JOBS, namespace, name, child.uid)
         return None
 
     def _write(self, resource: Object, before: Status, after: Status) -> None:
@@ -270,8 +309,8 @@ class Reconciler:
             metrics.FINISHED.labels(state=after.state).inc()
 
 
-def _refused(refusal: RefusedError) -> Decision:
+def _refused(world: World, refusal: RefusedError) -> Decision:
     """The user's to mend (a quota, an admission rule), or to be tried again at once: then it is raised."""
     if refusal.status in (409, 429) or not 400 <= refusal.status < 500:
         raise refusal
-    return Decision(obstacle=f"the API server refuses: {refusal.message}", seconds_to_look_again=_REFUSED_SECONDS)
+    return blocked(world, f"the API server refuses: {refusal.message}")

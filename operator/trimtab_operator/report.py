@@ -32,12 +32,11 @@ _Told = tuple[ConditionType, bool, str, str]
 
 def report(world: World, decision: Decision) -> Status:
     """The status as it should be now."""
-    before, child = world.status, world.child
+    before, child = world.status, world.own_child
     if before.is_final:
         return before
-    current = child is not None and child.attempt == before.restarts and child.owner_uid == world.uid
     workers = Workers()
-    if child is not None and current:
+    if child is not None and child.attempt == before.restarts:
         workers = Workers(active=child.active, ready=child.ready, succeeded=child.succeeded, failed=child.failed)
     restart = decision.restart
     state = _state(world, decision, workers)
@@ -115,9 +114,10 @@ def _message(world: World, decision: Decision, state: State, workers: Workers) -
         case "Suspended":
             return _SUSPENSIONS[_suspended_by(world)]
         case "Running":
-            return f"{num_workers} workers train"
+            training = f"{num_workers} workers train"
+            return f"{training}; {world.silence}" if world.silence else training
         case _:
-            obstacle = _obstacle(world)
+            obstacle = _obstacle(world, state)
             waiting = f"{workers.ready} of {num_workers} workers are ready"
             return f"{waiting}; {obstacle.message}" if obstacle else waiting
 
@@ -125,9 +125,9 @@ def _message(world: World, decision: Decision, state: State, workers: Workers) -
 def _is_suspended(world: World) -> bool:
     """Whether its Job is, or is about to be: of a Job in a queue, the queue says."""
     asked = world.job.spec.suspend
-    if world.child is None:
+    if world.own_child is None:
         return asked
-    return world.child.is_suspended or (asked and not world.is_queued)
+    return world.own_child.is_suspended or (asked and not world.is_queued)
 
 
 def _suspended_by(world: World) -> str:
@@ -136,16 +136,23 @@ def _suspended_by(world: World) -> str:
     return "SuspendedByUser" if world.job.spec.suspend else "SuspendedByOther"
 
 
-def _obstacle(world: World) -> Problem | None:
-    obstacles = [pod.obstacle for pod in world.pods if pod.obstacle is not None]
-    return obstacles[0] if obstacles else None
+def _obstacle(world: World, state: State) -> Problem | None:
+    """What keeps this attempt's workers from starting: first of all that there are no pods for them."""
+    child = world.own_child
+    if state in ("Suspended", "Running") or child is None or child.attempt != world.status.restarts:
+        return None
+    if world.refusal is not None:
+        return world.refusal
+    kept = [(pod.worker, pod.obstacle) for pod in world.pods if pod.obstacle is not None]
+    # Of several always the same, whichever pod had news last: a condition that flips would be written at every flip.
+    return min(kept, key=lambda each: (each[0], each[1].reason, each[1].message))[1] if kept else None
 
 
 def _start_time(world: World, decision: Decision, state: State) -> str | None:
     """When pods were first asked for; anew after a suspension, as a Job's own startTime."""
     if state == "Suspended":
         return None
-    if world.status.start_time is None and (world.child is not None or decision.action is Action.CREATE_CHILD):
+    if world.status.start_time is None and (world.own_child is not None or decision.action is Action.CREATE_CHILD):
         return write_time(world.now)
     return world.status.start_time
 
@@ -186,8 +193,9 @@ def _figures(before: Status, training: status_pb2.Status | None) -> dict[str, ob
 def _conditions(world: World, decision: Decision, after: Status) -> tuple[Condition, ...]:
     state, message, outcome = after.state, after.message, decision.outcome
     started = world.status.condition("Started")
-    obstacle = _obstacle(world)
-    told: list[_Told] = [("Ready", state == "Running", state, message)]
+    obstacle = None if decision.restart else _obstacle(world, state)
+    unready = "Blocked" if decision.obstacle else obstacle.reason if obstacle and not outcome else state
+    told: list[_Told] = [("Ready", state == "Running", unready, message)]
     if state == "Running" or (started is not None and started.status == "True" and state != "Suspended"):
         told.append(("Started", True, "WorkersReady", "every worker has been ready"))
     else:
@@ -206,12 +214,14 @@ def _conditions(world: World, decision: Decision, after: Status) -> tuple[Condit
 
 
 def final_conditions(before: Status, outcome: Outcome, generation: int, now: datetime) -> tuple[Condition, ...]:
-    """The conditions of a job that could not even be read."""
+    """The conditions of a job that could not even be read: of what it was like before, what was said stays."""
     told: list[_Told] = [
         ("Ready", False, outcome.state, outcome.message),
         (outcome.state, True, outcome.reason, outcome.message),
     ]
-    return tuple(_condition(before, each, generation, now) for each in told)
+    said = tuple(_condition(before, each, generation, now) for each in told)
+    kinds = {each.type for each in said}
+    return said + tuple(each for each in before.conditions if each.type not in kinds)
 
 
 def _network_condition(world: World, network: NetworkStatus) -> _Told:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -27,6 +28,9 @@ from trimtab_operator.world import Child, World
 INTERVAL_SECONDS = 5.0
 #: Seconds between two attempts to reach a rank 0 that does not answer.
 RETRY_SECONDS = 2.0
+
+#: Seconds without a word from rank 0 after which the user is told why: a trainer takes a while to start.
+SILENT_SECONDS = 60.0
 
 _FINAL = (status_pb2.STATE_SUCCEEDED, status_pb2.STATE_FAILED)
 
@@ -50,6 +54,10 @@ class _Followed:
     namespace: str
     name: str
     child_uid: str
+    heard_at: float
+    """When it was heard last, or followed from (monotonic clock)."""
+    silence: str = ""
+    """Why it has not been heard for long; empty while it is."""
     latest: status_pb2.Status | None = None
     is_ready: bool = True
     """Whether there is a worker that could answer."""
@@ -93,12 +101,18 @@ class TrainingStatus:
             followed = self._followed.get(uid)
             return followed.latest if followed else None
 
+    def silence(self, uid: str) -> str:
+        """Why rank 0 has not been heard for `SILENT_SECONDS`; empty if it has, or need not be."""
+        with self._lock:
+            followed = self._followed.get(uid)
+            return followed.silence if followed else ""
+
     def follow(self, world: World) -> None:
         """Watch from now on if workers of the job are ready.
 
         When none is any longer, what was said last holds until the attempt is over or the job's end is written down.
         """
-        child = world.child
+        child = world.own_child
         if child is None or child.is_deleting or world.status.is_final:
             self._drop(world.uid)
             return
@@ -126,7 +140,7 @@ class TrainingStatus:
             _cancel(self._followed.pop(world.uid))
             followed = None
         if followed is None and child.ready > 0:
-            followed = self._followed[world.uid] = _Followed(world.namespace, world.name, child.uid)
+            followed = self._followed[world.uid] = _Followed(world.namespace, world.name, child.uid, time.monotonic())
         return followed
 
     def _drop(self, uid: str) -> None:
@@ -141,8 +155,8 @@ class TrainingStatus:
             try:
                 if await self._hear(uid, followed):
                     return
-            except grpc.aio.AioRpcError:
-                pass  # it starts, or ends, or is on its way back: the pods tell of that
+            except grpc.aio.AioRpcError as error:  # it starts, or ends, or is on its way back: the pods tell of that
+                self._note_silence(followed, error.details() or error.code().name)
             except Exception:  # one job's trouble is not the others'
                 _log.exception("rank 0 of %s/%s could not be heard", followed.namespace, followed.name)
             await asyncio.sleep(RETRY_SECONDS)
@@ -151,6 +165,7 @@ class TrainingStatus:
         """Take one stream of statuses; whether the last was final. Raises AioRpcError where the connection broke."""
         certificates = await asyncio.to_thread(self._fetch, followed.namespace, followed.name)
         if certificates is None:
+            self._note_silence(followed, "the Secret with its certificates cannot be read")
             return False
         address = self._address(followed.namespace, followed.name)
         is_final = False
@@ -162,9 +177,18 @@ class TrainingStatus:
                     if self._followed.get(uid) is not followed:
                         return True
                     followed.latest = status
+                    followed.heard_at, followed.silence = time.monotonic(), ""
                 is_final = status.state in _FINAL
                 self._changed(f"{followed.namespace}/{followed.name}")
         return is_final
+
+    def _note_silence(self, followed: _Followed, why: str) -> None:
+        """Have it told that rank 0 cannot be heard, once it has been so for long."""
+        with self._lock:
+            if followed.silence or time.monotonic() - followed.heard_at < SILENT_SECONDS:
+                return
+            followed.silence = f"rank 0 has not reported for {SILENT_SECONDS:g} s: {why}"
+        self._changed(f"{followed.namespace}/{followed.name}")
 
 
 def _cancel(followed: _Followed) -> None:

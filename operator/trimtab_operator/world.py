@@ -10,9 +10,9 @@ from trimtab_api.trainer.v1 import status_pb2
 from trimtab_api.trainingjob import TrainingJob
 from trimtab_api.trainingjob.status import Status
 
-from trimtab_operator.cluster.resources import Object
-from trimtab_operator.labels import ATTEMPT, SUSPENDED
-from trimtab_operator.pods import Pod
+from trimtab_operator.cluster.resources import Object, controller_uid
+from trimtab_operator.labels import ATTEMPT, SUSPENDED, labels
+from trimtab_operator.pods import Pod, Problem
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,8 @@ class Child:
     owner_uid: str
     attempt: int
     """Restarts that there had been when it was made."""
+    has_its_labels: bool
+    """Whether it still has the labels that it was made with: without them the watch does not show it."""
     is_deleting: bool
     is_suspended: bool
     is_suspended_by_us: bool
@@ -30,6 +32,8 @@ class Child:
     is_complete: bool
     failure: str | None
     """Why it failed, or is about to; None if it has not."""
+    is_begun: bool = True
+    """Whether the Job controller has been at making its pods since it was made or resumed."""
     active: int = 0
     ready: int = 0
     succeeded: int = 0
@@ -47,16 +51,21 @@ class Child:
         conditions = {each["type"]: each for each in status.get("conditions", ()) if each["status"] == "True"}
         # FailureTarget comes first, Failed when the last pod has ended.
         failed = conditions.get("FailureTarget") or conditions.get("Failed")
-        owners = [each["uid"] for each in metadata.get("ownerReferences", ()) if each.get("controller")]
+        # Anybody may edit the labels of a Job; those of its template are as they were when it was made.
+        template = job["spec"].get("template", {}).get("metadata", {})
+        attempt = template.get("labels", {}).get(ATTEMPT, "")
+        its_labels = {**labels(metadata["name"]), ATTEMPT: attempt}
         return cls(
             uid=metadata["uid"],
-            owner_uid=owners[0] if owners else "",
-            attempt=int(metadata.get("labels", {}).get(ATTEMPT, 0)),
+            owner_uid=controller_uid(job),
+            attempt=int(attempt) if attempt.isdecimal() else 0,
+            has_its_labels=its_labels.items() <= metadata.get("labels", {}).items(),
             is_deleting="deletionTimestamp" in metadata,
             is_suspended=bool(job["spec"].get("suspend")),
             is_suspended_by_us=SUSPENDED in metadata.get("annotations", {}),
             is_complete="Complete" in conditions or "SuccessCriteriaMet" in conditions,
             failure=(failed.get("message") or failed.get("reason") or "the Job failed") if failed else None,
+            is_begun="startTime" in status,
             active=status.get("active", 0),
             ready=status.get("ready", 0),
             succeeded=status.get("succeeded", 0),
@@ -77,16 +86,36 @@ class World:
     status: Status
     """As it was last written."""
     child: Child | None
+    """The Job of its name, whosever it is."""
     pods: tuple[Pod, ...]
     """Pods of the child, not those of earlier attempts."""
     training: status_pb2.Status | None
     """What rank 0 says, if it says anything."""
+    silence: str
+    """Why rank 0 has not been heard for long; empty if it has."""
     now: datetime
+    refusal: Problem | None = None
+    """Why the Job cannot make pods that it should have, if it was said."""
 
     @property
     def name(self) -> str:
         """metadata.name."""
         return self.job.metadata.name
+
+    @property
+    def own_child(self) -> Child | None:
+        """The Job of its name if it belongs to this very TrainingJob."""
+        return self.child if self.child is not None and self.child.owner_uid == self.uid else None
+
+    @property
+    def lacks_pods(self) -> bool:
+        """Whether its Job has set about making pods, should still, and has fewer than there are workers."""
+        child = self.own_child
+        if child is None or self.status.is_final or child.attempt != self.status.restarts:
+            return False
+        if not child.is_begun or child.is_suspended or child.is_deleting or child.is_finished:
+            return False
+        return child.active + child.succeeded + child.failed < self.job.spec.workers
 
     @property
     def key(self) -> str:

@@ -1,8 +1,9 @@
 """The programs of a Kubernetes cluster: those a user has (KUBEBUILDER_ASSETS), or built from pinned Go modules.
 
 ``python tests/cluster/binaries.py NAME...`` builds the named ones and prints where they are: without a name those of a
-control plane, with `cluster` those of a cluster with a node. A cold build takes some six, and twelve, minutes on two
-cores; what was built is kept under the user's cache, keyed by the versions that went in.
+control plane, with `cluster` those of a cluster with a node; after `--on-path` those on PATH will do. A cold build
+takes some six, and twelve, minutes on two cores; what was built is kept under the user's cache, keyed by the versions
+that went in.
 """
 
 from __future__ import annotations
@@ -44,26 +45,34 @@ _VERSION_FLAGS = " ".join(
 )
 
 
-def find(name: str) -> Path | None:
-    """Where a program is, without building it: in KUBEBUILDER_ASSETS, or built before."""
+def find(name: str, *, on_path: bool = False) -> Path | None:
+    """Where a program is, without building it: in KUBEBUILDER_ASSETS, or built before.
+
+    With `on_path` the user's own will do where it is neither, of whatever version: for a cluster of the user's own.
+    """
     assets = os.environ.get("KUBEBUILDER_ASSETS")
     places = [Path(assets)] if assets else []
-    return next((place / name for place in [*places, directory(name)] if (place / name).is_file()), None)
+    found = next((place / name for place in [*places, directory(name)] if (place / name).is_file()), None)
+    if found is None and on_path and (users := shutil.which(name)):
+        return Path(users)
+    return found
 
 
-def why_missing(names: Sequence[str]) -> str | None:
+def why_missing(names: Sequence[str], *, on_path: bool = False) -> str | None:
     """None where every program is here or can be built; otherwise what is missing and what to do."""
-    missing = [name for name in names if find(name) is None]
+    missing = [name for name in names if find(name, on_path=on_path) is None]
     if not missing or shutil.which("go"):
         return None
+    if on_path:
+        return f"no {', '.join(missing)}: install it, or Go to build it with"
     return f"no {', '.join(missing)}: install Go, or point KUBEBUILDER_ASSETS at Kubernetes' binaries"
 
 
-def obtain(names: Sequence[str]) -> dict[str, Path]:
+def obtain(names: Sequence[str], *, on_path: bool = False) -> dict[str, Path]:
     """Where each program is, built now if need be. Raises CalledProcessError where building fails."""
     found = {}
     for name in names:
-        place = find(name)
+        place = find(name, on_path=on_path)
         if place is None:
             print(f"building {name} (once; kept in {directory(name)})", file=sys.stderr, flush=True)
             place = directory(name) / name
@@ -94,12 +103,14 @@ def _module(name: str) -> Path:
 
 def main(names: Sequence[str]) -> int:
     """Build the named programs, or say why that cannot be."""
+    on_path = list(names[:1]) == ["--on-path"]
+    names = names[1:] if on_path else names
     names = (*CONTROL_PLANE, *NODE, "helm") if list(names) == ["cluster"] else names
-    why = why_missing(names)
+    why = why_missing(names, on_path=on_path)
     if why is not None:
         print(f"note: tests with a cluster will be left out: {why}", file=sys.stderr)
         return 0
-    for name, place in obtain(names).items():
+    for name, place in obtain(names, on_path=on_path).items():
         print(name, place)
     return 0
 

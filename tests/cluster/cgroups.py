@@ -36,8 +36,11 @@ def make(name: str) -> None:
 
 
 def remove(name: str) -> None:
-    """Remove the group and all in it, once their last processes have ended."""
-    for hierarchy in _hierarchies():
+    """Remove the group and all in it, once their last processes have ended.
+
+    Where version 1 has version 2 beside it for keeping track, runc makes groups there, too.
+    """
+    for hierarchy in {*_hierarchies(), *_ROOT.glob("unified")}:
         wait_until(lambda top=hierarchy / name: _is_removed(top), f"the control group {hierarchy / name} is empty")
 
 

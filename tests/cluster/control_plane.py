@@ -107,6 +107,8 @@ class ControlPlane:
             f"--service-account-signing-key-file={credentials / 'service-accounts.pem'}",
             "--service-cluster-ip-range=10.96.0.0/16",
             "--allow-privileged",
+            # Some clusters have it: who makes an owner wait for its children needs the right to the owner's finalizers.
+            "--enable-admission-plugins=OwnerReferencesPermissionEnforcement",
             *(_ALONE if self._address == _LOOPBACK else _WITH_NODE),
         )
         wait_until(self._is_ready, "the API server is ready", seconds=120)

@@ -220,12 +220,18 @@ class Status(status_pb2_grpc.TrainerStatusServicer):
         return status_pb2.Status(job="digits", step=5)
 
 
+@pytest.mark.parametrize("owners", [[], [{"uid": "other", "controller": True}], [{"uid": UID}]])
+def test_a_secret_of_that_name_that_is_somebody_elses_holds_no_certificates(owners):
+    theirs = {"metadata": {"name": "digits-trimtab", "ownerReferences": owners}, "data": {"password": "c2VjcmV0"}}
+    assert certificates_in(theirs, UID) is None
+
+
 def test_the_certificates_of_a_job_let_its_processes_talk_and_nobody_else(tmp_path):
     from concurrent.futures import ThreadPoolExecutor
 
     from trimtab_api.channels import listen, open_channel
 
-    ours = certificates_in(secret(job(), "team", UID, NOW))
+    ours = certificates_in(secret(job(), "team", UID, NOW), UID)
     server = grpc.server(ThreadPoolExecutor(2))
     status_pb2_grpc.add_TrainerStatusServicer_to_server(Status(), server)
     port = listen(server, "localhost:0", ours)

@@ -1,5 +1,7 @@
 """What is decided about a job, for every turn that its life may take."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,6 +12,9 @@ from worlds import UID, ago, child, failed_pod, pod, world
 FAILED = child(failure="Job has reached the specified backoff limit")
 OUT_OF_MEMORY = failed_pod(1, reason="OOMKilled")
 DISRUPTED = pod(0, phase="Failed", disruption=Problem("Disrupted", "drained"))
+KILLED = failed_pod(1, "a", exit_code=137)
+TERMINATED = failed_pod(1, "a", exit_code=143)
+LATER = Problem("Disrupted", "drained too")
 
 
 @pytest.mark.parametrize(
@@ -26,6 +31,17 @@ DISRUPTED = pod(0, phase="Failed", disruption=Problem("Disrupted", "drained"))
         ("a Job of an earlier attempt goes", {"status": {"restarts": 1}}, Action.DELETE_CHILD),
         ("and is waited for", {"status": {"restarts": 1}, "child": child(is_deleting=True)}, Action.NOTHING),
         ("then the next is made", {"status": {"restarts": 1}, "child": None}, Action.CREATE_CHILD),
+        ("a Job that lost its labels gets them back", {"child": child(has_its_labels=False)}, Action.LABEL_CHILD),
+        (
+            "but not one that is to go",
+            {"child": child(has_its_labels=False), "status": {"restarts": 1}},
+            Action.DELETE_CHILD,
+        ),
+        (
+            "nor somebody else's",
+            {"child": child(has_its_labels=False, owner_uid="other")},
+            Action.NOTHING,
+        ),
         ("somebody else's Job is not touched", {"child": child(owner_uid="other")}, Action.NOTHING),
         ("nor if it is finished", {"child": child(owner_uid="other", is_complete=True)}, Action.NOTHING),
         ("a failed job's pods end", {"status": {"state": "Failed"}}, Action.DELETE_CHILD),
@@ -76,10 +92,15 @@ def test_the_end(known, state, reason):
     [
         ({"child": FAILED, "pods": (failed_pod(0, "b"), failed_pod(1, "a"))}, True, "worker 1 failed"),
         ({"child": FAILED, "pods": (failed_pod(1), failed_pod(0, "a"))}, True, "worker 0 failed"),
+        ({"child": FAILED, "pods": (failed_pod(0, "a"), KILLED)}, True, "worker 1 failed"),
+        ({"child": FAILED, "pods": (KILLED, failed_pod(2, "a", "OOMKilled", 137))}, True, "worker 2 failed"),
+        ({"child": FAILED, "pods": (failed_pod(0, "Z"), KILLED)}, True, "worker 0 failed"),
+        ({"child": FAILED, "pods": (failed_pod(0, "a"), TERMINATED)}, True, "worker 0 failed"),
         ({"child": FAILED}, True, "Job has reached the specified backoff limit"),
         ({"pods": (DISRUPTED,)}, False, "drained"),
         ({"pods": (DISRUPTED, failed_pod(1, "a")), "child": FAILED}, False, "drained"),
         ({"pods": (DISRUPTED,), "spec": {"restartPolicy": "Never"}}, False, "drained"),
+        ({"pods": (replace(DISRUPTED, worker=1, disruption=LATER), DISRUPTED)}, False, "drained"),
         (
             {"child": child(attempt=4, failure="f"), "status": {"restarts": 4, "disruptions": 2}},
             True,
@@ -97,6 +118,14 @@ def test_a_failed_pod_waits_for_the_job_controller():
     assert decide(world(pods=(failed_pod(0),))).restart is None
 
 
+def test_what_has_been_in_the_way_for_long_is_looked_for_seldom():
+    ready = {"type": "Ready", "status": "False", "reason": "Blocked", "observedGeneration": 1}
+    for since, seconds in ((5, 1.0), (100, 10.0), (3600, 30.0)):
+        status = {"conditions": [{**ready, "lastTransitionTime": ago(since)}]}
+        assert decide(world(child=child(owner_uid="other"), status=status)).seconds_to_look_again == seconds
+    assert decide(world(child=child(owner_uid="other"))).seconds_to_look_again == 1.0
+
+
 def test_a_deadline_is_looked_at_again_in_time():
     assert decide(world(spec={"activeDeadlineSeconds": 100})).seconds_to_look_again == 40
 
@@ -110,6 +139,7 @@ children = st.none() | st.builds(
     child,
     owner_uid=st.sampled_from([UID, "other"]),
     attempt=st.integers(0, 3),
+    has_its_labels=st.booleans(),
     is_deleting=st.booleans(),
     is_suspended=st.booleans(),
     is_complete=st.booleans(),

@@ -14,9 +14,9 @@ def raw(phase="Running", **status):
             "uid": "u",
             "annotations": {"a": "b"},
             "managedFields": [{}],
+            "ownerReferences": [{"kind": "Job", "name": "digits", "uid": "child-uid", "controller": True}],
             "labels": {
                 "trimtab.dev/job-name": "digits",
-                "trimtab.dev/attempt": "2",
                 "batch.kubernetes.io/job-completion-index": "1",
                 "team": "vision",
             },
@@ -36,7 +36,7 @@ def ended(code, reason="Error", message="", at="2026-01-01T00:00:00Z", name="tra
 
 def test_a_pod_that_runs_has_nothing_to_say():
     pod = Pod.read(raw())
-    assert (pod.worker, pod.attempt, pod.phase) == (1, 2, "Running")
+    assert (pod.worker, pod.owner_uid, pod.phase) == (1, "child-uid", "Running")
     assert (pod.disruption, pod.failure, pod.obstacle) == (None, None, None)
 
 
@@ -82,6 +82,12 @@ def test_a_failed_pod_says_why(status, reason, message):
     assert (failure.reason, failure.message) == (reason, message)
 
 
+def test_a_failed_pod_says_when_and_with_which_exit_code():
+    pod = Pod.read(raw("Failed", containerStatuses=[ended(137)]))
+    assert (pod.failed_at, pod.exit_code) == ("2026-01-01T00:00:00Z", 137)
+    assert Pod.read(raw("Failed")).exit_code == 0
+
+
 @pytest.mark.parametrize(
     ("status", "reason", "message"),
     [
@@ -124,6 +130,20 @@ def test_a_pod_that_the_cluster_took_away_says_so():
     taken = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler", "message": "for another"}
     disruption = Pod.read(raw("Failed", conditions=[taken])).disruption
     assert disruption.message == "worker 1 was taken away: PreemptionByScheduler: for another"
+
+
+@pytest.mark.parametrize("index", ["", "one", "-1", "1.5"])
+def test_labels_that_make_no_sense_are_read_all_the_same(index):
+    strange = raw()
+    strange["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"] = index
+    assert Pod.read(strange).worker == 0
+
+
+def test_a_pod_that_no_job_made_has_no_owner():
+    stray = raw()
+    for owners in ([], [{"uid": "child-uid"}]):
+        stray["metadata"]["ownerReferences"] = owners
+        assert Pod.read(stray).owner_uid == ""
 
 
 def test_a_pod_cut_down_tells_the_same_in_less():

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from trimtab_operator.pods import Problem
+from trimtab_operator.policies.blocked import seconds_to_next_look
 from trimtab_operator.policies.deadline import seconds_to_deadline
 from trimtab_operator.policies.network import is_degraded
 from trimtab_operator.policies.restart import GiveUp, Restart, after_loss
@@ -67,3 +68,8 @@ def test_a_network_is_degraded_at_half_its_best_and_recovers_later():
 
 def test_an_unknown_network_is_not_degraded():
     assert not is_degraded(False, 0.0, 0.0)
+
+
+@pytest.mark.parametrize(("waiting", "seconds"), [(-3, 1), (0, 1), (10, 1), (60, 6), (300, 30), (86400, 30)])
+def test_what_is_in_the_way_is_looked_for_more_and_more_seldom(waiting, seconds):
+    assert seconds_to_next_look(waiting) == seconds

@@ -6,8 +6,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from kubernetes.client import ApiClient, Configuration
+from silent_training import SilentTraining
+from trimtab_operator.children.job import child_job
 from trimtab_operator.cluster.api import Api, RefusedError, Unreachable
-from trimtab_operator.reconcile import Reconciler
+from trimtab_operator.reconcile import LOOK_AGAIN_SECONDS, Reconciler
 from worlds import NOW, SETTINGS, UID, ago, job
 
 
@@ -23,6 +25,9 @@ class ApiServer(ThreadingHTTPServer):
 
 
 class Answer(BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.answer(404, {"reason": "NotFound"})
+
     def do_PATCH(self):
         self.server.status = self.read()["status"]
         self.server.num_statuses += 1
@@ -70,7 +75,7 @@ def serve():
 
 
 class Ended:
-    """What the watches have seen of a job whose pods have ended well, and what its rank 0 says: nothing."""
+    """What the watches have seen of a job whose pods have ended well."""
 
     def __init__(self, server):
         self.server = server
@@ -84,31 +89,28 @@ class Ended:
         }
 
     def child(self, namespace, name):
-        owner = {"uid": UID, "controller": True}
+        manifest = child_job(job(), "team", UID, 0, {}, SETTINGS)
         complete = {"type": "Complete", "status": "True"}
         return {
-            "metadata": {"uid": "child-uid", "ownerReferences": [owner]},
-            "spec": {},
+            "metadata": {**manifest["metadata"], "uid": "child-uid"},
+            "spec": manifest["spec"],
             "status": {"conditions": [complete]},
         }
 
     def pods(self, namespace, name):
         return []
 
-    def latest(self, uid):
+
+class New(Ended):
+    """What they have seen of a job that has no Job."""
+
+    def child(self, namespace, name):
         return None
 
-    def follow(self, world):
-        pass
 
-    def forget(self, namespace, name):
-        pass
-
-
-def reconciler(server):
-    seen = Ended(server)
+def reconciler(server, seen=Ended):
     api = Api(ApiClient(Configuration(host=f"http://127.0.0.1:{server.server_port}")))
-    return Reconciler(api, SETTINGS, seen, seen, clock=lambda: NOW)
+    return Reconciler(api, SETTINGS, seen(server), SilentTraining(), clock=lambda: NOW)
 
 
 @pytest.mark.parametrize(
@@ -127,6 +129,10 @@ def test_an_event_that_could_not_be_written_is_told_at_the_next_look(serve, faul
     assert server.num_statuses == 1, "the status said so from the first"
 
 
+def test_what_was_written_is_looked_at_when_the_watch_brings_it_back(serve):
+    assert reconciler(serve()).reconcile("team/digits") == LOOK_AGAIN_SECONDS
+
+
 @pytest.mark.parametrize("fault", [(409, {"reason": "AlreadyExists"}), (403, {"reason": "Forbidden"})])
 def test_an_event_that_exists_or_may_not_be_is_left_at_that(serve, fault):
     server = serve(fault)
@@ -134,3 +140,25 @@ def test_an_event_that_exists_or_may_not_be_is_left_at_that(serve, fault):
     for _ in range(2):
         looks.reconcile("team/digits")
     assert (server.status["state"], server.told) == ("Succeeded", [])
+
+
+def test_a_job_whose_status_a_newer_operator_wrote_is_looked_at_all_the_same(serve):
+    server = serve()
+    server.status = {
+        "observedGeneration": 1,
+        "state": "Paused",
+        "startTime": ago(60),
+        "conditions": [{"type": "Quiet"}],
+    }
+    reconciler(server).reconcile("team/digits")
+    assert (server.status["state"], server.num_statuses) == ("Succeeded", 1)
+    assert "Quiet" not in [each["type"] for each in server.status["conditions"]]
+
+
+@pytest.mark.parametrize(("since", "seconds"), [(5, 1.0), (100, 10.0), (3600, 30.0)])
+def test_what_the_api_server_refuses_is_tried_again_more_and_more_seldom(serve, since, seconds):
+    server = serve((403, {"reason": "Forbidden", "message": "exceeded quota: none"}))
+    said = {"status": "False", "reason": "Blocked", "lastTransitionTime": ago(since), "observedGeneration": 1}
+    server.status = {"observedGeneration": 1, "state": "Pending", "conditions": [{"type": "Ready", **said}]}
+    assert reconciler(server, New).reconcile("team/digits") == seconds
+    assert server.status["message"] == "the API server refuses: exceeded quota: none"

@@ -10,7 +10,7 @@ from trimtab_api.trainer.v1 import status_pb2
 from trimtab_operator.decide import Decision, Outcome, decide
 from trimtab_operator.events import events, manifest
 from trimtab_operator.pods import Problem
-from trimtab_operator.report import report, seconds_to_write, write_time
+from trimtab_operator.report import final_conditions, report, seconds_to_write, write_time
 from worlds import NOW, ago, child, failed_pod, pod, world
 
 STUCK = pod(1, phase="Pending", obstacle=Problem("ImagePullBackOff", "worker 1 cannot start"))
@@ -41,6 +41,7 @@ def training(bandwidth=125e6, plan_version=1, **known):
         ({"child": child(ready=1)}, "Starting", "1 of 2 workers are ready"),
         ({"child": child(ready=1), "pods": (STUCK,)}, "Starting", "1 of 2 workers are ready; worker 1 cannot start"),
         ({"child": child(ready=2)}, "Running", "2 workers train"),
+        ({"child": child(ready=2), "silence": "rank 0 is silent"}, "Running", "2 workers train; rank 0 is silent"),
         ({"child": child(active=1, succeeded=1), "status": {"state": "Running"}}, "Running", "2 workers train"),
         ({"child": child(active=2), "status": {"state": "Running"}}, "Running", "2 workers train"),
         ({"child": None, "status": {"state": "Running"}}, "Starting", "0 of 2 workers are ready"),
@@ -56,14 +57,37 @@ def training(bandwidth=125e6, plan_version=1, **known):
         ({"child": child(failure="f"), "pods": (failed_pod(1),)}, "Restarting", "all ranks restart together: worker 1"),
         ({"child": child(), "status": {"restarts": 1}}, "Restarting", "0 of 2 workers are ready"),
         ({"child": child(is_complete=True)}, "Succeeded", "all 2 workers ended well"),
-        ({"child": child(owner_uid="other")}, "Pending", "waits for the Job digits to go"),
     ],
 )
 def test_state_and_message(known, state, message):
     status = after(**known)
     assert status.state == state
     assert status.message.startswith(message)
-    assert status.condition("Ready").reason == state
+    obstacles = [each.obstacle.reason for each in known.get("pods", ()) if each.obstacle]
+    assert status.condition("Ready").reason == (obstacles or [state])[0]
+
+
+IN_THE_WAY = (
+    "waits for the Job digits to go: it belongs to something else; "
+    "delete it, or create this TrainingJob under another name"
+)
+
+
+def test_what_is_in_the_way_is_told_with_the_remedy_before_a_job_runs_and_while_it_does():
+    for before in (world().status, after(child=child(ready=2))):
+        theirs = child(owner_uid="other", is_suspended=True, active=2, ready=2)
+        blocked = after(child=theirs, status=before.model_dump(by_alias=True))
+        assert (blocked.state, blocked.message) == ("Pending", IN_THE_WAY)
+        assert blocked.workers.ready == 0, "what it does is no business of this job's"
+        ready = blocked.condition("Ready")
+        assert (ready.status, ready.reason, ready.message) == ("False", "Blocked", IN_THE_WAY)
+        (event,) = events(before, blocked)
+        assert (event.kind, event.reason, event.message) == ("Warning", "Blocked", IN_THE_WAY)
+        assert list(events(blocked, blocked)) == []
+
+
+def test_what_is_in_the_way_and_going_asks_for_patience_alone():
+    assert after(child=child(owner_uid="other", is_deleting=True)).message == "waits for the Job digits, which is going"
 
 
 @pytest.mark.parametrize(
@@ -101,6 +125,42 @@ def test_started_stays_true_while_ranks_restart():
     running = after(child=child(ready=2))
     restarting = after(child=child(attempt=0), status={**running.model_dump(by_alias=True), "restarts": 1})
     assert restarting.condition("Started").status == "True"
+
+
+def test_what_keeps_a_job_from_running_again_is_a_reason_and_an_event_once():
+    running = after(child=child(ready=2)).model_dump(by_alias=True)
+    again = {"child": child(attempt=1), "status": {**running, "restarts": 1}}
+    restarting = after(**again)
+    assert restarting.condition("Ready").reason == "Restarting"
+    again["status"] = restarting.model_dump(by_alias=True)
+    stuck = after(**again, pods=(STUCK,))
+    assert (stuck.state, stuck.condition("Started").status) == ("Restarting", "True")
+    ready = stuck.condition("Ready")
+    message = "0 of 2 workers are ready; worker 1 cannot start"
+    assert (ready.status, ready.reason, ready.message) == ("False", "ImagePullBackOff", message)
+    (event,) = events(restarting, stuck)
+    assert (event.kind, event.reason, event.message) == ("Warning", "ImagePullBackOff", message)
+    assert list(events(stuck, stuck)) == []
+    runs = after(child=child(attempt=1, ready=2), status=stuck.model_dump(by_alias=True))
+    assert [each.reason for each in events(stuck, runs)] == ["Running"]
+
+
+def test_pods_that_were_refused_come_before_what_keeps_others_from_starting():
+    refusal = Problem("FailedCreate", "the Job cannot make pods")
+    status = after(child=child(), pods=(STUCK,), refusal=refusal)
+    assert status.message == "0 of 2 workers are ready; the Job cannot make pods"
+    assert {status.condition(kind).reason for kind in ("Ready", "Started")} == {"FailedCreate"}
+
+
+def test_of_two_obstacles_the_lowest_workers_is_told_whichever_pod_had_news_last():
+    pods = (STUCK, pod(0, phase="Pending", obstacle=Problem("Unschedulable", "worker 0 cannot be placed")))
+    told = {after(child=child(), pods=order).condition("Started").reason for order in (pods, pods[::-1])}
+    assert told == {"Unschedulable"}
+
+
+def test_what_kept_pods_of_the_attempt_before_from_starting_is_of_no_interest():
+    status = after(child=child(), pods=(STUCK,), status={"restarts": 1})
+    assert (status.message, status.condition("Ready").reason) == ("0 of 2 workers are ready", "Restarting")
 
 
 def test_a_suspended_job_has_no_start_time_and_gets_another():
@@ -241,6 +301,18 @@ def test_what_blocks_a_job_is_a_condition():
     status = report(seen, Decision(obstacle="the API server refuses: quota"))
     assert (status.state, status.condition("Started").reason) == ("Pending", "Blocked")
     assert status.message == "the API server refuses: quota"
+
+
+def test_a_job_that_can_no_longer_be_read_has_failed_and_what_was_said_of_its_life_stays():
+    ran = after(child=child(ready=2), training=training())
+    suspended = after(child=child(is_suspended=True), status=ran.model_dump(by_alias=True))
+    kept = final_conditions(suspended, Outcome("Failed", "InvalidSpec", "mend it"), 2, NOW)
+    reasons = {each.type: (each.status, each.reason) for each in kept}
+    assert reasons["Ready"] == ("False", "Failed")
+    assert reasons["Failed"] == ("True", "InvalidSpec")
+    for kind in ("Suspended", "NetworkDegraded", "Started"):
+        assert suspended.condition(kind) in kept
+    assert len(reasons) == len(kept), "each is said once"
 
 
 def test_an_outcome_is_a_condition_with_its_reason():

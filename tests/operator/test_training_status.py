@@ -8,6 +8,7 @@ import grpc
 import pytest
 from trimtab_api.channels import listen
 from trimtab_api.trainer.v1 import status_pb2, status_pb2_grpc
+from trimtab_operator import training_status
 from trimtab_operator.certificates import issue
 from trimtab_operator.training_status import TrainingStatus
 from worlds import NOW, UID, child, world
@@ -138,5 +139,52 @@ def test_a_job_without_certificates_does_not_keep_the_others_from_being_heard(ce
         status.follow(world(spec={"name": "bad"}, child=child(ready=2), uid="bad-uid"))
         status.follow(world(child=child(ready=2)))
         say(rank0, news, step=12)
+        status.stop()
+        rank0.says.put(None)
+
+
+def test_a_rank_0_that_cannot_be_heard_for_long_is_told_with_the_cause_until_it_is_heard(
+    certificates, rank0, monkeypatch
+):
+    monkeypatch.setattr(training_status, "SILENT_SECONDS", 0.0)
+    monkeypatch.setattr(training_status, "RETRY_SECONDS", 0.1)
+    news = SimpleQueue()
+    known = {"certificates": issue("digits", "team", NOW)}  # of another authority than rank 0's
+    with serve(certificates, rank0) as address:
+        status = TrainingStatus(lambda *_: known["certificates"], news.put, lambda *_: address)
+        status.start()
+        status.follow(world(child=child(ready=2)))
+        assert news.get(timeout=30) == "team/digits"
+        assert status.silence(UID).startswith("rank 0 has not reported for 0 s: ")
+        assert address.rsplit(":")[-1] in status.silence(UID), "where it was looked for"
+        known["certificates"] = certificates
+        say(rank0, news, step=12)
+        assert (status.silence(UID), status.latest(UID).step) == ("", 12)
+        status.stop()
+        rank0.says.put(None)
+
+
+def test_a_job_whose_certificates_are_gone_says_so(rank0, monkeypatch):
+    monkeypatch.setattr(training_status, "SILENT_SECONDS", 0.0)
+    news = SimpleQueue()
+    status = TrainingStatus(lambda *_: None, news.put, lambda *_: "localhost:1")
+    status.start()
+    status.follow(world(child=child(ready=2)))
+    assert news.get(timeout=30) == "team/digits"
+    assert status.silence(UID).endswith("the Secret with its certificates cannot be read")
+    status.stop()
+
+
+def test_a_rank_0_that_takes_a_while_to_start_is_not_complained_of(certificates, rank0):
+    """While nobody listens yet a connection is refused; sixty seconds are not over."""
+    news = SimpleQueue()
+    addresses = iter(["localhost:1"])
+    with serve(certificates, rank0) as address:
+        status = TrainingStatus(lambda *_: certificates, news.put, lambda *_: next(addresses, address))
+        status.start()
+        status.follow(world(child=child(ready=2)))
+        say(rank0, news, step=1)
+        assert status.silence(UID) == ""
+        assert news.empty()
         status.stop()
         rank0.says.put(None)

@@ -50,6 +50,7 @@ def child(**known) -> Child:
         "uid": "child-uid",
         "owner_uid": UID,
         "attempt": 0,
+        "has_its_labels": True,
         "is_deleting": False,
         "is_suspended": False,
         "is_suspended_by_us": False,
@@ -63,19 +64,21 @@ def pod(worker: int = 0, **known) -> Pod:
     """A pod that runs."""
     fields = {
         "worker": worker,
-        "attempt": 0,
+        "owner_uid": "child-uid",
         "phase": "Running",
         "disruption": None,
         "failure": None,
         "failed_at": "",
+        "exit_code": 0,
         "obstacle": None,
     }
     return Pod(**{**fields, **known})
 
 
-def failed_pod(worker: int, at: str = "", reason: str = "Error") -> Pod:
+def failed_pod(worker: int, at: str = "", reason: str = "Error", exit_code: int = 1) -> Pod:
     """A pod whose trainer failed."""
-    return pod(worker, phase="Failed", failure=Problem(reason, f"worker {worker} failed"), failed_at=at)
+    failure = Problem(reason, f"worker {worker} failed")
+    return pod(worker, phase="Failed", failure=failure, failed_at=at, exit_code=exit_code)
 
 
 def world(spec: dict | None = None, status: dict | None = None, **known) -> World:
@@ -90,6 +93,7 @@ def world(spec: dict | None = None, status: dict | None = None, **known) -> Worl
         "child": child(),
         "pods": (),
         "training": None,
+        "silence": "",
         "now": NOW,
     }
     return World(**{**fields, **known})

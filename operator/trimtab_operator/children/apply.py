@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from trimtab_operator.children.network_policy import network_policy
+from trimtab_operator.children.owned import in_the_way
 from trimtab_operator.children.secret import secret
 from trimtab_operator.children.service import service
 from trimtab_operator.children.service_account import service_account
 from trimtab_operator.cluster.api import Api, RefusedError
-from trimtab_operator.cluster.resources import Object, resource_of
+from trimtab_operator.cluster.resources import Object, controller_uid, resource_of
 from trimtab_operator.settings import Settings
 from trimtab_operator.world import World
 
@@ -25,9 +26,9 @@ def ensure_children(api: Api, world: World, settings: Settings) -> str | None:
         network_policy(job, namespace, uid, settings),
         secret(job, namespace, uid, world.now),
     ):
-        in_the_way = _ensure(api, manifest, uid)
-        if in_the_way:
-            return in_the_way
+        obstacle = _ensure(api, manifest, uid)
+        if obstacle:
+            return obstacle
     return None
 
 
@@ -42,10 +43,9 @@ def _ensure(api: Api, manifest: Object, uid: str) -> str | None:
     metadata = manifest["metadata"]
     present = api.get(resource, metadata["namespace"], metadata["name"])
     if present is None:
-        return f"waits for the {resource.kind} {metadata['name']}, which is going"
-    owners = [each["uid"] for each in present["metadata"].get("ownerReferences", ()) if each.get("controller")]
-    if uid not in owners:
-        return f"waits for the {resource.kind} {metadata['name']} to go: it belongs to something else"
+        return in_the_way(resource.kind, metadata["name"], is_deleting=True)
+    if controller_uid(present) != uid:
+        return in_the_way(resource.kind, metadata["name"], "deletionTimestamp" in present["metadata"])
     if not present.get("immutable"):
         api.apply(resource, manifest)
     return None

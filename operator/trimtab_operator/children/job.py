@@ -7,8 +7,22 @@ from trimtab_api.trainingjob import TrainingJob
 from trimtab_operator.children.owned import owned
 from trimtab_operator.children.pod import pod_template
 from trimtab_operator.cluster.resources import JOBS, Object
-from trimtab_operator.labels import ATTEMPT, KUEUE_PREFIX, SUSPENDED, is_queued
+from trimtab_operator.labels import ATTEMPT, KUEUE_PREFIX, SUSPENDED, is_queued, labels
 from trimtab_operator.settings import Settings
+
+
+def relabelled(name: str, namespace: str, uid: str, attempt: int) -> Object:
+    """The labels that the Job of this uid was made with, to be applied: nothing else of a Job is ever written again."""
+    return {
+        "apiVersion": JOBS.api_version,
+        "kind": JOBS.kind,
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "uid": uid,
+            "labels": {**labels(name), ATTEMPT: str(attempt)},
+        },
+    }
 
 
 def child_job(

@@ -6,17 +6,12 @@ from trimtab_api.trainingjob import TrainingJob
 from trimtab_api.trainingjob.types import API_VERSION, KIND
 
 from trimtab_operator.cluster.resources import Object, Resource
-from trimtab_operator.labels import JOB_NAME, MANAGED_BY, MANAGER
+from trimtab_operator.labels import labels
 
 
 def shared_name(job: str) -> str:
     """Name of the children that nobody looks up by hand: all but the Job and its Service, named as the TrainingJob."""
     return f"{job}-trimtab"
-
-
-def labels(job: str) -> dict[str, str]:
-    """Labels of every child."""
-    return {JOB_NAME: job, MANAGED_BY: MANAGER}
 
 
 def owned(resource: Resource, name: str, job: TrainingJob, namespace: str, uid: str) -> Object:
@@ -39,3 +34,11 @@ def owned(resource: Resource, name: str, job: TrainingJob, namespace: str, uid: 
             "ownerReferences": [owner],
         },
     }
+
+
+def in_the_way(kind: str, name: str, is_deleting: bool) -> str:
+    """What a user is told, and can do, where something else has the name of a child: it is never written to."""
+    if is_deleting:
+        return f"waits for the {kind} {name}, which is going"
+    remedy = "delete it, or create this TrainingJob under another name"
+    return f"waits for the {kind} {name} to go: it belongs to something else; {remedy}"

@@ -27,10 +27,10 @@ from trimtab_api.trainingjob import TrainingJob
 from trimtab_api.trainingjob.types import TRAINER_CONTAINER
 from trimtab_api.units import format_duration
 
-from trimtab_operator.children.owned import labels, shared_name
+from trimtab_operator.children.owned import shared_name
 from trimtab_operator.children.secret import JOB_KEY
 from trimtab_operator.cluster.resources import Object
-from trimtab_operator.labels import ATTEMPT
+from trimtab_operator.labels import ATTEMPT, labels
 from trimtab_operator.settings import Settings
 
 MONITOR_CONTAINER = "netmon"

@@ -13,7 +13,7 @@ from trimtab_api.trainingjob import TrainingJob
 from trimtab_operator.certificates import issue
 from trimtab_operator.children.job_file import job_file
 from trimtab_operator.children.owned import owned, shared_name
-from trimtab_operator.cluster.resources import SECRETS, Object
+from trimtab_operator.cluster.resources import SECRETS, Object, controller_uid
 
 #: Key of the resolved job.
 JOB_KEY = PurePosixPath(JOB_FILE).name
@@ -38,7 +38,9 @@ def secret(job: TrainingJob, namespace: str, uid: str, now: datetime) -> Object:
     }
 
 
-def certificates_in(found: Object) -> Certificates:
-    """The certificates in such a Secret."""
+def certificates_in(found: Object, uid: str) -> Certificates | None:
+    """The certificates in such a Secret; None if it is not that of the TrainingJob of this uid."""
+    if controller_uid(found) != uid:
+        return None
     read = {name: base64.b64decode(text) for name, text in found["data"].items()}
     return Certificates(authority=read[AUTHORITY_FILE], certificate=read[CERTIFICATE_FILE], key=read[KEY_FILE])

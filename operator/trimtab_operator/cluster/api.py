@@ -98,8 +98,10 @@ class Api:
         self.send("POST", path, query={"fieldManager": FIELD_MANAGER}, body=manifest, accept=_HEAD)
 
     def apply(self, resource: Resource, manifest: Object, subresource: str = "") -> Object:
-        """Server-side apply: the manifest's fields become the operator's, what it no longer says is removed.
+        """Server-side apply: the manifest's fields become the operator's, as they are in it.
 
+        What an earlier apply said and this one does not is removed; what `create` said is not, for to the API server a
+        manager that creates and one that applies are two, though they have one name.
         Returns the head of the object as it is now: its metadata.
         """
         metadata = manifest["metadata"]

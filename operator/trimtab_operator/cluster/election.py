@@ -1,9 +1,14 @@
-"""One operator at a time: the official client's Lease election, made to bear an API server that is away for a while."""
+"""One operator at a time: the official client's Lease election, made to bear an API server that is away for a while.
+
+The official loop adds its pauses and its last requests to its deadline, and goes by a clock that may be set: a leader
+might go on for 15 s that another may follow after 12. So a thread of ours watches over the deadline.
+"""
 
 from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -18,11 +23,11 @@ from trimtab_operator.cluster.api import Unreachable
 
 #: Seconds without renewal after which another may lead.
 LEASE_SECONDS = 12
-#: Seconds of failing to renew after which a leader gives up; it must have, before another may lead.
+#: Seconds after the last renewal, reckoned from its request, at which a leader has lost; before another may lead.
 RENEW_DEADLINE_SECONDS = 8
 #: Seconds between attempts.
 RETRY_SECONDS = 2
-#: Seconds one request may take: the deadline and one request more must stay below the lease.
+#: Seconds one request may take.
 REQUEST_SECONDS = 3.0
 
 _log = logging.getLogger(__name__)
@@ -52,11 +57,23 @@ class Election:
                 onstopped_leading=lost,
             )
         )
+        self._lost = lost
         self._thread = threading.Thread(target=self._election.run, name="election", daemon=True)
 
     def start(self) -> None:
         """Stand for election from now on."""
         self._thread.start()
+        threading.Thread(target=self._watch_over, name="lease", daemon=True).start()
+
+    def _watch_over(self) -> None:
+        """Wait until a lease that was held has not been renewed in time; nothing is lost by resigning."""
+        seconds: float | None = RENEW_DEADLINE_SECONDS
+        while seconds is not None and seconds > 0:
+            time.sleep(seconds)
+            seconds = self._lock.seconds_left()
+        if seconds is not None:
+            _log.error("the lease was not renewed for %d s", RENEW_DEADLINE_SECONDS)
+            self._lost()
 
     @property
     def is_alive(self) -> bool:
@@ -76,6 +93,15 @@ class _Lock(LeaseLock):
         self.api_instance = CoordinationV1Api(_HurriedClient(client.configuration))
         self._resigned = False
         self._writing = threading.Lock()
+        self._renewed_at: float | None = None
+
+    def seconds_left(self) -> float | None:
+        """Until leadership is lost for want of a renewal, zero or less if it is; None: this process has resigned."""
+        if self._resigned:
+            return None
+        if self._renewed_at is None:
+            return float(RENEW_DEADLINE_SECONDS)
+        return self._renewed_at + RENEW_DEADLINE_SECONDS - time.monotonic()
 
     def get(self, name: str, namespace: str) -> tuple[bool, Any]:
         try:
@@ -103,11 +129,15 @@ class _Lock(LeaseLock):
 
     def _unless_resigned(self, write: Callable[..., bool], *arguments: Any) -> bool:
         with self._writing:
+            asked_at = time.monotonic()
             try:
-                return not self._resigned and write(*arguments)
+                written = not self._resigned and write(*arguments)
             except Unreachable as error:
                 _log.warning("the lease could not be renewed: %s", error)
                 return False
+            if written:
+                self._renewed_at = asked_at
+            return written
 
 
 class _HurriedClient(ApiClient):

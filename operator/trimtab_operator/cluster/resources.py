@@ -41,6 +41,12 @@ LEASES = Resource("coordination.k8s.io/v1", "Lease", "leases")
 _BY_KIND = {each.kind: each for each in (JOBS, PODS, SERVICES, SECRETS, SERVICE_ACCOUNTS, NETWORK_POLICIES)}
 
 
+def controller_uid(found: Object) -> str:
+    """Uid of the object that controls this one; empty if none does."""
+    owners = found["metadata"].get("ownerReferences", ())
+    return next((str(each["uid"]) for each in owners if each.get("controller")), "")
+
+
 def resource_of(manifest: Object) -> Resource:
     """The resource that a manifest is of, by its kind."""
     return _BY_KIND[manifest["kind"]]

@@ -1,4 +1,7 @@
-"""spec.activeDeadlineSeconds: how long a job may run, restarts included; time spent suspended does not count."""
+"""spec.activeDeadlineSeconds: how long a job may run, restarts included; when it resumes, the time begins anew.
+
+So it is with Kubernetes' own Jobs: neither the time spent suspended nor what came before it counts.
+"""
 
 from __future__ import annotations
 

@@ -1,0 +1,44 @@
+"""A job's status as it stands, which another version of the operator may have written."""
+
+from __future__ import annotations
+
+import logging
+
+from pydantic import ValidationError
+from trimtab_api.trainingjob.status import Status
+
+from trimtab_operator.cluster.resources import Object
+
+_log = logging.getLogger(__name__)
+
+
+def read_status(resource: Object) -> Status:
+    """The status of a TrainingJob, less what this version cannot read: such fields, and such conditions one by one.
+
+    The rest must not be lost with them: without its restarts an attempt that runs would be taken for another's. A job
+    in a state that is not known and which has a time of completion is over: it reads as Failed, and stays as it is.
+    """
+    written = resource.get("status") or {}
+    try:
+        return Status.model_validate(written)
+    except ValidationError as error:
+        metadata, mistakes = resource["metadata"], error.errors(include_url=False)
+    unread = {str(each["loc"][0]) for each in mistakes if not _is_of_one_condition(each["loc"])}
+    conditions = {each["loc"][1] for each in mistakes if _is_of_one_condition(each["loc"])}
+    where = ", ".join(sorted({".".join(map(str, each["loc"])) for each in mistakes}))
+    _log.warning(
+        "%s/%s: left out of its status, which this version cannot read: %s",
+        metadata["namespace"],
+        metadata["name"],
+        where,
+    )
+    kept = {key: value for key, value in written.items() if key not in unread}
+    if conditions:
+        kept["conditions"] = [each for at, each in enumerate(written["conditions"]) if at not in conditions]
+    if "state" in unread and "completionTime" in kept:
+        kept["state"] = "Failed"
+    return Status.model_validate(kept)
+
+
+def _is_of_one_condition(place: tuple[int | str, ...]) -> bool:
+    return len(place) > 1 and place[0] == "conditions"

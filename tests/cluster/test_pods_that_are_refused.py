@@ -1,0 +1,77 @@
+"""Pods that are refused when the Job controller makes them: the status says why, and no longer when they are made."""
+
+from __future__ import annotations
+
+import pytest
+from trimtab_operator.cluster.resources import Resource
+from workbench import eventually
+
+pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(300)]
+
+QUOTAS = Resource("v1", "ResourceQuota", "resourcequotas")
+
+
+def quota(bench, pods):
+    """Let the namespace have so many pods, and wait until that is enforced."""
+    head = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "few", "namespace": bench.namespace}}
+    bench.api.apply(QUOTAS, {**head, "spec": {"hard": {"pods": pods}}})
+    eventually(
+        lambda: bench.api.get(QUOTAS, bench.namespace, "few").get("status", {}).get("hard") == {"pods": pods},
+        "the quota is enforced",
+    )
+
+
+def refuse_by_security(bench, level):
+    label = f"pod-security.kubernetes.io/enforce={level}"
+    done = bench.control_plane.kubectl("label", "--overwrite", "namespace", bench.namespace, label)
+    assert done.returncode == 0, done.stderr
+
+
+def told(bench, words):
+    """The status, once it says so: half a minute is what users are promised."""
+
+    def says_so():
+        return words in bench.status("digits").get("message", "")
+
+    eventually(says_so, f"the status says {words}", 30)
+    for kind in ("Ready", "Started"):
+        condition = bench.condition("digits", kind)
+        assert (condition["status"], condition["reason"]) == ("False", "FailedCreate")
+    eventually(lambda: "FailedCreate" in bench.events("digits"), "an event says so")
+    return bench.status("digits")["message"]
+
+
+@pytest.mark.parametrize(
+    ("refuse", "allow", "words"),
+    [
+        (lambda bench: quota(bench, "0"), lambda bench: quota(bench, "9"), "exceeded quota: few"),
+        (
+            lambda bench: refuse_by_security(bench, "restricted"),
+            lambda bench: refuse_by_security(bench, "privileged"),
+            'violates PodSecurity "restricted:latest"',
+        ),
+    ],
+    ids=["quota", "pod security"],
+)
+def test_the_status_says_why_there_are_no_pods_and_no_longer_when_they_are_made(bench, refuse, allow, words):
+    refuse(bench)
+    bench.create("digits")
+    message = told(bench, words)
+    assert message.startswith("0 of 2 workers are ready; the Job digits cannot make pods: pods ")
+    assert bench.status("digits")["state"] == "Starting"
+    allow(bench)
+    pods = bench.wait_for_pods("digits")
+    eventually(
+        lambda: bench.status("digits")["message"] == "0 of 2 workers are ready", "nothing is in the way any longer"
+    )
+    bench.play_running(*pods)
+    bench.wait_for_state("digits", "Running")
+
+
+def test_a_job_that_gets_some_of_its_pods_says_why_not_all(bench):
+    quota(bench, "1")
+    bench.create("digits")
+    assert told(bench, "exceeded quota: few").startswith("0 of 2 workers are ready; the Job digits cannot make pods")
+    (pod,) = bench.pods("digits")
+    bench.play_running(pod)
+    eventually(lambda: bench.status("digits")["message"].startswith("1 of 2 workers are ready; the Job"), "one runs")

@@ -1,0 +1,190 @@
+"""Children that a stranger deletes or edits, on a real API server: what is put right, when, and what is only told."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from seen import Seen
+from silent_training import SilentTraining
+from test_life_of_a_job import started
+from trimtab_operator.cluster.resources import JOBS, NETWORK_POLICIES, PODS, SECRETS, SERVICE_ACCOUNTS, SERVICES
+from trimtab_operator.main import read_settings
+from trimtab_operator.reconcile import LOOK_AGAIN_SECONDS, Reconciler
+from workbench import Workbench, eventually
+
+pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(300)]
+
+#: Every child but the Job.
+CHILDREN = [
+    (SERVICES, "digits"),
+    (SERVICE_ACCOUNTS, "digits-trimtab"),
+    (NETWORK_POLICIES, "digits-trimtab"),
+    (SECRETS, "digits-trimtab"),
+]
+#: Of a child, what a stranger writes there, and where. A Secret is missing: it is immutable.
+EDITS = [
+    (SERVICES, "digits", "spec", {"selector": {"app": "theirs"}, "publishNotReadyAddresses": False}),
+    (SERVICE_ACCOUNTS, "digits-trimtab", "automountServiceAccountToken", True),
+    (NETWORK_POLICIES, "digits-trimtab", "spec", {"ingress": [{}]}),
+]
+
+
+def delete(bench: Workbench, resource, name):
+    """Delete an object, and wait until that very one is gone: a Job may be made anew at once."""
+
+    def uid():
+        return (bench.api.get(resource, bench.namespace, name) or {"metadata": {"uid": None}})["metadata"]["uid"]
+
+    theirs = uid()
+    bench.api.delete(resource, bench.namespace, name, theirs)
+    eventually(lambda: uid() != theirs, f"{resource.kind} {name} is gone")
+
+
+def change_the_spec(bench: Workbench):
+    """Have the operator see to the children: wait until it has seen a spec that it has not seen before."""
+    bench.change("digits", maxRestarts=bench.job("digits")["spec"]["maxRestarts"] + 1)
+
+
+@pytest.mark.parametrize(("resource", "name"), CHILDREN, ids=[resource.kind for resource, _ in CHILDREN])
+def test_a_child_that_a_stranger_deletes_is_back_when_the_spec_changes(bench, resource, name):
+    started(bench, "digits")
+    uid = bench.job("digits")["metadata"]["uid"]
+    delete(bench, resource, name)
+    change_the_spec(bench)
+    eventually(lambda: bench.api.get(resource, bench.namespace, name), f"the {resource.kind} is back")
+    (owner,) = bench.api.get(resource, bench.namespace, name)["metadata"]["ownerReferences"]
+    assert owner["uid"] == uid
+    eventually(lambda: bench.status("digits")["observedGeneration"] == 2, "the new spec was seen")
+    assert bench.status("digits")["restarts"] == 0
+
+
+@pytest.mark.parametrize(("resource", "name", "field", "theirs"), EDITS, ids=[each[0].kind for each in EDITS])
+def test_what_a_stranger_writes_in_a_child_is_undone_when_the_spec_changes(bench, resource, name, field, theirs):
+    started(bench, "digits")
+    before = bench.api.get(resource, bench.namespace, name)[field]
+    bench.api.merge(resource, bench.namespace, name, {field: theirs})
+    assert bench.api.get(resource, bench.namespace, name)[field] != before
+    change_the_spec(bench)
+    eventually(lambda: bench.api.get(resource, bench.namespace, name)[field] == before, f"{resource.kind} is as before")
+
+
+def test_a_stranger_cannot_write_in_the_secret(bench):
+    started(bench, "digits")
+    refused = bench.control_plane.kubectl(
+        "patch", "secret", "digits-trimtab", "-n", bench.namespace, "--type=merge", '-p={"data": {"tls.key": "YQ=="}}'
+    )
+    assert "field is immutable when `immutable` is set" in refused.stderr
+
+
+def test_deleted_children_are_back_after_ten_minutes_though_nothing_else_happens(bench):
+    started(bench, "digits")
+    now = datetime.now(UTC)
+    settings = read_settings(["--namespace", "trimtab-system", "--netmon-image", "netmon.test/netmon:1"])
+    reconciler = Reconciler(bench.api, settings, Seen(bench), SilentTraining(), clock=lambda: now)
+
+    def present():
+        return [resource.kind for resource, name in CHILDREN if bench.api.get(resource, bench.namespace, name)]
+
+    assert reconciler.reconcile(f"{bench.namespace}/digits") <= LOOK_AGAIN_SECONDS
+    for resource, name in CHILDREN:
+        delete(bench, resource, name)
+    now += timedelta(seconds=LOOK_AGAIN_SECONDS - 1)
+    reconciler.reconcile(f"{bench.namespace}/digits")
+    assert present() == []
+    now += timedelta(seconds=1)
+    reconciler.reconcile(f"{bench.namespace}/digits")
+    assert present() == [resource.kind for resource, _ in CHILDREN]
+
+
+def test_a_job_that_a_stranger_took_from_its_owner_is_told_and_made_anew_once_it_is_gone(bench):
+    started(bench, "digits")
+    bench.api.merge(JOBS, bench.namespace, "digits", {"metadata": {"ownerReferences": None}})
+    eventually(
+        lambda: bench.status("digits")["message"].startswith("waits for the Job digits to go: it belongs to something"),
+        "the status says so",
+    )
+    assert bench.condition("digits", "Ready")["reason"] == "Blocked"
+    eventually(lambda: bench.events("digits")["Blocked"] == bench.status("digits")["message"], "an event says so")
+    delete(bench, JOBS, "digits")
+    bench.play_running(*bench.wait_for_pods("digits"))
+    bench.wait_for_state("digits", "Running")
+    (owner,) = bench.child("digits")["metadata"]["ownerReferences"]
+    assert owner["uid"] == bench.job("digits")["metadata"]["uid"]
+
+
+NAME, MANAGED_BY, ATTEMPT = "trimtab.dev/job-name", "app.kubernetes.io/managed-by", "trimtab.dev/attempt"
+
+
+@pytest.mark.parametrize(
+    "theirs",
+    [
+        {NAME: None},
+        {MANAGED_BY: None},
+        {NAME: None, MANAGED_BY: None, ATTEMPT: None},
+        {NAME: "other", MANAGED_BY: "somebody"},
+        {NAME: "other"},
+        {ATTEMPT: "7"},
+        {ATTEMPT: "seven"},
+    ],
+    ids=str,
+)
+def test_labels_of_the_job_that_a_stranger_edits_are_as_before_at_once_and_nothing_restarts(bench, theirs):
+    """Without them the watch does not show the Job, and it looks as if there were none."""
+    pods = started(bench, "digits")
+    before = bench.child("digits")["metadata"]
+    bench.api.merge(JOBS, bench.namespace, "digits", {"metadata": {"labels": {**theirs, "team": "vision"}}})
+    ours = {NAME: "digits", MANAGED_BY: "trimtab-operator", ATTEMPT: "0"}
+    eventually(lambda: ours.items() <= bench.child("digits")["metadata"]["labels"].items(), "the labels are back")
+    after = bench.child("digits")["metadata"]
+    assert (after["uid"], after["ownerReferences"]) == (before["uid"], before["ownerReferences"])
+    assert after["labels"] == {**before["labels"], "team": "vision"}, "what is not ours stays"
+    bench.play_succeeded(*pods)
+    assert bench.wait_for_state("digits", "Succeeded")["restarts"] == 0
+
+
+def test_a_job_without_labels_is_still_known_by_its_attempt(bench):
+    pods = started(bench, "digits")
+    bench.play_failed(pods[0])
+    again = bench.wait_for_pods("digits", attempt=1)
+    bench.play_running(*again)
+    bench.wait_for_state("digits", "Running")
+    bench.api.merge(JOBS, bench.namespace, "digits", {"metadata": {"labels": None}})
+    eventually(lambda: bench.child("digits")["metadata"].get("labels", {}).get(ATTEMPT) == "1", "the labels are back")
+    bench.play_succeeded(*again)
+    assert bench.wait_for_state("digits", "Succeeded")["restarts"] == 1
+
+
+@pytest.mark.parametrize(("resource", "name"), CHILDREN[:3], ids=[resource.kind for resource, _ in CHILDREN[:3]])
+def test_labels_of_other_children_are_as_before_when_the_spec_changes(bench, resource, name):
+    started(bench, "digits")
+    before = bench.api.get(resource, bench.namespace, name)["metadata"]["labels"]
+    bench.api.merge(resource, bench.namespace, name, {"metadata": {"labels": None}})
+    assert "labels" not in bench.api.get(resource, bench.namespace, name)["metadata"]
+    change_the_spec(bench)
+    eventually(
+        lambda: bench.api.get(resource, bench.namespace, name)["metadata"].get("labels") == before, "they are back"
+    )
+
+
+def test_a_pod_that_a_stranger_labels_as_a_worker_is_none(bench):
+    """Labels anybody may give; a worker is what the Job controller made for this very Job."""
+    started(bench, "digits", maxRestarts=0)
+    real = bench.pods("digits")[0]
+    labels = {name: text for name, text in real["metadata"]["labels"].items() if "controller-uid" not in name}
+    for name, index in (("stray", "9"), ("nonsense", "first")):
+        theirs = {**labels, "batch.kubernetes.io/job-completion-index": index}
+        stray = {
+            "apiVersion": PODS.api_version,
+            "kind": PODS.kind,
+            "metadata": {"name": name, "namespace": bench.namespace, "labels": theirs},
+            "spec": {"restartPolicy": "Never", "containers": [{"name": "trainer", "image": "theirs.test/theirs:1"}]},
+        }
+        bench.api.create(PODS, stray)
+        bench.play_disrupted(stray)
+    change_the_spec(bench)
+    eventually(lambda: bench.status("digits")["observedGeneration"] == 2, "the operator has looked")
+    status = bench.status("digits")
+    assert (status["state"], status["restarts"], status["disruptions"]) == ("Running", 0, 0)
+    bench.play_disrupted(real)
+    eventually(lambda: bench.status("digits")["disruptions"] == 1, "a real worker is heard")

@@ -1,0 +1,56 @@
+"""How often a status is written on a real API server while training tells something new at every look."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+
+import pytest
+from seen import Seen
+from silent_training import SilentTraining
+from test_life_of_a_job import started
+from trimtab_api.trainer.v1 import status_pb2
+from trimtab_operator.main import read_settings
+from trimtab_operator.reconcile import Reconciler
+
+pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(300)]
+
+
+class Chatty(SilentTraining):
+    """Rank 0 has taken another step whenever it is asked."""
+
+    def __init__(self):
+        self.step = 0
+        self.version = 1
+
+    def latest(self, uid):
+        self.step += 1
+        plan = {"version": self.version, "name": "0.01/all-gather", "ratio": 0.01, "collective": "all-gather"}
+        return status_pb2.Status(step=self.step, loss=1 / self.step, plan=status_pb2.Plan(**plan, reason="why"))
+
+
+def test_figures_are_written_once_in_ten_seconds_and_a_plan_at_once(bench):
+    started(bench, "digits")
+    training, now = Chatty(), datetime.now(UTC)
+    settings = read_settings(["--namespace", "trimtab-system", "--netmon-image", "netmon.test/netmon:1"])
+    reconciler = Reconciler(bench.api, settings, Seen(bench), training, clock=lambda: now)
+    begun = now
+
+    written = []
+    for _ in range(60):
+        now += timedelta(seconds=1)
+        reconciler.reconcile(f"{bench.namespace}/digits")
+        status = bench.status("digits")
+        if status.get("step") == training.step:
+            written.append(datetime.fromisoformat(status["lastUpdateTime"]))
+    assert written[0] - begun < timedelta(seconds=12)
+    gaps = [after - before for before, after in pairwise(written)]
+    assert len(gaps) >= 4
+    assert min(gaps) >= timedelta(seconds=10)
+
+    training.version = 2
+    now += timedelta(seconds=1)
+    reconciler.reconcile(f"{bench.namespace}/digits")
+    status = bench.status("digits")
+    assert (status["plan"]["version"], status["step"]) == (2, training.step)
+    assert bench.events("digits")["PlanChanged"].startswith("0.01/all-gather from step 0")

@@ -1,0 +1,136 @@
+"""Why a Job cannot make its pods: when the API server is asked, how often, and which of its answers is told."""
+
+import json
+import threading
+from datetime import timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qs, urlparse
+
+import pytest
+from kubernetes.client import ApiClient, Configuration
+from trimtab_operator.cluster.api import Api, RefusedError
+from trimtab_operator.pods import Problem
+from trimtab_operator.policies.lacking_pods import seconds_to_question
+from trimtab_operator.refused_pods import RefusedPods, newest_refusal
+from worlds import NOW, ago, child, world
+
+FORBIDDEN = 'pods "digits-0-x" is forbidden: exceeded quota: none'
+TOLD = Problem("FailedCreate", f"the Job digits cannot make pods: {FORBIDDEN}")
+
+
+def event(seconds_ago=1, message=f"Error creating: {FORBIDDEN}"):
+    return {"metadata": {"name": "digits.1"}, "lastTimestamp": ago(seconds_ago), "message": message}
+
+
+@pytest.fixture
+def server():
+    """Answers a list of events with ``items``, or with the refusal ``status`` says; keeps what it was asked."""
+
+    class Answer(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.server.asked.append(urlparse(self.path))
+            text = json.dumps({"items": self.server.items}).encode()
+            self.send_response(self.server.status)
+            self.send_header("Content-Length", str(len(text)))
+            self.end_headers()
+            self.wfile.write(text)
+
+        def log_message(self, *_):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Answer)
+    server.asked, server.items, server.status = [], [event()], 200
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture
+def refused(server):
+    return RefusedPods(Api(ApiClient(Configuration(host=f"http://127.0.0.1:{server.server_port}"))))
+
+
+def after(seconds, **known):
+    """A job of two workers that has one pod, so many seconds on."""
+    return world(**{"child": child(active=1), "now": NOW + timedelta(seconds=seconds), **known})
+
+
+@pytest.mark.parametrize(
+    ("lacking", "asked_ago", "seconds"),
+    [(0, None, 5), (4, None, 1), (5, None, 0), (9, None, -4), (6, 1, 4), (10, 5, 0), (100, 4, 6), (3600, 10, 20)],
+)
+def test_pods_get_a_while_to_come_and_then_it_is_asked_more_and_more_seldom(lacking, asked_ago, seconds):
+    assert seconds_to_question(lacking, asked_ago) == seconds
+
+
+def test_a_job_that_lacks_pods_for_a_while_is_asked_why_once_until_it_is_time_again(server, refused):
+    assert (refused.why(after(0)), refused.seconds_to_look(after(0))) == (None, 5.0)
+    assert refused.why(after(4)) is None
+    assert server.asked == []
+    assert [refused.why(after(seconds)) for seconds in (5, 6, 9)] == [TOLD] * 3
+    assert refused.seconds_to_look(after(9)) == 1.0
+    (asked,) = server.asked
+    assert asked.path == "/api/v1/namespaces/team/events"
+    query = parse_qs(asked.query)
+    assert query["fieldSelector"] == ["involvedObject.uid=child-uid,reason=FailedCreate"]
+    assert int(query["limit"][0]) <= 100
+    refused.why(after(10))
+    assert len(server.asked) == 2
+
+
+@pytest.mark.parametrize(
+    "known",
+    [
+        {"child": None},
+        {"child": child(active=2)},
+        {"child": child(active=1, succeeded=1)},
+        {"child": child(is_begun=False)},
+        {"child": child(is_suspended=True)},
+        {"child": child(is_deleting=True)},
+        {"child": child(is_complete=True)},
+        {"child": child(failure="f", failed=1)},
+        {"child": child(owner_uid="other")},
+        {"status": {"restarts": 1}},
+        {"status": {"state": "Failed"}},
+    ],
+)
+def test_nobody_is_asked_of_a_job_that_has_its_pods_or_is_not_to_have_them(server, refused, known):
+    refused.why(after(0))
+    for seconds in (1, 60):
+        assert refused.why(after(seconds, **known)) is None
+        assert refused.seconds_to_look(after(seconds, **known)) is None
+    assert server.asked == []
+
+
+def test_what_was_said_of_one_attempt_is_not_said_of_the_next(server, refused):
+    refused.why(after(0))
+    assert refused.why(after(5)) == TOLD
+    assert refused.why(after(6, child=child(uid="next", active=1))) is None
+    assert len(server.asked) == 1
+
+
+def test_of_many_words_the_newest_are_told_without_what_recorders_put_before_them():
+    combined = "(combined from similar events): Error creating: newest"
+    told = newest_refusal(after(0), [event(9), event(2, combined), event(5)])
+    assert told == Problem("FailedCreate", "the Job digits cannot make pods: newest")
+    assert newest_refusal(after(0), []) is None
+
+
+@pytest.mark.parametrize(("seconds_ago", "told"), [(61, None), (59, TOLD)])
+def test_what_kept_pods_from_being_made_before_the_job_ran_is_over(seconds_ago, told):
+    said = {"observedGeneration": 1, "reason": "r"}
+    conditions = [
+        {"type": "Ready", "status": "False", "lastTransitionTime": ago(60), **said},
+        {"type": "Started", "status": "True", "lastTransitionTime": ago(600), **said},
+    ]
+    assert newest_refusal(after(0, status={"conditions": conditions}), [event(seconds_ago)]) == told
+
+
+def test_an_operator_that_may_not_read_events_goes_on_without(server, refused):
+    server.status = 403
+    refused.why(after(0))
+    assert refused.why(after(5)) is None
+    server.status = 503
+    with pytest.raises(RefusedError):
+        refused.why(after(10))
