@@ -1,5 +1,6 @@
 """Helm, run on the chart."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -14,11 +15,15 @@ CHART = Path(__file__).parents[2] / "charts/trimtab"
 
 
 class Helm:
-    """Runs helm on the chart."""
+    """Runs helm on the chart, with the user's environment: a kubeconfig may name programs that log in.
+
+    What helm keeps goes below `home`; which cluster it speaks to is for its flags alone to say.
+    """
 
     def __init__(self, program: Path, home: Path):
         self.program = program
-        self.environment = {"HOME": str(home), "PATH": "/usr/bin:/bin"}
+        unsaid = {name: value for name, value in os.environ.items() if not name.startswith(("HELM_", "KUBECONFIG"))}
+        self.environment = unsaid | {f"HELM_{kind}_HOME": str(home / kind) for kind in ("CONFIG", "CACHE", "DATA")}
 
     def run(self, *arguments: str, timeout: float = 120.0) -> subprocess.CompletedProcess[str]:
         return subprocess.run(

@@ -14,7 +14,7 @@ def made_of(name):
     """The Job that the operator makes of an example, and the TrainingJob."""
     job = load_training_job(EXAMPLES / name)
     labels = job.metadata.model_extra.get("labels", {})
-    settings = read_settings(["--namespace", "trimtab-system", "--netmon-image", "docker.io/trimtab/netmon:0.1.0"])
+    settings = read_settings(["--namespace", "trimtab-system", "--netmon-image", "localhost/trimtab/netmon:0.1.0"])
     return child_job(job, "default", "4f2a", 0, labels, settings), job
 
 
@@ -24,6 +24,11 @@ def test_every_example_is_a_job_whose_trainer_starts_through_the_worker_command(
     (trainer,) = [each for each in made["spec"]["template"]["spec"]["containers"] if each["name"] == "trainer"]
     assert trainer["command"] == ["trimtab", "worker", "--", *job.spec.trainer["command"]]
     assert made["spec"]["completions"] == job.spec.workers
+
+
+def test_the_image_of_every_example_is_the_one_that_is_built_here():
+    paths = [*EXAMPLES.glob("*.yaml"), *EXAMPLES.parent.glob("*.yaml")]
+    assert {load_training_job(path).spec.trainer["image"] for path in paths} == {"localhost/trimtab/trainer:0.1.0"}
 
 
 def test_two_pods_of_eight_gpus_keep_all_that_kubernetes_and_nccl_need():
@@ -44,4 +49,4 @@ def test_two_pods_of_eight_gpus_keep_all_that_kubernetes_and_nccl_need():
     mounts = {each["mountPath"]: each["name"] for each in trainer["volumeMounts"]}
     assert volumes[mounts["/dev/shm"]]["emptyDir"] == {"medium": "Memory", "sizeLimit": "16Gi"}
     (monitor,) = pod["initContainers"]
-    assert (monitor["image"], monitor["restartPolicy"]) == ("docker.io/trimtab/netmon:0.1.0", "Always")
+    assert (monitor["image"], monitor["restartPolicy"]) == ("localhost/trimtab/netmon:0.1.0", "Always")

@@ -1,6 +1,8 @@
 """The chart on a real API server: what it renders is accepted, its rights suffice, and it goes without the jobs."""
 
 import json
+import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -125,6 +127,38 @@ def test_its_pods_are_admitted_where_pods_are_restricted(helm, restricted):
 
 def test_the_pod_of_the_example_for_restricted_namespaces_is_admitted_there(restricted):
     restricted(made_of("digits.yaml")[0]["spec"]["template"]["spec"])
+
+
+@pytest.mark.parametrize("seconds", [600, 1800])
+def test_the_notes_let_helm_wait_for_longer_than_its_test_may_take(helm, cluster, no_definition, seconds):
+    setting = f"test.timeoutSeconds={seconds}"
+    notes = install(helm, cluster, "told", setting, flags=["--dry-run=client"])
+    (given,) = re.findall(r"helm test trimtab -n told --timeout (\d+)s\n", notes)
+    (pod,) = [each for each in helm.template(setting) if each["kind"] == "Pod"]
+    assert seconds < pod["spec"]["activeDeadlineSeconds"] < int(given)
+
+
+def test_the_notes_say_how_the_example_is_pulled_from_the_registry_that_was_named(helm, cluster, no_definition):
+    named = install(helm, cluster, "told", 'registry="registry.example.com/team"', flags=["--dry-run=client"])
+    (command,) = re.findall(r"sed .* \| kubectl apply -f -", named)
+    replaced = subprocess.run(
+        ["bash", "-c", command.replace("kubectl apply -f -", "cat")],
+        cwd=CHART.parents[1],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    job = yaml.safe_load(replaced.stdout)
+    (trainer,) = job["spec"]["template"]["spec"]["containers"]
+    assert trainer["image"] == "registry.example.com/team/trainer:0.1.0"
+    assert "localhost/trimtab/..." not in named
+
+
+def test_the_notes_say_that_no_registry_serves_the_images_unless_one_was_named(helm, cluster, no_definition):
+    unnamed = install(helm, cluster, "told", flags=["--dry-run=client"])
+    assert "    kubectl apply -f examples/digits.yaml\n" in unnamed
+    assert "helm upgrade trimtab charts/trimtab -n told --reuse-values --set registry=" in unnamed
 
 
 def test_releases_of_one_name_may_each_look_after_a_namespace(helm, cluster, no_definition):

@@ -12,6 +12,7 @@ from trimtab_api.names import TRAINER_STATUS_PORT
 from trimtab_api.trainingjob import load_training_job
 from trimtab_operator.children.network_policy import network_policy
 from trimtab_operator.main import read_settings
+from trimtab_operator.operator import LEASE
 
 sys.path.append(str(Path(__file__).parents[1] / "cluster"))
 
@@ -37,9 +38,9 @@ def operator_container(objects):
 
 
 def rights(rules):
-    """Every single right: group, resource, verb."""
+    """Every single right: group, resource, verb, and the names that it is limited to, if any."""
     return {
-        (group, resource, verb)
+        (group, resource, verb, *rule.get("resourceNames", ()))
         for rule in rules
         for group in rule["apiGroups"]
         for resource in rule["resources"]
@@ -64,8 +65,36 @@ def pods(objects):
 def test_the_operators_flags_are_flags_that_it_has(helm):
     settings = read_settings(operator_container(helm.template())["args"])
     assert (settings.namespace, settings.watched_namespace, settings.port) == ("trimtab-system", None, 8080)
-    assert settings.netmon_image == "docker.io/trimtab/netmon:0.1.0"
+    assert settings.netmon_image == "localhost/trimtab/netmon:0.1.0"
     assert settings.scraper_namespace == "monitoring"
+
+
+def images(objects):
+    """Of operator and monitor, and of the operator and the trainer in ``helm test``."""
+    operator, (test,) = operator_container(objects), one(objects, "Pod", "trimtab-test")["spec"]["containers"]
+    monitor = read_settings(operator["args"]).netmon_image
+    (trainer,) = [each["value"] for each in test["env"] if each["name"] == "IMAGE"]
+    return operator["image"], monitor, test["image"], trainer
+
+
+@pytest.mark.parametrize(
+    "registry", ["registry.example.com/team", "registry.example.com:5000", "localhost:5000/a/b", "docker.io/team"]
+)
+def test_one_registry_serves_all_images(helm, registry):
+    parts = ("operator", "netmon", "operator", "trainer")
+    assert images(helm.template(f'registry="{registry}"')) == tuple(f"{registry}/{part}:0.1.0" for part in parts)
+
+
+def test_an_image_may_be_elsewhere_than_in_the_registry(helm):
+    monitor = {"repository": "other.example.com/monitor", "tag": "2"}
+    objects = helm.template('registry="registry.example.com/team"', f"netmon.image={json.dumps(monitor)}")
+    of_operator, of_monitor = "registry.example.com/team/operator:0.1.0", "other.example.com/monitor:2"
+    assert images(objects)[:3] == (of_operator, of_monitor, of_operator)
+
+
+def test_without_a_registry_images_are_those_that_were_built_here_and_nobodys_elsewhere(helm):
+    parts = ("operator", "netmon", "operator", "trainer")
+    assert images(helm.template()) == tuple(f"localhost/trimtab/{part}:0.1.0" for part in parts)
 
 
 def test_jobs_let_the_operators_pods_ask_for_their_status(helm):
@@ -81,6 +110,12 @@ def test_jobs_let_the_operators_pods_ask_for_their_status(helm):
 
 def test_the_operator_may_do_what_the_tests_let_it_do_and_nothing_else(helm):
     assert rights(operators_rules(helm.template())) == rights(operator_role.RULES)
+
+
+def test_of_leases_the_operator_may_read_and_write_only_its_own(helm):
+    of_leases = {right for right in rights(operators_rules(helm.template())) if right[1] == "leases"}
+    group = "coordination.k8s.io"
+    assert of_leases == {(group, "leases", "create")} | {(group, "leases", verb, LEASE) for verb in ("get", "update")}
 
 
 def test_no_right_is_a_wildcard(helm):
@@ -288,6 +323,10 @@ def test_dashboards_carry_the_label_that_they_are_collected_by(helm):
         ('operator.image.pullPolicy="Sometimes"', "/operator/image/pullPolicy"),
         ('operator.image.repository="trimtab operator"', "/operator/image/repository"),
         ('netmon.image.repository="docker.io/trimtab/netmon:0.1.0"', "/netmon/image/repository"),
+        ('operator.image.repository="trimtab/operator"', "/operator/image/repository"),
+        ('registry="team"', "/registry"),
+        ('registry="registry.example.com/team/"', "/registry"),
+        ('registry=""', "/registry"),
         ('test.image.tag="newest one"', "/test/image/tag"),
         ("operator.resources=[]", "/operator/resources"),
         ('operator.resources={"request": {}}', "/operator/resources"),

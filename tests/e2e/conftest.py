@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 sys.path += [str(Path(__file__).parents[1] / folder) for folder in ("cluster", "chart")]
 
 import binaries
+import definition
 import images
 from cluster import Cluster
 from helm_chart import Helm
@@ -34,7 +36,11 @@ class Ground:
 
     def place(self, namespace: str) -> Place:
         """A namespace of it."""
-        return Place(binaries.obtain(("kubectl",))["kubectl"], self.kubeconfig, namespace)
+        return Place(self.program("kubectl"), self.kubeconfig, namespace)
+
+    def program(self, name: str) -> Path:
+        """kubectl or helm; on a cluster that was given its user's own will do."""
+        return binaries.obtain((name,), on_path=self.node is None)[name]
 
 
 @pytest.fixture(scope="session")
@@ -42,7 +48,10 @@ def ground(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     given = request.config.getoption("--kubeconfig")
     if given:
         registry, tag = (request.config.getoption(name) for name in ("--registry", "--tag"))
-        yield Ground(Path(given), images.Images(registry or images.REGISTRY, tag or images.VERSION), None)
+        ground = Ground(Path(given), images.Images(registry or images.REGISTRY, tag or images.VERSION), None)
+        if why := definition.why_taken(ground.place("default")):
+            pytest.exit(why, returncode=pytest.ExitCode.USAGE_ERROR)
+        yield ground
         return
     with Cluster(tmp_path_factory.mktemp("cluster")) as cluster:
         images.give(cluster.node, *images.NAMES)
@@ -50,9 +59,13 @@ def ground(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 @pytest.fixture(scope="session")
-def shown(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where tests keep what kubectl printed, for docs/cluster.md to quote."""
-    return tmp_path_factory.mktemp("shown")
+def shown() -> Path:
+    """Where tests keep what kubectl printed, for docs/cluster.md to quote: runs/e2e, emptied of the last run's."""
+    folder = images.ROOT / "runs/e2e"
+    folder.mkdir(parents=True, exist_ok=True)
+    for each in folder.glob("*.txt"):
+        each.unlink()
+    return folder
 
 
 @pytest.fixture(scope="session")
@@ -64,12 +77,15 @@ def node(ground: Ground) -> Node:
 
 @pytest.fixture(scope="session")
 def release(ground: Ground, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Release]:
-    helm = Helm(binaries.obtain(("helm",))["helm"], tmp_path_factory.mktemp("helm"))
+    helm = Helm(ground.program("helm"), tmp_path_factory.mktemp("helm"))
     release = Release(helm, ground.kubeconfig, "trimtab-e2e")
     release.install(*ground.images.settings())
     yield release
     release.remove()
-    ground.place(release.namespace).delete()
+    its = ground.place(release.namespace)
+    its.delete()
+    if left := definition.remove_if_unused(its):
+        warnings.warn(f"{definition.NAME} stays, because of jobs of others: {', '.join(left)}", stacklevel=1)
 
 
 @pytest.fixture(scope="module")

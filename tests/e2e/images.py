@@ -13,7 +13,7 @@ from node import Node
 ROOT = Path(__file__).parents[2]
 NAMES = ("operator", "netmon", "trainer")
 #: What the chart and the examples call them.
-REGISTRY = "docker.io/trimtab"
+REGISTRY = "localhost/trimtab"
 VERSION = str(yaml.safe_load((ROOT / "charts/trimtab/Chart.yaml").read_text())["appVersion"])
 #: Where a node remembers what the images it holds were made of.
 _KEPT = "trimtab.test"
@@ -30,22 +30,23 @@ class Images:
         """The image of operator, netmon or trainer."""
         return f"{self.registry}/{part}:{self.tag}"
 
+    @property
+    def are_as_written(self) -> bool:
+        """Whether they are where the examples say."""
+        return self == Images()
+
     def example(self, path: str) -> dict[str, Any]:
         """The TrainingJob of a file in examples/, its trainer's image where the cluster finds it."""
         job: dict[str, Any] = yaml.safe_load((ROOT / "examples" / path).read_text())
         (trainer,) = job["spec"]["template"]["spec"]["containers"]
-        if self != Images():
+        if not self.are_as_written:
             trainer["image"] = self.name("trainer")
         return job
 
     def settings(self) -> list[str]:
         """Flags by which helm is told."""
-        places = {"operator.image": "operator", "netmon.image": "netmon", "test.image": "trainer"}
-        return [
-            f"--set={place}.{field}={value}"
-            for place, part in places.items()
-            for field, value in (("repository", f"{self.registry}/{part}"), ("tag", self.tag))
-        ]
+        tags = [f"--set-string={part}.image.tag={self.tag}" for part in ("operator", "netmon", "test")]
+        return [f"--set=registry={self.registry}", *tags]
 
 
 def give(node: Node, *names: str) -> None:

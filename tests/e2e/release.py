@@ -25,7 +25,7 @@ class Release:
 
     def test(self) -> str:
         """What ``helm test`` prints; it trains a job."""
-        return self._run("test", self.NAME, "--timeout=600s")
+        return self._run("test", self.NAME, "--timeout=660s")
 
     def remove(self) -> str:
         """Uninstall it, unless that was done; returns what helm says of what it keeps."""

@@ -21,7 +21,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
 {{- define "trimtab.image" -}}
-{{ .image.repository }}:{{ .image.tag | default .root.Chart.AppVersion }}
+{{ .image.repository | default (printf "%s/%s" .root.Values.registry .name) }}:{{ .image.tag | default .root.Chart.AppVersion }}
 {{- end }}
 
 {{/* Verb by verb what the operator does; the election's lease is its own namespace's affair and has a role of its own. */}}
@@ -37,7 +37,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
   verbs: [update]
 - apiGroups: [batch]
   resources: [jobs]
-  verbs: [create, list, watch, patch, delete]  # delete: a restart of all ranks
+  verbs: [create, get, list, watch, patch, delete]  # delete: a restart of all ranks
 - apiGroups: [""]
   resources: [pods]
   verbs: [list, watch]
@@ -52,7 +52,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
   verbs: [create, get, patch]
 - apiGroups: [""]
   resources: [events]
-  verbs: [create]
+  verbs: [create, list]  # list: only an event on a Job says why it cannot make pods
 {{- end }}
 
 {{- define "trimtab.restrictedPod" -}}
