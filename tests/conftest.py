@@ -46,6 +46,13 @@ def _why_no_helm() -> str | None:
     return binaries.why_missing(["helm"])
 
 
+def _why_no_helm_of_the_users() -> str | None:
+    sys.path.append(str(Path(__file__).parent / "cluster"))
+    import binaries
+
+    return binaries.why_missing(["helm", "kubectl"], on_path=True)
+
+
 def _why_no_promtool() -> str | None:
     sys.path += [str(Path(__file__).parent / folder) for folder in ("cluster", "chart")]
     import promtool
@@ -89,15 +96,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--require", action="store_true", help="fail instead of leaving out what this machine cannot run (GPUs apart)"
     )
     parser.addoption("--kubeconfig", help="run tests/e2e on this cluster instead of one of its own")
-    parser.addoption("--registry", help="with --kubeconfig: where the images are (default: docker.io/trimtab)")
+    parser.addoption("--registry", help="with --kubeconfig: where the images are (default: localhost/trimtab)")
     parser.addoption("--tag", help="with --kubeconfig: tag of the images (default: the chart's appVersion)")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    given = {"node", "images"} if config.getoption("--kubeconfig") else set()
-    for kind, why in KINDS.items():
-        if kind in given:
-            continue
+    # On a cluster that was given there are a node and images, and its user's helm and kubectl will do.
+    kinds = dict(KINDS)
+    if config.getoption("--kubeconfig"):
+        kinds.update(node=lambda: None, images=lambda: None, helm=_why_no_helm_of_the_users)
+    for kind, why in kinds.items():
         affected = [item for item in items if item.get_closest_marker(kind)]
         reason = why() if affected else None
         if reason is None:
