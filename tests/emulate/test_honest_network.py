@@ -4,7 +4,9 @@ import dataclasses
 import os
 import signal
 import time
+from pathlib import Path
 
+import honest_network
 import pytest
 from honest_network import on_a_network, was_on_time
 from trimtab_netmon.emulate import Emulator, Network, Phase
@@ -39,7 +41,7 @@ def test_a_check_that_fails_beside_a_relay_that_stood_still_is_tried_on_another_
 
 
 def test_a_check_that_never_holds_fails_with_the_last_report(monkeypatch):
-    monkeypatch.setattr("honest_network.AGAIN_WITHIN", 0.0)
+    monkeypatch.setattr(honest_network, "_spent", honest_network.PATIENCE)  # by checks before it
 
     def check(emulator: Emulator) -> None:
         stand_still(emulator, 0.3)
@@ -58,3 +60,25 @@ def test_what_counts_as_on_time():
     assert not was_on_time(report, 0.03)
     assert not was_on_time(dataclasses.replace(report, heartbeat_lag=dataclasses.replace(beat, late=11)), 0.01)
     assert not was_on_time(dataclasses.replace(report, heartbeat_lag=dataclasses.replace(beat, max=0.006)), 0.01)
+
+
+def test_another_try_waits_until_the_processors_are_there(monkeypatch):
+    stolen = [0.8, 0.03, 0.0, 0.0]
+    monkeypatch.setattr(honest_network, "_stolen_while_busy", lambda: stolen.pop(0))
+    monkeypatch.setattr(honest_network, "REST", 0.01)
+    honest_network._wait_for_the_processors(time.monotonic() + 60)
+    assert stolen == [0.0]
+
+
+def test_nothing_is_waited_for_past_the_deadline(monkeypatch):
+    monkeypatch.setattr(honest_network, "_stolen_while_busy", lambda: 0.8)
+    honest_network._wait_for_the_processors(time.monotonic() + honest_network.REST / 2)
+
+
+def test_being_busy_is_noticed():
+    def busy_jiffies():
+        return sum(int(jiffies) for jiffies in Path("/proc/stat").read_text().split()[1:4])
+
+    before = busy_jiffies()
+    assert 0.0 <= honest_network._stolen_while_busy() <= 1.0
+    assert busy_jiffies() - before > 0.2 * os.sysconf("SC_CLK_TCK")

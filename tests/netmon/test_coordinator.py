@@ -2,12 +2,13 @@
 
 import asyncio
 import time
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 import pytest
 from trimtab_api.netmon.v1 import netmon_pb2
 from trimtab_netmon import wire
-from trimtab_netmon.coordinator import Coordinator
+from trimtab_netmon.coordinator import Coordinator, NotNowError
 from trimtab_netmon.figures import Figure, LinkState, Method
 from trimtab_netmon.latest import Latest
 from trimtab_netmon.metrics import Metrics
@@ -58,9 +59,22 @@ class MadeUpPeer:
         )
 
 
-def settings():
+@asynccontextmanager
+async def measured(network, probe_interval=60.0, probe_budget=0.1):
+    """A coordinator of this network whose first round is over, and what it publishes."""
     peers = tuple(Endpoint("127.0.0.1", 9000 + 2 * worker) for worker in range(NUM_WORKERS))
-    return Settings(0, peers, peers[0], "lo", probe_interval=60.0, probe_budget=0.1, metrics_port=0)
+    settings = Settings(0, peers, peers[0], "lo", probe_interval, probe_budget, metrics_port=0)
+    published = Latest(netmon_pb2.NetworkState(num_workers=NUM_WORKERS))
+    coordinator = Coordinator(settings, network, published, Metrics())
+    running = asyncio.create_task(coordinator.run())
+    try:
+        async with asyncio.timeout(20):
+            while len(network.tests) < NUM_WORKERS or coordinator._wanted is not None:
+                await asyncio.sleep(0.02)
+            yield coordinator, published
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
 
 
 @pytest.mark.parametrize("before_test", [4, 5, 6])
@@ -69,19 +83,38 @@ def test_the_round_in_which_the_network_changes_ends_with_what_it_carries_now(be
     """Tests 0 to 3 are the first round, 4 and 5 the next one's first wave. No routine test comes to its help."""
 
     async def scenario():
-        network = MadeUpNetwork(before, after, before_test)
-        published = Latest(netmon_pb2.NetworkState(num_workers=NUM_WORKERS))
-        coordinator = Coordinator(settings(), network, published, Metrics())
-        running = asyncio.create_task(coordinator.run())
-        try:
-            async with asyncio.timeout(20):
-                while len(network.tests) < NUM_WORKERS or coordinator._wanted is not None:
-                    await asyncio.sleep(0.02)
-                assert published.value.summary.bandwidth_bytes_per_second == pytest.approx(before)
-                await coordinator.measure_now("a step took longer")
-        finally:
-            running.cancel()
-            await asyncio.gather(running, return_exceptions=True)
-        return published.value.summary.bandwidth_bytes_per_second
+        async with measured(MadeUpNetwork(before, after, before_test)) as (coordinator, published):
+            assert published.value.summary.bandwidth_bytes_per_second == pytest.approx(before)
+            await coordinator.measure_now("a step took longer")
+            return published.value.summary.bandwidth_bytes_per_second
 
     assert asyncio.run(scenario()) == pytest.approx(after)
+
+
+def test_right_after_a_routine_test_nobody_is_measured_out_of_turn_but_soon_again():
+    """What a caller noticed may be the traffic of that test, and nothing else."""
+
+    async def scenario():
+        network = MadeUpNetwork(FAST, FAST, 0)
+        async with measured(network, probe_interval=1.0, probe_budget=0.5) as (coordinator, _):
+            refusals = []
+            while not refusals:  # until asked right after one
+                num_tests = len(network.tests)
+                while len(network.tests) == num_tests:
+                    await asyncio.sleep(0.005)
+                try:
+                    await coordinator.measure_now("a step took longer")
+                except NotNowError as error:
+                    refusals.append(str(error))
+            assert refusals == ["a routine test has just slowed a link: ask again if it stays slow"]
+            num_tests = len(network.tests)
+            while True:
+                try:
+                    state = await coordinator.measure_now("it is slow still")
+                    break
+                except NotNowError:
+                    await asyncio.sleep(0.01)
+            assert len(network.tests) >= num_tests + NUM_WORKERS
+            assert state.summary.bandwidth_bytes_per_second == pytest.approx(FAST)
+
+    asyncio.run(scenario())

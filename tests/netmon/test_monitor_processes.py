@@ -5,12 +5,9 @@ import socket
 import subprocess
 import sys
 import time
-from urllib.request import urlopen
 
-import grpc
 import pytest
 from certificates import DAY, Authority
-from trimtab_api.netmon.v1 import netmon_pb2, netmon_pb2_grpc
 from trimtab_api.netmon_client import watch
 from trimtab_netmon.main import main
 
@@ -129,38 +126,6 @@ def test_a_budget_that_is_spent_refuses_to_measure_out_of_turn(monitors):
         assert network.wait_until_measured(MEASURED_WITHIN).is_measured
         assert network.measure_now("the budget is gone", timeout=MEASURED_WITHIN) is None
         assert network.view.is_measured
-
-
-@pytest.mark.slow
-def test_right_after_a_routine_test_they_refuse_to_measure_out_of_turn_but_not_for_long(monitors):
-    ports, metrics = [free_port() for _ in range(2)], free_port()
-    settings = ("--probe-interval", "3s", "--probe-budget", "0.5")
-    monitors(0, ports, "--metrics-port", str(metrics), *settings)
-    monitors(1, ports, *settings)
-
-    def tests_done():
-        with urlopen(f"http://127.0.0.1:{metrics}/metrics", timeout=10) as page:
-            lines = page.read().decode().splitlines()
-        return sum(float(line.split()[1]) for line in lines if line.startswith("trimtab_netmon_bandwidth_tests_total"))
-
-    def why_refused():
-        """What a monitor asked right after the next test says; empty if it measures."""
-        before = tests_done()
-        wait_for(lambda: tests_done() > before)
-        try:
-            monitor.MeasureNow(netmon_pb2.MeasureNowRequest(reason="an exchange was slow"), timeout=MEASURED_WITHIN)
-        except grpc.RpcError as error:
-            return error.details()
-        return ""
-
-    with (
-        watch(f"127.0.0.1:{ports[0]}") as network,
-        grpc.insecure_channel(f"127.0.0.1:{ports[0]}") as channel,
-    ):
-        monitor = netmon_pb2_grpc.NetworkMonitorStub(channel)
-        assert network.wait_until_measured(MEASURED_WITHIN).is_measured
-        wait_for(lambda: "a routine test has just slowed a link" in why_refused())  # not after a whole round
-        wait_for(lambda: network.measure_now("it is slow still", timeout=MEASURED_WITHIN) is not None)
 
 
 def test_a_watch_without_a_monitor_is_stale_and_closes():
