@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -72,9 +73,17 @@ def _why_no_images() -> str | None:
         return "building images without Docker needs root"
     if shutil.which("buildah"):
         return None
-    if shutil.which("docker"):
+    if _docker_runs():
         return "built with docker, an image cannot be looked into without starting it: install buildah"
     return None if shutil.which("apt-get") else "no buildah: install it"
+
+
+def _docker_runs() -> bool:
+    """Whether images would be built with docker: its program alone, without an engine, builds nothing."""
+    try:
+        return subprocess.run(["docker", "info"], capture_output=True, timeout=30, check=False).returncode == 0
+    except (OSError, subprocess.TimeoutExpired):
+        return False
 
 
 #: Kinds of test that a machine may be unable to run, and how to find out why.

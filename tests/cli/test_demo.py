@@ -42,6 +42,7 @@ def test_adaptive_is_at_the_target_before_dense_and_every_change_of_plan_has_its
     decisions = [each for each in told if "reason" in each]
     assert decisions[0]["left"]["name"] == "dense-ring"
     for each in decisions:
+        assert 0 < each["solving_seconds"] < 0.1 * summary["adaptive"]["wall_seconds"]
         assert each["trigger"]
         assert each["adopted"]["name"] in each["reason"]
     moves = [each for each in decisions if each["adopted"] != each["left"]]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from trimtab.launch.run_directory import RunDirectory
 from trimtab.report.comparison import middle
 from trimtab.report.records import Evaluation, Run, Step
-from trimtab.report.summary import Summary, Target, exploration_seconds, summarise
+from trimtab.report.summary import Summary, Target, summarise, trial_seconds
 from trimtab.report.table import judge, notes, rows
 
 A_STEP = Step(
@@ -67,12 +67,12 @@ def test_trials_cost_time_and_bytes_but_are_no_training_steps():
 
 
 @given(st.lists(st.tuples(st.floats(0.01, 1), st.booleans()), max_size=40))
-def test_exploration_is_never_more_than_the_whole(kinds: list[tuple[float, bool]]):
+def test_what_trials_take_is_never_more_than_the_whole(kinds: list[tuple[float, bool]]):
     time, row = 0.0, []
     for seconds, trial in kinds:
         time += seconds
         row.append(dataclasses.replace(A_STEP, time=time, step_seconds=seconds, trial=trial))
-    assert 0 <= exploration_seconds(row) <= time * (1 + 1e-9)
+    assert 0 <= trial_seconds(row) <= time * (1 + 1e-9)
 
 
 def summary_of(**values) -> Summary:

@@ -1,7 +1,7 @@
 """The emulator's promise, with every host sending all it can and every core kept busy; see docs/measurements."""
 
 import pytest
-from honest_network import on_a_network
+from honest_network import PATIENCE, on_a_network
 from measure_emulator import measure, steady
 from trimtab_api.units import parse_bandwidth, parse_duration
 from trimtab_netmon.emulate import Emulator
@@ -9,7 +9,7 @@ from trimtab_netmon.emulate import Emulator
 
 @pytest.mark.namespaces
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(600 + PATIENCE)
 @pytest.mark.parametrize(
     ("hosts", "latency", "bandwidth"), [(4, "1ms", "1Gbps"), (4, "25ms", "1Gbps"), (8, "1ms", "200Mbps")]
 )

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from honest_network import on_a_network
+from honest_network import PATIENCE, on_a_network
 from trimtab_api.units import parse_bandwidth, parse_duration
 from trimtab_netmon.emulate import load_network
 
@@ -21,7 +21,7 @@ PORT = 9400
 WITHIN = 40
 """Seconds that a wait may take; what it really took is printed."""
 
-pytestmark = [pytest.mark.namespaces, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.namespaces, pytest.mark.slow, pytest.mark.timeout(600 + PATIENCE)]
 
 
 class Scene:

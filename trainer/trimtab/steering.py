@@ -7,6 +7,7 @@ step's note and reaches every rank by a broadcast, so that all adopt a plan at t
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
@@ -95,8 +96,9 @@ class Steering:
         return self._ask(steps_left)
 
     def _ask(self, steps_left: int) -> Message | None:
+        begun = time.thread_time()  # not the clock: training runs beside it, and takes the processors too
         action = self._controller.next_action(self._now(), steps_left)
-        self._drain()
+        self._drain(solving_seconds=time.thread_time() - begun)
         if self._probe is not None and self._probe.done():
             if self._probe.result() is None:
                 self._controller.measurement_refused(self._now())
@@ -111,9 +113,9 @@ class Steering:
             return {"trials": [plan.to_json() for plan in action.plans], "iterations": action.iterations}
         return None
 
-    def _drain(self) -> None:
+    def _drain(self, **of_decision: float) -> None:
         for line in self._controller.drain_log():
-            self._log(line)
+            self._log(line | of_decision if line["record"] == "decision" else line)
 
 
 def plan_of(message: Message) -> Plan:

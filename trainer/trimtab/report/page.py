@@ -93,7 +93,7 @@ def _key_figures(summaries: dict[str, Summary]) -> str:
         cards.append((f"{dense.bytes_sent / dense.num_steps / each:.0f}×", "fewer bytes sent a step than dense"))
     if featured.wall_seconds:
         share = featured.exploration_seconds / featured.wall_seconds
-        cards.append((f"{share:.1%}", f"of its time spent in trials; {featured.plan_changes} plan changes"))
+        cards.append((f"{share:.1%}", f"of its time spent in trials and solving; {featured.plan_changes} plan changes"))
     body = "".join(f'<div class="card"><b>{escape(big)}</b><span>{escape(small)}</span></div>' for big, small in cards)
     return f'<div class="figures">{body}</div>'
 

@@ -100,6 +100,8 @@ class DecisionLine:
     pareto: list[dict[str, Any]]
     measured_left_seconds: float | None
     measured_seconds: float | None
+    solving_seconds: float
+    """Of a processor, to come to it."""
 
 
 @dataclass(frozen=True)
@@ -210,6 +212,7 @@ def _decision(line: dict[str, Any], measured: dict[str, Any]) -> DecisionLine:
         pareto=[_point(each) for each in mappings(line, "pareto")],
         measured_left_seconds=figure(measured, "measured_left_step_seconds"),
         measured_seconds=figure(measured, "measured_step_seconds"),
+        solving_seconds=number(line, "solving_seconds", 0.0),  # a version before did not write it
     )
 
 

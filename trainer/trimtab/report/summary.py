@@ -59,7 +59,7 @@ class Summary:
     """By rank 0, trials included."""
     plan_changes: int
     exploration_seconds: float
-    """Spent in trials, their snapshots and restores included."""
+    """Spent in trials, their snapshots and restores included, and in solving, which runs beside training."""
     wall_seconds: float
     """From the start of the schedule to the last step or evaluation."""
     valid: bool
@@ -95,7 +95,7 @@ def summarise(run: Run, target: Target | None) -> Summary:
         median_step_seconds=median(step.step_seconds for step in training) if training else None,
         bytes_sent=sum(step.num_bytes for step in run.steps),
         plan_changes=sum(decision.changed for decision in run.decisions),
-        exploration_seconds=exploration_seconds(run.steps),
+        exploration_seconds=trial_seconds(run.steps) + sum(decision.solving_seconds for decision in run.decisions),
         wall_seconds=run.seconds,
         valid=bool(run.result.get("valid", False)),
         emulated=bool(run.result.get("emulated", False)),
@@ -104,7 +104,7 @@ def summarise(run: Run, target: Target | None) -> Summary:
     )
 
 
-def exploration_seconds(steps: list[Step]) -> float:
+def trial_seconds(steps: list[Step]) -> float:
     """Time from each last training step before trials to the end of the last trial of that row."""
     total = 0.0
     previous: Step | None = None
