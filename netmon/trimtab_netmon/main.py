@@ -5,12 +5,11 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
-import re
 import signal
 import sys
 from collections.abc import Callable, Sequence
-from typing import NoReturn
 
+from trimtab_api.command_line import Parser, whole_number
 from trimtab_api.errors import UserError
 from trimtab_api.units import parse_duration
 
@@ -52,27 +51,19 @@ def read_settings(arguments: argparse.Namespace) -> Settings:
     )
 
 
-class _Parser(argparse.ArgumentParser):
-    """A parser that raises `UserError` where argparse would print its usage, some lines of it, and exit."""
-
-    def error(self, message: str) -> NoReturn:
-        """One line: the flag, and where to read what it wants."""
-        field = ""
-        if found := re.fullmatch(r"the following arguments are required: (.*)", message):
-            field, message = found[1], "are missing" if ", " in found[1] else "is missing"
-        elif found := re.fullmatch(r"argument (--[^:]*): (.*)", message):
-            field, message = found[1], found[2]
-        raise UserError(f"{message}; see `{self.prog} --help`", field=field)
-
-
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="trimtab-netmon", description=__doc__)
+    parser = Parser(prog="trimtab-netmon", description=__doc__)
     serve = parser.add_subparsers(required=True, metavar="COMMAND").add_parser(
         "serve",
         help="measure the network and serve what was measured",
         description="Listens at --listen for gRPC (TCP) and echoes (UDP), and one port above for iperf3.",
     )
-    serve.add_argument("--rank", type=int, required=True, help="this worker's place among --peers, from 0")
+    serve.add_argument(
+        "--rank",
+        type=whole_number("--rank", 0, 1_000_000),
+        required=True,
+        help="this worker's place among --peers, from 0",
+    )
     serve.add_argument("--peers", required=True, help="HOST[:PORT],... of every worker's monitor, this one included")
     serve.add_argument("--listen", required=True, help="ADDRESS:PORT; the monitor listens nowhere else")
     serve.add_argument("--interface", required=True, help="network device that gradients cross")
@@ -80,7 +71,12 @@ def _parser() -> argparse.ArgumentParser:
     serve.add_argument(
         "--probe-budget", type=float, default=0.02, help="share of a host's time for bandwidth tests (default: 0.02)"
     )
-    serve.add_argument("--metrics-port", type=int, default=0, help="port of Prometheus metrics (default 0: none)")
+    serve.add_argument(
+        "--metrics-port",
+        type=whole_number("--metrics-port", 0, 65535),
+        default=0,
+        help="port of Prometheus metrics (default 0: none)",
+    )
     return parser
 
 

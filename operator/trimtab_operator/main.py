@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import logging
 import os
 import signal
@@ -12,6 +11,9 @@ import threading
 import uuid
 from collections.abc import Sequence
 
+from trimtab_api.command_line import Parser, whole_number
+from trimtab_api.errors import UserError
+
 from trimtab_operator.settings import Settings
 
 #: Exit code when leadership was lost: whatever runs this starts it again, as a candidate.
@@ -19,8 +21,14 @@ LOST_LEADERSHIP = 3
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run until told to stop (exit code 0) or until leadership is lost (the process exits at once)."""
-    settings = read_settings(argv)
+    """Run until told to stop (exit code 0) or until leadership is lost (the process exits at once). A mistake of the
+    user's is said in one line (exit code 2).
+    """
+    try:
+        settings = read_settings(argv)
+    except UserError as error:
+        print(f"trimtab-operator: {error}", file=sys.stderr)
+        return 2
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     from trimtab_operator.cluster.api import connect
     from trimtab_operator.operator import Operator
@@ -37,8 +45,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def read_settings(argv: Sequence[str] | None) -> Settings:
-    """The settings that the flags say."""
-    parser = argparse.ArgumentParser(prog="trimtab-operator", description="Turns TrainingJobs into pods on Kubernetes.")
+    """The settings that the flags say. Raises `UserError`."""
+    parser = Parser(prog="trimtab-operator", description="Turns TrainingJobs into pods on Kubernetes.")
     parser.add_argument(
         "--namespace", default=_own_namespace(), help="where its lease is kept (default: where it runs)"
     )
@@ -47,11 +55,19 @@ def read_settings(argv: Sequence[str] | None) -> Settings:
     parser.add_argument(
         "--scraper-namespace", default="monitoring", help="whose pods may read monitors' metrics (default: monitoring)"
     )
-    parser.add_argument("--workers", type=int, default=8, help="threads that look after jobs (default: 8)")
-    parser.add_argument("--port", type=int, default=8080, help="of health and metrics (default: 8080; 0: any)")
+    parser.add_argument(
+        "--workers",
+        type=whole_number("--workers", 1, 1000),
+        default=8,
+        help="threads that look after jobs (default: 8)",
+    )
+    parser.add_argument(
+        "--port",
+        type=whole_number("--port", 0, 65535),
+        default=8080,
+        help="of health and metrics (default: 8080; 0: any)",
+    )
     arguments = parser.parse_args(argv)
-    if arguments.workers < 1:
-        parser.error("--workers must be at least 1")
     return Settings(
         namespace=arguments.namespace,
         watched_namespace=arguments.watch_namespace,

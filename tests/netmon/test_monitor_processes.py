@@ -166,11 +166,11 @@ def test_a_wrong_flag_is_one_line_and_exit_code_2(changes, message):
             ["serve", "--rank=0", "--peers=a", "--interface=lo"],
             "--listen: is missing; see `trimtab-netmon serve --help`",
         ),
-        (["serve", "--rank=x"], "--rank: invalid int value: 'x'; see `trimtab-netmon serve --help`"),
-        (["serve", "--rank"], "--rank: expected one argument; see `trimtab-netmon serve --help`"),
+        (["serve", "--rank=x"], "--rank: 'x': write a whole number from 0 to 1000000"),
+        (["serve", "--rank"], "--rank: needs a value after it; see `trimtab-netmon serve --help`"),
         (
-            ["serve", "--rank=0", "--peers=a", "--interface=lo", "--listen=b:1", "--bogus"],
-            "unrecognized arguments: --bogus; see `trimtab-netmon --help`",
+            ["serve", "--rank=0", "--peers=a", "--interface=lo", "--listen=b:1", "--probe-intervall=2s"],
+            "--probe-intervall: is no flag of `trimtab-netmon serve`; did you mean --probe-interval?",
         ),
     ],
 )

@@ -11,10 +11,10 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from trimtab_api.command_line import whole_number
 from trimtab_api.units import format_bandwidth, format_duration, parse_bandwidth, parse_duration
 from trimtab_netmon.emulate import Network, Phase
 
-from trimtab.cli.parser import whole_number
 from trimtab.collectives.costs import BYTES_PER_ELEMENT, Cost, collective_cost
 from trimtab.control.overheads import Overheads
 

@@ -6,12 +6,12 @@ import argparse
 import json
 from typing import Any
 
+from trimtab_api.command_line import whole_number
 from trimtab_api.errors import UserError
 from trimtab_api.units import format_bandwidth, format_duration, parse_bandwidth, parse_duration
 from trimtab_netmon.emulate import Network, Phase
 from trimtab_netmon.emulate.emulator import MAX_HOSTS
 
-from trimtab.cli.parser import whole_number
 from trimtab.launch.plans import ADAPTIVE, GRID_MEANS, parse_plans
 
 NETWORKS = (("0.5ms", "1Gbps"), ("5ms", "1Gbps"), ("2ms", "200Mbps"))

@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from trimtab_api.command_line import number, path, whole_number
 from trimtab_api.errors import UserError
 
-from trimtab.cli.parser import number, path, whole_number
 from trimtab.launch.interrupts import EXIT_CODE, Interrupted, interruptible
 from trimtab.launch.plans import GRID_MEANS, parse_plans, with_plan
 from trimtab.launch.run_directory import RunDirectory

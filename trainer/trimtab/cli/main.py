@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 
+from trimtab_api.command_line import Parser, explain_rest, joined
 from trimtab_api.errors import UserError
 
-from trimtab.cli.parser import Parser, explain_rest, joined
 from trimtab.launch.interrupts import EXIT_CODE
 
 #: Exit code of a mistake that is the user's to mend.
@@ -70,7 +70,7 @@ def _dispatch(arguments: Sequence[str]) -> int:
     if arguments[:1] == ["bench"]:
         bench = runs["bench"][0]
         runs = _add_subcommands(bench, BENCHES, arguments[1:2])
-    args, rest = parser.parse_known_args(joined(arguments))
+    args, rest = parser.parse_known_args(joined(arguments) if arguments[:1] != ["worker"] else arguments)
     subparser, run = runs[args.command]
     if rest:
         raise explain_rest(rest, subparser)

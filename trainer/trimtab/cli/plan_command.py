@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from trimtab_api.command_line import number, quantity, whole_number, wrong
 from trimtab_api.errors import UserError
 from trimtab_api.units import (
     format_bandwidth,
@@ -23,7 +24,6 @@ from trimtab_api.units import (
     parse_size,
 )
 
-from trimtab.cli.parser import number, quantity, whole_number, wrong
 from trimtab.collectives.costs import BYTES_PER_ELEMENT, CostRange, cost_table
 from trimtab.plan import COLLECTIVES, DENSE_COLLECTIVES
 

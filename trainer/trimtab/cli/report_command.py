@@ -9,9 +9,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+from trimtab_api.command_line import path
 from trimtab_api.errors import UserError
 
-from trimtab.cli.parser import path
 from trimtab.report.comparison import Comparison, read_comparison
 from trimtab.report.table import Cell, headings, judge, notes, rows
 

@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trimtab.cli.parser import path
+from trimtab_api.command_line import path
+
 from trimtab.launch.interrupts import EXIT_CODE, Interrupted, interruptible
 from trimtab.launch.plans import parse_plan, plan_of, with_plan
 from trimtab.launch.run_directory import RunDirectory

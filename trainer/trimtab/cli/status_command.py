@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from trimtab_api.command_line import path
 from trimtab_api.errors import UserError
 
-from trimtab.cli.parser import path
 from trimtab.launch.run_directory import RunDirectory
 
 if TYPE_CHECKING:

@@ -49,7 +49,10 @@ def _row(name: str, summary: Summary, dense: Summary | None, target: Target | No
 
 def notes(summaries: dict[str, Summary]) -> list[str]:
     """What has to be said beneath the table for it to be honest."""
-    said = ["bytes are those that rank 0 sent; × is this run over dense; exploration is trials and solving, as a share of its own wall time"]
+    said = [
+        "bytes are those that rank 0 sent; × is this run over dense; "
+        "exploration is trials and solving, as a share of its own wall time"
+    ]
     if repeated := max((len(summary.all_seconds_to_target) for summary in summaries.values()), default=0):
         said.append(f"each plan ran {repeated} times, in turns; what is shown of it is its middle run")
     if not all(summary.valid for summary in summaries.values()):

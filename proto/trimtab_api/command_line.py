@@ -1,4 +1,4 @@
-"""The command line's parser: argparse, each of whose complaints becomes one line naming flag, value and remedy."""
+"""What every command line shares: argparse, each of whose complaints becomes one line with flag, value and remedy."""
 
 from __future__ import annotations
 
@@ -94,9 +94,9 @@ def _meant(word: str, known: Sequence[str]) -> str:
 def joined(arguments: Sequence[str]) -> list[str]:
     """``--latency -5ms`` as ``--latency=-5ms``, so that the flag itself can say what is wrong with its value."""
     done: list[str] = []
-    if arguments[:1] == ["worker"]:  # what follows is another program's
-        return list(arguments)
-    for argument in arguments:
+    for place, argument in enumerate(arguments):
+        if argument == "--":  # what follows is another program's
+            return [*done, *arguments[place:]]
         if done and _NEGATIVE.match(argument) and re.fullmatch(r"--[a-z-]+", done[-1]):
             done[-1] += f"={argument}"
         else:

@@ -1,0 +1,24 @@
+"""What the operator's command line takes, and the one line that each mistake gets."""
+
+import pytest
+from trimtab_operator.main import main, read_settings
+
+
+def test_what_is_not_said_has_its_default():
+    settings = read_settings(["--netmon-image=netmon:1"])
+    assert (settings.netmon_image, settings.num_workers, settings.port) == ("netmon:1", 8, 8080)
+    assert settings.watched_namespace is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        ([], "--netmon-image: is missing; see `trimtab-operator --help`"),
+        (["--netmon-image=a", "--workers=0"], "--workers: '0': write a whole number from 1 to 1000"),
+        (["--netmon-image=a", "--port=http"], "--port: 'http': write a whole number from 0 to 65535"),
+        (["--netmon-image=a", "--worker=2"], "--worker: is no flag of `trimtab-operator`; did you mean --workers?"),
+    ],
+)
+def test_a_mistake_is_one_line(arguments, line, capsys):
+    assert main(arguments) == 2
+    assert capsys.readouterr().err == f"trimtab-operator: {line}\n"
