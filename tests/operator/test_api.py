@@ -1,10 +1,8 @@
 """How the operator asks the API server: with credentials that are never older than a moment."""
 
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-
 import pytest
 from kubernetes.client import ApiClient, Configuration
+from made_up_api import made_up_api
 from trimtab_operator.cluster import api
 from trimtab_operator.cluster.api import Api
 from trimtab_operator.cluster.resources import PODS
@@ -12,31 +10,14 @@ from trimtab_operator.cluster.resources import PODS
 
 @pytest.fixture
 def server():
-    """Answers every request with an empty object, and keeps who asked."""
-
-    class Answer(BaseHTTPRequestHandler):
-        def do_GET(self):
-            self.server.asked.append(self.headers["Authorization"])
-            self.send_response(200)
-            self.send_header("Content-Length", "2")
-            self.end_headers()
-            self.wfile.write(b"{}")
-
-        def log_message(self, *_):
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Answer)
-    server.asked = []
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield server
-    server.shutdown()
-    server.server_close()
+    with made_up_api() as server:
+        yield server
 
 
 @pytest.fixture
 def asks(server):
     """Ask so many times, with a token that is another whenever the official client is asked for it."""
-    settings = Configuration(host=f"http://127.0.0.1:{server.server_port}")
+    settings = Configuration(host=server.url)
     tokens = iter(range(100))
 
     def refresh(configuration):
@@ -49,7 +30,7 @@ def asks(server):
     def ask(times):
         for _ in range(times):
             asking.get(PODS, "team", "pod")
-        return server.asked
+        return [headers["Authorization"] for _, headers in server.asked]
 
     return ask
 

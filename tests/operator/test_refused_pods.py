@@ -1,13 +1,11 @@
 """Why a Job cannot make its pods: when the API server is asked, how often, and which of its answers is told."""
 
-import json
-import threading
 from datetime import timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlparse
 
 import pytest
 from kubernetes.client import ApiClient, Configuration
+from made_up_api import made_up_api
 from trimtab_operator.cluster.api import Api, RefusedError
 from trimtab_operator.pods import Problem
 from trimtab_operator.policies.lacking_pods import seconds_to_question
@@ -24,31 +22,14 @@ def event(seconds_ago=1, message=f"Error creating: {FORBIDDEN}"):
 
 @pytest.fixture
 def server():
-    """Answers a list of events with ``items``, or with the refusal ``status`` says; keeps what it was asked."""
-
-    class Answer(BaseHTTPRequestHandler):
-        def do_GET(self):
-            self.server.asked.append(urlparse(self.path))
-            text = json.dumps({"items": self.server.items}).encode()
-            self.send_response(self.server.status)
-            self.send_header("Content-Length", str(len(text)))
-            self.end_headers()
-            self.wfile.write(text)
-
-        def log_message(self, *_):
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Answer)
-    server.asked, server.items, server.status = [], [event()], 200
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield server
-    server.shutdown()
-    server.server_close()
+    with made_up_api() as server:
+        server.body = {"items": [event()]}
+        yield server
 
 
 @pytest.fixture
 def refused(server):
-    return RefusedPods(Api(ApiClient(Configuration(host=f"http://127.0.0.1:{server.server_port}"))))
+    return RefusedPods(Api(ApiClient(Configuration(host=server.url))))
 
 
 def after(seconds, **known):
@@ -70,7 +51,8 @@ def test_a_job_that_lacks_pods_for_a_while_is_asked_why_once_until_it_is_time_ag
     assert server.asked == []
     assert [refused.why(after(seconds)) for seconds in (5, 6, 9)] == [TOLD] * 3
     assert refused.seconds_to_look(after(9)) == 1.0
-    (asked,) = server.asked
+    ((path, _),) = server.asked
+    asked = urlparse(path)
     assert asked.path == "/api/v1/namespaces/team/events"
     query = parse_qs(asked.query)
     assert query["fieldSelector"] == ["involvedObject.uid=child-uid,reason=FailedCreate"]
