@@ -11,7 +11,7 @@ from trimtab_operator.children.owned import in_the_way
 from trimtab_operator.policies.blocked import seconds_to_next_look
 from trimtab_operator.policies.deadline import seconds_to_deadline
 from trimtab_operator.policies.loss import find_loss
-from trimtab_operator.policies.restart import GiveUp, Restart, after_loss
+from trimtab_operator.policies.restart import GiveUp, Restart, after_loss, seconds_to_wait
 from trimtab_operator.policies.suspend import wanted_suspension
 from trimtab_operator.policies.ttl import seconds_to_expiry
 from trimtab_operator.world import Child, World
@@ -50,6 +50,8 @@ class Decision:
     action: Action = Action.NOTHING
     outcome: Outcome | None = None
     restart: Restart | None = None
+    seconds_to_restart: float = 0.0
+    """That the attempt which follows ``restart`` waits."""
     obstacle: str = ""
     """What stands in the way, to be told to the user."""
     seconds_to_look_again: float | None = None
@@ -71,6 +73,9 @@ def decide(world: World) -> Decision:
         return Decision(outcome=Outcome("Failed", "DeadlineExceeded", message))
 
     if child is None:
+        waiting = seconds_to(status.last_restart_time, world.now)
+        if waiting > 0:
+            return Decision(seconds_to_look_again=min(waiting, waiting if left is None else left))
         return Decision(Action.CREATE_CHILD, seconds_to_look_again=left)
     if child.is_deleting:
         return Decision(seconds_to_look_again=left)
@@ -87,7 +92,8 @@ def decide(world: World) -> Decision:
         verdict = after_loss(loss.cause, loss.disrupted, spec.restart_policy, counted, spec.max_restarts)
         if isinstance(verdict, GiveUp):
             return Decision(outcome=Outcome("Failed", verdict.reason, verdict.message))
-        return Decision(restart=verdict, seconds_to_look_again=0.0)
+        wait = seconds_to_wait(status.restarts, _seconds_since(world.now, status.start_time, status.last_restart_time))
+        return Decision(restart=verdict, seconds_to_restart=wait, seconds_to_look_again=0.0)
 
     suspension = wanted_suspension(spec.suspend, child.is_suspended, child.is_suspended_by_us, world.is_queued)
     if suspension is not None:
@@ -118,6 +124,18 @@ def _after_the_end(world: World) -> Decision:
 def is_to_end(child: Child | None, uid: str) -> bool:
     """Whether the Job of a TrainingJob that is over, known by its uid, could still run pods."""
     return child is not None and child.owner_uid == uid and not child.is_finished and not child.is_deleting
+
+
+def _seconds_since(now: datetime, *moments: str | None) -> float:
+    """Seconds since the last of some moments; zero if there is none."""
+    known = [at for at in map(parse_time, moments) if at is not None]
+    return (now - max(known)).total_seconds() if known else 0.0
+
+
+def seconds_to(moment: str | None, now: datetime) -> float:
+    """Seconds until then; zero if it has been, or never will be."""
+    at = parse_time(moment)
+    return 0.0 if at is None else max(0.0, (at - now).total_seconds())
 
 
 def parse_time(text: str | None) -> datetime | None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Literal
 
 from trimtab_api.trainer.v1 import status_pb2
 from trimtab_api.trainingjob.status import Condition, ConditionType, NetworkStatus, PlanStatus, State, Status, Workers
 from trimtab_api.units import format_bandwidth, format_duration
 
-from trimtab_operator.decide import Action, Decision, Outcome, parse_time
+from trimtab_operator.decide import Action, Decision, Outcome, parse_time, seconds_to
 from trimtab_operator.pods import Problem
 from trimtab_operator.policies.network import is_degraded
 from trimtab_operator.world import World
@@ -50,6 +50,7 @@ def report(world: World, decision: Decision) -> Status:
             "restarts": before.restarts + (restart is not None),
             "disruptions": before.disruptions + (restart is not None and not restart.counts),
             "last_restart_reason": restart.cause.message if restart else before.last_restart_reason,
+            "last_restart_time": _restart_time(world, decision),
             "start_time": _start_time(world, decision, state),
             "completion_time": write_time(world.now) if decision.outcome else None,
             **figures,
@@ -108,7 +109,10 @@ def _message(world: World, decision: Decision, state: State, workers: Workers) -
     if decision.obstacle:
         return decision.obstacle
     if decision.restart is not None:
-        return f"all ranks restart together: {decision.restart.cause.message}"
+        at = f" at {_restart_time(world, decision)}" if decision.seconds_to_restart > 0 else ""
+        return f"all ranks restart together{at}: {decision.restart.cause.message}"
+    if state == "Restarting" and seconds_to(world.status.last_restart_time, world.now) > 0:
+        return f"all ranks restart together at {world.status.last_restart_time}: {world.status.last_restart_reason}"
     num_workers = world.job.spec.workers
     match state:
         case "Suspended":
@@ -146,6 +150,13 @@ def _obstacle(world: World, state: State) -> Problem | None:
     kept = [(pod.worker, pod.obstacle) for pod in world.pods if pod.obstacle is not None]
     # Of several always the same, whichever pod had news last: a condition that flips would be written at every flip.
     return min(kept, key=lambda each: (each[0], each[1].reason, each[1].message))[1] if kept else None
+
+
+def _restart_time(world: World, decision: Decision) -> str | None:
+    """When ranks restarted last; still to come where they wait."""
+    if decision.restart is None:
+        return world.status.last_restart_time
+    return write_time(world.now + timedelta(seconds=decision.seconds_to_restart))
 
 
 def _start_time(world: World, decision: Decision, state: State) -> str | None:

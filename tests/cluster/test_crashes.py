@@ -170,7 +170,7 @@ def test_two_hundred_jobs_end_as_they_should_whatever_happens_meanwhile(bench, o
     for turn, disturbance in enumerate(DISTURBANCES):
         for _ in range(20):
             name = remaining.pop()
-            bench.create(name, workers=1, maxRestarts=1)
+            bench.create(name, workers=1 + turn % 2, maxRestarts=1)
         time.sleep(chance.uniform(0.3, 4.0))  # a random point of their lives is what this is about
         disturb(disturbance, bench, own_control_plane, program)
         for name in [each for each in names if each.startswith("gone") and each not in remaining][turn :: len(fates)]:
@@ -197,6 +197,7 @@ def test_two_hundred_jobs_end_as_they_should_whatever_happens_meanwhile(bench, o
         status = bench.status(name)
         assert (name, status["state"], status["restarts"]) == (name, state, restarts)
     assert sorted(set(player.twins)) == []
+    assert any("cannot resume from" in each.log.read_text() for each in operators.running), "a watch had expired"
     assert {each["metadata"]["name"] for each in bench.api.list(JOBS, bench.namespace)["items"]} == set(kept)
 
     def left_of_earlier_attempts() -> list[str]:

@@ -124,6 +124,18 @@ def test_when_one_worker_fails_all_ranks_restart_together_and_the_event_says_why
     bench.wait_for_state("digits", "Running")
 
 
+def test_restarts_that_follow_each_other_fast_wait(bench):
+    bench.create("digits")
+    for attempt in (0, 1):
+        pods = bench.wait_for_pods("digits", attempt=attempt)
+        bench.play_failed(pods[0], exit_code=3)
+    again = bench.wait_for_pods("digits", attempt=2)
+    status = bench.status("digits")
+    assert status["restarts"] == 2
+    assert min(each["metadata"]["creationTimestamp"] for each in again) >= status["lastRestartTime"]
+    assert status["lastRestartTime"] > max(each["metadata"]["creationTimestamp"] for each in pods)
+
+
 def test_after_max_restarts_a_failure_is_final(bench):
     bench.create("digits", maxRestarts=1)
     for attempt in (0, 1):

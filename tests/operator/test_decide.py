@@ -9,6 +9,7 @@ from trimtab_operator.decide import Action, decide
 from trimtab_operator.pods import Problem
 from worlds import UID, ago, child, failed_pod, pod, world
 
+RESTARTS = {"restarts": 1}
 FAILED = child(failure="Job has reached the specified backoff limit")
 OUT_OF_MEMORY = failed_pod(1, reason="OOMKilled")
 DISRUPTED = pod(0, phase="Failed", disruption=Problem("Disrupted", "drained"))
@@ -31,6 +32,8 @@ LATER = Problem("Disrupted", "drained too")
         ("a Job of an earlier attempt goes", {"status": {"restarts": 1}}, Action.DELETE_CHILD),
         ("and is waited for", {"status": {"restarts": 1}, "child": child(is_deleting=True)}, Action.NOTHING),
         ("then the next is made", {"status": {"restarts": 1}, "child": None}, Action.CREATE_CHILD),
+        ("when it is time", {"status": RESTARTS | {"lastRestartTime": ago(0)}, "child": None}, Action.CREATE_CHILD),
+        ("not before", {"status": RESTARTS | {"lastRestartTime": ago(-5)}, "child": None}, Action.NOTHING),
         ("a Job that lost its labels gets them back", {"child": child(has_its_labels=False)}, Action.LABEL_CHILD),
         (
             "but not one that is to go",
@@ -112,6 +115,38 @@ def test_all_ranks_restart_together(known, counts, message):
     decision = decide(world(**known))
     assert decision.action is Action.NOTHING, "the restart is counted before anything is deleted"
     assert (decision.restart.counts, decision.restart.cause.message) == (counts, message)
+
+
+@pytest.mark.parametrize(
+    ("restarts", "last", "began", "wait"),
+    [
+        (0, None, 30, 0),
+        (1, 30, 90, 10),
+        (2, 30, 90, 20),
+        (5, 599, 5000, 160),
+        (5, 600, 5000, 0),
+        (9, 1, 5000, 300),
+        (10_000, 1, 5000, 300),
+        (3, 5000, 20, 40),  # it was suspended meanwhile
+        (1, None, None, 10),
+    ],
+)
+def test_restarts_that_follow_each_other_fast_wait(restarts, last, began, wait):
+    status = {
+        "restarts": restarts,
+        "disruptions": restarts,
+        "lastRestartTime": None if last is None else ago(last),
+        "startTime": None if began is None else ago(began),
+    }
+    lost = world(status=status, child=child(attempt=restarts, failure="f"), pods=(DISRUPTED,))
+    assert decide(lost).seconds_to_restart == wait
+
+
+@pytest.mark.parametrize(("deadline", "seconds"), [(None, 5), (61, 1), (3600, 5)])
+def test_while_a_restart_waits_the_deadline_does_not(deadline, seconds):
+    spec = {} if deadline is None else {"activeDeadlineSeconds": deadline}
+    waiting = world(spec=spec, status=RESTARTS | {"lastRestartTime": ago(-5)}, child=None)
+    assert decide(waiting).seconds_to_look_again == seconds
 
 
 def test_a_failed_pod_waits_for_the_job_controller():

@@ -113,6 +113,25 @@ def test_a_restart_is_counted_once_and_says_why():
     assert again.restarts == 1, "the Job of the attempt before is no reason for another"
 
 
+def test_a_restart_that_waits_says_until_when():
+    lost = {"child": child(attempt=1, failure="f"), "pods": (failed_pod(1),)}
+    first = after(**lost, status={"restarts": 1, "startTime": ago(60), "lastRestartTime": ago(30)})
+    assert first.last_restart_time == ago(-10)
+    assert first.message == f"all ranks restart together at {ago(-10)}: worker 1 failed"
+    for gone in (child(attempt=1, is_deleting=True), None):
+        waiting = after(child=gone, status=first.model_dump(by_alias=True))
+        assert (waiting.state, waiting.message) == ("Restarting", first.message)
+    later = NOW + timedelta(seconds=10)
+    begun = after(child=child(attempt=2), status=first.model_dump(by_alias=True), now=later)
+    assert begun.message == "0 of 2 workers are ready"
+    assert begun.last_restart_time == first.last_restart_time
+
+
+def test_a_restart_that_waits_and_is_suspended_is_suspended():
+    waiting = {"restarts": 2, "lastRestartTime": ago(-10)}
+    assert after(child=None, spec={"suspend": True}, status=waiting).message == "suspended"
+
+
 def test_conditions_change_their_time_only_with_their_status():
     first = after(child=child(ready=1), now=NOW - timedelta(seconds=90))
     second = after(child=child(ready=0), status=first.model_dump(by_alias=True))

@@ -1,4 +1,8 @@
-"""spec.restartPolicy and spec.maxRestarts: when a worker is lost, all ranks restart together, or the job has failed."""
+"""spec.restartPolicy and spec.maxRestarts: when a worker is lost, all ranks restart together, or the job has failed.
+
+Restarts that follow each other fast wait, ever longer: a node short of memory evicts the next attempt, too, and what a
+restart undoes no count bounds where the cluster takes pods away.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from trimtab_operator.pods import Problem
+
+#: Seconds that the second restart waits; each one after it twice as long as the one before, up to the last.
+SHORTEST_WAIT, LONGEST_WAIT = 10.0, 300.0
+#: Seconds after which an attempt has run well: whatever ended it, the next begins at once.
+RAN_WELL = 600.0
 
 
 @dataclass(frozen=True)
@@ -43,3 +52,10 @@ def after_loss(
     if max_restarts == 0:
         return GiveUp(cause.reason, f"{cause.message} (maxRestarts is 0)")
     return GiveUp(cause.reason, f"{cause.message} (after {counted} restarts, the most that maxRestarts allows)")
+
+
+def seconds_to_wait(restarts: int, lasted: float) -> float:
+    """Seconds that the next attempt waits, after so many restarts before it and an attempt that lasted so long."""
+    if restarts == 0 or lasted >= RAN_WELL:
+        return 0.0
+    return min(LONGEST_WAIT, SHORTEST_WAIT * 2.0 ** min(restarts - 1, 30))

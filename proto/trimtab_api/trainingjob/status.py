@@ -83,6 +83,11 @@ class Status(_Part):
         0, description="Restarts that maxRestarts does not count: a node went away, or was needed."
     )
     last_restart_reason: str = Field("", description="Why ranks were last restarted.")
+    last_restart_time: str | None = Field(
+        None,
+        description="When ranks restarted last, or are about to: where restarts follow each other fast, they wait.",
+        json_schema_extra={"format": "date-time"},
+    )
     start_time: str | None = Field(
         None, description="When its pods were first asked for.", json_schema_extra={"format": "date-time"}
     )
