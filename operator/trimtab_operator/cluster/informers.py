@@ -19,13 +19,9 @@ WATCH_SECONDS = 60
 #: Seconds without a list, a watch or an event after which an informer is stuck.
 STUCK_SECONDS = 180.0
 
-_log = logging.getLogger(__name__)
-
 logging.getLogger("kubernetes.informer.informer").addFilter(lambda record: _in_one_line(record))
 
 _PAGE = 500
-#: What the API server says of a version that it no longer knows.
-_GONE = 410
 _LONGEST_WAIT = 10.0
 
 
@@ -108,8 +104,6 @@ class _Collection:
         try:
             answer = self._watch(**query) if watch else self._list(**query)
         except RefusedError as refusal:
-            if refusal.status == _GONE:
-                _log.warning("%s: the watch cannot resume from %s: listing anew", self._resource.plural, self._version)
             self._pause()
             raise as_api_exception(refusal) from None
         except Unreachable:
