@@ -11,7 +11,7 @@ from trimtab_operator.children.owned import in_the_way
 from trimtab_operator.policies.blocked import seconds_to_next_look
 from trimtab_operator.policies.deadline import seconds_to_deadline
 from trimtab_operator.policies.loss import find_loss
-from trimtab_operator.policies.restart import GiveUp, Restart, after_loss, seconds_to_wait
+from trimtab_operator.policies.restart import GiveUp, Pace, Restart, after_loss, pace
 from trimtab_operator.policies.suspend import wanted_suspension
 from trimtab_operator.policies.ttl import seconds_to_expiry
 from trimtab_operator.world import Child, World
@@ -50,8 +50,8 @@ class Decision:
     action: Action = Action.NOTHING
     outcome: Outcome | None = None
     restart: Restart | None = None
-    seconds_to_restart: float = 0.0
-    """That the attempt which follows ``restart`` waits."""
+    pace: Pace | None = None
+    """How soon the attempt after ``restart`` may follow it; set with it."""
     obstacle: str = ""
     """What stands in the way, to be told to the user."""
     seconds_to_look_again: float | None = None
@@ -92,8 +92,8 @@ def decide(world: World) -> Decision:
         verdict = after_loss(loss.cause, loss.disrupted, spec.restart_policy, counted, spec.max_restarts)
         if isinstance(verdict, GiveUp):
             return Decision(outcome=Outcome("Failed", verdict.reason, verdict.message))
-        wait = seconds_to_wait(status.restarts, _seconds_since(world.now, status.start_time, status.last_restart_time))
-        return Decision(restart=verdict, seconds_to_restart=wait, seconds_to_look_again=0.0)
+        lasted = _seconds_since(world.now, status.start_time, status.last_restart_time)
+        return Decision(restart=verdict, pace=pace(status.restarts_in_a_row, lasted), seconds_to_look_again=0.0)
 
     suspension = wanted_suspension(spec.suspend, child.is_suspended, child.is_suspended_by_us, world.is_queued)
     if suspension is not None:

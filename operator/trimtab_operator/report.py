@@ -50,6 +50,7 @@ def report(world: World, decision: Decision) -> Status:
             "restarts": before.restarts + (restart is not None),
             "disruptions": before.disruptions + (restart is not None and not restart.counts),
             "last_restart_reason": restart.cause.message if restart else before.last_restart_reason,
+            "restarts_in_a_row": decision.pace.in_a_row if decision.pace else before.restarts_in_a_row,
             "last_restart_time": _restart_time(world, decision),
             "start_time": _start_time(world, decision, state),
             "completion_time": write_time(world.now) if decision.outcome else None,
@@ -109,7 +110,7 @@ def _message(world: World, decision: Decision, state: State, workers: Workers) -
     if decision.obstacle:
         return decision.obstacle
     if decision.restart is not None:
-        at = f" at {_restart_time(world, decision)}" if decision.seconds_to_restart > 0 else ""
+        at = f" at {_restart_time(world, decision)}" if decision.pace and decision.pace.wait > 0 else ""
         return f"all ranks restart together{at}: {decision.restart.cause.message}"
     if state == "Restarting" and seconds_to(world.status.last_restart_time, world.now) > 0:
         return f"all ranks restart together at {world.status.last_restart_time}: {world.status.last_restart_reason}"
@@ -154,9 +155,9 @@ def _obstacle(world: World, state: State) -> Problem | None:
 
 def _restart_time(world: World, decision: Decision) -> str | None:
     """When ranks restarted last; still to come where they wait."""
-    if decision.restart is None:
+    if decision.pace is None:
         return world.status.last_restart_time
-    return write_time(world.now + timedelta(seconds=decision.seconds_to_restart))
+    return write_time(world.now + timedelta(seconds=decision.pace.wait))
 
 
 def _start_time(world: World, decision: Decision, state: State) -> str | None:

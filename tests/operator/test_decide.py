@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trimtab_operator.decide import Action, decide
 from trimtab_operator.pods import Problem
+from trimtab_operator.policies.restart import Pace
 from worlds import UID, ago, child, failed_pod, pod, world
 
 RESTARTS = {"restarts": 1}
@@ -118,28 +119,29 @@ def test_all_ranks_restart_together(known, counts, message):
 
 
 @pytest.mark.parametrize(
-    ("restarts", "last", "began", "wait"),
+    ("in_a_row", "last", "began", "pace"),
     [
-        (0, None, 30, 0),
-        (1, 30, 90, 10),
-        (2, 30, 90, 20),
-        (5, 599, 5000, 160),
-        (5, 600, 5000, 0),
-        (9, 1, 5000, 300),
-        (10_000, 1, 5000, 300),
-        (3, 5000, 20, 40),  # it was suspended meanwhile
-        (1, None, None, 10),
+        (0, None, 30, Pace(1, 0)),
+        (1, 30, 90, Pace(2, 10)),
+        (2, 30, 90, Pace(3, 20)),
+        (5, 599, 5000, Pace(6, 160)),
+        (5, 600, 5000, Pace(1, 0)),
+        (9, 1, 5000, Pace(10, 300)),
+        (10_000, 1, 5000, Pace(10_001, 300)),
+        (3, 5000, 20, Pace(4, 40)),  # it was suspended meanwhile
+        (1, None, None, Pace(2, 10)),
     ],
 )
-def test_restarts_that_follow_each_other_fast_wait(restarts, last, began, wait):
+def test_restarts_that_follow_each_other_fast_wait(in_a_row, last, began, pace):
     status = {
-        "restarts": restarts,
-        "disruptions": restarts,
+        "restarts": 20_000,
+        "disruptions": 20_000,
+        "restartsInARow": in_a_row,
         "lastRestartTime": None if last is None else ago(last),
         "startTime": None if began is None else ago(began),
     }
-    lost = world(status=status, child=child(attempt=restarts, failure="f"), pods=(DISRUPTED,))
-    assert decide(lost).seconds_to_restart == wait
+    lost = world(status=status, child=child(attempt=20_000, failure="f"), pods=(DISRUPTED,))
+    assert decide(lost).pace == pace
 
 
 @pytest.mark.parametrize(("deadline", "seconds"), [(None, 5), (61, 1), (3600, 5)])

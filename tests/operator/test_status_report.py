@@ -115,8 +115,8 @@ def test_a_restart_is_counted_once_and_says_why():
 
 def test_a_restart_that_waits_says_until_when():
     lost = {"child": child(attempt=1, failure="f"), "pods": (failed_pod(1),)}
-    first = after(**lost, status={"restarts": 1, "startTime": ago(60), "lastRestartTime": ago(30)})
-    assert first.last_restart_time == ago(-10)
+    first = after(**lost, status={"restarts": 1, "restartsInARow": 1, "lastRestartTime": ago(30)})
+    assert (first.restarts_in_a_row, first.last_restart_time) == (2, ago(-10))
     assert first.message == f"all ranks restart together at {ago(-10)}: worker 1 failed"
     for gone in (child(attempt=1, is_deleting=True), None):
         waiting = after(child=gone, status=first.model_dump(by_alias=True))

@@ -11,10 +11,10 @@ from typing import Literal
 
 from trimtab_operator.pods import Problem
 
-#: Seconds that the second restart waits; each one after it twice as long as the one before, up to the last.
+#: Seconds that the second restart in a row waits; each one after it twice as long as the one before, up to the last.
 SHORTEST_WAIT, LONGEST_WAIT = 10.0, 300.0
-#: Seconds after which an attempt has run well: whatever ended it, the next begins at once.
-RAN_WELL = 600.0
+#: Seconds after which an attempt has gone well: whatever ended it, the next begins at once, and counting anew.
+WENT_WELL = 600.0
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,18 @@ def after_loss(
     return GiveUp(cause.reason, f"{cause.message} (after {counted} restarts, the most that maxRestarts allows)")
 
 
-def seconds_to_wait(restarts: int, lasted: float) -> float:
-    """Seconds that the next attempt waits, after so many restarts before it and an attempt that lasted so long."""
-    if restarts == 0 or lasted >= RAN_WELL:
-        return 0.0
-    return min(LONGEST_WAIT, SHORTEST_WAIT * 2.0 ** min(restarts - 1, 30))
+@dataclass(frozen=True)
+class Pace:
+    """How fast restarts follow each other."""
+
+    in_a_row: int
+    """Restarts since an attempt last went well, this one included."""
+    wait: float
+    """Seconds that the next attempt waits."""
+
+
+def pace(in_a_row: int, lasted: float) -> Pace:
+    """Of the next restart, after so many in a row and an attempt that lasted so long [seconds]."""
+    if in_a_row == 0 or lasted >= WENT_WELL:
+        return Pace(1, 0.0)
+    return Pace(in_a_row + 1, min(LONGEST_WAIT, SHORTEST_WAIT * 2.0 ** min(in_a_row - 1, 30)))

@@ -82,6 +82,9 @@ class Status(_Part):
     disruptions: int = Field(
         0, description="Restarts that maxRestarts does not count: a node went away, or was needed."
     )
+    restarts_in_a_row: int = Field(
+        0, description="Restarts since an attempt last went well for ten minutes; the more, the longer the next waits."
+    )
     last_restart_reason: str = Field("", description="Why ranks were last restarted.")
     last_restart_time: str | None = Field(
         None,

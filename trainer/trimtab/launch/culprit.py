@@ -1,21 +1,47 @@
-"""Of several processes that failed at the same time, the one whose failure is told: the cause rather than a victim."""
+"""Of several processes that failed together, the one whose failure is told: the cause rather than a victim."""
 
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Sequence
 
-from trimtab.launch.children import Exit
+from trimtab.launch.children import Children, Exit
 
-#: What a rank ends with that only lost another: the last line of its traceback, whose notes may follow.
-_LOST_ANOTHER = re.compile(r"(?:\w+\.)*CommunicationError\b")
+#: Seconds that the cause may take to end after its victims, whom it told that it does.
+CAUSE_WITHIN = 2.0
+
+#: What a rank ends with that only lost another: the last line of its traceback, whose notes may follow. torch writes
+#: the rank before each line.
+_LOST_ANOTHER = re.compile(r"(?:\[rank\d+\]: )?(?:\w+\.)*CommunicationError\b")
+
+LastLines = Callable[[str], Sequence[str]]
+"""Of what a process printed, by its name."""
 
 
-def culprit(failed: Sequence[Exit], last_lines: Callable[[str], Sequence[str]]) -> Exit:
-    """One that a signal killed before one that ended by itself, then by number; one that only lost another comes last.
+def with_cause(
+    failed: Sequence[Exit],
+    last_lines: LastLines,
+    children: Children,
+    pause: Callable[[], object],
+    has_failed: Callable[[Exit], bool],
+) -> list[Exit]:
+    """Those that failed, and where all of them only lost another, those that fail within `CAUSE_WITHIN` seconds, too.
 
-    ``last_lines``: of what a process printed, by its name.
+    ``pause``: between two looks at the children.
     """
+    told, newly, deadline = list(failed), list(failed), time.monotonic() + CAUSE_WITHIN
+    while all(_is_victim(last_lines(each.name)) for each in newly) and time.monotonic() < deadline:
+        if not any(name.startswith("rank") for name in children.running):
+            break
+        pause()
+        newly = [each for each in children.collect() if has_failed(each)]
+        told += newly
+    return told
+
+
+def culprit(failed: Sequence[Exit], last_lines: LastLines) -> Exit:
+    """One that a signal killed before one that ended by itself, then by number; those that lost another come last."""
     return min(failed, key=lambda each: (_is_victim(last_lines(each.name)), each.code >= 0, *_place(each.name)))
 
 

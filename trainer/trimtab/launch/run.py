@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ from trimtab_api.units import format_duration
 
 from trimtab.launch.children import Children, Exit
 from trimtab.launch.command import status_command, trainer_process
-from trimtab.launch.culprit import culprit
+from trimtab.launch.culprit import culprit, with_cause
 from trimtab.launch.environment import LaunchEnvironment
 from trimtab.launch.interrupts import Interrupted
 from trimtab.launch.places import Places, place
@@ -233,13 +234,13 @@ def _watch(
     has_begun = False
     observed = 0.0
     while any(name.startswith("rank-") for name in children.running):
-        ended = [each for each in children.collect() if each.name != STATUS]
-        failed = [each for each in ended if each.code != 0 or each.name.startswith("monitor-")]
+        failed = [each for each in children.collect() if _has_failed(each)]
         if failed:
             fault = places.fault()  # a network that ends takes the processes on it along: it is the cause
             if fault:
                 return Ending("failed", f"the emulated network ended: {fault}")
-            return Ending("failed", failed=tuple(failed))
+            last_lines, pause = partial(_last_words, request.directory), partial(time.sleep, POLL_SECONDS)
+            return Ending("failed", failed=tuple(with_cause(failed, last_lines, children, pause, _has_failed)))
         now = time.monotonic()
         if deadline is not None and now - begun > deadline:
             return Ending("deadline", f"ran longer than spec.activeDeadlineSeconds ({deadline:g} s)")
@@ -258,19 +259,26 @@ def _watch(
     return Ending("succeeded")
 
 
+def _has_failed(ended: Exit) -> bool:
+    """Monitors do not end by themselves; that the status server has ended harms no training."""
+    return ended.name != STATUS and (ended.code != 0 or ended.name.startswith("monitor-"))
+
+
 def describe_failure(failed: Sequence[Exit], directory: RunDirectory) -> str:
     """Which process failed, how, and the last lines of its log; of several, the one to blame."""
-    first = culprit(failed, lambda name: _last_lines(directory.log(name)))
+    first = culprit(failed, partial(_last_words, directory))
     kind, _, number = first.name.partition("-")
     who = f"rank {number}" if kind == "rank" else f"the monitor of worker {number}"
     log = directory.log(first.name)
-    lines = _last_lines(log)
+    lines = _last_words(directory, first.name)
     head = f"{who} ended with {first.how}; its log is {log}"
     return "\n".join([f"{head}, and ends with" if lines else f"{head} (empty)", *(f"    {line}" for line in lines)])
 
 
-def _last_lines(log: Path) -> list[str]:
-    return [line for line in log.read_text(errors="replace").splitlines() if line.strip()][-NUM_LAST_LINES:]
+def _last_words(directory: RunDirectory, name: str) -> list[str]:
+    """The last lines of what a process printed."""
+    log = directory.log(name).read_text(errors="replace")
+    return [line for line in log.splitlines() if line.strip()][-NUM_LAST_LINES:]
 
 
 def _write_json(path: Path, data: dict[str, Any]) -> None:

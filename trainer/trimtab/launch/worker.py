@@ -8,6 +8,7 @@ import shutil
 import sys
 import time
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ from trimtab_api.names import MONITOR_PORT, TLS_VARIABLE, TRAINER_STATUS_PORT
 from trimtab.launch import last_words, rendezvous
 from trimtab.launch.children import Children, Exit
 from trimtab.launch.command import status_command, trainer_environment
-from trimtab.launch.culprit import culprit
+from trimtab.launch.culprit import culprit, with_cause
 from trimtab.launch.environment import LaunchEnvironment
 from trimtab.launch.interrupts import Interrupted
 from trimtab.launch.kernel_cache import kernel_cache
@@ -164,9 +165,10 @@ class Worker:
             ended = children.collect()
             if any(each.name == "status" for each in ended):
                 print("trimtab: the status server ended; training goes on, but nobody can follow it", file=sys.stderr)
-            failed = [each for each in ended if each.name.startswith("rank") and each.code != 0]
+            failed = [each for each in ended if _has_failed(each)]
             if failed:
-                return failed
+                pause = partial(voices.listen, POLL_SECONDS)
+                return with_cause(failed, voices.last_lines, children, pause, _has_failed)
         return []
 
     def _judge(self, failed: list[Exit], voices: Voices, out_of_memory: bool) -> tuple[int, str]:
@@ -203,3 +205,7 @@ class Worker:
         while "status" in children.running and time.monotonic() < deadline:
             children.collect()
             time.sleep(POLL_SECONDS)
+
+
+def _has_failed(ended: Exit) -> bool:
+    return ended.name.startswith("rank") and ended.code != 0
