@@ -9,7 +9,7 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 
-from trimtab_api.command_line import Parser, whole_number
+from trimtab_api.command_line import Parser, joined, number, whole_number
 from trimtab_api.errors import UserError
 from trimtab_api.units import parse_duration
 
@@ -19,7 +19,7 @@ from trimtab_netmon.settings import Endpoint, Settings
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code: 2 for a mistake of the user's, said in one line."""
     try:
-        settings = read_settings(_parser().parse_args(argv))
+        settings = read_settings(_parser().parse_args(joined(sys.argv[1:] if argv is None else argv)))
         logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
         from trimtab_netmon.monitor import serve
 
@@ -69,7 +69,10 @@ def _parser() -> argparse.ArgumentParser:
     serve.add_argument("--interface", required=True, help="network device that gradients cross")
     serve.add_argument("--probe-interval", default="2s", help="time between two bandwidth tests (default: 2s)")
     serve.add_argument(
-        "--probe-budget", type=float, default=0.02, help="share of a host's time for bandwidth tests (default: 0.02)"
+        "--probe-budget",
+        type=number("--probe-budget", "0.02"),
+        default=0.02,
+        help="share of a host's time for bandwidth tests (default: 0.02)",
     )
     serve.add_argument(
         "--metrics-port",

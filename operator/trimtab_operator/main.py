@@ -11,7 +11,7 @@ import threading
 import uuid
 from collections.abc import Sequence
 
-from trimtab_api.command_line import Parser, whole_number
+from trimtab_api.command_line import Parser, joined, whole_number
 from trimtab_api.errors import UserError
 
 from trimtab_operator.settings import Settings
@@ -67,7 +67,7 @@ def read_settings(argv: Sequence[str] | None) -> Settings:
         default=8080,
         help="of health and metrics (default: 8080; 0: any)",
     )
-    arguments = parser.parse_args(argv)
+    arguments = parser.parse_args(joined(sys.argv[1:] if argv is None else argv))
     return Settings(
         namespace=arguments.namespace,
         watched_namespace=arguments.watch_namespace,

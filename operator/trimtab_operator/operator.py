@@ -15,7 +15,7 @@ from trimtab_operator.children.secret import certificates_in
 from trimtab_operator.cluster.api import Api, RefusedError, Unreachable
 from trimtab_operator.cluster.election import Election
 from trimtab_operator.cluster.informers import STUCK_SECONDS, Informer
-from trimtab_operator.cluster.resources import JOBS, PODS, SECRETS, TRAINING_JOBS, Object
+from trimtab_operator.cluster.resources import JOBS, PODS, SECRETS, TRAINING_JOBS, Object, controller_name
 from trimtab_operator.health import HealthServer
 from trimtab_operator.labels import JOB_NAME, MANAGED_BY, MANAGER, SUSPENDED
 from trimtab_operator.pods import Pod
@@ -153,8 +153,8 @@ class Operator:
         self._queue.add_later(_key(child["metadata"]["namespace"], child["metadata"]["name"]), 0.1)
 
     def _pod_changed(self, pod: Object) -> None:
-        if self._pods.put(pod):
-            self._queue.add(_key(pod["metadata"]["namespace"], pod["metadata"]["labels"][JOB_NAME]))
+        if self._pods.put(pod) and controller_name(pod):
+            self._queue.add(_key(pod["metadata"]["namespace"], controller_name(pod)))
 
     def _certificates(self, namespace: str, name: str) -> Certificates | None:
         job = self.job(namespace, name)
@@ -192,18 +192,21 @@ class Operator:
 
 
 class PodCache:
-    """Pods by the job they belong to, as `Pod` knows them; tells whether news of a pod says anything new."""
+    """Pods by the Job that made them, as `Pod` knows them; tells whether news of a pod says anything new.
+
+    By its controller, that is: of a pod's labels anybody may make others.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._by_job: dict[str, dict[str, Object]] = {}
         self._job_of: dict[str, str] = {}
-        """The job that each pod was last said to be of: anybody may edit a pod's labels."""
+        """The job that each pod was last seen to be of; one that was orphaned is of none."""
 
     def put(self, pod: Object) -> bool:
         """Keep a pod; whether it says something that it did not say before."""
         metadata = pod["metadata"]
-        job = _key(metadata["namespace"], metadata["labels"][JOB_NAME])
+        job = _key(metadata["namespace"], controller_name(pod))
         with self._lock:
             before = self._take(metadata)
             self._by_job.setdefault(job, {})[metadata["name"]] = pod

@@ -71,7 +71,8 @@ def shrink(pod: Object) -> None:
     metadata, status = pod["metadata"], pod.get("status", {})
     labels = metadata.get("labels", {})
     pod["metadata"] = {key: metadata[key] for key in ("name", "namespace", "uid") if key in metadata}
-    pod["metadata"]["ownerReferences"] = [{"uid": controller_uid({"metadata": metadata}), "controller": True}]
+    owners = [each for each in metadata.get("ownerReferences", ()) if each.get("controller")]
+    pod["metadata"]["ownerReferences"] = [{key: each[key] for key in ("name", "uid", "controller")} for each in owners]
     pod["metadata"]["labels"] = {key: labels[key] for key in _LABELS if key in labels}
     kept = ("phase", "reason", "message", "conditions", "containerStatuses", "initContainerStatuses")
     pod["status"] = {key: status[key] for key in kept if key in status}

@@ -193,8 +193,10 @@ class Reconciler:
         """The job's pods; asked for anew when it has failed, as the cache may not yet hold the reason."""
         if child is None or child.failure is None:
             return self._cache.pods(namespace, name)
-        pods: list[Object] = self._api.list(PODS, namespace, labelSelector=f"{JOB_NAME}={name}")["items"]
-        return pods
+        found: list[Object] = self._api.list(PODS, namespace, labelSelector=f"{JOB_NAME}={name}")["items"]
+        names = {each["metadata"]["name"] for each in found}
+        # One whose label somebody has edited is seen by its controller alone.
+        return found + [each for each in self._cache.pods(namespace, name) if each["metadata"]["name"] not in names]
 
     def _act(self, resource: Object, world: World, decision: Decision) -> Decision:
         """Do what was decided; returns what it came to."""

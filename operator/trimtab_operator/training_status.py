@@ -18,7 +18,7 @@ from typing import cast
 
 import grpc.aio
 from trimtab_api.certificates import Certificates
-from trimtab_api.channels import open_async_channel
+from trimtab_api.channels import explain, open_async_channel
 from trimtab_api.names import TRAINER_STATUS_PORT, worker_host
 from trimtab_api.trainer.v1 import status_pb2, status_pb2_grpc
 
@@ -156,7 +156,7 @@ class TrainingStatus:
                 if await self._hear(uid, followed):
                     return
             except grpc.aio.AioRpcError as error:  # it starts, or ends, or is on its way back: the pods tell of that
-                self._note_silence(followed, error.details() or error.code().name)
+                self._note_silence(followed, f"{self._address(followed.namespace, followed.name)}: {explain(error)}")
             except Exception:  # one job's trouble is not the others'
                 _log.exception("rank 0 of %s/%s could not be heard", followed.namespace, followed.name)
             await asyncio.sleep(RETRY_SECONDS)

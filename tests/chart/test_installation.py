@@ -155,6 +155,12 @@ def test_the_notes_say_how_the_example_is_pulled_from_the_registry_that_was_name
     assert "localhost/trimtab/..." not in named
 
 
+def test_the_notes_say_nothing_of_a_registry_where_every_image_was_named(helm, cluster, no_definition):
+    settings = [f"{part}.image.repository=elsewhere.example.com/{part}" for part in ("operator", "netmon", "test")]
+    notes = install(helm, cluster, "told", *settings, flags=["--dry-run=client"])
+    assert "no registry serves" not in notes
+
+
 def test_the_notes_say_that_no_registry_serves_the_images_unless_one_was_named(helm, cluster, no_definition):
     unnamed = install(helm, cluster, "told", flags=["--dry-run=client"])
     assert "    kubectl apply -f examples/digits.yaml\n" in unnamed

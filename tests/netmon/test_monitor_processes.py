@@ -167,6 +167,8 @@ def test_a_wrong_flag_is_one_line_and_exit_code_2(changes, message):
             "--listen: is missing; see `trimtab-netmon serve --help`",
         ),
         (["serve", "--rank=x"], "--rank: 'x': write a whole number from 0 to 1000000"),
+        (["serve", "--probe-budget=x"], "--probe-budget: 'x': write a number such as 0.02"),
+        (["serve", "--rank", "-1"], "--rank: '-1': write a whole number from 0 to 1000000"),
         (["serve", "--rank"], "--rank: needs a value after it; see `trimtab-netmon serve --help`"),
         (
             ["serve", "--rank=0", "--peers=a", "--interface=lo", "--listen=b:1", "--probe-intervall=2s"],

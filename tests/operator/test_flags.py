@@ -15,10 +15,19 @@ def test_what_is_not_said_has_its_default():
     [
         ([], "--netmon-image: is missing; see `trimtab-operator --help`"),
         (["--netmon-image=a", "--workers=0"], "--workers: '0': write a whole number from 1 to 1000"),
+        (["--netmon-image=a", "--port", "-5"], "--port: '-5': write a whole number from 0 to 65535"),
         (["--netmon-image=a", "--port=http"], "--port: 'http': write a whole number from 0 to 65535"),
+        (
+            ["--nope"],
+            "--nope: is no flag of `trimtab-operator`; choose from --namespace, --watch-namespace, "
+            "--netmon-image, --scraper-namespace, --workers, --port",
+        ),
         (["--netmon-image=a", "--worker=2"], "--worker: is no flag of `trimtab-operator`; did you mean --workers?"),
     ],
 )
-def test_a_mistake_is_one_line(arguments, line, capsys):
+def test_a_mistake_is_one_line(arguments, line, capsys, monkeypatch):
     assert main(arguments) == 2
+    assert capsys.readouterr().err == f"trimtab-operator: {line}\n"
+    monkeypatch.setattr("sys.argv", ["trimtab-operator", *arguments])
+    assert main() == 2
     assert capsys.readouterr().err == f"trimtab-operator: {line}\n"

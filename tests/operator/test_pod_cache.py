@@ -1,12 +1,17 @@
-"""What is kept of pods, by the job that they say they are of."""
+"""What is kept of pods, by the Job that made them."""
 
 import pytest
 from trimtab_operator.operator import PodCache
 
 
 def pod(job, phase="Running", name="digits-0"):
-    labels = {"trimtab.dev/job-name": job}
-    return {"metadata": {"name": name, "namespace": "team", "labels": labels}, "status": {"phase": phase}}
+    metadata = {
+        "name": name,
+        "namespace": "team",
+        "labels": {"trimtab.dev/job-name": job},
+        "ownerReferences": [{"name": job, "uid": f"uid of {job}", "controller": True}],
+    }
+    return {"metadata": metadata, "status": {"phase": phase}}
 
 
 @pytest.fixture
@@ -29,9 +34,19 @@ def test_a_pod_that_is_gone_is_forgotten_and_may_be_twice(cache):
     assert cache.of("team", "digits") == [pod("digits", name="digits-1")]
 
 
-def test_a_pod_that_is_labelled_as_another_jobs_is_no_longer_of_the_first(cache):
+def test_a_pod_is_of_the_job_that_made_it_whatever_its_labels_say(cache):
+    relabelled = pod("digits")
+    relabelled["metadata"]["labels"]["trimtab.dev/job-name"] = "letters"
     cache.put(pod("digits"))
-    cache.put(pod("letters"))
-    assert (cache.of("team", "digits"), cache.of("team", "letters")) == ([], [pod("letters")])
-    cache.remove(pod("letters"))
-    assert cache.of("team", "letters") == []
+    assert not cache.put(relabelled)
+    assert (cache.of("team", "digits"), cache.of("team", "letters")) == ([relabelled], [])
+
+
+def test_a_pod_that_was_orphaned_is_no_longer_of_the_job(cache):
+    cache.put(pod("digits"))
+    orphan = pod("digits")
+    orphan["metadata"]["ownerReferences"] = []
+    assert cache.put(orphan)
+    assert cache.of("team", "digits") == []
+    cache.remove(orphan)
+    cache.remove(orphan)

@@ -122,6 +122,9 @@ class Emulator:
         binary = build.build_relay()
         try:
             namespaces.sweep()
+        except namespaces.NamespaceError as error:
+            raise UserError(f"what an earlier run left cannot be removed: {error}") from error
+        try:
             for host in self.hosts:
                 namespaces.add(host.namespace)
             self._relay = Relay(binary, DEVICE, self.hosts[0].address, [host.namespace for host in self.hosts])

@@ -43,8 +43,17 @@ _BY_KIND = {each.kind: each for each in (JOBS, PODS, SERVICES, SECRETS, SERVICE_
 
 def controller_uid(found: Object) -> str:
     """Uid of the object that controls this one; empty if none does."""
+    return _of_controller(found, "uid")
+
+
+def controller_name(found: Object) -> str:
+    """Name of the object that controls this one; empty if none does."""
+    return _of_controller(found, "name")
+
+
+def _of_controller(found: Object, field: str) -> str:
     owners = found["metadata"].get("ownerReferences", ())
-    return next((str(each["uid"]) for each in owners if each.get("controller")), "")
+    return next((str(each[field]) for each in owners if each.get("controller")), "")
 
 
 def resource_of(manifest: Object) -> Resource:

@@ -248,9 +248,15 @@ class Spec(Strict):
     network: Network = Field(default_factory=Network, description="How the network is measured.")
     target: Target | None = Field(None, description="The result whose time of arrival is reported.")
     restart_policy: Literal["Never", "OnFailure"] = Field(
-        "OnFailure", description="Whether all ranks restart together when a worker fails."
+        "OnFailure",
+        description="Whether all ranks restart together when a worker fails.",
     )
-    max_restarts: int = Field(3, ge=0, le=10_000, description="Restarts after which a failure is final.")
+    max_restarts: int = Field(
+        3,
+        ge=0,
+        le=10_000,
+        description="Restarts after which a failure is final; none on one machine where neither is written.",
+    )
     suspend: bool = Field(
         False,
         description="True: no pods run until it is false again, or, in a queue of Kueue, until that admits the job.",

@@ -252,7 +252,7 @@ class Controller:
         self._second_look = None
         network = network or _UNKNOWN_NETWORK
         outlook = self._outlook(network)
-        choice = Choice(outlook.dense, outlook.present, outlook.dense, f"back to dense: {reason}")
+        choice = Choice(outlook.dense, outlook.present, outlook.dense, f"back to {outlook.dense.plan.name}: {reason}")
         return self._record("guard", network, now, choice)
 
     def _record(self, trigger: str, network: Network, now: float, choice: Choice) -> Action:
