@@ -41,6 +41,8 @@ def test_plans_can_be_repeated_in_turns_and_the_middle_run_is_shown(toy_job, tri
     for each in summary.values():
         assert each["seconds_to_target"] == sorted(each["all_seconds_to_target"])[1]
     assert "each plan ran 3 times" in output
+    jobs = {run: json.loads((tmp_path / "out" / run / "job.json").read_text()) for run in runs}
+    assert {run: job["spec"]["seed"] for run, job in jobs.items()} == {run: runs.index(run) % 3 for run in runs}
     assert compare(trimtab, *arguments, "--resume")[1].count("(kept)") == 6
 
 

@@ -12,7 +12,7 @@ from trimtab_api.command_line import number, path, whole_number
 from trimtab_api.errors import UserError
 
 from trimtab.launch.interrupts import EXIT_CODE, Interrupted, interruptible
-from trimtab.launch.plans import GRID_MEANS, parse_plans, with_plan
+from trimtab.launch.plans import GRID_MEANS, parse_plans, with_plan, with_seed
 from trimtab.launch.run_directory import RunDirectory
 
 if TYPE_CHECKING:
@@ -49,7 +49,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=whole_number("--repeat", 1, 99),
         default=1,
         metavar="N",
-        help="run each plan N times, in turns, and judge it by its middle run: one run may be lucky",
+        help="run each plan N times, in turns, each turn with a seed of its own (spec.seed, the next, ...), and judge "
+        "it by its middle run: one run may be lucky, and with one seed so is every run of the plan",
     )
     parser.add_argument("--resume", action="store_true", help="keep runs that finished with the same inputs")
     parser.add_argument("--loopback", action="store_true", help="do not emulate, even where --network is given")
@@ -72,7 +73,9 @@ def run(args: argparse.Namespace) -> int:
     if os.path.isfile(directory):
         raise UserError("is not a directory; name another", field="--out", value=str(directory))
     requests = [
-        RunRequest(with_plan(job, plan), plan, network, run_directory(directory, plan, turn))
+        RunRequest(
+            with_seed(with_plan(job, plan), job.spec.seed + turn), plan, network, run_directory(directory, plan, turn)
+        )
         for turn in range(args.repeat)
         for plan in plans
     ]

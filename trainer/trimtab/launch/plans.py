@@ -75,6 +75,11 @@ def plan_of(job: TrainingJob) -> str:
     return parse_plan(communication.plan, "spec.communication.plan")
 
 
+def with_seed(job: TrainingJob, seed: int) -> TrainingJob:
+    """The same job with another seed of everything random."""
+    return job.model_copy(update={"spec": job.spec.model_copy(update={"seed": seed % 2**31})})
+
+
 def with_plan(job: TrainingJob, plan: str) -> TrainingJob:
     """The same job under another plan, by its name."""
     policy = {"policy": "Adaptive", "plan": None} if plan == ADAPTIVE else {"policy": "Static", "plan": plan}

@@ -54,7 +54,9 @@ def notes(summaries: dict[str, Summary]) -> list[str]:
         "exploration is trials and solving, as a share of its own wall time"
     ]
     if repeated := max((len(summary.all_seconds_to_target) for summary in summaries.values()), default=0):
-        said.append(f"each plan ran {repeated} times, in turns; what is shown of it is its middle run")
+        said.append(
+            f"each plan ran {repeated} times, in turns, each with a seed of its own; shown is a plan's middle run"
+        )
     if not all(summary.valid for summary in summaries.values()):
         said.append("† the emulator fell behind its own network: do not trust the times of this run")
     if any(summary.state == "target" for summary in summaries.values()):

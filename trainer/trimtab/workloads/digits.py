@@ -81,7 +81,9 @@ def main() -> None:
     parser.add_argument("--learning-rate", type=float, default=0.03)
     parser.add_argument("--momentum", type=float, default=0.9)
     parser.add_argument("--evaluate-every", type=int, default=5, help="steps between evaluations")
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(
+        "--seed", type=int, default=int(os.environ.get("TRIMTAB_SEED", "1")), help="(default: the job's)"
+    )
     args = parser.parse_args()
 
     torch.manual_seed(args.seed)
