@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from math import sqrt
 
 import pytest
 from simulator import GIGABIT, Phase, Run, World, dense, random_world, static
@@ -64,7 +65,8 @@ def test_warm_up_is_sparse_where_a_few_dense_steps_would_cost_seconds():
     train(run, 5)
     start, first = decisions(run)[:2]
     assert (start["step"], start["trigger"]) == (0, "warm-up")
-    assert start["adopted"]["ratio"] == ControllerSettings().max_ratio
+    settings = ControllerSettings()
+    assert start["adopted"]["ratio"] == pytest.approx(sqrt(settings.min_ratio * settings.max_ratio))
     assert "too long" in start["reason"]
     assert first["trigger"] == "warm-up"
     assert 2 <= first["step"] <= ControllerSettings().warmup_steps + 2

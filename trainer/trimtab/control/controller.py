@@ -198,7 +198,7 @@ class Controller:
         return None
 
     def _start(self, network: Network, now: float) -> Action | None:
-        """Before the first step: warm up at the largest ratio where dense steps would take too long."""
+        """Before the first step: warm up in the middle of the ratios where dense steps would take too long."""
         outlook = self._outlook(network)
         dense = outlook.dense
         chosen = warmup.instead_of_dense(outlook.evaluate, dense, self._settings, self.plan.fusion)
