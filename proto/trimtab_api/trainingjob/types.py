@@ -182,7 +182,7 @@ class Communication(Strict):
         5,
         ge=0,
         le=1_000_000,
-        description="Dense steps before the first decision; in the middle of the ratios where dense ones would cost seconds.",
+        description="Dense steps before the first decision; of a middling ratio where dense ones would cost seconds.",
     )
     speed_weight: float = Field(
         0.5, ge=0, le=1, description="0 cares for gain alone, 1 for step time alone, 0.5 weighs them alike."
