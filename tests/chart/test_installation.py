@@ -156,7 +156,7 @@ def test_the_notes_say_how_the_example_is_pulled_from_the_registry_that_was_name
 
 
 def test_the_notes_say_nothing_of_a_registry_where_every_image_was_named(helm, cluster, no_definition):
-    settings = [f"{part}.image.repository=elsewhere.example.com/{part}" for part in ("operator", "netmon", "test")]
+    settings = [f'{part}.image.repository="elsewhere.example.com/{part}"' for part in ("operator", "netmon", "test")]
     notes = install(helm, cluster, "told", *settings, flags=["--dry-run=client"])
     assert "no registry serves" not in notes
 

@@ -54,10 +54,29 @@ class Aftermath:
     def __init__(self, steps: RecentSteps) -> None:
         self._steps = steps
         self._pending: tuple[Decision, Callable[[Plan], float]] | None = None
+        self._may_disappoint = True
 
     def begin(self, decision: Decision, sync_seconds: Callable[[Plan], float]) -> None:
         """A change was decided; ``sync_seconds`` predicts a plan's exchange on the network of the decision."""
         self._pending = (decision, sync_seconds)
+
+    def begin_anew(self) -> None:
+        """The network is another: what was mispredicted on the one before says nothing of it."""
+        self._may_disappoint = True
+
+    def disappoints(self, step: int, now: float) -> tuple[Measured | None, bool]:
+        """As `close`, and whether a step that was to be shorter is longer: the choice was mispredicted.
+
+        That is said once on a network, so that two plans that are alike do not take turns.
+        """
+        decision = self._pending[0] if self._pending is not None else None
+        measured = self.close(step, now)
+        if decision is None or measured is None or measured.left_seconds is None:
+            return measured, False
+        was_promised = decision.predicted_seconds < decision.predicted_left_seconds
+        disappoints = self._may_disappoint and was_promised and measured.seconds > measured.left_seconds
+        self._may_disappoint = self._may_disappoint and not disappoints
+        return measured, disappoints
 
     def close(self, step: int, now: float) -> Measured | None:
         """How the last change turned out, once; None where too few steps have passed to say so."""

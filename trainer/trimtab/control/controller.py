@@ -4,8 +4,8 @@
     step reports ───▶ GainWatch ────┼──▶ trials? ──▶ solve ──▶ knee ─────┼──▶ RunTrials
                   └─▶ Predictor ────┘      guards ───────────────────────┴──▶ Adopt
 
-Every change of plan follows a change of network or of gain, the warm-up's end, or a guard; is predicted to reach the
-target sooner than the plan it leaves; and is measured afterwards.
+Every change of plan follows a change of network or of gain, the warm-up's end, a guard, or a change that turned out
+slower than the plan it left; is predicted to reach the target sooner than the plan it leaves; and is measured afterwards.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 from trimtab.control import candidates, warmup
 from trimtab.control.aftermath import NUM_STEPS, Aftermath, RecentSteps, Timed
 from trimtab.control.choice import Choice, Outlook
-from trimtab.control.decision import Decision, Inputs, Point
+from trimtab.control.decision import Decision, Inputs, Measured, Point
 from trimtab.control.doubt import Doubt
 from trimtab.control.exploration import Exploration
 from trimtab.control.fallback import Fallback
@@ -121,7 +121,10 @@ class Controller:
         if not report.plan.is_dense:
             self._learn_selection(report)
         if self._steps_under_plan > NUM_STEPS:
-            self._measure_decision(now)
+            measured, disappoints = self._aftermath.disappoints(self._step, now)
+            self._write_down(measured)
+            if disappoints:
+                self._second_look = ("measured", self._step)
 
     def observe_trials(self, reports: Sequence[TrialReport], now: float) -> None:
         """The trials asked for have run (some or all) and everything is restored; empty when they were refused."""
@@ -240,6 +243,7 @@ class Controller:
         for plan, count in doubtful.items():
             self._predictor.forget_steps(plan, before.latency, before.beta, count)
         self._network_since = now
+        self._aftermath.begin_anew()
         self._doubt.settle(now)
         self._fallback.forgive(self._step)
 
@@ -285,7 +289,7 @@ class Controller:
         self._log.append(decision.to_json())
         if not changed:
             return KeepGoing()
-        self._measure_decision(now)
+        self._write_down(self._aftermath.close(self._step, now))
         self._aftermath.begin(decision, lambda plan: self._predictor.sync_seconds(plan, network.latency, network.beta))
         self._next_version += 1
         self._adopt(adopted)
@@ -343,9 +347,8 @@ class Controller:
 
     # Measuring decisions ----------------------------------------------------------------------------
 
-    def _measure_decision(self, now: float) -> None:
-        """Write down how the last change turned out, if there was one and enough steps have passed to say so."""
-        measured = self._aftermath.close(self._step, now)
+    def _write_down(self, measured: Measured | None) -> None:
+        """How the last change turned out, if there was one and enough steps have passed to say so."""
         if measured is not None:
             self._log.append(measured.to_json())
 

@@ -55,7 +55,7 @@ class Decision:
     time: float
     """Seconds, on the clock that the session passes in."""
     trigger: str
-    """``warm-up``, ``network``, ``gain``, ``trials`` or ``guard``."""
+    """``warm-up``, ``network``, ``gain``, ``trials``, ``measured`` or ``guard``."""
     inputs: Inputs
     left: Plan
     adopted: Plan
