@@ -5,7 +5,7 @@
                   └─▶ Predictor ────┘      guards ───────────────────────┴──▶ Adopt
 
 Every change of plan follows a change of network or of gain, the warm-up's end, a guard, or a change that turned out
-slower than the plan it left; is predicted to reach the target sooner than the plan it leaves; and is measured afterwards.
+slower than what it left; is predicted to reach the target sooner than the plan it leaves; and is measured afterwards.
 """
 
 from __future__ import annotations
