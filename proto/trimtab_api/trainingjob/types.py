@@ -255,7 +255,7 @@ class Spec(Strict):
         3,
         ge=0,
         le=10_000,
-        description="Restarts after which a failure is final; none on one machine where neither is written.",
+        description="Restarts before a failure is final; none on one machine if this and restartPolicy are left out.",
     )
     suspend: bool = Field(
         False,
