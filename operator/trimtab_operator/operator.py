@@ -68,11 +68,11 @@ class Operator:
 
     def start(self) -> None:
         """Watch, and stand for election; returns at once."""
-        self.health.start()
         for informer in self._informers:
             informer.start()
         threading.Thread(target=self._read_gauges, name="gauges", daemon=True).start()
         self._election.start()
+        self.health.start()  # last: what has not begun yet is not what has ended
 
     def stop(self) -> None:
         """Finish what is being done, then let another lead at once."""
@@ -111,8 +111,8 @@ class Operator:
         self._training.start()
         for number in range(self._settings.num_workers):
             worker = threading.Thread(target=self._work, name=f"worker-{number}", daemon=True)
-            self._workers.append(worker)
             worker.start()
+            self._workers.append(worker)  # once it lives: a probe in between would take it for one that has ended
 
     def _work(self) -> None:
         while (key := self._queue.get()) is not None:
