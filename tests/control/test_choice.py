@@ -160,9 +160,10 @@ def test_no_candidate_is_slower_than_dense_or_known_or_hopeless():
 @given(st.lists(st.floats(0.01, 5), max_size=6), st.floats(-1, 60))
 def test_trials_fit_their_budget_shortest_first(step_times, budget):
     points = [point(step_seconds=seconds) for seconds in sorted(step_times)]
-    chosen = within_budget(points, iterations=10, budget_seconds=budget)
+    chosen, predicted = within_budget(points, iterations=10, budget_seconds=budget)
     assert chosen == points[: len(chosen)]
-    assert sum(11 * p.step_seconds for p in chosen) <= max(budget, 0) + 1e-9
+    assert predicted == pytest.approx(sum(11 * p.step_seconds for p in chosen))
+    assert predicted <= max(budget, 0)
     if len(chosen) < len(points):
         assert sum(11 * p.step_seconds for p in points[: len(chosen) + 1]) > budget - 1e-9
 

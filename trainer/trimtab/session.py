@@ -301,9 +301,9 @@ class Session:
         """Train under each candidate in turn, undoing every one, the one in which the loop is left as well."""
         assert self._exchanger is not None
         before, sparsifiers = self._exchanger.plan, self._exchanger.sparsifiers
+        began = time.perf_counter()
         snapshot = self._snapshot()
         for plan in plans:
-            began = time.perf_counter()
             trial = self._trials = _Trials([])
             self._exchanger.adopt(plan.with_version(before.version))
             self._exchanger.restart(self._step)
@@ -322,7 +322,9 @@ class Session:
                 self._exchanger.adopt(before)
                 self._exchanger.restart(self._step)
                 self._step_began = time.perf_counter()
-            reports.append(_summary(plan, trial.steps, time.perf_counter() - began))
+            ended = time.perf_counter()
+            reports.append(_summary(plan, trial.steps, ended - began))
+            began = ended
 
     def _snapshot(self) -> Snapshot:
         assert self._exchanger is not None

@@ -98,7 +98,9 @@ class Steering:
     def _ask(self, steps_left: int) -> Message | None:
         begun = time.thread_time()  # not the clock: training runs beside it, and takes the processors too
         action = self._controller.next_action(self._now(), steps_left)
-        self._drain(solving_seconds=time.thread_time() - begun)
+        solving_seconds = time.thread_time() - begun
+        if self._drain(solving_seconds=solving_seconds):
+            self._controller.solved(solving_seconds)
         if self._probe is not None and self._probe.done():
             if self._probe.result() is None:
                 self._controller.measurement_refused(self._now())
@@ -113,9 +115,14 @@ class Steering:
             return {"trials": [plan.to_json() for plan in action.plans], "iterations": action.iterations}
         return None
 
-    def _drain(self, **of_decision: float) -> None:
+    def _drain(self, **of_decision: float) -> bool:
+        """Write the controller's log; whether it holds a decision."""
+        has_decided = False
         for line in self._controller.drain_log():
-            self._log(line | of_decision if line["record"] == "decision" else line)
+            is_decision = line["record"] == "decision"
+            self._log(line | of_decision if is_decision else line)
+            has_decided |= is_decision
+        return has_decided
 
 
 def plan_of(message: Message) -> Plan:

@@ -28,15 +28,17 @@ def worth_a_trial(
     return sorted(unknown, key=lambda point: point.step_seconds)
 
 
-def within_budget(points: Sequence[Point], iterations: int, budget_seconds: float) -> list[Point]:
-    """The first of the points whose trials, all together, are predicted to fit the budget.
+def within_budget(points: Sequence[Point], iterations: int, budget_seconds: float) -> tuple[list[Point], float]:
+    """The first of the points whose trials, all together, are predicted to fit the budget, and that prediction.
 
     Each costs its iterations, and one more for snapshot, restore and the change of plan.
     """
     chosen: list[Point] = []
+    predicted = 0.0
     for point in points:
-        budget_seconds -= (iterations + 1) * point.step_seconds
-        if budget_seconds < 0:
+        seconds = (iterations + 1) * point.step_seconds
+        if predicted + seconds > budget_seconds:
             break
+        predicted += seconds
         chosen.append(point)
-    return chosen
+    return chosen, predicted

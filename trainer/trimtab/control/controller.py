@@ -177,6 +177,10 @@ class Controller:
         choice = self._outlook(network).choose(self._fallback.banned, self._seed + self._next_decision_id)
         return self._record(trigger, network, now, choice)
 
+    def solved(self, seconds: float) -> None:
+        """What `next_action` took, where it decided anything [seconds of a processor]: trials have the less."""
+        self._exploration.solved(seconds)
+
     def drain_log(self) -> list[dict[str, Any]]:
         """The lines of ``decisions.jsonl`` since the last call, in order."""
         lines, self._log = self._log, []
@@ -335,10 +339,10 @@ class Controller:
         if iterations < candidates.FEWEST_ITERATIONS:
             return None
         worth = self._outlook(network).worth_a_trial(lambda plan: self._predictor.knows_gain(plan, self._step))
-        chosen = candidates.within_budget(worth, iterations, self._exploration.budget(now))
+        chosen, predicted = candidates.within_budget(worth, iterations, self._exploration.budget(now))
         if not chosen:
             return None
-        self._exploration.ask()
+        self._exploration.ask(predicted)
         return RunTrials(
             plans=tuple(point.plan for point in chosen),
             iterations=iterations,

@@ -43,7 +43,7 @@ class ControllerSettings:
     trial_iterations: int = 10
     """Iterations of one trial."""
     exploration_share: float = 0.05
-    """Trials run only when their predicted cost is under this share of the time since the last exploration."""
+    """Trials run only while they and solving take less than this share of the time, and of that since the last ones."""
     speed_weight: float = 0.5
     """0 cares for gain alone, 1 for step time alone, 0.5 weighs them alike."""
     warmup_steps: int = 5
