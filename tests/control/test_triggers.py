@@ -60,6 +60,68 @@ def test_a_lone_view_is_believed_after_a_second_unless_the_exchanges_object():
     assert network_watch.believe(2.0, cannot_tell)
 
 
+def test_a_lone_view_that_differs_little_is_believed_only_once_the_bandwidth_must_have_been_tested_again():
+    network_watch = watch(view(1), view(2, bandwidth=0.85 * GIGABIT))
+    assert not network_watch.believe(10.5, cannot_tell)
+    assert network_watch.believe(11.0, cannot_tell)
+
+
+def test_views_that_repeat_one_test_of_the_bandwidth_do_not_agree_with_it():
+    repeated = [view(number, 1e-3 + 1e-6 * number, 0.85 * GIGABIT) for number in range(2, 9)]
+    assert watch(view(1), *repeated).network.bandwidth == GIGABIT
+    tested_anew = [view(number, bandwidth=(0.85 + number / 1000) * GIGABIT) for number in range(2, 9)]
+    assert watch(view(1), *tested_anew).network.bandwidth < 0.9 * GIGABIT
+
+
+# What a plan was chosen for -----------------------------------------------------------------------------
+
+
+def decided_on(*views):
+    network_watch = watch(*views)
+    network_watch.decided()
+    return network_watch
+
+
+def test_before_a_plan_was_chosen_any_network_is_another():
+    assert not watch().has_left(0.0)
+    assert watch(view(1)).has_left(0.0)
+    assert not decided_on(view(1)).has_left(0.0)
+
+
+def test_a_change_leaves_it_at_once():
+    network_watch = decided_on(view(1))
+    for now in (1.0, 2.0):
+        network_watch.observe(view(2, latency=5e-3), now)
+    assert network_watch.has_left(2.0)
+
+
+def test_the_views_that_follow_soon_tell_what_it_was():
+    """The first was 8% off; nothing has changed since, whatever two views say beside each other."""
+    network_watch = decided_on(view(1, latency=1.08e-3))
+    for second in range(2, 40):
+        network_watch.observe(view(second, latency=1e-3 if second < 30 else 0.96e-3), float(second))
+    assert not network_watch.has_left(1000.0)
+
+
+def drifted():
+    """After a minute at 1 ms the latency rises by 0.5% a second, which no view differs by from the last."""
+    network_watch = decided_on(view(1))
+    for second in range(2, 60):
+        network_watch.observe(view(second), float(second))
+    left_at = None
+    for second in range(60, 120):
+        network_watch.observe(view(second, latency=1e-3 * 1.005 ** (second - 60)), float(second))
+        if left_at is None and network_watch.network.latency > 1.1e-3:
+            left_at = float(second)
+    return network_watch, left_at
+
+
+def test_a_drift_leaves_it_once_it_has_lasted():
+    network_watch, left_at = drifted()
+    assert not network_watch.has_left(left_at + 9.9)
+    assert network_watch.has_left(left_at + 10.1)
+
+
 def test_stale_and_impossible_views_are_ignored():
     network_watch = watch(view(1), view(2, latency=9e-3, stale=True), view(3, latency=0.0), view(4, bandwidth=0.0))
     assert network_watch.network.latency == 1e-3

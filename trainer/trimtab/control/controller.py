@@ -68,7 +68,6 @@ class Controller:
         self._next_version = 1
         self._step = 0
         self._exploration = Exploration(settings.exploration_share)
-        self._decided_network: Network | None = None
         self._network_since = float("-inf")
         self._warm = False
         self._trigger: str | None = None
@@ -164,7 +163,7 @@ class Controller:
         start = None if self._exploration.has_begun else self._start(network, now)
         if start is not None:
             return start
-        trigger = self._why_decide(network)
+        trigger = self._why_decide(network, now)
         if trigger is None:
             return KeepGoing()
         if trigger == "gain":
@@ -188,13 +187,13 @@ class Controller:
 
     # Why to decide ----------------------------------------------------------------------------------
 
-    def _why_decide(self, network: Network) -> str | None:
+    def _why_decide(self, network: Network, now: float) -> str | None:
         if not self._warm:
             return self._after_warmup(network)
         if self._trigger is not None:
             trigger, self._trigger = self._trigger, None
             return trigger
-        if self._decided_network is None or self._network_watch.has_left(self._decided_network):
+        if self._network_watch.has_left(now):
             self._second_look = ("network", self._step + _SETTLED_STEPS)
             return "network"
         if self._second_look is not None and self._step >= self._second_look[1]:
@@ -289,7 +288,7 @@ class Controller:
             reason=choice.reason,
         )
         self._next_decision_id += 1
-        self._decided_network = network
+        self._network_watch.decided()
         self._log.append(decision.to_json())
         if not changed:
             return KeepGoing()

@@ -18,8 +18,10 @@ _WINDOW = 15
 _AGREEING = 5
 #: A change this many times the threshold is no noise: two views will do.
 _PLAIN = 2.0
-#: A lone view that differs is believed after this long, unless the job's own exchanges speak against it.
+#: A lone view that differs plainly is believed after this long, unless the job's own exchanges speak against it.
 _PERSISTENCE_SECONDS = 1.0
+#: One that differs little: by then a monitor has tested the bandwidth again, and little is lost meanwhile.
+_SMALL_PERSISTENCE_SECONDS = 10.0
 #: An exchange tells two networks apart when it fits one better by this factor.
 _TELLING = log(1.15)
 #: Spread (in log) of a noisy monitor beyond which its readings are no excuse any more.
@@ -56,9 +58,9 @@ class NetworkWatch:
     """Tells a change of the network from the noise of its measurement.
 
     The estimate is the median of the last views. A view that lies farther from it than ``change`` (and than three
-    times the views' own spread) is a suspect; it becomes the network when the next ones agree (one if it lies far,
-    else four), when the job's own exchange times agree, or when it has stood unopposed for a second. A stale view is
-    ignored.
+    times the views' own spread) is a suspect. One that lies far becomes the network when the next one agrees, when the
+    job's own exchange times agree, or when it has stood unopposed for a second; one that lies near, when four more
+    measurements agree, or unopposed for ten seconds. A stale view is ignored.
     """
 
     def __init__(self, change: float) -> None:
@@ -66,6 +68,12 @@ class NetworkWatch:
         self._views: deque[Network] = deque(maxlen=_WINDOW)
         self._suspect: tuple[Network, float] | None = None
         self._agreed = 0
+        self._last_suspect: Network | None = None
+        self._reference: Network | None = None
+        """What the present plan was chosen for."""
+        self._views_since = 0
+        self._left_at: float | None = None
+        """Since when the estimate has been another network than that."""
         self.confirmed_at = float("-inf")
         """When a view last agreed with the estimate, or became it."""
 
@@ -85,10 +93,18 @@ class NetworkWatch:
         """A view that differs and is not believed yet."""
         return self._suspect[0] if self._suspect else None
 
-    def has_left(self, network: Network) -> bool:
-        """Whether the present estimate is another network than this one, on which a plan was chosen."""
-        present = self.network
-        return present is not None and self._differs(present, network)
+    def decided(self) -> None:
+        """A plan was chosen for the present estimate, or, of none, for what the first views will say."""
+        self._reference, self._views_since, self._left_at = self.network, 0, None
+
+    def has_left(self, now: float) -> bool:
+        """Whether the network is another than a plan was chosen for: by a change, or by a drift that has lasted.
+
+        True before any plan was chosen, once there is a network.
+        """
+        if self._reference is None:
+            return bool(self._views)
+        return self._left_at is not None and now - self._left_at >= _SMALL_PERSISTENCE_SECONDS
 
     def observe(self, view: NetworkView, now: float) -> bool:
         """A view has come; returns whether it changed the network for good."""
@@ -102,27 +118,32 @@ class NetworkWatch:
             self._views.append(seen)
             self._suspect = None
             self.confirmed_at = now
+            self._compare_with_reference(now)
             return False
+        before, self._last_suspect = self._last_suspect, seen
         if self._suspect is None or self._differs(seen, self._suspect[0]):
             self._suspect, self._agreed = (seen, now), 1
             return False
-        self._agreed += 1
+        self._agreed += self._is_measured_anew(seen, before, present)
         if self._agreed >= _AGREEING or seen.distance(present) > _PLAIN * self._change:
             return self._become(seen, now)
         return False
 
     def believe(self, now: float, agrees: Callable[[Network], bool | None]) -> bool:
-        """Believe the suspect if ``agrees`` (the job's exchange times) says so, or says nothing for long.
+        """Believe a plain suspect if ``agrees`` (the job's exchange times) says so, any if that says nothing for long.
 
         ``agrees`` answers None where the exchange times cannot tell. Returns whether the network changed.
         """
         if self._suspect is None:
             return False
         seen, since = self._suspect
+        present = self.network
         verdict = agrees(seen)
-        if verdict or (verdict is None and now - since >= _PERSISTENCE_SECONDS):
-            return self._become(seen, now)
-        return False
+        if present is None or seen.distance(present) > _PLAIN * self._change:
+            is_believed = verdict is True or (verdict is None and now - since >= _PERSISTENCE_SECONDS)
+        else:  # so little that a few exchanges cannot tell it from their own noise
+            is_believed = verdict is not False and now - since >= _SMALL_PERSISTENCE_SECONDS
+        return is_believed and self._become(seen, now)
 
     def state_dict(self) -> list[list[float]]:
         """The views behind the estimate, as JSON data."""
@@ -133,11 +154,37 @@ class NetworkWatch:
         self._views = deque((Network(int(r), latency, bandwidth) for r, latency, bandwidth in state), maxlen=_WINDOW)
         self._suspect = None
 
+    def _is_measured_anew(self, seen: Network, before: Network | None, present: Network) -> bool:
+        """Whether a figure by which a suspect differs was measured since the view before: a view repeats the others."""
+        return before is None or any(
+            abs(log(new / was)) > self._change and new != old
+            for new, old, was in (
+                (seen.latency, before.latency, present.latency),
+                (seen.bandwidth, before.bandwidth, present.bandwidth),
+            )
+        )
+
+    def _compare_with_reference(self, now: float) -> None:
+        present = self.network
+        assert present is not None
+        self._views_since += 1
+        if self._reference is None:
+            return
+        if self._differs(present, self._reference):
+            self._left_at = now if self._left_at is None else self._left_at
+            return
+        self._left_at = None
+        if self._views_since <= _WINDOW:
+            # A plan is often chosen after a view or two; those that follow soon tell better what network that was.
+            self._reference = present
+
     def _become(self, seen: Network, now: float) -> bool:
         self._views.clear()
         self._views.append(seen)
         self._suspect = None
         self.confirmed_at = now
+        if self._reference is not None:
+            self._left_at = float("-inf") if self._differs(seen, self._reference) else None
         return True
 
     def _differs(self, seen: Network, present: Network) -> bool:
