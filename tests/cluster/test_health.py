@@ -46,7 +46,9 @@ def test_an_operator_whose_watches_are_stuck_says_so_and_is_well_again_when_they
     wait_until(lambda: operators.ask(program, "/healthz") == (200, "ok\n"), "it is well")
     stalled(True)
     said = []
-    wait_until(lambda: said.append(operators.ask(program, "/healthz")) or said[-1][0] == 503, "it says that it is stuck")
+    wait_until(
+        lambda: said.append(operators.ask(program, "/healthz")) or said[-1][0] == 503, "it says that it is stuck"
+    )
     assert said[-1][1].endswith("has not got on for 3 s\n")
     stalled(False)
     wait_until(lambda: operators.ask(program, "/healthz") == (200, "ok\n"), "it is well again")

@@ -21,7 +21,7 @@ from trimtab.control.decision import Point
 
 #: D: what it costs in steps that the residual is as large as what was sent, as measured on real runs
 #: (docs/decisions/time-to-target.md). Short runs pay more, long ones less.
-DELAY, DELAY_OF_SHARED_INDICES = 0.12, 0.18
+DELAY, DELAY_OF_SHARED_INDICES = 0.08, 0.12
 
 
 def relative_steps(point: Point) -> float:
