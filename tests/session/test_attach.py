@@ -12,6 +12,7 @@ import torch
 import yaml
 from rank_pool import RankError, RankPool
 from torch import nn
+from trimtab import steering
 from trimtab.attachment import _check_devices, attach
 from trimtab.collectives.group import Group
 from trimtab.collectives.meeting import meet
@@ -64,6 +65,7 @@ def environment_of(rank: int, job: Path, port: int) -> LaunchEnvironment:
 
 def attaching(group: Group, job: Path, port: int) -> float:
     os.environ.update(environment_of(group.rank, job, port).variables())
+    steering.FIRST_MEASUREMENT_SECONDS = 0.1  # there is no monitor to wait for
     model = nn.Linear(2, 1)
     session = attach(model, torch.optim.SGD(model.parameters(), lr=0.1))
     deadline = session._group.transport.deadline
