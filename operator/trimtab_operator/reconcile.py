@@ -235,7 +235,7 @@ class Reconciler:
         except RefusedError as refusal:
             if refusal.reason == "AlreadyExists":  # which the watch does not show: with a status it is asked for
                 return Decision(seconds_to_look_again=_UNSEEN_SECONDS)
-            if refusal.reason == "Invalid":
+            if refusal.reason in ("Invalid", "BadRequest"):  # and so it stays: the template is immutable
                 message = f"spec.template: {refusal.message}; {_REMEDY}"
                 return Decision(outcome=Outcome("Failed", "InvalidTemplate", message))
             return _refused(world, refusal)
@@ -312,7 +312,8 @@ class Reconciler:
 
 
 def _refused(world: World, refusal: RefusedError) -> Decision:
-    """The user's to mend (a quota, an admission rule), or to be tried again at once: then it is raised."""
-    if refusal.status in (409, 429) or not 400 <= refusal.status < 500:
+    """To be mended by somebody (a quota, a rule, a webhook that is away), or to be tried again: then it is raised."""
+    is_webhook = refusal.status >= 500 and "webhook" in refusal.message
+    if not is_webhook and (refusal.status in (409, 429) or not 400 <= refusal.status < 500):
         raise refusal
     return blocked(world, f"the API server refuses: {refusal.message}")

@@ -19,6 +19,7 @@ class ApiServer(ThreadingHTTPServer):
     def __init__(self, faults):
         super().__init__(("127.0.0.1", 0), Answer)
         self.faults = list(faults)
+        self.job_fault = None
         self.status = {}
         self.num_statuses = 0
         self.told = []
@@ -29,19 +30,26 @@ class Answer(BaseHTTPRequestHandler):
         self.answer(404, {"reason": "NotFound"})
 
     def do_PATCH(self):
-        self.server.status = self.read()["status"]
-        self.server.num_statuses += 1
+        written = self.read()
+        if "status" in written:
+            self.server.status = written["status"]
+            self.server.num_statuses += 1
         self.answer(200, {"metadata": {"resourceVersion": "2"}})
 
     def do_POST(self):
-        event = self.read()
+        made = self.read()
+        if made["kind"] == "Job" and self.server.job_fault is not None:
+            assert "fieldValidation=Strict" in self.path
+            self.answer(*self.server.job_fault)
+            return
         fault = self.server.faults.pop(0) if self.server.faults else None
         if fault == "no answer":
             self.close_connection = True
         elif fault is not None:
             self.answer(*fault)
         else:
-            self.server.told.append((event["reason"], event["metadata"]["name"]))
+            if made["kind"] == "Event":
+                self.server.told.append((made["reason"], made["metadata"]["name"]))
             self.answer(201, {})
 
     def read(self):
@@ -162,3 +170,29 @@ def test_what_the_api_server_refuses_is_tried_again_more_and_more_seldom(serve, 
     server.status = {"observedGeneration": 1, "state": "Pending", "conditions": [{"type": "Ready", **said}]}
     assert reconciler(server, New).reconcile("team/digits") == seconds
     assert server.status["message"] == "the API server refuses: exceeded quota: none"
+
+
+@pytest.mark.parametrize("reason", ["Invalid", "BadRequest"])
+def test_a_template_that_the_api_server_cannot_take_is_final_and_says_what_to_do(serve, reason):
+    server = serve()
+    server.job_fault = (400, {"reason": reason, "message": 'unknown field "spec.template.spec.nodeSelektor"'})
+    reconciler(server, New).reconcile("team/digits")
+    assert server.status["state"] == "Failed"
+    remedy = "delete the job, mend its file and create it anew"
+    assert server.status["message"] == f'spec.template: unknown field "spec.template.spec.nodeSelektor"; {remedy}'
+
+
+def test_a_webhook_that_is_away_is_told_and_tried_again(serve):
+    server = serve()
+    message = 'Internal error occurred: failed calling webhook "kueue": no endpoints available'
+    server.job_fault = (500, {"reason": "InternalError", "message": message})
+    assert reconciler(server, New).reconcile("team/digits") <= 30.0
+    assert (server.status["state"], server.status["message"]) == ("Pending", f"the API server refuses: {message}")
+
+
+def test_an_api_server_in_trouble_is_tried_again_and_no_affair_of_the_jobs(serve):
+    server = serve()
+    server.job_fault = (500, {"reason": "InternalError", "message": "etcdserver: request timed out"})
+    with pytest.raises(RefusedError):
+        reconciler(server, New).reconcile("team/digits")
+    assert server.status == {}

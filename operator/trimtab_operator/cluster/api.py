@@ -93,9 +93,15 @@ class Api:
         return self._open("GET", resource.path(namespace), query={"watch": "true", **query}, timeout=timeout)
 
     def create(self, resource: Resource, manifest: Object) -> None:
-        """Create an object; `RefusedError` with reason AlreadyExists if there is one of that name."""
+        """Create an object.
+
+        Raises `RefusedError` with reason AlreadyExists if there is one of that name, with BadRequest if it holds a
+        field that the API server does not know, or one of another type.
+        """
         path = resource.path(manifest["metadata"]["namespace"])
-        self.send("POST", path, query={"fieldManager": FIELD_MANAGER}, body=manifest, accept=_HEAD)
+        # Strict: else a field that the user misspelt in the template would be left out without a word.
+        query = {"fieldManager": FIELD_MANAGER, "fieldValidation": "Strict"}
+        self.send("POST", path, query=query, body=manifest, accept=_HEAD)
 
     def apply(self, resource: Resource, manifest: Object, subresource: str = "") -> Object:
         """Server-side apply: the manifest's fields become the operator's, as they are in it.
