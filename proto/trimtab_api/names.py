@@ -67,6 +67,9 @@ TRAINER_STATUS_PORT = 8471
 POD_INTERFACE = "eth0"
 
 
-def worker_host(job: str, namespace: str, worker: int) -> str:
-    """DNS name of one worker's pod, by its completion index; the job's headless Service answers for it."""
+def worker_host(job: str, namespace: str, worker: int | str) -> str:
+    """DNS name of one worker's pod, by its completion index; the job's headless Service answers for it.
+
+    Of several by a pattern of indices, such as ``{0..7}``.
+    """
     return f"{job}-{worker}.{job}.{namespace}.svc"

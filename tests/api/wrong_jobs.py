@@ -99,6 +99,32 @@ WRONG = [
     (spec("template"), {}, "spec.template.spec: write a pod's spec with a container named trainer"),
     (CONTAINERS, "trainer", "spec.template.spec.containers: 'trainer': write a list of containers"),
     (
+        spec("template", "metadata", "labels"),
+        ["a"],
+        "spec.template.metadata.labels: '[a]': write names and texts, such as {team: vision}",
+    ),
+    (
+        spec("template", "metadata", "annotations", "version"),
+        7,
+        "spec.template.metadata.annotations.version: '7': must be text; put it in quotes",
+    ),
+    (
+        spec("template", "metadata"),
+        "x",
+        "spec.template.metadata: 'x': write fields such as labels, indented beneath it",
+    ),
+    ((*TRAINER, "ports"), ["x"], f"{IN_TRAINER}.ports: '[x]': write a list, each of its items with fields of its own"),
+    (
+        (*TRAINER, "volumeMounts"),
+        "x",
+        f"{IN_TRAINER}.volumeMounts: 'x': write a list, each of its items with fields of its own",
+    ),
+    (
+        spec("template", "spec", "volumes"),
+        {"a": "b"},
+        "spec.template.spec.volumes: write a list, each of its items with fields of its own",
+    ),
+    (
         (*CONTAINERS, 1, "name"),
         "main",
         "spec.template.spec.containers: '[sidecar, main]': "

@@ -55,6 +55,10 @@ REFUSED_EVERYWHERE = [
     ((*TRAINER, "command"), [], "spec.template.spec.containers[0].command", "at least 1"),
     ((*TRAINER, "command"), "python t.py", "spec.template.spec.containers[0].command", "must be of type array"),
     ((*TRAINER, "args"), [10], "spec.template.spec.containers[0].args[0]", "must be of type string"),
+    ((*TRAINER, "ports"), ["x"], "spec.template.spec.containers[0].ports[0]", "must be of type object"),
+    ((*TRAINER, "volumeMounts"), "x", "spec.template.spec.containers[0].volumeMounts", "must be of type array"),
+    (("spec", "template", "metadata"), {"labels": ["a"]}, "spec.template.metadata.labels", "must be of type object"),
+    (("spec", "template", "metadata"), {"annotations": {"a": 7}}, "spec.template.metadata.annotations.a", "string"),
     (("spec", "restartPolicy"), "Always", "spec.restartPolicy", 'supported values: "Never", "OnFailure"'),
     (("spec", "maxRestarts"), -1, "spec.maxRestarts", "greater than or equal to 0"),
     (("spec", "suspend"), "yes", "spec.suspend", "must be of type boolean"),
@@ -121,6 +125,12 @@ REFUSED_ON_A_CLUSTER = [
         "choose another",
     ),
     (
+        (*POD, "containers"),
+        [*GOOD["spec"]["template"]["spec"]["containers"], {"name": "netmon", "image": "i"}],
+        "spec.template.spec.containers",
+        "choose another",
+    ),
+    (
         (*POD, "volumes"),
         [{"name": "trimtab-tls", "emptyDir": {}}],
         "spec.template.spec.volumes",
@@ -138,6 +148,8 @@ GOOD_CHANGES = [
     (("spec", "network", "probeInterval"), "100ms"),
     (("spec", "network", "probeInterval"), "1 min"),
     (("spec", "target"), {"value": 1}),
+    (("spec", "template", "metadata"), {"labels": None, "annotations": {"a": "b"}}),
+    ((*TRAINER, "ports"), None),
     (
         POD,
         {

@@ -48,6 +48,15 @@ def _open(fields: Set[str], **looked_at: Schema) -> Schema:
     return {"type": "object", "x-kubernetes-preserve-unknown-fields": True, "properties": properties}
 
 
+_TEXTS: Schema = {"type": "object", "nullable": True, "additionalProperties": {"type": "string", "nullable": True}}
+
+
+def _objects(most: int) -> Schema:
+    """A list of Kubernetes' own objects, whatever they hold."""
+    item = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    return _list_of(item, most, nullable=True)
+
+
 _VARIABLE = _open(known.VARIABLE, name=_NAME, value={"type": "string"}) | {"required": ["name"]}
 _CONTAINER = _open(
     known.CONTAINER,
@@ -57,11 +66,13 @@ _CONTAINER = _open(
     args=_list_of({"type": "string"}, 1024, minItems=1),
     env=_list_of(_VARIABLE, 256),
     workingDir={"type": "string"},
+    ports=_objects(256),
+    volumeMounts=_objects(256),
 ) | {"required": ["name"]}
 #: A pod template as far as the rules look at it. Bounds are there because the API server bounds what a rule may cost.
 _TEMPLATE = _open(
     known.POD_TEMPLATE,
-    metadata=_open(known.METADATA),
+    metadata=_open(known.METADATA, labels=_TEXTS, annotations=_TEXTS),
     spec=_open(
         known.POD,
         containers=_list_of(_CONTAINER, 16, minItems=1),

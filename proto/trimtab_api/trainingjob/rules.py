@@ -149,11 +149,21 @@ RULES = (
         "netmon is the name of the network monitor that every pod is given; choose another",
     ),
     Rule(
+        _CONTAINERS,
+        "self.all(each, each.name != 'netmon')",
+        "netmon is the name of the network monitor that every pod is given; choose another",
+    ),
+    Rule(
         "spec.template.spec.volumes",
         "self.all(each, each.name == 'trimtab-run' || !each.name.startsWith('trimtab-'))",
         "names that begin with trimtab- are taken (but for trimtab-run, where runs are kept); choose another",
     ),
-    Rule("spec", "has(self.target) == has(oldSelf.target)", "cannot come or go while the job exists", ".target"),
+    Rule(
+        "spec",
+        "has(self.target) == has(oldSelf.target)",
+        "cannot come or go while the job exists; delete the job and create it anew",
+        ".target",
+    ),
 )
 
 

@@ -302,7 +302,35 @@ class Spec(Strict):
             raise _wrong(("template", "spec", "containers"), names, remedy)
         index = names.index(TRAINER_CONTAINER)
         _check_trainer(containers[index], ("template", "spec", "containers", index))
+        _check_shapes(self.template, index)
         return self
+
+
+def _check_shapes(template: dict[str, Any], trainer: int) -> None:
+    """What the operator adds to must be what Kubernetes says it is; an API server sees the template only afterwards."""
+    field, metadata = ("template", "metadata"), template.get("metadata")
+    if metadata is not None and not isinstance(metadata, dict):
+        raise _wrong(field, metadata, "write fields such as labels, indented beneath it")
+    for kind in ("labels", "annotations"):
+        texts = (metadata or {}).get(kind)
+        if texts is None:
+            continue
+        if not isinstance(texts, dict):
+            raise _wrong((*field, kind), texts, "write names and texts, such as {team: vision}")
+        for name, text in texts.items():
+            if not isinstance(text, str | None):
+                raise _wrong((*field, kind, name), text, "must be text; put it in quotes")
+    pod = template["spec"]
+    for name in ("initContainers", "volumes"):
+        _check_list_of_objects(pod.get(name), ("template", "spec", name))
+    for name in ("ports", "volumeMounts"):
+        container = pod["containers"][trainer]
+        _check_list_of_objects(container.get(name), ("template", "spec", "containers", trainer, name))
+
+
+def _check_list_of_objects(value: Any, field: Location) -> None:
+    if value is not None and not (isinstance(value, list) and all(isinstance(each, dict) for each in value)):
+        raise _wrong(field, value, "write a list, each of its items with fields of its own")
 
 
 def _check_trainer(container: dict[str, Any], field: Location) -> None:
