@@ -16,6 +16,9 @@ from trimtab_operator.policies.suspend import wanted_suspension
 from trimtab_operator.policies.ttl import seconds_to_expiry
 from trimtab_operator.world import Child, World
 
+#: Seconds between two looks at a job whose pods are to end.
+_WHILE_ENDING_SECONDS = 30.0
+
 
 class Action(Enum):
     """The one change that a decision asks for."""
@@ -77,8 +80,10 @@ def decide(world: World) -> Decision:
         if waiting > 0:
             return Decision(seconds_to_look_again=min(waiting, waiting if left is None else left))
         return Decision(Action.CREATE_CHILD, seconds_to_look_again=left)
-    if child.is_deleting:
-        return Decision(seconds_to_look_again=left)
+    if child.is_deleting:  # which takes for ever where the node of a pod is gone: that is to be told
+        return Decision(
+            seconds_to_look_again=_WHILE_ENDING_SECONDS if left is None else min(left, _WHILE_ENDING_SECONDS)
+        )
     if child.attempt != status.restarts:
         return Decision(Action.DELETE_CHILD)
     if not child.has_its_labels:

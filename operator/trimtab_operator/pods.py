@@ -46,6 +46,12 @@ class Pod:
     """Of its first container that failed, above 128 if a signal ended it; 0 if unknown."""
     obstacle: Problem | None
     """Set if something keeps it from starting, for now."""
+    node: str = ""
+    """Where it was placed; empty while it is not."""
+    to_end_by: str = ""
+    """When it should have ended at the latest, being deleted (RFC 3339); empty if it is not."""
+    is_unready: bool = False
+    """Whether it runs, is not ready, and its trainer has not ended: a node that is away, or a probe that fails."""
 
     @classmethod
     def read(cls, pod: Object) -> Self:
@@ -63,6 +69,9 @@ class Pod:
             failed_at=failed["state"]["terminated"].get("finishedAt") or "" if failed else "",
             exit_code=failed["state"]["terminated"]["exitCode"] if failed else 0,
             obstacle=_obstacle(worker, status) if status.get("phase") in (None, "Pending") else None,
+            node=pod.get("spec", {}).get("nodeName") or "",
+            to_end_by=pod["metadata"].get("deletionTimestamp") or "",
+            is_unready=_is_unready(status),
         )
 
 
@@ -70,13 +79,15 @@ def shrink(pod: Object) -> None:
     """Cut a pod down, in place, to what `Pod.read` reads."""
     metadata, status = pod["metadata"], pod.get("status", {})
     labels = metadata.get("labels", {})
-    pod["metadata"] = {key: metadata[key] for key in ("name", "namespace", "uid") if key in metadata}
+    of_metadata = ("name", "namespace", "uid", "deletionTimestamp")
+    pod["metadata"] = {key: metadata[key] for key in of_metadata if key in metadata}
     owners = [each for each in metadata.get("ownerReferences", ()) if each.get("controller")]
     pod["metadata"]["ownerReferences"] = [{key: each[key] for key in ("name", "uid", "controller")} for each in owners]
     pod["metadata"]["labels"] = {key: labels[key] for key in _LABELS if key in labels}
     kept = ("phase", "reason", "message", "conditions", "containerStatuses", "initContainerStatuses")
     pod["status"] = {key: status[key] for key in kept if key in status}
-    pod["spec"] = {}
+    spec = pod.get("spec", {})
+    pod["spec"] = {key: spec[key] for key in ("nodeName",) if key in spec}
 
 
 def _disruption(worker: int, status: Object) -> Problem | None:
@@ -111,10 +122,22 @@ def _first_failed_container(status: Object) -> Object | None:
     )
 
 
+def _is_unready(status: Object) -> bool:
+    if status.get("phase") != "Running":
+        return False
+    ready = [each["status"] for each in status.get("conditions", ()) if each["type"] == "Ready"]
+    trainer = [each for each in status.get("containerStatuses", ()) if each["name"] == TRAINER_CONTAINER]
+    return "False" in ready and not any(each.get("state", {}).get("terminated") for each in trainer)
+
+
 def _obstacle(worker: int, status: Object) -> Problem | None:
     for each in status.get("conditions", ()):
-        if each["type"] == "PodScheduled" and each["status"] == "False" and each.get("reason") != "SchedulingGated":
+        if each["type"] == "PodScheduled" and each["status"] == "False":
             reason = each.get("reason", "Unschedulable")
+            if reason == "SchedulingGated":
+                return Problem(
+                    reason, f"worker {worker} is held back by its schedulingGates; whoever set them lifts them"
+                )
             return Problem(reason, f"worker {worker} cannot be placed: {each.get('message') or reason}")
     for each in _containers(status):
         waiting = each.get("state", {}).get("waiting") or {}

@@ -19,6 +19,9 @@ WRITE_SECONDS = 10.0
 #: Seconds by which a write may be later than the time it wrote, which is cut to the second.
 _CUT_SECONDS = 1.0
 
+#: Seconds by which a pod must be late in ending before that is told.
+_LATE_SECONDS = 30.0
+
 #: Why no pods run, in a word and in a sentence.
 _SUSPENSIONS = {
     "SuspendedByUser": "suspended",
@@ -119,7 +122,9 @@ def _message(world: World, decision: Decision, state: State, workers: Workers) -
         case "Suspended":
             return _SUSPENSIONS[_suspended_by(world)]
         case "Running":
-            training = f"{num_workers} workers train"
+            unready = _unready(world)
+            workers_train = "1 worker trains" if num_workers == 1 else f"{num_workers} workers train"
+            training = unready.message if unready else workers_train
             return f"{training}; {world.silence}" if world.silence else training
         case _:
             obstacle = _obstacle(world, state)
@@ -144,13 +149,38 @@ def _suspended_by(world: World) -> str:
 def _obstacle(world: World, state: State) -> Problem | None:
     """What keeps this attempt's workers from starting: first of all that there are no pods for them."""
     child = world.own_child
-    if state in ("Suspended", "Running") or child is None or child.attempt != world.status.restarts:
+    if state in ("Suspended", "Running") or child is None:
         return None
+    late = _late(world)
+    if late is not None or child.attempt != world.status.restarts:
+        return late
     if world.refusal is not None:
         return world.refusal
     kept = [(pod.worker, pod.obstacle) for pod in world.pods if pod.obstacle is not None]
     # Of several always the same, whichever pod had news last: a condition that flips would be written at every flip.
     return min(kept, key=lambda each: (each[0], each[1].reason, each[1].message))[1] if kept else None
+
+
+def _late(world: World) -> Problem | None:
+    """A pod that should have ended long ago: the next attempt waits for it, for ever if its node is gone."""
+    for pod in sorted(world.pods, key=lambda each: each.worker):
+        to_end_by = parse_time(pod.to_end_by)
+        if to_end_by is not None and (world.now - to_end_by).total_seconds() > _LATE_SECONDS:
+            where = f"the pod of worker {pod.worker} on node {pod.node}"
+            remedy = "if that node is gone, delete the Node, or the pod with --force"
+            return Problem("PodDoesNotEnd", f"{where} was deleted and has not ended; {remedy}")
+    return None
+
+
+def _unready(world: World) -> Problem | None:
+    """Workers that ran and are not ready any more, though no trainer has ended."""
+    unready = [str(pod.worker) for pod in sorted(world.pods, key=lambda each: each.worker) if pod.is_unready]
+    if not unready:
+        return None
+    which = f"worker {unready[0]} is" if len(unready) == 1 else f"workers {', '.join(unready)} are"
+    nodes = sorted({pod.node for pod in world.pods if pod.is_unready and pod.node})
+    where = f" (on {', '.join(nodes)})" if nodes else ""
+    return Problem("WorkersNotReady", f"{which} not ready{where}: its node may be away, or a readiness probe fails")
 
 
 def _restart_time(world: World, decision: Decision) -> str | None:
@@ -207,7 +237,8 @@ def _conditions(world: World, decision: Decision, after: Status) -> tuple[Condit
     started = world.status.condition("Started")
     obstacle = None if decision.restart else _obstacle(world, state)
     unready = "Blocked" if decision.obstacle else obstacle.reason if obstacle and not outcome else state
-    told: list[_Told] = [("Ready", state == "Running", unready, message)]
+    lost = _unready(world) if state == "Running" else None
+    told: list[_Told] = [("Ready", state == "Running" and lost is None, lost.reason if lost else unready, message)]
     if state == "Running" or (started is not None and started.status == "True" and state != "Suspended"):
         told.append(("Started", True, "WorkersReady", "every worker has been ready"))
     else:

@@ -193,6 +193,14 @@ class Workbench:
             ready = {"type": "Ready", "status": "True"}
             self._play(pod, {"phase": "Running", "conditions": [ready], "containerStatuses": running})
 
+    def play_unready(self, *pods: Object) -> None:
+        """As the cluster would when a node is away: the pods run, for all that is known, and are not ready."""
+        for pod in pods:
+            names = [each["name"] for each in pod["spec"]["containers"]]
+            running = [{**_container(name), "ready": False, "state": {"running": {}}} for name in names]
+            unready = {"type": "Ready", "status": "False"}
+            self._play(pod, {"phase": "Running", "conditions": [unready], "containerStatuses": running})
+
     def play_succeeded(self, *pods: Object) -> None:
         """As a kubelet would: the pods end well."""
         for pod in pods:

@@ -105,6 +105,11 @@ def test_a_failed_pod_says_when_and_with_which_exit_code():
             "Unschedulable",
             "worker 1 cannot be placed: 0/3 nodes",
         ),
+        (
+            {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}]},
+            "SchedulingGated",
+            "worker 1 is held back by its schedulingGates; whoever set them lifts them",
+        ),
     ],
 )
 def test_a_pod_that_cannot_start_says_why(status, reason, message):
@@ -117,13 +122,31 @@ def test_a_pod_that_cannot_start_says_why(status, reason, message):
     [
         {"containerStatuses": [container(waiting={"reason": "ContainerCreating"})]},
         {"containerStatuses": [container(waiting={"reason": "PodInitializing"})]},
-        {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}]},
         {"conditions": [{"type": "PodScheduled", "status": "True"}]},
         {},
     ],
 )
 def test_a_pod_that_is_only_slow_has_no_obstacle(status):
     assert Pod.read(raw("Pending", **status)).obstacle is None
+
+
+def test_a_pod_that_ran_and_is_not_ready_is_unready_until_its_trainer_has_ended():
+    unready = {"type": "Ready", "status": "False"}
+    running = container(running={})
+    assert Pod.read(raw(conditions=[unready], containerStatuses=[running])).is_unready
+    assert not Pod.read(raw(conditions=[unready], containerStatuses=[ended(0)])).is_unready
+    assert not Pod.read(raw(conditions=[{"type": "Ready", "status": "True"}], containerStatuses=[running])).is_unready
+    assert not Pod.read(raw("Pending", conditions=[unready])).is_unready
+
+
+def test_a_pod_that_is_deleted_says_where_it_is_and_when_it_should_end():
+    pod = raw()
+    pod["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:30Z"
+    pod["spec"]["nodeName"] = "far-away"
+    shrunk = copy.deepcopy(pod)
+    shrink(shrunk)
+    for each in (pod, shrunk):
+        assert (Pod.read(each).node, Pod.read(each).to_end_by) == ("far-away", "2026-01-01T00:00:30Z")
 
 
 def test_a_pod_that_the_cluster_took_away_says_so():

@@ -182,6 +182,46 @@ def test_what_kept_pods_of_the_attempt_before_from_starting_is_of_no_interest():
     assert (status.message, status.condition("Ready").reason) == ("0 of 2 workers are ready", "Restarting")
 
 
+LATE = pod(1, node="ghost", to_end_by=ago(31))
+
+
+@pytest.mark.parametrize("attempt", [0, 1])
+def test_a_pod_that_does_not_end_is_told_with_the_remedy_whichever_attempt_waits_for_it(attempt):
+    status = after(child=child(is_deleting=attempt == 0), pods=(LATE,), status={"restarts": 1 - attempt})
+    said = "the pod of worker 1 on node ghost was deleted and has not ended"
+    remedy = "if that node is gone, delete the Node, or the pod with --force"
+    assert status.message == f"0 of 2 workers are ready; {said}; {remedy}"
+    assert status.condition("Ready").reason == "PodDoesNotEnd"
+
+
+def test_a_pod_that_has_only_just_to_have_ended_is_given_time():
+    ending = pod(1, node="ghost", to_end_by=ago(29))
+    status = after(child=child(is_deleting=True), pods=(ending,), status={"restarts": 1})
+    assert status.message == "0 of 2 workers are ready"
+
+
+def test_workers_that_are_no_longer_ready_are_not_said_to_train():
+    ran = after(child=child(ready=2, active=2)).model_dump(by_alias=True)
+    lost = (pod(0, node="a", is_unready=True), pod(1, node="b"))
+    status = after(child=child(ready=1, active=2), pods=lost, status=ran)
+    assert status.state == "Running"
+    ready = status.condition("Ready")
+    assert (ready.status, ready.reason) == ("False", "WorkersNotReady")
+    assert ready.message == "worker 0 is not ready (on a): its node may be away, or a readiness probe fails"
+    well = after(child=child(ready=2, active=2), pods=(pod(0), pod(1)), status=status.model_dump(by_alias=True))
+    assert well.condition("Ready").status == "True"
+
+
+def test_a_trainer_that_has_ended_leaves_no_worker_unready():
+    ran = after(child=child(ready=2, active=2)).model_dump(by_alias=True)
+    status = after(child=child(ready=0, active=2), pods=(pod(0), pod(1)), status=ran)
+    assert (status.state, status.condition("Ready").status) == ("Running", "True")
+
+
+def test_one_worker_trains_in_the_singular():
+    assert after(child=child(ready=1), spec={"workers": 1}).message == "1 worker trains"
+
+
 def test_a_suspended_job_has_no_start_time_and_gets_another():
     suspended = after(child=child(is_suspended=True), spec={"suspend": True})
     assert suspended.start_time is None
