@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import signal
@@ -10,11 +11,12 @@ import sys
 import threading
 import uuid
 from collections.abc import Sequence
+from typing import Any
 
 from trimtab_api.command_line import Parser, joined, whole_number
 from trimtab_api.errors import UserError
 
-from trimtab_operator.settings import Settings
+from trimtab_operator.settings import NETMON_RESOURCES, Settings
 
 #: Exit code when leadership was lost: whatever runs this starts it again, as a candidate.
 LOST_LEADERSHIP = 3
@@ -53,6 +55,12 @@ def read_settings(argv: Sequence[str] | None) -> Settings:
     parser.add_argument("--watch-namespace", help="look after the jobs of this namespace alone (default: of all)")
     parser.add_argument("--netmon-image", required=True, help="image of the network monitor beside every trainer")
     parser.add_argument(
+        "--netmon-resources",
+        type=_resources,
+        default=NETMON_RESOURCES,
+        help=f"its requests and limits, as JSON (default: {json.dumps(NETMON_RESOURCES)})",
+    )
+    parser.add_argument(
         "--scraper-namespace", default="monitoring", help="whose pods may read monitors' metrics (default: monitoring)"
     )
     parser.add_argument(
@@ -72,11 +80,29 @@ def read_settings(argv: Sequence[str] | None) -> Settings:
         namespace=arguments.namespace,
         watched_namespace=arguments.watch_namespace,
         netmon_image=arguments.netmon_image,
+        netmon_resources=arguments.netmon_resources,
         scraper_namespace=arguments.scraper_namespace,
         num_workers=arguments.workers,
         port=arguments.port,
         identity=f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}",
     )
+
+
+def _resources(text: str) -> dict[str, Any]:
+    """Requests and limits, of which the API server judges the names and amounts. Raises `UserError`."""
+    remedy = 'write JSON such as {"requests": {"cpu": "50m"}, "limits": {"memory": "256Mi"}}'
+    try:
+        resources = json.loads(text)
+    except ValueError:
+        resources = None
+    kinds = {"requests", "limits"}
+    if not isinstance(resources, dict) or not kinds >= set(resources) or not all(map(_is_amounts, resources.values())):
+        raise UserError(remedy, field="--netmon-resources", value=text)
+    return resources
+
+
+def _is_amounts(amounts: object) -> bool:
+    return isinstance(amounts, dict) and all(isinstance(each, str | int | float) for each in amounts.values())
 
 
 def _own_namespace() -> str:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from trimtab_operator.cluster.resources import Object
+
+#: What a monitor takes of a node where nothing else is said: it is idle but for a test now and then.
+NETMON_RESOURCES: Object = {"requests": {"cpu": "50m", "memory": "96Mi"}, "limits": {"memory": "256Mi"}}
 
 
 @dataclass(frozen=True)
@@ -23,3 +28,5 @@ class Settings:
     """Where health and metrics are served; 0: any free port."""
     identity: str
     """This process's name in the election."""
+    netmon_resources: Object = field(default_factory=lambda: NETMON_RESOURCES)
+    """Requests and limits of the network monitor, as Kubernetes spells them."""

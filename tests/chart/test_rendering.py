@@ -13,6 +13,7 @@ from trimtab_api.trainingjob import load_training_job
 from trimtab_operator.children.network_policy import network_policy
 from trimtab_operator.main import read_settings
 from trimtab_operator.operator import LEASE
+from trimtab_operator.settings import NETMON_RESOURCES
 
 sys.path.append(str(Path(__file__).parents[1] / "cluster"))
 
@@ -67,6 +68,14 @@ def test_the_operators_flags_are_flags_that_it_has(helm):
     assert (settings.namespace, settings.watched_namespace, settings.port) == ("trimtab-system", None, 8080)
     assert settings.netmon_image == "localhost/trimtab/netmon:0.1.0"
     assert settings.scraper_namespace == "monitoring"
+    assert settings.netmon_resources == NETMON_RESOURCES
+
+
+def test_the_monitors_resources_are_the_installers(helm):
+    rendered = helm.template('netmon.resources={"limits": {"cpu": 1, "memory": "1Gi"}}')
+    settings = read_settings(operator_container(rendered)["args"])
+    limits = {"cpu": 1, "memory": "1Gi"}
+    assert settings.netmon_resources == {"requests": NETMON_RESOURCES["requests"], "limits": limits}
 
 
 def images(objects):
@@ -331,6 +340,8 @@ def test_dashboards_carry_the_label_that_they_are_collected_by(helm):
         ("operator.resources=[]", "/operator/resources"),
         ('operator.resources={"request": {}}', "/operator/resources"),
         ('operator.resources.limits.memory="lots"', "/operator/resources/limits/memory"),
+        ('netmon.resources={"request": {}}', "/netmon/resources"),
+        ('netmon.resources.limits.cpu="many"', "/netmon/resources/limits/cpu"),
         ('networkPolicy.scraperNamespace=""', "/networkPolicy/scraperNamespace"),
         ('networkPolicy.scraperNamespace="Monitoring"', "/networkPolicy/scraperNamespace"),
         ('networkPolicy.scraperNamespace=["monitoring"]', "/networkPolicy/scraperNamespace"),

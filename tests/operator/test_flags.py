@@ -10,6 +10,11 @@ def test_what_is_not_said_has_its_default():
     assert settings.watched_namespace is None
 
 
+def test_the_monitors_resources_are_what_was_said():
+    given = ["--netmon-image=netmon:1", '--netmon-resources={"limits": {"cpu": 1, "memory": "1Gi"}}']
+    assert read_settings(given).netmon_resources == {"limits": {"cpu": 1, "memory": "1Gi"}}
+
+
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
@@ -20,7 +25,15 @@ def test_what_is_not_said_has_its_default():
         (
             ["--nope"],
             "--nope: is no flag of `trimtab-operator`; choose from --namespace, --watch-namespace, "
-            "--netmon-image, --scraper-namespace, --workers, --port",
+            "--netmon-image, --netmon-resources, --scraper-namespace, --workers, --port",
+        ),
+        *(
+            (
+                ["--netmon-image=a", "--netmon-resources", wrong],
+                f"--netmon-resources: '{wrong}': "
+                'write JSON such as {"requests": {"cpu": "50m"}, "limits": {"memory": "256Mi"}}',
+            )
+            for wrong in ("cpu=1", "[]", '{"request": {}}', '{"limits": {"cpu": []}}')
         ),
         (["--netmon-image=a", "--worker=2"], "--worker: is no flag of `trimtab-operator`; did you mean --workers?"),
     ],
