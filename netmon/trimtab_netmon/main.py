@@ -13,7 +13,7 @@ from trimtab_api.command_line import Parser, joined, number, whole_number
 from trimtab_api.errors import UserError
 from trimtab_api.units import parse_duration
 
-from trimtab_netmon.settings import Endpoint, Settings
+from trimtab_netmon.settings import Endpoint, Settings, written_out
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -42,7 +42,7 @@ def read_settings(arguments: argparse.Namespace) -> Settings:
         raise UserError(error.remedy, field="--probe-interval", value=error.value) from None
     return Settings(
         worker=arguments.rank,
-        peers=tuple(Endpoint.parse(each, "--peers", listen.port) for each in arguments.peers.split(",")),
+        peers=tuple(Endpoint.parse(each, "--peers", listen.port) for each in written_out(arguments.peers, "--peers")),
         listen=listen,
         interface=arguments.interface,
         probe_interval=probe_interval,
@@ -64,7 +64,11 @@ def _parser() -> argparse.ArgumentParser:
         required=True,
         help="this worker's place among --peers, from 0",
     )
-    serve.add_argument("--peers", required=True, help="HOST[:PORT],... of every worker's monitor, this one included")
+    serve.add_argument(
+        "--peers",
+        required=True,
+        help="HOST[:PORT],... of every worker's monitor, this one included; a{0..2} stands for a0,a1,a2",
+    )
     serve.add_argument("--listen", required=True, help="ADDRESS:PORT; the monitor listens nowhere else")
     serve.add_argument("--interface", required=True, help="network device that gradients cross")
     serve.add_argument("--probe-interval", default="2s", help="time between two bandwidth tests (default: 2s)")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from trimtab_api.errors import UserError
@@ -37,7 +39,32 @@ class Endpoint:
         if not host or not port.isdecimal() or not 0 < int(port) < 65535:
             expected = "HOST:PORT" if default_port is None else "HOST or HOST:PORT"
             raise UserError(f"write {expected}, with a port from 1 to 65534", field=field, value=text)
+        if ":" in host:
+            raise UserError("is an IPv6 address; a monitor speaks IPv4 alone", field=field, value=text)
         return cls(host, int(port))
+
+
+#: Numbers in a name, such as ``{0..7}``.
+_NUMBERS = re.compile(r"\{(\d{1,7})\.\.(\d{1,7})\}")
+_MOST_NAMES = 100_000
+
+
+def written_out(names: str, field: str) -> Iterator[str]:
+    """Each of the names between commas; one that holds a range of numbers, such as ``a{0..2}``, is one for each.
+
+    The names of a thousand pods are longer, written out, than what a process can be given in one word.
+    Raises `UserError`.
+    """
+    for name in names.split(","):
+        numbers = _NUMBERS.search(name)
+        if numbers is None:
+            yield name
+            continue
+        first, last = int(numbers[1]), int(numbers[2])
+        if not first <= last < first + _MOST_NAMES:
+            raise UserError(f"write a range that rises, of at most {_MOST_NAMES} numbers", field=field, value=name)
+        for number in range(first, last + 1):
+            yield f"{name[: numbers.start()]}{number}{name[numbers.end() :]}"
 
 
 @dataclass(frozen=True)

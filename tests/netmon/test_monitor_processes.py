@@ -140,6 +140,8 @@ def test_a_watch_without_a_monitor_is_stale_and_closes():
     [
         ({"--rank": "5"}, "--rank: '5': must be the place of this worker among the 1 of --peers, from 0"),
         ({"--listen": "127.0.0.1"}, "--listen: '127.0.0.1': write HOST:PORT, with a port from 1 to 65534"),
+        ({"--peers": "a{2..1}:9"}, "--peers: 'a{2..1}:9': write a range that rises, of at most 100000 numbers"),
+        ({"--listen": "fd00::1:9"}, "--listen: 'fd00::1:9': is an IPv6 address; a monitor speaks IPv4 alone"),
         ({"--peers": "a:b"}, "--peers: 'a:b': write HOST or HOST:PORT, with a port from 1 to 65534"),
         ({"--interface": "nodev0"}, "--interface: 'nodev0': no such network device here; see `ip link`"),
         (

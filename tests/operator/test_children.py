@@ -1,6 +1,7 @@
 """What a job is turned into: built, and built the same every time."""
 
 import json
+from dataclasses import replace
 from datetime import timedelta
 
 import grpc
@@ -56,7 +57,7 @@ def test_the_monitor_is_a_native_sidecar_that_is_up_before_all_else():
     assert (monitor["name"], monitor["restartPolicy"], fetch["name"]) == ("netmon", "Always", "fetch")
     assert "startupProbe" in monitor
     flags = dict(zip(monitor["args"][::2], monitor["args"][1::2], strict=True))
-    assert flags["--peers"] == "digits-0.digits.team.svc:29400,digits-1.digits.team.svc:29400"
+    assert flags["--peers"] == "digits-{0..1}.digits.team.svc:29400"
     assert flags["--rank"] == "$(JOB_COMPLETION_INDEX)"
     assert flags["--interface"] == "eth0"
 
@@ -71,6 +72,29 @@ def test_the_monitor_may_run_where_pods_are_restricted():
 def test_on_the_hosts_network_the_users_device_is_measured():
     pod = pod_of(pod={"hostNetwork": True}, container={"env": [{"name": "GLOO_SOCKET_IFNAME", "value": "ib0"}]})
     assert "ib0" in pod["initContainers"][0]["args"]
+
+
+def test_a_device_that_is_named_by_a_field_is_known_to_the_monitor_by_the_same_field():
+    given = {"name": "GLOO_SOCKET_IFNAME", "valueFrom": {"configMapKeyRef": {"name": "devices", "key": "fast"}}}
+    monitor = pod_of(container={"env": [given]})["initContainers"][0]
+    assert "$(GLOO_SOCKET_IFNAME)" in monitor["args"]
+    assert given in monitor["env"]
+
+
+def test_a_device_without_a_name_is_the_pods_own():
+    monitor = pod_of(container={"env": [{"name": "GLOO_SOCKET_IFNAME"}]})["initContainers"][0]
+    assert "eth0" in monitor["args"]
+
+
+def test_a_thousand_workers_with_long_names_are_one_word_that_a_process_can_be_given():
+    template = pod_template(job(name="n" * 52, workers=1024), "s" * 63, 0, SETTINGS)
+    assert max(map(len, template["spec"]["initContainers"][0]["args"])) < 1000
+
+
+def test_the_monitor_takes_what_the_operator_was_told():
+    resources = {"limits": {"cpu": "1", "memory": "1Gi"}}
+    template = pod_template(job(), "team", 0, replace(SETTINGS, netmon_resources=resources))
+    assert template["spec"]["initContainers"][0]["resources"] == resources
 
 
 def test_on_the_hosts_network_workers_still_find_each_other_by_name():
@@ -154,6 +178,9 @@ def test_pods_have_no_rights_on_the_api_server_unless_the_user_gives_some():
     theirs = pod_of(pod={"serviceAccountName": "theirs"})
     assert theirs["serviceAccountName"] == "theirs"
     assert "automountServiceAccountToken" not in theirs
+    nobodys = pod_of(pod={"serviceAccountName": ""})
+    assert (nobodys["serviceAccountName"], nobodys["automountServiceAccountToken"]) == ("digits-trimtab", False)
+    assert "serviceAccountName" not in pod_of(pod={"serviceAccount": "theirs"}), "its former name"
 
 
 def test_every_volume_that_is_mounted_is_there():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable
 from pathlib import PurePosixPath
-from typing import Any
 
 from trimtab_api.names import (
     AUTHORITY_FILE,
@@ -34,6 +33,7 @@ from trimtab_operator.labels import ATTEMPT, labels
 from trimtab_operator.settings import Settings
 
 MONITOR_CONTAINER = "netmon"
+_INTERFACE_VARIABLE = "GLOO_SOCKET_IFNAME"
 #: A volume of this name in the user's template keeps what runs leave (and survives restarts, if the volume does).
 RUN_VOLUME = "trimtab-run"
 
@@ -56,20 +56,21 @@ def pod_template(job: TrainingJob, namespace: str, attempt: int, settings: Setti
     """The template of a Job. What the user wrote stays, but for what would let ranks restart alone."""
     template = copy.deepcopy(job.spec.template)
     metadata, pod = template.setdefault("metadata", {}), template["spec"]
-    metadata["labels"] = {**metadata.get("labels", {}), **labels(job.metadata.name), ATTEMPT: str(attempt)}
+    metadata["labels"] = {**(metadata.get("labels") or {}), **labels(job.metadata.name), ATTEMPT: str(attempt)}
     pod["restartPolicy"] = "Never"
     pod["subdomain"] = job.metadata.name
     pod.setdefault("enableServiceLinks", False)
     if pod.get("hostNetwork"):  # else it asks the host's resolver, which knows no worker's name
         pod.setdefault("dnsPolicy", "ClusterFirstWithHostNet")
-    if "serviceAccountName" not in pod:
+    if not pod.get("serviceAccountName") and not pod.get("serviceAccount"):
         pod["serviceAccountName"] = shared_name(job.metadata.name)
         pod.setdefault("automountServiceAccountToken", False)
     trainer = next(each for each in pod["containers"] if each["name"] == TRAINER_CONTAINER)
     _complete_trainer(trainer, job, namespace)
-    monitor = _monitor(job, namespace, settings, _interface(trainer))
-    pod["initContainers"] = [monitor, *pod.get("initContainers", ())]
-    pod["volumes"] = [*pod.get("volumes", ()), *_volumes(job, pod.get("volumes", ()), trainer)]
+    monitor = _monitor(job, namespace, settings, trainer)
+    pod["initContainers"] = [monitor, *(pod.get("initContainers") or ())]
+    volumes = pod.get("volumes") or []
+    pod["volumes"] = [*volumes, *_volumes(job, volumes, trainer)]
     return template
 
 
@@ -83,8 +84,8 @@ def _complete_trainer(trainer: Object, job: TrainingJob, namespace: str) -> None
         "MASTER_ADDR": worker_host(job.metadata.name, namespace, 0),
         "MASTER_PORT": str(MASTER_PORT),
     }
-    trainer["env"] = [*trainer.get("env", ()), *_values(variables), _field("TRIMTAB_POD_IP", "status.podIP")]
-    mounts = trainer.get("volumeMounts", [])
+    trainer["env"] = [*(trainer.get("env") or ()), *_values(variables), _field("TRIMTAB_POD_IP", "status.podIP")]
+    mounts = trainer.get("volumeMounts") or []
     ours: list[Object] = [
         _TLS_MOUNT,
         {"name": _JOB_VOLUME, "mountPath": str(PurePosixPath(JOB_FILE).parent), "readOnly": True},
@@ -93,19 +94,18 @@ def _complete_trainer(trainer: Object, job: TrainingJob, namespace: str) -> None
     ]
     taken = {each.get("mountPath") for each in mounts}
     trainer["volumeMounts"] = [*mounts, *(each for each in ours if each["mountPath"] not in taken)]
-    ports = trainer.get("ports", [])
+    ports = trainer.get("ports") or []
     named = {each.get("containerPort") for each in ports if each.get("protocol", "TCP") == "TCP"}
     trainer["ports"] = [*ports, *(each for each in _TRAINER_PORTS if each["containerPort"] not in named)]
 
 
-def _monitor(job: TrainingJob, namespace: str, settings: Settings, interface: str) -> Object:
+def _monitor(job: TrainingJob, namespace: str, settings: Settings, trainer: Object) -> Object:
     """The network monitor: a sidecar that is up before the trainer starts, and ends after it."""
     network = job.spec.network
-    name = job.metadata.name
-    peers = ",".join(f"{worker_host(name, namespace, worker)}:{MONITOR_PORT}" for worker in range(job.spec.workers))
+    interface, variables = _interface(trainer)
     flags = {
         "--rank": "$(JOB_COMPLETION_INDEX)",
-        "--peers": peers,
+        "--peers": _peers(job, namespace),
         "--listen": f"$(TRIMTAB_POD_IP):{MONITOR_PORT}",
         "--interface": interface,
         "--probe-interval": format_duration(network.probe_interval),
@@ -119,6 +119,7 @@ def _monitor(job: TrainingJob, namespace: str, settings: Settings, interface: st
         "command": ["trimtab-netmon", "serve"],
         "args": [word for flag in flags.items() for word in flag],
         "env": [
+            *variables,
             *_values({TLS_VARIABLE: TLS_DIRECTORY}),
             _field("TRIMTAB_POD_IP", "status.podIP"),
         ],
@@ -129,7 +130,7 @@ def _monitor(job: TrainingJob, namespace: str, settings: Settings, interface: st
             {"name": "metrics", "containerPort": MONITOR_METRICS_PORT},
         ],
         "startupProbe": {"tcpSocket": {"port": MONITOR_PORT}, "periodSeconds": 1, "failureThreshold": 120},
-        "resources": {"requests": {"cpu": "50m", "memory": "96Mi"}, "limits": {"memory": "256Mi"}},
+        "resources": settings.netmon_resources,
         "securityContext": {
             "runAsNonRoot": True,
             "allowPrivilegeEscalation": False,
@@ -162,10 +163,20 @@ def _files(volume: str, job: TrainingJob, *names: str) -> Object:
     return {"name": volume, "secret": {"secretName": shared_name(job.metadata.name), "items": items}}
 
 
-def _interface(trainer: Object) -> str:
-    """The device that gradients cross: the user's word for it (on the host's network), else a pod's own."""
-    given: list[Any] = [each.get("value") for each in trainer["env"] if each["name"] == "GLOO_SOCKET_IFNAME"]
-    return str(given[0]) if given else POD_INTERFACE
+def _peers(job: TrainingJob, namespace: str) -> str:
+    """All monitors, by rank. A pattern: written out, the names of a thousand workers are too long for one word."""
+    host = worker_host(job.metadata.name, namespace, f"{{0..{job.spec.workers - 1}}}")
+    return f"{host}:{MONITOR_PORT}"
+
+
+def _interface(trainer: Object) -> tuple[str, list[Object]]:
+    """The device that gradients cross, and variables that the monitor needs to know it: the user's word for it (on the
+    host's network), else a pod's own.
+    """
+    given = [each for each in trainer["env"] if each["name"] == _INTERFACE_VARIABLE]
+    if given and given[0].get("valueFrom"):
+        return f"$({_INTERFACE_VARIABLE})", given[:1]
+    return str((given and given[0].get("value")) or POD_INTERFACE), []
 
 
 def _values(variables: dict[str, str]) -> list[Object]:
