@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -31,7 +32,8 @@ class HealthServer:
             start("200 OK" if fault is None else "503 Service Unavailable", [("Content-Type", "text/plain")])
             return [f"{fault or 'ok'}\n".encode()]
 
-        self._server = make_server("", port, answer, ThreadingWSGIServer, handler_class=_Quiet)
+        host, server = ("::", _OfBothFamilies) if socket.has_dualstack_ipv6() else ("", ThreadingWSGIServer)
+        self._server = make_server(host, port, answer, server, handler_class=_Quiet)
         self.port: int = self._server.server_port
 
     def start(self) -> None:
@@ -42,6 +44,17 @@ class HealthServer:
         """Answer no more."""
         self._server.shutdown()
         self._server.server_close()
+
+
+class _OfBothFamilies(ThreadingWSGIServer):
+    """Serves IPv6 and IPv4: a kubelet probes the pod by its first address, of either family."""
+
+    address_family = socket.AF_INET6
+
+    def server_bind(self) -> None:
+        """Bind for both."""
+        self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        super().server_bind()
 
 
 class _Quiet(WSGIRequestHandler):

@@ -170,7 +170,7 @@ class Operator:
     def _fault(self) -> str | None:
         """Why this process ought to be restarted; None while it is well."""
         for informer in self._informers:
-            if informer.seconds_since_progress > STUCK_SECONDS:
+            if informer.seconds_since_turn > STUCK_SECONDS:
                 return f"the watch of {informer.resource.plural} has not got on for {STUCK_SECONDS:g} s"
         if not self._election.is_alive:
             return "it does not stand for election"

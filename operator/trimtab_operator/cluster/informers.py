@@ -16,7 +16,8 @@ from trimtab_operator.cluster.resources import Object, Resource
 
 #: Seconds after which the server ends a watch; a new one then resumes where it ended. So a quiet watch shows life.
 WATCH_SECONDS = 60
-#: Seconds without a list, a watch or an event after which an informer is stuck.
+#: Seconds without a list, a watch, an event or a failed attempt at one, after which an informer is stuck. An API server
+#: that is away makes none stuck: to start anew would not bring it back, and would make the wait longer when it is.
 STUCK_SECONDS = 180.0
 
 logging.getLogger("kubernetes.informer.informer").addFilter(lambda record: _in_one_line(record))
@@ -79,6 +80,11 @@ class Informer:
         """Seconds since the API server last answered a list or a watch, or sent an event."""
         return time.monotonic() - self._collection.progress_at
 
+    @property
+    def seconds_since_turn(self) -> float:
+        """Seconds since this got on: by an answer, an event, or an attempt that failed and is followed by another."""
+        return time.monotonic() - max(self._collection.progress_at, self._collection.turned_at)
+
 
 class _Collection:
     """What SharedInformer calls to list and to watch.
@@ -95,7 +101,7 @@ class _Collection:
         self._failures = 0
         self._version = ""
         self._watches = False
-        self.progress_at = time.monotonic()
+        self.progress_at = self.turned_at = time.monotonic()
         self.listed = threading.Event()
         self.stopped = threading.Event()
 
@@ -109,6 +115,8 @@ class _Collection:
         except Unreachable:
             self._pause()
             raise
+        finally:
+            self.turned_at = time.monotonic()
         self._failures = 0
         self.progress_at = time.monotonic()
         return answer
