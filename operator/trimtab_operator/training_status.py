@@ -26,8 +26,11 @@ from trimtab_operator.world import Child, World
 
 #: Seconds between two statuses of a job that has no other plan or state.
 INTERVAL_SECONDS = 5.0
-#: Seconds between two attempts to reach a rank 0 that does not answer.
+#: Seconds between two attempts to reach a rank 0 that does not answer, at first and at most; each half as long again.
 RETRY_SECONDS = 2.0
+LONGEST_RETRY_SECONDS = 10.0
+#: Attempts in vain after which the certificates are read anew: somebody may have deleted the Secret.
+_ATTEMPTS_BY_CERTIFICATES = 10
 
 #: Seconds without a word from rank 0 after which the user is told why: a trainer takes a while to start.
 SILENT_SECONDS = 60.0
@@ -59,6 +62,8 @@ class _Followed:
     silence: str = ""
     """Why it has not been heard for long; empty while it is."""
     latest: status_pb2.Status | None = None
+    certificates: Certificates | None = None
+    """As they were last read; None where they are to be."""
     is_ready: bool = True
     """Whether there is a worker that could answer."""
     watch: Future[None] | None = None
@@ -151,7 +156,10 @@ class TrainingStatus:
 
     async def _watch(self, uid: str, followed: _Followed) -> None:
         """Hear rank 0 to the end, through whatever breaks the connection, as long as there may be one to hear."""
+        in_vain, heard_at = 0, followed.heard_at
         while followed.is_ready:
+            if in_vain % _ATTEMPTS_BY_CERTIFICATES == 0:
+                followed.certificates = None
             try:
                 if await self._hear(uid, followed):
                     return
@@ -159,17 +167,20 @@ class TrainingStatus:
                 self._note_silence(followed, f"{self._address(followed.namespace, followed.name)}: {explain(error)}")
             except Exception:  # one job's trouble is not the others'
                 _log.exception("rank 0 of %s/%s could not be heard", followed.namespace, followed.name)
-            await asyncio.sleep(RETRY_SECONDS)
+            in_vain = in_vain + 1 if followed.heard_at == heard_at else 0
+            heard_at = followed.heard_at
+            await asyncio.sleep(min(LONGEST_RETRY_SECONDS, RETRY_SECONDS * 1.5 ** min(in_vain, 10)))
 
     async def _hear(self, uid: str, followed: _Followed) -> bool:
         """Take one stream of statuses; whether the last was final. Raises AioRpcError where the connection broke."""
-        certificates = await asyncio.to_thread(self._fetch, followed.namespace, followed.name)
-        if certificates is None:
+        if followed.certificates is None:
+            followed.certificates = await asyncio.to_thread(self._fetch, followed.namespace, followed.name)
+        if followed.certificates is None:
             self._note_silence(followed, "the Secret with its certificates cannot be read")
             return False
         address = self._address(followed.namespace, followed.name)
         is_final = False
-        async with open_async_channel(address, certificates) as channel:
+        async with open_async_channel(address, followed.certificates) as channel:
             request = status_pb2.WatchStatusRequest(interval_seconds=INTERVAL_SECONDS)
             stub = cast("status_pb2_grpc.TrainerStatusAsyncStub", status_pb2_grpc.TrainerStatusStub(channel))
             async for status in stub.WatchStatus(request):

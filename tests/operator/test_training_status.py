@@ -175,6 +175,24 @@ def test_a_job_whose_certificates_are_gone_says_so(rank0, monkeypatch):
     status.stop()
 
 
+def test_a_rank_0_that_cannot_be_heard_does_not_have_its_certificates_read_each_time(certificates, monkeypatch):
+    monkeypatch.setattr(training_status, "RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(training_status, "LONGEST_RETRY_SECONDS", 0.01)
+    attempts, read = SimpleQueue(), []
+
+    def address(*_):
+        attempts.put("one more")
+        return "localhost:1"
+
+    status = TrainingStatus(lambda *_: read.append("once") or certificates, lambda _: None, address)
+    status.start()
+    status.follow(world(child=child(ready=2)))
+    for _ in range(2 * 9):  # the address is asked for twice an attempt: to call it, and to tell of it
+        attempts.get(timeout=30)
+    assert read == ["once"]
+    status.stop()
+
+
 def test_a_rank_0_that_takes_a_while_to_start_is_not_complained_of(certificates, rank0):
     """While nobody listens yet a connection is refused; sixty seconds are not over."""
     news = SimpleQueue()
