@@ -66,7 +66,8 @@ bench: setup ## Kernels, collectives and whole steps, as JSON under runs/bench
 	$(BIN)/trimtab bench step --json > runs/bench/step.json
 
 .PHONY: bench-operator
-bench-operator: control-plane ## A thousand TrainingJobs on a real control plane, as JSON
+bench-operator: setup ## A thousand TrainingJobs on a real control plane, as JSON
+	@$(BIN)/python tests/cluster/binaries.py >&2
 	@$(BIN)/python tests/cluster/bench_operator.py
 
 # Checking -----------------------------------------------------------------------------------------
@@ -99,6 +100,7 @@ endif
 e2e: setup ## A job's whole life on real pods: on a node of its own, or KUBECONFIG=FILE [REGISTRY=R TAG=T: R/trainer:T ...]
 	@$(BIN)/python tests/cluster/binaries.py $(if $(GIVEN),--on-path kubectl helm,cluster)
 	$(BIN)/pytest tests/e2e --require $(GIVEN)
+	@echo "what kubectl printed on the way is in runs/e2e"
 
 .PHONY: test
 test: lint cluster-programs ## Every test that this machine can run, and a line for each kind left out (REQUIRE=1: leaving out fails)
