@@ -21,6 +21,8 @@ _CUT_SECONDS = 1.0
 
 #: Seconds by which a pod must be late in ending before that is told.
 _LATE_SECONDS = 30.0
+#: Workers that are named in one sentence.
+_MOST_NAMED = 4
 
 #: Why no pods run, in a word and in a sentence.
 _SUSPENSIONS = {
@@ -174,13 +176,13 @@ def _late(world: World) -> Problem | None:
 
 def _unready(world: World) -> Problem | None:
     """Workers that ran and are not ready any more, though no trainer has ended."""
-    unready = [str(pod.worker) for pod in sorted(world.pods, key=lambda each: each.worker) if pod.is_unready]
+    unready = sorted((pod for pod in world.pods if pod.is_unready), key=lambda each: each.worker)
     if not unready:
         return None
-    which = f"worker {unready[0]} is" if len(unready) == 1 else f"workers {', '.join(unready)} are"
-    nodes = sorted({pod.node for pod in world.pods if pod.is_unready and pod.node})
-    where = f" (on {', '.join(nodes)})" if nodes else ""
-    return Problem("WorkersNotReady", f"{which} not ready{where}: its node may be away, or a readiness probe fails")
+    named = ", ".join(f"{pod.worker} (on {pod.node})" if pod.node else str(pod.worker) for pod in unready[:_MOST_NAMED])
+    others = f" and {len(unready) - _MOST_NAMED} others" if len(unready) > _MOST_NAMED else ""
+    which = f"worker {named} is" if len(unready) == 1 else f"workers {named}{others} are"
+    return Problem("WorkersNotReady", f"{which} not ready: a node may be away, or a readiness probe fails")
 
 
 def _restart_time(world: World, decision: Decision) -> str | None:

@@ -70,6 +70,6 @@ def test_workers_whose_node_is_away_are_not_said_to_train(namespace, impatient, 
     namespace.play_unready(pods[1])
     ready = lambda: namespace.condition("digits", "Ready")  # noqa: E731
     wait_until(lambda: ready().get("reason") == "WorkersNotReady", "it says that a worker is not ready")
-    assert ready()["message"].startswith(f"worker 1 is not ready (on {ghost})")
+    assert ready()["message"].startswith(f"worker 1 (on {ghost}) is not ready")
     namespace.play_running(pods[1])
     wait_until(lambda: ready().get("status") == "True", "it is well again")

@@ -207,9 +207,15 @@ def test_workers_that_are_no_longer_ready_are_not_said_to_train():
     assert status.state == "Running"
     ready = status.condition("Ready")
     assert (ready.status, ready.reason) == ("False", "WorkersNotReady")
-    assert ready.message == "worker 0 is not ready (on a): its node may be away, or a readiness probe fails"
+    assert ready.message == "worker 0 (on a) is not ready: a node may be away, or a readiness probe fails"
     well = after(child=child(ready=2, active=2), pods=(pod(0), pod(1)), status=status.model_dump(by_alias=True))
     assert well.condition("Ready").status == "True"
+
+
+def test_of_many_workers_that_are_not_ready_the_first_are_named():
+    ran = after(child=child(ready=2, active=2)).model_dump(by_alias=True)
+    status = after(child=child(active=2), pods=[pod(n, is_unready=True) for n in range(9)], status=ran)
+    assert status.condition("Ready").message.startswith("workers 0, 1, 2, 3 and 5 others are not ready: a node")
 
 
 def test_a_trainer_that_has_ended_leaves_no_worker_unready():
