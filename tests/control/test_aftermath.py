@@ -17,14 +17,14 @@ def change(predicted_left: float, predicted: float) -> Decision:
     return Decision(7, 10, 1.0, "warm-up", inputs, BEFORE, AFTER, predicted_left, predicted, (), "because")
 
 
-def step(plan: Plan, seconds: float) -> Timed:
+def step(plan: Plan, seconds: float, exchange: float = EXCHANGE) -> Timed:
     report = StepReport(
         step=1,
         plan=plan,
         step_seconds=seconds,
         compute_seconds=0.05,
         compress_seconds=0.01,
-        collective_seconds=EXCHANGE,
+        collective_seconds=exchange,
         num_bytes=1000,
         num_messages=6,
         gain=0.5,
@@ -67,3 +67,22 @@ def test_it_is_said_once_on_a_network():
         pending.begin(change(0.12, 0.11), lambda plan: EXCHANGE)
         assert pending.disappoints(40, 4.0)[1] is again
         pending.begin_anew()
+
+
+@pytest.mark.parametrize(
+    ("exchange", "left"),
+    [
+        (0.05, 0.3),  # of a step of 0.3 s: noise, and leaving it out would leave out the slow ones
+        (0.2, 0.1),  # of another network
+    ],
+)
+def test_what_a_plan_took_before_is_told_by_the_steps_on_this_network_slow_ones_too(exchange, left):
+    steps = RecentSteps()
+    for _ in range(2):
+        steps.add(step(BEFORE, 0.1))
+    for _ in range(3):
+        steps.add(step(BEFORE, 0.3, exchange))
+        steps.add(step(AFTER, 0.15))
+    pending = Aftermath(steps)
+    pending.begin(change(0.12, 0.11), lambda plan: EXCHANGE)
+    assert pending.disappoints(20, 2.0)[0].left_seconds == left

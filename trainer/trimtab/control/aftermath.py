@@ -16,8 +16,9 @@ from trimtab.plan import Plan
 NUM_STEPS = 10
 #: Fewer than these say nothing.
 _FEWEST_STEPS = 3
-#: A step fits a network when its exchange is off by less than this factor there.
-_FITS = log(1.5)
+#: A step fits a network when its exchange is off by less than this factor there, or by less than this share of the
+#: step: short exchanges vary by more, and to leave those steps out would leave out the slow ones.
+_FITS, _FITS_BY_SHARE = log(1.5), 0.25
 
 
 @dataclass(frozen=True)
@@ -91,9 +92,13 @@ class Aftermath:
 
     def _left_seconds(self, left: Plan, predicted: float) -> float | None:
         """Median step time that the plan that was left had on this network, from its last steps that fit it."""
-        fitting = [
-            report.step_seconds
-            for report in self._steps.under(left)
-            if report.collective_seconds > 0 and abs(log(report.collective_seconds / predicted)) < _FITS
-        ]
+        fitting = [report.step_seconds for report in self._steps.under(left) if _fits(report, predicted)]
         return median(fitting[-NUM_STEPS:]) if fitting else None
+
+
+def _fits(report: StepReport, predicted: float) -> bool:
+    """Whether a step's exchange is what it would be on a network on which so many seconds are predicted."""
+    measured = report.collective_seconds
+    if measured <= 0:
+        return False
+    return abs(log(measured / predicted)) < _FITS or abs(measured - predicted) < _FITS_BY_SHARE * report.step_seconds
