@@ -111,7 +111,12 @@ WRONG = [
     (
         spec("template", "metadata"),
         "x",
-        "spec.template.metadata: 'x': write fields such as labels, indented beneath it",
+        "spec.template.metadata: 'x': must hold fields of its own, indented beneath it",
+    ),
+    (
+        spec("template", "spec", "initContainers"),
+        3,
+        "spec.template.spec.initContainers: '3': write a list, each of its items with fields of its own",
     ),
     ((*TRAINER, "ports"), ["x"], f"{IN_TRAINER}.ports: '[x]': write a list, each of its items with fields of its own"),
     (

@@ -310,7 +310,7 @@ def _check_shapes(template: dict[str, Any], trainer: int) -> None:
     """What the operator adds to must be what Kubernetes says it is; an API server sees the template only afterwards."""
     field, metadata = ("template", "metadata"), template.get("metadata")
     if metadata is not None and not isinstance(metadata, dict):
-        raise _wrong(field, metadata, "write fields such as labels, indented beneath it")
+        raise _wrong(field, metadata, "must hold fields of its own, indented beneath it")
     for kind in ("labels", "annotations"):
         texts = (metadata or {}).get(kind)
         if texts is None:

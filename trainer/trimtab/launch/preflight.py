@@ -54,8 +54,6 @@ def check_size(job: TrainingJob, memory_bytes: int) -> None:
 def check_fields(job: TrainingJob) -> None:
     """Raise `UserError` about a field that Kubernetes does not have, where a cluster would drop or refuse it."""
     for field, data, names in _kubernetes_objects(job):
-        if not isinstance(data, Mapping):
-            raise UserError("must hold fields of its own, indented beneath it", field=field, value=str(data))
         for name in data:
             if name not in names:
                 near = difflib.get_close_matches(str(name), names, n=1)
@@ -73,7 +71,7 @@ def oddities(job: TrainingJob) -> list[str]:
     return said
 
 
-def _kubernetes_objects(job: TrainingJob) -> Iterator[tuple[str, Any, Collection[str]]]:
+def _kubernetes_objects(job: TrainingJob) -> Iterator[tuple[str, Mapping[str, Any], Collection[str]]]:
     """Each object of Kubernetes' own: its field, what it holds, and what it may hold."""
     template = job.spec.template
     pod = template["spec"]
@@ -82,10 +80,7 @@ def _kubernetes_objects(job: TrainingJob) -> Iterator[tuple[str, Any, Collection
     yield "spec.template.metadata", template.get("metadata") or {}, known.METADATA
     yield "spec.template.spec", pod, known.POD
     for kind in ("containers", "initContainers"):
-        containers = pod.get(kind) or []
-        if not isinstance(containers, list):
-            raise UserError("write a list of containers", field=f"spec.template.spec.{kind}", value=str(containers))
-        for index, container in enumerate(containers):
+        for index, container in enumerate(pod.get(kind) or []):
             yield f"spec.template.spec.{kind}[{index}]", container, known.CONTAINER
 
 
