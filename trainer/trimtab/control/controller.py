@@ -326,7 +326,7 @@ class Controller:
 
     def _learn_selection(self, report: StepReport) -> None:
         """Selection time and gain of the present plan; the gain only once the residual has begun to settle."""
-        self._fallback.observe_residual(report.residual_norm)
+        self._fallback.observe_residual(report.residual_norm, report.gain)
         self._gain_watch.observe(report.gain)
         recent = [under.compress_seconds for under in self._steps.under(report.plan)]
         self._predictor.compress_times.observe(report.plan, median(recent[-15:]), report.step)

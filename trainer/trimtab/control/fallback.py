@@ -30,18 +30,21 @@ class Fallback:
         self._held_for_speed = False
         self._dropped_in_a_row = 0
         self._residual_norms: deque[float] = deque(maxlen=guards.RESIDUAL_WINDOW)
+        self._gains: deque[float] = deque(maxlen=guards.RESIDUAL_WINDOW)
 
     def observe(self, report: StepReport) -> None:
         """A step has ended, whatever came of it."""
         self._dropped_in_a_row = 0 if report.finite else self._dropped_in_a_row + 1
 
-    def observe_residual(self, norm: float) -> None:
-        """The residual's norm after a step under the present plan."""
+    def observe_residual(self, norm: float, gain: float) -> None:
+        """The residual's norm after a step under the present plan, and the gain of that step."""
         self._residual_norms.append(norm)
+        self._gains.append(gain)
 
     def restart(self) -> None:
         """Another plan: the residual grows anew."""
         self._residual_norms.clear()
+        self._gains.clear()
 
     def why(self, step_times: Sequence[float], dense: Point | None) -> str | None:
         """Why to go back to dense now, if at all.
@@ -49,7 +52,9 @@ class Fallback:
         ``step_times``: seconds under the present plan on this network. ``dense``: as predicted, None without a network.
         """
         self._held_for_speed = False
-        reason = guards.non_finite(self._dropped_in_a_row) or guards.growing_residual(list(self._residual_norms))
+        reason = guards.non_finite(self._dropped_in_a_row) or guards.growing_residual(
+            list(self._residual_norms), list(self._gains)
+        )
         if reason is None and dense is not None:
             reason = guards.slower_than_dense(step_times, dense)
             self._held_for_speed = reason is not None

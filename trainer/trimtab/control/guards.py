@@ -13,6 +13,8 @@ NON_FINITE_STEPS = 2
 _FEWEST_STEPS = 16
 #: Steps back that a growing residual is looked for.
 RESIDUAL_WINDOW = 64
+#: A gain above this leaves no residual to worry about: more is sent at each step than is held back.
+_HARMLESS_GAIN = 0.5
 #: A plan is slower than dense beyond the one over several steps, or beyond the other over two: noise does neither.
 _SLOWER_THAN_DENSE, _MUCH_SLOWER_THAN_DENSE = 1.05, 1.5
 
@@ -24,13 +26,16 @@ def non_finite(dropped_in_a_row: int) -> str | None:
     return f"{dropped_in_a_row} steps in a row had gradients that are not finite"
 
 
-def growing_residual(norms: Sequence[float]) -> str | None:
-    """The residual grows without bound; ``norms`` are those of the last steps under the present plan.
+def growing_residual(norms: Sequence[float], gains: Sequence[float]) -> str | None:
+    """The residual grows without bound; ``norms`` and ``gains`` are those of the last steps under the present plan.
 
     What is held back grows with the square root of time while it fills up, at most in proportion to time if nothing
     ever got through, and for a while with the gradient itself. Growth by more than the square of time, that was fast
-    before already, means that it feeds on itself.
+    before already, means that it feeds on itself. Unless it is still small: training begins with gradients of which a
+    few elements are nearly all, and the residual of next to nothing.
     """
+    if not gains or median(gains[-4:]) > _HARMLESS_GAIN:
+        return None
     norms = norms[-RESIDUAL_WINDOW:]
     if len(norms) < _FEWEST_STEPS:
         return None
