@@ -13,8 +13,8 @@ NON_FINITE_STEPS = 2
 _FEWEST_STEPS = 16
 #: Steps back that a growing residual is looked for.
 RESIDUAL_WINDOW = 64
-#: A gain above this leaves no residual to worry about: more is sent at each step than is held back.
-_HARMLESS_GAIN = 0.5
+#: A gain above this leaves a residual that has yet to fill up: more is sent at each step than is held back.
+_FILLED_BELOW_GAIN = 0.5
 #: A plan is slower than dense beyond the one over several steps, or beyond the other over two: noise does neither.
 _SLOWER_THAN_DENSE, _MUCH_SLOWER_THAN_DENSE = 1.05, 1.5
 
@@ -27,21 +27,20 @@ def non_finite(dropped_in_a_row: int) -> str | None:
 
 
 def growing_residual(norms: Sequence[float], gains: Sequence[float]) -> str | None:
-    """The residual grows without bound; ``norms`` and ``gains`` are those of the last steps under the present plan.
+    """The residual grows without bound; ``norms`` and ``gains`` are those of the same last steps under a plan.
 
     What is held back grows with the square root of time while it fills up, at most in proportion to time if nothing
     ever got through, and for a while with the gradient itself. Growth by more than the square of time, that was fast
-    before already, means that it feeds on itself. Unless it is still small: training begins with gradients of which a
-    few elements are nearly all, and the residual of next to nothing.
+    before already, means that it feeds on itself. That is if it was filled: training begins with gradients of which a
+    few elements are nearly all, and from next to nothing a residual grows many times over.
     """
-    if not gains or median(gains[-4:]) > _HARMLESS_GAIN:
-        return None
-    norms = norms[-RESIDUAL_WINDOW:]
+    norms, gains = norms[-RESIDUAL_WINDOW:], gains[-RESIDUAL_WINDOW:]
     if len(norms) < _FEWEST_STEPS:
         return None
-    quarter, half, now = (
-        median(norms[end - 4 : end]) for end in (len(norms) // 4 + 1, len(norms) // 2 + 1, len(norms))
-    )
+    ends = (len(norms) // 4 + 1, len(norms) // 2 + 1, len(norms))
+    quarter, half, now = (median(norms[end - 4 : end]) for end in ends)
+    if median(gains[ends[0] - 4 : ends[0]]) > _FILLED_BELOW_GAIN:
+        return None
     if now <= 4 * half or half <= 2 * quarter or quarter == 0:
         return None
     return f"the residual grew {now / half:.1f}-fold in {len(norms) - len(norms) // 2} steps"
