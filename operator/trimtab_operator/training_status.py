@@ -169,7 +169,7 @@ class TrainingStatus:
                 _log.exception("rank 0 of %s/%s could not be heard", followed.namespace, followed.name)
             in_vain = in_vain + 1 if followed.heard_at == heard_at else 0
             heard_at = followed.heard_at
-            await asyncio.sleep(min(LONGEST_RETRY_SECONDS, RETRY_SECONDS * 1.5 ** min(in_vain, 10)))
+            await asyncio.sleep(min(LONGEST_RETRY_SECONDS, RETRY_SECONDS * 1.5 ** min(max(0, in_vain - 1), 10)))
 
     async def _hear(self, uid: str, followed: _Followed) -> bool:
         """Take one stream of statuses; whether the last was final. Raises AioRpcError where the connection broke."""

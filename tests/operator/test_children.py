@@ -37,6 +37,12 @@ def test_the_users_template_is_not_written_to():
     assert ours.model_dump_json() == before
 
 
+def test_a_template_whose_optional_fields_are_null_is_one_without_them():
+    nothing = job(pod={"initContainers": None, "volumes": None}, container={"ports": None, "env": None})
+    nothing.spec.template["metadata"] = None
+    assert pod_template(nothing, "team", 0, SETTINGS) == pod_template(job(), "team", 0, SETTINGS)
+
+
 def test_the_trainer_is_wrapped_by_the_worker_command_and_keeps_its_args():
     trainer = trainer_of(pod_of(container={"args": ["--epochs", "3"]}))
     assert trainer["command"] == ["trimtab", "worker", "--", "python", "t.py"]

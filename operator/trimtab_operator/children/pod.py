@@ -55,7 +55,8 @@ _TLS_MOUNT: Object = {"name": _TLS_VOLUME, "mountPath": TLS_DIRECTORY, "readOnly
 def pod_template(job: TrainingJob, namespace: str, attempt: int, settings: Settings) -> Object:
     """The template of a Job. What the user wrote stays, but for what would let ranks restart alone."""
     template = copy.deepcopy(job.spec.template)
-    metadata, pod = template.setdefault("metadata", {}), template["spec"]
+    metadata, pod = template.get("metadata") or {}, template["spec"]
+    template["metadata"] = metadata
     metadata["labels"] = {**(metadata.get("labels") or {}), **labels(job.metadata.name), ATTEMPT: str(attempt)}
     pod["restartPolicy"] = "Never"
     pod["subdomain"] = job.metadata.name
