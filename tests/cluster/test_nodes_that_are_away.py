@@ -67,7 +67,7 @@ def test_workers_whose_node_is_away_are_not_said_to_train(namespace, impatient, 
     pods = namespace.wait_for_pods("digits")
     namespace.play_running(*pods)
     namespace.wait_for_state("digits", "Running")
-    namespace.play_unready(pods[1])
+    namespace.play_running(pods[1], is_ready=False)
     ready = lambda: namespace.condition("digits", "Ready")  # noqa: E731
     wait_until(lambda: ready().get("reason") == "WorkersNotReady", "it says that a worker is not ready")
     assert ready()["message"].startswith(f"worker 1 (on {ghost}) is not ready")

@@ -185,21 +185,13 @@ class Workbench:
         wait_until(lambda: len(self.pods(name, attempt)) == count, f"{name} has {count} pods of attempt {attempt}")
         return self.pods(name, attempt)
 
-    def play_running(self, *pods: Object) -> None:
-        """As a kubelet would: the pods run and are ready."""
+    def play_running(self, *pods: Object, is_ready: bool = True) -> None:
+        """As a kubelet would: the pods run and are ready. Or, where a node is away: for all that is known they run."""
         for pod in pods:
             names = [each["name"] for each in pod["spec"]["containers"]]
-            running = [{**_container(name), "ready": True, "state": {"running": {}}} for name in names]
-            ready = {"type": "Ready", "status": "True"}
+            running = [{**_container(name), "ready": is_ready, "state": {"running": {}}} for name in names]
+            ready = {"type": "Ready", "status": str(is_ready)}
             self._play(pod, {"phase": "Running", "conditions": [ready], "containerStatuses": running})
-
-    def play_unready(self, *pods: Object) -> None:
-        """As the cluster would when a node is away: the pods run, for all that is known, and are not ready."""
-        for pod in pods:
-            names = [each["name"] for each in pod["spec"]["containers"]]
-            running = [{**_container(name), "ready": False, "state": {"running": {}}} for name in names]
-            unready = {"type": "Ready", "status": "False"}
-            self._play(pod, {"phase": "Running", "conditions": [unready], "containerStatuses": running})
 
     def play_succeeded(self, *pods: Object) -> None:
         """As a kubelet would: the pods end well."""

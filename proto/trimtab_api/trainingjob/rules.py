@@ -143,15 +143,13 @@ RULES = (
     ),
     Rule("spec.template.spec", "!has(self.hostname)", "is given to each worker; remove it", ".hostname"),
     Rule("spec.template.spec", "!has(self.subdomain)", "is the job's Service; remove it", ".subdomain"),
-    Rule(
-        "spec.template.spec.initContainers",
-        "self.all(each, each.name != 'netmon')",
-        "netmon is the name of the network monitor that every pod is given; choose another",
-    ),
-    Rule(
-        _CONTAINERS,
-        "self.all(each, each.name != 'netmon')",
-        "netmon is the name of the network monitor that every pod is given; choose another",
+    *(
+        Rule(
+            at,
+            "self.all(each, each.name != 'netmon')",
+            "netmon is the name of the network monitor that every pod is given; choose another",
+        )
+        for at in ("spec.template.spec.initContainers", _CONTAINERS)
     ),
     Rule(
         "spec.template.spec.volumes",

@@ -54,6 +54,16 @@ def speaks_for(measured: float, expected: float, suspected: float) -> bool | Non
     return suspected_misses < expected_misses
 
 
+@dataclass
+class _Suspect:
+    """Views in a row that differ from the estimate and not from each other."""
+
+    first: Network
+    since: float
+    last: Network
+    agreed: int = 1
+
+
 class NetworkWatch:
     """Tells a change of the network from the noise of its measurement.
 
@@ -66,9 +76,7 @@ class NetworkWatch:
     def __init__(self, change: float) -> None:
         self._change = log(1 + change)
         self._views: deque[Network] = deque(maxlen=_WINDOW)
-        self._suspect: tuple[Network, float] | None = None
-        self._agreed = 0
-        self._last_suspect: Network | None = None
+        self._suspect: _Suspect | None = None
         self._reference: Network | None = None
         """What the present plan was chosen for."""
         self._views_since = 0
@@ -91,7 +99,7 @@ class NetworkWatch:
     @property
     def suspect(self) -> Network | None:
         """A view that differs and is not believed yet."""
-        return self._suspect[0] if self._suspect else None
+        return self._suspect.first if self._suspect else None
 
     def decided(self) -> None:
         """A plan was chosen for the present estimate, or, of none, for what the first views will say."""
@@ -120,12 +128,13 @@ class NetworkWatch:
             self.confirmed_at = now
             self._compare_with_reference(now)
             return False
-        before, self._last_suspect = self._last_suspect, seen
-        if self._suspect is None or self._differs(seen, self._suspect[0]):
-            self._suspect, self._agreed = (seen, now), 1
+        suspect = self._suspect
+        if suspect is None or self._differs(seen, suspect.first):
+            self._suspect = _Suspect(seen, now, last=seen)
             return False
-        self._agreed += self._is_measured_anew(seen, before, present)
-        if self._agreed >= _AGREEING or seen.distance(present) > _PLAIN * self._change:
+        suspect.agreed += self._is_measured_anew(seen, suspect.last, present)
+        suspect.last = seen
+        if suspect.agreed >= _AGREEING or seen.distance(present) > _PLAIN * self._change:
             return self._become(seen, now)
         return False
 
@@ -136,7 +145,7 @@ class NetworkWatch:
         """
         if self._suspect is None:
             return False
-        seen, since = self._suspect
+        seen, since = self._suspect.first, self._suspect.since
         present = self.network
         verdict = agrees(seen)
         if present is None or seen.distance(present) > _PLAIN * self._change:
@@ -154,9 +163,9 @@ class NetworkWatch:
         self._views = deque((Network(int(r), latency, bandwidth) for r, latency, bandwidth in state), maxlen=_WINDOW)
         self._suspect = None
 
-    def _is_measured_anew(self, seen: Network, before: Network | None, present: Network) -> bool:
+    def _is_measured_anew(self, seen: Network, before: Network, present: Network) -> bool:
         """Whether a figure by which a suspect differs was measured since the view before: a view repeats the others."""
-        return before is None or any(
+        return any(
             abs(log(new / was)) > self._change and new != old
             for new, old, was in (
                 (seen.latency, before.latency, present.latency),
