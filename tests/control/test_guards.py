@@ -11,7 +11,7 @@ from trimtab.control.decision import Point
 from trimtab.plan import dense_plan
 
 LOW_GAINS = [0.1] * 2000
-DENSE = Point(dense_plan(), 0.0, 0.9, 1.0, 1.0)
+DENSE = Point(dense_plan(), 0.0, 0.9, 1.0, 1.0, 1.0)
 
 
 def test_one_dropped_step_is_everyday_life_and_two_in_a_row_are_not():
@@ -60,3 +60,10 @@ def test_slower_than_dense_needs_several_steps_and_a_margin():
 
 def test_much_slower_than_dense_shows_in_two_steps():
     assert "dense needs 1.000 s" in guards.slower_than_dense([9.0, 8.0], DENSE)
+
+
+def test_a_plan_that_was_fast_until_a_moment_ago_is_not_left_for_dense():
+    """Its network has changed, and dense would suffer far more: first the monitor must have its say."""
+    fast, slow = [0.2] * 20, [3.0] * 3
+    assert guards.slower_than_dense(fast + slow, DENSE) is None
+    assert "dense needs 1.000 s" in guards.slower_than_dense(fast + [3.0] * 5, DENSE), "it had its say"

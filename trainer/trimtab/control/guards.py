@@ -15,8 +15,11 @@ _FEWEST_STEPS = 16
 RESIDUAL_WINDOW = 64
 #: A gain above this leaves a residual that has yet to fill up: more is sent at each step than is held back.
 _FILLED_BELOW_GAIN = 0.5
-#: A plan is slower than dense beyond the one over several steps, or beyond the other over two: noise does neither.
+#: A plan is slower than dense beyond the one over several steps, or beyond the other in its first: noise does neither.
 _SLOWER_THAN_DENSE, _MUCH_SLOWER_THAN_DENSE = 1.05, 1.5
+_SEVERAL_STEPS = 5
+#: Seconds whose steps are judged together.
+_JUDGED_SECONDS = 10.0
 
 
 def non_finite(dropped_in_a_row: int) -> str | None:
@@ -47,12 +50,27 @@ def growing_residual(norms: Sequence[float], gains: Sequence[float]) -> str | No
 
 
 def slower_than_dense(step_times: Sequence[float], dense: Point) -> str | None:
-    """The plan's measured steps on the present network take longer than dense's would."""
+    """The plan's measured steps on the present network take longer than dense's would.
+
+    A plan whose steps were short here until a moment ago has not failed: the network has changed, dense would suffer
+    far more, and the monitor will say so before most steps of the last seconds are long ones.
+    """
     if len(step_times) < 2:
         return None
-    measured = min(step_times[-2:])
-    if measured <= _MUCH_SLOWER_THAN_DENSE * dense.step_seconds:
-        measured = median(step_times[-10:])
-        if len(step_times) < 5 or measured <= _SLOWER_THAN_DENSE * dense.step_seconds:
-            return None
+    if len(step_times) < _SEVERAL_STEPS:
+        measured, allowed = min(step_times[-2:]), _MUCH_SLOWER_THAN_DENSE
+    else:
+        measured, allowed = median(_last(step_times, _JUDGED_SECONDS)), _SLOWER_THAN_DENSE
+    if measured <= allowed * dense.step_seconds:
+        return None
     return f"its steps take {measured:.3f} s where dense needs {dense.step_seconds:.3f} s"
+
+
+def _last(step_times: Sequence[float], seconds: float) -> Sequence[float]:
+    """The last steps that took so long altogether, and no fewer than a few."""
+    total = 0.0
+    for count, step_time in enumerate(reversed(step_times), 1):
+        total += step_time
+        if total >= seconds and count >= _SEVERAL_STEPS:
+            return step_times[-count:]
+    return step_times
