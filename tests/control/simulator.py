@@ -54,7 +54,9 @@ class World:
     half_gain_ratio: dict[str, float]
     """Ratio at which half of the error-fed gradient gets through, by family."""
     delay: dict[str, float]
-    """What a residual as large as what is sent costs in steps, by family."""
+    """Share by which a residual as large as what is sent slows every step down, by family."""
+    delay_steps: dict[str, float]
+    """Steps by which a residual as large as what is sent keeps training behind, by family; goes with power 1.5."""
     dense_steps_to_target: float
     steps_per_epoch: int = 90
     monitor_delay: float = 0.5
@@ -105,7 +107,8 @@ def random_world(seed: int, num_ranks: int) -> World:
         )
         start += rng.uniform(8, 40)
     half_gain = exp(rng.uniform(log(0.02), log(0.1)))
-    delay = exp(rng.uniform(log(0.05), log(0.3)))
+    delay = exp(rng.uniform(log(0.003), log(0.1)))
+    delay_steps = exp(rng.uniform(log(1.2), log(5)))
     num_elements = round(exp(rng.uniform(log(4e6), log(30e6))))
     return World(
         num_ranks=num_ranks,
@@ -116,6 +119,7 @@ def random_world(seed: int, num_ranks: int) -> World:
         overheads={name: (*map(near, shared), near(wait)) for name in COLLECTIVES},
         half_gain_ratio={"all": half_gain, "artopk": half_gain * rng.uniform(1.1, 2.5)},
         delay={"all": delay, "artopk": delay * rng.uniform(1.1, 1.9)},
+        delay_steps={"all": delay_steps, "artopk": delay_steps * rng.uniform(0.8, 1.9)},
         dense_steps_to_target=rng.uniform(150, 600),
         monitor_delay=rng.uniform(0.2, 1.5),
     )
@@ -152,13 +156,14 @@ class Run:
         self._residual = 0.0
         self.step = 0
         self.progress = 0.0
+        self._behind = 0.0
         self.exploration_seconds = 0.0
         self.num_changes = 0
         self.log: list[dict] = []
 
     def until_target(self, limit: float = 4000.0) -> Outcome:
         """Train until the target accuracy (or the limit) is reached."""
-        while self.progress < self.world.dense_steps_to_target and self.now < limit:
+        while self.progress - self._behind < self.world.dense_steps_to_target and self.now < limit:
             self.advance()
         return Outcome(self.now, self.exploration_seconds, self.num_changes, self.log)
 
@@ -179,7 +184,9 @@ class Run:
         gain, self._residual = self._error_feedback(plan, self._residual)
         report = self._measure(plan, gain)
         self.step += 1
-        self.progress += 1 / (1 + self.world.delay.get(family(plan), 0.0) * self._residual**0.5)
+        size = self._residual**0.5
+        self.progress += 1 / (1 + self.world.delay.get(family(plan), 0.0) * size)
+        self._behind = self.world.delay_steps.get(family(plan), 0.0) * size**1.5
         self.now += report.step_seconds
         self._monitor()
         self.controller.observe_step(report, self.now)

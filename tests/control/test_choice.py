@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import log
 
 import pytest
@@ -11,7 +10,8 @@ from hypothesis import strategies as st
 from trimtab.control import timeline
 from trimtab.control.candidates import within_budget, worth_a_trial
 from trimtab.control.decision import Point
-from trimtab.control.knee import depth, knee, relative_steps
+from trimtab.control.delay import relative_steps
+from trimtab.control.knee import depth, knee
 from trimtab.control.predict import Predictor
 from trimtab.control.reason import reason_to_keep
 from trimtab.control.solve import Space, front, objectives, solve
@@ -22,10 +22,11 @@ GIGABIT = 1e9 / 8
 
 
 def point(step_seconds=0.2, gain=0.5, compress=0.01, sync=0.1, ratio=0.01):
-    return Point(Plan(ratio=ratio, collective="all-gather"), compress, sync, gain, step_seconds)
+    plan = Plan(ratio=ratio, collective="all-gather")
+    return Point(plan, compress, sync, gain, relative_steps(plan, gain, 0), step_seconds)
 
 
-DENSE = Point(dense_plan(), 0.0, 0.9, 1.0, 1.0)
+DENSE = Point(dense_plan(), 0.0, 0.9, 1.0, 1.0, 1.0)
 
 # The front ----------------------------------------------------------------------------------------------
 
@@ -100,7 +101,7 @@ def test_nsga_is_the_same_for_the_same_seed():
 def test_half_a_weight_each_minimises_the_time_to_target():
     fast, thorough = point(step_seconds=0.10, gain=0.02), point(step_seconds=0.13, gain=0.5)
     chosen = knee([fast, thorough], DENSE, 0.5)
-    assert chosen is min((fast, thorough), key=lambda p: p.step_seconds * relative_steps(p))
+    assert chosen is min((fast, thorough), key=lambda p: p.step_seconds * p.relative_steps)
 
 
 def test_the_speed_weight_leads_from_gain_to_speed():
@@ -119,17 +120,17 @@ def test_free_gain_is_taken():
     assert knee([small, large], DENSE, 0.5) is large
 
 
-@given(st.floats(0.001, 0.999), st.floats(0.001, 0.999))
-def test_less_gain_means_more_steps(a, b):
+@given(st.floats(0.001, 0.999), st.floats(0.001, 0.999), st.integers(0, 10**6))
+def test_less_gain_means_more_steps(a, b, step):
     low, high = sorted((a, b))
-    steps = [relative_steps(point(gain=gain)) for gain in (low, high, 1.0)]
+    plan = Plan(0.01, "all-gather")
+    steps = [relative_steps(plan, low, step), relative_steps(plan, high, step), relative_steps(dense_plan(), 1.0, step)]
     assert steps[0] >= steps[1] >= steps[2] == 1.0
 
 
-@given(st.floats(0.001, 0.999))
-def test_indices_that_one_rank_selected_for_all_cost_more_steps_at_the_same_gain(gain):
-    own, shared = (replace(point(gain=gain), plan=Plan(0.01, name)) for name in ("all-gather", "artopk-star-ring"))
-    assert relative_steps(shared) > relative_steps(own)
+def test_a_delay_is_a_smaller_share_of_a_longer_run_but_never_none():
+    shares = [relative_steps(Plan(0.01, "all-gather"), 0.1, step) for step in (0, 150, 200, 500, 10**6)]
+    assert shares[0] == shares[1] > shares[2] > shares[3] == shares[4] > 1
 
 
 # Reasons ------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from trimtab.control.fallback import Fallback
 from trimtab.plan import Plan, dense_plan
 
 PLAN = Plan.parse("0.01/all-gather")
-DENSE = Point(dense_plan(), 0.0, 0.9, 1.0, 1.0)
+DENSE = Point(dense_plan(), 0.0, 0.9, 1.0, 1.0, 1.0)
 
 
 def held_after(fallback: Fallback, step: int) -> int:

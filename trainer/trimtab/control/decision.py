@@ -17,6 +17,8 @@ class Point:
     sync_seconds: float
     """The exchange, as far as backward does not hide it."""
     gain: float
+    relative_steps: float
+    """Predicted steps to the target, over dense's."""
     step_seconds: float
     """Predicted wall time of a whole step."""
 
@@ -28,6 +30,7 @@ class Point:
             "compress_seconds": self.compress_seconds,
             "sync_seconds": self.sync_seconds,
             "gain": self.gain,
+            "relative_steps": self.relative_steps,
             "step_seconds": self.step_seconds,
         }
 

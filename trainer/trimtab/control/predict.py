@@ -11,6 +11,7 @@ from trimtab.collectives.costs import Cost, buffer_costs
 from trimtab.control import timeline
 from trimtab.control.curves import Curve
 from trimtab.control.decision import Point
+from trimtab.control.delay import relative_steps
 from trimtab.control.overheads import Overheads
 from trimtab.control.types import ModelFacts, StepReport, TrialReport
 from trimtab.plan import FusionPlan, Plan
@@ -101,11 +102,13 @@ class Predictor:
             for share, cost in zip(shares, costs, strict=True)
         ]
         seconds = timeline.step_seconds(compute, shares, exchanges)
+        gain = self.gain(plan, step)
         return Point(
             plan=plan,
             compress_seconds=compress,
             sync_seconds=max(0.0, seconds - compute - compress),
-            gain=self.gain(plan, step),
+            gain=gain,
+            relative_steps=relative_steps(plan, gain, step),
             step_seconds=seconds,
         )
 

@@ -7,7 +7,6 @@ from math import expm1
 from trimtab_api.units import format_duration
 
 from trimtab.control.decision import Point
-from trimtab.control.knee import relative_steps
 
 
 def reason_to_keep(present: Point, best: Point, gained: float, needed: float) -> str:
@@ -39,6 +38,6 @@ def reason_to_start(dense: Point, chosen: Point) -> str:
 def _instead(one: Point, other: Point) -> str:
     return (
         f"{one.plan.name} should take {format_duration(one.step_seconds)} a step instead of "
-        f"{format_duration(other.step_seconds)} with {other.plan.name}, and {relative_steps(one):.2f} times "
-        f"as many steps as dense instead of {relative_steps(other):.2f}"
+        f"{format_duration(other.step_seconds)} with {other.plan.name}, and {one.relative_steps:.2f} times "
+        f"as many steps as dense instead of {other.relative_steps:.2f}"
     )
