@@ -8,10 +8,11 @@ from enum import Enum
 from typing import Literal
 
 from trimtab_operator.children.owned import in_the_way
+from trimtab_operator.labels import JOB_NAME
 from trimtab_operator.policies.blocked import seconds_to_next_look
 from trimtab_operator.policies.deadline import seconds_to_deadline
 from trimtab_operator.policies.loss import find_loss
-from trimtab_operator.policies.restart import GiveUp, Pace, Restart, after_loss, pace
+from trimtab_operator.policies.restart import LONGEST_WAIT, GiveUp, Pace, Restart, after_loss, pace
 from trimtab_operator.policies.suspend import wanted_suspension
 from trimtab_operator.policies.ttl import seconds_to_expiry
 from trimtab_operator.world import Child, World
@@ -76,9 +77,11 @@ def decide(world: World) -> Decision:
         return Decision(outcome=Outcome("Failed", "DeadlineExceeded", message))
 
     if child is None:
-        waiting = seconds_to(status.last_restart_time, world.now)
+        waiting = min(LONGEST_WAIT, seconds_to(status.last_restart_time, world.now))  # else by another's wrong clock
         if waiting > 0:
             return Decision(seconds_to_look_again=min(waiting, waiting if left is None else left))
+        if world.earlier_pods:
+            return blocked(world, _earlier_pods_in_the_way(world), Decision(seconds_to_look_again=left))
         return Decision(Action.CREATE_CHILD, seconds_to_look_again=left)
     if child.is_deleting:  # which takes for ever where the node of a pod is gone: that is to be told
         return Decision(
@@ -106,12 +109,22 @@ def decide(world: World) -> Decision:
     return Decision(seconds_to_look_again=left)
 
 
-def blocked(world: World, obstacle: str) -> Decision:
-    """Wait for what is in the way to go."""
+def blocked(world: World, obstacle: str, wanted: Decision | None = None) -> Decision:
+    """Wait for what is in the way of doing what was wanted, and look at the job no later than that asks for."""
     ready = world.status.condition("Ready")
     since = parse_time(ready.last_transition_time) if ready else None
     waiting = (world.now - since).total_seconds() if since else 0.0
-    return Decision(obstacle=obstacle, seconds_to_look_again=seconds_to_next_look(waiting))
+    seconds = seconds_to_next_look(waiting)
+    if wanted is not None and wanted.seconds_to_look_again is not None:
+        seconds = min(seconds, wanted.seconds_to_look_again)
+    return Decision(obstacle=obstacle, seconds_to_look_again=seconds)
+
+
+def _earlier_pods_in_the_way(world: World) -> str:
+    """Two pods of one rank would answer to one name."""
+    workers = ", ".join(str(each) for each in sorted({pod.worker for pod in world.earlier_pods}))
+    remedy = f"kubectl delete pods -n {world.namespace} -l {JOB_NAME}={world.name}"
+    return f"waits for pods of an earlier attempt to end (worker {workers}); if they never do: {remedy}"
 
 
 def _after_the_end(world: World) -> Decision:

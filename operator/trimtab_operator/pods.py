@@ -53,6 +53,11 @@ class Pod:
     is_unready: bool = False
     """Whether it runs, is not ready, and its trainer has not ended: a node that is away, or a probe that fails."""
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether none of its containers runs, or ever will again."""
+        return self.phase in ("Succeeded", "Failed")
+
     @classmethod
     def read(cls, pod: Object) -> Self:
         """What matters of a pod."""

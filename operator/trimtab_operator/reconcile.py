@@ -154,7 +154,7 @@ class Reconciler:
     def _observe(self, resource: Object) -> World | Outcome:
         """All that is known of the job; an outcome if it is none."""
         metadata = resource["metadata"]
-        namespace, name, uid = metadata["namespace"], metadata["name"], metadata["uid"]
+        namespace, uid = metadata["namespace"], metadata["uid"]
         try:
             job = TrainingJob.model_validate(resource)
         except ValidationError as error:
@@ -162,16 +162,17 @@ class Reconciler:
             return Outcome("Failed", "InvalidSpec", f"{mistake}; {_REMEDY}")
         found = self._child(resource)
         child = Child.read(found) if found else None
-        pods = [Pod.read(each) for each in self._pods(namespace, name, child)]
+        pods = [Pod.read(each) for each in self._pods(resource, child)]
         world = World(
             job=job,
             namespace=namespace,
             uid=uid,
             generation=metadata["generation"],
-            is_queued=any(is_queued(each["metadata"].get("labels", {})) for each in (resource, found) if each),
+            is_queued=is_queued((found or resource)["metadata"].get("labels", {})),
             status=read_status(resource),
             child=child,
             pods=tuple(each for each in pods if child is not None and each.owner_uid == child.uid),
+            earlier_pods=tuple(each for each in pods if child is None and not each.has_ended),
             training=self._training.latest(uid),
             silence=self._training.silence(uid),
             now=self._clock(),
@@ -189,9 +190,14 @@ class Reconciler:
             return self._api.get(JOBS, namespace, name)
         return found
 
-    def _pods(self, namespace: str, name: str, child: Child | None) -> list[Object]:
-        """The job's pods; asked for anew when it has failed, as the cache may not yet hold the reason."""
-        if child is None or child.failure is None:
+    def _pods(self, resource: Object, child: Child | None) -> list[Object]:
+        """The job's pods; asked for anew where more depends on them than the cache may know by now.
+
+        That is when the Job has failed, and why; and when an attempt's Job is gone: the next must not meet its pods.
+        """
+        namespace, name = resource["metadata"]["namespace"], resource["metadata"]["name"]
+        depends = "startTime" in resource.get("status", {}) if child is None else child.failure is not None
+        if not depends:
             return self._cache.pods(namespace, name)
         found: list[Object] = self._api.list(PODS, namespace, labelSelector=f"{JOB_NAME}={name}")["items"]
         names = {each["metadata"]["name"] for each in found}
@@ -200,15 +206,31 @@ class Reconciler:
 
     def _act(self, resource: Object, world: World, decision: Decision) -> Decision:
         """Do what was decided; returns what it came to."""
-        name, namespace = world.name, world.namespace
         match decision.action:
+            case Action.NOTHING if decision.outcome or decision.restart or not self._needs_repair(world):
+                return decision  # what has come to pass is written down before anything else
+            case Action.NOTHING:
+                return self._ensure(world, decision)
             case Action.CREATE_CHILD:
                 return self._create(resource, world, decision)
+            case _:
+                try:
+                    self._change(world, decision.action)
+                except RefusedError as refusal:
+                    if world.status.is_final:
+                        raise
+                    return _refused(world, decision, refusal)
+        return decision
+
+    def _change(self, world: World, action: Action) -> None:
+        """Delete the Job or the TrainingJob, or write to the Job."""
+        name, namespace = world.name, world.namespace
+        match action:
             case Action.DELETE_CHILD:
                 assert world.child is not None
                 self._api.delete(JOBS, namespace, name, world.child.uid)
             case Action.SUSPEND_CHILD | Action.RESUME_CHILD:
-                suspended = decision.action is Action.SUSPEND_CHILD
+                suspended = action is Action.SUSPEND_CHILD
                 annotations = {SUSPENDED: "true" if suspended else None}
                 change = {"metadata": {"annotations": annotations}, "spec": {"suspend": suspended}}
                 self._api.merge(JOBS, namespace, name, change)
@@ -217,11 +239,6 @@ class Reconciler:
                 self._api.apply(JOBS, relabelled(name, namespace, world.child.uid, world.child.attempt))
             case Action.DELETE_JOB:
                 self._api.delete(TRAINING_JOBS, namespace, name, world.uid)
-            case Action.NOTHING if self._needs_repair(world):
-                return self._ensure(world, decision)
-            case Action.NOTHING:
-                pass
-        return decision
 
     def _create(self, resource: Object, world: World, decision: Decision) -> Decision:
         """The Job is created last, when all that its pods need is there, and once: a template never changes."""
@@ -238,7 +255,7 @@ class Reconciler:
             if refusal.reason in ("Invalid", "BadRequest"):  # and so it stays: the template is immutable
                 message = f"spec.template: {refusal.message}; {_REMEDY}"
                 return Decision(outcome=Outcome("Failed", "InvalidTemplate", message))
-            return _refused(world, refusal)
+            return _refused(world, decision, refusal)
         return decision
 
     def _ensure(self, world: World, decision: Decision) -> Decision:
@@ -246,9 +263,9 @@ class Reconciler:
         try:
             obstacle = ensure_children(self._api, world, self._settings)
         except RefusedError as refusal:
-            return _refused(world, refusal)
+            return _refused(world, decision, refusal)
         if obstacle is not None:
-            return blocked(world, obstacle)
+            return blocked(world, obstacle, decision)
         self._ensured[world.key] = (world.now, world.generation)
         return decision
 
@@ -311,9 +328,11 @@ class Reconciler:
             metrics.FINISHED.labels(state=after.state).inc()
 
 
-def _refused(world: World, refusal: RefusedError) -> Decision:
+def _refused(world: World, decision: Decision, refusal: RefusedError) -> Decision:
     """To be mended by somebody (a quota, a rule, a webhook that is away), or to be tried again: then it is raised."""
     is_webhook = refusal.status >= 500 and "webhook" in refusal.message
-    if not is_webhook and (refusal.status in (409, 429) or not 400 <= refusal.status < 500):
+    if not is_webhook and (refusal.status in (404, 409, 429) or not 400 <= refusal.status < 500):
         raise refusal
-    return blocked(world, f"the API server refuses: {refusal.message}")
+    is_change = decision.action not in (Action.NOTHING, Action.CREATE_CHILD)
+    what = f" to {decision.action.value}" if is_change else ""
+    return blocked(world, f"the API server refuses{what}: {refusal.message}", decision)

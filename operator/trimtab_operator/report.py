@@ -78,7 +78,8 @@ def seconds_to_write(before: Status, after: Status, now: datetime) -> float | No
     written_at = parse_time(before.last_update_time)
     if written_at is None:
         return 0.0
-    return max(0.0, WRITE_SECONDS + _CUT_SECONDS - (now - written_at).total_seconds())
+    elapsed = max(0.0, (now - written_at).total_seconds())  # the clock of whoever wrote it may be ahead
+    return max(0.0, WRITE_SECONDS + _CUT_SECONDS - elapsed)
 
 
 def write_time(moment: datetime) -> str:

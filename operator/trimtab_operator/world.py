@@ -89,6 +89,8 @@ class World:
     """The Job of its name, whosever it is."""
     pods: tuple[Pod, ...]
     """Pods of the child, not those of earlier attempts."""
+    earlier_pods: tuple[Pod, ...]
+    """Where there is no Job, pods of one that was: they have yet to end."""
     training: status_pb2.Status | None
     """What rank 0 says, if it says anything."""
     silence: str

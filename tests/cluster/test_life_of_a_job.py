@@ -215,6 +215,14 @@ def test_a_job_in_a_queue_waits_for_kueue_and_runs_from_then_on(bench):
     assert bench.status("digits")["restarts"] == 0
 
 
+def test_a_queue_that_the_job_was_given_when_it_ran_already_takes_nothing_from_suspend(bench):
+    """Kueue goes by the Job's labels, which have no queue."""
+    started(bench, "digits")
+    bench.api.merge(TRAINING_JOBS, bench.namespace, "digits", {"metadata": {"labels": QUEUE}})
+    bench.change("digits", suspend=True)
+    bench.wait_for_state("digits", "Suspended")
+
+
 def test_a_job_in_a_queue_that_says_suspend_runs_when_the_queue_admits_it(bench):
     enqueue(bench, "digits", suspend=True)
     eventually(lambda: bench.status("digits").get("message") == "waits for its queue to admit it", "the status says so")

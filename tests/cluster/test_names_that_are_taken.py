@@ -91,3 +91,17 @@ def test_a_job_that_runs_goes_on_while_something_else_has_a_name_of_its_and_says
     eventually(lambda: bench.condition("digits", "Ready")["reason"] == "Running", "it is well again")
     selector = bench.api.get(SERVICES, bench.namespace, "digits")["spec"]["selector"]
     assert selector == {"trimtab.dev/job-name": "digits"}
+
+
+def test_a_job_in_whose_way_something_is_still_ends_as_its_pods_do(bench):
+    """What is in the way of a repair is in nobody's way who has ended."""
+    pods = started(bench, "digits")
+    ours = bench.api.get(SERVICES, bench.namespace, "digits")
+    bench.api.delete(SERVICES, bench.namespace, "digits", ours["metadata"]["uid"])
+    eventually(lambda: bench.api.get(SERVICES, bench.namespace, "digits") is None, "ours is gone")
+    head = {"name": "digits", "namespace": bench.namespace}
+    bench.api.create(SERVICES, {"apiVersion": "v1", "kind": "Service", "metadata": head, **THEIRS[SERVICES]})
+    bench.change("digits", maxRestarts=9)
+    eventually(lambda: bench.condition("digits", "Ready")["reason"] == "Blocked", "the condition says so")
+    bench.play_succeeded(*pods)
+    bench.wait_for_state("digits", "Succeeded")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from test_life_of_a_job import started
 from trimtab_operator.cluster.resources import Resource
 from workbench import eventually
 
@@ -11,12 +12,12 @@ pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(300)]
 QUOTAS = Resource("v1", "ResourceQuota", "resourcequotas")
 
 
-def quota(bench, pods):
-    """Let the namespace have so many pods, and wait until that is enforced."""
+def quota(bench, number, what="pods"):
+    """Let the namespace have so many of something, and wait until that is enforced."""
     head = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "few", "namespace": bench.namespace}}
-    bench.api.apply(QUOTAS, {**head, "spec": {"hard": {"pods": pods}}})
+    bench.api.apply(QUOTAS, {**head, "spec": {"hard": {what: number}}})
     eventually(
-        lambda: bench.api.get(QUOTAS, bench.namespace, "few").get("status", {}).get("hard") == {"pods": pods},
+        lambda: bench.api.get(QUOTAS, bench.namespace, "few").get("status", {}).get("hard") == {what: number},
         "the quota is enforced",
     )
 
@@ -75,3 +76,16 @@ def test_a_job_that_gets_some_of_its_pods_says_why_not_all(bench):
     (pod,) = bench.pods("digits")
     bench.play_running(pod)
     eventually(lambda: bench.status("digits")["message"].startswith("1 of 2 workers are ready; the Job"), "one runs")
+
+
+def test_a_quota_that_the_jobs_own_children_fill_is_in_the_way_of_no_restart_and_no_repair(bench):
+    """The API server counts what is to be created before it finds that it exists."""
+    quota(bench, "1", "services")
+    pods = started(bench, "digits")
+    bench.change("digits", maxRestarts=7)
+    eventually(lambda: bench.status("digits")["observedGeneration"] == 2, "the new spec was seen")
+    bench.play_failed(pods[0])
+    bench.play_running(*bench.wait_for_pods("digits", attempt=1))
+    bench.wait_for_state("digits", "Running")
+    assert bench.api.get(QUOTAS, bench.namespace, "few")["status"]["used"] == {"services": "1"}
+    assert "Blocked" not in bench.events("digits")

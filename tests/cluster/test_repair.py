@@ -188,3 +188,22 @@ def test_a_pod_that_a_stranger_labels_as_a_worker_is_none(bench):
     assert (status["state"], status["restarts"], status["disruptions"]) == ("Running", 0, 0)
     bench.play_disrupted(real)
     eventually(lambda: bench.status("digits")["disruptions"] == 1, "a real worker is heard")
+
+
+def test_pods_that_outlive_their_job_are_told_and_waited_for(bench):
+    """Else two pods of one rank would answer to one name."""
+    pods = started(bench, "digits")
+    orphaned = bench.control_plane.kubectl("delete", "job", "digits", "-n", bench.namespace, "--cascade=orphan")
+    assert orphaned.returncode == 0, orphaned.stderr
+    remedy = f"kubectl delete pods -n {bench.namespace} -l trimtab.dev/job-name=digits"
+    told = f"waits for pods of an earlier attempt to end (worker 0, 1); if they never do: {remedy}"
+    eventually(lambda: bench.status("digits").get("message") == told, "the status says so")
+    assert bench.child("digits") is None
+    before = {each["metadata"]["uid"] for each in pods}
+    assert {each["metadata"]["uid"] for each in bench.pods("digits")} == before
+    deleted = bench.control_plane.kubectl(*remedy.split()[1:])
+    assert deleted.returncode == 0, deleted.stderr
+    again = bench.wait_for_pods("digits")
+    assert not before & {each["metadata"]["uid"] for each in again}
+    bench.play_running(*again)
+    bench.wait_for_state("digits", "Running")

@@ -35,6 +35,7 @@ LATER = Problem("Disrupted", "drained too")
         ("then the next is made", {"status": {"restarts": 1}, "child": None}, Action.CREATE_CHILD),
         ("when it is time", {"status": RESTARTS | {"lastRestartTime": ago(0)}, "child": None}, Action.CREATE_CHILD),
         ("not before", {"status": RESTARTS | {"lastRestartTime": ago(-5)}, "child": None}, Action.NOTHING),
+        ("not while pods of the one before are there", {"child": None, "earlier_pods": (pod(1),)}, Action.NOTHING),
         ("a Job that lost its labels gets them back", {"child": child(has_its_labels=False)}, Action.LABEL_CHILD),
         (
             "but not one that is to go",
@@ -149,6 +150,24 @@ def test_while_a_restart_waits_the_deadline_does_not(deadline, seconds):
     spec = {} if deadline is None else {"activeDeadlineSeconds": deadline}
     waiting = world(spec=spec, status=RESTARTS | {"lastRestartTime": ago(-5)}, child=None)
     assert decide(waiting).seconds_to_look_again == seconds
+
+
+def test_pods_of_an_attempt_that_is_over_are_told_and_looked_at_again_in_time():
+    blocked = {"type": "Ready", "status": "False", "reason": "Blocked", "lastTransitionTime": ago(600)}
+    status = {"conditions": [blocked | {"observedGeneration": 1}]}
+    known = {"child": None, "earlier_pods": (pod(1), pod(0)), "status": status}
+    decision = decide(world(**known, spec={"activeDeadlineSeconds": 65}))
+    assert decision.obstacle.startswith("waits for pods of an earlier attempt to end (worker 0, 1); if they never do: ")
+    assert decision.obstacle.endswith("kubectl delete pods -n team -l trimtab.dev/job-name=digits")
+    assert decision.seconds_to_look_again == 5
+
+
+def test_a_clock_that_was_ahead_stops_nothing():
+    an_hour_ahead = {"startTime": ago(-3600), "lastRestartTime": ago(-3600), "restarts": 1}
+    waits = decide(world(child=None, status=an_hour_ahead))
+    assert (waits.action, waits.seconds_to_look_again) == (Action.NOTHING, 300.0)
+    runs = decide(world(spec={"activeDeadlineSeconds": 60}, status={"startTime": ago(-3600)}))
+    assert runs.seconds_to_look_again == 60
 
 
 def test_a_failed_pod_waits_for_the_job_controller():

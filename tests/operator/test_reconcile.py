@@ -3,6 +3,7 @@
 import json
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import urlsplit
 
 import pytest
 from kubernetes.client import ApiClient, Configuration
@@ -20,6 +21,9 @@ class ApiServer(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Answer)
         self.faults = list(faults)
         self.job_fault = None
+        self.change_fault = None
+        self.foreign = None
+        self.pods = []
         self.status = {}
         self.num_statuses = 0
         self.told = []
@@ -27,10 +31,21 @@ class ApiServer(ThreadingHTTPServer):
 
 class Answer(BaseHTTPRequestHandler):
     def do_GET(self):
-        self.answer(404, {"reason": "NotFound"})
+        if urlsplit(self.path).path.endswith("/pods"):
+            self.answer(200, {"items": self.server.pods})
+        elif self.server.foreign is not None and urlsplit(self.path).path.endswith(self.server.foreign):
+            self.answer(200, {"metadata": {"ownerReferences": []}})
+        else:
+            self.answer(404, {"reason": "NotFound"})
+
+    def do_DELETE(self):
+        self.answer(*self.server.change_fault)
 
     def do_PATCH(self):
         written = self.read()
+        if urlsplit(self.path).path.endswith("/jobs/digits") and self.server.change_fault is not None:
+            self.answer(*self.server.change_fault)
+            return
         if "status" in written:
             self.server.status = written["status"]
             self.server.num_statuses += 1
@@ -107,6 +122,36 @@ class Ended:
 
     def pods(self, namespace, name):
         return []
+
+
+class Edited(Ended):
+    """The same, after somebody has edited the job's spec."""
+
+    def job(self, namespace, name):
+        resource = super().job(namespace, name)
+        resource["metadata"]["generation"] = 2
+        return resource
+
+
+class Suspended(Ended):
+    """What they have seen of a job that runs, and is to be suspended."""
+
+    def job(self, namespace, name):
+        resource = super().job(namespace, name)
+        resource["spec"]["suspend"] = True
+        return resource
+
+    def child(self, namespace, name):
+        return super().child(namespace, name) | {"status": {"active": 2, "startTime": ago(60)}}
+
+
+class Restarting(Suspended):
+    """What they have seen of a job whose attempt is over, and its Job not yet gone."""
+
+    def job(self, namespace, name):
+        resource = Ended.job(self, namespace, name)
+        resource["status"] |= {"restarts": 1}
+        return resource
 
 
 class New(Ended):
@@ -188,6 +233,33 @@ def test_a_webhook_that_is_away_is_told_and_tried_again(serve):
     server.job_fault = (500, {"reason": "InternalError", "message": message})
     assert reconciler(server, New).reconcile("team/digits") <= 30.0
     assert (server.status["state"], server.status["message"]) == ("Pending", f"the API server refuses: {message}")
+
+
+def test_a_job_that_has_ended_has_ended_whatever_is_in_the_way_of_a_repair(serve):
+    server = serve()
+    server.foreign = "/services/digits"
+    reconciler(server, Edited).reconcile("team/digits")
+    assert server.status["state"] == "Succeeded"
+
+
+@pytest.mark.parametrize(
+    ("seen", "what"), [(Suspended, "suspend the Job"), (Restarting, "delete the Job and its pods")]
+)
+def test_a_refused_change_of_the_job_is_told_and_tried_again(serve, seen, what):
+    server = serve()
+    server.change_fault = (403, {"reason": "Forbidden", "message": "jobs.batch is forbidden"})
+    assert reconciler(server, seen).reconcile("team/digits") <= 30.0
+    assert server.status["message"] == f"the API server refuses to {what}: jobs.batch is forbidden"
+
+
+def test_the_next_attempt_waits_for_the_pods_of_the_one_before(serve):
+    """Their Job may be gone before them: the garbage collector deletes what it has seen."""
+    server = serve()
+    labels = {"batch.kubernetes.io/job-completion-index": "1"}
+    server.pods = [{"metadata": {"name": "digits-1-x", "labels": labels}, "status": {"phase": "Pending"}}]
+    server.job_fault = (500, {"reason": "none is to be made"})
+    assert reconciler(server, New).reconcile("team/digits") == 1.0
+    assert server.status["message"].startswith("waits for pods of an earlier attempt to end (worker 1)")
 
 
 def test_an_api_server_in_trouble_is_tried_again_and_no_affair_of_the_jobs(serve):

@@ -92,6 +92,7 @@ def world(spec: dict | None = None, status: dict | None = None, **known) -> Worl
         "status": Status.model_validate({"observedGeneration": 1, "startTime": ago(60), **(status or {})}),
         "child": child(),
         "pods": (),
+        "earlier_pods": (),
         "training": None,
         "silence": "",
         "now": NOW,

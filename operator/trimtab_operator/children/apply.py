@@ -16,6 +16,8 @@ from trimtab_operator.world import World
 def ensure_children(api: Api, world: World, settings: Settings) -> str | None:
     """Create what is missing and apply what is there; returns what is in the way, if anything.
 
+    A new job's children are created without a look, for it has none. What may be there is looked for first: a quota
+    would count it twice, and refuse it, before the API server finds that it exists.
     An object of the same name that belongs to somebody else is left alone: server-side apply would merge into it, and
     deleting the job would then delete it.
     """
@@ -26,22 +28,23 @@ def ensure_children(api: Api, world: World, settings: Settings) -> str | None:
         network_policy(job, namespace, uid, settings),
         secret(job, namespace, uid, world.now),
     ):
-        obstacle = _ensure(api, manifest, uid)
+        obstacle = _ensure(api, manifest, uid, is_new=world.status.observed_generation == 0)
         if obstacle:
             return obstacle
     return None
 
 
-def _ensure(api: Api, manifest: Object, uid: str) -> str | None:
-    resource = resource_of(manifest)
-    try:
-        api.create(resource, manifest)
-        return None
-    except RefusedError as refusal:
-        if refusal.reason != "AlreadyExists":
-            raise
-    metadata = manifest["metadata"]
-    present = api.get(resource, metadata["namespace"], metadata["name"])
+def _ensure(api: Api, manifest: Object, uid: str, is_new: bool) -> str | None:
+    resource, metadata = resource_of(manifest), manifest["metadata"]
+    present = None if is_new else api.get(resource, metadata["namespace"], metadata["name"])
+    if present is None:
+        try:
+            api.create(resource, manifest)
+            return None
+        except RefusedError as refusal:
+            if refusal.reason != "AlreadyExists":
+                raise
+        present = api.get(resource, metadata["namespace"], metadata["name"])
     if present is None:
         return in_the_way(resource.kind, metadata["name"], is_deleting=True)
     if controller_uid(present) != uid:

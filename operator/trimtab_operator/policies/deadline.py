@@ -17,4 +17,4 @@ def seconds_to_deadline(
     """
     if active_deadline_seconds is None or started_at is None:
         return None
-    return active_deadline_seconds - (now - started_at).total_seconds()
+    return active_deadline_seconds - max(0.0, (now - started_at).total_seconds())  # another's clock may be ahead
