@@ -23,7 +23,7 @@ GIGABIT = 1e9 / 8
 
 def point(step_seconds=0.2, gain=0.5, compress=0.01, sync=0.1, ratio=0.01):
     plan = Plan(ratio=ratio, collective="all-gather")
-    return Point(plan, compress, sync, gain, relative_steps(plan, gain, 0), step_seconds)
+    return Point(plan, compress, sync, gain, relative_steps(plan, gain), step_seconds)
 
 
 DENSE = Point(dense_plan(), 0.0, 0.9, 1.0, 1.0, 1.0)
@@ -120,17 +120,12 @@ def test_free_gain_is_taken():
     assert knee([small, large], DENSE, 0.5) is large
 
 
-@given(st.floats(0.001, 0.999), st.floats(0.001, 0.999), st.integers(0, 10**6))
-def test_less_gain_means_more_steps(a, b, step):
+@given(st.floats(0.001, 0.999), st.floats(0.001, 0.999))
+def test_less_gain_means_more_steps(a, b):
     low, high = sorted((a, b))
     plan = Plan(0.01, "all-gather")
-    steps = [relative_steps(plan, low, step), relative_steps(plan, high, step), relative_steps(dense_plan(), 1.0, step)]
+    steps = [relative_steps(plan, low), relative_steps(plan, high), relative_steps(dense_plan(), 1.0)]
     assert steps[0] >= steps[1] >= steps[2] == 1.0
-
-
-def test_a_delay_is_a_smaller_share_of_a_longer_run_but_never_none():
-    shares = [relative_steps(Plan(0.01, "all-gather"), 0.1, step) for step in (0, 150, 200, 500, 10**6)]
-    assert shares[0] == shares[1] > shares[2] > shares[3] == shares[4] > 1
 
 
 # Reasons ------------------------------------------------------------------------------------------------

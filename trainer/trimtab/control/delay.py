@@ -2,9 +2,7 @@
 
 Nothing is lost: what a step does not send waits in the residual. With gain g, the residual's norm is ``sqrt(1/g - 1)``
 times that of what was sent, and training stays behind dense training by a number of steps that grows with it. It is
-the same number whatever the learning rate, and however long the job trains: a share of the steps that shrinks as
-training goes on (docs/decisions/time-to-target.md). A job that has trained for t steps is taken to train for as many
-again.
+the same number whatever the learning rate, and however long the job trains (docs/decisions/time-to-target.md).
 """
 
 from __future__ import annotations
@@ -13,17 +11,15 @@ from trimtab.plan import Plan
 
 #: Steps of delay where the residual is as large as what was sent, and the power of the residual's relative norm with
 #: which they grow: between that of gradients that all point one way, 2, and of such as have nothing in common, 1.
-_DELAY_STEPS, _POWER = 2.3, 1.5
-#: Steps that any job is taken to last ...
-_SHORTEST_RUN = 150
-#: ... and those beyond which the delay's share shrinks no more: at the edge of the learning rates that a model bears,
-#: late gradients do harm for as long as it trains.
-_LONGEST_RUN = 500
+_DELAY_STEPS, _POWER = 1.5, 1.5
+#: Steps of the run that the delay is a share of. Nobody knows how long it will be, and most are longer; but at the edge
+#: of the learning rates that a model bears, late gradients do harm for as long as it trains.
+_RUN_STEPS = 200
 
 
-def relative_steps(plan: Plan, gain: float, step: int) -> float:
-    """Steps to the target over dense's, for a plan of this gain that a job would train under from this step on."""
+def relative_steps(plan: Plan, gain: float) -> float:
+    """Steps to the target over dense's, for a plan of this gain."""
     if plan.is_dense:
         return 1.0
     delay: float = _DELAY_STEPS * (1 / gain - 1) ** (_POWER / 2)
-    return 1 + delay / min(_LONGEST_RUN, max(_SHORTEST_RUN, step))
+    return 1 + delay / _RUN_STEPS

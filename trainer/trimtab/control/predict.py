@@ -108,7 +108,7 @@ class Predictor:
             compress_seconds=compress,
             sync_seconds=max(0.0, seconds - compute - compress),
             gain=gain,
-            relative_steps=relative_steps(plan, gain, step),
+            relative_steps=relative_steps(plan, gain),
             step_seconds=seconds,
         )
 
