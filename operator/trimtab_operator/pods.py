@@ -11,7 +11,8 @@ from trimtab_operator.cluster.resources import Object, controller_uid
 from trimtab_operator.labels import COMPLETION_INDEX, JOB_NAME
 
 #: Reasons of waiting that pass by themselves, and are no problem.
-_PASSING = {"ContainerCreating", "PodInitializing", ""}
+_MOUNTING = {"ContainerCreating", "PodInitializing"}
+_PASSING = {*_MOUNTING, ""}
 #: Longest piece of a container's last words that is repeated.
 _LONGEST_MESSAGE = 600
 #: Labels that are read here.
@@ -52,6 +53,9 @@ class Pod:
     """When it should have ended at the latest, being deleted (RFC 3339); empty if it is not."""
     is_unready: bool = False
     """Whether it runs, is not ready, and its trainer has not ended: a node that is away, or a probe that fails."""
+    uid: str = ""
+    is_mounting: bool = False
+    """Whether a node has it and nothing of it has begun: it waits for its volumes, for all that is known."""
 
     @property
     def has_ended(self) -> bool:
@@ -77,6 +81,8 @@ class Pod:
             node=pod.get("spec", {}).get("nodeName") or "",
             to_end_by=pod["metadata"].get("deletionTimestamp") or "",
             is_unready=_is_unready(status),
+            uid=pod["metadata"].get("uid") or "",
+            is_mounting=_is_mounting(status),
         )
 
 
@@ -133,6 +139,16 @@ def _is_unready(status: Object) -> bool:
     ready = [each["status"] for each in status.get("conditions", ()) if each["type"] == "Ready"]
     trainer = [each for each in status.get("containerStatuses", ()) if each["name"] == TRAINER_CONTAINER]
     return "False" in ready and not any(each.get("state", {}).get("terminated") for each in trainer)
+
+
+def _is_mounting(status: Object) -> bool:
+    if status.get("phase") not in (None, "Pending"):
+        return False
+    holding = {each["type"] for each in status.get("conditions", ()) if each["status"] == "True"}
+    if "PodReadyToStartContainers" in holding:  # volumes come before that; what is left to wait for are images
+        return False
+    reasons = {(each.get("state", {}).get("waiting") or {}).get("reason", "") for each in _containers(status)}
+    return bool(reasons) and reasons <= _MOUNTING
 
 
 def _obstacle(worker: int, status: Object) -> Problem | None:

@@ -1,10 +1,12 @@
-"""Pods that are refused when the Job controller makes them: the status says why, and no longer when they are made."""
+"""Pods that are refused when the Job controller makes them, or cannot mount their volumes: the status says why, and no
+longer when they are made, or have.
+"""
 
 from __future__ import annotations
 
 import pytest
 from test_life_of_a_job import started
-from trimtab_operator.cluster.resources import Resource
+from trimtab_operator.cluster.resources import EVENTS, Resource
 from workbench import eventually
 
 pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(300)]
@@ -28,7 +30,7 @@ def refuse_by_security(bench, level):
     assert done.returncode == 0, done.stderr
 
 
-def told(bench, words):
+def told(bench, words, reason="FailedCreate"):
     """The status, once it says so: half a minute is what users are promised."""
 
     def says_so():
@@ -37,8 +39,8 @@ def told(bench, words):
     eventually(says_so, f"the status says {words}", 30)
     for kind in ("Ready", "Started"):
         condition = bench.condition("digits", kind)
-        assert (condition["status"], condition["reason"]) == ("False", "FailedCreate")
-    eventually(lambda: "FailedCreate" in bench.events("digits"), "an event says so")
+        assert (condition["status"], condition["reason"]) == ("False", reason)
+    eventually(lambda: reason in bench.events("digits"), "an event says so")
     return bench.status("digits")["message"]
 
 
@@ -89,3 +91,25 @@ def test_a_quota_that_the_jobs_own_children_fill_is_in_the_way_of_no_restart_and
     bench.wait_for_state("digits", "Running")
     assert bench.api.get(QUOTAS, bench.namespace, "few")["status"]["used"] == {"services": "1"}
     assert "Blocked" not in bench.events("digits")
+
+
+def play_unmounted(bench, pod, message):
+    """As a kubelet would: the pod waits for its volumes, and an event says why."""
+    bench.play_waiting(pod, "ContainerCreating", "")
+    metadata = pod["metadata"]
+    about = {"apiVersion": "v1", "kind": "Pod", **{key: metadata[key] for key in ("namespace", "name", "uid")}}
+    head = {"apiVersion": "v1", "kind": "Event", "metadata": {"namespace": bench.namespace, "name": metadata["name"]}}
+    bench.api.create(
+        EVENTS, {**head, "involvedObject": about, "type": "Warning", "reason": "FailedMount", "message": message}
+    )
+
+
+def test_a_pod_that_cannot_mount_its_volumes_says_why_until_it_runs(bench):
+    bench.create("digits")
+    pods = bench.wait_for_pods("digits")
+    for each in pods:
+        play_unmounted(bench, each, 'configmap "none" not found')
+    message = told(bench, 'configmap "none" not found', "FailedMount")
+    assert message.startswith("0 of 2 workers are ready; worker 0 cannot mount its volumes: configmap")
+    bench.play_running(*pods)
+    bench.wait_for_state("digits", "Running")

@@ -130,6 +130,34 @@ def test_a_pod_that_is_only_slow_has_no_obstacle(status):
     assert Pod.read(raw("Pending", **status)).obstacle is None
 
 
+CREATING = container("netmon", waiting={"reason": "PodInitializing"})
+NETWORKED = {"type": "PodReadyToStartContainers", "status": "True"}
+
+
+@pytest.mark.parametrize(
+    ("phase", "status", "is_mounting"),
+    [
+        ("Pending", {"containerStatuses": [container(waiting={"reason": "ContainerCreating"})]}, True),
+        ("Pending", {"initContainerStatuses": [CREATING], "conditions": [{**NETWORKED, "status": "False"}]}, True),
+        ("Pending", {"initContainerStatuses": [CREATING], "conditions": [NETWORKED]}, False),
+        (
+            "Pending",
+            {"initContainerStatuses": [container("netmon", running={})], "containerStatuses": [CREATING]},
+            False,
+        ),
+        ("Pending", {"containerStatuses": [container(waiting={"reason": "ErrImagePull"})]}, False),
+        ("Pending", {}, False),
+        ("Running", {"containerStatuses": [container(running={})]}, False),
+    ],
+)
+def test_a_pod_of_which_nothing_has_begun_waits_for_its_volumes(phase, status, is_mounting):
+    whole = raw(phase, **status)
+    small = copy.deepcopy(whole)
+    shrink(small)
+    for each in (whole, small):
+        assert (Pod.read(each).uid, Pod.read(each).is_mounting) == ("u", is_mounting)
+
+
 def test_a_pod_that_ran_and_is_not_ready_is_unready_until_its_trainer_has_ended():
     unready = {"type": "Ready", "status": "False"}
     running = container(running={})

@@ -1,4 +1,6 @@
-"""Why a Job cannot make its pods: when the API server is asked, how often, and which of its answers is told."""
+"""Why a Job cannot make its pods, or a pod not mount its volumes: when and how often the API server is asked, and what
+of its answers is told.
+"""
 
 from datetime import timedelta
 from urllib.parse import parse_qs, urlparse
@@ -10,7 +12,7 @@ from trimtab_operator.cluster.api import Api, RefusedError
 from trimtab_operator.pods import Problem
 from trimtab_operator.policies.lacking_pods import seconds_to_question
 from trimtab_operator.refused_pods import RefusedPods, newest_refusal
-from worlds import NOW, ago, child, world
+from worlds import NOW, ago, child, pod, world
 
 FORBIDDEN = 'pods "digits-0-x" is forbidden: exceeded quota: none'
 TOLD = Problem("FailedCreate", f"the Job digits cannot make pods: {FORBIDDEN}")
@@ -116,3 +118,82 @@ def test_an_operator_that_may_not_read_events_goes_on_without(server, refused):
     server.status = 503
     with pytest.raises(RefusedError):
         refused.why(after(10))
+
+
+MISSING = 'MountVolume.SetUp failed for volume "settings" : configmap "none" not found'
+UNMOUNTED = Problem(
+    "FailedMount",
+    f"worker 1 cannot mount its volumes: {MISSING}; once that is mended it starts by itself; where the template is "
+    "wrong, delete the job, mend its file and create it anew",
+)
+
+
+def mounting(worker, **known):
+    return pod(worker, **{"phase": "Pending", "uid": f"pod-{worker}", "is_mounting": True, **known})
+
+
+def mounts(seconds, *pods, **known):
+    """A job of two workers whose pods are there, so many seconds on."""
+    return after(seconds, **{"child": child(active=2), "pods": pods, **known})
+
+
+def asked_of(server):
+    selectors = [parse_qs(urlparse(path).query)["fieldSelector"][0] for path, _ in server.asked]
+    return [each.split(",")[0].removeprefix("involvedObject.uid=") for each in selectors]
+
+
+def test_a_pod_that_waits_for_its_volumes_for_long_is_asked_why_now_and_then(server, refused):
+    server.body = {"items": [event(9, "older"), event(1, MISSING)]}
+    assert (refused.why(mounts(0, mounting(1))), refused.seconds_to_look(mounts(0))) == (None, 10.0)
+    assert refused.why(mounts(9, mounting(1))) is None
+    assert server.asked == []
+    assert [refused.why(mounts(seconds, mounting(1))) for seconds in (10, 11, 19)] == [UNMOUNTED] * 3
+    ((path, _),) = server.asked
+    assert urlparse(path).path == "/api/v1/namespaces/team/events"
+    assert parse_qs(urlparse(path).query)["fieldSelector"] == ["involvedObject.uid=pod-1,reason=FailedMount"]
+    refused.why(mounts(20, mounting(1)))
+    assert len(server.asked) == 2
+
+
+def test_of_many_pods_one_at_a_time_is_asked_until_one_says_why_and_then_that_one(server, refused):
+    pods = [mounting(worker) for worker in (2, 0, 1)]
+    server.body = {"items": []}
+    assert [refused.why(mounts(seconds, *pods)) for seconds in (0, 10, 20, 30, 40)] == [None] * 5
+    assert asked_of(server) == ["pod-0", "pod-1", "pod-2", "pod-0"]
+    server.body = {"items": [event(1, MISSING)]}
+    assert [refused.why(mounts(seconds, *pods)) for seconds in (50, 60)] == [UNMOUNTED] * 2
+    assert asked_of(server)[4:] == ["pod-1", "pod-1"]
+
+
+def test_what_kept_a_pod_from_starting_is_over_once_it_starts(server, refused):
+    server.body = {"items": [event(1, MISSING)]}
+    refused.why(mounts(0, mounting(1)))
+    assert refused.why(mounts(10, mounting(1))) == UNMOUNTED
+    assert refused.why(mounts(11, mounting(0), pod(1))) is None, "another waits: it is asked in its turn"
+    assert refused.why(mounts(12, pod(0), pod(1))) is None
+    assert refused.seconds_to_look(mounts(12)) is None
+
+
+@pytest.mark.parametrize(
+    "known",
+    [
+        {"pods": (mounting(1, to_end_by=ago(0)),)},
+        {"child": child(is_suspended=True)},
+        {"child": child(is_deleting=True)},
+        {"child": child(failure="f", failed=1)},
+        {"child": child(owner_uid="other")},
+        {"status": {"restarts": 1}},
+        {"status": {"state": "Failed"}},
+    ],
+)
+def test_no_pod_is_asked_about_that_is_not_to_start(server, refused, known):
+    refused.why(mounts(0, mounting(1)))
+    for seconds in (1, 60):
+        assert refused.why(mounts(seconds, **{"pods": (mounting(1),), **known})) is None
+    assert server.asked == []
+
+
+def test_while_pods_are_missing_the_job_alone_is_asked(server, refused):
+    for seconds in (0, 5, 10):
+        assert refused.why(mounts(seconds, mounting(1), child=child(active=1))) in (None, TOLD)
+    assert asked_of(server) == ["child-uid"] * 2

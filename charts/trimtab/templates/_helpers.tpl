@@ -52,7 +52,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
   verbs: [create, get, patch]
 - apiGroups: [""]
   resources: [events]
-  verbs: [create, list]  # list: only an event on a Job says why it cannot make pods
+  verbs: [create, list]  # list: only events say why a Job cannot make pods, or a pod not mount its volumes
 {{- end }}
 
 {{- define "trimtab.restrictedPod" -}}

@@ -1,4 +1,7 @@
-"""A Job that has fewer pods than workers: how soon it is asked why. Only an event on the Job says, and asking costs."""
+"""A Job that has fewer pods than workers, a pod that waits for its volumes: how soon it is asked why.
+
+Only an event says, and asking costs.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,18 @@ from trimtab_operator.policies.blocked import seconds_to_next_look
 
 #: Seconds that pods may be on their way before anybody asks what became of them, and between two questions at least.
 PATIENCE_SECONDS = 5.0
+#: Seconds that a pod may take over its volumes: kubelets mount what is there in one or two.
+MOUNT_PATIENCE_SECONDS = 10.0
 
 
-def seconds_to_question(lacking_seconds: float, asked_seconds_ago: float | None) -> float:
+def seconds_to_question(
+    lacking_seconds: float, asked_seconds_ago: float | None, patience_seconds: float = PATIENCE_SECONDS
+) -> float:
     """Seconds until it is asked, or asked again; zero or less: now.
 
-    * Lacking for less than `PATIENCE_SECONDS`: not yet. In the normal course all pods are there by then.
+    * Lacking for less than ``patience_seconds``: not yet. In the normal course nothing is lacking by then.
     * Asked before: again, the more seldom the longer it has gone on.
     """
     if asked_seconds_ago is None:
-        return PATIENCE_SECONDS - lacking_seconds
-    return max(PATIENCE_SECONDS, seconds_to_next_look(lacking_seconds)) - asked_seconds_ago
+        return patience_seconds - lacking_seconds
+    return max(patience_seconds, seconds_to_next_look(lacking_seconds)) - asked_seconds_ago
