@@ -116,7 +116,11 @@ class TrainingStatus:
         """Watch from now on if workers of the job are ready.
 
         When none is any longer, what was said last holds until the attempt is over or the job's end is written down.
+        Of a name one job is heard: another of it, which this one took the place of, is no longer.
         """
+        for uid in self._named(world.namespace, world.name):
+            if uid != world.uid:
+                self._drop(uid)
         child = world.own_child
         if child is None or child.is_deleting or world.status.is_final:
             self._drop(world.uid)
@@ -133,10 +137,13 @@ class TrainingStatus:
 
     def forget(self, namespace: str, name: str) -> None:
         """Watch no job of that name any longer."""
-        with self._lock:
-            gone = [uid for uid, each in self._followed.items() if (each.namespace, each.name) == (namespace, name)]
-        for uid in gone:
+        for uid in self._named(namespace, name):
             self._drop(uid)
+
+    def _named(self, namespace: str, name: str) -> list[str]:
+        """Uids of the jobs of that name: one, or for a moment also that which it took the place of."""
+        with self._lock:
+            return [uid for uid, each in self._followed.items() if (each.namespace, each.name) == (namespace, name)]
 
     def _of_this_attempt(self, world: World, child: Child) -> _Followed | None:
         """What is known of the attempt, begun if one of its workers is ready; an earlier attempt is forgotten."""

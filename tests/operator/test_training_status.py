@@ -130,6 +130,17 @@ def test_a_job_that_is_gone_is_forgotten(hearing, rank0):
     assert status.latest(UID) is None
 
 
+@pytest.mark.parametrize("ready", [0, 2])
+def test_a_job_whose_place_another_of_its_name_took_is_forgotten(hearing, rank0, ready):
+    status, news = hearing
+    status.follow(world(child=child(ready=2)))
+    say(rank0, news, step=12)
+    status.follow(world(spec={"name": "letters"}, child=None, uid="letters-uid"))
+    assert status.latest(UID).step == 12
+    status.follow(world(child=child(uid="another", owner_uid="newer", ready=ready), uid="newer"))
+    assert status.latest(UID) is None
+
+
 def test_a_job_without_certificates_does_not_keep_the_others_from_being_heard(certificates, rank0):
     news = SimpleQueue()
     found = {"bad": None, "digits": certificates}
