@@ -39,7 +39,10 @@ def report(world: World, decision: Decision) -> Status:
     """The status as it should be now."""
     before, child = world.status, world.own_child
     if before.is_final:
-        return before
+        if decision.action is Action.DELETE_JOB:
+            return before
+        # What waits for the controller to have seen an edit (kstatus) waits for this alone.
+        return before.model_copy(update={"observed_generation": world.generation})
     workers = Workers()
     if child is not None and child.attempt == before.restarts:
         workers = Workers(active=child.active, ready=child.ready, succeeded=child.succeeded, failed=child.failed)

@@ -273,6 +273,21 @@ def test_a_final_status_never_changes():
     assert report(seen, decide(seen)) == done
 
 
+def test_an_edit_of_a_finished_job_has_been_seen_and_changes_nothing_else():
+    done = after(child=child(is_complete=True))
+    edited = after(child=None, status=done.model_dump(by_alias=True), generation=2, training=training())
+    assert edited == done.model_copy(update={"observed_generation": 2})
+    assert seconds_to_write(done, edited, NOW) == 0.0
+    assert list(events(done, edited)) == []
+
+
+def test_a_finished_job_whose_time_is_up_is_not_written_to_any_more():
+    done = after(child=child(is_complete=True)).model_dump(by_alias=True)
+    known = {"child": None, "status": done, "generation": 2, "now": NOW + timedelta(seconds=60)}
+    assert after(**known, spec={"ttlSecondsAfterFinished": 60}).observed_generation == 1
+    assert after(**known, spec={"ttlSecondsAfterFinished": 61}).observed_generation == 2
+
+
 @pytest.mark.parametrize(
     ("written", "change", "wait"),
     [
