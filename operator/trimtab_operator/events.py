@@ -45,7 +45,7 @@ def events(before: Status, after: Status) -> Iterator[Event]:
                 yield Event("Normal", "Suspended", after.message)
             case "Running":
                 yield Event("Normal", "Running", after.message)
-            case "Starting" if before.state == "Suspended":
+            case _ if before.state == "Suspended" and after.restarts == before.restarts:
                 yield Event("Normal", "Resumed", after.message)
 
 

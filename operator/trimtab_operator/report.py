@@ -108,7 +108,7 @@ def _state(world: World, decision: Decision, workers: Workers) -> State:
         return "Running"
     if world.status.state == "Running" and workers.active + workers.succeeded == world.job.spec.workers:
         return "Running"  # trainers have ended, and their pods have yet to
-    if world.status.restarts > 0:
+    if world.status.restarts > 0 and not _is_resumed(world):
         return "Restarting"
     return "Pending" if decision.obstacle else "Starting"
 
@@ -144,6 +144,15 @@ def _is_suspended(world: World) -> bool:
     if world.own_child is None:
         return asked
     return world.own_child.is_suspended or (asked and not world.is_queued)
+
+
+def _is_resumed(world: World) -> bool:
+    """Whether it was suspended after ranks last restarted (or were to) and resumes: then it starts as any other job."""
+    suspended = world.status.condition("Suspended")
+    if suspended is None:
+        return False
+    resumed_at = write_time(world.now) if suspended.status == "True" else suspended.last_transition_time
+    return resumed_at > (world.status.last_restart_time or "")  # as text sorts as time does
 
 
 def _suspended_by(world: World) -> str:

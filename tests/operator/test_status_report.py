@@ -238,6 +238,45 @@ def test_a_suspended_job_has_no_start_time_and_gets_another():
     assert resumed.start_time == ago(0)
 
 
+def resumed(restarted_at, waits=0):
+    """What a job that was restarted says before, when and after it resumes; ``waits``: seconds to what is to come."""
+    known = {"restarts": 1, "lastRestartTime": restarted_at, "state": "Restarting"}
+    suspended = after(child=None, spec={"suspend": True}, status=known)
+    statuses, pods = [suspended], None if waits else child(attempt=1)
+    for seconds in (5, 6):
+        at = NOW + timedelta(seconds=seconds)
+        statuses.append(after(child=pods, status=statuses[-1].model_dump(by_alias=True), now=at))
+    return statuses
+
+
+def test_a_job_that_was_restarted_and_resumes_is_starting_until_it_runs_and_an_event_says_so():
+    suspended, at_once, later = resumed(ago(600))
+    assert [each.state for each in (suspended, at_once, later)] == ["Suspended", "Starting", "Starting"]
+    (event,) = events(suspended, at_once)
+    assert (event.kind, event.reason) == ("Normal", "Resumed")
+    assert list(events(at_once, later)) == []
+    lost = {"child": child(attempt=1, failure="f"), "pods": (failed_pod(1),)}
+    failed = after(**lost, status=later.model_dump(by_alias=True), now=NOW + timedelta(seconds=9))
+    assert failed.state == "Restarting"
+    known = {"status": failed.model_dump(by_alias=True), "now": NOW + timedelta(seconds=700)}
+    assert after(child=child(attempt=2), **known).state == "Restarting", "it was resumed before that"
+
+
+def test_a_job_that_resumes_before_its_restart_is_due_still_says_when():
+    suspended, at_once, later = resumed(ago(-60), waits=60)
+    assert [each.state for each in (suspended, at_once, later)] == ["Suspended", "Restarting", "Restarting"]
+    assert at_once.message.startswith(f"all ranks restart together at {ago(-60)}")
+    assert [each.reason for each in events(suspended, at_once)] == ["Resumed"]
+
+
+def test_a_job_that_resumes_and_is_blocked_has_resumed_all_the_same():
+    suspended = after(child=None, spec={"suspend": True}, status={"restarts": 1, "lastRestartTime": ago(600)})
+    seen = world(child=None, status=suspended.model_dump(by_alias=True))
+    blocked = report(seen, Decision(obstacle="the API server refuses: quota"))
+    assert blocked.state == "Pending"
+    assert [each.reason for each in events(suspended, blocked)] == ["Blocked", "Resumed"]
+
+
 def test_training_is_told_in_units_that_humans_write():
     status = after(child=child(ready=2), training=training())
     assert (status.step, status.loss, status.step_time) == (12, 0.123457, "120ms")
