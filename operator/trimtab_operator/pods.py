@@ -69,17 +69,18 @@ class Pod:
         index = labels.get(COMPLETION_INDEX, "")
         worker = int(index) if index.isdecimal() else 0
         failed = _first_failed_container(status) if status.get("phase") == "Failed" else None
+        to_end_by = pod["metadata"].get("deletionTimestamp") or ""
         return cls(
             worker=worker,
             owner_uid=controller_uid(pod),
             phase=status.get("phase", "Pending"),
             disruption=_disruption(worker, status),
-            failure=_failure(worker, status, failed) if status.get("phase") == "Failed" else None,
+            failure=_failure(worker, status, failed, bool(to_end_by)) if status.get("phase") == "Failed" else None,
             failed_at=failed["state"]["terminated"].get("finishedAt") or "" if failed else "",
             exit_code=failed["state"]["terminated"]["exitCode"] if failed else 0,
             obstacle=_obstacle(worker, status) if status.get("phase") in (None, "Pending") else None,
             node=pod.get("spec", {}).get("nodeName") or "",
-            to_end_by=pod["metadata"].get("deletionTimestamp") or "",
+            to_end_by=to_end_by,
             is_unready=_is_unready(status),
             uid=pod["metadata"].get("uid") or "",
             is_mounting=_is_mounting(status),
@@ -109,8 +110,10 @@ def _disruption(worker: int, status: Object) -> Problem | None:
     return None
 
 
-def _failure(worker: int, status: Object, failed: Object | None) -> Problem:
+def _failure(worker: int, status: Object, failed: Object | None, is_deleted: bool) -> Problem:
     if failed is None:
+        if is_deleted and not (status.get("reason") or status.get("message")):
+            return Problem("PodDeleted", f"the pod of worker {worker} was deleted before it ended, by whom is unknown")
         reason = status.get("reason") or "Failed"
         return Problem(reason, f"worker {worker} failed: {status.get('message') or reason}")
     ended = failed["state"]["terminated"]

@@ -82,6 +82,25 @@ def test_a_failed_pod_says_why(status, reason, message):
     assert (failure.reason, failure.message) == (reason, message)
 
 
+@pytest.mark.parametrize(
+    ("status", "reason", "message"),
+    [
+        ({}, "PodDeleted", "the pod of worker 1 was deleted before it ended, by whom is unknown"),
+        ({"reason": "NodeLost", "message": "its node is gone"}, "NodeLost", "worker 1 failed: its node is gone"),
+        (
+            {"containerStatuses": [ended(1)]},
+            "Error",
+            "worker 1 failed: container trainer ended with exit code 1",
+        ),
+    ],
+)
+def test_a_pod_that_was_deleted_and_says_nothing_else_says_that(status, reason, message):
+    pod = raw("Failed", **status)
+    pod["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:30Z"
+    failure = Pod.read(pod).failure
+    assert (failure.reason, failure.message) == (reason, message)
+
+
 def test_a_failed_pod_says_when_and_with_which_exit_code():
     pod = Pod.read(raw("Failed", containerStatuses=[ended(137)]))
     assert (pod.failed_at, pod.exit_code) == ("2026-01-01T00:00:00Z", 137)
