@@ -12,6 +12,7 @@ from trimtab_api.trainingjob.types import API_VERSION, KIND
 
 from trimtab_operator.cluster.resources import Object
 from trimtab_operator.labels import MANAGER
+from trimtab_operator.words import shorten
 
 #: Reasons of Ready that name no obstacle.
 _STATES = get_args(State)
@@ -83,7 +84,7 @@ def manifest(event: Event, namespace: str, name: str, uid: str, time: str, seque
         "involvedObject": {"apiVersion": API_VERSION, "kind": KIND, "namespace": namespace, "name": name, "uid": uid},
         "type": event.kind,
         "reason": event.reason,
-        "message": event.message[:1024],
+        "message": shorten(event.message),
         "source": {"component": MANAGER},
         "reportingComponent": MANAGER,
         "firstTimestamp": time,

@@ -12,6 +12,7 @@ from trimtab_api.units import format_bandwidth, format_duration
 from trimtab_operator.decide import Action, Decision, Outcome, parse_time, seconds_to
 from trimtab_operator.pods import Problem
 from trimtab_operator.policies.network import is_degraded
+from trimtab_operator.words import shorten
 from trimtab_operator.world import World
 
 #: Seconds between two writes that bring only new figures: at least so many, and at most one more.
@@ -53,11 +54,11 @@ def report(world: World, decision: Decision) -> Status:
         update={
             "observed_generation": world.generation,
             "state": state,
-            "message": _message(world, decision, state, workers),
+            "message": shorten(_message(world, decision, state, workers)),
             "workers": workers,
             "restarts": before.restarts + (restart is not None),
             "disruptions": before.disruptions + (restart is not None and not restart.counts),
-            "last_restart_reason": restart.cause.message if restart else before.last_restart_reason,
+            "last_restart_reason": shorten(restart.cause.message) if restart else before.last_restart_reason,
             "restarts_in_a_row": decision.pace.in_a_row if decision.pace else before.restarts_in_a_row,
             "last_restart_time": _restart_time(world, decision),
             "start_time": _start_time(world, decision, state),
@@ -300,7 +301,7 @@ def _condition(before: Status, told: _Told, generation: int, now: datetime) -> C
         type=kind,
         status=status,
         reason=reason,
-        message=message[:1024],
+        message=shorten(message),
         last_transition_time=old.last_transition_time if old and old.status == status else write_time(now),
         observed_generation=generation,
     )

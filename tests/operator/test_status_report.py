@@ -11,7 +11,7 @@ from trimtab_operator.decide import Decision, Outcome, decide
 from trimtab_operator.events import events, manifest
 from trimtab_operator.pods import Problem
 from trimtab_operator.report import final_conditions, report, seconds_to_write, write_time
-from worlds import NOW, ago, child, failed_pod, pod, world
+from worlds import NOW, UID, ago, child, failed_pod, pod, world
 
 STUCK = pod(1, phase="Pending", obstacle=Problem("ImagePullBackOff", "worker 1 cannot start"))
 
@@ -432,6 +432,22 @@ def test_a_job_that_can_no_longer_be_read_has_failed_and_what_was_said_of_its_li
     for kind in ("Suspended", "NetworkDegraded", "Started"):
         assert suspended.condition(kind) in kept
     assert len(reasons) == len(kept), "each is said once"
+
+
+LONG = "worker 1 failed: " + 100_000 * "x" + "; mend it"
+
+
+def test_long_words_lose_their_middle_and_not_the_remedy_wherever_they_are_told():
+    lost = {"child": child(failure="f"), "pods": (pod(1, phase="Failed", failure=Problem("Error", LONG)),)}
+    for known in (lost, {**lost, "spec": {"restartPolicy": "Never"}}):
+        status = after(**known)
+        said = [status.message, *(each.message for each in status.conditions if each.type != "Started")]
+        said += [
+            manifest(each, "team", "digits", UID, ago(0), "0")["message"] for each in events(world().status, status)
+        ]
+        assert all(len(each) <= 1024 for each in (*said, status.last_restart_reason))
+        assert all("worker 1 failed: xxx" in each for each in said)
+        assert all(each.endswith(("xxx; mend it", "xxx; mend it (restartPolicy is Never)")) for each in said)
 
 
 def test_an_outcome_is_a_condition_with_its_reason():
