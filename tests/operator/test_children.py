@@ -164,10 +164,11 @@ def test_two_pods_of_eight_gpus():
     assert {"name": "trimtab-shm", "mountPath": "/dev/shm"} in trainer["volumeMounts"]
 
 
-def test_shared_memory_that_the_user_mounts_is_the_users():
+@pytest.mark.parametrize("path", ["/dev/shm", "/dev/shm/", "/dev//shm"])
+def test_shared_memory_that_the_user_mounts_is_the_users(path):
     given = {"volumes": [{"name": "mine", "emptyDir": {"medium": "Memory", "sizeLimit": "64Gi"}}]}
-    pod = pod_of(pod=given, container={"volumeMounts": [{"name": "mine", "mountPath": "/dev/shm"}]})
-    assert [each["name"] for each in trainer_of(pod)["volumeMounts"] if each["mountPath"] == "/dev/shm"] == ["mine"]
+    pod = pod_of(pod=given, container={"volumeMounts": [{"name": "mine", "mountPath": path}]})
+    assert [each["name"] for each in trainer_of(pod)["volumeMounts"] if "shm" in each["mountPath"]] == ["mine"]
     assert "trimtab-shm" not in {each["name"] for each in pod["volumes"]}
 
 

@@ -93,7 +93,7 @@ def _complete_trainer(trainer: Object, job: TrainingJob, namespace: str) -> None
         {"name": RUN_VOLUME, "mountPath": RUN_DIRECTORY},
         {"name": _SHM_VOLUME, "mountPath": _SHARED_MEMORY},
     ]
-    taken = {each.get("mountPath") for each in mounts}
+    taken = {str(PurePosixPath(str(each.get("mountPath") or ""))) for each in mounts}  # /dev/shm/ is /dev/shm
     trainer["volumeMounts"] = [*mounts, *(each for each in ours if each["mountPath"] not in taken)]
     ports = trainer.get("ports") or []
     named = {each.get("containerPort") for each in ports if each.get("protocol", "TCP") == "TCP"}
