@@ -1,6 +1,7 @@
 """What the chart makes of its values."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -309,6 +310,30 @@ def test_what_needs_other_operators_is_off_until_asked_for(helm):
     assert not kinds & {"ServiceMonitor", "PodMonitor", "PrometheusRule", "Service"}
     kinds = {each["kind"] for each in helm.template(*MONITORING)}
     assert kinds >= {"ServiceMonitor", "PodMonitor", "PrometheusRule", "Service"}
+
+
+@pytest.mark.parametrize("word", ["123", "1e3", "on", "null"])
+def test_names_that_yaml_would_read_as_something_else_stay_names(helm, word):
+    settings = [each for each in MONITORING if "serviceMonitor" not in each]  # a Service's name is a matter of its own
+    settings.append("dashboards.enabled=true")
+
+    def rendered(word, *settings):
+        given = (f'serviceAccount.name="{word}"', f'networkPolicy.scraperNamespace="{word}"')
+        return helm.template(*settings, *given, name=word, namespace=word)
+
+    for scope in ("namespaced=true", "namespaced=false"):
+        plain = json.dumps(rendered("plainword", *settings, scope))
+        assert json.dumps(rendered(word, *settings, scope)) == plain.replace("plainword", word)
+
+
+@pytest.mark.parametrize(
+    ("release", "service"),
+    [("trimtab", "trimtab"), ("9x", "trimtab-9x"), ("9" * 53, "trimtab-" + "9" * 50), ("team.trimtab", "team-trimtab")],
+)
+def test_the_operators_service_has_a_name_that_services_may_have(helm, release, service):
+    assert re.fullmatch("[a-z]([a-z0-9-]{0,61}[a-z0-9])?", service), "RFC 1035"
+    objects = helm.template("metrics.serviceMonitor.enabled=true", name=release)
+    assert [each["metadata"]["name"] for each in of_kind(objects, "Service")] == [service]
 
 
 def test_labels_that_a_prometheus_selects_by_are_added(helm):

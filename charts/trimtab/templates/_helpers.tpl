@@ -2,6 +2,11 @@
 {{ .Release.Name | trunc 50 | trimSuffix "-" }}
 {{- end }}
 
+{{/* The name of a Service begins with a letter and has no dots, that of a release may. */}}
+{{- define "trimtab.service" -}}
+{{ regexReplaceAll "^[0-9]" (include "trimtab.name" . | replace "." "-") "trimtab-${0}" }}
+{{- end }}
+
 {{- define "trimtab.account" -}}
 {{ .Values.serviceAccount.name | default (include "trimtab.name" .) }}
 {{- end }}
@@ -17,7 +22,7 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 {{/* Jobs let pods with the name trimtab-operator ask for their status. */}}
 {{- define "trimtab.selector" -}}
 app.kubernetes.io/name: trimtab-operator
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end }}
 
 {{- define "trimtab.image" -}}
