@@ -391,6 +391,42 @@ def test_a_wrong_value_is_refused_by_name(helm, setting, field):
     assert field in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("where", "field"),
+    [
+        ("", "podDisruptionBudget"),
+        ("podDisruptionBudget", "enabled"),
+        ("operator", "image"),
+        ("operator", "replicas"),
+        ("operator", "workers"),
+        ("netmon", "image"),
+        ("netmon", "resources"),
+        ("test", "image"),
+        ("test", "timeoutSeconds"),
+        ("networkPolicy", "enabled"),
+        ("networkPolicy", "scraperNamespace"),
+        ("metrics.podMonitor", "labels"),
+        ("metrics.serviceMonitor", "labels"),
+        ("metrics.prometheusRule", "labels"),
+        ("dashboards", "labels"),
+    ],
+)
+def test_a_value_that_is_needed_and_taken_away_is_refused_by_name(helm, where, field):
+    """Helm takes away what is null, so that the schema sees nothing there."""
+    done = helm.run("template", "trimtab", str(CHART), "--set-json", f"{where}.{field}=null".lstrip("."))
+    assert done.returncode != 0
+    assert "values don't meet the specifications of the schema" in done.stderr
+    place = f"/{where}".replace(".", "/").rstrip("/")
+    assert f"at '{place}': missing property '{field}'" in done.stderr
+
+
+def test_what_is_not_needed_may_be_taken_away(helm):
+    nothing = ("resources", "podAnnotations", "nodeSelector", "tolerations", "affinity", "priorityClassName")
+    gone = [f"operator.{each}=null" for each in nothing]
+    gone += ["metrics.podMonitor=null", "imagePullSecrets=null", "dashboards.labels.grafana_dashboard=null"]
+    assert of_kind(helm.template(*gone), "Deployment")
+
+
 def test_the_chart_passes_helms_own_check(helm):
     done = helm.run("lint", "--strict", str(CHART))
     assert done.returncode == 0, done.stdout
