@@ -30,6 +30,7 @@ NOWHERE = {
     "users": [{"name": "nobody", "user": {}}],
     "contexts": [{"name": "nowhere", "context": {"cluster": "nowhere", "user": "nobody"}}],
 }
+LOOKS = "trimtab_operator_reconciles_total"
 OF_A_JOB = '{namespace="team",trimtab_dev_job_name="digits"}'
 
 
@@ -140,6 +141,27 @@ def test_prometheus_takes_every_query_and_every_alert(tmp_path):
             {"trimtab_operator_queue_wait_seconds": "5x30"},
             {"severity": "warning"},
             {"summary": "The first TrainingJob in the operator's queue has waited for 45s."},
+        ),
+        (
+            "TrimtabOperatorKeepsFailing",
+            {f"{LOOKS}{{result='error'}}": "0+1x30", f"{LOOKS}{{result='ok'}}": "0+9x30"},
+            {
+                f"{LOOKS}{{result='error'}}": "0x18 2x12",
+                f"{LOOKS}{{result='conflict'}}": "0+1x30",
+                f"{LOOKS}{{result='ok'}}": "0+9x30",
+            },
+            {"severity": "warning", "result": "error"},
+            {"summary": "Looks of the Trimtab operator at TrainingJobs keep ending as error."},
+        ),
+        (
+            "TrimtabOperatorKeepsFailing",
+            {
+                f"{LOOKS}{{result='refused',pod='{pod}'}}": values
+                for pod, values in (("a", "0+1x15 15x15"), ("b", "0x14 0+1x15"))
+            },
+            {f"{LOOKS}{{result='refused',pod='a'}}": "0+1x15 15x15"},
+            {"severity": "warning", "result": "refused"},
+            {"summary": "Looks of the Trimtab operator at TrainingJobs keep ending as refused."},
         ),
         (
             "TrimtabNetworkSlow",
