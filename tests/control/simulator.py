@@ -24,6 +24,10 @@ from trimtab.control.types import (
 from trimtab.plan import COLLECTIVES, Plan, dense_plan
 
 GIGABIT = 1e9 / 8
+#: Seconds for which a machine's speed stays about what it is.
+_DRIFT_SECONDS = 5.0
+#: How much longer the first step under a plan takes.
+_FIRST_STEP = 1.5
 GRID = [
     Plan(ratio=ratio, collective=collective)
     for ratio in (0.1, 0.033, 0.011, 0.004, 0.001)
@@ -62,6 +66,8 @@ class World:
     monitor_delay: float = 0.5
     monitor_noise: float = 0.03
     noise: float = 0.05
+    drift: float = 0.0
+    """How far (log, one deviation) the machine's speed wanders from its mean, with a memory of some seconds."""
 
     @property
     def num_elements(self) -> int:
@@ -122,6 +128,7 @@ def random_world(seed: int, num_ranks: int) -> World:
         delay_steps={"all": delay_steps, "artopk": delay_steps * rng.uniform(0.8, 1.9)},
         dense_steps_to_target=rng.uniform(150, 600),
         monitor_delay=rng.uniform(0.2, 1.5),
+        drift=rng.uniform(0.0, 0.25),
     )
 
 
@@ -147,6 +154,10 @@ class Run:
         self.plan = self.controller.plan
         self._rng = random.Random(f"noise {seed}")
         self._monitor_rng = random.Random(f"monitor {seed}")
+        self._drift_rng = random.Random(f"drift {seed}")
+        self._drift = 0.0
+        self._drifted_at = 0.0
+        self._last_plan: Plan | None = None
         self._next_view = 0.0
         self._probe_at: float | None = None
         self._bandwidth_seen: float | None = None
@@ -206,7 +217,10 @@ class Run:
         return gain, (residual + 1) * (1 - gain)
 
     def _measure(self, plan: Plan, gain: float) -> StepReport:
-        world, noisy = self.world, lambda: exp(self._rng.gauss(0, world.noise))
+        world, slowness = self.world, exp(self._wander())
+        if plan != self._last_plan:  # buffers are made anew, and connections have yet to speed up
+            slowness, self._last_plan = slowness * _FIRST_STEP, plan
+        noisy = lambda: slowness * exp(self._rng.gauss(0, world.noise))  # noqa: E731
         compute = world.compute_seconds * noisy() * (2.0 if self.step == 0 else 1.0)
         compress = world.compress_seconds(plan) * noisy()
         sync = world.sync_seconds(plan, world.network(self.now)) * noisy() * (1.8 if self._rng.random() < 0.03 else 1.0)
@@ -223,6 +237,14 @@ class Run:
             residual_norm=0.0 if plan.is_dense else (1 / gain - 1) ** 0.5,
             finite=True,
         )
+
+    def _wander(self) -> float:
+        """Logarithm of how slow the machine is by now: other work comes and goes."""
+        kept = exp((self._drifted_at - self.now) / _DRIFT_SECONDS)
+        self._drifted_at = self.now
+        step = self._drift_rng.gauss(0, self.world.drift)
+        self._drift = kept * self._drift + (1 - kept**2) ** 0.5 * step
+        return self._drift
 
     def _trials(self, action: RunTrials) -> None:
         reports, began = [], self.now

@@ -128,6 +128,12 @@ def test_less_gain_means_more_steps(a, b):
     assert steps[0] >= steps[1] >= steps[2] == 1.0
 
 
+@given(st.floats(0.001, 0.999))
+def test_indices_that_one_rank_selected_for_all_cost_more_steps_at_the_same_gain(gain):
+    own, shared = (relative_steps(Plan(0.01, name), gain) for name in ("all-gather", "artopk-star-ring"))
+    assert shared > own
+
+
 # Reasons ------------------------------------------------------------------------------------------------
 
 

@@ -151,7 +151,7 @@ def test_every_change_has_its_cause_and_its_promise(seed):
     run = Run(random_world(seed, 4), ControllerSettings(), seed)
     run.until_target()
     for line in decisions(run):
-        assert line["trigger"] in ("warm-up", "network", "gain", "trials")
+        assert line["trigger"] in ("warm-up", "network", "gain", "trials", "measured")
         better_by_time = line["predicted_seconds"] < line["predicted_left_seconds"]
         assert better_by_time or line["adopted"]["ratio"] > line["left"]["ratio"]
         assert line["predicted_seconds"] < line["inputs"]["dense_step_seconds"] * (1 + 1e-9)
@@ -254,7 +254,7 @@ def test_a_plan_measured_slower_than_dense_is_left():
     assert run.controller.plan.is_dense
     assert any("slower" in line["reason"] or "dense needs" in line["reason"] for line in decisions(run))
     dense_progress = train(Run(replace(misleading, overheads=broken), dense(), 1), 90).progress
-    assert run.progress > 0.9 * dense_progress
+    assert run.progress > 0.85 * dense_progress  # each scheme must disappoint once
 
 
 def test_a_changed_network_ends_the_wait_of_a_plan_that_was_merely_slow():
