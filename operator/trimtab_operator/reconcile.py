@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
+from http import HTTPStatus
 from typing import Any, Protocol
 
 from pydantic import ValidationError
@@ -25,6 +26,7 @@ from trimtab_operator.refused_pods import RefusedPods
 from trimtab_operator.report import final_conditions, report, seconds_to_write, write_time
 from trimtab_operator.settings import Settings
 from trimtab_operator.teller import Teller
+from trimtab_operator.words import shorten
 from trimtab_operator.world import Child, World
 from trimtab_operator.written_status import read_status
 
@@ -243,7 +245,7 @@ class Reconciler:
     def _create(self, resource: Object, world: World, decision: Decision) -> Decision:
         """The Job is created last, when all that its pods need is there, and once: a template never changes."""
         decision = self._ensure(world, decision)
-        if decision.obstacle:
+        if decision.obstacle or decision.outcome:
             return decision
         labels = resource["metadata"].get("labels", {})
         manifest = child_job(world.job, world.namespace, world.uid, world.status.restarts, labels, self._settings)
@@ -252,7 +254,7 @@ class Reconciler:
         except RefusedError as refusal:
             if refusal.reason == "AlreadyExists":  # which the watch does not show: with a status it is asked for
                 return Decision(seconds_to_look_again=_UNSEEN_SECONDS)
-            if refusal.reason in ("Invalid", "BadRequest"):  # and so it stays: the template is immutable
+            if _is_final(refusal):
                 message = f"spec.template: {refusal.message}; {_REMEDY}"
                 return Decision(outcome=Outcome("Failed", "InvalidTemplate", message))
             return _refused(world, decision, refusal)
@@ -263,6 +265,8 @@ class Reconciler:
         try:
             obstacle = ensure_children(self._api, world, self._settings)
         except RefusedError as refusal:
+            if decision.action is Action.CREATE_CHILD and _is_final(refusal):  # a spec too large for a Secret
+                return Decision(outcome=Outcome("Failed", "InvalidSpec", f"spec: {refusal.message}; {_REMEDY}"))
             return _refused(world, decision, refusal)
         if obstacle is not None:
             return blocked(world, obstacle, decision)
@@ -284,16 +288,19 @@ class Reconciler:
         """
         metadata = resource["metadata"]
         before = read_status(resource)
-        if not before.is_final:
+        if before.is_final:
+            after = before.model_copy(update={"observed_generation": metadata["generation"]})
+        else:
             after = before.model_copy(
                 update={
                     "observed_generation": metadata["generation"],
                     "state": outcome.state,
-                    "message": outcome.message,
+                    "message": shorten(outcome.message),
                     "completion_time": write_time(self._clock()),
                     "conditions": final_conditions(before, outcome, metadata["generation"], self._clock()),
                 }
             )
+        if after != before:
             self._write(resource, before, after)
         namespace, name = metadata["namespace"], metadata["name"]
         self._training.forget(namespace, name)
@@ -326,6 +333,11 @@ class Reconciler:
             metrics.RESTARTS.labels(counted=str(after.disruptions == before.disruptions).lower()).inc()
         if after.is_final and not before.is_final:
             metrics.FINISHED.labels(state=after.state).inc()
+
+
+def _is_final(refusal: RefusedError) -> bool:
+    """Whether what was to be created can never be: a job's template, all that it is made of, is immutable."""
+    return refusal.reason in ("Invalid", "BadRequest") or refusal.status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE
 
 
 def _refused(world: World, decision: Decision, refusal: RefusedError) -> Decision:

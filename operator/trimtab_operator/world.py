@@ -97,7 +97,7 @@ class World:
     """Why rank 0 has not been heard for long; empty if it has."""
     now: datetime
     refusal: Problem | None = None
-    """Why the Job cannot make pods that it should have, if it was said."""
+    """Why the Job cannot make pods that it should have, or a pod cannot mount its volumes, if it was said."""
 
     @property
     def name(self) -> str:

@@ -227,6 +227,13 @@ def test_a_template_that_the_api_server_cannot_take_is_final_and_says_what_to_do
     assert server.status["message"] == f'spec.template: unknown field "spec.template.spec.nodeSelektor"; {remedy}'
 
 
+def test_a_spec_too_large_for_a_secret_is_final_and_says_what_to_do(serve):
+    server = serve((422, {"reason": "Invalid", "message": "data: Too long: must have at most 1048576 bytes"}))
+    reconciler(server, New).reconcile("team/digits")
+    assert server.status["state"] == "Failed"
+    assert server.status["message"].startswith("spec: data: Too long: must have at most 1048576 bytes; delete the job")
+
+
 def test_a_webhook_that_is_away_is_told_and_tried_again(serve):
     server = serve()
     message = 'Internal error occurred: failed calling webhook "kueue": no endpoints available'
