@@ -10,8 +10,9 @@ from trimtab_api.trainingjob.types import TRAINER_CONTAINER
 from trimtab_operator.cluster.resources import Object, controller_uid
 from trimtab_operator.labels import COMPLETION_INDEX, JOB_NAME
 
-#: Reasons of waiting that pass by themselves, and are no problem.
+#: Reasons of waiting while a pod's volumes are mounted, among others.
 _MOUNTING = {"ContainerCreating", "PodInitializing"}
+#: Reasons of waiting that pass by themselves, and are no problem.
 _PASSING = {*_MOUNTING, ""}
 #: Longest piece of a container's last words that is repeated.
 _LONGEST_MESSAGE = 600

@@ -276,6 +276,35 @@ def test_a_changed_network_ends_the_wait_of_a_plan_that_was_merely_slow():
     assert not action.plan.is_dense
 
 
+def test_the_first_steps_on_another_network_are_no_measure_of_it():
+    """Queues drain, connections find their pace: what these steps take, no plan takes for long."""
+    learned = []
+    for first in (0.1, 5.0):
+        controller = sparse_controller()
+        for step in range(12):
+            controller.observe_step(report(step, controller.plan), 1.0 + 0.2 * step)
+        for revision in (2, 3):
+            controller.observe_network(NetworkView(revision, *FAST), 3.5)
+        for step in range(12, 15):
+            controller.observe_step(
+                report(step, controller.plan, collective=first, step_seconds=first + 0.1), 4.0 + step
+            )
+        learned.append(controller.state_dict()["predictor"])
+    assert learned[0] == learned[1]
+
+
+def test_a_change_is_measured_by_steps_on_its_own_network_alone():
+    controller = sparse_controller()
+    for step in range(6):
+        controller.observe_step(report(step, controller.plan), 1.0 + 0.2 * step)
+    for revision in (2, 3):
+        controller.observe_network(NetworkView(revision, *FAST), 2.5)
+    for step in range(6, 20):
+        controller.observe_step(report(step, controller.plan, step_seconds=3.0), 3.0 * step)
+    (measured,) = [line for line in controller.drain_log() if line["record"] == "measured"]
+    assert (measured["measured_step_seconds"], measured["num_steps"]) == (0.2, 5)
+
+
 # Suspicion ----------------------------------------------------------------------------------------------
 
 

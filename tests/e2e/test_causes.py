@@ -17,18 +17,22 @@ SOON = timedelta(seconds=30)
 def told(ground, place, shown):
     """Apply a job of one worker; returns its status once it says why, and how long that took by its own times."""
 
-    def apply(kind, reason, script="pass", resources=None, image=None):
+    def apply(kind, reason, script="pass", resources=None, image=None, config_map=None):
         trainer = {
             "name": "trainer",
             "image": image or ground.images.name("trainer"),
             "command": ["python", "-c", script],
             "resources": resources or {},
         }
+        pod = {"containers": [trainer]}
+        if config_map is not None:
+            trainer["volumeMounts"] = [{"name": "settings", "mountPath": "/settings"}]
+            pod["volumes"] = [{"name": "settings", "configMap": {"name": config_map}}]
         job = {
             "apiVersion": "trimtab.dev/v1alpha1",
             "kind": "TrainingJob",
             "metadata": {"name": "job"},
-            "spec": {"workers": 1, "maxRestarts": 0, "template": {"spec": {"containers": [trainer]}}},
+            "spec": {"workers": 1, "maxRestarts": 0, "template": {"spec": pod}},
         }
         place.apply(job)
         status = place.wait_for_status(
@@ -61,6 +65,14 @@ def test_a_pod_that_cannot_be_placed(told):
     assert "Insufficient cpu" in message
     assert status["state"] == "Starting"
     assert ("Unschedulable", message) in events
+
+
+def test_a_volume_of_a_config_map_that_does_not_exist(told):
+    message, status, events = told("Started", ("FailedMount",), config_map="none")
+    assert "worker 0 cannot mount its volumes" in message
+    assert 'configmap "none" not found' in message
+    assert status["state"] == "Starting"
+    assert ("FailedMount", message) in events
 
 
 def test_a_command_that_fails(told):

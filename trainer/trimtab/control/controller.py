@@ -44,6 +44,8 @@ from trimtab.plan import Plan, dense_plan
 _SETTLED_STEPS = 8
 #: A monitor may notice a change this late: steps before it are not to be learned from.
 _NOTICED_LATE_SECONDS = 5.0
+#: Steps after it that are not, either: queues drain, and connections find their pace.
+_TRANSIENT_STEPS = 3
 
 
 #: Stands in a record where no view ever came.
@@ -69,6 +71,7 @@ class Controller:
         self._step = 0
         self._exploration = Exploration(settings.exploration_share)
         self._network_since = float("-inf")
+        self._transient_steps = 0
         self._warm = False
         self._trigger: str | None = None
         self._steps = RecentSteps()
@@ -104,6 +107,9 @@ class Controller:
             self._steps_under_plan += 1
         if is_first:
             return  # it carries the change of plan itself
+        if self._transient_steps > 0:
+            self._transient_steps -= 1
+            return
         network = self._network_watch.network
         expected = (
             self._predictor.sync_seconds(report.plan, network.latency, network.beta)
@@ -229,7 +235,11 @@ class Controller:
     def _exchanges_agree(self, suspect: Network) -> bool | None:
         """Whether the last exchange times speak for a suspected network, against it (False), or not at all (None)."""
         network = self._network_watch.network
-        recent = [timed.report.collective_seconds for timed in list(self._steps)[-2:] if timed.report.plan == self.plan]
+        recent = [
+            timed.report.collective_seconds
+            for timed in list(self._steps)[-2:]
+            if timed.report.plan == self.plan and timed.end > self._network_since
+        ]
         if network is None or len(recent) < 2 or min(recent) <= 0:
             return None
         expected, suspected = (
@@ -246,6 +256,8 @@ class Controller:
         for plan, count in doubtful.items():
             self._predictor.forget_steps(plan, before.latency, before.beta, count)
         self._network_since = now
+        self._transient_steps = _TRANSIENT_STEPS
+        self._write_down(self._aftermath.close(self._step, now))
         self._aftermath.begin_anew()
         self._doubt.settle(now)
         self._fallback.forgive(self._step)
