@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from math import isfinite
 from statistics import median
 from typing import Any
@@ -210,13 +211,15 @@ class Controller:
         return None
 
     def _start(self, network: Network, now: float) -> Action | None:
-        """Before the first step: warm up in the middle of the ratios where dense steps would take too long."""
+        """Before the first step: choose by what is assumed of the machine where dense steps would take too long."""
         outlook = self._outlook(network)
-        dense = outlook.dense
-        chosen = warmup.instead_of_dense(outlook.evaluate, dense, self._settings, self.plan.fusion)
-        if chosen is None:
+        if not warmup.takes_too_long(outlook.dense, self._settings.warmup_steps):
             return None
-        return self._record("warm-up", network, now, Choice(dense, dense, chosen, reason_to_start(dense, chosen)))
+        choice = outlook.choose(self._fallback.banned, self._seed + self._next_decision_id)
+        if choice.chosen.plan.is_dense:
+            return None
+        reason = reason_to_start(choice.dense, choice.chosen)
+        return self._record("warm-up", network, now, replace(choice, reason=reason))
 
     def _after_warmup(self, network: Network) -> str | None:
         """The trigger of the first real decision, once the warm-up is over."""

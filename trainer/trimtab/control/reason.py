@@ -30,8 +30,8 @@ def reason_to_change(present: Point, chosen: Point) -> str:
 def reason_to_start(dense: Point, chosen: Point) -> str:
     """The warm-up is not dense."""
     return (
-        f"{format_duration(dense.step_seconds)} for each dense step of the warm-up is too long; the middle of the "
-        f"ratios is a safe beginning: {chosen.plan.name} should take {format_duration(chosen.step_seconds)}"
+        f"{format_duration(dense.step_seconds)} for each dense step of the warm-up is too long; by what is assumed of "
+        f"the machine {chosen.plan.name} should take {format_duration(chosen.step_seconds)}"
     )
 
 

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from math import sqrt
-
 from trimtab.control.decision import Point
-from trimtab.control.types import ControllerSettings
-from trimtab.plan import FusionPlan, Plan
 
 #: The warm-up is cut short when its steps would take longer than this altogether.
 _MOST_SECONDS = 1.0
@@ -20,17 +15,9 @@ def num_steps(point: Point, wanted: int) -> int:
     return min(int(_MOST_SECONDS / point.step_seconds), wanted)
 
 
-def instead_of_dense(
-    evaluate: Callable[[Plan], Point], dense: Point, settings: ControllerSettings, fusion: FusionPlan
-) -> Point | None:
-    """What to begin with where dense steps would take too long: the middle of the ratios, by its fastest collective.
+def takes_too_long(dense: Point, wanted: int) -> bool:
+    """Whether to begin with a choice by what is assumed of the machine, as dense steps would be too long a beginning.
 
-    Nothing is known yet of computing and selecting. From the middle (in the logarithm) no ratio is far: steps at the
-    largest took twice as long as those of the plan that followed, and those at the smallest may need twice as many.
+    Where even one would be, there is no warm-up: then the first choice is the real one.
     """
-    if num_steps(dense, settings.warmup_steps) == 0 or (1 + _STEPS_TO_ADOPT) * dense.step_seconds <= _MOST_SECONDS:
-        return None
-    ratio = sqrt(settings.min_ratio * settings.max_ratio)
-    plans = [Plan(ratio, each, settings.sparsifier, fusion) for each in settings.collectives]
-    chosen = min(map(evaluate, plans), key=lambda point: point.step_seconds)
-    return chosen if chosen.step_seconds < dense.step_seconds else None
+    return num_steps(dense, wanted) > 0 and (1 + _STEPS_TO_ADOPT) * dense.step_seconds > _MOST_SECONDS
