@@ -15,9 +15,9 @@ _DELAY_STEPS, _DELAY_STEPS_OF_SHARED = 1.5, 2.5
 #: The power of the residual's relative norm with which they grow: between that of gradients that all point one way, 2,
 #: and of such as have nothing in common, 1.
 _POWER = 1.5
-#: Steps of the run that the delay is a share of. Nobody knows how long it will be, and most are longer; but at the edge
-#: of the learning rates that a model bears, late gradients do harm for as long as it trains.
-_RUN_STEPS = 200
+#: Steps of the run that the delay is taken as a share of. Nobody knows how long it will be, and most are longer; but at
+#: the edge of the learning rates that a model bears, late gradients do harm for as long as it trains.
+_RUN_STEPS = 100
 
 
 def relative_steps(plan: Plan, gain: float) -> float:
