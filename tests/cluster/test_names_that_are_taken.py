@@ -73,8 +73,8 @@ def test_what_is_there_is_not_written_to_the_status_says_what_to_do_and_when_it_
     assert bench.condition("digits", "Started")["reason"] == "WorkersReady"
 
 
-def test_a_job_that_runs_goes_on_while_something_else_has_a_name_of_its_and_says_so(bench):
-    started(bench, "digits")
+def put_theirs_in_the_way(bench):
+    """Somebody's Service takes the place of the running job's, and the operator finds it there."""
     ours = bench.api.get(SERVICES, bench.namespace, "digits")
     bench.api.delete(SERVICES, bench.namespace, "digits", ours["metadata"]["uid"])
     eventually(lambda: bench.api.get(SERVICES, bench.namespace, "digits") is None, "ours is gone")
@@ -82,6 +82,11 @@ def test_a_job_that_runs_goes_on_while_something_else_has_a_name_of_its_and_says
     bench.api.create(SERVICES, {"apiVersion": "v1", "kind": "Service", "metadata": head, **THEIRS[SERVICES]})
     bench.change("digits", maxRestarts=9)  # has the operator see to the children
     eventually(lambda: bench.condition("digits", "Ready")["reason"] == "Blocked", "the condition says so")
+
+
+def test_a_job_that_runs_goes_on_while_something_else_has_a_name_of_its_and_says_so(bench):
+    started(bench, "digits")
+    put_theirs_in_the_way(bench)
     status = bench.status("digits")
     assert (status["state"], status["restarts"], status["message"]) == ("Running", 0, told(SERVICES, "digits"))
     eventually(lambda: bench.events("digits").get("Blocked") == told(SERVICES, "digits"), "an event says so")
@@ -96,12 +101,6 @@ def test_a_job_that_runs_goes_on_while_something_else_has_a_name_of_its_and_says
 def test_a_job_in_whose_way_something_is_still_ends_as_its_pods_do(bench):
     """What is in the way of a repair is in nobody's way who has ended."""
     pods = started(bench, "digits")
-    ours = bench.api.get(SERVICES, bench.namespace, "digits")
-    bench.api.delete(SERVICES, bench.namespace, "digits", ours["metadata"]["uid"])
-    eventually(lambda: bench.api.get(SERVICES, bench.namespace, "digits") is None, "ours is gone")
-    head = {"name": "digits", "namespace": bench.namespace}
-    bench.api.create(SERVICES, {"apiVersion": "v1", "kind": "Service", "metadata": head, **THEIRS[SERVICES]})
-    bench.change("digits", maxRestarts=9)
-    eventually(lambda: bench.condition("digits", "Ready")["reason"] == "Blocked", "the condition says so")
+    put_theirs_in_the_way(bench)
     bench.play_succeeded(*pods)
-    bench.wait_for_state("digits", "Succeeded")
+    assert bench.wait_for_state("digits", "Succeeded")["message"] == "all 2 workers ended well"

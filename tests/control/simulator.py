@@ -26,8 +26,6 @@ from trimtab.plan import COLLECTIVES, Plan, dense_plan
 GIGABIT = 1e9 / 8
 #: Seconds for which a machine's speed stays about what it is.
 _DRIFT_SECONDS = 5.0
-#: How much longer the first step under a plan takes.
-_FIRST_STEP = 1.5
 GRID = [
     Plan(ratio=ratio, collective=collective)
     for ratio in (0.1, 0.033, 0.011, 0.004, 0.001)
@@ -66,6 +64,8 @@ class World:
     monitor_delay: float = 0.5
     monitor_noise: float = 0.03
     noise: float = 0.05
+    first_step: float = 1.0
+    """How many times as long the first step under a plan takes."""
     drift: float = 0.0
     """How far (log, one deviation) the machine's speed wanders from its mean, with a memory of some seconds."""
 
@@ -128,6 +128,7 @@ def random_world(seed: int, num_ranks: int) -> World:
         delay_steps={"all": delay_steps, "artopk": delay_steps * rng.uniform(0.8, 1.9)},
         dense_steps_to_target=rng.uniform(150, 600),
         monitor_delay=rng.uniform(0.2, 1.5),
+        first_step=1.5,
         drift=rng.uniform(0.0, 0.25),
     )
 
@@ -219,7 +220,7 @@ class Run:
     def _measure(self, plan: Plan, gain: float) -> StepReport:
         world, slowness = self.world, exp(self._wander())
         if plan != self._last_plan:  # buffers are made anew, and connections have yet to speed up
-            slowness, self._last_plan = slowness * _FIRST_STEP, plan
+            slowness, self._last_plan = slowness * world.first_step, plan
         noisy = lambda: slowness * exp(self._rng.gauss(0, world.noise))  # noqa: E731
         compute = world.compute_seconds * noisy() * (2.0 if self.step == 0 else 1.0)
         compress = world.compress_seconds(plan) * noisy()

@@ -253,7 +253,7 @@ def test_a_plan_measured_slower_than_dense_is_left():
     assert run.controller.plan.is_dense
     assert any("slower" in line["reason"] or "dense needs" in line["reason"] for line in decisions(run))
     dense_progress = train(Run(replace(misleading, overheads=broken), dense(), 1), 90).progress
-    assert run.progress > 0.85 * dense_progress  # each scheme must disappoint once
+    assert run.progress > 0.9 * dense_progress
 
 
 def test_a_changed_network_ends_the_wait_of_a_plan_that_was_merely_slow():
@@ -275,15 +275,19 @@ def test_a_changed_network_ends_the_wait_of_a_plan_that_was_merely_slow():
     assert not action.plan.is_dense
 
 
+def train_until_the_network_is_fast(controller, num_steps):
+    for step in range(num_steps):
+        controller.observe_step(report(step, controller.plan), 1.0 + 0.2 * step)
+    for revision in (2, 3):
+        controller.observe_network(NetworkView(revision, *FAST), 1.0 + 0.2 * num_steps)
+
+
 def test_the_first_steps_on_another_network_are_no_measure_of_it():
     """Queues drain, connections find their pace: what these steps take, no plan takes for long."""
     learned = []
     for first in (0.1, 5.0):
         controller = sparse_controller()
-        for step in range(12):
-            controller.observe_step(report(step, controller.plan), 1.0 + 0.2 * step)
-        for revision in (2, 3):
-            controller.observe_network(NetworkView(revision, *FAST), 3.5)
+        train_until_the_network_is_fast(controller, 12)
         for step in range(12, 15):
             controller.observe_step(
                 report(step, controller.plan, collective=first, step_seconds=first + 0.1), 4.0 + step
@@ -294,10 +298,7 @@ def test_the_first_steps_on_another_network_are_no_measure_of_it():
 
 def test_a_change_is_measured_by_steps_on_its_own_network_alone():
     controller = sparse_controller()
-    for step in range(6):
-        controller.observe_step(report(step, controller.plan), 1.0 + 0.2 * step)
-    for revision in (2, 3):
-        controller.observe_network(NetworkView(revision, *FAST), 2.5)
+    train_until_the_network_is_fast(controller, 6)
     for step in range(6, 20):
         controller.observe_step(report(step, controller.plan, step_seconds=3.0), 3.0 * step)
     (measured,) = [line for line in controller.drain_log() if line["record"] == "measured"]
