@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from math import log
+from math import exp, log
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from trimtab.control import timeline
 from trimtab.control.candidates import within_budget, worth_a_trial
+from trimtab.control.choice import Outlook
 from trimtab.control.decision import Point
 from trimtab.control.delay import relative_steps
 from trimtab.control.knee import depth, knee
 from trimtab.control.predict import Predictor
 from trimtab.control.reason import reason_to_keep
 from trimtab.control.solve import Space, front, objectives, solve
-from trimtab.control.types import ModelFacts
+from trimtab.control.types import ControllerSettings, ModelFacts
 from trimtab.plan import SPARSE_COLLECTIVES, FusionPlan, Plan, dense_plan
 
 GIGABIT = 1e9 / 8
@@ -139,11 +140,31 @@ def test_indices_that_one_rank_selected_for_all_cost_more_steps_at_the_same_gain
 
 def test_a_reason_to_stay_says_what_a_change_promised_and_what_it_would_have_to():
     present, faster, slower = point(ratio=0.01), point(ratio=0.004, step_seconds=0.19), point(0.25, ratio=0.03)
-    assert reason_to_keep(present, faster, 0.03, 0.05).endswith(
+    assert reason_to_keep(present, faster, 0.03, 0.05, True).endswith(
         "the target 3.0% sooner, where a change must promise 5.1%"
     )
-    assert "where a change to a slower step must promise 16.2%" in reason_to_keep(present, slower, 0.1, 0.15)
-    assert reason_to_keep(present, faster, -0.01, 0.05) == "nothing is predicted to be better than 0.01/all-gather"
+    for_gain = reason_to_keep(present, slower, 0.1, 0.15, False)
+    assert for_gain.endswith("the target 10.5% sooner, where a change for the gain's sake must promise 16.2%")
+    assert (
+        reason_to_keep(present, faster, -0.01, 0.05, True) == "nothing is predicted to be better than 0.01/all-gather"
+    )
+
+
+@pytest.mark.parametrize(("step_seconds", "is_worth_it"), [(0.08, True), (0.097, False), (0.11, False)])
+def test_a_tenth_sooner_is_worth_a_change_only_where_the_step_is_clearly_shorter(step_seconds, is_worth_it):
+    """Else it would be for the gain, which is known less well, and no measurement could tell it from noise."""
+
+    def evaluate(plan):
+        if plan.is_dense:
+            return DENSE
+        if plan.collective == "all-gather":
+            return Point(plan, 0.01, 0.04, 0.5, 1.2, 0.1)
+        return Point(plan, 0.01, step_seconds - 0.06, 0.6, 1.2 * 0.1 / step_seconds * exp(-0.1), step_seconds)
+
+    wanted = ControllerSettings(collectives=("all-gather", "artopk-star-tree"), min_ratio=0.01, max_ratio=0.01)
+    present = Plan(0.01, "all-gather", wanted.sparsifier, wanted.fusions[0])
+    choice = Outlook(evaluate, wanted, present).choose(banned=(), seed=1)
+    assert (choice.chosen.plan.collective == "artopk-star-tree") is is_worth_it
 
 
 # Candidates ---------------------------------------------------------------------------------------------

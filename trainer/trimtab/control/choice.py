@@ -15,8 +15,11 @@ from trimtab.plan import Plan, dense_plan
 
 #: A change of plan must shorten the predicted time to target by this much (as a logarithm) ...
 _WORTH_A_CHANGE = 0.05
-#: ... and by this much where it slows the step down for the sake of the gain, which is known less well.
-_WORTH_A_SLOWER_STEP = 0.15
+#: ... and by this much where it is for the sake of the gain, which is known less well: where the step becomes slower,
+#: or hardly faster ...
+_WORTH_IT_FOR_THE_GAIN = 0.15
+#: ... than by this factor, less than which no measurement would tell from the noise of steps.
+_HARDLY_FASTER = 0.95
 
 
 @dataclass(frozen=True)
@@ -55,11 +58,14 @@ class Outlook:
         allowed = [point for point in found if (point.plan.collective, point.plan.ratio) not in banned]
         best = knee(allowed, self.dense, settings.speed_weight)
         deeper = self._depth(best) - self._depth(self.present)
-        needed = _WORTH_A_CHANGE if best.step_seconds < self.present.step_seconds else _WORTH_A_SLOWER_STEP
+        faster = best.step_seconds < _HARDLY_FASTER * self.present.step_seconds
+        needed = _WORTH_A_CHANGE if faster else _WORTH_IT_FOR_THE_GAIN
         # A plan predicted slower than dense is left however little there is to gain.
         keep = deeper < needed and (self.present.plan.is_dense or self.present.step_seconds < self.dense.step_seconds)
         chosen = self.present if keep else best
-        reason = reason_to_keep(self.present, best, deeper, needed) if keep else reason_to_change(self.present, best)
+        reason = (
+            reason_to_keep(self.present, best, deeper, needed, faster) if keep else reason_to_change(self.present, best)
+        )
         return Choice(self.dense, self.present, chosen, reason, tuple(found))
 
     def might_improve(self) -> bool:

@@ -9,13 +9,16 @@ from trimtab_api.units import format_duration
 from trimtab.control.decision import Point
 
 
-def reason_to_keep(present: Point, best: Point, gained: float, needed: float) -> str:
-    """The present plan stays: ``gained``, the logarithm of what would shorten the time to target, is not ``needed``."""
+def reason_to_keep(present: Point, best: Point, gained: float, needed: float, faster: bool) -> str:
+    """The present plan stays: ``gained``, the logarithm of what would shorten the time to target, is not ``needed``.
+
+    ``faster``: whether the best has a step so much shorter that a change would be for its sake, not for the gain's.
+    """
     if gained <= 0 or best.plan.with_version(0) == present.plan.with_version(0):
         return f"nothing is predicted to be better than {present.plan.name}"
-    slower = " to a slower step" if best.step_seconds >= present.step_seconds else ""
+    purpose = "" if faster else " for the gain's sake"
     return (
-        f"{_instead(best, present)}: the target {expm1(gained):.1%} sooner, where a change{slower} must promise "
+        f"{_instead(best, present)}: the target {expm1(gained):.1%} sooner, where a change{purpose} must promise "
         f"{expm1(needed):.1%}"
     )
 
