@@ -17,7 +17,7 @@ _DELAY_STEPS, _DELAY_STEPS_OF_SHARED = 1.5, 2.5
 _POWER = 1.5
 #: Steps of the run that the delay is taken as a share of. Nobody knows how long it will be, and most are longer; but at
 #: the edge of the learning rates that a model bears, late gradients do harm for as long as it trains.
-_RUN_STEPS = 100
+_RUN_STEPS = 200
 
 
 def relative_steps(plan: Plan, gain: float) -> float:
