@@ -11,6 +11,7 @@ from trimtab_operator.children.owned import in_the_way
 from trimtab_operator.labels import JOB_NAME
 from trimtab_operator.policies.blocked import seconds_to_next_look
 from trimtab_operator.policies.deadline import seconds_to_deadline
+from trimtab_operator.policies.lacking_pods import seconds_to_renewal
 from trimtab_operator.policies.loss import find_loss
 from trimtab_operator.policies.restart import LONGEST_WAIT, GiveUp, Pace, Restart, after_loss, pace
 from trimtab_operator.policies.suspend import wanted_suspension
@@ -27,6 +28,7 @@ class Action(Enum):
     NOTHING = "nothing"
     CREATE_CHILD = "create the Job"
     DELETE_CHILD = "delete the Job and its pods"
+    RENEW_CHILD = "delete the Job, which makes no pods"
     SUSPEND_CHILD = "suspend the Job"
     RESUME_CHILD = "resume the Job"
     LABEL_CHILD = "give the Job its labels back"
@@ -106,6 +108,11 @@ def decide(world: World) -> Decision:
     suspension = wanted_suspension(spec.suspend, child.is_suspended, child.is_suspended_by_us, world.is_queued)
     if suspension is not None:
         return Decision(Action.SUSPEND_CHILD if suspension else Action.RESUME_CHILD, seconds_to_look_again=left)
+    if world.is_forsaken:
+        patience = seconds_to_renewal(world.lacking_seconds)
+        if patience <= 0:
+            return Decision(Action.RENEW_CHILD, seconds_to_look_again=left)
+        return Decision(seconds_to_look_again=patience if left is None else min(left, patience))
     return Decision(seconds_to_look_again=left)
 
 

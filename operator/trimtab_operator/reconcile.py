@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -38,6 +39,8 @@ _UNSEEN_SECONDS = 1.0
 _CREATED_SECONDS = 2.0
 #: What a user does about a job that can never run as it is written: what has failed stays so.
 _REMEDY = "delete the job, mend its file and create it anew"
+
+_log = logging.getLogger(__name__)
 
 
 class Cache(Protocol):
@@ -179,7 +182,8 @@ class Reconciler:
             silence=self._training.silence(uid),
             now=self._clock(),
         )
-        return replace(world, refusal=self._refused_pods.why(world))
+        refusal = self._refused_pods.why(world)
+        return replace(world, refusal=refusal, lacking_seconds=self._refused_pods.lacking_seconds(world))
 
     def _child(self, resource: Object) -> Object | None:
         """The Job of that name; asked for where the watch shows none of a job that something is known of.
@@ -231,6 +235,10 @@ class Reconciler:
             case Action.DELETE_CHILD:
                 assert world.child is not None
                 self._api.delete(JOBS, namespace, name, world.child.uid)
+            case Action.RENEW_CHILD:
+                assert world.child is not None
+                _log.warning("%s: its Job makes no pods and nobody says why; another is made", world.key)
+                self._api.delete(JOBS, namespace, name, world.child.uid, world.child.version)
             case Action.SUSPEND_CHILD | Action.RESUME_CHILD:
                 suspended = action is Action.SUSPEND_CHILD
                 annotations = {SUSPENDED: "true" if suspended else None}

@@ -84,6 +84,13 @@ class RefusedPods:
         lack = self._lacks.get(world.key)
         return None if lack is None else max(0.0, _seconds_to_question(lack, world.now))
 
+    def lacking_seconds(self, world: World) -> float:
+        """For how long the job's Job has lacked pods, once it was asked why; 0 if it lacks none."""
+        lack = self._lacks.get(world.key)
+        if lack is None or lack.reason != _REASON or lack.asked_at is None:
+            return 0.0
+        return (world.now - lack.since).total_seconds()
+
     def forget(self, key: str) -> None:
         """The job lacks nothing, or is gone."""
         self._lacks.pop(key, None)

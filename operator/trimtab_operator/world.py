@@ -32,6 +32,8 @@ class Child:
     is_complete: bool
     failure: str | None
     """Why it failed, or is about to; None if it has not."""
+    version: str = ""
+    """Its resource version."""
     is_begun: bool = True
     """Whether the Job controller has been at making its pods since it was made or resumed."""
     active: int = 0
@@ -65,6 +67,7 @@ class Child:
             is_suspended_by_us=SUSPENDED in metadata.get("annotations", {}),
             is_complete="Complete" in conditions or "SuccessCriteriaMet" in conditions,
             failure=(failed.get("message") or failed.get("reason") or "the Job failed") if failed else None,
+            version=metadata.get("resourceVersion") or "",
             is_begun="startTime" in status,
             active=status.get("active", 0),
             ready=status.get("ready", 0),
@@ -98,6 +101,8 @@ class World:
     now: datetime
     refusal: Problem | None = None
     """Why the Job cannot make pods that it should have, or a pod cannot mount its volumes, if it was said."""
+    lacking_seconds: float = 0.0
+    """For how long this operator has seen the Job lack pods, having asked why; 0 if it lacks none."""
 
     @property
     def name(self) -> str:
@@ -118,6 +123,14 @@ class World:
         if not child.is_begun or child.is_suspended or child.is_deleting or child.is_finished:
             return False
         return child.active + child.succeeded + child.failed < self.job.spec.workers
+
+    @property
+    def is_forsaken(self) -> bool:
+        """Whether its Job has set about making pods, has none at all, and nobody says why."""
+        child = self.own_child
+        if child is None or not self.lacks_pods or self.refusal is not None or self.pods:
+            return False
+        return child.active + child.succeeded + child.failed == 0
 
     @property
     def key(self) -> str:

@@ -57,10 +57,12 @@ class Program:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-count:])
 
 
-def wait_until(condition: Callable[[], object], what: str, seconds: float = 60.0, interval: float = 0.05) -> None:
+def wait_until(
+    condition: Callable[[], object], what: str | Callable[[], str], seconds: float = 60.0, interval: float = 0.05
+) -> None:
     """Wait for a condition; raises TimeoutError naming what did not come to pass."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
-            raise TimeoutError(f"not within {seconds:g} s: {what}")
+            raise TimeoutError(f"not within {seconds:g} s: {what if isinstance(what, str) else what()}")
         time.sleep(interval)

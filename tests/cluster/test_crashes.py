@@ -137,6 +137,12 @@ class Player(threading.Thread):
                     self._bench.play_running(pod)
 
 
+def account_of(bench: Workbench, name: str) -> str:
+    """What became of a job, its Job and its pods, in a few lines."""
+    status, child = bench.status(name), (bench.child(name) or {}).get("status")
+    return "\n".join([f"{name}: {status}", f"    Job: {child}", *(f"    pod: {each}" for each in bench.pods(name))])
+
+
 #: What befalls the operator and its API server, one after the other.
 DISTURBANCES = ("kill", "restart", "kill", "expire", "steal", "kill", "restart and kill", "steal", "expire", "kill")
 
@@ -190,7 +196,10 @@ def test_two_hundred_jobs_end_as_they_should_whatever_happens_meanwhile(bench, o
         jobs = {each["metadata"]["name"]: each for each in bench.api.list(TRAINING_JOBS, bench.namespace)["items"]}
         return [name for name, fate in kept.items() if jobs[name].get("status", {}).get("state") != fate[1]]
 
-    wait_until(lambda: not unfinished(), "every job ends as it should", seconds=300, interval=1)
+    def what_holds_them() -> str:
+        return "\n".join(["every job ends as it should", *(account_of(bench, name) for name in unfinished())])
+
+    wait_until(lambda: not unfinished(), what_holds_them, seconds=300, interval=1)
     player.stopped.set()
     player.join()
     for name, (_, state, restarts) in kept.items():

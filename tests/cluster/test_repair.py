@@ -207,3 +207,46 @@ def test_pods_that_outlive_their_job_are_told_and_waited_for(bench):
     assert not before & {each["metadata"]["uid"] for each in again}
     bench.play_running(*again)
     bench.wait_for_state("digits", "Running")
+
+
+class SeenLongAgo(Seen):
+    """A watch that shows a Job as it was."""
+
+    def __init__(self, bench: Workbench, job) -> None:
+        super().__init__(bench)
+        self.job_then = job
+
+    def child(self, namespace, name):
+        return self.job_then
+
+
+def test_a_job_that_makes_no_pods_and_nobody_says_why_is_made_anew_after_a_minute(bench):
+    """As where the Job controller waits for pods of the Job before it; here a stranger has asked for none."""
+    bench.create("digits")
+    bench.wait_for_pods("digits")
+    of_the_job = ("patch", "job", "digits", "-n", bench.namespace, "--type=merge")
+    bench.control_plane.kubectl(*of_the_job, '-p={"spec": {"parallelism": 0}}')
+    eventually(lambda: not bench.pods("digits"), "its pods are gone")
+    eventually(lambda: not bench.child("digits")["status"].get("active"), "the Job says so")
+    theirs = bench.child("digits")
+    now = datetime.now(UTC)
+    settings = read_settings(["--namespace", "trimtab-system", "--netmon-image", "netmon.test/netmon:1"])
+
+    def look_for_a_minute(cache):
+        nonlocal now
+        reconciler = Reconciler(bench.api, settings, cache, SilentTraining(), clock=lambda: now)
+        reconciler.reconcile(f"{bench.namespace}/digits")  # it lacks pods
+        for seconds in (5, 54):  # it is asked why; it is not yet time
+            now += timedelta(seconds=seconds)
+            reconciler.reconcile(f"{bench.namespace}/digits")
+        assert bench.child("digits")["metadata"]["uid"] == theirs["metadata"]["uid"]
+        now += timedelta(seconds=1)
+        reconciler.reconcile(f"{bench.namespace}/digits")
+
+    bench.control_plane.kubectl(*of_the_job, '-p={"metadata": {"annotations": {"somebody": "was here"}}}')
+    look_for_a_minute(SeenLongAgo(bench, theirs))
+    assert "deletionTimestamp" not in bench.child("digits")["metadata"], "it may have pods by now"
+    look_for_a_minute(Seen(bench))
+    eventually(lambda: len(bench.pods("digits")) == 2, "another Job makes its pods")
+    assert bench.child("digits")["metadata"]["uid"] != theirs["metadata"]["uid"]
+    assert bench.status("digits")["restarts"] == 0

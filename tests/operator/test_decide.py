@@ -36,6 +36,16 @@ LATER = Problem("Disrupted", "drained too")
         ("when it is time", {"status": RESTARTS | {"lastRestartTime": ago(0)}, "child": None}, Action.CREATE_CHILD),
         ("not before", {"status": RESTARTS | {"lastRestartTime": ago(-5)}, "child": None}, Action.NOTHING),
         ("not while pods of the one before are there", {"child": None, "earlier_pods": (pod(1),)}, Action.NOTHING),
+        ("a Job that makes no pod, and nobody says why, is made anew", {"lacking_seconds": 60.0}, Action.RENEW_CHILD),
+        ("not before", {"lacking_seconds": 59.0}, Action.NOTHING),
+        ("nor if it was said why", {"lacking_seconds": 600.0, "refusal": Problem("FailedCreate", "")}, Action.NOTHING),
+        ("nor if there is a pod", {"lacking_seconds": 600.0, "pods": (pod(0),)}, Action.NOTHING),
+        ("or was one", {"lacking_seconds": 600.0, "child": child(succeeded=1)}, Action.NOTHING),
+        (
+            "nor if it is to have none",
+            {"lacking_seconds": 600.0, "child": child(is_suspended=True), "spec": {"suspend": True}},
+            Action.NOTHING,
+        ),
         ("a Job that lost its labels gets them back", {"child": child(has_its_labels=False)}, Action.LABEL_CHILD),
         (
             "but not one that is to go",

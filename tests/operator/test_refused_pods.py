@@ -63,6 +63,15 @@ def test_a_job_that_lacks_pods_for_a_while_is_asked_why_once_until_it_is_time_ag
     assert len(server.asked) == 2
 
 
+def test_how_long_a_job_has_lacked_pods_counts_once_it_was_asked_why(server, refused):
+    refused.why(after(0))
+    assert refused.lacking_seconds(after(4)) == 0.0
+    refused.why(after(5))
+    assert refused.lacking_seconds(after(70)) == 70.0
+    refused.why(after(71, child=child(uid="the-next", active=1)))
+    assert refused.lacking_seconds(after(72)) == 0.0
+
+
 @pytest.mark.parametrize(
     "known",
     [

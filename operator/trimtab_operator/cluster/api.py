@@ -123,13 +123,17 @@ class Api:
         path = resource.path(namespace, name)
         self.send("PATCH", path, query=query, body=change, content_type=_MERGE, accept=_HEAD)
 
-    def delete(self, resource: Resource, namespace: str, name: str, uid: str) -> None:
-        """Delete that very object, and before it whatever it owns; no error if it is gone."""
-        body = {"propagationPolicy": "Foreground", "preconditions": {"uid": uid}}
+    def delete(self, resource: Resource, namespace: str, name: str, uid: str, version: str = "") -> None:
+        """Delete that very object, and before it whatever it owns; no error if it is gone.
+
+        With a ``version``, the object's resource version, only if it is still as it was then: else nothing happens.
+        """
+        preconditions = {"uid": uid, **({"resourceVersion": version} if version else {})}
+        body = {"propagationPolicy": "Foreground", "preconditions": preconditions}
         try:
             self.send("DELETE", resource.path(namespace, name), body=body)
         except RefusedError as refusal:
-            if refusal.status not in (404, 409):  # 409: another object has the name by now
+            if refusal.status not in (404, 409):  # 409: another object has the name by now, or it has changed
                 raise
 
     def _read(self, method: str, path: str, query: dict[str, Any] | None = None) -> Object:

@@ -1,6 +1,6 @@
 """A Job that has fewer pods than workers, a pod that waits for its volumes: how soon it is asked why.
 
-Only an event says, and asking costs.
+Only an event says, and asking costs. And a Job that has no pod at all, and nobody says why, is in time made anew.
 """
 
 from __future__ import annotations
@@ -11,6 +11,16 @@ from trimtab_operator.policies.blocked import seconds_to_next_look
 PATIENCE_SECONDS = 5.0
 #: Seconds that a pod may take over its volumes: kubelets mount what is there in one or two.
 MOUNT_PATIENCE_SECONDS = 10.0
+
+#: Seconds that a Job may have no pod, and nobody say why. Kubernetes' Job controller knows the pods that are on their
+#: way by the Job's name. Where its watch was cut while one Job was deleted and the next of that name made, it takes the
+#: second for the first, waits for pods of the first, and nothing wakes it. A Job made anew does.
+_FORSAKEN_SECONDS = 60.0
+
+
+def seconds_to_renewal(lacking_seconds: float) -> float:
+    """Seconds until a Job without any pod is deleted, so that its attempt gets another; zero or less: now."""
+    return _FORSAKEN_SECONDS - lacking_seconds
 
 
 def seconds_to_question(
