@@ -152,14 +152,22 @@ def test_the_deadline_ends_the_run(toy_job, trimtab, tmp_path):
     assert of_run(tmp_path / "out") == []
 
 
+def all_of_run(launcher, out):
+    """The processes of a run once all have started: three ranks, their children, three monitors."""
+
+    def running():
+        return of_run(out) + monitors_of(psutil.Process(launcher.pid))
+
+    wait_until(lambda: (out / "started").exists() and len(running()) == 9)
+    return running()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_leaves_nothing_running(toy_job, trimtab, tmp_path, number):
     out = tmp_path / "out"
     process = trimtab("run", toy_job("--forever", "--child"), "--out", "out")
-    wait_until((out / "started").exists)
-    running = of_run(out) + monitors_of(psutil.Process(process.pid))
-    assert len(running) == 9  # three ranks, their children, three monitors
+    running = all_of_run(process, out)
     process.send_signal(number)
     code, _, errors = end(process)
     assert code == 130
@@ -172,9 +180,7 @@ def test_an_interrupt_leaves_nothing_running(toy_job, trimtab, tmp_path, number)
 def test_processes_die_with_a_launcher_that_is_killed(toy_job, trimtab, tmp_path):
     out = tmp_path / "out"
     process = trimtab("run", toy_job("--forever", "--child"), "--out", "out")
-    wait_until((out / "started").exists)
-    running = of_run(out) + monitors_of(psutil.Process(process.pid))
-    assert len(running) == 9
+    running = all_of_run(process, out)
     process.kill()
     wait_until(lambda: all(is_gone(each) for each in running))
 
