@@ -12,9 +12,9 @@ PATIENCE_SECONDS = 5.0
 #: Seconds that a pod may take over its volumes: kubelets mount what is there in one or two.
 MOUNT_PATIENCE_SECONDS = 10.0
 
-#: Seconds that a Job may have no pod, and nobody say why. Kubernetes' Job controller knows the pods that are on their
-#: way by the Job's name. Where its watch was cut while one Job was deleted and the next of that name made, it takes the
-#: second for the first, waits for pods of the first, and nothing wakes it. A Job made anew does.
+#: Seconds that a Job may have no pod, and nobody say why. Kubernetes' Job controller counts the pods that are on their
+#: way by the Job's name. Where its watch was cut while one Job was deleted and the next of that name made, it can wait
+#: for pods of the first, and nothing wakes it (docs/decisions/operator.md). A Job made anew does.
 _FORSAKEN_SECONDS = 60.0
 
 
