@@ -55,6 +55,16 @@ def test_a_plan_measured_on_this_network_is_predicted_as_measured():
     assert predict(overheads, "all-gather", 0.01, 1e-3, 1 / GIGABIT) == pytest.approx(0.5, rel=1e-6)
 
 
+def test_what_was_measured_of_sizes_a_tenth_apart_speaks_for_both():
+    """Each is off by the noise of its own time: from 1 and 8 ms there must not be a cliff between them."""
+    overheads = Overheads()
+    learn(overheads, "all-gather", 0.0022, 1e-3, 1 / GIGABIT, 0.001)
+    learn(overheads, "all-gather", 0.0020, 1e-3, 1 / GIGABIT, 0.008)
+    here, there = (predict(overheads, "all-gather", ratio, 1e-3, 1 / GIGABIT) for ratio in (0.0022, 0.0020))
+    assert 0.001 < here < there < 0.008
+    assert there < 1.2 * here
+
+
 def test_one_outlier_changes_little():
     calm, shaken = Overheads(), Overheads()
     for overheads in (calm, shaken):
