@@ -1,6 +1,6 @@
 """A small real training whose every rank leaves its whole state at the end, to be compared between runs.
 
-It goes on until trials of several candidates have run, and some steps more. ``--like RUN`` takes as many steps as the
+It goes on until trials of several candidates have run and plans were adopted, and some steps more. ``--like RUN`` takes as many steps as the
 run in that directory did, adopts the same plans at the same steps, and tries nothing. ``--die-rank R`` lets one rank
 end itself in the middle of training, with exit code 3.
 """
@@ -24,8 +24,9 @@ from trimtab.plan import Plan
 from trimtab.session import Session
 from trimtab.sparsify.tracked import EXACT_UP_TO
 
-#: Candidates that must have been tried, and training steps after that, before the run may end.
-CANDIDATES, STEPS_AFTER = 3, 15
+#: Candidates that must have been tried, plans that must have been trained with, and training steps after that, before
+#: the run may end.
+CANDIDATES, PLANS, STEPS_AFTER = 3, 2, 15
 
 
 class Augmented(TensorDataset):
@@ -120,6 +121,7 @@ def main() -> None:
     generator = torch.Generator().manual_seed(1)
     data = Augmented(torch.randn(3200, 64, generator=generator), torch.randint(0, 10, (3200,), generator=generator))
     tried: set[str] = set()
+    trained_with: set[str] = set()
     losses: list[float] = []
     end = steps_wanted
     while end is None or session.steps < end:
@@ -131,11 +133,13 @@ def main() -> None:
             if in_trial:
                 tried.add(plan)
             else:
+                trained_with.add(plan)
                 losses.append(loss.item())
             if rank == args.die_rank and session.steps == 8:
                 print("the dog ate my gradient", file=sys.stderr, flush=True)
                 os._exit(3)
-            if end is None and not args.die_rank and len(tried) >= CANDIDATES and not session.in_trial:
+            has_seen_enough = len(tried) >= CANDIDATES and len(trained_with) >= PLANS
+            if end is None and not args.die_rank and has_seen_enough and not session.in_trial:
                 end = session.steps + STEPS_AFTER
             if session.steps == end and not session.in_trial:
                 break

@@ -13,18 +13,21 @@ import numpy as np
 import psutil
 import pytest
 import torch
-from leaves_its_state import CANDIDATES, lines_of
+from leaves_its_state import CANDIDATES, PLANS, lines_of
 from run_processes import is_gone, of_run, offspring_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.namespaces, pytest.mark.timeout(900)]
 
 SCRIPT = Path(__file__).parent / "leaves_its_state.py"
 RANKS = 3
-#: Slow enough that the candidates are worth a trial.
+#: Slow enough that the candidates are worth a trial, then fast enough that another plan is worth adopting, and again.
 NETWORK = """
 apiVersion: trimtab.dev/v1alpha1
 kind: Network
-phases: [{duration: 60s, latency: 2ms, bandwidth: 20Mbps}]
+phases:
+  - {duration: 15s, latency: 2ms, bandwidth: 20Mbps}
+  - {duration: 15s, latency: 2ms, bandwidth: 1Gbps}
+repeat: true
 """
 JOB = """
 apiVersion: trimtab.dev/v1alpha1
@@ -81,7 +84,7 @@ def test_a_job_with_trials_ends_bit_for_bit_as_one_without(start, tmp_path):
     tried, untried = (lines_of(tmp_path / out / "metrics.jsonl") for out in ("with", "without"))
 
     assert len({line["plan"] for line in tried if line["trial"]}) >= CANDIDATES
-    assert len({line["plan"] for line in tried if not line["trial"]}) >= 2, "and plans were adopted"
+    assert len({line["plan"] for line in tried if not line["trial"]}) >= PLANS, "and plans were adopted"
     decisions = [line for line in lines_of(tmp_path / "with" / "decisions.jsonl") if line["record"] == "decision"]
     assert all(len(line["adopted"]["fusion"]["cuts"]) >= 3 for line in decisions), "three buffers a step or more"
 
