@@ -17,7 +17,7 @@ RATE_WINDOW = 0.3
 SETTLE_WINDOW = 0.1
 #: Round trips that slow start may take to fill a link.
 SETTLE_ROUND_TRIPS = 8
-#: Seconds of its own data after which a test that meets the previous figure has seen enough.
+#: Seconds of its own data after which a test that meets the expected figure has seen enough.
 CONFIRM_AFTER = 0.3
 #: Seconds that a test lasts at most, wherever it runs.
 TEST_LIMIT = 3.0
@@ -27,13 +27,13 @@ UNSETTLED_LIMIT = 1.0
 SAME_RATE = 0.05
 #: More than this share beside the test's own flows is traffic of the job.
 SHARED_BEYOND = 0.15
-#: Bytes under way over what fills a link of the previous figure, in a test that is to confirm it.
+#: Bytes under way over what fills a link of the expected figure, in a test that is to confirm it.
 HEADROOM = 1.25
 #: Seconds by which a busy machine's processes lengthen a round trip.
 SCHEDULING = 0.010
 #: Bytes under way that any test may have.
 LEAST_UNDER_WAY = 1 << 18
-#: A figure that differs from the previous one by less than this share confirms it.
+#: A figure that differs from the expected one by less than this share confirms it.
 CONFIRMS_WITHIN = 0.1
 #: Share of the bytes that a test may have under way, beyond which they and not the link may have been its limit: on a
 #: starved machine a round trip under load takes several times `SCHEDULING`.
@@ -98,8 +98,8 @@ def best_rates(samples: Sequence[Sample]) -> tuple[float, float]:
     return max((each for each in rates if each[1] > 0), default=(0.0, 0.0))
 
 
-def has_seen_enough(samples: Sequence[Sample], previous: float, round_trip: float) -> bool:
-    """Whether a test can stop: its own data flow, and the total meets the previous figure or has stopped rising.
+def has_seen_enough(samples: Sequence[Sample], expected: float, round_trip: float) -> bool:
+    """Whether a test can stop: its own data flow, and the total meets the expected figure or has stopped rising.
 
     ``samples`` are the receiver's; ``round_trip`` is in seconds. What the job itself sends may be steady long before
     the test's first byte.
@@ -110,8 +110,8 @@ def has_seen_enough(samples: Sequence[Sample], previous: float, round_trip: floa
     now, own = rates_over(flowing, CONFIRM_AFTER)
     if own == 0:  # behind the job's messages, or lost: the link may carry anything
         return False
-    newest, _ = rates_over(flowing, SETTLE_WINDOW)  # a rate on its way up passes the previous figure, too
-    if previous > 0 and abs(now - previous) < SAME_RATE * previous and not is_more(newest, previous):
+    newest, _ = rates_over(flowing, SETTLE_WINDOW)  # a rate on its way up passes the expected figure, too
+    if expected > 0 and abs(now - expected) < SAME_RATE * expected and not is_more(newest, expected):
         return True
     if flowing[-1].at - flowing[0].at < RATE_WINDOW + SETTLE_ROUND_TRIPS * round_trip:
         return False
@@ -136,51 +136,51 @@ def was_starved(samples: Sequence[Sample]) -> bool:
     return samples[-1].at - samples[0].at > STARVED_BEYOND * SAMPLE_INTERVAL * max(1, len(samples) - 1)
 
 
-def has_risen(samples: Sequence[Sample], previous: float) -> bool:
-    """Whether more arrives than the previous figure."""
+def has_risen(samples: Sequence[Sample], expected: float) -> bool:
+    """Whether more arrives than the expected figure."""
     now, _ = rates_over(flowing_in(samples), CONFIRM_AFTER)
-    return is_more(now, previous)
+    return is_more(now, expected)
 
 
-def is_more(rate: float, previous: float) -> bool:
-    """Whether a rate is more than the previous figure allows."""
-    return rate > (1 + CONFIRMS_WITHIN) * previous
+def is_more(rate: float, expected: float) -> bool:
+    """Whether a rate is more than the expected figure allows."""
+    return rate > (1 + CONFIRMS_WITHIN) * expected
 
 
-def under_way(previous: float, round_trip: float) -> int:
-    """Bytes that a test keeps under way to confirm a previous figure.
+def under_way(expected: float, round_trip: float) -> int:
+    """Bytes that a test keeps under way to confirm an expected figure.
 
     What fills the link, and little more: a test that sends all it can leaves a queue behind, in which the job's own
     messages wait long after the test is over (0.4 s on an emulated 1 Gbit/s, 0.8 s on 100 Mbit/s).
     """
-    return max(LEAST_UNDER_WAY, round(HEADROOM * previous * (round_trip + SCHEDULING)))
+    return max(LEAST_UNDER_WAY, round(HEADROOM * expected * (round_trip + SCHEDULING)))
 
 
-def was_held_down(bandwidth: float, rates: Rates, limit: int, previous: float, round_trip: float) -> bool:
+def was_held_down(bandwidth: float, rates: Rates, limit: int, expected: float, round_trip: float) -> bool:
     """Whether a test that could have only ``limit`` bytes under way may have found less than the link carries.
 
     ``bandwidth`` is what it found. ``round_trip`` is that of the test's end: the one that the limit was chosen by may
-    have been of another network. Where more arrives than the previous figure, the test's own part of it may be small
+    have been of another network. Where more arrives than the expected figure, the test's own part of it may be small
     for no other reason than its limit: beside training, a link of ten times the figure looked as it had been.
     """
-    if min(bandwidth, rates.received) < (1 - CONFIRMS_WITHIN) * previous:
+    if min(bandwidth, rates.received) < (1 - CONFIRMS_WITHIN) * expected:
         return rates.was_starved or rates.own * (round_trip + SCHEDULING) > HELD_DOWN_BEYOND * limit
-    return is_more(max(bandwidth, rates.received), previous)
+    return is_more(max(bandwidth, rates.received), expected)
 
 
-def judge(rates: Rates, previous: float) -> tuple[float, Method]:
+def judge(rates: Rates, expected: float) -> tuple[float, Method]:
     """What the link carries, bytes per second.
 
     On an otherwise idle link it is what arrived. Beside other traffic the test shows two bounds: the link carries at
-    least what the test's own flows got, and at most that and what it pushed aside at one of the two ends. A previous
+    least what the test's own flows got, and at most that and what it pushed aside at one of the two ends. An expected
     figure between the bounds stands: traffic alone never moves it. Otherwise what was moved at the busier end is
     taken, since one of the two was full.
     """
     upper = max(rates.received, rates.own + rates.sent_before)
     beside = max(rates.received - rates.own, rates.sent_before)
     method = Method.IPERF3 if beside <= SHARED_BEYOND * rates.received else Method.IPERF3_SHARED
-    if rates.own <= previous <= (1 + SAME_RATE) * upper:
-        return previous, method
+    if rates.own <= expected <= (1 + SAME_RATE) * upper:
+        return expected, method
     if method is Method.IPERF3:
         return rates.received, method
     return max(rates.received, rates.sent_before), method

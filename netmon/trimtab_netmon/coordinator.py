@@ -19,7 +19,7 @@ from trimtab_netmon.latest import Latest
 from trimtab_netmon.metrics import Metrics
 from trimtab_netmon.peers import Peers
 from trimtab_netmon.settings import Settings
-from trimtab_netmon.turns import Budget, Pair, next_pair, waves
+from trimtab_netmon.turns import Budget, Pair, expected, next_pair, waves
 
 log = logging.getLogger("trimtab_netmon")
 
@@ -234,7 +234,7 @@ class Coordinator:
         """Have one link tested, if its workers answer."""
         source, target = pair
         previous = self._bandwidths.get(pair, Figure()).value
-        request = netmon_pb2.TestBandwidthRequest(target=target, previous_bytes_per_second=previous)
+        request = netmon_pb2.TestBandwidthRequest(target=target, expected_bytes_per_second=self._expected(pair))
         try:
             answer = await self._peers.peer(source).TestBandwidth(request, timeout=2 * (TEST_LIMIT + 3 * PATIENCE))
         except grpc.aio.AioRpcError as error:
@@ -246,6 +246,15 @@ class Coordinator:
         self._metrics.test_seconds.inc(answer.duration_seconds)
         self._book(pair, begun, previous, answer)
         self._publish()
+
+    def _expected(self, pair: Pair) -> float:
+        """What a test of a link should find, bytes per second; 0: anything.
+
+        A test for which nothing is expected, or what a fast network carried, fills the queue of a link that has just
+        become slow, and the job's exchanges wait there for seconds.
+        """
+        current = [each for each, tested_at in self._tested_at.items() if tested_at >= self._changed_at]
+        return expected(pair, {each: figure.value for each, figure in self._bandwidths.items()}, current)
 
     def _book(self, pair: Pair, begun: float, previous: float, answer: netmon_pb2.TestBandwidthResponse) -> None:
         """Keep a test's figure; one that differs from what was trusted supersedes all that were taken before it."""

@@ -83,7 +83,7 @@ class MonitorPeer:
     ) -> netmon_pb2.TestBandwidthResponse:
         """Test the bandwidth to another worker."""
         try:
-            result = await self._tester.send(request.target, request.previous_bytes_per_second)
+            result = await self._tester.send(request.target, request.expected_bytes_per_second)
         except BusyError as error:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
         except TestError as error:

@@ -64,46 +64,46 @@ class Tester:
         self._sent_before, self._sent_at = 0.0, float("-inf")
         """What the job sent before this host's last test, and when that test ended."""
 
-    async def send(self, target: int, previous: float) -> TestResult:
+    async def send(self, target: int, expected: float) -> TestResult:
         """Test the bandwidth to another worker. Raises `BusyError` or `TestError`."""
         with self._reserve():
             try:
-                return await self._send_gently(target, previous)
+                return await self._send_gently(target, expected)
             except grpc.aio.AioRpcError as error:
                 if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED:
                     raise BusyError(f"worker {target} is in a test already") from None
                 raise iperf.TestError(f"worker {target}: {error.details()}") from None
 
-    async def _send_gently(self, target: int, previous: float) -> TestResult:
-        """Confirm the previous figure with little under way; where that fails, send all that the link takes."""
-        limit = under_way(previous, 2 * self._latency_to(target))
+    async def _send_gently(self, target: int, expected: float) -> TestResult:
+        """Confirm the expected figure with little under way; where that fails, send all that the link takes."""
+        limit = under_way(expected, 2 * self._latency_to(target))
         # By the job, whose steps are alike; but what came over a link faster than this one says nothing of this one.
-        most_known = max(previous, self._interface.capacity)
+        most_known = max(expected, self._interface.capacity)
         is_refuted = is_more(self._interface.most_received(RATE_WINDOW), most_known)
-        if previous == 0 or is_refuted or limit // iperf.NUM_STREAMS > iperf.largest_window():
-            rates, duration = await self._send(target, previous, None)
-            return TestResult(*judge(rates, previous), duration)
+        if expected == 0 or is_refuted or limit // iperf.NUM_STREAMS > iperf.largest_window():
+            rates, duration = await self._send(target, expected, None)
+            return TestResult(*judge(rates, expected), duration)
         spent = 0.0
         with suppress(iperf.TestError):  # the other host's kernel may grant less
-            rates, spent = await self._send(target, previous, limit // iperf.NUM_STREAMS)
-            bandwidth, method = judge(rates, previous)
-            if not was_held_down(bandwidth, rates, limit, previous, 2 * self._latency_to(target)):
+            rates, spent = await self._send(target, expected, limit // iperf.NUM_STREAMS)
+            bandwidth, method = judge(rates, expected)
+            if not was_held_down(bandwidth, rates, limit, expected, 2 * self._latency_to(target)):
                 return TestResult(bandwidth, method, spent)
-        rates, duration = await self._send_once_free(target, previous)
-        return TestResult(*judge(rates, previous), spent + duration)
+        rates, duration = await self._send_once_free(target, expected)
+        return TestResult(*judge(rates, expected), spent + duration)
 
-    async def _send_once_free(self, target: int, previous: float) -> tuple[Rates, float]:
+    async def _send_once_free(self, target: int, expected: float) -> tuple[Rates, float]:
         """Test without a window as soon as the other host has ended its part of the attempt before."""
         deadline = time.monotonic() + iperf.PATIENCE
         while True:
             try:
-                return await self._send(target, previous, None)
+                return await self._send(target, expected, None)
             except grpc.aio.AioRpcError as error:
                 if error.code() is not grpc.StatusCode.RESOURCE_EXHAUSTED or time.monotonic() > deadline:
                     raise
             await asyncio.sleep(SAMPLE_INTERVAL)
 
-    async def _send(self, target: int, previous: float, window: int | None) -> tuple[Rates, float]:
+    async def _send(self, target: int, expected: float, window: int | None) -> tuple[Rates, float]:
         call = self._peers.peer(target).ReceiveTest(
             netmon_pb2.ReceiveTestRequest(source=self._settings.worker, limit_seconds=TEST_LIMIT),
             timeout=TEST_LIMIT + 3 * iperf.PATIENCE,
@@ -122,9 +122,9 @@ class Tester:
                     )
                     begun = time.monotonic()
                 has_ended = client.returncode is not None or time.monotonic() - begun > TEST_LIMIT
-                if has_ended or is_over_time(received, round_trip) or has_seen_enough(received, previous, round_trip):
+                if has_ended or is_over_time(received, round_trip) or has_seen_enough(received, expected, round_trip):
                     break
-                if window and has_risen(received, previous):
+                if window and has_risen(received, expected):
                     break
         finally:
             call.cancel()

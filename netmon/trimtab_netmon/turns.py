@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 #: Seconds over which the budget is an average.
@@ -29,6 +29,17 @@ def waves(num_workers: int) -> list[list[Pair]]:
         result.append(wave)
         remaining = [pair for pair in remaining if pair not in wave]
     return result
+
+
+def expected(pair: Pair, found: Mapping[Pair, float], current: Sequence[Pair]) -> float:
+    """What a test of a link should find, in the unit of what was ``found`` before; 0 if nothing is known.
+
+    What it was found to carry last, if that was not superseded since (it is among the ``current`` links); otherwise the
+    least that a current link of either host carries, since most limits are a host's; otherwise what it once carried.
+    """
+    if pair in current:
+        return found[pair]
+    return min((found[each] for each in current if set(each) & set(pair)), default=found.get(pair, 0.0))
 
 
 @dataclass

@@ -47,14 +47,14 @@ def test_traffic_at_either_end_never_moves_the_figure_of_an_unchanged_link(capac
     own = share * capacity
     sent_before = max(busy_before, 1 - share) * capacity if where != "receiver" else 0.0
     received = capacity if where != "sender" else own
-    value, _ = judge(Rates(received, own, sent_before), previous=capacity)
+    value, _ = judge(Rates(received, own, sent_before), expected=capacity)
     assert value == pytest.approx(capacity)
 
 
-@pytest.mark.parametrize("previous", [0.0, 10 * GIGABIT, 0.1 * GIGABIT])
-def test_a_changed_link_full_of_traffic_shows_what_was_moved(previous):
+@pytest.mark.parametrize("expected", [0.0, 10 * GIGABIT, 0.1 * GIGABIT])
+def test_a_changed_link_full_of_traffic_shows_what_was_moved(expected):
     rates = Rates(received=GIGABIT, own=0.4 * GIGABIT, sent_before=GIGABIT)
-    assert judge(rates, previous) == (GIGABIT, Method.IPERF3_SHARED)
+    assert judge(rates, expected) == (GIGABIT, Method.IPERF3_SHARED)
 
 
 def test_a_test_goes_on_until_its_own_data_flow():
@@ -81,8 +81,8 @@ def test_a_rate_that_passes_the_previous_figure_on_its_way_up_does_not_confirm_i
         return min(GIGABIT, 1e6 * 2 ** (at / 0.05))
 
     ends = [0.3 + 0.025 * i for i in range(40)]
-    for previous in (0.05 * GIGABIT, 0.1 * GIGABIT, 0.3 * GIGABIT):
-        seen = next(end for end in ends if has_seen_enough(samples(doubling, end), previous, 0.050))
+    for expected in (0.05 * GIGABIT, 0.1 * GIGABIT, 0.3 * GIGABIT):
+        seen = next(end for end in ends if has_seen_enough(samples(doubling, end), expected, 0.050))
         assert seen >= 0.7, "slow start's eight round trips, and not before"
 
 
@@ -107,10 +107,10 @@ def test_what_the_job_receives_while_the_tests_data_wait_behind_it_is_not_its_re
     assert best_rates(lost) == (0.0, 0.0)
 
 
-@given(previous=st.floats(1e6, 3e9), round_trip=st.floats(0, 0.2))
-def test_a_confirming_test_fills_the_link_and_leaves_little_waiting_behind(previous, round_trip):
-    waiting = under_way(previous, round_trip) - previous * round_trip
-    assert 0.01 * previous <= waiting <= 0.0125 * previous + 0.25 * previous * round_trip + 2**18
+@given(expected=st.floats(1e6, 3e9), round_trip=st.floats(0, 0.2))
+def test_a_confirming_test_fills_the_link_and_leaves_little_waiting_behind(expected, round_trip):
+    waiting = under_way(expected, round_trip) - expected * round_trip
+    assert 0.01 * expected <= waiting <= 0.0125 * expected + 0.25 * expected * round_trip + 2**18
 
 
 def test_a_slow_link_can_show_that_it_became_faster():

@@ -49,7 +49,7 @@ class MadeUpPeer:
 
     async def TestBandwidth(self, request, timeout):  # noqa: N802 - as in the contract
         network = self.network
-        network.tests.append((self.worker, request.target))
+        network.tests.append((self.worker, request.target, request.expected_bytes_per_second))
         has_changed = len(network.tests) > network.changes_before_test
         await asyncio.sleep(0.02)
         return netmon_pb2.TestBandwidthResponse(
@@ -89,6 +89,25 @@ def test_the_round_in_which_the_network_changes_ends_with_what_it_carries_now(be
             return published.value.summary.bandwidth_bytes_per_second
 
     assert asyncio.run(scenario()) == pytest.approx(after)
+
+
+def test_a_test_expects_what_its_hosts_last_ones_found():
+    """A link that has just become slow, or was never tested, is not filled as a fast one."""
+
+    async def scenario():
+        network = MadeUpNetwork(FAST, SLOW, changes_before_test=NUM_WORKERS)
+        async with measured(network) as (coordinator, _):
+            await coordinator.measure_now("a step took longer")
+        async with measured(MadeUpNetwork(FAST, FAST, 0), probe_interval=0.2, probe_budget=0.5) as (coordinator, _):
+            while len(coordinator._tested_at) <= NUM_WORKERS:
+                await asyncio.sleep(0.02)
+            return network.tests, coordinator._peers.tests
+
+    tests, with_routine = asyncio.run(scenario())
+    assert [expected for *_, expected in tests[:4]] == [0, 0, FAST, FAST]
+    assert [expected for *_, expected in tests[4:8]] == [FAST, FAST, SLOW, SLOW]
+    never_tested = next(each for each in with_routine if (each[0] + 1) % NUM_WORKERS != each[1])
+    assert never_tested[2] == FAST
 
 
 def test_right_after_a_routine_test_nobody_is_measured_out_of_turn_but_soon_again():

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from trimtab_netmon.turns import BUDGET_HORIZON, Budget, next_pair, waves
+from trimtab_netmon.turns import BUDGET_HORIZON, Budget, expected, next_pair, waves
 
 
 @given(st.integers(2, 40))
@@ -56,3 +56,17 @@ def test_the_oldest_figure_is_next_and_the_missing_one_before_all(tested_at):
         assert chosen == missing[0]
     else:
         assert tested_at[chosen] == pytest.approx(min(tested_at.values()))
+
+
+def test_a_test_expects_what_the_link_carried_unless_that_was_superseded():
+    found = {(0, 1): 10.0, (1, 2): 80.0, (2, 3): 50.0}
+    assert expected((1, 2), found, [(0, 1), (1, 2), (2, 3)]) == 80
+    assert expected((1, 2), found, [(2, 3)]) == 50
+    assert expected((1, 2), found, []) == 80, "what it once carried, for want of anything newer"
+
+
+def test_a_link_never_tested_should_carry_the_least_that_its_hosts_links_do():
+    found = {(0, 1): 10.0, (2, 3): 80.0, (3, 2): 60.0}
+    assert expected((1, 3), found, list(found)) == 10
+    assert expected((4, 3), found, list(found)) == 60
+    assert expected((4, 5), found, list(found)) == 0, "nothing is known"

@@ -99,12 +99,12 @@ class LinkTable(_message.Message):
     def __init__(self, source: _Optional[int] = ..., links: _Optional[_Iterable[_Union[Link, _Mapping]]] = ...) -> None: ...
 
 class TestBandwidthRequest(_message.Message):
-    __slots__ = ("target", "previous_bytes_per_second")
+    __slots__ = ("target", "expected_bytes_per_second")
     TARGET_FIELD_NUMBER: _ClassVar[int]
-    PREVIOUS_BYTES_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_BYTES_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
     target: int
-    previous_bytes_per_second: float
-    def __init__(self, target: _Optional[int] = ..., previous_bytes_per_second: _Optional[float] = ...) -> None: ...
+    expected_bytes_per_second: float
+    def __init__(self, target: _Optional[int] = ..., expected_bytes_per_second: _Optional[float] = ...) -> None: ...
 
 class TestBandwidthResponse(_message.Message):
     __slots__ = ("bandwidth_bytes_per_second", "method", "duration_seconds")
