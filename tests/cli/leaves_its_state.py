@@ -1,8 +1,8 @@
 """A small real training whose every rank leaves its whole state at the end, to be compared between runs.
 
-It goes on until trials of several candidates have run and plans were adopted, and some steps more. ``--like RUN`` takes as many steps as the
-run in that directory did, adopts the same plans at the same steps, and tries nothing. ``--die-rank R`` lets one rank
-end itself in the middle of training, with exit code 3.
+It goes on until trials of several candidates have run and plans were adopted, and some steps more. ``--like RUN`` takes
+as many steps as the run in that directory did, adopts the same plans at the same steps, and tries nothing.
+``--die-rank R`` lets one rank end itself in the middle of training, with exit code 3.
 """
 
 import argparse
