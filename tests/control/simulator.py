@@ -64,6 +64,8 @@ class World:
     monitor_delay: float = 0.5
     monitor_noise: float = 0.03
     noise: float = 0.05
+    fetch_all_passes: float = 1.4
+    """What fetching every cache line in no order costs, in passes over them all in order."""
     first_step: float = 1.0
     """How many times as long the first step under a plan takes."""
     drift: float = 0.0
@@ -84,7 +86,9 @@ class World:
     def compress_seconds(self, plan: Plan) -> float:
         if plan.is_dense:
             return 0.0
-        return self.num_elements * self.select_seconds_per_element * (1 + 4 * plan.ratio)
+        arriving = plan.ratio * (1 if plan.shares_indices else self.num_ranks)
+        passes = 1 + self.fetch_all_passes * (1 - exp(-16 * arriving))
+        return self.num_elements * self.select_seconds_per_element * passes
 
     def steady_gain(self, plan: Plan) -> float:
         if plan.is_dense:
@@ -128,6 +132,7 @@ def random_world(seed: int, num_ranks: int) -> World:
         delay_steps={"all": delay_steps, "artopk": delay_steps * rng.uniform(0.8, 1.9)},
         dense_steps_to_target=rng.uniform(150, 600),
         monitor_delay=rng.uniform(0.2, 1.5),
+        fetch_all_passes=random.Random(f"cache {seed}").uniform(0.5, 2.5),
         first_step=1.5,
         drift=rng.uniform(0.0, 0.25),
     )

@@ -8,6 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from trimtab.control.curves import Curve
+from trimtab.control.predict import Predictor
+from trimtab.control.types import ModelFacts
 from trimtab.plan import Plan, dense_plan
 
 
@@ -69,3 +71,19 @@ def test_state_survives_as_json():
     curve.observe(plan(0.01), 0.3, step=7)
     restored.load_state_dict(json.loads(json.dumps(curve.state_dict())))
     assert restored(plan(0.02), step=8) == curve(plan(0.02), step=8)
+
+
+@pytest.mark.parametrize(
+    ("collective", "milliseconds"),
+    [
+        ("all-gather", {0.001: 25.5, 0.004: 32, 0.011: 40, 0.033: 52, 0.1: 62}),
+        ("artopk-star-ring", {0.001: 21.5, 0.004: 23.5, 0.011: 26, 0.033: 30, 0.1: 36}),
+    ],
+)
+def test_compression_measured_at_one_ratio_tells_that_of_the_others(collective, milliseconds):
+    """As docs/measurements/compression.md has them."""
+    plans = {ratio: Plan(ratio=ratio, collective=collective) for ratio in milliseconds}
+    predictor = Predictor(ModelFacts(8_400_000, (8_400_000,), 4))
+    predictor.compress_times.observe(plans[0.004], milliseconds[0.004] * 1e-3, step=0)
+    for ratio, measured in milliseconds.items():
+        assert predictor.compress_times(plans[ratio], 1) == pytest.approx(measured * 1e-3, rel=0.3), ratio

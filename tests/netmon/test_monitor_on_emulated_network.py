@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.namespaces, pytest.mark.slow, pytest.mark.timeout(600 
 class Scene:
     """An emulated network with a monitor on every host, and what host 1's monitor publishes."""
 
-    def __init__(self, emulator):
+    def __init__(self, emulator, *options):
         self.emulator = emulator
         self.views = queue.Queue()
         self.processes = []
@@ -35,8 +35,9 @@ class Scene:
         peers = ",".join(f"{address}:{PORT}" for address in addresses)
         for rank, host in enumerate(emulator.hosts):
             argv = [sys.executable, "-m", "trimtab_netmon.main", "serve", "--rank", str(rank), "--peers", peers]
-            self.start(rank, [*argv, "--listen", f"{host.address}:{PORT}", "--interface", host.device])
-        reader = self.start(1, [sys.executable, str(HERE / "print_network.py"), f"{addresses[1]}:{PORT}"])
+            self.start(rank, [*argv, "--listen", f"{host.address}:{PORT}", "--interface", host.device, *options])
+        self.monitor = f"{addresses[1]}:{PORT}"
+        reader = self.start(1, [sys.executable, str(HERE / "print_network.py"), self.monitor])
         threading.Thread(target=self.read, args=(reader.stdout,), daemon=True).start()
 
     def start(self, host, argv):
@@ -70,6 +71,19 @@ class Scene:
                 return last["at"] - since
         raise AssertionError(f"{latency} s, {bandwidth} bytes/s are not seen within {WITHIN} s; last: {last}")
 
+    def all_links(self):
+        """Bytes per second of every link, by source and target, as soon as all are known."""
+        reader = self.start(1, [sys.executable, str(HERE / "print_links.py"), self.monitor])
+        killer = threading.Timer(2 * WITHIN, reader.kill)
+        killer.start()
+        known = {}
+        for line in reader.stdout:
+            known = json.loads(line)
+            if len(known) == NUM_HOSTS * (NUM_HOSTS - 1):
+                killer.cancel()
+                return {tuple(map(int, pair.split("-"))): value for pair, value in known.items()}
+        raise AssertionError(f"not every link is known within {2 * WITHIN} s; last: {known}")
+
     def seen_for(self, seconds):
         """Every view of the next seconds."""
         deadline, views = time.monotonic() + seconds, []
@@ -93,13 +107,18 @@ def is_near(view, latency, bandwidth):
     return is_latency_near and abs(view["bandwidth"] - bandwidth) <= 0.1 * bandwidth
 
 
-def on_a_scene(file, phases, check):
-    """Run ``check(scene)`` on a network of these phases."""
+def on_a_scene(file, phases, check, *options):
+    """Run ``check(scene)`` on a network of these phases, its monitors started with these options."""
     lines = [f"  - {{duration: {d}, latency: {latency}, bandwidth: {rate}}}" for d, latency, rate in phases]
-    file.write_text("\n".join(["apiVersion: trimtab.dev/v1alpha1", "kind: Network", "phases:", *lines]) + "\n")
+    run_on(file, "phases:\n" + "\n".join(lines), check, *options)
+
+
+def run_on(file, phases, check, *options):
+    """Run ``check(scene)`` on a network whose phases are written thus, its monitors started with these options."""
+    file.write_text(f"apiVersion: trimtab.dev/v1alpha1\nkind: Network\n{phases}\n")
 
     def check_scene(emulator):
-        with contextlib.closing(Scene(emulator)) as scene:
+        with contextlib.closing(Scene(emulator, *options)) as scene:
             check(scene)
 
     on_a_network(load_network(file), NUM_HOSTS, check_scene)
@@ -139,3 +158,31 @@ def test_a_change_of_the_network_is_seen_in_seconds(tmp_path, is_training):
 
     phases = [(f"{d}s", f"{latency * 1e3:g}ms", f"{rate * 8e-6:g}Mbps") for d, latency, rate in PHASES]
     on_a_scene(tmp_path / "network.yaml", phases, check)
+
+
+UNEVEN = """
+phases:
+  - duration: 1h
+    latency: 2ms
+    bandwidth: 500Mbps
+    hosts: {"2": {bandwidth: 100Mbps}}
+    links: [{from: 0, to: 3, bandwidth: 50Mbps}]
+"""
+
+
+@pytest.mark.parametrize("is_training", [False, True])
+def test_what_is_expected_of_a_link_by_its_hosts_others_does_not_become_its_figure(tmp_path, is_training):
+    """Of an uneven network: of most links the first test expects what another carries."""
+
+    def carries(pair):
+        return 6.25e6 if pair == (0, 3) else 12.5e6 if 2 in pair else 62.5e6
+
+    def check(network):
+        network.wait_for(0.002, 12.5e6, time.monotonic())
+        if is_training:
+            network.train(num_bytes=1_000_000, pause=0.1)
+        found = network.all_links()
+        off = {pair: round(value * 8e-6) for pair, value in found.items() if abs(value / carries(pair) - 1) > 0.1}
+        assert not off, "Mbit/s"
+
+    run_on(tmp_path / "network.yaml", UNEVEN, check, "--probe-interval", "1s", "--probe-budget", "0.3")

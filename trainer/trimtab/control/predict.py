@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from math import sqrt
+from math import exp, sqrt
 from statistics import median
 from typing import Any
 
@@ -22,6 +22,8 @@ _COMPUTE_SECONDS_PER_ELEMENT = 2e-8
 #: Before anything is measured: the ratio at which half of the error-fed gradient gets through, gain = c / (c + this).
 #: more where all ranks send what one of them selected.
 _HALF_GAIN_RATIO, _HALF_GAIN_RATIO_OF_SHARED = 0.05, 0.08
+#: Float32 values in a cache line, and what fetching every line in no order costs, in passes over them all in order.
+_VALUES_PER_LINE, _FETCH_ALL_PASSES = 16, 1.4
 #: Steps after which a measured gain no longer speaks for the present stage of training.
 _GAIN_MAX_AGE_STEPS = 2000
 _COMPRESS_MAX_AGE_STEPS = 100_000
@@ -39,11 +41,8 @@ class Predictor:
         self.overheads = Overheads()
         # Odds, gain / (1 - gain): they go in proportion to the ratio, where the gain itself saturates.
         self._gain_odds = Curve(lambda plan: plan.ratio / _half_gain_ratio(plan), _GAIN_MAX_AGE_STEPS)
-        # Selection passes over every element once, and touches what it selects a few times more.
-        self.compress_times = Curve(
-            lambda plan: facts.num_elements * facts.select_seconds_per_element * (1 + 4 * plan.ratio),
-            _COMPRESS_MAX_AGE_STEPS,
-        )
+        pass_seconds = facts.num_elements * facts.select_seconds_per_element
+        self.compress_times = Curve(lambda plan: pass_seconds * _passes(plan, facts.num_ranks), _COMPRESS_MAX_AGE_STEPS)
         self._compute: deque[float] = deque(maxlen=_COMPUTE_WINDOW)
         self._known_costs: dict[tuple[str, float, FusionPlan], list[Cost]] = {}
 
@@ -139,6 +138,16 @@ class Predictor:
         return [
             sum(sizes[i] for i in tensors) / self._facts.num_elements for tensors in plan.fusion.buffers(len(sizes))
         ]
+
+
+def _passes(plan: Plan, num_ranks: int) -> float:
+    """Time of selecting, and of putting what arrives where it belongs, in passes over the whole gradient.
+
+    What arrives lies scattered: until every cache line is touched, each value fetches one of its own
+    (docs/measurements/compression.md).
+    """
+    arriving = plan.ratio if plan.shares_indices else num_ranks * plan.ratio
+    return 1 + _FETCH_ALL_PASSES * (1 - exp(-_VALUES_PER_LINE * arriving))
 
 
 def _half_gain_ratio(plan: Plan) -> float:
