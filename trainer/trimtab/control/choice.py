@@ -57,9 +57,7 @@ class Outlook:
         found = solve(space, self.evaluate, seed)
         allowed = [point for point in found if (point.plan.collective, point.plan.ratio) not in banned]
         best = knee(allowed, self.dense, settings.speed_weight)
-        deeper = self._depth(best) - self._depth(self.present)
-        faster = best.step_seconds < _HARDLY_FASTER * self.present.step_seconds
-        needed = _WORTH_A_CHANGE if faster else _WORTH_IT_FOR_THE_GAIN
+        deeper, faster, needed = self._promise(best)
         # A plan predicted slower than dense is left however little there is to gain.
         keep = deeper < needed and (self.present.plan.is_dense or self.present.step_seconds < self.dense.step_seconds)
         chosen = self.present if keep else best
@@ -69,13 +67,22 @@ class Outlook:
         return Choice(self.dense, self.present, chosen, reason, tuple(found))
 
     def might_improve(self) -> bool:
-        """Whether a look at the candidates alone promises half of what a change needs; else solving is idle."""
-        best = knee(self._candidates(), self.dense, self._settings.speed_weight)
-        return self._depth(best) - self._depth(self.present) > _WORTH_A_CHANGE / 2
+        """Whether a look at the candidates alone promises half of what a change needs; else solving is idle.
+
+        And not free: it takes as long as half a step, and the gain moves every few steps while training begins.
+        """
+        deeper, _, needed = self._promise(knee(self._candidates(), self.dense, self._settings.speed_weight))
+        return deeper > needed / 2
 
     def worth_a_trial(self, is_known: Callable[[Plan], bool]) -> list[Point]:
         """Candidates that might win and whose gain is not known, shortest first."""
         return candidates.worth_a_trial(self._candidates(), self.dense, self._depth, is_known)
+
+    def _promise(self, best: Point) -> tuple[float, bool, float]:
+        """By how much a plan is better than the present one, whether its step is plainly shorter, and what it needs."""
+        faster = best.step_seconds < _HARDLY_FASTER * self.present.step_seconds
+        needed = _WORTH_A_CHANGE if faster else _WORTH_IT_FOR_THE_GAIN
+        return self._depth(best) - self._depth(self.present), faster, needed
 
     def _candidates(self) -> list[Point]:
         settings, fusion = self._settings, self.present.plan.fusion

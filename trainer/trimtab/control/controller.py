@@ -206,7 +206,8 @@ class Controller:
         if self._second_look is not None and self._step >= self._second_look[1]:
             trigger, self._second_look = self._second_look[0], None
             return trigger
-        if not self.plan.is_dense and self._gain_watch.moved:
+        # A second look is near, and until then steps on a network that has just changed say little.
+        if not self.plan.is_dense and self._second_look is None and self._gain_watch.moved:
             return "gain"
         return None
 
