@@ -62,7 +62,7 @@ def test_a_test_goes_on_until_its_own_data_flow():
     assert not has_seen_enough(steady_traffic, GIGABIT, 0.002)
 
 
-def test_a_test_that_meets_the_previous_figure_is_short():
+def test_a_test_that_meets_the_expected_figure_is_short():
     assert has_seen_enough(samples(lambda at: GIGABIT, 0.4), GIGABIT, 0.050)
     assert not has_seen_enough(samples(lambda at: GIGABIT, 0.4), 0.0, 0.050)
     assert has_seen_enough(samples(lambda at: GIGABIT, 0.8), 0.0, 0.050)
@@ -76,7 +76,7 @@ def test_slow_start_is_not_yet_the_rate():
     assert has_seen_enough(samples(doubling, 1.2), 0.0, 0.002)
 
 
-def test_a_rate_that_passes_the_previous_figure_on_its_way_up_does_not_confirm_it():
+def test_a_rate_that_passes_the_expected_figure_on_its_way_up_does_not_confirm_it():
     def doubling(at):
         return min(GIGABIT, 1e6 * 2 ** (at / 0.05))
 

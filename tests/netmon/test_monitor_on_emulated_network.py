@@ -107,10 +107,10 @@ def is_near(view, latency, bandwidth):
     return is_latency_near and abs(view["bandwidth"] - bandwidth) <= 0.1 * bandwidth
 
 
-def on_a_scene(file, phases, check, *options):
-    """Run ``check(scene)`` on a network of these phases, its monitors started with these options."""
+def on_a_scene(file, phases, check):
+    """Run ``check(scene)`` on a network of these phases."""
     lines = [f"  - {{duration: {d}, latency: {latency}, bandwidth: {rate}}}" for d, latency, rate in phases]
-    run_on(file, "phases:\n" + "\n".join(lines), check, *options)
+    run_on(file, "phases:\n" + "\n".join(lines), check)
 
 
 def run_on(file, phases, check, *options):
