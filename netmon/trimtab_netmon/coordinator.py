@@ -43,6 +43,10 @@ class NotNowError(Exception):
     """No test out of turn for now; the message says why."""
 
 
+class StoppingError(Exception):
+    """The monitor stops: nothing more is measured."""
+
+
 class Coordinator:
     """Takes turns, keeps the bandwidth figures, merges every worker's links, publishes the state."""
 
@@ -101,6 +105,12 @@ class Coordinator:
             if not self._owed:
                 log.warning("%s", error)
             self._owed = reason
+
+    def close(self) -> None:
+        """Tell those who wait for a measurement that it will not come."""
+        if self._wanted is not None and not self._wanted.done():
+            self._wanted.set_exception(StoppingError("this monitor stops"))
+            self._wanted.exception()  # there may be nobody to take notice: a round can be the monitor's own wish
 
     async def run(self) -> None:
         """Test and publish until cancelled."""
@@ -172,7 +182,8 @@ class Coordinator:
         self._want("nothing is known yet")
         while True:
             try:
-                await asyncio.wait_for(self._wake.wait(), self._interval)
+                async with asyncio.timeout(self._interval):  # wait_for may lose a cancellation
+                    await self._wake.wait()
             except TimeoutError:
                 if not (self._owed and self._budget.allows_round(time.monotonic())):
                     await self._routine()

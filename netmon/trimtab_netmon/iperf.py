@@ -86,7 +86,8 @@ async def stop(process: Process) -> str:
         with contextlib.suppress(ProcessLookupError):
             os.kill(process.pid, signal.SIGTERM)  # terminate() may reap it before asyncio does, which then complains
     try:
-        output, _ = await asyncio.wait_for(process.communicate(), PATIENCE)
+        async with asyncio.timeout(PATIENCE):
+            output, _ = await process.communicate()
     except TimeoutError:
         process.kill()
         output, _ = await process.communicate()
@@ -96,7 +97,8 @@ async def stop(process: Process) -> str:
 async def finish(process: Process) -> str:
     """Wait for a child that is about to end by itself; returns what it printed."""
     try:
-        output, _ = await asyncio.wait_for(process.communicate(), PATIENCE)
+        async with asyncio.timeout(PATIENCE):
+            output, _ = await process.communicate()
     except TimeoutError:
         return await stop(process)
     return output.decode(errors="replace")

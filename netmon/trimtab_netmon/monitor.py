@@ -87,6 +87,8 @@ class Monitor:
                 for part in (echo.run(), self._interface.run(), self._tabulate(), self._show(), self._lead_or_follow()):
                     tasks.create_task(part)
         finally:
+            if self._coordinator is not None:
+                self._coordinator.close()
             await server.stop(grace=0.2)
             await self._peers.close()
 

@@ -10,7 +10,7 @@ import grpc
 import grpc.aio
 from trimtab_api.netmon.v1 import netmon_pb2
 
-from trimtab_netmon.coordinator import Coordinator, NotNowError
+from trimtab_netmon.coordinator import Coordinator, NotNowError, StoppingError
 from trimtab_netmon.iperf import TestError
 from trimtab_netmon.latest import Latest
 from trimtab_netmon.peers import Peers
@@ -57,9 +57,12 @@ class NetworkMonitor:
             except grpc.aio.AioRpcError as error:
                 await context.abort(error.code(), f"worker 0's monitor: {error.details()}")
         try:
-            return await asyncio.wait_for(self._coordinator.measure_now(request.reason), MEASURE_LIMIT)
+            async with asyncio.timeout(MEASURE_LIMIT):
+                return await self._coordinator.measure_now(request.reason)
         except NotNowError as error:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
+        except StoppingError as error:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
         except TimeoutError:
             await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "the measurement took too long")
 

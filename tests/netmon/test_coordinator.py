@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pytest
 from trimtab_api.netmon.v1 import netmon_pb2
 from trimtab_netmon import wire
-from trimtab_netmon.coordinator import Coordinator, NotNowError
+from trimtab_netmon.coordinator import Coordinator, NotNowError, StoppingError
 from trimtab_netmon.figures import Figure, LinkState, Method
 from trimtab_netmon.latest import Latest
 from trimtab_netmon.metrics import Metrics
@@ -137,3 +137,16 @@ def test_right_after_a_routine_test_nobody_is_measured_out_of_turn_but_soon_agai
             assert state.summary.bandwidth_bytes_per_second == pytest.approx(FAST)
 
     asyncio.run(scenario())
+
+
+def test_who_waits_for_a_measurement_hears_that_the_monitor_stops():
+    async def scenario():
+        async with measured(MadeUpNetwork(FAST, FAST, 0)) as (coordinator, _):
+            waiting = asyncio.create_task(coordinator.measure_now("a step took longer"))
+            while coordinator._wanted is None:
+                await asyncio.sleep(0)
+        coordinator.close()
+        await waiting
+
+    with pytest.raises(StoppingError):
+        asyncio.run(scenario())

@@ -108,7 +108,8 @@ async def serve(directory: RunDirectory, job: Path, monitor: str, address: str) 
         stopped = _signalled()
         while not is_final(status) and not stopped.is_set():
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(stopped.wait(), LOOK_SECONDS)
+                async with asyncio.timeout(LOOK_SECONDS):
+                    await stopped.wait()
             status = reader.read()
             service.publish(status)
         await server.stop(FAREWELL_SECONDS if is_final(status) else 0)
