@@ -286,7 +286,9 @@ class Run:
             self._next_bandwidth = self._probe_at
         while self._next_view <= self.now:
             at = self._next_view
-            self._probe_at = None
+            was_asked_for = self._probe_at is not None and at >= self._probe_at
+            if was_asked_for:
+                self._probe_at = None
             truth = self.world.network(max(0.0, at - self.world.monitor_delay))
             noisy = lambda: exp(self._monitor_rng.gauss(0, self.world.monitor_noise))  # noqa: E731
             latency = truth.latency * noisy()
@@ -297,6 +299,8 @@ class Run:
             self._latency_seen = latency
             self._revision += 1
             self.controller.observe_network(NetworkView(self._revision, latency, self._bandwidth_seen), at)
+            if was_asked_for:
+                self.controller.measurement_taken()
             self._next_view = at + 1.0
 
 

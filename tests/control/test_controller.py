@@ -330,6 +330,18 @@ def test_no_measurement_is_asked_for_while_the_first_steps_are_still_learned_fro
         assert not controller.asks_to_measure(10.0 * step)
 
 
+def test_a_moved_gain_waits_while_exchanges_are_off_for_a_reason_nobody_knows():
+    """The plan in use would be the only one known to suffer, and all others look the better for it."""
+    changes_at, delay = 60.0, 12.0
+    narrowing = world((0, 0.5e-3, GIGABIT), (changes_at, 0.5e-3, GIGABIT / 25), monitor_delay=delay)
+    run = train(Run(narrowing, ControllerSettings(), 1), changes_at + 0.5)
+    run.world = replace(run.world, half_gain_ratio={"all": 0.2, "artopk": 0.35})
+    train(run, 40)
+    acted = [line["time"] for line in decisions(run, changed=False) if line["trigger"] in ("gain", "trials")]
+    assert not [time for time in acted if changes_at < time < changes_at + delay]
+    assert [time for time in acted if time > changes_at + delay], "the gain has moved all the same"
+
+
 # Checkpoints --------------------------------------------------------------------------------------------
 
 

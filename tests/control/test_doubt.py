@@ -76,6 +76,7 @@ def test_a_refused_measurement_is_not_asked_for_again_once_exchanges_are_on_time
     asked_at = steps(doubt, 0.3, 0.0, expected=0.1)
     doubt.refused(asked_at)
     doubt.observe(0.1, 0.12, 0.3)
+    doubt.observe(0.1, 0.12, 0.3)
     assert steps(doubt, 0.3, asked_at + 0.3, expected=0.3) is None
 
 
@@ -94,3 +95,28 @@ def test_another_plan_is_not_held_to_what_was_expected_of_the_last():
     doubt.refused(steps(doubt, 0.3, 0.0, expected=0.1))
     doubt.forget()
     assert steps(doubt, 0.3, 1.0, expected=0.3) is None
+
+
+def test_doubt_is_open_from_when_exchanges_are_off_until_somebody_has_looked_why():
+    doubt = Doubt()
+    asked_at = steps(doubt, 0.3, 0.0, expected=0.1)
+    assert doubt.is_open
+    doubt.answered()
+    assert not doubt.is_open
+    assert steps(doubt, 0.3, asked_at + 0.3, expected=0.1, seconds=2.0) is None, "it is too early to ask again"
+    assert doubt.is_open, "but they are off again"
+
+
+def test_one_exchange_on_time_among_slow_ones_closes_no_doubt_and_most_of_them_do():
+    doubt = Doubt()
+    doubt.settle(0.0)
+    for sync, is_open in ((0.3, False), (0.3, False), (0.3, True), (0.1, True), (0.3, True), (0.1, False)):
+        doubt.observe(sync, 0.1, 0.3)
+        assert doubt.is_open == is_open
+
+
+def test_what_is_expected_may_follow_the_slow_exchanges_meanwhile():
+    doubt = Doubt()
+    doubt.settle(0.0)
+    steps(doubt, 0.3, 0.0, expected=0.1, seconds=0.9)
+    assert 4.0 <= steps(doubt, 0.3, 0.9, expected=0.3) <= 4.5, "held to what was expected before"

@@ -104,6 +104,8 @@ class Steering:
         if self._probe is not None and self._probe.done():
             if self._probe.result() is None:
                 self._controller.measurement_refused(self._now())
+            else:
+                self._controller.measurement_taken()
             self._probe = None
         if self._probe is None and self._controller.asks_to_measure(self._now()):
             self._probe = self._prober.submit(

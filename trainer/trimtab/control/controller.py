@@ -146,9 +146,14 @@ class Controller:
     def asks_to_measure(self, now: float) -> bool:
         """Whether the exchange's time no longer fits the network view: the monitor should measure now.
 
-        A yes is said once; the next waits the longer, the more often nothing came of it.
+        A yes is said once, and `measurement_taken` or `measurement_refused` is to follow; the next waits the longer,
+        the more often nothing came of it.
         """
         return self._doubt.asks(now)
+
+    def measurement_taken(self) -> None:
+        """The monitors have measured as `asks_to_measure` asked them to, and what they found has been told."""
+        self._doubt.answered()
 
     def measurement_refused(self, now: float) -> None:
         """The monitors could not measure when `asks_to_measure` said so: their budget was spent, or they had just."""
@@ -206,8 +211,10 @@ class Controller:
         if self._second_look is not None and self._step >= self._second_look[1]:
             trigger, self._second_look = self._second_look[0], None
             return trigger
-        # A second look is near, and until then steps on a network that has just changed say little.
-        if not self.plan.is_dense and self._second_look is None and self._gain_watch.moved:
+        # A second look is near, and until then steps on a network that has just changed say little. Where the network
+        # seems to have changed and is yet to be measured, the present plan is the only one known to suffer from it.
+        is_known = self._second_look is None and self._network_watch.suspect is None and not self._doubt.is_open
+        if is_known and not self.plan.is_dense and self._gain_watch.moved:
             return "gain"
         return None
 
