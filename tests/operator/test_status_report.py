@@ -1,37 +1,17 @@
-"""The status: what it says, when it is written, and the events that tell of it."""
+"""The status: what it says, and the events that tell of it."""
 
 from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from trimtab_api.trainer.v1 import status_pb2
 from trimtab_operator.decide import Decision, Outcome, decide
 from trimtab_operator.events import events, manifest
 from trimtab_operator.pods import Problem
-from trimtab_operator.report import final_conditions, report, seconds_to_write, write_time
-from worlds import NOW, UID, ago, child, failed_pod, pod, world
+from trimtab_operator.report import final_conditions, report, seconds_to_write
+from worlds import NOW, UID, after, ago, child, failed_pod, pod, training, world
 
 STUCK = pod(1, phase="Pending", obstacle=Problem("ImagePullBackOff", "worker 1 cannot start"))
-
-
-def after(**known):
-    seen = world(**known)
-    return report(seen, decide(seen))
-
-
-def training(bandwidth=125e6, plan_version=1, **known):
-    plan = status_pb2.Plan(
-        version=plan_version,
-        name="0.01/all-gather",
-        ratio=0.01,
-        collective="all-gather",
-        reason="why",
-        adopted_at_step=7,
-    )
-    network = status_pb2.Network(revision=3, latency_seconds=0.005, bandwidth_bytes_per_second=bandwidth)
-    return status_pb2.Status(step=12, loss=0.1234567, step_seconds=0.12, plan=plan, network=network, **known)
 
 
 @pytest.mark.parametrize(
@@ -325,43 +305,6 @@ def test_a_finished_job_whose_time_is_up_is_not_written_to_any_more():
     known = {"child": None, "status": done, "generation": 2, "now": NOW + timedelta(seconds=60)}
     assert after(**known, spec={"ttlSecondsAfterFinished": 60}).observed_generation == 1
     assert after(**known, spec={"ttlSecondsAfterFinished": 61}).observed_generation == 2
-
-
-@pytest.mark.parametrize(
-    ("written", "change", "wait"),
-    [
-        (3, {}, None),
-        (3, {"step": 13}, 8.0),
-        (10, {"step": 13}, 1.0),
-        (11, {"step": 13}, 0.0),
-        (3, {"state": "Starting"}, 0.0),
-        (3, {"observed_generation": 2}, 0.0),
-        (3, {"restarts": 1}, 0.0),
-        (3, {"plan": {"version": 2}}, 0.0),
-        (3, {"conditions": {"reason": "Other"}}, 0.0),
-        (3, {"conditions": {"message": "other words"}}, 8.0),
-    ],
-)
-def test_figures_wait_and_what_matters_does_not(written, change, wait):
-    before = after(child=child(ready=2), training=training()).model_copy(update={"last_update_time": ago(written)})
-    change = dict(change)
-    if "plan" in change:
-        change["plan"] = before.plan.model_copy(update=change["plan"])
-    if "conditions" in change:
-        first, *others = before.conditions
-        change["conditions"] = (first.model_copy(update=change["conditions"]), *others)
-    assert seconds_to_write(before, before.model_copy(update=change), NOW) == wait
-
-
-@given(written_at=st.floats(0, 1, exclude_max=True), asked_at=st.floats(0, 10))
-def test_figures_are_never_written_twice_in_ten_seconds_whatever_the_fraction(written_at, asked_at):
-    written = NOW + timedelta(seconds=written_at)
-    before = after(child=child(ready=2), training=training()).model_copy(
-        update={"last_update_time": write_time(written)}
-    )
-    asked = written + timedelta(seconds=asked_at)
-    wait = seconds_to_write(before, before.model_copy(update={"step": 13}), asked)
-    assert 10.0 <= (asked - written).total_seconds() + wait <= 11.0 + 1e-6
 
 
 def told(before, known):

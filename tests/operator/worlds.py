@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+from trimtab_api.trainer.v1 import status_pb2
 from trimtab_api.trainingjob import TrainingJob
 from trimtab_api.trainingjob.status import Status
+from trimtab_operator.decide import decide
 from trimtab_operator.pods import Pod, Problem
-from trimtab_operator.report import write_time
+from trimtab_operator.report import report, write_time
 from trimtab_operator.settings import Settings
 from trimtab_operator.world import Child, World
 
@@ -98,3 +100,23 @@ def world(spec: dict | None = None, status: dict | None = None, **known) -> Worl
         "now": NOW,
     }
     return World(**{**fields, **known})
+
+
+def after(**known) -> Status:
+    """The status that a look at a world leads to."""
+    seen = world(**known)
+    return report(seen, decide(seen))
+
+
+def training(bandwidth: float = 125e6, plan_version: int = 1, **known) -> status_pb2.Status:
+    """What rank 0 says of a job that trains."""
+    plan = status_pb2.Plan(
+        version=plan_version,
+        name="0.01/all-gather",
+        ratio=0.01,
+        collective="all-gather",
+        reason="why",
+        adopted_at_step=7,
+    )
+    network = status_pb2.Network(revision=3, latency_seconds=0.005, bandwidth_bytes_per_second=bandwidth)
+    return status_pb2.Status(step=12, loss=0.1234567, step_seconds=0.12, plan=plan, network=network, **known)

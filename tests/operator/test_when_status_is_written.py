@@ -1,0 +1,46 @@
+"""When a status is written: what matters at once, figures every ten seconds."""
+
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from trimtab_operator.report import seconds_to_write, write_time
+from worlds import NOW, after, ago, child, training
+
+
+@pytest.mark.parametrize(
+    ("written", "change", "wait"),
+    [
+        (3, {}, None),
+        (3, {"step": 13}, 8.0),
+        (10, {"step": 13}, 1.0),
+        (11, {"step": 13}, 0.0),
+        (3, {"state": "Starting"}, 0.0),
+        (3, {"observed_generation": 2}, 0.0),
+        (3, {"restarts": 1}, 0.0),
+        (3, {"plan": {"version": 2}}, 0.0),
+        (3, {"conditions": {"reason": "Other"}}, 0.0),
+        (3, {"conditions": {"message": "other words"}}, 8.0),
+    ],
+)
+def test_figures_wait_and_what_matters_does_not(written, change, wait):
+    before = after(child=child(ready=2), training=training()).model_copy(update={"last_update_time": ago(written)})
+    change = dict(change)
+    if "plan" in change:
+        change["plan"] = before.plan.model_copy(update=change["plan"])
+    if "conditions" in change:
+        first, *others = before.conditions
+        change["conditions"] = (first.model_copy(update=change["conditions"]), *others)
+    assert seconds_to_write(before, before.model_copy(update=change), NOW) == wait
+
+
+@given(written_at=st.floats(0, 1, exclude_max=True), asked_at=st.floats(0, 10))
+def test_figures_are_never_written_twice_in_ten_seconds_whatever_the_fraction(written_at, asked_at):
+    written = NOW + timedelta(seconds=written_at)
+    before = after(child=child(ready=2), training=training()).model_copy(
+        update={"last_update_time": write_time(written)}
+    )
+    asked = written + timedelta(seconds=asked_at)
+    wait = seconds_to_write(before, before.model_copy(update={"step": 13}), asked)
+    assert 10.0 <= (asked - written).total_seconds() + wait <= 11.0 + 1e-6
