@@ -300,6 +300,11 @@ WRONG = [
         "spec.communication.trials.budget: '10%': must be a number",
     ),
     (
+        (*COMMUNICATION, "trials", "iterations"),
+        2,
+        "spec.communication.trials.iterations: '2': must be at least 3",
+    ),
+    (
         (*COMMUNICATION, "speedWeight"),
         2,
         "spec.communication.speedWeight: '2': must be at most 1",

@@ -98,7 +98,7 @@ class Status(_Part):
         None, description="When it succeeded or failed.", json_schema_extra={"format": "date-time"}
     )
     step: int | None = Field(None, description="Optimizer steps done.")
-    loss: float | None = Field(None, description="Loss of the last step, mean over ranks.")
+    loss: float | None = Field(None, description="Loss of the last step, as rank 0's script passed it.")
     step_time: str | None = Field(None, description="Median time of recent steps, such as 120ms.")
     plan: PlanStatus | None = Field(None, description="How gradients cross the network now, and why.")
     network: NetworkStatus | None = Field(None, description="The slowest link of the job's network.")

@@ -150,7 +150,7 @@ class Triggers(Strict):
 class Trials(Strict):
     """How candidates are tried out while training."""
 
-    iterations: int = Field(10, ge=1, le=1000, description="Iterations of one trial.")
+    iterations: int = Field(10, ge=3, le=1000, description="Iterations of one trial; fewer than 3 tell nothing.")
     budget: float = Field(
         0.1, ge=0, le=1, description="Share of the time that trials and solving together may take; 0: no trials."
     )
@@ -182,7 +182,7 @@ class Communication(Strict):
         5,
         ge=0,
         le=1_000_000,
-        description="Dense steps before the first decision; of a middling ratio where dense ones would cost seconds.",
+        description="Steps before the first decision: dense, or under what the model chooses where that costs seconds.",
     )
     speed_weight: float = Field(
         0.5, ge=0, le=1, description="0 cares for gain alone, 1 for step time alone, 0.5 weighs them alike."
