@@ -47,16 +47,20 @@ class Steering:
         self._asked: Future[Message | None] | None = None
         self._probe: Future[Any] | None = None
         self._outbox: Message | None = None
+        self._failure: BaseException | None = None
         self.view: NetworkView | None = None
         self._watch = netmon_client.watch(monitor, self._on_change)
         self._watch.wait_until_measured(FIRST_MEASUREMENT_SECONDS)
         # Where dense steps would take seconds, the first plan is chosen before the first step.
         self._asked = self._control.submit(self._ask, 0)
-        self._asked.exception(FIRST_DECISION_SECONDS)
+        with contextlib.suppress(TimeoutError):  # it is announced by a later step then
+            self._asked.exception(FIRST_DECISION_SECONDS)
 
     @property
     def outbox(self) -> Message | None:
-        """The message to announce, if any."""
+        """The message to announce, if any. Raises what went wrong on the control thread."""
+        if self._failure is not None:
+            raise self._failure
         if self._asked is not None and self._asked.done():
             self._outbox, self._asked = self._asked.result(), None
         return self._outbox
@@ -70,17 +74,16 @@ class Steering:
         if self.outbox is None and self._asked is None:
             self._asked = self._control.submit(self._observe_and_ask, report, self._now(), steps_left_in_epoch)
         else:
-            self._control.submit(self._controller.observe_step, report, self._now())
+            self._tell(self._controller.observe_step, report, self._now())
 
     def trials(self, reports: list[TrialReport]) -> None:
         """The trials have run."""
-        self._control.submit(self._controller.observe_trials, reports, self._now())
+        self._tell(self._controller.observe_trials, reports, self._now())
 
     def close(self) -> None:
         """Finish what is queued and write the last of the log."""
         self._watch.close()
         self._prober.shutdown(wait=False, cancel_futures=True)
-        self._control.submit(self._drain)
         self._control.shutdown(wait=True)
 
     def _on_change(self, view: netmon_client.NetworkView) -> None:
@@ -89,7 +92,18 @@ class Steering:
             return
         self.view = NetworkView(view.revision, view.latency, view.bandwidth, view.stale)
         with contextlib.suppress(RuntimeError):  # the control thread has been closed
-            self._control.submit(self._controller.observe_network, self.view, self._now())
+            self._tell(self._controller.observe_network, self.view, self._now())
+
+    def _tell(self, observe: Callable[..., None], *what: Any) -> None:
+        """Tell the controller something, and write down what it makes of it."""
+        self._control.submit(self._observe, observe, *what).add_done_callback(self._keep_failure)
+
+    def _observe(self, observe: Callable[..., None], *what: Any) -> None:
+        observe(*what)
+        self._drain()
+
+    def _keep_failure(self, told: Future[None]) -> None:
+        self._failure = self._failure or told.exception()
 
     def _observe_and_ask(self, report: StepReport, now: float, steps_left: int) -> Message | None:
         self._controller.observe_step(report, now)

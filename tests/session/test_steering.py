@@ -1,0 +1,109 @@
+"""Rank 0's control thread: what goes wrong there is heard of, and what is decided there is written down."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from trimtab import steering
+from trimtab.control.controller import Controller
+from trimtab.control.types import ControllerSettings, KeepGoing, ModelFacts, StepReport
+from trimtab.plan import dense_plan
+from trimtab.steering import Steering
+from trimtab_api.netmon_client import NetworkView
+
+
+class MadeUpWatch:
+    """A monitor that has measured."""
+
+    def __init__(self, address: str, on_change: Any) -> None:
+        self.on_change = on_change
+
+    def wait_until_measured(self, timeout: float) -> NetworkView:
+        return NetworkView(revision=1, latency=1e-3, bandwidth=1e8, stale=False)
+
+    def close(self) -> None:
+        pass
+
+
+class MadeUpController(Controller):
+    """Does what a test asks of it."""
+
+    def __init__(self) -> None:
+        super().__init__(ControllerSettings(), ModelFacts(10, (10,), 2))
+        self.may_answer = threading.Event()
+        self.may_answer.set()
+
+    def observe_step(self, report: StepReport, now: float) -> None:
+        if not report.finite:
+            raise ZeroDivisionError("a mistake in the controller")
+        self._log.append({"record": "measured", "step": report.step})
+
+    def next_action(self, now: float, steps_left_in_epoch: int) -> KeepGoing:
+        assert self.may_answer.wait(60)
+        return KeepGoing()
+
+
+@dataclass
+class Steered:
+    steering: Steering
+    controller: MadeUpController
+    lines: list[dict[str, Any]] = field(default_factory=list)
+
+
+@pytest.fixture
+def steered(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Make a `Steering` around a made-up controller."""
+    monkeypatch.setattr(steering.netmon_client, "watch", MadeUpWatch)
+    monkeypatch.setattr(steering, "FIRST_DECISION_SECONDS", 0.01)
+    made: list[Steered] = []
+
+    def make(is_slow: bool = False) -> Steered:
+        controller, lines = MadeUpController(), []  # type: ignore[var-annotated]
+        if is_slow:
+            controller.may_answer.clear()
+        made.append(Steered(Steering(controller, "nowhere:1", lines.append, lambda: 0.0), controller, lines))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.controller.may_answer.set()
+        each.steering.close()
+
+
+def report(step: int, finite: bool = True) -> StepReport:
+    return StepReport(step, dense_plan(), 0.2, 0.1, 0.0, 0.1, 0, 0, 1.0, 0.0, finite)
+
+
+def wait_for_answer(steered: Steered) -> None:
+    done = threading.Event()
+    steered.steering._control.submit(done.set)
+    assert done.wait(60)
+
+
+def test_a_first_decision_that_takes_long_is_not_waited_for_and_comes_later(steered: Any) -> None:
+    made = steered(is_slow=True)
+    assert made.steering.outbox is None
+    made.controller.may_answer.set()
+    wait_for_answer(made)
+    assert made.steering.outbox is None
+    assert made.steering._asked is None, "the answer was taken"
+
+
+def test_what_goes_wrong_while_a_step_is_told_beside_a_decision_ends_training(steered: Any) -> None:
+    made = steered(is_slow=True)
+    made.steering.step(report(0, finite=False), 10)
+    made.controller.may_answer.set()
+    wait_for_answer(made)
+    with pytest.raises(ZeroDivisionError, match="a mistake in the controller"):
+        _ = made.steering.outbox
+
+
+def test_what_a_step_beside_a_decision_measured_is_written_down_without_waiting_for_the_next(steered: Any) -> None:
+    made = steered(is_slow=True)
+    made.steering.step(report(7), 10)
+    made.controller.may_answer.set()
+    wait_for_answer(made)
+    assert made.lines == [{"record": "measured", "step": 7}]
