@@ -48,14 +48,18 @@ async def start_server(listen: Endpoint) -> Process:
         stdout=PIPE,
         stderr=PIPE,
     )
-    deadline = asyncio.get_running_loop().time() + PATIENCE
-    while not _is_listening(listen.iperf_port):
-        if process.returncode is not None:
-            raise TestError(await _complaint(process))
-        if asyncio.get_running_loop().time() > deadline:
-            await stop(process)
-            raise TestError(f"iperf3 did not listen on port {listen.iperf_port} within {PATIENCE:g} s")
-        await asyncio.sleep(0.005)
+    try:
+        async with asyncio.timeout(PATIENCE):
+            while not _is_listening(listen.iperf_port):
+                if process.returncode is not None:
+                    raise TestError(await _complaint(process))
+                await asyncio.sleep(0.005)
+    except TimeoutError:
+        await stop(process)
+        raise TestError(f"iperf3 did not listen on port {listen.iperf_port} within {PATIENCE:g} s") from None
+    except asyncio.CancelledError:  # who wanted the test is gone: nobody else knows of the server
+        await asyncio.shield(stop(process))
+        raise
     return process
 
 

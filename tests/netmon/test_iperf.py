@@ -1,0 +1,27 @@
+"""The children that run iperf3 end with those who wanted them."""
+
+import asyncio
+
+import psutil
+import pytest
+from trimtab_netmon import iperf
+from trimtab_netmon.settings import Endpoint
+
+
+def servers():
+    return [each for each in psutil.Process().children() if "--server" in each.cmdline()]
+
+
+def test_a_server_that_nobody_wants_any_more_ends_before_it_listens(monkeypatch):
+    monkeypatch.setattr(iperf, "_is_listening", lambda port: False)
+
+    async def scenario():
+        starting = asyncio.create_task(iperf.start_server(Endpoint("127.0.0.1", 29871)))
+        while not servers():
+            await asyncio.sleep(0.005)
+        starting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await starting
+        return servers()
+
+    assert asyncio.run(asyncio.wait_for(scenario(), 30)) == []
