@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import random
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,9 +18,10 @@ from torch.utils.data import DataLoader, TensorDataset
 from trimtab.arena import LEND_FROM
 from trimtab.collectives.group import Group
 from trimtab.loss_scale import LossScale
-from trimtab.plan import FusionPlan, Plan
+from trimtab.plan import FusionPlan, Plan, dense_plan
 from trimtab.recorder import Recorder
 from trimtab.session import Session
+from trimtab_api.errors import UserError
 
 THREE_BUFFERS = FusionPlan((0, 2, 4))
 STEPS = 12
@@ -369,3 +372,28 @@ def mismatch(rank: int, size: int) -> str:
 def test_ranks_that_follow_different_plans_find_out_in_the_first_step(rank_pool: RankPool) -> None:
     for message in rank_pool.run_in_process_group(2, mismatch):
         assert "ranks disagree" in message
+
+
+def test_an_evaluation_is_recorded_whatever_kind_of_number_it_is(tmp_path: Path) -> None:
+    model = nn.Linear(2, 1)
+    session = Session(
+        model,
+        torch.optim.SGD(model.parameters()),
+        group=None,
+        plan=dense_plan(),
+        recorder=Recorder(tmp_path),
+        scheduler=None,
+        scheduler_interval="step",
+    )
+    session.report(accuracy=np.float32(0.5), loss=torch.tensor(0.25), perplexity=2)
+    with pytest.raises(UserError, match=r"^accuracy: 'good': report one number$"):
+        session.report(accuracy="good")  # type: ignore[arg-type]
+    with pytest.raises(UserError, match=r"^accuracy: "):
+        session.report(accuracy=torch.ones(2))
+    session.close()
+    (line,) = (json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines())
+    assert {name: line[name] for name in ("accuracy", "loss", "perplexity")} == {
+        "accuracy": 0.5,
+        "loss": 0.25,
+        "perplexity": 2.0,
+    }

@@ -17,10 +17,11 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, SupportsFloat
 
 import torch
 from torch import Tensor, nn
+from trimtab_api.errors import UserError
 
 from trimtab.announcements import barrier, broadcast_json, broadcast_tensor
 from trimtab.arena import Arena
@@ -189,10 +190,14 @@ class Session:
         finally:
             self._exchanger.enabled = True
 
-    def report(self, **metrics: float) -> None:
-        """Record an evaluation (``accuracy=``, ``loss=``), from rank 0; quiet in a trial."""
+    def report(self, **metrics: SupportsFloat) -> None:
+        """Record an evaluation (``accuracy=``, ``loss=``), from rank 0; quiet in a trial.
+
+        Raises `UserError` where a value is no number; a tensor or an array of one element is one.
+        """
         if self.rank == 0 and not self.in_trial:
-            self._recorder.metric({"event": "evaluation", "step": self._step, **metrics})
+            values = {name: _metric(name, value) for name, value in metrics.items()}
+            self._recorder.metric({"event": "evaluation", "step": self._step, **values})
 
     def close(self) -> None:
         """Write out what is pending and leave the group."""
@@ -383,6 +388,13 @@ def _summary(plan: Plan, reports: list[StepReport], wall_seconds: float) -> Tria
         num_steps=len(steps),
         wall_seconds=wall_seconds,
     )
+
+
+def _metric(name: str, value: SupportsFloat) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError, RuntimeError):  # as text, sequences and tensors of several elements raise
+        raise UserError("report one number", field=name, value=str(value)[:80]) from None
 
 
 def _number(value: Tensor | float | None) -> float | None:
