@@ -6,6 +6,7 @@ import signal
 import stat
 import subprocess
 import sys
+from pathlib import Path
 
 import psutil
 import pytest
@@ -181,8 +182,11 @@ def test_processes_die_with_a_launcher_that_is_killed(toy_job, trimtab, tmp_path
     out = tmp_path / "out"
     process = trimtab("run", toy_job("--forever", "--child"), "--out", "out")
     running = all_of_run(process, out)
+    socket = Path((out / "status.address").read_text().strip().removeprefix("unix:"))
+    assert socket.parent.is_dir()
     process.kill()
     wait_until(lambda: all(is_gone(each) for each in running))
+    wait_until(lambda: not socket.parent.exists())
 
 
 def test_the_command_is_expanded_and_runs_in_its_working_directory(tmp_path, trimtab):

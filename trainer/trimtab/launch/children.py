@@ -12,6 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import mkdtemp
 from types import TracebackType
 from typing import Self
 
@@ -100,6 +101,12 @@ class Children:
         )
         self._running[name] = process
         self._tell_keeper(f"+{process.pid}")
+
+    def temporary_directory(self, prefix: str) -> Path:
+        """An empty directory for the children, which goes with them."""
+        directory = Path(mkdtemp(prefix=prefix))
+        self._tell_keeper(str(directory))
+        return directory
 
     @property
     def running(self) -> set[str]:

@@ -12,7 +12,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from trimtab_api.units import format_duration
@@ -198,7 +197,7 @@ def _start_trainers(request: RunRequest, places: Places, children: Children) -> 
 
 def _start_status(request: RunRequest, places: Places, children: Children, stack: ExitStack) -> None:
     """Serve the run's status at a Unix socket, which is reached from any network namespace."""
-    address = f"unix:{stack.enter_context(TemporaryDirectory(prefix='trimtab-'))}/status"
+    address = f"unix:{children.temporary_directory('trimtab-')}/status"  # a run directory's path may be too long
     monitor = f"{places.workers[0].address}:{places.workers[0].monitor_port}"
     argv = status_command(request.directory, request.directory.job, monitor, address)
     _start(children, STATUS, places.command(0, argv), os.environ, request.directory)
