@@ -27,8 +27,6 @@ class Timed:
 
     report: StepReport
     end: float
-    expected_sync: float
-    """Predicted when the step ended, before it was learned from; seconds."""
 
 
 class RecentSteps:

@@ -117,7 +117,7 @@ class Controller:
             if network is not None
             else report.collective_seconds
         )
-        self._steps.add(Timed(report, now, expected))
+        self._steps.add(Timed(report, now))
         if network is not None:
             self._predictor.observe_step(report, network.latency, network.beta)
         if report.plan != self.plan:

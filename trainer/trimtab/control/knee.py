@@ -13,7 +13,7 @@ would weigh as much as one of ten steps.)
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import exp, log
+from math import log
 
 from trimtab.control.decision import Point
 
@@ -26,11 +26,6 @@ def depth(point: Point, dense: Point, speed_weight: float) -> float:
     """
     speed_up = log(dense.step_seconds / point.step_seconds)
     return 2 * (speed_weight * speed_up - (1 - speed_weight) * log(point.relative_steps))
-
-
-def speed_up(depth_over: float) -> float:
-    """A difference of depths as a factor on the time to target."""
-    return exp(depth_over)
 
 
 def knee(points: Sequence[Point], dense: Point, speed_weight: float) -> Point:
