@@ -93,10 +93,10 @@ def summary_of(**values) -> Summary:
 
 
 def test_every_row_stands_beside_dense():
-    adaptive = summary_of(accuracy=0.975, seconds_to_target=10.0, bytes_sent=50, exploration_seconds=5.0)
+    adaptive = summary_of(accuracy=0.975, seconds_to_target=10.0, bytes_sent=4, exploration_seconds=5.0)
     row, dense_row = rows({"adaptive": adaptive, "dense": summary_of()}, Target("accuracy", 0.97))
-    assert [cell.text for cell in row] == ["adaptive", "97.50%", "10s", "500ms", "50B", "0", "5s", "100s"]
-    assert [cell.against_dense for cell in row] == ["", "-0.50 pt", "0.20×", "1.00×", "0.05×", "", "5.0%", "1.00×"]
+    assert [cell.text for cell in row] == ["adaptive", "97.50%", "10s", "500ms", "4B", "0", "5s", "100s"]
+    assert [cell.against_dense for cell in row] == ["", "-0.50 pt", "0.20×", "1.00×", "0.004×", "", "5.0%", "1.00×"]
     assert all(cell.against_dense == "" for cell in dense_row)
 
 

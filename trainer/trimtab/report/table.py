@@ -96,7 +96,10 @@ def _seconds(value: float | None, dense: float | None, missing: str = "–") -> 
 
 
 def _ratio(value: float, dense: float | None) -> str:
-    return f"{value / dense:.2f}×" if dense else ""
+    if not dense:
+        return ""
+    ratio = value / dense
+    return f"{ratio:.2f}×" if ratio >= 0.1 or ratio == 0 else f"{ratio:.2g}×"
 
 
 def _exploration(summary: Summary) -> Cell:
