@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,14 @@ import yaml
 from rank_pool import RankError, RankPool
 from torch import nn
 from trimtab import steering
-from trimtab.attachment import _check_devices, attach
+from trimtab.attachment import _check_devices, attach, controller_settings
 from trimtab.collectives.group import Group
 from trimtab.collectives.meeting import meet
 from trimtab.collectives.transport import CommunicationError
+from trimtab.control.types import ControllerSettings
 from trimtab.launch.environment import LaunchEnvironment
 from trimtab_api.errors import UserError
+from trimtab_api.trainingjob import load_training_job
 
 
 def test_a_model_on_the_gpu_of_another_rank_is_refused_and_one_on_the_cpu_is_not() -> None:
@@ -40,6 +43,12 @@ def job_file(folder: Path, **communication: Any) -> Path:
         )
     )
     return path
+
+
+def test_a_job_that_says_nothing_of_it_is_steered_as_the_controller_is_by_itself(tmp_path: Path) -> None:
+    """The controller's tests build it bare: they speak of what is shipped only while these are the same."""
+    settings = controller_settings(load_training_job(job_file(tmp_path)), tensor_sizes=(10, 20))
+    assert settings == replace(ControllerSettings(), fusions=settings.fusions)
 
 
 def free_port() -> int:

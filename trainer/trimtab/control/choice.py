@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from math import log
 
 from trimtab.control import candidates
 from trimtab.control.decision import Point
@@ -13,11 +14,11 @@ from trimtab.control.solve import Space, solve
 from trimtab.control.types import ControllerSettings
 from trimtab.plan import Plan, dense_plan
 
-#: A change of plan must shorten the predicted time to target by this much (as a logarithm) ...
-_WORTH_A_CHANGE = 0.05
-#: ... and by this much where it is for the sake of the gain, which is known less well: where the step becomes slower,
-#: or hardly faster ...
-_WORTH_IT_FOR_THE_GAIN = 0.15
+#: A change of plan must shorten the predicted time to target by this factor ...
+_WORTH_A_CHANGE = log(1.05)
+#: ... and by this one where it is for the sake of the gain, which is known less well: where the step becomes slower, or
+#: hardly faster ...
+_WORTH_IT_FOR_THE_GAIN = log(1.15)
 #: ... than by this factor, less than which no measurement would tell from the noise of steps.
 _HARDLY_FASTER = 0.95
 
