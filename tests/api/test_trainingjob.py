@@ -127,7 +127,7 @@ def test_a_good_job_has_the_papers_defaults(tmp_path):
     assert communication.ratio.candidates == (0.1, 0.033, 0.011, 0.004, 0.001)
     assert communication.collectives == SPARSE_COLLECTIVES
     assert communication.fusion.buffer_size == 25_000_000
-    assert (communication.trials.iterations, communication.trials.budget) == (10, 0.1)
+    assert (communication.trials.iterations, communication.trials.budget) == (10, 0.05)
     assert (job.spec.network.probe_interval, job.spec.network.probe_budget) == (2.0, 0.02)
 
 

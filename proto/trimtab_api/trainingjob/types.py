@@ -152,7 +152,7 @@ class Trials(Strict):
 
     iterations: int = Field(10, ge=3, le=1000, description="Iterations of one trial; fewer than 3 tell nothing.")
     budget: float = Field(
-        0.1, ge=0, le=1, description="Share of the time that trials and solving together may take; 0: no trials."
+        0.05, ge=0, le=1, description="Share of the time that trials and solving together may take; 0: no trials."
     )
 
 

@@ -42,7 +42,7 @@ class ControllerSettings:
     """Steps over which the gain is averaged."""
     trial_iterations: int = 10
     """Iterations of one trial."""
-    exploration_share: float = 0.1
+    exploration_share: float = 0.05
     """Trials run only while they and solving take less than this share of the time, and of that since the last ones."""
     speed_weight: float = 0.5
     """0 cares for gain alone, 1 for step time alone, 0.5 weighs them alike."""
