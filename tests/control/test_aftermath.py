@@ -31,7 +31,7 @@ def step(plan: Plan, seconds: float, exchange: float = EXCHANGE) -> Timed:
         residual_norm=1.0,
         finite=True,
     )
-    return Timed(report, 1.0, EXCHANGE)
+    return Timed(report, 1.0)
 
 
 def aftermath(*, left: float | None, took: float, predicted_left: float = 0.12, predicted: float = 0.11) -> Aftermath:
