@@ -22,6 +22,7 @@ def saying(rank: int, size: int) -> str:
     with contextlib.redirect_stderr(io.StringIO()) as said:
         for loader in (loader_of(), loader_of(), loader_of(SubsetRandomSampler(range(20)))):
             list(session.batches(loader))
+        assert list(session.batches([[rank], [rank]], sharded=True)) == [[rank], [rank]]
     session.close()
     return said.getvalue()
 
@@ -32,6 +33,7 @@ def test_rank_0_says_once_of_each_kind_of_loader_what_is_done_with_it(rank_pool:
         "trimtab: loader: sharded by a DistributedSampler; the batch size is per rank",
         "trimtab: loader: its SubsetRandomSampler draws alike on all ranks: each takes every 2nd sample; "
         "the batch size is per rank",
+        "trimtab: loader: taken as it is: the script says that it is sharded already",
     ]
     assert second == ""
 

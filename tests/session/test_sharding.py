@@ -55,7 +55,24 @@ def test_a_shuffling_loader_is_shuffled_anew_each_epoch_and_a_sequential_one_nev
 def test_a_sharded_loader_is_left_alone() -> None:
     dataset = TensorDataset(torch.arange(12))
     sampler = DistributedSampler(dataset, num_replicas=3, rank=2, shuffle=False)
-    assert samples(DataLoader(dataset, 2, sampler=sampler), 0, 3) == [[2, 5], [8, 11]]
+    assert samples(DataLoader(dataset, 2, sampler=sampler), 2, 3) == [[2, 5], [8, 11]]
+
+
+@pytest.mark.parametrize(("rank", "num_ranks"), [(1, 3), (2, 4)])
+def test_a_loader_that_is_sharded_for_other_ranks_is_refused(rank: int, num_ranks: int) -> None:
+    """Several ranks with the number of one, as of LOCAL_RANK on two machines, would train on the same samples."""
+    dataset = TensorDataset(torch.arange(12))
+    loader = DataLoader(dataset, 2, sampler=DistributedSampler(dataset, num_replicas=3, rank=2))
+    with pytest.raises(UserError, match=rf"'DistributedSampler': gives the share of rank 2 of 3, .* {rank} of"):
+        Sharded(loader, rank, num_ranks, seed=0)
+
+
+def test_a_sampler_for_one_rank_alone_draws_for_all_of_them() -> None:
+    dataset = TensorDataset(torch.arange(40))
+    loader = DataLoader(dataset, 2, sampler=DistributedSampler(dataset, num_replicas=1, rank=0))
+    a, b = shards(loader, 2)
+    assert sorted(a + b) == list(range(40))
+    assert shards(loader, 2) == [a, b] != shards(loader, 2, epoch=1)
 
 
 def shards(loader: Any, num_ranks: int, epoch: int = 0) -> list[list[int]]:

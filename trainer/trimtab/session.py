@@ -34,7 +34,7 @@ from trimtab.loss_scale import LossScale
 from trimtab.plan import Plan
 from trimtab.recorder import Recorder
 from trimtab.replay import Replay
-from trimtab.sharding import Sharded
+from trimtab.sharding import Loaders, Sharded
 from trimtab.steering import Steering, plan_of, trials_of
 
 SchedulerInterval = Literal["epoch", "step"]
@@ -83,6 +83,7 @@ class Session:
         self._step = 0
         self._batches_since_step, self._batches_a_step = 0, 1
         self._epoch = 0
+        self._loaders = Loaders(self.rank, self.num_ranks, seed)
         self._said_how: set[str] = set()
         self._replay: Replay | None = None
         if group is not None:
@@ -123,11 +124,15 @@ class Session:
 
     # The loop -----------------------------------------------------------------------------------------------------
 
-    def batches(self, loader: Iterable[Any]) -> Iterator[Any]:
-        """This rank's share of one epoch of ``loader``; runs trials on the way by replaying batches."""
-        sharded = Sharded(loader, self.rank, self.num_ranks, self._seed)
-        self._say_how(sharded)
-        self._replay = replay = Replay(sharded.epoch(self._epoch), sharded.num_batches)
+    def batches(self, loader: Iterable[Any], *, sharded: bool = False) -> Iterator[Any]:
+        """This rank's share of one epoch of ``loader``; runs trials on the way by replaying batches.
+
+        ``sharded``: ``loader`` holds this rank's share alone, as many batches as on every rank; it is taken as it is.
+        """
+        share = self._loaders.shard(loader, sharded=sharded)
+        source = share.epoch(self._epoch)
+        self._say_how(share)
+        self._replay = replay = Replay(source, share.num_batches)
         self._epoch += 1  # a loop that is left early has had its epoch: the next one shuffles anew
         try:
             yield from self._epoch_of(replay)

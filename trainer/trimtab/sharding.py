@@ -4,14 +4,19 @@ What a loader draws is kept: its sampler, its order, its weights. Only what two 
 samples, in order or shuffled) is drawn by a `DistributedSampler` in their place; any other sampler, and any stream, is
 drawn alike on every rank, which then takes its share. So that it is alike, it is drawn under the seed of the run and
 the epoch, and not under the generators that training draws from, which differ between ranks.
+
+A loader whose data are split by rank already is left as it is: because something that it carries says so
+(`trimtab.presharded`), or the user does.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import random
 from collections.abc import Iterable, Iterator
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -20,57 +25,126 @@ from torch.utils.data.distributed import DistributedSampler
 from trimtab_api.errors import UserError
 
 from trimtab.checkpoint.random_state import RandomState
+from trimtab.loader_copy import CountedSampler, LoaderCopy, draws_batches, has_begun, iterates_by_itself
+from trimtab.presharded import Split, find_split
+
+#: In place of a batch, at the end of an epoch.
+_END = object()
+
+
+class Loaders:
+    """The loaders of one rank's training, each seen as its share.
+
+    What is made for a loader is kept as long as the loader itself, so that its persistent workers outlive an epoch.
+    """
+
+    def __init__(self, rank: int, num_ranks: int, seed: int) -> None:
+        self._rank, self._num_ranks, self._seed = rank, num_ranks, seed
+        self._copies: WeakKeyDictionary[Any, LoaderCopy] = WeakKeyDictionary()
+
+    def shard(self, loader: Iterable[Any], *, sharded: bool = False) -> Sharded:
+        """This rank's share of ``loader``; all of it where that is ``sharded`` already. Raises `UserError`."""
+        share = Sharded(loader, self._rank, self._num_ranks, self._seed, sharded=sharded)
+        if share.copy is not None:
+            with contextlib.suppress(TypeError):  # a subclass that cannot be a key is copied anew each epoch
+                share.use(self._copies.setdefault(loader, share.copy))
+        return share
 
 
 class Sharded:
     """A loader seen from one rank: iterating it gives this rank's batches, the same number on every rank."""
 
-    def __init__(self, loader: Iterable[Any], rank: int, num_ranks: int, seed: int) -> None:
-        """Raises `UserError` for a sampler that cannot be shared out."""
+    def __init__(self, loader: Iterable[Any], rank: int, num_ranks: int, seed: int, *, sharded: bool = False) -> None:
+        """``sharded``: the user says that ``loader`` holds this rank's batches alone.
+
+        Raises `UserError` for a sampler that cannot be shared out, and for one that shares out among other ranks.
+        """
         self._rank, self._num_ranks, self._seed = rank, num_ranks, seed
         self._loader = loader
-        self._sampler: Any = None
+        self._told: list[Any] = []
         """What is told the epoch."""
         self._take_turns = False
+        self.copy: LoaderCopy | None = None
+        """What is iterated in the loader's place; None where that is the loader."""
         self.how: str
-        """What is done with the loader, for people; the same on every rank."""
-        self._shard()
+        """What is done with the loader, for people; the same on every rank. It may change with the first `epoch`."""
+        self._shard(sharded)
 
-    def _shard(self) -> None:
+    def _shard(self, sharded: bool) -> None:
         loader, num_ranks = self._loader, self._num_ranks
+        split = find_split(loader)
         sampler = _drawn_by(loader)
-        if (already := _sharded_by(sampler)) is not None:
-            self._sampler = already
-            self.how = f"already sharded by its {type(already).__name__}"
-        elif num_ranks == 1:
+        self._told = [] if split is None else [split.by]
+        if num_ranks == 1 and not sharded:
             self.how = "left as it is: a single process trains on all of it, in its own order"
+        elif split is not None and split.num_ranks != 1:
+            if not sharded and (split.num_ranks, split.rank) not in ((num_ranks, self._rank), (None, None)):
+                raise _for_other_ranks(split, self._rank, num_ranks)
+            self.how = f"already sharded by its {split.name}"
+        elif sharded:
+            self.how = "taken as it is: the script says that it is sharded already"
         elif sampler is None:
-            self._take_turns = True
-            self.how = f"ranks take turns: each trains on every {_ordinal(num_ranks)} batch"
+            self._shard_by_turns()
         elif _draws_everything(sampler, loader):
-            self._sampler = _distributed(sampler, loader, self._rank, num_ranks, self._seed)
-            self._loader = _rebuilt(loader, self._sampler)
+            self._draw_by(_distributed(sampler, loader, self._rank, num_ranks, self._seed))
             self.how = "sharded by a DistributedSampler; the batch size is per rank"
         else:
-            self._sampler = _Share(sampler, loader, self._rank, num_ranks, self._seed)
-            self._loader = _rebuilt(loader, self._sampler)
-            what = "sample; the batch size is per rank" if self._sampler.of_samples else "batch"
+            share = _Share(sampler, loader, self._rank, num_ranks, self._seed)
+            self._draw_by(share)
+            what = "sample; the batch size is per rank" if share.of_samples else "batch"
             name, every = type(sampler).__name__, _ordinal(num_ranks)
             self.how = f"its {name} draws alike on all ranks: each takes every {every} {what}"
 
+    def use(self, copy: LoaderCopy) -> None:
+        """Iterate the copy of an earlier epoch, if it was of use then."""
+        self.copy = copy
+        if copy.ignores_sampler:
+            self._shard_by_turns()
+
+    def _draw_by(self, sampler: Sampler[Any]) -> None:
+        self.copy = LoaderCopy(CountedSampler(sampler))
+
+    def _shard_by_turns(self) -> None:
+        self._take_turns = True
+        self.copy = None
+        self.how = f"ranks take turns: each trains on every {_ordinal(self._num_ranks)} batch"
+
     def epoch(self, number: int) -> Iterator[Any]:
-        """This rank's batches of one epoch."""
-        if hasattr(self._sampler, "set_epoch"):
-            self._sampler.set_epoch(number)
+        """This rank's batches of one epoch. Raises `UserError` where the loader's own iteration cannot be shared."""
+        if self.copy is not None:
+            self.copy.sampler.set_epoch(number)
+            batches: Iterator[Any] = iter(self.copy.follow(self._loader))
+            if not iterates_by_itself(self._loader):
+                return batches
+            first = next(batches, _END)
+            if self.copy.sampler.num_draws:
+                return iter(()) if first is _END else itertools.chain([first], batches)
+            self._refuse_if_begun()
+            self.copy.ignores_sampler = True
+            self._shard_by_turns()
+        for each in self._told:
+            if hasattr(each, "set_epoch"):
+                each.set_epoch(number)
         if self._take_turns:
             return _turns(self._loader, self._rank, self._num_ranks, self._seed + number)
         return iter(self._loader)
 
+    def _refuse_if_begun(self) -> None:
+        """Turns need batches that are drawn anew, alike on all ranks."""
+        if has_begun(self._loader):
+            raise UserError(
+                "has begun to draw its batches before they could be shared among ranks; give it a DistributedSampler "
+                "of its rank, or write batches(loader, sharded=True) where each rank has a loader of its own data",
+                field="loader",
+                value=type(self._loader).__name__,
+            )
+
     @property
     def num_batches(self) -> int | None:
         """Batches in an epoch on each rank; None where the loader cannot say."""
+        loader = self._loader if self.copy is None else self.copy.follow(self._loader)
         try:
-            length = len(self._loader)  # type: ignore[arg-type]
+            length = len(loader)  # type: ignore[arg-type]
         except TypeError:
             return None
         return length // self._num_ranks if self._take_turns else length
@@ -94,7 +168,7 @@ class _Share(Sampler[Any]):
                 value=type(source).__name__,
             ) from None
         self._source, self._rank, self._num_ranks, self._seed = source, rank, num_ranks, seed
-        self.of_samples = loader.batch_size is not None
+        self.of_samples = loader.batch_size is not None and not draws_batches(loader)
         self._fill_up = self.of_samples and not loader.drop_last
         self._epoch = 0
 
@@ -130,22 +204,14 @@ def _drawn_by(loader: Iterable[Any]) -> Any:
     """What draws a loader's samples, or its batches where these are drawn as a whole; None for a stream."""
     if not isinstance(loader, DataLoader) or isinstance(loader.dataset, IterableDataset):
         return None
-    if loader.batch_size is None and loader.batch_sampler is not None:
-        return loader.batch_sampler
-    return loader.sampler
-
-
-def _sharded_by(sampler: Any) -> Any:
-    """The sampler, or the one inside a sampler of batches, that knows of ranks by itself; None where there is none."""
-    for each in (sampler, getattr(sampler, "sampler", None)):
-        if isinstance(each, DistributedSampler) or (hasattr(each, "num_replicas") and hasattr(each, "rank")):
-            return each
-    return None
+    return loader.batch_sampler if draws_batches(loader) else loader.sampler
 
 
 def _draws_everything(sampler: Any, loader: Any) -> bool:
     """Whether it is one of torch's own that draws every sample of the loader's data once."""
-    if loader.batch_size is None or getattr(sampler, "data_source", None) is not loader.dataset:
+    if loader.batch_size is None or draws_batches(loader):
+        return False
+    if getattr(sampler, "data_source", None) is not loader.dataset:
         return False
     if type(sampler) is RandomSampler:
         return not sampler.replacement and sampler.num_samples == len(sampler.data_source)
@@ -163,27 +229,12 @@ def _distributed(sampler: Any, loader: Any, rank: int, num_ranks: int, seed: int
     )
 
 
-def _rebuilt(loader: Any, sampler: Sampler[Any]) -> DataLoader[Any]:
-    """The same loader with another sampler, of batches where the loader's was one of batches."""
-    drawing: dict[str, Any] = {"batch_size": loader.batch_size, "sampler": sampler, "drop_last": loader.drop_last}
-    if loader.batch_size is None:
-        drawing = {"batch_size": None, "sampler": sampler}
-        if loader.batch_sampler is not None:
-            drawing = {"batch_sampler": sampler}
-    workers: dict[str, Any] = {}
-    if loader.num_workers:
-        workers = {"prefetch_factor": loader.prefetch_factor, "persistent_workers": loader.persistent_workers}
-    return DataLoader(
-        loader.dataset,
-        num_workers=loader.num_workers,
-        collate_fn=loader.collate_fn,
-        pin_memory=loader.pin_memory,
-        timeout=loader.timeout,
-        worker_init_fn=loader.worker_init_fn,
-        multiprocessing_context=loader.multiprocessing_context,
-        generator=loader.generator,
-        **drawing,
-        **workers,
+def _for_other_ranks(split: Split, rank: int, num_ranks: int) -> UserError:
+    return UserError(
+        f"gives the share of rank {split.rank} of {split.num_ranks}, and this is rank {rank} of {num_ranks}; make it "
+        "for session.rank of session.num_ranks, or hand over a loader of all data",
+        field="loader",
+        value=split.name,
     )
 
 
