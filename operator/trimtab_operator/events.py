@@ -16,6 +16,8 @@ from trimtab_operator.words import shorten
 
 #: Reasons of Ready that name no obstacle.
 _STATES = get_args(State)
+#: Reasons of events that follow from what rank 0 says of training alone.
+NEWS = ("PlanChanged", "NetworkDegraded", "NetworkRecovered")
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from trimtab_api.trainingjob.types import TRAINER_CONTAINER
 
 from trimtab_operator.cluster.resources import Object, controller_uid
 from trimtab_operator.labels import COMPLETION_INDEX, JOB_NAME
+from trimtab_operator.words import printable
 
 #: Reasons of waiting while a pod's volumes are mounted, among others.
 _MOUNTING = {"ContainerCreating", "PodInitializing"}
@@ -122,7 +123,7 @@ def _failure(worker: int, status: Object, failed: Object | None, is_deleted: boo
     if ended.get("reason") == "OOMKilled":
         remedy = "it needed more memory than its limit; raise resources.limits.memory or use less"
         return Problem("OOMKilled", f"worker {worker} was killed for memory in container {failed['name']}: {remedy}")
-    words = (ended.get("message") or "").strip()[-_LONGEST_MESSAGE:]
+    words = printable((ended.get("message") or "").strip()[-_LONGEST_MESSAGE:])
     how = f"worker {worker} failed: container {failed['name']} ended with exit code {code}"
     return Problem(ended.get("reason") or "Error", f"{how}; last it said: {words}" if words else how)
 

@@ -10,7 +10,6 @@ from http import HTTPStatus
 from typing import Any, Protocol
 
 from pydantic import ValidationError
-from trimtab_api.trainer.v1 import status_pb2
 from trimtab_api.trainingjob import TrainingJob
 from trimtab_api.trainingjob.load import explain
 from trimtab_api.trainingjob.status import Status
@@ -24,9 +23,18 @@ from trimtab_operator.decide import Action, Decision, Outcome, blocked, decide, 
 from trimtab_operator.labels import JOB_NAME, OPERATOR, SUSPENDED, is_queued
 from trimtab_operator.pods import Pod
 from trimtab_operator.refused_pods import RefusedPods
-from trimtab_operator.report import final_conditions, report, seconds_to_write, write_time
+from trimtab_operator.report import (
+    brings_news,
+    final_conditions,
+    report,
+    seconds_to_write,
+    without_figures,
+    write_time,
+)
 from trimtab_operator.settings import Settings
 from trimtab_operator.teller import Teller
+from trimtab_operator.token_bucket import TokenBucket
+from trimtab_operator.trainer_message import TrainerMessage
 from trimtab_operator.words import shorten
 from trimtab_operator.world import Child, World
 from trimtab_operator.written_status import read_status
@@ -37,6 +45,10 @@ LOOK_AGAIN_SECONDS = 600.0
 _UNSEEN_SECONDS = 1.0
 #: Seconds after which a job is looked at again though the watch has not brought the Job that was made for it.
 _CREATED_SECONDS = 2.0
+#: Writes of a status that rank 0's news alone asks for, one after the other, and seconds for each one beyond.
+NEWS_WRITES, SECONDS_PER_NEWS_WRITE = 5, 10.0
+#: Events that rank 0's news alone gives rise to, likewise. More are left out: the status says how things are now.
+NEWS_EVENTS, SECONDS_PER_NEWS_EVENT = 25, 60.0
 #: What a user does about a job that can never run as it is written: what has failed stays so.
 _REMEDY = "delete the job, mend its file and create it anew"
 
@@ -62,7 +74,7 @@ class Cache(Protocol):
 class Training(Protocol):
     """What rank 0 of each job says."""
 
-    def latest(self, uid: str) -> status_pb2.Status | None:
+    def latest(self, uid: str) -> TrainerMessage | None:
         """What it said last; None if nothing."""
         ...
 
@@ -77,6 +89,14 @@ class Training(Protocol):
     def forget(self, namespace: str, name: str) -> None:
         """The job is gone."""
         ...
+
+
+class _NewsBudget:
+    """What rank 0 of one job may cost by changing its plan or its network's figures, as often as it likes."""
+
+    def __init__(self) -> None:
+        self.writes = TokenBucket(NEWS_WRITES, SECONDS_PER_NEWS_WRITE)
+        self.events = TokenBucket(NEWS_EVENTS, SECONDS_PER_NEWS_EVENT)
 
 
 class Reconciler:
@@ -101,6 +121,7 @@ class Reconciler:
         """When the children of each job were last seen to, and for which generation of the job."""
         self._written: dict[str, int] = {}
         """Resource version of each job when its status was last written."""
+        self._news: dict[str, _NewsBudget] = {}
 
     def reconcile(self, key: str) -> float | None:
         """Look at a job and do what is to be done; returns the seconds until it must be looked at again, if ever.
@@ -128,7 +149,8 @@ class Reconciler:
             return _CREATED_SECONDS  # pods first: the watch brings the Job back, and then there is more to tell
 
         after = report(world, decision)
-        wait = seconds_to_write(world.status, after, world.now)
+        news = self._news.setdefault(key, _NewsBudget())
+        wait = seconds_to_write(world.status, after, world.now, news.writes.seconds_to_token(world.now.timestamp()))
         if wait == 0.0:
             self._write(resource, world.status, after)
             wait = None  # the watch brings back what was written; to look before would be to ask for it
@@ -143,6 +165,7 @@ class Reconciler:
         self._refused_pods.forget(f"{namespace}/{name}")
         self._ensured.pop(f"{namespace}/{name}", None)
         self._written.pop(f"{namespace}/{name}", None)
+        self._news.pop(f"{namespace}/{name}", None)
 
     def _get(self, namespace: str, name: str) -> Object | None:
         """The job as last seen; asked for anew where that is from before the status was last written.
@@ -321,26 +344,43 @@ class Reconciler:
 
     def _write(self, resource: Object, before: Status, after: Status) -> None:
         """Write the status; what changed is then to be told. Nothing newer is overwritten: then this is a Conflict."""
-        metadata = resource["metadata"]
-        now = write_time(self._clock())
-        after = after.model_copy(update={"last_update_time": now})
-        manifest: dict[str, Any] = {
-            "apiVersion": TRAINING_JOBS.api_version,
-            "kind": TRAINING_JOBS.kind,
-            "metadata": {key: metadata[key] for key in ("name", "namespace", "resourceVersion")},
-            "status": after.model_dump(mode="json", by_alias=True, exclude_none=True),
-        }
-        written = self._api.apply(TRAINING_JOBS, manifest, subresource="status")
+        metadata, at = resource["metadata"], self._clock()
+        now = write_time(at)
         key = f"{metadata['namespace']}/{metadata['name']}"
+        try:
+            written = self._apply(metadata, after, now)
+        except RefusedError as refusal:
+            if not _is_final(refusal) or without_figures(before, after) == after:
+                raise
+            _log.warning("%s: its status is written without what rank 0 says: %s", key, refusal)
+            after = without_figures(before, after)
+            written = self._apply(metadata, after, now)
         self._written[key] = int(written["metadata"]["resourceVersion"])
+        news = self._news.setdefault(key, _NewsBudget())
+        if brings_news(before, after):
+            news.writes.take(at.timestamp())
         attempt = f"{after.restarts}/{after.start_time or before.start_time}"
         for event in events.events(before, after):
+            if event.reason in events.NEWS and not news.events.take(at.timestamp()):
+                continue
             said = events.manifest(event, metadata["namespace"], metadata["name"], metadata["uid"], now, sequel=attempt)
             self._teller.owe(key, said)
         if after.restarts > before.restarts:
             metrics.RESTARTS.labels(counted=str(after.disruptions == before.disruptions).lower()).inc()
         if after.is_final and not before.is_final:
             metrics.FINISHED.labels(state=after.state).inc()
+
+    def _apply(self, metadata: Object, status: Status, now: str) -> Object:
+        """Send a status; returns the head of the job as it is then."""
+        manifest: dict[str, Any] = {
+            "apiVersion": TRAINING_JOBS.api_version,
+            "kind": TRAINING_JOBS.kind,
+            "metadata": {key: metadata[key] for key in ("name", "namespace", "resourceVersion")},
+            "status": status.model_copy(update={"last_update_time": now}).model_dump(
+                mode="json", by_alias=True, exclude_none=True
+            ),
+        }
+        return self._api.apply(TRAINING_JOBS, manifest, subresource="status")
 
 
 def _is_final(refusal: RefusedError) -> bool:

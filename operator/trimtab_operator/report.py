@@ -5,13 +5,13 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Literal
 
-from trimtab_api.trainer.v1 import status_pb2
 from trimtab_api.trainingjob.status import Condition, ConditionType, NetworkStatus, PlanStatus, State, Status, Workers
 from trimtab_api.units import format_bandwidth, format_duration
 
 from trimtab_operator.decide import Action, Decision, Outcome, parse_time, seconds_to
 from trimtab_operator.pods import Problem
 from trimtab_operator.policies.network import is_degraded
+from trimtab_operator.trainer_message import TrainerMessage
 from trimtab_operator.words import shorten
 from trimtab_operator.world import World
 
@@ -69,21 +69,34 @@ def report(world: World, decision: Decision) -> Status:
     return after.model_copy(update={"conditions": _conditions(world, decision, after)})
 
 
-def seconds_to_write(before: Status, after: Status, now: datetime) -> float | None:
+def seconds_to_write(before: Status, after: Status, now: datetime, seconds_to_news: float = 0.0) -> float | None:
     """Seconds until the new status may be written, 0 for now; None: there is nothing new.
 
-    New figures wait until the last write is surely `WRITE_SECONDS` old; a change that someone may wait for does not.
+    A change in the job's life never waits. News of training, which rank 0 can make as often as it likes, waits for
+    ``seconds_to_news``. New figures wait until the last write is surely `WRITE_SECONDS` old.
     """
     unstamped = {"last_update_time": None}
     if before.model_copy(update=unstamped) == after.model_copy(update=unstamped):
         return None
-    if _essence(before) != _essence(after):
-        return 0.0
     written_at = parse_time(before.last_update_time)
-    if written_at is None:
+    if _life(before) != _life(after) or written_at is None:
         return 0.0
     elapsed = max(0.0, (now - written_at).total_seconds())  # the clock of whoever wrote it may be ahead
-    return max(0.0, WRITE_SECONDS + _CUT_SECONDS - elapsed)
+    wait = max(0.0, WRITE_SECONDS + _CUT_SECONDS - elapsed)
+    return min(wait, seconds_to_news) if brings_news(before, after) else wait
+
+
+def brings_news(before: Status, after: Status) -> bool:
+    """Whether training has another plan, or its network has degraded or recovered."""
+    return _news(before) != _news(after)
+
+
+def without_figures(before: Status, after: Status) -> Status:
+    """The new status with what rank 0 said as it was before: only what is known of the job's life is new."""
+    kept = {name: getattr(before, name) for name in ("step", "loss", "step_time", "plan", "network")}
+    network = before.condition("NetworkDegraded")
+    conditions = tuple(each for each in after.conditions if each.type != "NetworkDegraded")
+    return after.model_copy(update={**kept, "conditions": conditions + ((network,) if network else ())})
 
 
 def write_time(moment: datetime) -> str:
@@ -91,11 +104,17 @@ def write_time(moment: datetime) -> str:
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _essence(status: Status) -> object:
+def _life(status: Status) -> object:
     """What is written at once when it changes."""
-    conditions = tuple((each.type, each.status, each.reason) for each in status.conditions)
+    conditions = {(each.type, each.status, each.reason) for each in status.conditions if each.type != "NetworkDegraded"}
+    return status.observed_generation, status.state, status.restarts, conditions
+
+
+def _news(status: Status) -> object:
+    """What is written as soon as rank 0 has not made too much of it."""
+    network = status.condition("NetworkDegraded")
     plan = (status.plan.version, status.plan.name) if status.plan else None
-    return status.observed_generation, status.state, status.restarts, plan, conditions
+    return plan, (network.status, network.reason) if network else None
 
 
 def _state(world: World, decision: Decision, workers: Workers) -> State:
@@ -215,16 +234,18 @@ def _start_time(world: World, decision: Decision, state: State) -> str | None:
     return world.status.start_time
 
 
-def _figures(before: Status, training: status_pb2.Status | None) -> dict[str, object]:
+def _figures(before: Status, training: TrainerMessage | None) -> dict[str, object]:
     """What rank 0 says of training; nothing new if it says nothing."""
     if training is None:
         return {}
-    figures: dict[str, object] = {"step": training.step}
-    if training.HasField("loss"):
-        figures["loss"] = float(f"{training.loss:.6g}")
-    if training.step_seconds > 0:
+    figures: dict[str, object] = {}
+    if training.loss is not None or training.loss_is_lost:
+        figures["loss"] = None if training.loss is None else float(f"{training.loss:.6g}")
+    if training.step is not None:
+        figures["step"] = training.step
+    if training.step_seconds is not None:
         figures["step_time"] = format_duration(training.step_seconds)
-    if training.HasField("plan"):
+    if training.plan is not None:
         plan = training.plan
         figures["plan"] = PlanStatus(
             version=plan.version,
@@ -234,13 +255,13 @@ def _figures(before: Status, training: status_pb2.Status | None) -> dict[str, ob
             reason=plan.reason,
             adopted_at_step=plan.adopted_at_step,
         )
-    if training.HasField("network") and training.network.bandwidth_bytes_per_second > 0:
+    if training.network is not None:
         network = training.network
-        bandwidth = round(network.bandwidth_bytes_per_second)
+        bandwidth = round(network.bandwidth)
         best = before.network.best_bandwidth_bytes_per_second if before.network else 0
         figures["network"] = NetworkStatus(
-            latency=format_duration(network.latency_seconds),
-            bandwidth=format_bandwidth(network.bandwidth_bytes_per_second),
+            latency=format_duration(network.latency),
+            bandwidth=format_bandwidth(network.bandwidth),
             bandwidth_bytes_per_second=bandwidth,
             best_bandwidth_bytes_per_second=max(best, bandwidth),
             stale=network.stale,

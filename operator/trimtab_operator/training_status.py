@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import cast
 
 import grpc.aio
@@ -22,6 +22,9 @@ from trimtab_api.channels import explain, open_async_channel
 from trimtab_api.names import TRAINER_STATUS_PORT, worker_host
 from trimtab_api.trainer.v1 import status_pb2, status_pb2_grpc
 
+from trimtab_operator.token_bucket import TokenBucket
+from trimtab_operator.trainer_message import MAX_MESSAGE_BYTES, TrainerMessage
+from trimtab_operator.words import on_one_line, shorten
 from trimtab_operator.world import Child, World
 
 #: Seconds between two statuses of a job that has no other plan or state.
@@ -35,7 +38,11 @@ _ATTEMPTS_BY_CERTIFICATES = 10
 #: Seconds without a word from rank 0 after which the user is told why: a trainer takes a while to start.
 SILENT_SECONDS = 60.0
 
-_FINAL = (status_pb2.STATE_SUCCEEDED, status_pb2.STATE_FAILED)
+#: Messages of one job that are heard, and so reconciled, one after the other, and seconds for each one beyond. An
+#: honest rank 0 sends one in `INTERVAL_SECONDS`, and one with each change of plan or state.
+LOOKS, SECONDS_PER_LOOK = 10, 2.0
+#: Characters of why a job is silent; a server may say anything in refusing.
+_LONGEST_CAUSE = 512
 
 _log = logging.getLogger(__name__)
 
@@ -61,12 +68,13 @@ class _Followed:
     """When it was heard last, or followed from (monotonic clock)."""
     silence: str = ""
     """Why it has not been heard for long; empty while it is."""
-    latest: status_pb2.Status | None = None
+    latest: TrainerMessage | None = None
     certificates: Certificates | None = None
     """As they were last read; None where they are to be."""
     is_ready: bool = True
     """Whether there is a worker that could answer."""
     watch: Future[None] | None = None
+    looks: TokenBucket = field(default_factory=lambda: TokenBucket(LOOKS, SECONDS_PER_LOOK))
 
 
 class TrainingStatus:
@@ -100,7 +108,7 @@ class TrainingStatus:
         self._thread.join()
         self._loop.close()
 
-    def latest(self, uid: str) -> status_pb2.Status | None:
+    def latest(self, uid: str) -> TrainerMessage | None:
         """What rank 0 said last; None if nothing, or of an earlier attempt."""
         with self._lock:
             followed = self._followed.get(uid)
@@ -131,7 +139,7 @@ class TrainingStatus:
                 return
             followed.is_ready = child.ready > 0
             ended = followed.watch is None or followed.watch.done()
-            told_all = followed.latest is not None and followed.latest.state in _FINAL
+            told_all = followed.latest is not None and followed.latest.is_final
             if followed.is_ready and ended and not told_all:
                 followed.watch = asyncio.run_coroutine_threadsafe(self._watch(world.uid, followed), self._loop)
 
@@ -179,7 +187,10 @@ class TrainingStatus:
             await asyncio.sleep(min(LONGEST_RETRY_SECONDS, RETRY_SECONDS * 1.5 ** min(max(0, in_vain - 1), 10)))
 
     async def _hear(self, uid: str, followed: _Followed) -> bool:
-        """Take one stream of statuses; whether the last was final. Raises AioRpcError where the connection broke."""
+        """Take one stream of statuses; whether the last was final. Raises AioRpcError where the connection broke.
+
+        The stream is read no faster than the job may cost a reconcile: what comes faster waits with its sender.
+        """
         if followed.certificates is None:
             followed.certificates = await asyncio.to_thread(self._fetch, followed.namespace, followed.name)
         if followed.certificates is None:
@@ -187,16 +198,19 @@ class TrainingStatus:
             return False
         address = self._address(followed.namespace, followed.name)
         is_final = False
-        async with open_async_channel(address, followed.certificates) as channel:
+        async with open_async_channel(address, followed.certificates, MAX_MESSAGE_BYTES) as channel:
             request = status_pb2.WatchStatusRequest(interval_seconds=INTERVAL_SECONDS)
             stub = cast("status_pb2_grpc.TrainerStatusAsyncStub", status_pb2_grpc.TrainerStatusStub(channel))
-            async for status in stub.WatchStatus(request):
+            async for said in stub.WatchStatus(request):
+                while not followed.looks.take(time.monotonic()):
+                    await asyncio.sleep(followed.looks.seconds_to_token(time.monotonic()))
+                message = TrainerMessage.read(said)
                 with self._lock:
                     if self._followed.get(uid) is not followed:
                         return True
-                    followed.latest = status
+                    followed.latest = message
                     followed.heard_at, followed.silence = time.monotonic(), ""
-                is_final = status.state in _FINAL
+                is_final = message.is_final
                 self._changed(f"{followed.namespace}/{followed.name}")
         return is_final
 
@@ -205,7 +219,8 @@ class TrainingStatus:
         with self._lock:
             if followed.silence or time.monotonic() - followed.heard_at < SILENT_SECONDS:
                 return
-            followed.silence = f"rank 0 has not reported for {SILENT_SECONDS:g} s: {why}"
+            cause = shorten(on_one_line(why), _LONGEST_CAUSE)
+            followed.silence = f"rank 0 has not reported for {SILENT_SECONDS:g} s: {cause}"
         self._changed(f"{followed.namespace}/{followed.name}")
 
 

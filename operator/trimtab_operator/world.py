@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Self
 
-from trimtab_api.trainer.v1 import status_pb2
 from trimtab_api.trainingjob import TrainingJob
 from trimtab_api.trainingjob.status import Status
 
 from trimtab_operator.cluster.resources import Object, controller_uid
 from trimtab_operator.labels import ATTEMPT, SUSPENDED, labels
 from trimtab_operator.pods import Pod, Problem
+from trimtab_operator.trainer_message import TrainerMessage
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class World:
     """Pods of the child, not those of earlier attempts."""
     earlier_pods: tuple[Pod, ...]
     """Where there is no Job, pods of one that was: they have yet to end."""
-    training: status_pb2.Status | None
+    training: TrainerMessage | None
     """What rank 0 says, if it says anything."""
     silence: str
     """Why rank 0 has not been heard for long; empty if it has."""

@@ -46,12 +46,16 @@ def open_channel(address: str, certificates: Certificates | None = None) -> grpc
     return grpc.secure_channel(address, _channel_credentials(certificates), options=CLIENT_OPTIONS)
 
 
-def open_async_channel(address: str, certificates: Certificates | None = None) -> grpc.aio.Channel:
-    """`open_channel` for asyncio."""
+def open_async_channel(
+    address: str, certificates: Certificates | None = None, max_message_bytes: int | None = None
+) -> grpc.aio.Channel:
+    """`open_channel` for asyncio. A call that is answered by more than ``max_message_bytes`` fails (None: 4 MiB)."""
     certificates = certificates or _own(address)
+    limit = () if max_message_bytes is None else (("grpc.max_receive_message_length", max_message_bytes),)
+    options = (*CLIENT_OPTIONS, *limit)
     if certificates is None:
-        return grpc.aio.insecure_channel(address, options=CLIENT_OPTIONS)
-    return grpc.aio.secure_channel(address, _channel_credentials(certificates), options=CLIENT_OPTIONS)
+        return grpc.aio.insecure_channel(address, options=options)
+    return grpc.aio.secure_channel(address, _channel_credentials(certificates), options=options)
 
 
 def listen(server: grpc.Server | grpc.aio.Server, address: str, certificates: Certificates | None = None) -> int:

@@ -12,6 +12,7 @@ from test_life_of_a_job import started
 from trimtab_api.trainer.v1 import status_pb2
 from trimtab_operator.main import read_settings
 from trimtab_operator.reconcile import Reconciler
+from trimtab_operator.trainer_message import TrainerMessage
 
 pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(300)]
 
@@ -26,7 +27,8 @@ class Chatty(SilentTraining):
     def latest(self, uid):
         self.step += 1
         plan = {"version": self.version, "name": "0.01/all-gather", "ratio": 0.01, "collective": "all-gather"}
-        return status_pb2.Status(step=self.step, loss=1 / self.step, plan=status_pb2.Plan(**plan, reason="why"))
+        said = status_pb2.Status(step=self.step, loss=1 / self.step, plan=status_pb2.Plan(**plan, reason="why"))
+        return TrainerMessage.read(said)
 
 
 def test_figures_are_written_once_in_ten_seconds_and_a_plan_at_once(bench):

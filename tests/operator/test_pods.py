@@ -222,3 +222,8 @@ def test_a_pod_cut_down_tells_the_same_in_less():
     shrink(small)
     assert Pod.read(small) == Pod.read(whole)
     assert len(str(small)) < 0.8 * len(str(whole))
+
+
+def test_what_a_container_last_said_does_not_move_a_terminals_cursor():
+    status = {"containerStatuses": [ended(1, message="a\n\x1b[2Jb")]}
+    assert Pod.read(raw("Failed", **status)).failure.message.endswith("last it said: a\n�[2Jb")

@@ -2,6 +2,7 @@
 
 import json
 import threading
+from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
 
@@ -10,8 +11,8 @@ from kubernetes.client import ApiClient, Configuration
 from silent_training import SilentTraining
 from trimtab_operator.children.job import child_job
 from trimtab_operator.cluster.api import Api, RefusedError, Unreachable
-from trimtab_operator.reconcile import LOOK_AGAIN_SECONDS, Reconciler
-from worlds import NOW, SETTINGS, UID, ago, job
+from trimtab_operator.reconcile import LOOK_AGAIN_SECONDS, NEWS_EVENTS, NEWS_WRITES, Reconciler
+from worlds import NOW, SETTINGS, UID, ago, job, training
 
 
 class ApiServer(ThreadingHTTPServer):
@@ -22,6 +23,7 @@ class ApiServer(ThreadingHTTPServer):
         self.faults = list(faults)
         self.job_fault = None
         self.change_fault = None
+        self.figure_fault = None
         self.foreign = None
         self.pods = []
         self.status = {}
@@ -45,6 +47,9 @@ class Answer(BaseHTTPRequestHandler):
         written = self.read()
         if urlsplit(self.path).path.endswith("/jobs/digits") and self.server.change_fault is not None:
             self.answer(*self.server.change_fault)
+            return
+        if self.server.figure_fault is not None and "plan" in written.get("status", {}):
+            self.answer(*self.server.figure_fault)
             return
         if "status" in written:
             self.server.status = written["status"]
@@ -161,9 +166,26 @@ class New(Ended):
         return None
 
 
-def reconciler(server, seen=Ended):
+class Running(Ended):
+    """What they have seen of a job that runs."""
+
+    def child(self, namespace, name):
+        return super().child(namespace, name) | {"status": {"active": 2, "ready": 2, "startTime": ago(60)}}
+
+
+class Says(SilentTraining):
+    """Rank 0 says what it is given."""
+
+    def __init__(self, message):
+        self.message = message
+
+    def latest(self, uid):
+        return self.message
+
+
+def reconciler(server, seen=Ended, training=None, clock=lambda: NOW):
     api = Api(ApiClient(Configuration(host=f"http://127.0.0.1:{server.server_port}")))
-    return Reconciler(api, SETTINGS, seen(server), SilentTraining(), clock=lambda: NOW)
+    return Reconciler(api, SETTINGS, seen(server), training or SilentTraining(), clock=clock)
 
 
 @pytest.mark.parametrize(
@@ -275,3 +297,33 @@ def test_an_api_server_in_trouble_is_tried_again_and_no_affair_of_the_jobs(serve
     with pytest.raises(RefusedError):
         reconciler(server, New).reconcile("team/digits")
     assert server.status == {}
+
+
+def test_a_figure_that_the_api_server_refuses_does_not_keep_the_end_of_a_job_from_being_written(serve):
+    """Whatever the boundary lets through: another version's definition may take less."""
+    server = serve()
+    server.figure_fault = (422, {"reason": "Invalid", "message": "status.plan.version: must be at most 7"})
+    reconciler(server, training=Says(training())).reconcile("team/digits")
+    assert (server.status["state"], server.num_statuses) == ("Succeeded", 1)
+    assert not {"plan", "network", "step", "loss"} & set(server.status)
+    assert [reason for reason, _ in server.told] == ["Succeeded"]
+
+
+def test_a_rank_0_that_changes_its_plan_all_the_time_costs_few_writes_and_few_events(serve):
+    """Ten minutes of a plan a second, and of a network that comes and goes; the job's end is told all the same."""
+    server, now = serve(), [NOW]
+    rank0 = Says(training())
+    looks = reconciler(server, Running, rank0, clock=lambda: now[0])
+    for second in range(600):
+        now[0] = NOW + timedelta(seconds=second)
+        rank0.message = training(bandwidth=(1e9, 1e6)[second % 2], plan_version=second + 1)
+        looks.reconcile("team/digits")
+    reasons = [reason for reason, _ in server.told]
+    assert NEWS_WRITES < server.num_statuses <= NEWS_WRITES + 2 * 600 / 10 + 1
+    assert NEWS_EVENTS < len(reasons) <= NEWS_EVENTS + 600 / 60 + 2
+    assert server.status["plan"]["version"] > 580
+    written = server.num_statuses
+    looks._cache = Ended(server)
+    looks.reconcile("team/digits")
+    assert (server.status["state"], server.num_statuses) == ("Succeeded", written + 1)
+    assert [reason for reason, _ in server.told][len(reasons) :][-1:] == ["Succeeded"]

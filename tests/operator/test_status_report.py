@@ -347,7 +347,7 @@ def test_the_plan_that_training_starts_with_is_shown_and_is_no_change():
 
 def test_the_last_figures_are_those_that_rank_0_said_at_the_end():
     running = after(child=child(ready=2), training=training()).model_dump(by_alias=True)
-    last = status_pb2.Status(step=132, loss=0.01, state=status_pb2.STATE_SUCCEEDED)
+    last = training(step=132, loss=0.01, state=status_pb2.STATE_SUCCEEDED)
     ended = after(child=child(is_complete=True), status=running, training=last)
     assert (ended.state, ended.step, ended.loss) == ("Succeeded", 132, 0.01)
 

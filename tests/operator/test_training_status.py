@@ -10,7 +10,7 @@ from trimtab_api.channels import listen
 from trimtab_api.trainer.v1 import status_pb2, status_pb2_grpc
 from trimtab_operator import training_status
 from trimtab_operator.certificates import issue
-from trimtab_operator.training_status import TrainingStatus
+from trimtab_operator.training_status import LOOKS, TrainingStatus
 from worlds import NOW, UID, child, world
 
 SUCCEEDED = status_pb2.STATE_SUCCEEDED
@@ -147,7 +147,7 @@ def test_a_job_without_certificates_does_not_keep_the_others_from_being_heard(ce
     with serve(certificates, rank0) as address:
         status = TrainingStatus(lambda _, name: found[name], news.put, lambda *_: address)
         status.start()
-        status.follow(world(spec={"name": "bad"}, child=child(ready=2), uid="bad-uid"))
+        status.follow(world(spec={"name": "bad"}, child=child(ready=2, owner_uid="bad-uid"), uid="bad-uid"))
         status.follow(world(child=child(ready=2)))
         say(rank0, news, step=12)
         status.stop()
@@ -217,3 +217,36 @@ def test_a_rank_0_that_takes_a_while_to_start_is_not_complained_of(certificates,
         assert news.empty()
         status.stop()
         rank0.says.put(None)
+
+
+def test_a_message_that_is_too_long_is_not_read_and_the_user_is_told_why(hearing, rank0, monkeypatch):
+    monkeypatch.setattr(training_status, "SILENT_SECONDS", 0.0)
+    monkeypatch.setattr(training_status, "RETRY_SECONDS", 0.1)
+    status, news = hearing
+    status.follow(world(child=child(ready=2)))
+    say(rank0, news, plan=status_pb2.Plan(version=1, reason=70_000 * "x"))
+    assert status.latest(UID) is None
+    assert "larger than max" in status.silence(UID)
+    rank0.says.put(None)
+    say(rank0, news, step=12)
+    assert (status.latest(UID).step, status.silence(UID)) == (12, "")
+
+
+def test_a_rank_0_that_floods_is_looked_at_no_more_than_its_share_and_others_are_heard(certificates, monkeypatch):
+    monkeypatch.setattr(training_status, "SECONDS_PER_LOOK", 1e6)
+    floods, digits, news = Rank0(), Rank0(), SimpleQueue()
+    with serve(certificates, floods) as of_floods, serve(certificates, digits) as of_digits:
+        addresses = {"floods": of_floods, "digits": of_digits}
+        status = TrainingStatus(lambda *_: certificates, news.put, lambda _, name: addresses[name])
+        status.start()
+        for version in range(50):
+            floods.says.put(status_pb2.Status(plan=status_pb2.Plan(version=version)))
+        status.follow(world(spec={"name": "floods"}, child=child(ready=2, owner_uid="floods-uid"), uid="floods-uid"))
+        assert [news.get(timeout=30) for _ in range(LOOKS)] == ["team/floods"] * LOOKS
+        status.follow(world(child=child(ready=2)))
+        say(digits, news, step=12)
+        assert news.empty()
+        assert status.latest("floods-uid").plan.version == LOOKS - 1
+        status.stop()
+        for each in (floods, digits):
+            each.says.put(None)

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from trimtab_operator.report import seconds_to_write, write_time
+from trimtab_operator.report import brings_news, seconds_to_write, write_time
 from worlds import NOW, after, ago, child, training
 
 
@@ -33,6 +33,26 @@ def test_figures_wait_and_what_matters_does_not(written, change, wait):
         first, *others = before.conditions
         change["conditions"] = (first.model_copy(update=change["conditions"]), *others)
     assert seconds_to_write(before, before.model_copy(update=change), NOW) == wait
+
+
+@pytest.mark.parametrize(
+    ("written", "seconds_to_news", "wait"), [(3, 0.0, 0.0), (3, 5.0, 5.0), (3, 9.0, 8.0), (11, 9.0, 0.0)]
+)
+def test_news_of_training_waits_where_there_was_too_much_of_it_and_never_longer_than_figures(
+    written, seconds_to_news, wait
+):
+    before = after(child=child(ready=2), training=training()).model_copy(update={"last_update_time": ago(written)})
+    news = before.model_copy(update={"plan": before.plan.model_copy(update={"version": 2})})
+    assert brings_news(before, news)
+    assert seconds_to_write(before, news, NOW, seconds_to_news) == wait
+
+
+def test_a_network_that_degrades_is_news_of_training_and_waits_likewise():
+    before = after(child=child(ready=2), training=training()).model_copy(update={"last_update_time": ago(3)})
+    known = {"status": before.model_dump(by_alias=True), "training": training(bandwidth=1e6)}
+    degraded = after(child=child(ready=2), **known)
+    assert degraded.condition("NetworkDegraded").status == "True"
+    assert seconds_to_write(before, degraded, NOW, seconds_to_news=5.0) == 5.0
 
 
 @given(written_at=st.floats(0, 1, exclude_max=True), asked_at=st.floats(0, 10))

@@ -11,6 +11,7 @@ from trimtab_operator.decide import decide
 from trimtab_operator.pods import Pod, Problem
 from trimtab_operator.report import report, write_time
 from trimtab_operator.settings import Settings
+from trimtab_operator.trainer_message import TrainerMessage
 from trimtab_operator.world import Child, World
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
@@ -108,7 +109,12 @@ def after(**known) -> Status:
     return report(seen, decide(seen))
 
 
-def training(bandwidth: float = 125e6, plan_version: int = 1, **known) -> status_pb2.Status:
+def training(bandwidth: float = 125e6, plan_version: int = 1, **known) -> TrainerMessage:
+    """What is heard of a job that trains."""
+    return TrainerMessage.read(said(bandwidth, plan_version, **known))
+
+
+def said(bandwidth: float = 125e6, plan_version: int = 1, **known) -> status_pb2.Status:
     """What rank 0 says of a job that trains."""
     plan = status_pb2.Plan(
         version=plan_version,
@@ -119,4 +125,5 @@ def training(bandwidth: float = 125e6, plan_version: int = 1, **known) -> status
         adopted_at_step=7,
     )
     network = status_pb2.Network(revision=3, latency_seconds=0.005, bandwidth_bytes_per_second=bandwidth)
-    return status_pb2.Status(step=12, loss=0.1234567, step_seconds=0.12, plan=plan, network=network, **known)
+    figures = {"step": 12, "loss": 0.1234567, "step_seconds": 0.12, "state": status_pb2.STATE_RUNNING}
+    return status_pb2.Status(plan=plan, network=network, **{**figures, **known})

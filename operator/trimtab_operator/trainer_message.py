@@ -1,0 +1,127 @@
+"""The boundary to tenants: what rank 0 says, made fit to be stored and shown. Pure.
+
+Rank 0 is a user's image and may say anything. Behind this module every figure is finite and bounded, and every text is
+short, on one line and printable. A figure that cannot be true is absent, as if rank 0 had not said it. So nothing that
+a trainer says makes a reconcile raise, nor the API server refuse a status.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal, Self
+
+from trimtab_api.trainer.v1 import status_pb2
+
+from trimtab_operator.words import on_one_line, shorten
+
+#: Bytes of one message of rank 0's; an honest one has less than a tenth.
+MAX_MESSAGE_BYTES = 64 * 1024
+
+#: The largest whole number that JSON carries exactly.
+LARGEST_COUNT = 2**53 - 1
+#: The largest loss: what float32 can hold.
+LARGEST_LOSS = 3.4e38
+#: Seconds of a year, the longest that a step or a latency may be said to last.
+LONGEST_SECONDS = 365 * 24 * 3600.0
+#: Bytes per second; a thousand times what any network carries today.
+LARGEST_BANDWIDTH = 1e15
+#: Characters of a plan's or a collective's name, and of a sentence.
+LONGEST_NAME, LONGEST_SENTENCE = 64, 512
+
+State = Literal["Unknown", "Starting", "Running", "Succeeded", "Failed"]
+
+_STATES: dict[int, State] = {
+    status_pb2.STATE_STARTING: "Starting",
+    status_pb2.STATE_RUNNING: "Running",
+    status_pb2.STATE_SUCCEEDED: "Succeeded",
+    status_pb2.STATE_FAILED: "Failed",
+}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How gradients cross the network now."""
+
+    version: int
+    name: str
+    ratio: float
+    """In [0, 1]."""
+    collective: str
+    reason: str
+    adopted_at_step: int
+
+
+@dataclass(frozen=True)
+class Network:
+    """The slowest link."""
+
+    latency: float
+    """Seconds, one way."""
+    bandwidth: float
+    """Bytes per second, more than 0."""
+    stale: bool
+
+
+@dataclass(frozen=True)
+class TrainerMessage:
+    """One status of rank 0's, as far as it can be true."""
+
+    state: State = "Unknown"
+    """Unknown also for a state of a newer version."""
+    message: str = ""
+    step: int | None = None
+    loss: float | None = None
+    """None where none was passed, or one that is no finite number."""
+    loss_is_lost: bool = False
+    """Whether a loss was passed that is no finite number: then an earlier one says nothing of training any more."""
+    step_seconds: float | None = None
+    plan: Plan | None = None
+    network: Network | None = None
+
+    @property
+    def is_final(self) -> bool:
+        """Whether rank 0 has said how training ended."""
+        return self.state in ("Succeeded", "Failed")
+
+    @classmethod
+    def read(cls, said: status_pb2.Status) -> Self:
+        """What a status says. Never raises."""
+        loss = _within(said.loss, -LARGEST_LOSS, LARGEST_LOSS) if said.HasField("loss") else None
+        return cls(
+            state=_STATES.get(said.state, "Unknown"),
+            message=_text(said.message, LONGEST_SENTENCE),
+            step=_count(said.step),
+            loss=loss,
+            loss_is_lost=said.HasField("loss") and loss is None,
+            step_seconds=_within(said.step_seconds, 0.0, LONGEST_SECONDS) or None,
+            plan=_plan(said.plan) if said.HasField("plan") else None,
+            network=_network(said.network) if said.HasField("network") else None,
+        )
+
+
+def _plan(said: status_pb2.Plan) -> Plan | None:
+    version, ratio, adopted_at = _count(said.version), _within(said.ratio, 0.0, 1.0), _count(said.adopted_at_step)
+    if version is None or ratio is None or adopted_at is None:
+        return None
+    name, collective = _text(said.name, LONGEST_NAME), _text(said.collective, LONGEST_NAME)
+    return Plan(version, name, ratio, collective, _text(said.reason, LONGEST_SENTENCE), adopted_at)
+
+
+def _network(said: status_pb2.Network) -> Network | None:
+    """None also while the bandwidth is not known, which rank 0 says by 0."""
+    latency = _within(said.latency_seconds, 0.0, LONGEST_SECONDS)
+    bandwidth = _within(said.bandwidth_bytes_per_second, 0.0, LARGEST_BANDWIDTH)
+    return Network(latency, bandwidth, said.stale) if latency is not None and bandwidth else None
+
+
+def _count(said: int) -> int | None:
+    return said if said <= LARGEST_COUNT else None
+
+
+def _within(said: float, least: float, most: float) -> float | None:
+    return said if math.isfinite(said) and least <= said <= most else None
+
+
+def _text(said: str, longest: int) -> str:
+    return shorten(on_one_line(said), longest)
