@@ -14,7 +14,8 @@ import yaml
 from rank_pool import RankError, RankPool
 from torch import nn
 from trimtab import steering
-from trimtab.attachment import _check_devices, attach, controller_settings
+from trimtab.attach_checks import check_devices
+from trimtab.attachment import attach, controller_settings
 from trimtab.collectives.group import Group
 from trimtab.collectives.meeting import meet
 from trimtab.collectives.transport import CommunicationError
@@ -25,9 +26,9 @@ from trimtab_api.trainingjob import load_training_job
 
 
 def test_a_model_on_the_gpu_of_another_rank_is_refused_and_one_on_the_cpu_is_not() -> None:
-    _check_devices([torch.device("cuda:1"), torch.device("cpu")], local_rank=1)
+    check_devices([torch.device("cuda:1"), torch.device("cpu")], local_rank=1)
     with pytest.raises(UserError) as refused:
-        _check_devices([torch.device("cuda:0"), torch.device("cuda:1")], local_rank=1)
+        check_devices([torch.device("cuda:0"), torch.device("cuda:1")], local_rank=1)
     assert str(refused.value) == (
         "model: 'cuda:0': this process is LOCAL_RANK 1; put the model on cuda:1, by the variable LOCAL_RANK"
     )

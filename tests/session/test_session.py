@@ -360,9 +360,9 @@ def test_a_second_backward_without_no_sync_is_refused(rank_pool: RankPool) -> No
 def mismatch(rank: int, size: int) -> str:
     model = network()
     plan = replace(Plan.parse("dense"), version=rank)
-    session, _, _ = make_session(plan, model)
-    model(torch.randn(8, 8)).sum().backward()
     try:
+        session, _, _ = make_session(plan, model)
+        model(torch.randn(8, 8)).sum().backward()
         session.step()
     except Exception as error:
         return str(error)
@@ -371,7 +371,8 @@ def mismatch(rank: int, size: int) -> str:
 
 def test_ranks_that_follow_different_plans_find_out_in_the_first_step(rank_pool: RankPool) -> None:
     for message in rank_pool.run_in_process_group(2, mismatch):
-        assert "ranks disagree" in message
+        assert "the ranks disagree" in message
+        assert "step 0, plan version 1" in message
 
 
 def test_an_evaluation_is_recorded_whatever_kind_of_number_it_is(tmp_path: Path) -> None:

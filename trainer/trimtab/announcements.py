@@ -33,6 +33,12 @@ def broadcast_tensor(group: Group, tensor: Tensor) -> None:
         tensor.detach().copy_(received.clone().view(tensor.dtype).view_as(tensor))
 
 
+def gather_numbers(group: Group, number: int) -> list[int]:
+    """Every rank's ``number`` (0 .. 255), in rank order, on every rank."""
+    message = torch.tensor([number], dtype=torch.uint8)
+    return group.submit(lambda: [int(part[0]) for part in all_gather(group.transport, message)[0]]).result()
+
+
 def barrier(group: Group) -> None:
     """Wait until every rank has come here."""
     group.submit(lambda: all_gather(group.transport, torch.zeros(1, dtype=torch.uint8))).result()

@@ -67,6 +67,7 @@ class Arena:
         trainable.reverse()
         self.names = [name for name, _ in trainable]
         self.parameters = [p for _, p in trainable]
+        self._known = {id(p) for p in self.parameters}
         self.sizes = [p.numel() for p in self.parameters]
         self.offsets = [0]
         for size in self.sizes:
@@ -75,10 +76,28 @@ class Arena:
         self.grad = torch.zeros(self.num_elements, device=device)
         self.residual = torch.zeros_like(self.grad)
         self.next_residual = torch.zeros_like(self.grad)
+        self.set_aside: dict[int, Tensor] = {}
+        """Residuals of frozen tensors, by index: nothing of them is sent until the tensor learns again."""
         self.views = [
             self.grad[start : start + p.numel()].view_as(p)
             for start, p in zip(self.offsets, self.parameters, strict=False)
         ]
+
+    def __contains__(self, parameter: Parameter) -> bool:
+        """Whether the parameter's gradient has a place here."""
+        return id(parameter) in self._known
+
+    def freeze(self, index: int) -> None:
+        """Set the residual of tensor ``index`` aside: a frozen tensor receives nothing."""
+        if index not in self.set_aside:
+            residual = self.residual[self.offsets[index] : self.offsets[index + 1]]
+            self.set_aside[index] = residual.clone()
+            residual.zero_()
+
+    def unfreeze(self, index: int) -> None:
+        """Inverse of `freeze`."""
+        if index in self.set_aside:
+            self.residual[self.offsets[index] : self.offsets[index + 1]] += self.set_aside.pop(index)
 
     def gather(self, index: int, scale: float = 1.0) -> None:
         """Bring tensor ``index``'s gradient into the arena, times ``scale``, and make ``grad`` the view of it.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -11,9 +11,17 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.amp.grad_scaler import GradScaler
-from trimtab_api.errors import UserError
 from trimtab_api.trainingjob import TrainingJob, load_training_job
 
+from trimtab.attach_checks import (
+    check_arguments,
+    check_devices,
+    check_optimizer_of_many_ranks,
+    only_session,
+    refuse_lonely_ranks,
+    refuse_second_session,
+)
+from trimtab.checkpoint.snapshot import Stateful
 from trimtab.collectives.group import Group
 from trimtab.collectives.meeting import meet
 from trimtab.control.controller import Controller
@@ -34,28 +42,39 @@ def attach(
     scheduler: Any = None,
     scheduler_interval: SchedulerInterval = "epoch",
     scaler: GradScaler | None = None,
+    also: Sequence[Stateful | torch.optim.Optimizer] = (),
 ) -> Session:
     """Join the job that the launcher started, and return the loop's `Session`.
 
     ``scheduler`` is snapshotted around trials; with ``scheduler_interval="step"`` the session steps it after each
-    step, otherwise the user does. ``scaler`` is a GradScaler whose loss scale the session undoes and updates.
-    Broadcasts rank 0's weights and buffers. Without a launcher this is single-process training.
+    step, otherwise the user does. ``scaler`` is a GradScaler, which the session steps and updates. ``also``: whatever
+    else a step changes and a trial must put back, such as averaged weights or a second optimizer; each has
+    ``state_dict`` and ``load_state_dict``. Broadcasts rank 0's weights and buffers. Without a launcher this is
+    single-process training.
 
-    Raises `UserError` for what cannot work: parameters that are not float32, an optimizer of another model, a model on
-    the GPU of another rank.
+    Raises `UserError` for what cannot work: a model that another library wraps, parameters that are not float32, an
+    optimizer of another model or one that steps by a closure, a model on the GPU of another rank, a second session,
+    several processes without a job.
     """
-    _check(model, optimizer, scheduler_interval)
+    check_arguments(model, optimizer, scheduler_interval, also)
     environment = LaunchEnvironment.read(os.environ)
-    scale = LossScale(scaler)
-    options: dict[str, Any] = {"scheduler": scheduler, "scheduler_interval": scheduler_interval, "scale": scale}
+    options: dict[str, Any] = {
+        "scheduler": scheduler,
+        "scheduler_interval": scheduler_interval,
+        "scale": LossScale(scaler),
+        "also": also,
+    }
     if environment is None:
+        refuse_lonely_ranks(os.environ)
         return Session(model, optimizer, group=None, plan=dense_plan(), recorder=Recorder(None), **options)
     job = load_training_job(environment.job)
     recorder = Recorder(environment.run_directory if environment.rank == 0 else None)
     options["seed"] = environment.seed
     if environment.num_ranks == 1:
         return Session(model, optimizer, group=None, plan=dense_plan(), recorder=recorder, **options)
-    _check_devices([parameter.device for parameter in model.parameters()], environment.local_rank)
+    check_devices([parameter.device for parameter in model.parameters()], environment.local_rank)
+    check_optimizer_of_many_ranks(optimizer)
+    refuse_second_session()
     group = _join(model, environment, job.spec.communication.timeout)
     sizes = tuple(p.numel() for p in reversed(list(model.parameters())) if p.requires_grad)
     settings = controller_settings(job, sizes)
@@ -64,7 +83,9 @@ def attach(
     steering = None
     if environment.rank == 0:
         steering = Steering(controller, environment.monitor, log=recorder.decision, now=lambda: recorder.now)
-    return Session(model, optimizer, group=group, plan=controller.plan, recorder=recorder, steering=steering, **options)
+    return only_session(
+        Session(model, optimizer, group=group, plan=controller.plan, recorder=recorder, steering=steering, **options)
+    )
 
 
 def controller_settings(job: TrainingJob, tensor_sizes: tuple[int, ...]) -> ControllerSettings:
@@ -97,29 +118,6 @@ def static_plan(text: str, fusion: FusionPlan, sparsifier: str) -> Plan:
     """The plan of a static policy."""
     plan = Plan.parse(text, fusion)
     return plan if plan.is_dense else Plan(plan.ratio, plan.collective, sparsifier, fusion)
-
-
-def _check(model: nn.Module, optimizer: torch.optim.Optimizer, scheduler_interval: str) -> None:
-    if scheduler_interval not in ("epoch", "step"):
-        raise UserError("is epoch or step", field="scheduler_interval", value=scheduler_interval)
-    known = {id(parameter) for parameter in model.parameters()}
-    for group in optimizer.param_groups:
-        if any(id(parameter) not in known for parameter in group["params"]):
-            raise UserError(
-                "steps parameters that the model does not have; attach the model that it was made for",
-                field="optimizer",
-            )
-
-
-def _check_devices(devices: Iterable[torch.device], local_rank: int) -> None:
-    """Each rank of a worker has a GPU to itself; two that share one would wait for each other in NCCL for ever."""
-    wrong = sorted({str(device) for device in devices if device.type == "cuda" and device.index != local_rank})
-    if wrong:
-        raise UserError(
-            f"this process is LOCAL_RANK {local_rank}; put the model on cuda:{local_rank}, by the variable LOCAL_RANK",
-            field="model",
-            value=", ".join(wrong),
-        )
 
 
 def _join(model: nn.Module, environment: LaunchEnvironment, timeout: float) -> Group:

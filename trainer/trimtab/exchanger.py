@@ -6,8 +6,9 @@ group's communication thread, while backward goes on. The order is the plan's, n
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -15,11 +16,15 @@ from torch import Tensor
 from trimtab_api.errors import UserError
 
 from trimtab import collectives, sparsify
-from trimtab.agreement import Agreement, Note
+from trimtab.agreement import Agreement, Note, compares_weights
 from trimtab.arena import Arena, BufferRange
+from trimtab.backward import BackwardHooks
 from trimtab.collectives.base import Collective, Exchange, Exchanged, Handle
 from trimtab.collectives.group import Group
+from trimtab.collectives.transport import Place
+from trimtab.fingerprint import Fingerprint
 from trimtab.kernels import Flat, Spliced
+from trimtab.participation import FROZEN, HAS_GRADIENT, UNUSED, Participation
 from trimtab.plan import Plan, elements_to_send, split_elements
 from trimtab.sparsify.base import Selector
 
@@ -32,6 +37,8 @@ class Outcome:
     exchanged: tuple[Exchanged, ...]
     wait_seconds: float
     """How long the training thread stood still for the exchange: what backward did not hide."""
+    non_finite: tuple[str, ...] = ()
+    """Names of this rank's parameters whose gradients made all ranks drop the step."""
 
     @property
     def compress_seconds(self) -> float:
@@ -60,20 +67,43 @@ class Outcome:
 
 
 class Exchanger:
-    """Carries out the plan in force for one arena over one group."""
+    """Carries out the plan in force for one arena over one group.
 
-    def __init__(self, arena: Arena, group: Group, plan: Plan) -> None:
+    An exchange begins with the first gradient of a backward pass outside of `no_sync` and is finished when that pass
+    ends: afterwards every ``grad`` is the mean over ranks, times the loss scale.
+    """
+
+    def __init__(
+        self,
+        arena: Arena,
+        group: Group,
+        plan: Plan,
+        *,
+        weights: Callable[[], Iterable[Tensor]],
+        loss_scale: Callable[[], float | None] = lambda: None,
+        before_backward: Callable[[], None] = lambda: None,
+        has_message: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """``weights`` are those that ranks compare; ``loss_scale`` is a GradScaler's, None without one.
+
+        ``before_backward`` is called before a step's first gradient is touched; ``has_message``, on the communication
+        thread, whether a message of rank 0 follows the step.
+        """
         self.arena = arena
         self.group = group
+        self._weights, self._loss_scale = weights, loss_scale
+        self._before_backward, self._has_message = before_backward, has_message
         self._collectives: dict[str, Collective] = {}
         self._selectors: dict[str, Selector] = {}
-        self.has_message: Callable[[], bool] = lambda: False
+        self._participation = Participation(arena.names)
         self.adopt(plan)
-        self._begin(step=0)
-        self.enabled = True
-        self.gradient_scale: Callable[[], float] = lambda: 1.0
-        for index, parameter in enumerate(arena.parameters):
-            parameter.register_post_accumulate_grad_hook(self._hook(index))
+        self.restart(step=0)
+        self._accumulates = False
+        self._hooks = BackwardHooks(arena.parameters, self._on_gradient, self._on_backward_end)
+
+    def close(self) -> None:
+        """Let go of the parameters."""
+        self._hooks.remove()
 
     # Plans ------------------------------------------------------------------------------------------------------
 
@@ -103,33 +133,76 @@ class Exchanger:
 
     # Filling and sending ----------------------------------------------------------------------------------------
 
-    def _begin(self, step: int) -> None:
-        self._step = step
+    def restart(self, step: int, trial: int = 0) -> None:
+        """Begin ``step``, of a trial where that has a number; what has been done of a step is forgotten."""
+        self.place = self.group.place = Place(step, self.plan.version, trial)
+        self.outcome: Outcome | None = None
+        """What the step's exchange brought, once it is finished."""
+        self._has_begun = False
         self._missing = [span.last - span.first for span in self._buffers]
         self._gathered = [False] * len(self.arena.parameters)
         self._lent: dict[int, Tensor] = {}
         self._handles: list[Handle] = []
 
-    def _hook(self, index: int) -> Callable[[Tensor], None]:
-        def on_gradient(_: Tensor) -> None:
-            if not self.enabled:
-                return
-            if self._gathered[index]:
-                raise UserError(
-                    "wrap all backward passes but the last before session.step() in session.no_sync()",
-                    field="backward",
-                    value=self.arena.names[index],
-                )
-            self._gather(index)
-            self._send_complete_buffers()
+    @contextlib.contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Backward passes inside only accumulate."""
+        before, self._accumulates = self._accumulates, True
+        try:
+            yield
+        finally:
+            self._accumulates = before
 
-        return on_gradient
+    def _on_gradient(self, index: int) -> None:
+        if not self._has_begun:
+            self._before_backward()
+        if self._gathered[index]:
+            raise UserError(self._why_gathered(), field="backward", value=self.arena.names[index])
+        if self._accumulates:
+            return
+        self._begin()
+        self._gather(index)
+        self._send_complete_buffers()
+
+    @property
+    def is_mid_step(self) -> bool:
+        """Whether gradients of the present step have been sent."""
+        return self._has_begun
+
+    def _on_backward_end(self) -> None:
+        if self._has_begun and not self._accumulates:
+            self.finish()
+
+    def _begin(self) -> None:
+        if not self._has_begun:
+            self._has_begun = True
+            self._scale = self._loss_scale()
+
+    def _why_gathered(self) -> str:
+        if self.outcome is None:
+            return (
+                "had its gradient sent already in a backward pass that has not ended: a pass before ended with an"
+                " exception after part of it was sent, or checkpointing gives a shared parameter its gradient in parts."
+                " Let the exception end this rank; for the latter use checkpoint(..., use_reentrant=False)"
+            )
+        return (
+            "its gradient is the mean over ranks since the backward pass before: call session.step() between them, and"
+            " not optimizer.step(); where several passes belong to one step, wrap all but the last in session.no_sync()"
+        )
 
     def _gather(self, index: int) -> None:
-        scale = self.gradient_scale()
-        lent = self.arena.lend(index) if scale == 1.0 and not self.plan.is_dense else None
+        parameter = self.arena.parameters[index]
+        if parameter.grad is not None:
+            self._participation.note(index, HAS_GRADIENT)
+        else:
+            self._participation.note(index, UNUSED if parameter.requires_grad else FROZEN)
+        if parameter.requires_grad:
+            self.arena.unfreeze(index)
+        else:
+            self.arena.freeze(index)
+        lent = self.arena.lend(index) if self._scale in (None, 1.0) and not self.plan.is_dense else None
         if lent is None:
-            self.arena.gather(index, scale)
+            self.arena.gather(index, 1.0 / (self._scale or 1.0))
         else:
             self._lent[index] = lent
         self._gathered[index] = True
@@ -151,7 +224,7 @@ class Exchanger:
                 out=out,
                 segments=segments,
                 k=k,
-                step=self._step,
+                step=self.place.step,
                 start=span.start,
                 note=self._note if number == len(self._buffers) - 1 else None,
             ),
@@ -185,19 +258,34 @@ class Exchanger:
         earlier = [handle.wait(0) for handle in self._handles[: len(self._buffers) - 1]]
         before = squared_norm_before + sum(e.squared_norm_before for e in earlier)
         after = squared_norm_after + sum(e.squared_norm_after for e in earlier)
-        return Note(
+        note = Note(
             finite=before - before == 0,  # neither infinite nor not a number
             squared_norm_before=before,
             squared_norm_after=after,
-            plan_version=self.plan.version,
-            step=self._step,
-            has_message=self.has_message(),
-        ).encode()
+            place=self.place,
+            has_message=self._has_message(),
+            participation_changed=self._participation.changed,
+        )
+        if not compares_weights(self.place):
+            return note.encode()
+        return note.encode_with(Fingerprint.of(self._weights()), self.group.rank, self.group.size)
 
     # Finishing --------------------------------------------------------------------------------------------------
 
     def finish(self) -> Outcome:
-        """Send what is left (parameters that this step did not use still flush their residual) and wait for all."""
+        """Send what is left (parameters that this step did not use still flush their residual) and wait for all.
+
+        Raises `UserError` where a backward pass has begun and not ended, for its gradients are not whole.
+        """
+        if self.outcome is not None:
+            return self.outcome
+        if self._has_begun and self._hooks.is_inside:
+            raise UserError(
+                "the last pass ended with an exception after part of its gradients were sent, so the step cannot be"
+                " finished; let the exception end this rank",
+                field="backward",
+            )
+        self._begin()
         for index, gathered in enumerate(self._gathered):
             if not gathered:
                 self._gather(index)
@@ -207,34 +295,54 @@ class Exchanger:
         waited = time.perf_counter() - began
         note = exchanged[-1].note
         assert note is not None, "the last buffer carries the note"
-        agreement = Agreement.decode(note, self.group.size, self.plan.version, self._step)
-        return Outcome(agreement, exchanged, waited)
+        agreement = Agreement.decode(note, self.group.size, self.place)
+        if agreement.participation_changed:
+            self._participation.agree(self.group)
+        self.outcome = Outcome(agreement, exchanged, waited, () if agreement.finite else self._non_finite(exchanged))
+        self._hand_out(agreement.finite)
+        return self.outcome
+
+    def _hand_out(self, finite: bool) -> None:
+        """Make every ``grad`` what the optimizer is to see."""
+        arena = self.arena
+        if not finite and self._scale is None:
+            arena.release_gradients()  # no optimizer moves, whoever steps it
+            return
+        if not finite:
+            arena.grad.fill_(float("inf"))  # for the scaler of every rank to see, and to back off alike
+        elif self._scale not in (None, 1.0):
+            arena.grad.mul_(self._scale)
+        for index in self._participation.unused:
+            if finite and not bool(arena.views[index].any()):
+                arena.parameters[index].grad = None
 
     def commit(self) -> None:
         """Keep the step: its residuals and what the sparsifier learned."""
         self.arena.commit_residuals()
         for selector in self._selectors.values():
             selector.commit()
-        self._begin(self._step + 1)
+        self._next_step()
 
     def drop(self) -> None:
         """Leave everything as it was before the step."""
         for selector in self._selectors.values():
             selector.discard()
-        self._begin(self._step + 1)
+        self._next_step()
 
-    def restart(self, step: int) -> None:
-        """Go back to ``step``, after a snapshot was restored."""
-        self._begin(step)
+    def _next_step(self) -> None:
+        self.restart(self.place.step + 1, self.place.trial)
 
-    def non_finite_parameters(self) -> list[str]:
+    def _non_finite(self, exchanged: Sequence[Exchanged]) -> tuple[str, ...]:
         """Names of this rank's parameters whose accumulation is not finite, judged by what was to become residual.
 
         Gradients were consumed by the exchange, and a dense scheme leaves no residual: then the update is judged.
         """
+        if all(e.squared_norm_before - e.squared_norm_before == 0 for e in exchanged):
+            return ()
         source = self.arena.grad if self.plan.is_dense else self.arena.next_residual
-        return [
+        names = tuple(
             name
             for name, start, size in zip(self.arena.names, self.arena.offsets, self.arena.sizes, strict=False)
             if not bool(torch.isfinite(source[start : start + size]).all())
-        ]
+        )
+        return names or ("a sum of squares",)

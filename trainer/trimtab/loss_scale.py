@@ -1,7 +1,12 @@
-"""A GradScaler's loss scale, undone before gradients enter the exchange and judged by all ranks together."""
+"""A GradScaler's loss scale: undone before gradients enter the exchange, and back on the mean that comes out of it.
+
+So residuals are unscaled, while to a script and to the scaler gradients look as they do on one process. Every rank's
+scaler sees the same gradients, infinite ones where the step was dropped, and so comes to the same scale.
+"""
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import torch
@@ -9,39 +14,23 @@ from torch.amp.grad_scaler import GradScaler
 
 
 class LossScale:
-    """Follows a GradScaler's rules by its public methods; without one, the scale is 1.
-
-    GradScaler judges each rank by itself, which would let ranks part ways: here a step that any rank found not finite
-    backs the scale off everywhere.
-    """
+    """A GradScaler behind its public methods, or none."""
 
     def __init__(self, scaler: GradScaler | None) -> None:
         self._scaler = scaler if scaler is not None and scaler.is_enabled() else None
-        self._num_finite = 0
 
-    def factor(self) -> float:
-        """What a scaled gradient is multiplied by."""
-        return 1.0 if self._scaler is None else 1.0 / self._scaler.get_scale()
+    def get(self) -> float | None:
+        """What the loss, and so every gradient, is multiplied by; None without a scaler."""
+        return None if self._scaler is None else float(self._scaler.get_scale())
 
-    def update(self, finite: bool) -> None:
-        """Grow after ``growth_interval`` finite steps, back off after one that was not."""
-        scaler = self._scaler
-        if scaler is None:
-            return
-        scale = scaler.get_scale()
-        if not finite:
-            scale *= scaler.get_backoff_factor()
-            self._num_finite = 0
-        else:
-            self._num_finite += 1
-            if self._num_finite < scaler.get_growth_interval():
-                return
-            scale *= scaler.get_growth_factor()
-            self._num_finite = 0
-        scaler.update(scale)
+    def unscale(self, optimizer: torch.optim.Optimizer) -> None:
+        """Bring gradients to their own size, unless that was done; the optimizer's step will know."""
+        if self._scaler is not None:
+            with contextlib.suppress(RuntimeError):  # GradScaler's word for: already done since the last step
+                self._scaler.unscale_(optimizer)
 
-    def step_alone(self, optimizer: torch.optim.Optimizer) -> None:
-        """A step of a single process: GradScaler's own."""
+    def step(self, optimizer: torch.optim.Optimizer) -> None:
+        """Step the optimizer, unless gradients are not finite, and update the scale."""
         if self._scaler is None:
             optimizer.step()
         else:
@@ -49,12 +38,10 @@ class LossScale:
             self._scaler.update()
 
     def state_dict(self) -> dict[str, Any]:
-        """The scaler's state and the count of finite steps."""
-        scaler = {} if self._scaler is None else self._scaler.state_dict()
-        return {"scaler": scaler, "num_finite": self._num_finite}
+        """The scaler's state."""
+        return {} if self._scaler is None else self._scaler.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Inverse of `state_dict`."""
         if self._scaler is not None:
-            self._scaler.load_state_dict(state["scaler"])
-        self._num_finite = state["num_finite"]
+            self._scaler.load_state_dict(state)

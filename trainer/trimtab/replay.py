@@ -1,17 +1,38 @@
 """One epoch's batches, some of which trials run through more than once.
 
 Trials cost time but no data: the batches that they draw are replayed, first for every further candidate, then for the
-real steps, each with the random generators as they were right after the batch was drawn, so that training goes on bit
-for bit as if the trials had never been.
+real steps, each as the loader made it (a loop may take a batch to pieces). Where the loader draws from the random
+generators, they are brought to where its drawing left them. So training goes on bit for bit as if the trials had never
+been.
 """
 
 from __future__ import annotations
 
+import copy
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from trimtab.checkpoint.random_state import RandomState
+
+
+@dataclass(frozen=True)
+class _Drawn:
+    """A batch, and the random generators after it was drawn; None where drawing it left them alone."""
+
+    batch: Any
+    generators: RandomState | None
+
+    @classmethod
+    def from_source(cls, source: Iterator[Any]) -> _Drawn:
+        before = RandomState.capture()
+        batch = next(source)
+        after = RandomState.capture()
+        return cls(batch, None if after.equals(before) else after)
+
+    def copy(self) -> _Drawn:
+        return _Drawn(copy.deepcopy(self.batch), self.generators)
 
 
 class Replay:
@@ -19,29 +40,59 @@ class Replay:
 
     def __init__(self, source: Iterator[Any], num_batches: int | None) -> None:
         self._source = source
-        self._ahead: deque[tuple[Any, RandomState]] = deque()
-        self._record: list[tuple[Any, RandomState]] | None = None
+        self._ahead: deque[_Drawn] = deque()
+        self._record: list[_Drawn] | None = None
         self._num_batches = num_batches
         self._num_given = 0
+        self._last: Any = None
+        self.num_since_step = 0
+        """Batches given since the loop's last step."""
+        self.num_a_step = 1
+        """Batches that its last step took."""
 
     def next(self) -> Any:
         """The next batch; raises StopIteration at the end of the epoch."""
         if self._ahead:
-            batch, generators = self._ahead.popleft()
-            generators.restore()
-            if self._record is not None:
-                self._record.append((batch, generators))
+            drawn = self._ahead.popleft()
+        elif self._record is None:
+            drawn = _Drawn(next(self._source), None)
         else:
-            batch = next(self._source)
-            if self._record is not None:
-                self._record.append((batch, RandomState.capture()))
+            drawn = _Drawn.from_source(self._source)
+        if self._record is not None:
+            self._record.append(drawn.copy())  # as it is before the loop has it
         self._num_given += 1
-        return batch
+        self._last = drawn.batch
+        return self._give(drawn)
+
+    def next_of_trial(self) -> Any:
+        """The next batch; where the epoch ends early on this rank, those since the mark once more.
+
+        A trial has as many steps on every rank, also on one whose loop leaves batches out.
+        """
+        try:
+            return self.next()
+        except StopIteration:
+            if not self._record:
+                raise
+            return self._give(self._record[self._num_given % len(self._record)].copy())
+
+    def stepped(self) -> None:
+        """The loop has taken a step."""
+        self.num_a_step, self.num_since_step = max(1, self.num_since_step), 0
 
     @property
     def num_left(self) -> int:
         """Batches left in the epoch; 0 where the loader cannot say, so that no trial crosses its end."""
         return 0 if self._num_batches is None else self._num_batches - self._num_given
+
+    @property
+    def why_not_replayed(self) -> str | None:
+        """Why batches like the last cannot be given twice; None if they can."""
+        try:
+            copy.deepcopy(self._last)
+        except Exception as error:  # whatever a batch's own way of copying raises
+            return f"batches of {type(self._last).__name__} cannot be copied ({type(error).__name__}: {error})"
+        return None
 
     def mark(self) -> None:
         """Remember the batches given from here on."""
@@ -53,3 +104,10 @@ class Replay:
         self._ahead.extendleft(reversed(self._record))
         self._num_given -= len(self._record)
         self._record = None
+        self.num_since_step = 0
+
+    def _give(self, drawn: _Drawn) -> Any:
+        if drawn.generators is not None:
+            drawn.generators.restore()
+        self.num_since_step += 1
+        return drawn.batch

@@ -3,8 +3,8 @@
     session = trimtab.attach(model, optimizer)          # configuration comes from the launcher
     for inputs, targets in session.batches(loader):
         loss = criterion(model(inputs), targets)
-        loss.backward()
-        session.step()                                  # exchange, commit, optimizer.step(), controller
+        loss.backward()                                 # exchange: afterwards every grad is the mean over ranks
+        session.step(loss)                              # commit, optimizer.step(), controller
 
 With one process this is plain training.
 """
@@ -12,39 +12,35 @@ With one process this is plain training.
 from __future__ import annotations
 
 import contextlib
-import statistics
 import sys
 import time
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import Any, Literal, SupportsFloat
 
 import torch
 from torch import Tensor, nn
 from trimtab_api.errors import UserError
 
-from trimtab.announcements import barrier, broadcast_json, broadcast_tensor
+from trimtab.announcements import barrier, broadcast_json, broadcast_tensor, gather_numbers
 from trimtab.arena import Arena
 from trimtab.checkpoint.snapshot import Snapshot, Stateful, TrainingState
 from trimtab.collectives.group import Group
-from trimtab.control.types import StepReport, TrialReport
+from trimtab.control.types import StepReport
 from trimtab.exchanger import Exchanger, Outcome
 from trimtab.kernels.warm_up import warm_up
 from trimtab.loss_scale import LossScale
 from trimtab.plan import Plan
 from trimtab.recorder import Recorder
 from trimtab.replay import Replay
-from trimtab.sharding import Loaders, Sharded
+from trimtab.sharding import Loaders
 from trimtab.steering import Steering, plan_of, trials_of
+from trimtab.step_number import StepInTrial
+from trimtab.trials import TrialRunner
 
 SchedulerInterval = Literal["epoch", "step"]
 
-
-@dataclass
-class _Trials:
-    """A candidate under trial: what its steps have measured."""
-
-    steps: list[StepReport]
+#: What a rank answers when all are asked for trials.
+_CAN_TRY, _TOO_FEW_BATCHES, _CANNOT_REPLAY = range(3)
 
 
 class Session:
@@ -61,31 +57,31 @@ class Session:
         scheduler: Any = None,
         scheduler_interval: SchedulerInterval = "epoch",
         scale: LossScale | None = None,
+        also: Sequence[Stateful | torch.optim.Optimizer] = (),
         steering: Steering | None = None,
         seed: int = 0,
     ) -> None:
         self._model, self._optimizer = model, optimizer
         self._scheduler, self._scheduler_interval = scheduler, scheduler_interval
-        self._scale = scale or LossScale(None)
-        self._group, self._recorder, self._steering, self._seed = group, recorder, steering, seed
-        self._exchanger: Exchanger | None = None
-        self._arena = Arena(list(model.named_parameters()))
+        self._scale, self._also = scale or LossScale(None), tuple(also)
+        self._group, self._recorder, self._steering = group, recorder, steering
         self._static_plan = plan
+        self._exchanger: Exchanger | None = None
+        self._trials: TrialRunner | None = None
+        self._handles: list[Any] = [optimizer.register_step_pre_hook(self._before_optimizer_step)]
         if group is not None:
-            self._broadcast_model(group)
-            self._exchanger = Exchanger(self._arena, group, plan)
-            self._exchanger.gradient_scale = self._scale.factor
-            if steering is not None:
-                self._exchanger.has_message = lambda: self._trials is None and steering.outbox is not None
-        self._outcome: Outcome | None = None
-        self._trials: _Trials | None = None
-        self._request: tuple[list[Plan], int] | None = None
+            self._join(group, plan)
+        self._is_stepping = False
+        self._request: tuple[Replay, list[Plan], int] | None = None
+        """Trials that all ranks have agreed on, and the loop whose batches they replay."""
+        self._never_tries = False
         self._step = 0
-        self._batches_since_step, self._batches_a_step = 0, 1
-        self._epoch = 0
+        self._epochs = _Epochs()
         self._loaders = Loaders(self.rank, self.num_ranks, seed)
-        self._said_how: set[str] = set()
-        self._replay: Replay | None = None
+        self._said: set[str] = set()
+        self._loops: list[Replay] = []
+        """Loops over `batches` that have not ended; the last is the one that gave the present batch."""
+        self._step_began = time.perf_counter()
         if group is not None:
             warm_up(self._arena.grad.device)
             first = self._announce()
@@ -94,6 +90,24 @@ class Session:
             barrier(group)
         recorder.begin()
         self._step_began = time.perf_counter()
+
+    def _join(self, group: Group, plan: Plan) -> None:
+        """Take part in the ranks' exchange."""
+        self._arena = Arena(list(self._model.named_parameters()))
+        self._broadcast(group, (*self._model.parameters(), *self._model.buffers()))
+        self._exchanger = exchanger = Exchanger(
+            self._arena,
+            group,
+            plan,
+            weights=self._model.parameters,
+            loss_scale=self._scale.get,
+            before_backward=self._before_backward,
+            has_message=self._has_message,
+        )
+        self._trials = TrialRunner(
+            exchanger, self._snapshot, lambda reports: self._steering.trials(reports) if self._steering else None
+        )
+        self._handles.append(self._model.register_forward_pre_hook(self._before_forward))
 
     # What a training script reads ---------------------------------------------------------------------------------
 
@@ -110,7 +124,7 @@ class Session:
     @property
     def in_trial(self) -> bool:
         """Whether the present steps belong to a trial: they will be undone, so a user's logging should be quiet."""
-        return self._trials is not None
+        return self._trials is not None and self._trials.is_active
 
     @property
     def plan(self) -> Plan:
@@ -119,8 +133,13 @@ class Session:
 
     @property
     def steps(self) -> int:
-        """Training steps taken, trials not counted."""
-        return self._step
+        """Training steps taken, trials not counted. During a trial it equals no number (`StepInTrial`)."""
+        return StepInTrial(self._step) if self.in_trial else self._step
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether `close` was called."""
+        return not self._handles
 
     # The loop -----------------------------------------------------------------------------------------------------
 
@@ -130,92 +149,150 @@ class Session:
         ``sharded``: ``loader`` holds this rank's share alone, as many batches as on every rank; it is taken as it is.
         """
         share = self._loaders.shard(loader, sharded=sharded)
-        source = share.epoch(self._epoch)
-        self._say_how(share)
-        self._replay = replay = Replay(source, share.num_batches)
-        self._epoch += 1  # a loop that is left early has had its epoch: the next one shuffles anew
+        source = share.epoch(self._epochs.number)
+        if self.num_ranks > 1:
+            self._say(f"loader: {share.how}")
+        replay = Replay(source, share.num_batches)
+        self._epochs.number += 1  # a loop that is left early has had its epoch: the next one shuffles anew
+        self._loops.append(replay)
         try:
-            yield from self._epoch_of(replay)
+            with contextlib.closing(self._epoch_of(replay)) as epoch:
+                for batch in epoch:
+                    self._loops.remove(replay)
+                    self._loops.append(replay)
+                    yield batch
         finally:
-            if self._replay is replay:
-                self._replay = None
+            self._loops.remove(replay)
+            if self._request is not None and self._request[0] is replay and self._steering is not None:
+                self._steering.trials([])  # the loop was left before they began
 
-    def _epoch_of(self, replay: Replay) -> Iterator[Any]:
+    def _epoch_of(self, replay: Replay) -> Generator[Any]:
         """Each batch, and before it the trials that were asked for."""
         while True:
-            if self._request is not None:
-                plans, iterations = self._request
+            if self._request is not None and self._request[0] is replay:
+                _, plans, iterations = self._request
                 self._request = None
-                yield from self._run_trials(replay, plans, iterations)
+                assert self._trials is not None
+                yield from self._trials.run(replay, plans, iterations)
+                self._step_began = time.perf_counter()
             try:
                 batch = replay.next()
             except StopIteration:
                 return
-            self._batches_since_step += 1
             yield batch
 
     def step(self, loss: Tensor | float | None = None) -> None:
-        """Finish the exchange, commit or drop the step, step the optimizer, and let the controller speak.
+        """Commit or drop the step, step the optimizer, and let the controller speak.
 
         ``loss``, where given, is recorded beside the step's times. Afterwards gradients are released, as by
         ``zero_grad(set_to_none=True)``.
+
+        Raises `UserError` for a closure, and after `close`.
         """
+        if callable(loss):
+            raise UserError("takes the loss, not a closure; call loss.backward() before it", field="session.step")
+        if self.is_closed:
+            raise UserError("the session is closed", field="session.step")
         if self._exchanger is None:
             self._step_alone(loss)
             return
-        self.synchronize()
-        outcome, self._outcome = self._outcome, None
-        assert outcome is not None
+        self._before_backward()  # of a step without one
+        outcome = self._exchanger.finish()
         if outcome.agreement.finite:
             self._exchanger.commit()
-            self._optimizer.step()
         else:
             self._report_non_finite(outcome)
             self._exchanger.drop()
-        self._scale.update(outcome.agreement.finite)
+        scale = self._scale.get()
+        if outcome.agreement.finite or scale is not None:
+            self._step_optimizer()
         self._arena.release_gradients()
+        if outcome.agreement.weights == "rounding":
+            self._align_weights()
         if self._scheduler is not None and self._scheduler_interval == "step":
             self._scheduler.step()
-        self._after_step(outcome, loss)
+        self._after_step(outcome, loss, scale)
 
     def synchronize(self) -> None:
-        """Finish the exchange now: every ``grad`` is the mean over ranks, for gradient clipping before `step`."""
-        if self._exchanger is not None and self._outcome is None:
-            self._outcome = self._exchanger.finish()
+        """Make every ``grad`` what the optimizer will see: the mean over ranks, without the loss scale.
 
-    @contextlib.contextmanager
-    def no_sync(self) -> Iterator[None]:
+        They are so when ``backward()`` returns, but for a loss scale, and for ranks whose step has no backward pass.
+        """
+        if self._exchanger is not None:
+            self._before_backward()
+            self._exchanger.finish()
+        self._scale.unscale(self._optimizer)
+
+    def no_sync(self) -> contextlib.AbstractContextManager[None]:
         """Backward passes inside only accumulate; the exchange comes with the first one outside."""
-        if self._exchanger is None:
-            yield
-            return
-        self._exchanger.enabled = False
-        try:
-            yield
-        finally:
-            self._exchanger.enabled = True
+        return contextlib.nullcontext() if self._exchanger is None else self._exchanger.no_sync()
 
     def report(self, **metrics: SupportsFloat) -> None:
         """Record an evaluation (``accuracy=``, ``loss=``), from rank 0; quiet in a trial.
 
         Raises `UserError` where a value is no number; a tensor or an array of one element is one.
         """
-        if self.rank == 0 and not self.in_trial:
+        if self.rank == 0 and (not self.in_trial or (self._trials is not None and self._trials.is_suspended)):
             values = {name: _metric(name, value) for name, value in metrics.items()}
             self._recorder.metric({"event": "evaluation", "step": self._step, **values})
 
     def close(self) -> None:
-        """Write out what is pending and leave the group."""
+        """Undo a trial that was left, write out what is pending, leave the group and let go of the model."""
+        if self._trials is not None:
+            self._trials.leave()
+        self._request = None
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+        if self._exchanger is not None:
+            self._exchanger.close()
         if self._steering is not None:
             self._steering.close()
         if self._group is not None:
             self._group.close()
         self._recorder.close()
 
+    # Hooks --------------------------------------------------------------------------------------------------------
+
+    def _before_forward(self, module: nn.Module, inputs: Any) -> None:
+        assert self._trials is not None
+        self._trials.before_forward(is_training=module.training or torch.is_grad_enabled())
+
+    def _before_backward(self) -> None:
+        assert self._trials is not None
+        self._trials.before_backward()
+        self._check_all_are_exchanged()
+
+    def _before_optimizer_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        if not self._is_stepping:
+            raise UserError(
+                "call session.step(loss) in place of optimizer.step(), and of scaler.step(optimizer)",
+                field="optimizer",
+            )
+
+    def _check_all_are_exchanged(self) -> None:
+        """What an optimizer trains and the exchange does not know of would part between ranks."""
+        optimizers = (self._optimizer, *(each for each in self._also if isinstance(each, torch.optim.Optimizer)))
+        for parameter in (p for each in optimizers for group in each.param_groups for p in group["params"]):
+            if parameter.requires_grad and parameter not in self._arena:
+                names = [name for name, each in self._model.named_parameters() if each is parameter]
+                raise UserError(
+                    "did not require a gradient, or did not exist, when the session was attached, so ranks do not"
+                    " exchange it; let it require one before attach and freeze it afterwards, or attach anew",
+                    field=f"model parameter {names[0] if names else '(of the optimizer alone)'}",
+                )
+
     # After a step -------------------------------------------------------------------------------------------------
 
+    def _step_optimizer(self) -> None:
+        self._is_stepping = True
+        try:
+            self._scale.step(self._optimizer)
+        finally:
+            self._is_stepping = False
+
     def _step_alone(self, loss: Tensor | float | None) -> None:
-        self._scale.step_alone(self._optimizer)
+        self._step_optimizer()
         self._optimizer.zero_grad(set_to_none=True)
         if self._scheduler is not None and self._scheduler_interval == "step":
             self._scheduler.step()
@@ -224,8 +301,7 @@ class Session:
         self._step += 1
         self._step_began = now
 
-    def _after_step(self, outcome: Outcome, loss: Tensor | float | None) -> None:
-        assert self._exchanger is not None
+    def _after_step(self, outcome: Outcome, loss: Tensor | float | None, scale: float | None) -> None:
         now = time.perf_counter()
         seconds, self._step_began = now - self._step_began, now
         report = StepReport(
@@ -240,17 +316,23 @@ class Session:
             gain=outcome.agreement.gain,
             residual_norm=outcome.residual_norm,
             finite=outcome.agreement.finite,
+            loss_scale=scale or 1.0,
         )
         self._record(report, loss)
-        if self._trials is not None:
-            self._trials.steps.append(report)
+        loop = self._loops[-1] if self._loops else None
+        if self._trials is not None and self._trials.is_active:
+            self._trials.observe(report)
+            if loop is not None:
+                loop.num_since_step = 0
             return
         self._step += 1
-        self._batches_since_step, self._batches_a_step = 0, max(1, self._batches_since_step)
+        if loop is not None:
+            loop.stepped()
         if outcome.agreement.has_message and (message := self._announce()) is not None:
             self._follow(message)
         if self._steering is not None:
-            self._steering.step(report, self._replay.num_left // self._batches_a_step if self._replay else 0)
+            may_try = loop is not None and not self._never_tries
+            self._steering.step(report, loop.num_left // loop.num_a_step if loop and may_try else 0)
 
     def _record(self, report: StepReport, loss: Tensor | float | None) -> None:
         if self.rank != 0:
@@ -276,6 +358,11 @@ class Session:
             }
         )
 
+    # Rank 0's messages --------------------------------------------------------------------------------------------
+
+    def _has_message(self) -> bool:
+        return self._steering is not None and not self.in_trial and self._steering.outbox is not None
+
     def _announce(self) -> dict[str, Any] | None:
         """Rank 0's message, if it has one, on every rank."""
         message = self._steering.outbox if self._steering is not None else None
@@ -291,108 +378,91 @@ class Session:
             self._exchanger.adopt(plan_of(message))
             self._exchanger.restart(self._step)
         else:
-            self._request = trials_of(message)
+            self._agree_on_trials(*trials_of(message))
 
-    # Trials -------------------------------------------------------------------------------------------------------
+    def _agree_on_trials(self, plans: list[Plan], iterations: int) -> None:
+        """Trials begin where every rank's loop can give as many batches, and give them again; else nowhere."""
+        assert self._group is not None
+        loop = self._loops[-1] if self._loops else None
+        can, why_not = _TOO_FEW_BATCHES, None
+        if loop is not None and 0 < iterations * loop.num_a_step <= loop.num_left:
+            why_not = loop.why_not_replayed
+            can = _CAN_TRY if why_not is None else _CANNOT_REPLAY
+        answers = gather_numbers(self._group, can)
+        if why_not is not None:
+            print(f"trimtab: rank {self.rank}: no trials: {why_not}", file=sys.stderr, flush=True)
+        self._never_tries |= _CANNOT_REPLAY in answers
+        if loop is not None and set(answers) == {_CAN_TRY}:
+            self._warn_of_schedulers()
+            self._request = (loop, plans, iterations)
+        elif self._steering is not None:
+            self._steering.trials([])
 
-    def _run_trials(self, replay: Replay, plans: list[Plan], iterations: int) -> Iterator[Any]:
-        """Let the user's loop train under each candidate; what was measured is told also where the loop is left."""
-        reports: list[TrialReport] = []
-        try:
-            if 0 < iterations * self._batches_a_step <= replay.num_left:
-                yield from self._try_each(replay, plans, iterations, reports)
-        finally:
-            if self._steering is not None:
-                self._steering.trials(reports)
-
-    def _try_each(
-        self, replay: Replay, plans: list[Plan], iterations: int, reports: list[TrialReport]
-    ) -> Iterator[Any]:
-        """Train under each candidate in turn, undoing every one, the one in which the loop is left as well."""
-        assert self._exchanger is not None
-        before, sparsifiers = self._exchanger.plan, self._exchanger.sparsifiers
-        began = time.perf_counter()
-        snapshot = self._snapshot()
-        for plan in plans:
-            trial = self._trials = _Trials([])
-            self._exchanger.adopt(plan.with_version(before.version))
-            self._exchanger.restart(self._step)
-            replay.mark()
-            self._step_began = time.perf_counter()
-            try:
-                while len(trial.steps) < iterations:  # a step may take several batches (`no_sync`)
-                    yield replay.next()
-            except StopIteration:  # steps take more batches than they did
-                break
-            finally:
-                self._trials = None
-                snapshot.restore()
-                replay.rewind()
-                self._exchanger.forget_sparsifiers_but(sparsifiers)
-                self._exchanger.adopt(before)
-                self._exchanger.restart(self._step)
-                self._step_began = time.perf_counter()
-            ended = time.perf_counter()
-            reports.append(_summary(plan, trial.steps, ended - began))
-            began = ended
+    def _warn_of_schedulers(self) -> None:
+        handed_over = any(isinstance(each, torch.optim.lr_scheduler.LRScheduler) for each in self._also)
+        if self._scheduler is None and not handed_over and hasattr(self._optimizer.step, "_wrapped_by_lr_sched"):
+            self._say(
+                "a learning rate scheduler wraps the optimizer, and trials would move it on: hand it to"
+                " attach(scheduler=...) or attach(also=[...])"
+            )
 
     def _snapshot(self) -> Snapshot:
         assert self._exchanger is not None
         exchanger = self._exchanger
 
-        def others() -> list[Stateful]:
-            found: list[Stateful] = [*exchanger.selectors, self._scale]
+        def others() -> list[Stateful | torch.optim.Optimizer]:
+            found: list[Stateful | torch.optim.Optimizer] = [
+                *exchanger.selectors,
+                self._scale,
+                self._epochs,
+                *self._also,
+            ]
             if self._scheduler is not None:
                 found.append(self._scheduler)
             return found
 
         return Snapshot(TrainingState(self._model, self._optimizer, self._arena, others))
 
-    # Setting up and complaining -----------------------------------------------------------------------------------
+    # Alike on all ranks -------------------------------------------------------------------------------------------
 
-    def _broadcast_model(self, group: Group) -> None:
-        """Every rank starts from rank 0's weights and buffers."""
+    def _broadcast(self, group: Group, tensors: Iterable[Tensor]) -> None:
+        """Every rank takes over rank 0's."""
         with torch.no_grad():
-            for tensor in (*self._model.parameters(), *self._model.buffers()):
+            for tensor in tensors:
                 broadcast_tensor(group, tensor)
 
-    def _say_how(self, sharded: Sharded) -> None:
-        """What is done with a loader decides what is trained on: rank 0 says it, once."""
-        if self.rank == 0 and self.num_ranks > 1 and sharded.how not in self._said_how:
-            self._said_how.add(sharded.how)
-            print(f"trimtab: loader: {sharded.how}", file=sys.stderr, flush=True)
+    def _align_weights(self) -> None:
+        """Unlike processors round unlike; what a hundred steps of that add up to is taken back."""
+        assert self._group is not None
+        self._say("ranks' weights differ by rounding, as on unlike processors: rank 0's are sent to all now and then")
+        self._broadcast(self._group, self._model.parameters())
+
+    def _say(self, what: str) -> None:
+        """A line of rank 0's on stderr, once."""
+        if self.rank == 0 and what not in self._said:
+            self._said.add(what)
+            print(f"trimtab: {what}", file=sys.stderr, flush=True)
 
     def _report_non_finite(self, outcome: Outcome) -> None:
-        assert self._exchanger is not None
-        if all(e.squared_norm_before - e.squared_norm_before == 0 for e in outcome.exchanged):
-            return
-        names = self._exchanger.non_finite_parameters()
-        print(
-            f"rank {self.rank}, step {self._step}: gradient not finite in {', '.join(names[:5]) or 'a sum of squares'}"
-            f"{' and others' if len(names) > 5 else ''}; the step is dropped on all ranks",
-            flush=True,
-        )
+        names = outcome.non_finite
+        if names:
+            print(
+                f"rank {self.rank}, step {self._step}: gradient not finite in {', '.join(names[:5])}"
+                f"{' and others' if len(names) > 5 else ''}; the step is dropped on all ranks",
+                flush=True,
+            )
 
 
-def _summary(plan: Plan, reports: list[StepReport], wall_seconds: float) -> TrialReport:
-    # The first step under a candidate seeds thresholds and warms paths up; it is not what the plan would cost.
-    steps = reports[1:] or reports
+class _Epochs:
+    """How many loops over `Session.batches` have begun."""
 
-    def median(field: str) -> float:
-        return float(statistics.median(getattr(step, field) for step in steps))
+    number = 0
 
-    return TrialReport(
-        plan=plan,
-        step_seconds=median("step_seconds"),
-        compute_seconds=median("compute_seconds"),
-        compress_seconds=median("compress_seconds"),
-        collective_seconds=median("collective_seconds"),
-        num_bytes=int(median("num_bytes")),
-        num_messages=int(median("num_messages")),
-        gain=median("gain"),
-        num_steps=len(steps),
-        wall_seconds=wall_seconds,
-    )
+    def state_dict(self) -> dict[str, Any]:
+        return {"number": self.number}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.number = state["number"]
 
 
 def _metric(name: str, value: SupportsFloat) -> float:

@@ -30,6 +30,16 @@ class RandomState:
             torch.cuda.get_rng_state() if torch.cuda.is_initialized() else None,
         )
 
+    def equals(self, other: RandomState) -> bool:
+        """Whether every generator would draw the same from here."""
+        cuda, other_cuda = self.torch_cuda, other.torch_cuda
+        return (
+            self.python == other.python
+            and all(np.array_equal(a, b) for a, b in zip(self.numpy, other.numpy, strict=True))
+            and torch.equal(self.torch_cpu, other.torch_cpu)
+            and (cuda is other_cuda if cuda is None or other_cuda is None else torch.equal(cuda, other_cuda))
+        )
+
     def restore(self) -> None:
         """Put the generators back."""
         random.setstate(self.python)

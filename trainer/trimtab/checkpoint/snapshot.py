@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from trimtab.arena import Arena
+from trimtab.checkpoint.optimizer_state import OptimizerState
 from trimtab.checkpoint.random_state import RandomState
 
 
@@ -37,8 +38,8 @@ class TrainingState:
     model: nn.Module
     optimizer: torch.optim.Optimizer
     arena: Arena
-    others: Callable[[], Sequence[Stateful]]
-    """Schedulers, scalers, selectors, as they are when a snapshot is taken."""
+    others: Callable[[], Sequence[Stateful | torch.optim.Optimizer]]
+    """Schedulers, scalers, selectors, further optimizers, as they are when a snapshot is taken."""
 
 
 class Snapshot:
@@ -47,23 +48,41 @@ class Snapshot:
     def __init__(self, state: TrainingState) -> None:
         self._state = state
         self._tensors = [tensor.detach().clone() for tensor in self._live_tensors()]
-        self._optimizer = copy.deepcopy(state.optimizer.state_dict())
-        self._others = [(other, copy.deepcopy(other.state_dict())) for other in state.others()]
+        self._set_aside = {index: kept.clone() for index, kept in state.arena.set_aside.items()}
+        others = state.others()
+        self._optimizers = [
+            OptimizerState(each) for each in (state.optimizer, *others) if isinstance(each, torch.optim.Optimizer)
+        ]
+        self._others = [
+            (each, copy.deepcopy(each.state_dict())) for each in others if not isinstance(each, torch.optim.Optimizer)
+        ]
         self._training_modes = [module.training for module in state.model.modules()]
+        self._trained = [parameter.requires_grad for parameter in state.model.parameters()]
         self._random = RandomState.capture()
 
     def restore(self) -> None:
         """Put everything back as it was when the snapshot was taken."""
+        self.restore_learned()
+        for module, mode in zip(self._state.model.modules(), self._training_modes, strict=True):
+            module.training = mode
+        for parameter, trained in zip(self._state.model.parameters(), self._trained, strict=True):
+            parameter.requires_grad_(trained)
+        self._random.restore()
+
+    def restore_learned(self) -> None:
+        """Put back what training has changed; what the script sets (modes, frozen parameters), and generators, stay."""
         with torch.no_grad():
             for live, kept in zip(self._live_tensors(), self._tensors, strict=True):
                 live.copy_(kept)
-        # Optimizers keep references to what they load, so each restore hands out a copy of its own.
-        self._state.optimizer.load_state_dict(copy.deepcopy(self._optimizer))
-        for other, kept_state in self._others:
+        self._state.arena.set_aside = {index: kept.clone() for index, kept in self._set_aside.items()}
+        for optimizer in self._optimizers:
+            optimizer.restore()
+        for other, kept_state in self._others:  # which may keep references to what it loads
             other.load_state_dict(copy.deepcopy(kept_state))
-        for module, mode in zip(self._state.model.modules(), self._training_modes, strict=True):
-            module.training = mode
         self._state.arena.release_gradients()
+
+    def restore_generators(self) -> None:
+        """Put back the random generators alone."""
         self._random.restore()
 
     def _live_tensors(self) -> Iterator[Tensor]:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import torch.distributed as dist
 
-from trimtab.collectives.transport import CommunicationError, Transport
+from trimtab.collectives.transport import CommunicationError, Place, Transport
 
 T = TypeVar("T")
 
@@ -28,7 +28,9 @@ class Group:
 
     def __init__(self, transport: Transport) -> None:
         self.transport = transport
-        self._jobs: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = queue.SimpleQueue()
+        self.place = Place()
+        """Where in training the jobs submitted from now on belong: the same on every rank, or their messages fail."""
+        self._jobs: queue.SimpleQueue[tuple[Callable[[], Any], Place, Future[Any]] | None] = queue.SimpleQueue()
         self._failure: BaseException | None = None
         # A daemon, so that a script that fails elsewhere can exit at once, which tells the peers.
         self._thread = threading.Thread(target=self._work, name="trimtab-communication", daemon=True)
@@ -72,7 +74,7 @@ class Group:
     def submit(self, job: Callable[[], T]) -> Future[T]:
         """Run ``job`` on the communication thread, after those submitted before it."""
         future: Future[T] = Future()
-        self._jobs.put((job, future))
+        self._jobs.put((job, self.place, future))
         return future
 
     def close(self) -> None:
@@ -83,11 +85,12 @@ class Group:
 
     def _work(self) -> None:
         while (item := self._jobs.get()) is not None:
-            job, future = item
+            job, place, future = item
             if self._failure is not None:
                 future.set_exception(self._failure)
                 continue
             self.transport.sequence += 1
+            self.transport.place = place
             try:
                 result = job()
                 self.transport.flush()

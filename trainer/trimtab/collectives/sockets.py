@@ -4,9 +4,9 @@ A send is eager: its bytes leave at once, whether or not the peer has asked for 
 until it does. One message so costs one one-way latency, where Gloo's rendezvous (the receiver's "ready" must reach
 the sender first) costs two or more. There is no thread of its own: whoever waits moves all pending bytes.
 
-A frame is a header (kind, sequence, length) and the payload. Beside messages there are two kinds about failure: a rank
-that has waited for long says for whom, so that those who wait for it do not take it for the one at fault; and a rank
-that gives up says why, as its last words.
+A frame is a header (kind, sequence, place, length) and the payload; who is elsewhere in training is found out by it.
+Beside messages there are two kinds about failure: a rank that has waited for long says for whom, so that those who wait
+for it do not take it for the one at fault; and a rank that gives up says why, as its last words.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from trimtab.collectives.transport import CommunicationError, Transport, num_bytes
+from trimtab.collectives.transport import CommunicationError, Place, Transport, num_bytes
 from trimtab.collectives.vanished import SILENCE_SECONDS, Silence, probe_when_idle
 
-_HEADER = struct.Struct("<IIQ")
+_HEADER = struct.Struct("<IIQQ")
 _MESSAGE, _WAITING, _GIVING_UP = 0x7472696D, 0x77616974, 0x6F766572
 #: Rank at fault, and the reason; of one size, so that last words can be told from the payload before them.
 _LAST_WORDS = struct.Struct("<i508s")
@@ -70,7 +70,7 @@ class SocketTransport(Transport):
 
     def _send(self, peer: int, parts: tuple[Tensor, ...]) -> None:
         connection = self._connections[peer]
-        header = _HEADER.pack(_MESSAGE, self.sequence & 0xFFFFFFFF, num_bytes(parts))
+        header = _HEADER.pack(_MESSAGE, self.sequence & 0xFFFFFFFF, self.place.code, num_bytes(parts))
         connection.outbox.append(memoryview(header))
         connection.outbox.extend(_bytes_of(part) for part in parts if part.numel())
         self._write(connection)
@@ -100,7 +100,7 @@ class SocketTransport(Transport):
             self._wait(pending[0], reading=False)
 
     def abort(self, peer: int, reason: str) -> None:
-        frame = _HEADER.pack(_GIVING_UP, 0, _LAST_WORDS.size) + _LAST_WORDS.pack(peer, reason.encode()[:508])
+        frame = _HEADER.pack(_GIVING_UP, 0, 0, _LAST_WORDS.size) + _LAST_WORDS.pack(peer, reason.encode()[:508])
         for connection in self._connections.values():
             connection.outbox.append(memoryview(frame))
         until = time.monotonic() + _ABORT_SECONDS
@@ -126,7 +126,7 @@ class SocketTransport(Transport):
         """The length of the next message's payload."""
         while True:
             self._read(connection, memoryview(self._header))
-            kind, sequence, length = _HEADER.unpack(self._header)
+            kind, sequence, place, length = _HEADER.unpack(self._header)
             if kind != _WAITING:
                 break
             self._heard_waiting(connection, sequence)
@@ -138,6 +138,12 @@ class SocketTransport(Transport):
             raise CommunicationError(
                 connection.peer,
                 f"is at exchange {sequence} where this rank is at {self.sequence}: the ranks disagree about the plan",
+            )
+        if place != self.place.code:
+            raise CommunicationError(
+                connection.peer,
+                f"is at {Place.of_code(place)} where this rank is at {self.place}: the ranks disagree, as where one"
+                " leaves out a batch of a trial, or a step",
             )
         connection.waits_for = None
         return int(length)
@@ -208,7 +214,7 @@ class SocketTransport(Transport):
 
     def _announce_waiting(self, peer: int) -> None:
         """Tell every other rank that this one waits for ``peer``."""
-        frame = memoryview(_HEADER.pack(_WAITING, peer, 0))
+        frame = memoryview(_HEADER.pack(_WAITING, peer, 0, 0))
         for connection in self._connections.values():
             if connection.peer != peer:
                 connection.outbox.append(frame)
@@ -254,7 +260,7 @@ def _lost(connection: _Connection, error: OSError | None) -> CommunicationError:
     with contextlib.suppress(OSError):
         while data := connection.socket.recv(1 << 20):
             heard = (heard + data)[-_HEADER.size - _LAST_WORDS.size :]
-    if heard[: _HEADER.size] == _HEADER.pack(_GIVING_UP, 0, _LAST_WORDS.size):
+    if heard[: _HEADER.size] == _HEADER.pack(_GIVING_UP, 0, 0, _LAST_WORDS.size):
         return _gave_up(connection, heard[_HEADER.size :])
     reason = "it closed the connection" if error is None else (error.strerror or str(error)).lower()
     return CommunicationError(

@@ -8,8 +8,33 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where in training a message belongs; ranks that are elsewhere find out with its frame."""
+
+    step: int = 0
+    plan_version: int = 0
+    trial: int = 0
+    """Number of the candidate under trial since training began; 0 outside of trials."""
+
+    @property
+    def code(self) -> int:
+        """The place in 64 bits: the step's lowest 32, then 16 each of the plan's version and the trial."""
+        return (self.step & 0xFFFFFFFF) << 32 | (self.plan_version & 0xFFFF) << 16 | self.trial & 0xFFFF
+
+    @classmethod
+    def of_code(cls, code: int) -> Place:
+        """Inverse of `code`."""
+        return cls(code >> 32, code >> 16 & 0xFFFF, code & 0xFFFF)
+
+    def __str__(self) -> str:
+        trial = f", trial {self.trial}" if self.trial else ""
+        return f"step {self.step}, plan version {self.plan_version}{trial}"
 
 
 class CommunicationError(RuntimeError):
@@ -36,6 +61,8 @@ class Transport(ABC):
         self.size = size
         self.sequence = 0
         """Number of the exchange under way; ranks that disagree about it find out with the next message."""
+        self.place = Place()
+        """Step, plan and trial of the exchange under way, checked in the same way."""
         self.num_bytes = 0
         """Payload bytes sent so far (frame and packet headers not counted)."""
         self.num_messages = 0

@@ -33,8 +33,14 @@ class Fallback:
         self._gains: deque[float] = deque(maxlen=guards.RESIDUAL_WINDOW)
 
     def observe(self, report: StepReport) -> None:
-        """A step has ended, whatever came of it."""
-        self._dropped_in_a_row = 0 if report.finite else self._dropped_in_a_row + 1
+        """A step has ended, whatever came of it.
+
+        Steps that a GradScaler drops while it looks for a scale say nothing of the plan.
+        """
+        if report.finite:
+            self._dropped_in_a_row = 0
+        elif report.loss_scale <= 1.0:
+            self._dropped_in_a_row += 1
 
     def observe_residual(self, norm: float, gain: float) -> None:
         """The residual's norm after a step under the present plan, and the gain of that step."""

@@ -122,6 +122,8 @@ class StepReport:
     """Norm of this rank's residual after the step; 0 for dense."""
     finite: bool
     """Whether every rank's gradient was finite (else the step was dropped everywhere)."""
+    loss_scale: float = 1.0
+    """What a GradScaler multiplied the loss by; above 1, it is still looking for a scale that gradients bear."""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,225 @@
+"""Parameters that learn at times only, and ranks that part: found out, or followed as one process would."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from rank_pool import RankPool
+from torch import Tensor, nn
+from trimtab.agreement import STEPS_BETWEEN_FINGERPRINTS
+from trimtab.collectives.group import Group
+from trimtab.fingerprint import ROUNDING, Fingerprint, RanksDivergedError, compare, slots
+from trimtab.plan import FusionPlan, Plan
+from trimtab.recorder import Recorder
+from trimtab.session import Session
+
+PLANS = ("0.2/all-gather", "0.2/artopk-star-ring", "dense")
+
+
+class Branches(nn.Module):
+    """Three layers, any of which a step may leave out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layers = nn.ModuleList(nn.Linear(8, 8, bias=False) for _ in range(3))
+
+    def forward(self, x: Tensor, used: tuple[int, ...]) -> Tensor:
+        for index in used:
+            x = self.layers[index](x)
+        return x
+
+    def weight(self, index: int) -> Tensor:
+        return self.layers[index].weight.detach().clone()
+
+
+def attach(model: nn.Module, plan: str, **options: Any) -> Session:
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01, weight_decay=0.5)
+    parsed = Plan.parse(plan, FusionPlan((0, 1)))
+    return Session(model, optimizer, group=Group.connect(), plan=parsed, recorder=Recorder(None), **options)
+
+
+def step(session: Session, model: Branches, rank: int, used: tuple[int, ...], number: int = 0) -> None:
+    x = torch.randn(4, 8, generator=torch.Generator().manual_seed(100 * number + rank))
+    model(x, used).square().sum().backward()
+    session.step()
+
+
+def never_used(rank: int, size: int, plan: str) -> tuple[bool, bool]:
+    model = Branches()
+    before = model.weight(1)
+    session = attach(model, plan)
+    for number in range(3):
+        step(session, model, rank, (0, 2), number)
+    session.close()
+    return torch.equal(before, model.weight(1)), 1 in session._optimizer.state
+
+
+@pytest.mark.parametrize("plan", PLANS)
+def test_weight_decay_leaves_alone_what_no_rank_uses(plan: str, rank_pool: RankPool) -> None:
+    assert rank_pool.run_in_process_group(2, never_used, plan) == [(True, False)] * 2
+
+
+def used_by_one(rank: int, size: int, plan: str) -> tuple[Tensor, Tensor, Tensor]:
+    """Rank 1 alone uses the middle layer, with inputs of zeros: its gradient is there, and zero."""
+    model = Branches()
+    before = model.weight(1)
+    session = attach(model, plan)
+    loss = model(torch.ones(4, 8), (0, 2)).square().sum()
+    if rank == 1:
+        loss = loss + model.layers[1](torch.zeros(4, 8)).sum()
+    loss.backward()
+    session.step()
+    once = model.weight(1)
+    step(session, model, rank, (0, 2))
+    session.close()
+    return before, once, model.weight(1)
+
+
+@pytest.mark.parametrize("plan", ["0.2/all-gather", "dense"])
+def test_what_one_rank_uses_decays_on_all_and_as_long_as_it_is_used(plan: str, rank_pool: RankPool) -> None:
+    first, second = rank_pool.run_in_process_group(2, used_by_one, plan)
+    for before, once, then in (first, second):
+        torch.testing.assert_close(once, before * (1 - 0.01 * 0.5))
+        assert torch.equal(then, once)
+    assert torch.equal(first[2], second[2])
+
+
+def freezing(rank: int, size: int, plan: str) -> dict[str, Any]:
+    """Train, freeze the middle layer, train, and let it learn again."""
+    model = Branches()
+    session = attach(model, plan)
+    for number in range(3):
+        step(session, model, rank, (0, 1, 2), number)
+    held = session._arena.residual[64:128].clone()
+    frozen_at = model.weight(1)
+    model.layers[1].requires_grad_(False)
+    for number in range(3, 6):
+        step(session, model, rank, (0, 1, 2), number)
+    stood_still = torch.equal(frozen_at, model.weight(1))
+    kept = torch.equal(session._arena.set_aside[1], held)
+    model.layers[1].requires_grad_(True)
+    step(session, model, rank, (0, 1, 2), 6)
+    session.close()
+    return {
+        "held": float(held.abs().sum()),
+        "stood still": stood_still,
+        "kept": kept,
+        "moves": not torch.equal(frozen_at, model.weight(1)),
+        "set aside": len(session._arena.set_aside),
+        "weights": torch.cat([model.weight(index) for index in range(3)]),
+    }
+
+
+@pytest.mark.parametrize("plan", PLANS)
+def test_a_frozen_parameter_stands_still_and_keeps_its_residual_until_it_learns_again(
+    plan: str, rank_pool: RankPool
+) -> None:
+    first, second = rank_pool.run_in_process_group(2, freezing, plan)
+    for seen in (first, second):
+        assert (seen["held"] > 0) == (plan != "dense")
+        assert (seen["stood still"], seen["kept"], seen["moves"], seen["set aside"]) == (True, True, True, 0)
+    assert torch.equal(first["weights"], second["weights"])
+
+
+def unfreezing(rank: int, size: int) -> str:
+    model = Branches()
+    model.layers[1].requires_grad_(False)
+    session = attach(model, "dense")
+    step(session, model, rank, (0, 1, 2))
+    model.layers[1].requires_grad_(True)
+    try:
+        step(session, model, rank, (0, 1, 2))
+    except Exception as error:
+        return str(error)
+    return ""
+
+
+def test_a_parameter_that_was_frozen_at_attach_is_refused_by_name_when_it_learns(rank_pool: RankPool) -> None:
+    for message in rank_pool.run_in_process_group(2, unfreezing):
+        assert message.startswith("model parameter layers.1.weight: did not require a gradient")
+
+
+def frozen_on_one(rank: int, size: int) -> str:
+    model = Branches()
+    session = attach(model, "dense")
+    model.layers[1].requires_grad_(rank == 0)
+    try:
+        step(session, model, rank, (0, 1, 2))
+    except Exception as error:
+        return str(error)
+    return ""
+
+
+def test_a_parameter_frozen_on_one_rank_alone_is_refused_by_name_on_all(rank_pool: RankPool) -> None:
+    for message in rank_pool.run_in_process_group(3, frozen_on_one):
+        assert message.startswith("model parameter layers.1.weight: is frozen (requires_grad=False) on rank 1, 2")
+
+
+# Weights that part -------------------------------------------------------------------------------------------------
+
+
+def parting(rank: int, size: int, by: float) -> tuple[str, Tensor]:
+    """Rank 1's weights are moved by hand; what comes of it by the second comparison."""
+    model = Branches()
+    session = attach(model, "0.2/all-gather")
+    said = ""
+    try:
+        for number in range(2 * STEPS_BETWEEN_FINGERPRINTS + 1):
+            if number == 10 and rank == 1:
+                with torch.no_grad():
+                    model.layers[0].weight *= 1 + by
+            step(session, model, rank, (0, 1, 2), number)
+    except RanksDivergedError as error:
+        said = str(error)
+    return said, torch.cat([model.weight(index) for index in range(3)])
+
+
+def test_ranks_whose_weights_part_stop_with_rank_and_step(rank_pool: RankPool) -> None:
+    for said, _ in rank_pool.run_in_process_group(3, parting, 0.01):
+        assert said.startswith(f"rank 1 holds other weights than rank 0 at step {STEPS_BETWEEN_FINGERPRINTS}: ")
+
+
+def test_weights_that_part_by_rounding_are_made_rank_0_s_again(rank_pool: RankPool) -> None:
+    results = rank_pool.run_in_process_group(2, parting, 3e-7)
+    assert [said for said, _ in results] == ["", ""]
+    assert torch.equal(results[0][1], results[1][1])
+
+
+def test_a_fingerprint_tells_weights_apart_and_not_by_where_they_differ() -> None:
+    generator = torch.Generator().manual_seed(3)
+    weights = [torch.randn(20_000, generator=generator), torch.randn(7, 3, generator=generator)]
+    whole = Fingerprint.of(weights)
+    assert whole.norm == pytest.approx(sum(float(w.double().square().sum()) for w in weights) ** 0.5)
+    assert Fingerprint.of([w.clone() for w in weights]) == whole
+    for tensor, index in ((0, 0), (0, 19_999), (1, 20)):
+        changed = [w.clone() for w in weights]
+        changed[tensor].view(-1)[index] += 1.0
+        distance = abs(Fingerprint.of(changed).projection - whole.projection)
+        assert 1e-3 < distance < 30
+    swapped = weights[0].clone()
+    swapped[:8192], swapped[8192:16384] = weights[0][8192:16384], weights[0][:8192]
+    assert abs(Fingerprint.of([swapped, weights[1]]).projection - whole.projection) > 1
+
+
+@pytest.mark.parametrize(
+    ("moved", "verdict"), [(0.0, "same"), (1e-13, "same"), (1e-7, "rounding"), (0.9 * ROUNDING, "rounding")]
+)
+def test_verdicts_on_weights(moved: float, verdict: str) -> None:
+    summed = sum(slots(Fingerprint(123.456 + 50 * moved * rank, 50.0), rank, 3) for rank in range(3))
+    assert isinstance(summed, Tensor)
+    if moved * 2 > ROUNDING:
+        with pytest.raises(RanksDivergedError, match="rank 2"):
+            compare(summed.tolist(), 7)
+    else:
+        assert compare(summed.tolist(), 7) == verdict
+
+
+@pytest.mark.parametrize("strange", [float("nan"), float("inf")])
+def test_weights_that_are_no_numbers_on_one_rank_are_told(strange: float) -> None:
+    summed = sum(slots(Fingerprint(strange if rank == 1 else 1.0, 50.0), rank, 2) for rank in range(2))
+    assert isinstance(summed, Tensor)
+    with pytest.raises(RanksDivergedError, match="rank 1"):
+        compare(summed.tolist(), 7)

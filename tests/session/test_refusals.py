@@ -1,0 +1,244 @@
+"""What cannot work is refused at `attach`, or where it is first seen, in a line that names the remedy."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import io
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+import trimtab
+from rank_pool import RankPool
+from test_session import make_session, network
+from torch import nn
+from trimtab import attach_checks
+from trimtab.control.fallback import Fallback
+from trimtab.control.types import StepReport
+from trimtab.plan import Plan, dense_plan
+from trimtab_api.errors import UserError
+
+
+def model_and(optimizer: Any, **options: Any) -> tuple[nn.Module, torch.optim.Optimizer]:
+    model = nn.Linear(2, 1)
+    return model, optimizer(model.parameters(), **options)
+
+
+def wrapped(rank: int, size: int) -> list[str]:
+    model = nn.Linear(2, 1)
+    ddp = nn.parallel.DistributedDataParallel(model)
+    said = []
+    for each in (ddp, nn.Sequential(ddp)):
+        try:
+            trimtab.attach(each, torch.optim.SGD(model.parameters(), lr=0.1))
+        except UserError as error:
+            said.append(str(error))
+    return said
+
+
+def test_a_model_wrapped_in_ddp_is_refused_inside_another_too(rank_pool: RankPool) -> None:
+    for said in rank_pool.run_in_process_group(2, wrapped):
+        assert len(said) == 2
+        assert said[0] == (
+            "model: 'DistributedDataParallel': exchanges gradients by itself; "
+            "attach model.module, and leave the wrapper out"
+        )
+        assert "the module inside" in said[1]
+
+
+def joined_without_a_job(rank: int, size: int) -> str:
+    assert dist.is_initialized()
+    try:
+        trimtab.attach(*model_and(torch.optim.SGD, lr=0.1))
+    except UserError as error:
+        return str(error)
+    return ""
+
+
+def test_a_process_group_without_a_job_is_refused(rank_pool: RankPool) -> None:
+    for said in rank_pool.run_in_process_group(2, joined_without_a_job):
+        assert said.startswith("torch.distributed process group: '2 ranks'")
+        assert "trimtab run" in said
+
+
+@pytest.mark.parametrize("name", ["WORLD_SIZE", "SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE"])
+def test_ranks_of_another_launcher_are_refused_and_a_single_one_trains(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, "1")
+    trimtab.attach(*model_and(torch.optim.SGD, lr=0.1)).close()
+    monkeypatch.setenv(name, "4")
+    with pytest.raises(UserError) as refused:
+        trimtab.attach(*model_and(torch.optim.SGD, lr=0.1))
+    assert str(refused.value).startswith(f"{name}: '4': ")
+    assert "train a model of its own" in str(refused.value)
+
+
+def test_torchrun_without_a_job_trains_nothing() -> None:
+    """By torchrun itself: what it sets is what `attach` looks for."""
+    script = "import torch, trimtab; m = torch.nn.Linear(2, 1); trimtab.attach(m, torch.optim.SGD(m.parameters(), 0.1))"
+    ended = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "torch.distributed.run",
+            "--nproc-per-node=2",
+            "--no-python",
+            sys.executable,
+            "-c",
+            script,
+        ],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    assert ended.returncode != 0
+    assert "WORLD_SIZE: '2': torchrun started several processes" in ended.stderr
+
+
+def test_an_optimizer_that_steps_by_a_closure_is_refused() -> None:
+    with pytest.raises(UserError, match=r"optimizer: 'LBFGS': evaluates the model by a closure"):
+        trimtab.attach(*model_and(torch.optim.LBFGS))
+
+
+def test_sparse_gradients_are_refused_where_the_optimizer_takes_no_other() -> None:
+    model = nn.Embedding(10, 2, sparse=True)
+    with pytest.raises(UserError, match=r"optimizer: 'SparseAdam'.*sparse=False"):
+        attach_checks.check_optimizer_of_many_ranks(torch.optim.SparseAdam(model.parameters()))
+    attach_checks.check_optimizer_of_many_ranks(torch.optim.SGD(model.parameters(), lr=0.1))
+
+
+def with_sparse_gradients(rank: int, size: int) -> Any:
+    torch.manual_seed(0)
+    model = nn.Embedding(10, 2, sparse=True)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    before = model.weight.detach().clone()
+    session = trimtab.Session(
+        model,
+        optimizer,
+        group=trimtab_group(),
+        plan=dense_plan(),
+        recorder=recorder(),
+    )
+    model(torch.tensor([rank])).sum().backward()
+    session.step()
+    session.close()
+    return before - model.weight.detach()
+
+
+def trimtab_group() -> Any:
+    from trimtab.collectives.group import Group
+
+    return Group.connect()
+
+
+def recorder() -> Any:
+    from trimtab.recorder import Recorder
+
+    return Recorder(None)
+
+
+def test_sparse_gradients_cross_as_dense_ones(rank_pool: RankPool) -> None:
+    for moved in rank_pool.run_in_process_group(2, with_sparse_gradients):
+        expected = torch.zeros(10, 2)
+        expected[:2] = 0.5
+        torch.testing.assert_close(moved, expected)
+
+
+def test_what_is_to_be_put_back_has_a_state() -> None:
+    with pytest.raises(UserError, match=r"also: 'list': give each a state_dict"):
+        trimtab.attach(*model_and(torch.optim.SGD, lr=0.1), also=[[]])
+
+
+def test_one_process_trains_in_bfloat16_and_without_an_arena() -> None:
+    model = nn.Linear(2, 1).to(torch.bfloat16)
+    session = trimtab.attach(model, torch.optim.SGD(model.parameters(), lr=0.5))
+    before = model.weight.detach().clone()
+    model(torch.ones(3, 2, dtype=torch.bfloat16)).sum().backward()
+    session.step()
+    assert not torch.equal(before, model.weight)
+    assert not hasattr(session, "_arena")
+    session.close()
+
+
+def test_one_process_refuses_an_optimizer_step_left_in_place_and_a_closure() -> None:
+    model, optimizer = model_and(torch.optim.SGD, lr=0.5)
+    session = trimtab.attach(model, optimizer)
+    model(torch.ones(3, 2)).sum().backward()
+    with pytest.raises(UserError, match=r"in place of optimizer\.step\(\)"):
+        optimizer.step()
+    with pytest.raises(UserError, match="takes the loss, not a closure"):
+        session.step(lambda: torch.zeros(1))  # type: ignore[arg-type]
+    session.close()
+    optimizer.step()
+    with pytest.raises(UserError, match="the session is closed"):
+        session.step()
+
+
+def a_second_session(rank: int, size: int) -> tuple[str, str]:
+    session, _, _ = make_session(Plan.parse("dense"), network())
+    attach_checks.only_session(session)
+    said = ""
+    try:
+        attach_checks.refuse_second_session()
+    except UserError as error:
+        said = str(error)
+    session.close()
+    attach_checks.refuse_second_session()
+    del session
+    gc.collect()
+    attach_checks.refuse_second_session()
+    return said, "and then goes on"
+
+
+def test_a_second_session_is_refused_while_the_first_is_open(rank_pool: RankPool) -> None:
+    for said, then in rank_pool.run_in_process_group(2, a_second_session):
+        assert "this process has a session already" in said
+        assert "close() the first" in said
+        assert then
+
+
+def infinite(rank: int, size: int, plan: str) -> str:
+    model = network()
+    session, _, _ = make_session(Plan.parse(plan), model)
+    if rank == 1:
+        model[4].weight.register_hook(lambda grad: grad * float("inf"))
+    with contextlib.redirect_stdout(io.StringIO()) as said:
+        model(torch.randn(8, 8)).square().sum().backward()
+        session.step()
+    session.close()
+    return said.getvalue()
+
+
+@pytest.mark.parametrize("plan", ["dense", "0.1/all-gather"])
+def test_the_rank_at_fault_names_the_parameter_that_is_not_finite(plan: str, rank_pool: RankPool) -> None:
+    first, second = rank_pool.run_in_process_group(2, infinite, plan)
+    assert first == ""
+    assert second == "rank 1, step 0: gradient not finite in 4.weight; the step is dropped on all ranks\n"
+
+
+@pytest.mark.parametrize(("scale", "guarded"), [(65536.0, False), (1.0, True)])
+def test_steps_that_a_scaler_drops_while_it_finds_its_scale_ban_no_plan(scale: float, guarded: bool) -> None:
+    fallback = Fallback()
+    for step in range(8):
+        fallback.observe(StepReport(step, dense_plan(), 0.2, 0.1, 0.0, 0.1, 0, 0, 1.0, 0.0, False, loss_scale=scale))
+    assert (fallback.why([], None) is not None) == guarded
+
+
+def test_the_names_that_torch_has_for_what_hooks_need_are_there() -> None:
+    """Not public: without them a gradient would be sent before its hooks, or a trial's scheduler go unseen."""
+    parameter = nn.Parameter(torch.ones(1))
+    handle = parameter.register_post_accumulate_grad_hook(lambda _: None)
+    assert list(parameter._post_accumulate_grad_hooks) == [handle.id]  # type: ignore[attr-defined]
+    optimizer = torch.optim.SGD([parameter], lr=0.1)
+    assert not hasattr(optimizer.step, "_wrapped_by_lr_sched")
+    torch.optim.lr_scheduler.StepLR(optimizer, 1)
+    assert hasattr(optimizer.step, "_wrapped_by_lr_sched")
+    assert torch._C._current_graph_task_id() == -1
+    assert torch._C._current_autograd_node() is None

@@ -1,0 +1,120 @@
+"""What `attach` refuses before it joins anything: in one line, with the remedy."""
+
+from __future__ import annotations
+
+import inspect
+import weakref
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from trimtab_api.errors import UserError
+
+from trimtab.session import Session
+
+#: What launchers tell their processes about how many there are.
+_RANK_COUNTS = {
+    "WORLD_SIZE": "torchrun",
+    "SLURM_STEP_NUM_TASKS": "srun",
+    "OMPI_COMM_WORLD_SIZE": "mpirun",
+    "PMI_SIZE": "mpiexec",
+}
+
+_only_session: weakref.ref[Session] | None = None
+
+
+def check_arguments(
+    model: nn.Module, optimizer: torch.optim.Optimizer, scheduler_interval: str, also: Sequence[Any]
+) -> None:
+    """What is wrong on any number of ranks. Raises `UserError`."""
+    if scheduler_interval not in ("epoch", "step"):
+        raise UserError("is epoch or step", field="scheduler_interval", value=scheduler_interval)
+    _check_model(model)
+    known = {id(parameter) for parameter in model.parameters()}
+    for group in optimizer.param_groups:
+        if any(id(parameter) not in known for parameter in group["params"]):
+            raise UserError(
+                "steps parameters that the model does not have; attach the model that it was made for",
+                field="optimizer",
+            )
+    closure = inspect.signature(type(optimizer).step).parameters.get("closure")
+    if closure is not None and closure.default is inspect.Parameter.empty:
+        raise UserError(
+            "evaluates the model by a closure several times a step, which session.step() cannot; use one that steps"
+            " by the gradient alone",
+            field="optimizer",
+            value=type(optimizer).__name__,
+        )
+    for each in also:
+        if not (hasattr(each, "state_dict") and hasattr(each, "load_state_dict")):
+            raise UserError("give each a state_dict and a load_state_dict", field="also", value=type(each).__name__)
+
+
+def _check_model(model: nn.Module) -> None:
+    """Nobody else may exchange its gradients."""
+    for name, module in model.named_modules():
+        if isinstance(module, nn.parallel.DistributedDataParallel | nn.DataParallel):
+            where = "model.module" if not name else f"a model whose {name} is the module inside"
+            raise UserError(
+                f"exchanges gradients by itself; attach {where}, and leave the wrapper out",
+                field="model",
+                value=type(module).__name__,
+            )
+
+
+def check_optimizer_of_many_ranks(optimizer: torch.optim.Optimizer) -> None:
+    """What is wrong only where gradients are exchanged. Raises `UserError`."""
+    if isinstance(optimizer, torch.optim.SparseAdam):
+        raise UserError(
+            "takes sparse gradients only, and what comes out of an exchange is dense; use Adam, or"
+            " nn.Embedding(sparse=False) with any other",
+            field="optimizer",
+            value=type(optimizer).__name__,
+        )
+
+
+def check_devices(devices: Iterable[torch.device], local_rank: int) -> None:
+    """Each rank of a worker has a GPU to itself; two that share one would wait for each other in NCCL for ever."""
+    wrong = sorted({str(device) for device in devices if device.type == "cuda" and device.index != local_rank})
+    if wrong:
+        raise UserError(
+            f"this process is LOCAL_RANK {local_rank}; put the model on cuda:{local_rank}, by the variable LOCAL_RANK",
+            field="model",
+            value=", ".join(wrong),
+        )
+
+
+def refuse_lonely_ranks(environ: Mapping[str, str]) -> None:
+    """One of several processes without a job would train a model of its own. Raises `UserError`."""
+    remedy = "without a job each would train a model of its own; start the script by `trimtab run job.yaml`"
+    for name, launcher in _RANK_COUNTS.items():
+        if environ.get(name, "1") != "1":
+            raise UserError(
+                f"{launcher} started several processes, and {remedy}, or unset {name}", field=name, value=environ[name]
+            )
+    if dist.is_initialized() and dist.get_world_size() > 1:
+        raise UserError(
+            f"joins several processes, and {remedy}",
+            field="torch.distributed process group",
+            value=f"{dist.get_world_size()} ranks",
+        )
+
+
+def refuse_second_session() -> None:
+    """Two sessions would decide, try and record at cross purposes. Raises `UserError` while one is open."""
+    before = _only_session() if _only_session is not None else None
+    if before is not None and not before.is_closed:
+        raise UserError(
+            "this process has a session already, and ranks keep in step by one; attach one nn.ModuleList of all models"
+            " and an optimizer of all their parameters, or close() the first",
+            field="attach",
+        )
+
+
+def only_session(session: Session) -> Session:
+    """Remember ``session`` as the one of this process."""
+    global _only_session
+    _only_session = weakref.ref(session)
+    return session

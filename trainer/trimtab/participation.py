@@ -1,0 +1,61 @@
+"""Which parameters had a gradient in a step, on this rank and on all.
+
+The optimizer must leave alone what no rank has a gradient of: an optimizer with weight decay or momentum moves whatever
+``grad`` is not None. Which parameters these are changes seldom, so ranks tell each other only when it has changed on
+one of them, which the step's note says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from trimtab_api.errors import UserError
+
+from trimtab.collectives.group import Group
+from trimtab.collectives.primitives import all_gather
+
+#: A parameter's part in a step.
+HAS_GRADIENT, UNUSED, FROZEN = 0, 1, 2
+
+
+class Participation:
+    """What the ranks told each other last, and what is so on this rank now."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = names
+        self._here = bytearray(len(names))
+        self._told = bytes(self._here)
+        self.unused: tuple[int, ...] = ()
+        """Parameters, by index, that no rank had a gradient of."""
+
+    def note(self, index: int, part: int) -> None:
+        """One parameter's part in the present step."""
+        self._here[index] = part
+
+    @property
+    def changed(self) -> bool:
+        """Whether this rank must tell the others."""
+        return self._told != self._here
+
+    def agree(self, group: Group) -> None:
+        """Tell all ranks, and hear of theirs; every rank calls it together.
+
+        Raises `UserError` where a parameter is frozen on some ranks only.
+        """
+        self._told = bytes(self._here)
+        message = torch.frombuffer(bytearray(self._told), dtype=torch.uint8)
+        parts = group.submit(lambda: [part.clone() for part in all_gather(group.transport, message)[0]]).result()
+        self.unused = self._unused_everywhere(torch.stack(parts))
+
+    def _unused_everywhere(self, parts: Tensor) -> tuple[int, ...]:
+        frozen = (parts == FROZEN).sum(dim=0)
+        for index in torch.nonzero((frozen > 0) & (frozen < len(parts))).flatten().tolist():
+            ranks = torch.nonzero(parts[:, index] == FROZEN).flatten().tolist()
+            raise UserError(
+                f"is frozen (requires_grad=False) on rank {', '.join(map(str, ranks))} and not on the others; freeze"
+                " it on all ranks at the same step",
+                field=f"model parameter {self._names[index]}",
+            )
+        return tuple(torch.nonzero((parts != HAS_GRADIENT).all(dim=0)).flatten().tolist())

@@ -1,0 +1,188 @@
+"""Training for a few steps under candidate plans, and undoing it.
+
+The user's own loop runs the steps: `TrialRunner.run` gives it batches. So the loop may do more than train meanwhile.
+What is evaluated in a trial is the model as it was before it: a forward pass that belongs to no batch of the trial
+suspends it, and the next batch resumes it. Training that goes on without the trial's batches has left the trial, which
+then has never been.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from trimtab_api.errors import UserError
+
+from trimtab.checkpoint.snapshot import Snapshot
+from trimtab.control.types import StepReport, TrialReport
+from trimtab.exchanger import Exchanger
+from trimtab.plan import Plan
+from trimtab.replay import Replay
+
+
+class _Trial:
+    """A candidate under trial."""
+
+    def __init__(self, replay: Replay, before: Snapshot, undo: Callable[[], None]) -> None:
+        self.replay = replay
+        self.before = before
+        """The state that it is to leave behind."""
+        self.undo = undo
+        """Brings the exchange back to the plan before."""
+        self.steps: list[StepReport] = []
+        """What its steps have measured."""
+        self.suspended: Snapshot | None = None
+        """Its state, while the state before it is in force."""
+        self.is_left = False
+
+
+class TrialRunner:
+    """Runs trials in one session; at most one candidate at a time."""
+
+    def __init__(
+        self, exchanger: Exchanger, snapshot: Callable[[], Snapshot], tell: Callable[[list[TrialReport]], None]
+    ) -> None:
+        """``tell`` takes what the candidates measured, once for each `run`."""
+        self._exchanger, self._snapshot, self._tell = exchanger, snapshot, tell
+        self._trial: _Trial | None = None
+        self._reports: list[TrialReport] = []
+        """What the candidates of the present run have measured, until it is told."""
+        self._num_candidates = 0
+
+    @property
+    def is_active(self) -> bool:
+        """Whether a candidate is under trial, suspended or not."""
+        return self._trial is not None
+
+    @property
+    def is_suspended(self) -> bool:
+        """Whether the state before the trial is in force although it has not ended."""
+        return self._trial is not None and self._trial.suspended is not None
+
+    def run(self, replay: Replay, plans: list[Plan], iterations: int) -> Iterator[Any]:
+        """Let the loop train under each candidate; what was measured is told also where the loop is left."""
+        reports = self._reports = []
+        try:
+            began = time.perf_counter()
+            before = self._snapshot()
+            for plan in plans:
+                trial = self._begin(plan, replay, before)
+                try:
+                    while len(trial.steps) < iterations and not trial.is_left:
+                        self._resume(trial)
+                        yield replay.next_of_trial()
+                finally:
+                    self._end(trial)
+                if trial.is_left:
+                    return
+                ended = time.perf_counter()
+                reports.append(_summary(plan, trial.steps, ended - began))
+                began = ended
+        finally:
+            self._tell_reports(reports)
+
+    def observe(self, report: StepReport) -> None:
+        """A step of the trial has ended."""
+        assert self._trial is not None
+        self._trial.steps.append(report)
+
+    def before_forward(self, is_training: bool) -> None:
+        """The model is about to run: suspend the trial where that belongs to none of its batches, else resume it.
+
+        ``is_training``: the model is in training mode, or gradients are recorded.
+        """
+        trial = self._trial
+        if trial is None or self._exchanger.is_mid_step:
+            return
+        if trial.replay.num_since_step == 0 or not is_training:
+            self._suspend(trial)
+            if is_training:  # it goes on without the trial's batches: as if there had been none
+                trial.before.restore_generators()
+        else:
+            self._resume(trial)
+
+    def before_backward(self) -> None:
+        """A step's first gradient has come: one that belongs to none of the trial's batches ends it.
+
+        Raises `UserError` where weights of the trial have entered it.
+        """
+        trial = self._trial
+        if trial is None or (trial.suspended is None and trial.replay.num_since_step > 0):
+            return
+        if trial.suspended is None:
+            raise UserError(
+                "a trial is under way, and this backward pass belongs to none of its batches; draw every batch from"
+                " session.batches, or set spec.communication.trials.budget: 0",
+                field="session.batches",
+            )
+        self.leave()
+
+    def leave(self) -> None:
+        """End the trial, whose loop goes on no more, as if it had never been."""
+        if self._trial is not None:
+            self._trial.is_left = True
+            self._end(self._trial)
+            self._tell_reports(self._reports)
+
+    def _begin(self, plan: Plan, replay: Replay, before: Snapshot) -> _Trial:
+        exchanger = self._exchanger
+        in_force, step, sparsifiers = exchanger.plan, exchanger.place.step, exchanger.sparsifiers
+
+        def undo() -> None:
+            exchanger.forget_sparsifiers_but(sparsifiers)
+            exchanger.adopt(in_force)
+            exchanger.restart(step)
+
+        self._num_candidates += 1
+        exchanger.adopt(plan.with_version(in_force.version))
+        exchanger.restart(step, self._num_candidates)
+        replay.mark()
+        self._trial = _Trial(replay, before, undo)
+        return self._trial
+
+    def _tell_reports(self, reports: list[TrialReport]) -> None:
+        """Once for each `run`: what was left is told as it is left, and not when its loop is thrown away."""
+        if reports is self._reports:
+            self._reports = []
+            self._tell(reports)
+
+    def _end(self, trial: _Trial) -> None:
+        if self._trial is trial:
+            self._trial = None
+            if not (trial.is_left and trial.suspended):  # else it is in force, and a graph may hold its weights
+                trial.before.restore()
+            trial.undo()
+            trial.replay.rewind()
+
+    def _suspend(self, trial: _Trial) -> None:
+        if trial.suspended is None:
+            trial.suspended = self._snapshot()
+            trial.before.restore_learned()
+
+    def _resume(self, trial: _Trial) -> None:
+        if trial.suspended is not None:
+            trial.suspended.restore_learned()
+            trial.suspended = None
+
+
+def _summary(plan: Plan, reports: list[StepReport], wall_seconds: float) -> TrialReport:
+    # The first step under a candidate seeds thresholds and warms paths up; it is not what the plan would cost.
+    steps = reports[1:] or reports
+
+    def median(field: str) -> float:
+        return float(statistics.median(getattr(step, field) for step in steps))
+
+    return TrialReport(
+        plan=plan,
+        step_seconds=median("step_seconds"),
+        compute_seconds=median("compute_seconds"),
+        compress_seconds=median("compress_seconds"),
+        collective_seconds=median("collective_seconds"),
+        num_bytes=int(median("num_bytes")),
+        num_messages=int(median("num_messages")),
+        gain=median("gain"),
+        num_steps=len(steps),
+        wall_seconds=wall_seconds,
+    )
