@@ -141,12 +141,12 @@ def _after_the_end(world: World) -> Decision:
     left = seconds_to_expiry(world.job.spec.ttl_seconds_after_finished, finished_at, world.now)
     if left is not None and left <= 0:
         return Decision(Action.DELETE_JOB)
-    if is_to_end(child, world.uid):
+    if _is_to_end(child, world.uid):
         return Decision(Action.DELETE_CHILD, seconds_to_look_again=left)
     return Decision(seconds_to_look_again=left)
 
 
-def is_to_end(child: Child | None, uid: str) -> bool:
+def _is_to_end(child: Child | None, uid: str) -> bool:
     """Whether the Job of a TrainingJob that is over, known by its uid, could still run pods."""
     return child is not None and child.owner_uid == uid and not child.is_finished and not child.is_deleting
 

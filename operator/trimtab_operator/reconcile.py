@@ -9,9 +9,8 @@ from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Any, Protocol
 
-from pydantic import ValidationError
-from trimtab_api.trainingjob import TrainingJob
-from trimtab_api.trainingjob.load import explain
+from trimtab_api.errors import UserError
+from trimtab_api.trainingjob.load import read_training_job
 from trimtab_api.trainingjob.status import Status
 
 from trimtab_operator import events, metrics
@@ -19,15 +18,15 @@ from trimtab_operator.children.apply import ensure_children
 from trimtab_operator.children.job import child_job, relabelled
 from trimtab_operator.cluster.api import Api, RefusedError
 from trimtab_operator.cluster.resources import JOBS, PODS, TRAINING_JOBS, Object
-from trimtab_operator.decide import Action, Decision, Outcome, blocked, decide, is_to_end
+from trimtab_operator.decide import Action, Decision, Outcome, blocked, decide
 from trimtab_operator.labels import JOB_NAME, OPERATOR, SUSPENDED, is_queued
 from trimtab_operator.pods import Pod
 from trimtab_operator.refused_pods import RefusedPods
 from trimtab_operator.report import (
     brings_news,
-    final_conditions,
     report,
     seconds_to_write,
+    unreadable,
     without_figures,
     write_time,
 )
@@ -35,7 +34,6 @@ from trimtab_operator.settings import Settings
 from trimtab_operator.teller import Teller
 from trimtab_operator.token_bucket import TokenBucket
 from trimtab_operator.trainer_message import TrainerMessage
-from trimtab_operator.words import shorten
 from trimtab_operator.world import Child, World
 from trimtab_operator.written_status import read_status
 
@@ -141,9 +139,11 @@ class Reconciler:
         if resource["spec"].get("managedBy", OPERATOR) != OPERATOR:
             return None
 
-        world = self._observe(resource)
-        if isinstance(world, Outcome):
-            return self._refuse(resource, world)
+        try:
+            world = self._observe(resource)
+        except UserError as mistake:
+            self._leave(resource, str(mistake))
+            return None  # the definition, the job or the operator changes before there is more to do
         decision = self._act(resource, world, decide(world))
         if decision.action is Action.CREATE_CHILD:
             return _CREATED_SECONDS  # pods first: the watch brings the Job back, and then there is more to tell
@@ -179,15 +179,14 @@ class Reconciler:
             return self._api.get(TRAINING_JOBS, namespace, name)
         return resource
 
-    def _observe(self, resource: Object) -> World | Outcome:
-        """All that is known of the job; an outcome if it is none."""
+    def _observe(self, resource: Object) -> World:
+        """All that is known of the job. Raises `UserError` where its spec cannot be read.
+
+        The API server has checked it, by a definition that may be of a newer version: unknown fields are ignored.
+        """
         metadata = resource["metadata"]
         namespace, uid = metadata["namespace"], metadata["uid"]
-        try:
-            job = TrainingJob.model_validate(resource)
-        except ValidationError as error:
-            mistake = explain(error.errors(include_url=False)[0])
-            return Outcome("Failed", "InvalidSpec", f"{mistake}; {_REMEDY}")
+        job = read_training_job(resource, ignore_unknown=True)
         found = self._child(resource)
         child = Child.read(found) if found else None
         pods = [Pod.read(each) for each in self._pods(resource, child)]
@@ -312,35 +311,16 @@ class Reconciler:
         ensured_at, generation = self._ensured.setdefault(world.key, observed)
         return generation != world.generation or (world.now - ensured_at).total_seconds() >= LOOK_AGAIN_SECONDS
 
-    def _refuse(self, resource: Object, outcome: Outcome) -> float | None:
-        """A job that cannot be read has failed for good, and says what to do; what it may have running ends.
+    def _leave(self, resource: Object, mistake: str) -> None:
+        """Say that the job cannot be read, and touch nothing: definition and operator are of different versions.
 
-        One that was read before, and ran or ended, meets this when the operator has become another version.
+        Its pods may train well, and the operator that made them may come back: on an upgrade the definition is newer
+        than the operator for a while, on a rollback it is older.
         """
-        metadata = resource["metadata"]
         before = read_status(resource)
-        if before.is_final:
-            after = before.model_copy(update={"observed_generation": metadata["generation"]})
-        else:
-            after = before.model_copy(
-                update={
-                    "observed_generation": metadata["generation"],
-                    "state": outcome.state,
-                    "message": shorten(outcome.message),
-                    "completion_time": write_time(self._clock()),
-                    "conditions": final_conditions(before, outcome, metadata["generation"], self._clock()),
-                }
-            )
+        after = unreadable(before, mistake, resource["metadata"]["generation"], self._clock())
         if after != before:
             self._write(resource, before, after)
-        namespace, name = metadata["namespace"], metadata["name"]
-        self._training.forget(namespace, name)
-        found = self._child(resource)
-        child = Child.read(found) if found else None
-        if is_to_end(child, metadata["uid"]):
-            assert child is not None
-            self._api.delete(JOBS, namespace, name, child.uid)
-        return None
 
     def _write(self, resource: Object, before: Status, after: Status) -> None:
         """Write the status; what changed is then to be told. Nothing newer is overwritten: then this is a Conflict."""

@@ -8,7 +8,7 @@ from typing import Literal
 from trimtab_api.trainingjob.status import Condition, ConditionType, NetworkStatus, PlanStatus, State, Status, Workers
 from trimtab_api.units import format_bandwidth, format_duration
 
-from trimtab_operator.decide import Action, Decision, Outcome, parse_time, seconds_to
+from trimtab_operator.decide import Action, Decision, parse_time, seconds_to
 from trimtab_operator.pods import Problem
 from trimtab_operator.policies.network import is_degraded
 from trimtab_operator.trainer_message import TrainerMessage
@@ -19,6 +19,12 @@ from trimtab_operator.world import World
 WRITE_SECONDS = 10.0
 #: Seconds by which a write may be later than the time it wrote, which is cut to the second.
 _CUT_SECONDS = 1.0
+
+#: What is done about a spec that this version cannot read, and by whom.
+_UNREADABLE_REMEDY = (
+    "the operator cannot read this job and leaves it as it is: "
+    "upgrade the operator, or delete the job, mend its file and create it anew"
+)
 
 #: Seconds by which a pod must be late in ending before that is told.
 _LATE_SECONDS = 30.0
@@ -32,8 +38,8 @@ _SUSPENSIONS = {
     "SuspendedByOther": "its Job is suspended, by neither spec.suspend nor a queue; who suspended it may lift that",
 }
 
-#: A condition as it is told: what, whether, why in a word, why in a sentence.
-_Told = tuple[ConditionType, bool, str, str]
+#: A condition as it is told: what, whether (None: not known), why in a word, why in a sentence.
+_Told = tuple[ConditionType, bool | None, str, str]
 
 
 def report(world: World, decision: Decision) -> Status:
@@ -67,6 +73,20 @@ def report(world: World, decision: Decision) -> Status:
         }
     )
     return after.model_copy(update={"conditions": _conditions(world, decision, after)})
+
+
+def unreadable(before: Status, mistake: str, generation: int, now: datetime) -> Status:
+    """The status of a job whose spec this version cannot read: that is told, and all else stays as it was.
+
+    Whether it is well is not known: its pods may train. What had ended has ended.
+    """
+    if before.is_final:
+        return before.model_copy(update={"observed_generation": generation})
+    message = shorten(f"{mistake}; {_UNREADABLE_REMEDY}")
+    ready = _condition(before, ("Ready", None, "UnreadableSpec", message), generation, now)
+    others = tuple(each for each in before.conditions if each.type != "Ready")
+    update = {"observed_generation": generation, "message": message, "conditions": (ready, *others)}
+    return before.model_copy(update=update)
 
 
 def seconds_to_write(before: Status, after: Status, now: datetime, seconds_to_news: float = 0.0) -> float | None:
@@ -293,17 +313,6 @@ def _conditions(world: World, decision: Decision, after: Status) -> tuple[Condit
     return tuple(_condition(world.status, each, world.generation, world.now) for each in told)
 
 
-def final_conditions(before: Status, outcome: Outcome, generation: int, now: datetime) -> tuple[Condition, ...]:
-    """The conditions of a job that could not even be read: of what it was like before, what was said stays."""
-    told: list[_Told] = [
-        ("Ready", False, outcome.state, outcome.message),
-        (outcome.state, True, outcome.reason, outcome.message),
-    ]
-    said = tuple(_condition(before, each, generation, now) for each in told)
-    kinds = {each.type for each in said}
-    return said + tuple(each for each in before.conditions if each.type not in kinds)
-
-
 def _network_condition(world: World, network: NetworkStatus) -> _Told:
     before = world.status.condition("NetworkDegraded")
     was = before is not None and before.status == "True"
@@ -316,7 +325,7 @@ def _network_condition(world: World, network: NetworkStatus) -> _Told:
 def _condition(before: Status, told: _Told, generation: int, now: datetime) -> Condition:
     """The condition, with the time of its last change."""
     kind, holds, reason, message = told
-    status: Literal["True", "False"] = "True" if holds else "False"
+    status: Literal["True", "False", "Unknown"] = "Unknown" if holds is None else "True" if holds else "False"
     old = before.condition(kind)
     return Condition(
         type=kind,

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trimtab_api.errors import UserError
 from trimtab_api.names import SPARSE_COLLECTIVES
-from trimtab_api.trainingjob import TrainingJob, load_training_job
+from trimtab_api.trainingjob import TrainingJob, load_job_file, load_training_job
 from trimtab_api.trainingjob.load import parse_training_job
 from wrong_jobs import COMMUNICATION, GOOD, REMOVED, WRONG, spec, with_change
 
@@ -172,3 +172,30 @@ def test_python_names_are_not_yaml_names(tmp_path):
     with pytest.raises(UserError, match=r"spec\.processes_per_worker"):
         load_training_job(written(tmp_path, with_change(("spec", "processes_per_worker"), 2)))
     assert TrainingJob.model_validate(GOOD).spec.processes_per_worker == 1
+
+
+NEWER = [
+    ("newField",),
+    ("spec", "newField"),
+    ("spec", "communication", "newField"),
+    ("spec", "communication", "ratio", "newField"),
+]
+
+
+@pytest.mark.parametrize("path", NEWER, ids=".".join)
+def test_a_field_of_a_newer_version_is_ignored_in_what_was_checked_before_and_refused_in_a_users_file(tmp_path, path):
+    job = copy.deepcopy(FULL)
+    place = job
+    for step in path[:-1]:
+        place = place[step]
+    place[path[-1]] = {"on": True}
+    file = written(tmp_path, json.dumps(job))
+    assert load_job_file(file).spec == TrainingJob.model_validate(FULL).spec
+    with pytest.raises(UserError) as error:
+        load_training_job(written(tmp_path, json.dumps(job)))
+    assert f"{'.'.join(path)}: is not a field here" in str(error.value)
+
+
+def test_what_is_wrong_is_refused_in_what_was_checked_before_too(tmp_path):
+    with pytest.raises(UserError, match=r"spec\.workers: '0': must be at least 1"):
+        load_job_file(written(tmp_path, with_change(spec("workers"), 0)))

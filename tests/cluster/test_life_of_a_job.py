@@ -48,8 +48,8 @@ def test_a_job_becomes_a_job_a_service_a_secret_a_policy_and_an_account(bench):
     assert set(files) == {"ca.crt", "tls.crt", "tls.key", "job.json"}
     assert child(SERVICE_ACCOUNTS, "digits-trimtab")["automountServiceAccountToken"] is False
     assert child(NETWORK_POLICIES, "digits-trimtab")["spec"]["policyTypes"] == ["Ingress"]
-    resolved = json.loads(base64.b64decode(files["job.json"]))
-    assert resolved["spec"]["communication"]["policy"] == "Adaptive"
+    handed = json.loads(base64.b64decode(files["job.json"]))
+    assert set(handed["spec"]) == {"workers", "template"}, "what is as by default is left out"
     assert [pod["spec"]["hostname"] for pod in pods] == ["digits-0", "digits-1", "digits-2"]
 
 

@@ -13,7 +13,10 @@ from workbench import CRD, eventually
 
 pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(300)]
 
-REMEDY = "delete the job, mend its file and create it anew"
+REMEDY = (
+    "the operator cannot read this job and leaves it as it is: "
+    "upgrade the operator, or delete the job, mend its file and create it anew"
+)
 
 
 def lax(definition):
@@ -49,40 +52,51 @@ def other_version(bench):
     eventually(lambda: not any(takes()), "the API server refuses again what is wrong")
 
 
+def is_unreadable(bench, name):
+    """Wait until the job is said to be unreadable; returns the condition."""
+    eventually(lambda: bench.condition(name, "Ready").get("reason") == "UnreadableSpec", "the condition says so")
+    return bench.condition(name, "Ready")
+
+
 @pytest.mark.usefixtures("other_version")
-def test_it_has_failed_and_says_which_field_and_what_to_do(bench):
+def test_it_says_which_field_and_what_to_do_and_nothing_is_made(bench):
     bench.create("digits", workers=0)
-    status = bench.wait_for_state("digits", "Failed")
-    assert status["message"] == f"spec.workers: '0': must be at least 1; {REMEDY}"
-    failed = bench.condition("digits", "Failed")
-    assert (failed["status"], failed["reason"], failed["message"]) == ("True", "InvalidSpec", status["message"])
-    assert status["observedGeneration"] == 1
+    ready = is_unreadable(bench, "digits")
+    assert (ready["status"], ready["observedGeneration"]) == ("Unknown", 1)
+    assert ready["message"] == f"spec.workers: '0': must be at least 1; {REMEDY}"
+    status = bench.status("digits")
+    assert (status["state"], status["message"], status["observedGeneration"]) == ("Pending", ready["message"], 1)
     assert bench.child("digits") is None
-    eventually(lambda: bench.events("digits").get("InvalidSpec") == status["message"], "the event says so")
+    eventually(lambda: bench.events("digits").get("UnreadableSpec") == status["message"], "the event says so")
 
 
 @pytest.mark.usefixtures("other_version")
-def test_failed_is_for_good_so_the_remedy_is_the_one_that_helps(bench):
+def test_a_job_that_can_be_read_again_starts(bench):
     bench.create("digits", workers=0)
-    bench.wait_for_state("digits", "Failed")
-    bench.change("digits", workers=2)  # mended in place: this does not help, and the message does not say so
+    is_unreadable(bench, "digits")
+    bench.change("digits", workers=2)
+    bench.play_running(*bench.wait_for_pods("digits"))
+    eventually(lambda: bench.condition("digits", "Started").get("status") == "True", "it has started")
+
+
+@pytest.mark.usefixtures("other_version")
+def test_a_job_that_runs_and_can_no_longer_be_read_is_left_as_it_is(bench):
+    pods, child = started(bench, "digits"), bench.child("digits")
+    before = bench.status("digits")
+    bench.change("digits", workers=0)
+    is_unreadable(bench, "digits")
     bench.create("later")
     bench.wait_for_pods("later")  # by now the first would have been seen to
-    assert (bench.status("digits")["state"], bench.child("digits")) == ("Failed", None)
-    uid = bench.job("digits")["metadata"]["uid"]
-    bench.api.delete(TRAINING_JOBS, bench.namespace, "digits", uid)
-    eventually(lambda: not bench.job("digits"), "the job is deleted")
-    bench.create("digits")
-    bench.play_running(*bench.wait_for_pods("digits"))
-    bench.wait_for_state("digits", "Running")
-
-
-@pytest.mark.usefixtures("other_version")
-def test_pods_of_a_job_that_can_no_longer_be_read_end(bench):
-    started(bench, "digits")
-    bench.change("digits", workers=0)
-    assert REMEDY in bench.wait_for_state("digits", "Failed")["message"]
-    eventually(lambda: bench.pods("digits") == [], "the pods end")
+    assert bench.child("digits")["metadata"]["uid"] == child["metadata"]["uid"]
+    assert [each["metadata"]["uid"] for each in bench.pods("digits")] == [each["metadata"]["uid"] for each in pods]
+    status = bench.status("digits")
+    assert (status["state"], status["restarts"]) == (before["state"], 0)
+    assert bench.condition("digits", "Failed")["status"] == "False"
+    bench.change("digits", workers=2)
+    eventually(lambda: bench.condition("digits", "Ready")["reason"] != "UnreadableSpec", "it is read again")
+    assert bench.child("digits")["metadata"]["uid"] == child["metadata"]["uid"]
+    bench.play_succeeded(*pods)
+    assert bench.wait_for_state("digits", "Succeeded")["restarts"] == 0
 
 
 @pytest.mark.usefixtures("other_version")

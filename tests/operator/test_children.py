@@ -242,6 +242,21 @@ def test_the_job_file_reads_back_as_the_job():
     assert json.loads(text)["metadata"] == {"name": "digits", "namespace": "team"}
 
 
+def test_the_job_file_carries_what_differs_from_defaults_and_nothing_else():
+    template = job().spec.template
+    assert json.loads(job_file(job(), "team"))["spec"] == {"workers": 2, "template": template}
+    ours = job(
+        seed=5, communication={"timeout": "1h", "ratio": {"max": 0.2}, "speedWeight": 0.5}, target={"value": 0.9}
+    )
+    assert json.loads(job_file(ours, "team"))["spec"] == {
+        "workers": 2,
+        "template": template,
+        "seed": 5,
+        "communication": {"timeout": "3600s", "ratio": {"max": 0.2}},
+        "target": {"metric": "accuracy", "value": 0.9},
+    }
+
+
 def test_every_file_that_pods_mount_is_in_the_jobs_secret():
     held = secret(job(), "team", UID, NOW)
     volumes = [each["secret"] for each in pod_of()["volumes"] if "secret" in each]

@@ -8,7 +8,7 @@ from trimtab_api.trainer.v1 import status_pb2
 from trimtab_operator.decide import Decision, Outcome, decide
 from trimtab_operator.events import events, manifest
 from trimtab_operator.pods import Problem
-from trimtab_operator.report import final_conditions, report, seconds_to_write
+from trimtab_operator.report import report, seconds_to_write, unreadable
 from worlds import NOW, UID, after, ago, child, failed_pod, pod, training, world
 
 STUCK = pod(1, phase="Pending", obstacle=Problem("ImagePullBackOff", "worker 1 cannot start"))
@@ -365,16 +365,28 @@ def test_what_blocks_a_job_is_a_condition():
     assert status.message == "the API server refuses: quota"
 
 
-def test_a_job_that_can_no_longer_be_read_has_failed_and_what_was_said_of_its_life_stays():
+def test_a_job_that_can_no_longer_be_read_stays_as_it_was_and_says_why_and_what_to_do():
     ran = after(child=child(ready=2), training=training())
-    suspended = after(child=child(is_suspended=True), status=ran.model_dump(by_alias=True))
-    kept = final_conditions(suspended, Outcome("Failed", "InvalidSpec", "mend it"), 2, NOW)
-    reasons = {each.type: (each.status, each.reason) for each in kept}
-    assert reasons["Ready"] == ("False", "Failed")
-    assert reasons["Failed"] == ("True", "InvalidSpec")
-    for kind in ("Suspended", "NetworkDegraded", "Started"):
-        assert suspended.condition(kind) in kept
-    assert len(reasons) == len(kept), "each is said once"
+    status = unreadable(ran, "spec.workers: '0': must be at least 1", 2, NOW)
+    ready = status.condition("Ready")
+    assert (ready.status, ready.reason, ready.observed_generation) == ("Unknown", "UnreadableSpec", 2)
+    assert ready.message == status.message
+    assert status.message.startswith(
+        "spec.workers: '0': must be at least 1; the operator cannot read this job and leaves"
+    )
+    kept = {"conditions": (), "message": "", "observed_generation": 0}
+    assert status.model_copy(update=kept) == ran.model_copy(update=kept)
+    assert {each for each in status.conditions if each.type != "Ready"} == {
+        each for each in ran.conditions if each.type != "Ready"
+    }
+    (event,) = events(ran, status)
+    assert (event.kind, event.reason, event.message) == ("Warning", "UnreadableSpec", status.message)
+    assert list(events(status, unreadable(status, "spec.workers: '0': must be at least 1", 2, NOW))) == []
+
+
+def test_a_job_that_has_ended_has_ended_whether_or_not_it_can_be_read():
+    done = after(child=child(is_complete=True))
+    assert unreadable(done, "mend it", 2, NOW) == done.model_copy(update={"observed_generation": 2})
 
 
 LONG = "worker 1 failed: " + 100_000 * "x" + "; mend it"

@@ -8,7 +8,7 @@ from trimtab.launch.kernel_cache import kernel_cache
 from trimtab.launch.last_words import LIMIT, num_oom_kills, shorten
 from trimtab.launch.pod import Pod, num_threads
 from trimtab_api.errors import UserError
-from trimtab_api.trainingjob import load_training_job
+from trimtab_api.trainingjob import load_job_file
 
 TOLD = {
     "JOB_COMPLETION_INDEX": "2",
@@ -25,7 +25,7 @@ def load(tmp_path, processes=1, **container):
     spec = {"workers": 3, "processesPerWorker": processes, "template": {"spec": {"containers": [trainer]}}}
     head = {"apiVersion": "trimtab.dev/v1alpha1", "kind": "TrainingJob", "metadata": {"name": "digits"}}
     (tmp_path / "job.json").write_text(json.dumps(head | {"spec": spec}))
-    return load_training_job(tmp_path / "job.json")
+    return load_job_file(tmp_path / "job.json")
 
 
 def test_a_pod_knows_its_worker_and_where_worker_0_is():

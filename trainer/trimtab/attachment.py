@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.amp.grad_scaler import GradScaler
-from trimtab_api.trainingjob import TrainingJob, load_training_job
+from trimtab_api.trainingjob import TrainingJob, load_job_file
 
 from trimtab.attach_checks import (
     check_arguments,
@@ -67,7 +67,7 @@ def attach(
     if environment is None:
         refuse_lonely_ranks(os.environ)
         return Session(model, optimizer, group=None, plan=dense_plan(), recorder=Recorder(None), **options)
-    job = load_training_job(environment.job)
+    job = load_job_file(environment.job)
     recorder = Recorder(environment.run_directory if environment.rank == 0 else None)
     options["seed"] = environment.seed
     if environment.num_ranks == 1:

@@ -18,21 +18,19 @@ _HEAD = "`apiVersion: trimtab.dev/v1alpha1` and `kind: TrainingJob`"
 
 
 def load_training_job(path: str | Path) -> TrainingJob:
-    """Read a TrainingJob from a YAML or JSON file. Raises `UserError` about the first mistake in it."""
-    file = str(path)
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"cannot be read ({error.strerror}); check the path", file=file) from None
-    except UnicodeDecodeError:
-        raise UserError("is not a text file; write a TrainingJob in YAML", file=file) from None
-    try:
-        return parse_training_job(text)
-    except UserError as error:
-        raise error.in_file(file) from None
+    """Read a TrainingJob that a user wrote, in YAML or JSON. Raises `UserError` about the first mistake in it."""
+    return _load(path)
 
 
-def parse_training_job(text: str) -> TrainingJob:
+def load_job_file(path: str | Path) -> TrainingJob:
+    """Read the TrainingJob that a launcher or the operator handed to a process. Raises `UserError`.
+
+    Whoever wrote it may be of a newer version: fields that this one does not know are ignored.
+    """
+    return _load(path, ignore_unknown=True)
+
+
+def parse_training_job(text: str, ignore_unknown: bool = False) -> TrainingJob:
     """Read a TrainingJob from YAML or JSON text. Raises `UserError`, its file left to the caller."""
     data = parse_yaml(text)
     if data is None:
@@ -41,10 +39,33 @@ def parse_training_job(text: str) -> TrainingJob:
         raise UserError(f"is not a TrainingJob; begin with {_HEAD}")
     if data.get("kind") == "Network":
         raise UserError("is a network; give it to --network, and a TrainingJob here", field="kind", value="Network")
+    return read_training_job(data, ignore_unknown)
+
+
+def read_training_job(data: dict[str, Any], ignore_unknown: bool = False) -> TrainingJob:
+    """A TrainingJob from plain data. Raises `UserError` about the first mistake in it.
+
+    An unknown field is a slip where a user wrote it. Where it was checked before, by an API server or a launcher that
+    may be of a newer version, ``ignore_unknown`` says that it is to be ignored.
+    """
     try:
-        return TrainingJob.model_validate(data)
+        return TrainingJob.model_validate(data, extra="ignore" if ignore_unknown else None)
     except ValidationError as error:
         raise explain(_first_to_tell(error.errors(include_url=False))) from None
+
+
+def _load(path: str | Path, ignore_unknown: bool = False) -> TrainingJob:
+    file = str(path)
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"cannot be read ({error.strerror}); check the path", file=file) from None
+    except UnicodeDecodeError:
+        raise UserError("is not a text file; write a TrainingJob in YAML", file=file) from None
+    try:
+        return parse_training_job(text, ignore_unknown)
+    except UserError as error:
+        raise error.in_file(file) from None
 
 
 def _first_to_tell(errors: Sequence[ErrorDetails]) -> ErrorDetails:

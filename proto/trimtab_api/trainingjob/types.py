@@ -1,7 +1,8 @@
 """A TrainingJob (``trimtab.dev/v1alpha1``): the one source of its validation, its CRD schema and its reference page.
 
-YAML is camelCase, Python snake_case; unknown fields are refused, except inside the pod template, which is Kubernetes'
-own. Validators raise ValueError with the remedy; `load_training_job` turns that into a line naming file and field.
+YAML is camelCase, Python snake_case. Unknown fields of a user's file are refused, except inside the pod template, which
+is Kubernetes' own; who reads what was checked before ignores them (`load_job_file`). Validators raise ValueError with
+the remedy; `load_training_job` turns that into a line naming file and field.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from typing import Self
 
 from trimtab_api.errors import UserError
 from trimtab_api.names import POD_INTERFACE
-from trimtab_api.trainingjob import TrainingJob, load_training_job
+from trimtab_api.trainingjob import TrainingJob, load_job_file
 
 _REMEDY = "is not set; this command is the entry of a pod that the operator makes. On one machine, use `trimtab run`"
 
@@ -45,7 +45,7 @@ class Pod:
 
     def load_job(self) -> TrainingJob:
         """The job that the operator resolved. Raises `UserError`."""
-        job = load_training_job(self.job_file)
+        job = load_job_file(self.job_file)
         if self.worker >= job.spec.workers:
             raise UserError(
                 f"is not a worker of a job with {job.spec.workers}",

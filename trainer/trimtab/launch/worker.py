@@ -120,7 +120,8 @@ class Worker:
         return self._find(self._pod.master_host, TRAINER_STATUS_PORT, MASTER_SECONDS)
 
     def _start_status(self, children: Children, stack: ExitStack) -> None:
-        shutil.copyfile(self._pod.job_file, self._directory.job)
+        resolved = self._job.model_dump(mode="json", by_alias=True, exclude_none=True)
+        self._directory.job.write_text(json.dumps(resolved, indent=2) + "\n")
         log = stack.enter_context(self._directory.log("status").open("wb"))
         listen = f"0.0.0.0:{TRAINER_STATUS_PORT}" if self._certificates else STATUS
         children.start(

@@ -20,7 +20,7 @@ from trimtab_api import netmon_client
 from trimtab_api.channels import SERVER_OPTIONS, listen
 from trimtab_api.errors import UserError
 from trimtab_api.trainer.v1 import status_pb2, status_pb2_grpc
-from trimtab_api.trainingjob import load_training_job
+from trimtab_api.trainingjob import load_job_file
 
 from trimtab.launch.run_directory import RunDirectory
 from trimtab.status.pace import is_final, is_news
@@ -98,7 +98,7 @@ async def serve(directory: RunDirectory, job: Path, monitor: str, address: str) 
             f"cannot listen there ({error}); stop what uses the port", field="--listen", value=address
         ) from None
     with netmon_client.watch(monitor) as network:
-        reader = StatusReader(directory, load_training_job(job), lambda: network.view)
+        reader = StatusReader(directory, load_job_file(job), lambda: network.view)
         status = reader.read()
         service = TrainerStatus(status)
         status_pb2_grpc.add_TrainerStatusServicer_to_server(

@@ -1,0 +1,135 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Method(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    METHOD_UNSPECIFIED: _ClassVar[Method]
+    METHOD_UDP_ECHO: _ClassVar[Method]
+    METHOD_IPERF3: _ClassVar[Method]
+    METHOD_IPERF3_SHARED: _ClassVar[Method]
+METHOD_UNSPECIFIED: Method
+METHOD_UDP_ECHO: Method
+METHOD_IPERF3: Method
+METHOD_IPERF3_SHARED: Method
+
+class GetNetworkStateRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class WatchNetworkStateRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class MeasureNowRequest(_message.Message):
+    __slots__ = ("reason",)
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    reason: str
+    def __init__(self, reason: _Optional[str] = ...) -> None: ...
+
+class NetworkState(_message.Message):
+    __slots__ = ("revision", "published_at_unix_seconds", "num_workers", "links", "summary")
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    PUBLISHED_AT_UNIX_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    NUM_WORKERS_FIELD_NUMBER: _ClassVar[int]
+    LINKS_FIELD_NUMBER: _ClassVar[int]
+    SUMMARY_FIELD_NUMBER: _ClassVar[int]
+    revision: int
+    published_at_unix_seconds: float
+    num_workers: int
+    links: _containers.RepeatedCompositeFieldContainer[Link]
+    summary: Summary
+    def __init__(self, revision: _Optional[int] = ..., published_at_unix_seconds: _Optional[float] = ..., num_workers: _Optional[int] = ..., links: _Optional[_Iterable[_Union[Link, _Mapping]]] = ..., summary: _Optional[_Union[Summary, _Mapping]] = ...) -> None: ...
+
+class Summary(_message.Message):
+    __slots__ = ("latency_seconds", "bandwidth_bytes_per_second", "jitter_seconds", "stale")
+    LATENCY_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    BANDWIDTH_BYTES_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
+    JITTER_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    STALE_FIELD_NUMBER: _ClassVar[int]
+    latency_seconds: float
+    bandwidth_bytes_per_second: float
+    jitter_seconds: float
+    stale: bool
+    def __init__(self, latency_seconds: _Optional[float] = ..., bandwidth_bytes_per_second: _Optional[float] = ..., jitter_seconds: _Optional[float] = ..., stale: _Optional[bool] = ...) -> None: ...
+
+class Link(_message.Message):
+    __slots__ = ("source", "target", "latency", "bandwidth", "jitter_seconds", "queueing_seconds")
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    LATENCY_FIELD_NUMBER: _ClassVar[int]
+    BANDWIDTH_FIELD_NUMBER: _ClassVar[int]
+    JITTER_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    QUEUEING_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    source: int
+    target: int
+    latency: Measurement
+    bandwidth: Measurement
+    jitter_seconds: float
+    queueing_seconds: float
+    def __init__(self, source: _Optional[int] = ..., target: _Optional[int] = ..., latency: _Optional[_Union[Measurement, _Mapping]] = ..., bandwidth: _Optional[_Union[Measurement, _Mapping]] = ..., jitter_seconds: _Optional[float] = ..., queueing_seconds: _Optional[float] = ...) -> None: ...
+
+class Measurement(_message.Message):
+    __slots__ = ("value", "method", "measured_at_unix_seconds", "stale")
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    METHOD_FIELD_NUMBER: _ClassVar[int]
+    MEASURED_AT_UNIX_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    STALE_FIELD_NUMBER: _ClassVar[int]
+    value: float
+    method: Method
+    measured_at_unix_seconds: float
+    stale: bool
+    def __init__(self, value: _Optional[float] = ..., method: _Optional[_Union[Method, str]] = ..., measured_at_unix_seconds: _Optional[float] = ..., stale: _Optional[bool] = ...) -> None: ...
+
+class WatchLinksRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class LinkTable(_message.Message):
+    __slots__ = ("source", "links")
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    LINKS_FIELD_NUMBER: _ClassVar[int]
+    source: int
+    links: _containers.RepeatedCompositeFieldContainer[Link]
+    def __init__(self, source: _Optional[int] = ..., links: _Optional[_Iterable[_Union[Link, _Mapping]]] = ...) -> None: ...
+
+class TestBandwidthRequest(_message.Message):
+    __slots__ = ("target", "expected_bytes_per_second")
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_BYTES_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
+    target: int
+    expected_bytes_per_second: float
+    def __init__(self, target: _Optional[int] = ..., expected_bytes_per_second: _Optional[float] = ...) -> None: ...
+
+class TestBandwidthResponse(_message.Message):
+    __slots__ = ("bandwidth_bytes_per_second", "method", "duration_seconds")
+    BANDWIDTH_BYTES_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
+    METHOD_FIELD_NUMBER: _ClassVar[int]
+    DURATION_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    bandwidth_bytes_per_second: float
+    method: Method
+    duration_seconds: float
+    def __init__(self, bandwidth_bytes_per_second: _Optional[float] = ..., method: _Optional[_Union[Method, str]] = ..., duration_seconds: _Optional[float] = ...) -> None: ...
+
+class ReceiveTestRequest(_message.Message):
+    __slots__ = ("source", "limit_seconds")
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    source: int
+    limit_seconds: float
+    def __init__(self, source: _Optional[int] = ..., limit_seconds: _Optional[float] = ...) -> None: ...
+
+class ReceiveTestUpdate(_message.Message):
+    __slots__ = ("monotonic_seconds", "received_bytes", "test_bytes")
+    MONOTONIC_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    RECEIVED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    TEST_BYTES_FIELD_NUMBER: _ClassVar[int]
+    monotonic_seconds: float
+    received_bytes: int
+    test_bytes: int
+    def __init__(self, monotonic_seconds: _Optional[float] = ..., received_bytes: _Optional[int] = ..., test_bytes: _Optional[int] = ...) -> None: ...
