@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 #: Seconds between two lines that bring no news.
 LINE_SECONDS = 2.0
-#: Seconds that the server has to answer at first.
-CONNECT_SECONDS = 10.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,48 +30,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print lines until the job has ended; 0 where it succeeded or goes on, 1 where it failed."""
-    import grpc
-    from trimtab_api.channels import explain, open_channel
-    from trimtab_api.trainer.v1 import status_pb2, status_pb2_grpc
+    """Print lines until the job has ended; 0 where it succeeded or goes on, 1 where it failed or cannot be followed."""
+    from trimtab.status.following import LostError, follow
 
-    address = address_of(args.run, os.environ.get("TRIMTAB_RUN_DIR"))
+    directory = directory_of(args.run, os.environ.get("TRIMTAB_RUN_DIR"))
     show = _as_json if args.json else line
-    status = status_pb2.Status()
     try:
-        with open_channel(address) as channel:
-            stub = status_pb2_grpc.TrainerStatusStub(channel)
-            status = stub.GetStatus(status_pb2.GetStatusRequest(), timeout=CONNECT_SECONDS, wait_for_ready=True)
+        for status in follow(directory, LINE_SECONDS):
+            print(show(status), flush=True)
             if args.once:
-                print(show(status))
-                return _exit_code(status)
-            for status in stub.WatchStatus(status_pb2.WatchStatusRequest(interval_seconds=LINE_SECONDS)):
-                print(show(status), flush=True)
-    except grpc.RpcError as error:
-        print(f"trimtab: no more status from {address}: {explain(error)}", file=sys.stderr)
+                break
+    except LostError as error:
+        print(f"trimtab: {error}", file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
-        return 0
     return _exit_code(status)
 
 
-def address_of(run: Path | None, here: str | None) -> str:
-    """Where the status of a run is served; ``here`` is the run directory of the pod this runs in.
-
-    Raises `UserError` where there is none, or no run goes on there.
-    """
+def directory_of(run: Path | None, here: str | None) -> RunDirectory:
+    """The directory of the run that is asked for; ``here`` is that of the pod this runs in. Raises `UserError`."""
     if run is None and here is None:
         raise UserError("name a run directory, such as runs/digits", field="RUN")
-    directory = RunDirectory(run or Path(str(here)))
-    try:
-        address = directory.status_address.read_text().strip()
-    except (OSError, ValueError):
-        address = ""
-    if not address:
-        raise UserError(
-            "no run goes on there; `trimtab report` shows one that has ended", field="RUN", value=str(directory.path)
-        )
-    return address
+    return RunDirectory(run or Path(str(here)))
 
 
 def line(status: status_pb2.Status) -> str:

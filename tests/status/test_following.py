@@ -1,0 +1,120 @@
+"""Following a run: its status server may end before it has told anything, and the run's end is known all the same."""
+
+import tempfile
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import grpc
+import pytest
+from trimtab.status.following import LostError, follow
+from trimtab_api.channels import SERVER_OPTIONS
+from trimtab_api.trainer.v1 import status_pb2, status_pb2_grpc
+
+RUNNING = status_pb2.Status(job="digits", state=status_pb2.STATE_RUNNING)
+SUCCEEDED = status_pb2.Status(job="digits", state=status_pb2.STATE_SUCCEEDED)
+
+
+class Server(status_pb2_grpc.TrainerStatusServicer):
+    """Says it runs; what happens when it is asked for more is the test's."""
+
+    def __init__(self, watch: Callable[[grpc.ServicerContext], Iterator[status_pb2.Status]], now=RUNNING) -> None:
+        self._watch = watch
+        self._now = now
+
+    def GetStatus(self, request, context):  # noqa: N802
+        return self._now
+
+    def WatchStatus(self, request, context):  # noqa: N802
+        return self._watch(context)
+
+
+@pytest.fixture
+def serve(run):
+    """Starts a server in this process, and tells its address in the run directory."""
+    with tempfile.TemporaryDirectory() as directory, ThreadPoolExecutor() as pool:  # tmp_path is too long for a socket
+        servers = []
+
+        def start(watch, now=RUNNING):
+            server = grpc.server(pool, options=SERVER_OPTIONS)
+            address = f"unix:{directory}/{len(servers)}"
+            server.add_insecure_port(address)
+            status_pb2_grpc.add_TrainerStatusServicer_to_server(Server(watch, now), server)
+            server.start()
+            servers.append(server)
+            run.directory.tell_status_address(address)
+
+        yield start
+        for server in servers:
+            server.stop(0).wait()
+
+
+def is_cut(context):
+    context.abort(grpc.StatusCode.UNAVAILABLE, "Broken pipe")
+
+
+def states(run, **more):
+    return [each.state for each in follow(run.directory, interval=0.1, **more)]
+
+
+def test_a_connection_that_is_lost_as_the_run_ends_is_no_failure(run, serve):
+    def watch(context):
+        yield RUNNING
+        run.step(299, "0.01/all-gather", 1)
+        run.end("succeeded")
+        is_cut(context)
+
+    serve(watch)
+    *_, last = follow(run.directory, interval=0.1)
+    assert (last.job, last.state, last.step) == ("digits", status_pb2.STATE_SUCCEEDED, 300)
+
+
+@pytest.mark.parametrize(
+    ("ended", "state"),
+    [
+        (("succeeded",), status_pb2.STATE_SUCCEEDED),
+        (("target",), status_pb2.STATE_SUCCEEDED),
+        (("failed", "rank 2 ended with exit code 3"), status_pb2.STATE_FAILED),
+        (("interrupted", "stopped by Ctrl-C or SIGTERM"), status_pb2.STATE_FAILED),
+    ],
+)
+def test_a_server_that_went_between_the_first_answer_and_the_watch_has_not_taken_the_end_along(
+    run, serve, ended, state
+):
+    def watch(context):
+        run.end(*ended)
+        return is_cut(context)
+
+    serve(watch)
+    assert states(run) == [state]
+
+
+def test_a_server_that_went_before_it_was_called_has_not_either(run):
+    run.directory.tell_status_address("unix:/nowhere/status")
+    run.end("failed", "rank 2 ended with exit code 3")
+    (last,) = follow(run.directory, interval=0.1)
+    assert (last.state, last.message) == (status_pb2.STATE_FAILED, "rank 2 ended with exit code 3")
+
+
+def test_a_server_that_knows_of_the_end_is_asked_once(run, serve):
+    serve(is_cut, now=SUCCEEDED)
+    assert states(run) == [status_pb2.STATE_SUCCEEDED]
+
+
+def test_a_restart_is_followed_to_its_own_server(run, serve):
+    def second(context):
+        yield RUNNING
+        yield SUCCEEDED
+
+    def first(context):
+        yield RUNNING
+        serve(second)
+        is_cut(context)
+
+    serve(first)
+    assert states(run) == [status_pb2.STATE_RUNNING, status_pb2.STATE_RUNNING, status_pb2.STATE_SUCCEEDED]
+
+
+def test_a_server_that_ends_with_nothing_known_is_waited_for_so_long_and_said(run, serve):
+    serve(is_cut)
+    with pytest.raises(LostError, match=r"no more status from unix:/.*: Broken pipe"):
+        states(run, patience=0.0)
