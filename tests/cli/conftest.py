@@ -34,7 +34,7 @@ def trimtab(tmp_path):
     started = []
 
     def start(*arguments: str | Path) -> subprocess.Popen[str]:
-        argv = [sys.executable, "-m", "trimtab.cli.main", *map(str, arguments)]
+        argv = [sys.executable, "-m", "trimtab", *map(str, arguments)]
         process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
         started.append(process)
         return process

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 from trimtab.cli.main import BENCHES, COMMANDS, main
+from trimtab.launch.interrupts import Interrupted
 from trimtab_api.command_line import joined
 
 HEAVY = ("torch", "pymoo", "matplotlib", "numba", "sklearn", "numpy", "grpc", "rich", "pydantic")
@@ -200,9 +201,11 @@ def test_the_version_is_the_packages(capsys):
     assert capsys.readouterr().out.startswith("trimtab 0.")
 
 
-def test_an_interrupt_at_any_time_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+def test_an_interrupt_that_nobody_told_of_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
     def interrupted(arguments: list[str]) -> int:
-        raise KeyboardInterrupt
+        raise Interrupted
 
     monkeypatch.setattr("trimtab.cli.main._dispatch", interrupted)
     assert main(["plan"]) == 130

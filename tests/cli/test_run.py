@@ -328,7 +328,7 @@ class TestOnAnEmulatedNetwork:
     def test_a_tun_device_that_is_there_and_dead_is_as_good_as_none(self, toy_job, network, tmp_path):
         os.mknod(tmp_path / "dead", stat.S_IFCHR | 0o666, os.makedev(120, 200))  # a number that no driver has
         script = f'mount --bind {tmp_path}/dead /dev/net/tun && exec "$@"'  # in mounts of its own, gone with it
-        argv = ["unshare", "--mount", "sh", "-c", script, "sh", sys.executable, "-m", "trimtab.cli.main"]
+        argv = ["unshare", "--mount", "sh", "-c", script, "sh", sys.executable, "-m", "trimtab"]
         argv += ["run", toy_job("--steps", "1"), "--network", network, "--out", "out"]
         done = subprocess.run(argv, capture_output=True, text=True, timeout=60, cwd=tmp_path)
         assert done.returncode == 0

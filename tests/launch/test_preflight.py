@@ -159,7 +159,7 @@ def test_several_workers_need_iperf3_and_the_launcher_says_so(tmp_path, monkeypa
 def test_one_worker_runs_without_iperf3_and_a_job_that_is_suspended_says_that_it_runs(tmp_path):
     file = written(tmp_path, workers=1, suspend=True, container={"args": ["-c", "pass"]})
     done = subprocess.run(
-        [sys.executable, "-m", "trimtab.cli.main", "run", file, "--out", tmp_path / "out"],
+        [sys.executable, "-m", "trimtab", "run", file, "--out", tmp_path / "out"],
         capture_output=True,
         text=True,
         timeout=60,

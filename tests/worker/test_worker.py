@@ -68,7 +68,7 @@ class Pods:
             "MASTER_PORT": str(MASTER_PORT),
             "GLOO_SOCKET_IFNAME": "tt0",
         }
-        argv = [sys.executable, "-m", "trimtab.cli.main", "worker", "--", *command]
+        argv = [sys.executable, "-m", "trimtab", "worker", "--", *command]
         return self.start(worker, argv, os.environ | environment | more)
 
     def toy(self, worker, *arguments, **more):
@@ -135,7 +135,7 @@ def test_worker_0_serves_the_status_over_mutual_tls(pods):
     wait_until(job.run_directory(0).status_address.exists, PATIENCE)
 
     def status():
-        argv = [sys.executable, "-m", "trimtab.cli.main", "status", "--once", "--json"]
+        argv = [sys.executable, "-m", "trimtab", "status", "--once", "--json"]
         here = {"TRIMTAB_RUN_DIR": str(job.run_directory(0).path), "TRIMTAB_TLS_DIR": str(job.tls)}
         code, output, errors = end(job.start(0, argv, os.environ | here))
         assert (code, errors) == (0, "")
@@ -197,7 +197,7 @@ def test_a_command_that_the_image_lacks_is_named(pods):
 
 
 def test_outside_a_pod_it_says_what_to_use_instead(tmp_path):
-    argv = [sys.executable, "-m", "trimtab.cli.main", "worker", "--", "python", "train.py"]
+    argv = [sys.executable, "-m", "trimtab", "worker", "--", "python", "train.py"]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=PATIENCE, check=False, cwd=tmp_path)
     assert done.returncode == 2
     assert done.stderr == (

@@ -33,7 +33,9 @@ def build_relay() -> Path:
         output = Path(folder) / "relay"
         argv = [COMPILER, "-std=gnu11", "-O2", "-o", str(output), str(SOURCE)]
         try:
-            compiled = subprocess.run(argv, capture_output=True, text=True, timeout=COMPILE_TIMEOUT, check=False)
+            compiled = subprocess.run(
+                argv, capture_output=True, text=True, timeout=COMPILE_TIMEOUT, check=False, start_new_session=True
+            )
         except (OSError, subprocess.TimeoutExpired) as error:
             raise _cannot_build(str(error)) from None
         if compiled.returncode != 0:

@@ -56,9 +56,20 @@ def inside(namespace: str, argv: list[str]) -> list[str]:
 
 
 def run(argv: list[str], stdin: str = "") -> None:
-    """Run a command to its end. Raises `NamespaceError` with its last words."""
+    """Run a command to its end. Raises `NamespaceError` with its last words.
+
+    In a session of its own: Ctrl-C at the terminal is for the owner alone, who may be removing what there is.
+    """
     try:
-        done = subprocess.run(argv, input=stdin, capture_output=True, text=True, timeout=COMMAND_TIMEOUT, check=False)
+        done = subprocess.run(
+            argv,
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=COMMAND_TIMEOUT,
+            check=False,
+            start_new_session=True,
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise NamespaceError(" ".join(argv), str(error)) from error
     if done.returncode != 0:

@@ -17,6 +17,7 @@ from trimtab_api.errors import UserError
 from trimtab_netmon.emulate import Emulator, Network, available
 
 from trimtab.launch.command import KEEP_FREED_MEMORY
+from trimtab.launch.interrupts import interruptible, pause
 
 MASTER_PORT = 29400
 
@@ -25,12 +26,12 @@ def run_on_hosts(network: Network, num_hosts: int, module: str, arguments: Seque
     """The JSON that rank 0 of ``python -m module arguments`` printed last, run on ``num_hosts`` hosts of ``network``.
 
     Says on stderr where the relay was late, so that times are not to be trusted. Raises `UserError` where the emulator
-    cannot work here, a rank fails (with its last line) or ``timeout`` seconds are over.
+    cannot work here, a rank fails (with its last line) or ``timeout`` seconds are over, and `Interrupted`.
     """
     reason = available()
     if reason is not None:
         raise UserError(reason, field="emulator")
-    with contextlib.ExitStack() as stack:
+    with interruptible(), contextlib.ExitStack() as stack:
         emulator = stack.enter_context(Emulator(network, hosts=num_hosts, name="bench"))
         emulator.begin()
         logs = [stack.enter_context(tempfile.TemporaryFile("w+")) for _ in range(num_hosts)]
@@ -69,7 +70,7 @@ def _wait(processes: Sequence[subprocess.Popen[bytes]], logs: Sequence[IO[str]],
     while None in (codes := [process.poll() for process in processes]) and not any(codes):
         if time.monotonic() > deadline:
             raise UserError(f"did not end within {timeout:g} s; ask for less", field="bench")
-        time.sleep(0.05)
+        pause(0.05)
     for rank, code in enumerate(codes):
         if code:
             words = (_lines(logs[rank]) or ["it said nothing"])[-1]

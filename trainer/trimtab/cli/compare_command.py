@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from trimtab_api.command_line import number, path, whole_number
 from trimtab_api.errors import UserError
 
-from trimtab.launch.interrupts import EXIT_CODE, Interrupted, interruptible
+from trimtab.launch.interrupts import EXIT_CODE, Interrupted, heed, interruptible
 from trimtab.launch.plans import GRID_MEANS, parse_plans, with_plan, with_seed
 from trimtab.launch.run_directory import RunDirectory
 
@@ -81,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
     ]
     states = WELL if args.until_target else ["succeeded"]
     try:
-        with RunDirectory(directory).held():
+        with interruptible(), RunDirectory(directory).held():
             write_comparison(directory, ["trimtab", *sys.argv[1:]], plans, target, args.repeat)
             kept = {request.directory for request in requests if args.resume and is_done(request, states)}
             failure = _run_each(requests, kept, target, target if args.until_target else None)
@@ -110,8 +110,9 @@ def _run_each(requests: list[RunRequest], kept: set[RunDirectory], target: Targe
     for request in requests:
         if request.directory not in kept:
             request.directory.result.unlink(missing_ok=True)  # else a table made early would show the run before
-    with interruptible(), Progress(len(requests), until) as progress:
+    with Progress(len(requests), until) as progress:
         for request in requests:
+            heed()
             progress.start(request.plan, request.directory)
             if request.directory not in kept:
                 result = run_job(request, progress.update)  # never restarted: its times would not compare

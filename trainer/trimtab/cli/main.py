@@ -13,7 +13,7 @@ from importlib.metadata import version
 from trimtab_api.command_line import Parser, explain_rest, joined
 from trimtab_api.errors import UserError
 
-from trimtab.launch.interrupts import EXIT_CODE
+from trimtab.launch.interrupts import EXIT_CODE, Interrupted
 
 #: Exit code of a mistake that is the user's to mend.
 USER_ERROR = 2
@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except UserError as error:
         print(f"trimtab: {error}", file=sys.stderr)
         return USER_ERROR
-    except KeyboardInterrupt:  # before anything was started, or after all of it was stopped
+    except Interrupted:
         print("trimtab: interrupted", file=sys.stderr)
         return EXIT_CODE
     except BrokenPipeError:  # the reader (`| head`) has seen enough
@@ -98,7 +98,3 @@ def _add_subcommands(
 
 def _no_command(args: argparse.Namespace) -> int:
     raise AssertionError(f"argparse accepted {args.command!r} although it was not asked for")
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -12,6 +12,7 @@ from rich.text import Text
 from trimtab_api.command_line import path
 from trimtab_api.errors import UserError
 
+from trimtab.launch.interrupts import interruptible
 from trimtab.report.comparison import Comparison, read_comparison
 from trimtab.report.table import Cell, headings, judge, notes, rows
 
@@ -31,7 +32,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Rebuild summary.json and report.html; returns 0."""
-    report(args.directory)
+    with interruptible():  # else one of its files might end in the middle
+        report(args.directory)
     return 0
 
 

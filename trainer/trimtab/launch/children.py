@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Self
 
 from trimtab.launch import keeper
+from trimtab.launch.interrupts import heed
 
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None, use_errno=True)
@@ -58,7 +59,10 @@ class Children:
 
     def __enter__(self) -> Self:
         self._keeper = subprocess.Popen(
-            [sys.executable, "-I", "-S", keeper.__file__], stdin=subprocess.PIPE, start_new_session=True
+            [sys.executable, "-I", "-S", keeper.__file__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            start_new_session=True,
         )
         return self
 
@@ -68,7 +72,8 @@ class Children:
         self.stop()
         assert self._keeper.stdin is not None
         self._keeper.stdin.close()
-        self._keeper.wait(timeout=GRACE_SECONDS)
+        with contextlib.suppress(subprocess.TimeoutExpired):  # it has nobody to kill, and ends whenever it comes to it
+            self._keeper.wait(timeout=GRACE_SECONDS)
 
     def start(
         self,
@@ -80,8 +85,9 @@ class Children:
     ) -> None:
         """Start one process, in ``directory`` or where this one runs, printing to the file descriptor ``output``.
 
-        Raises FileNotFoundError where there is no such program.
+        Raises FileNotFoundError where there is no such program, and `Interrupted` instead of starting one.
         """
+        heed()
         launcher = os.getpid()
 
         def die_with_the_launcher() -> None:

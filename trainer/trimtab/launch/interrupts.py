@@ -1,33 +1,100 @@
-"""Ctrl-C and SIGTERM as one exception that unwinds the launcher, so that every context cleans up after itself."""
+"""Ctrl-C, SIGTERM and SIGHUP: from its first line to its last a command of `trimtab` ends with exit code 130.
+
+A command that has made nothing yet ends at once, wherever it is (`end_when_told`). An exception would not do: what it
+passes through, such as an import, may swallow it or make another failure of it.
+
+A command that holds processes, namespaces or files of a run (`interruptible`) only takes note, and `heed` raises
+`Interrupted` at the places that call it, where everything that was started is on record and so will be ended. An
+exception that came at any line could come between a child's fork and its entry in the list of children.
+"""
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 
 #: Exit code of a command that was interrupted.
 EXIT_CODE = 130
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Interrupted(BaseException):
     """The user, or the system, asked to stop. Not an Exception: nothing may swallow it."""
 
 
+class _Note:
+    """What `interruptible` knows of signals that came."""
+
+    has_come = False
+    has_been_raised = False
+
+
+#: Of the `interruptible` that is entered; None outside.
+_note: _Note | None = None
+
+
+def end_when_told() -> None:
+    """From now on, outside `interruptible`, the first signal ends the process with `EXIT_CODE` and one line."""
+    for number in _heeded():
+        signal.signal(number, _end)
+
+
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Within, the first SIGINT, SIGTERM or SIGHUP raises `Interrupted`; later ones cannot disturb the cleaning up."""
+    """Within, signals are noted, and `heed` raises `Interrupted`; what came too late for it is raised at the end.
 
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        for each in handled:
-            signal.signal(each, signal.SIG_IGN)
-        raise Interrupted
+    Later signals cannot disturb the cleaning up.
+    """
+    global _note
+    note = _Note()
 
-    handled = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = {number: signal.signal(number, interrupt) for number in handled}
+    def take_note(number: int, frame: FrameType | None) -> None:
+        note.has_come = True
+
+    before_note, _note = _note, note
+    before = {number: signal.signal(number, take_note) for number in _heeded()}
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+        _note = before_note
+    if note.has_come and not note.has_been_raised:
+        raise Interrupted
+
+
+def has_come() -> bool:
+    """Whether a signal came that `heed` would raise for."""
+    return _note is not None and _note.has_come and not _note.has_been_raised
+
+
+def heed() -> None:
+    """Raise `Interrupted` if a signal came: once, so that the cleaning up may call what calls this."""
+    if _note is not None and has_come():
+        _note.has_been_raised = True
+        raise Interrupted
+
+
+def pause(seconds: float) -> None:
+    """Sleep for a part of a second, then `heed`."""
+    time.sleep(seconds)
+    heed()
+
+
+def _heeded() -> list[signal.Signals]:
+    """All three, but not a hangup that whoever started the command has it survive (``nohup``)."""
+    return [each for each in _SIGNALS if each != signal.SIGHUP or signal.getsignal(each) is not signal.SIG_IGN]
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    with suppress(Exception):  # of what has been printed as much as can be; the reader may be gone
+        sys.stdout.flush()
+    with suppress(OSError):
+        os.write(2, b"trimtab: interrupted\n")
+    os._exit(EXIT_CODE)

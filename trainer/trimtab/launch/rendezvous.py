@@ -16,6 +16,8 @@ from pathlib import Path
 from trimtab_api.errors import UserError
 from trimtab_api.names import AUTHORITY_FILE, CERTIFICATE_FILE, KEY_FILE
 
+from trimtab.launch.interrupts import pause
+
 #: Seconds between two attempts.
 RETRY_SECONDS = 0.5
 #: Seconds that one attempt may take.
@@ -28,7 +30,7 @@ def find(host: str, port: int, certificates: Path | None, deadline: float, say: 
     """The IP address at which ``host`` answers on ``port``, proven by certificate where there are ``certificates``.
 
     ``deadline`` is in seconds from now; ``say`` is told now and then why it takes so long. Raises `UserError` with the
-    last cause when the deadline has passed.
+    last cause when the deadline has passed, and `Interrupted`.
     """
     context = None if certificates is None else _context(certificates)
     begun = told = time.monotonic()
@@ -47,7 +49,7 @@ def find(host: str, port: int, certificates: Path | None, deadline: float, say: 
         if now - told > REPEAT_SECONDS:
             say(f"waiting for {host}:{port} for {now - begun:.0f} s: {cause}")
             told = now
-        time.sleep(RETRY_SECONDS)
+        pause(RETRY_SECONDS)
 
 
 def _knock(host: str, port: int, context: ssl.SSLContext | None) -> str:

@@ -20,7 +20,7 @@ from trimtab.launch.children import Children, Exit
 from trimtab.launch.command import status_command, trainer_process
 from trimtab.launch.culprit import culprit, with_cause
 from trimtab.launch.environment import LaunchEnvironment
-from trimtab.launch.interrupts import Interrupted
+from trimtab.launch.interrupts import Interrupted, has_come, pause
 from trimtab.launch.places import Places, place
 from trimtab.launch.result import RunResult, describe_machine
 from trimtab.launch.run_directory import RunDirectory
@@ -76,7 +76,7 @@ def run(
     Where it returns True the run has reached its target and ends at once, in the state ``target``. ``restarted`` is
     called with the cause each time before all ranks start again together, from the beginning.
     Leaves no process and no namespace behind, whatever happens. Raises `UserError` where the job cannot start, or
-    another run goes on in the directory, and `Interrupted` when told to stop (the result is written first).
+    another run goes on in the directory, and `Interrupted` in `interruptible` (the result is written first).
     """
     with request.directory.held():
         return _run(request, observe, restarted)
@@ -220,7 +220,7 @@ def _start(
 def _let_status_tell(children: Children) -> None:
     """Give those who watch the status the time to hear how the run ended."""
     deadline = time.monotonic() + FAREWELL_SECONDS
-    while STATUS in children.running and time.monotonic() < deadline:
+    while STATUS in children.running and time.monotonic() < deadline and not has_come():
         children.collect()
         time.sleep(POLL_SECONDS)
 
@@ -238,8 +238,9 @@ def _watch(
             fault = places.fault()  # a network that ends takes the processes on it along: it is the cause
             if fault:
                 return Ending("failed", f"the emulated network ended: {fault}")
-            last_lines, pause = partial(_last_words, request.directory), partial(time.sleep, POLL_SECONDS)
-            return Ending("failed", failed=tuple(with_cause(failed, last_lines, children, pause, _has_failed)))
+            last_lines = partial(_last_words, request.directory)
+            wait = partial(pause, POLL_SECONDS)
+            return Ending("failed", failed=tuple(with_cause(failed, last_lines, children, wait, _has_failed)))
         now = time.monotonic()
         if deadline is not None and now - begun > deadline:
             return Ending("deadline", f"ran longer than spec.activeDeadlineSeconds ({deadline:g} s)")
@@ -253,7 +254,7 @@ def _watch(
             if observe():
                 return Ending("target")
             observed = now
-        time.sleep(POLL_SECONDS)
+        pause(POLL_SECONDS)
     observe()
     return Ending("succeeded")
 

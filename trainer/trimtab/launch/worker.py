@@ -20,7 +20,7 @@ from trimtab.launch.children import Children, Exit
 from trimtab.launch.command import status_command, trainer_environment
 from trimtab.launch.culprit import culprit, with_cause
 from trimtab.launch.environment import LaunchEnvironment
-from trimtab.launch.interrupts import Interrupted
+from trimtab.launch.interrupts import Interrupted, has_come, heed
 from trimtab.launch.kernel_cache import kernel_cache
 from trimtab.launch.plans import plan_of
 from trimtab.launch.pod import Pod, num_threads
@@ -162,15 +162,19 @@ class Worker:
     def _wait(self, children: Children, voices: Voices) -> list[Exit]:
         """Until all ranks have ended well, or some have not: those."""
         while any(name.startswith("rank") for name in children.running):
-            voices.listen(POLL_SECONDS)
+            self._listen(voices)
             ended = children.collect()
             if any(each.name == "status" for each in ended):
                 print("trimtab: the status server ended; training goes on, but nobody can follow it", file=sys.stderr)
             failed = [each for each in ended if _has_failed(each)]
             if failed:
-                pause = partial(voices.listen, POLL_SECONDS)
-                return with_cause(failed, voices.last_lines, children, pause, _has_failed)
+                wait = partial(self._listen, voices)
+                return with_cause(failed, voices.last_lines, children, wait, _has_failed)
         return []
+
+    def _listen(self, voices: Voices) -> None:
+        voices.listen(POLL_SECONDS)
+        heed()
 
     def _judge(self, failed: list[Exit], voices: Voices, out_of_memory: bool) -> tuple[int, str]:
         """The exit code by a shell's conventions, and the cause: of several ranks, the one to blame."""
@@ -203,7 +207,7 @@ class Worker:
 
     def _let_status_tell(self, children: Children) -> None:
         deadline = time.monotonic() + FAREWELL_SECONDS
-        while "status" in children.running and time.monotonic() < deadline:
+        while "status" in children.running and time.monotonic() < deadline and not has_come():
             children.collect()
             time.sleep(POLL_SECONDS)
 
