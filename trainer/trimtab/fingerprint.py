@@ -52,11 +52,12 @@ class Fingerprint:
             direction = direction.to(flat.device)
             for chunk in flat.split(_CHUNK):
                 exact = chunk.to(torch.float64)
-                rows = -(-exact.numel() // _PERIOD)
-                padded = torch.nn.functional.pad(exact, (0, rows * _PERIOD - exact.numel())).view(rows, _PERIOD)
-                weights = torch.randn(rows, dtype=torch.float64, generator=generator).to(flat.device)
-                projection += float((padded @ direction) @ weights)
-                squared_norm += float(exact @ exact)
+                rows, rest = divmod(exact.numel(), _PERIOD)
+                weights = torch.randn(rows + 1, dtype=torch.float64, generator=generator).to(flat.device)
+                whole = exact[: rows * _PERIOD].view(rows, _PERIOD)
+                projection += float((whole @ direction) @ weights[:rows])
+                projection += float(exact[rows * _PERIOD :] @ direction[:rest] * weights[rows])
+                squared_norm += float(torch.linalg.vector_norm(chunk)) ** 2
         return cls(projection, squared_norm**0.5)
 
 
