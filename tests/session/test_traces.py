@@ -142,9 +142,13 @@ def test_what_a_loop_does_beside_training_is_what_it_is_without_trials(
             assert all(torch.equal(output, outputs[number]) for number, output in theirs["outputs"])
 
 
-def leaving_held(rank: int, size: int, trials: bool, after: str) -> dict[str, Any]:
+def leaving_held(rank: int, size: int, trials: bool, after: str, in_a_list: bool) -> dict[str, Any]:
     """Leave a loop in its second trial step while its iterator is held; then go on, or close."""
-    session, model, _, _ = begin(rank, trials)
+    model = network()
+    script = Script({4: TRIALS} if trials else {}) if rank == 0 else None
+    attached = nn.ModuleList([model]) if in_a_list else model
+    session, _, _ = make_session(Plan.parse("0.1/all-gather"), attached, steering=script)
+    torch.manual_seed(rank)
     held = session.batches(loader())
     for number, batch in enumerate(held, 1):
         step(session, model, batch)
@@ -169,10 +173,15 @@ def leaving_held(rank: int, size: int, trials: bool, after: str) -> dict[str, An
     return result
 
 
-@pytest.mark.parametrize("after", ["evaluates", "trains on", "closes"])
-def test_a_trial_whose_loop_was_left_with_its_iterator_held_is_undone(after: str, rank_pool: RankPool) -> None:
-    tried = rank_pool.run_in_process_group(2, leaving_held, True, after)
-    plainly = rank_pool.run_in_process_group(2, leaving_held, False, after)
+@pytest.mark.parametrize(
+    ("after", "in_a_list"), [("evaluates", False), ("evaluates", True), ("trains on", False), ("closes", False)]
+)
+def test_a_trial_whose_loop_was_left_with_its_iterator_held_is_undone(
+    after: str, in_a_list: bool, rank_pool: RankPool
+) -> None:
+    """So it is where the model attached is never called itself, but a part of it is."""
+    tried = rank_pool.run_in_process_group(2, leaving_held, True, after, in_a_list)
+    plainly = rank_pool.run_in_process_group(2, leaving_held, False, after, in_a_list)
     for ours, theirs in zip(tried, plainly, strict=True):
         assert ours.pop("in trial")
         assert not theirs.pop("in trial")

@@ -107,7 +107,7 @@ class Session:
         self._trials = TrialRunner(
             exchanger, self._snapshot, lambda reports: self._steering.trials(reports) if self._steering else None
         )
-        self._handles.append(self._model.register_forward_pre_hook(self._before_forward))
+        self._handles += [each.register_forward_pre_hook(self._before_forward) for each in _called(self._model)]
 
     # What a training script reads ---------------------------------------------------------------------------------
 
@@ -451,6 +451,15 @@ class Session:
                 f"{' and others' if len(names) > 5 else ''}; the step is dropped on all ranks",
                 flush=True,
             )
+
+
+def _called(model: nn.Module) -> list[nn.Module]:
+    """The modules that a script calls: the model, or what it holds where it only holds others, as a ModuleList does."""
+    if isinstance(model, torch.jit.ScriptModule):
+        return []  # takes no hooks; what is evaluated in a trial is then the trial's
+    if type(model).forward is not nn.Module.forward:
+        return [model]
+    return [each for child in model.children() for each in _called(child)]
 
 
 class _Epochs:
