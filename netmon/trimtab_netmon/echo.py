@@ -7,19 +7,26 @@ network (RFC 5905's four timestamps, of which only differences on one clock are 
                t4 (kernel) <---------  t3
 
     round trip = (t4 - t1) - (t3 - t2)
+
+All four are times of a clock that nobody sets (`arrival_clock`). Nothing but an answer to a request of this monitor is
+believed, once, and only from where the request went: a request carries a random number that its answer repeats, and
+what else there is to know of it (when it left, and to whom) does not leave this host.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
+import secrets
 import socket
 import struct
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from trimtab_api.errors import UserError
 
+from trimtab_netmon.arrival_clock import ArrivalClock
 from trimtab_netmon.interface import InterfaceWatch
 from trimtab_netmon.latency import RoundTrip
 from trimtab_netmon.settings import Endpoint
@@ -28,24 +35,41 @@ from trimtab_netmon.settings import Endpoint
 RATE = 10.0
 #: Echoes a second where the latency is in doubt: enough of them fall into the short pauses of a busy link.
 RATE_IN_DOUBT = 50.0
+#: Echoes a second to all peers together: each costs a tenth of a millisecond of a processor here and there.
+MOST_ECHOES = 300.0
 #: Seconds around an echo in which a busy interface makes it count as not quiet.
 QUIET_BEFORE = 0.03
 #: Seconds of silence after which a peer's name is looked up again: a pod that comes back has another address.
 LOOK_UP_AFTER = 2.0
 
+#: Seconds after which an answer is not waited for any more.
+LONGEST_ROUND_TRIP = 10.0
+
 _REQUEST, _REPLY = 1, 2
-#: magic, kind, requester, responder, quiet, t1, t2, t3 [nanoseconds].
-_PACKET = struct.Struct("!4sBHH?QQQ")
-_MAGIC = b"TTE1"
+#: magic, kind, requester, responder, whether the responder was quiet, the request's number, and how long the responder
+#: held it [nanoseconds].
+_PACKET = struct.Struct("!4sBHH?QQ")
+_MAGIC = b"TTE2"
 #: Linux's number, which Python's socket module does not name.
 _SO_TIMESTAMPNS = 35
 _TIMESPEC = struct.Struct("@ll")
 
 
+@dataclass(frozen=True)
+class _Asked:
+    """A request that was not answered yet."""
+
+    worker: int
+    address: tuple[str, int]
+    at: int
+    """Monotonic nanoseconds."""
+
+
 class Echo:
     """Asks every peer, answers every peer, and hands each round trip to ``on_round_trip(worker, round trip)``.
 
-    ``is_in_doubt(worker)`` says whether to ask that peer more often. Nobody else to ask: it only waits.
+    ``is_in_doubt(worker)`` says whether to ask that peer more often, ``capacity_to(worker)`` how many bytes per second
+    the slower way between here and there carries (0: not known). Nobody else to ask: it only waits.
     """
 
     def __init__(
@@ -56,14 +80,19 @@ class Echo:
         interface: InterfaceWatch,
         on_round_trip: Callable[[int, RoundTrip], None],
         is_in_doubt: Callable[[int], bool],
+        capacity_to: Callable[[int], float],
     ) -> None:
         self._worker = worker
         self._peers = peers
         self._addresses: dict[int, tuple[str, int]] = {}
         self._confirmed: dict[int, float] = {}
+        self._asked: dict[int, _Asked] = {}
+        """By number, in order of time."""
+        self._clock = ArrivalClock()
         self._interface = interface
         self._on_round_trip = on_round_trip
         self._is_in_doubt = is_in_doubt
+        self._capacity_to = capacity_to
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._socket.setblocking(False)
         self._socket.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
@@ -93,7 +122,7 @@ class Echo:
     async def _keep_asking(self, worker: int, peer: Endpoint) -> None:
         while True:
             await self._ask(worker, peer)
-            rate = RATE_IN_DOUBT if self._is_in_doubt(worker) else RATE
+            rate = min(RATE_IN_DOUBT if self._is_in_doubt(worker) else RATE, MOST_ECHOES / (len(self._peers) - 1))
             await asyncio.sleep(random.uniform(0.5, 1.5) / rate)  # never in step with the job's own rhythm
 
     async def _ask(self, worker: int, peer: Endpoint) -> None:
@@ -102,10 +131,18 @@ class Echo:
                 found = await asyncio.get_running_loop().getaddrinfo(peer.host, peer.port, family=socket.AF_INET)
                 self._addresses[worker] = (str(found[0][4][0]), peer.port)
                 self._confirmed[worker] = time.monotonic()
-            packet = _PACKET.pack(_MAGIC, _REQUEST, self._worker, worker, False, time.time_ns(), 0, 0)
-            self._socket.sendto(packet, self._addresses[worker])
+            number, address = secrets.randbits(64), self._addresses[worker]
+            self._forget_the_unanswered()
+            self._asked[number] = _Asked(worker, address, time.monotonic_ns())
+            self._socket.sendto(_PACKET.pack(_MAGIC, _REQUEST, self._worker, worker, False, number, 0), address)
         except OSError:
             self._confirmed.pop(worker, None)  # a name may come to mean another address, or become known
+
+    def _forget_the_unanswered(self) -> None:
+        """Of requests whose answers would come too late: they are the first."""
+        oldest = time.monotonic_ns() - int(LONGEST_ROUND_TRIP * 1e9)
+        while self._asked and self._asked[number := next(iter(self._asked))].at < oldest:
+            del self._asked[number]
 
     def _receive_all(self) -> None:
         while True:
@@ -117,34 +154,42 @@ class Echo:
                 continue  # an ICMP error of an earlier datagram
             if len(data) != _PACKET.size:
                 continue
-            magic, kind, requester, responder, quiet, t1, t2, t3 = _PACKET.unpack(data)
-            if magic != _MAGIC:
+            magic, kind, requester, responder, quiet, number, held = _PACKET.unpack(data)
+            if magic != _MAGIC or not max(requester, responder) < len(self._peers):
                 continue
-            arrived = _arrival(ancillary)
+            arrived = self._clock.monotonic(_stamp(ancillary))
+            if arrived is None:
+                continue  # the wall clock was set meanwhile
             if kind == _REQUEST and responder == self._worker:
-                self._answer(requester, t1, arrived, address)
-            elif kind == _REPLY and requester == self._worker and responder < len(self._peers):
-                self._take(responder, quiet, t1, t2, t3, arrived)
+                self._answer(requester, number, arrived, address)
+            elif kind == _REPLY and requester == self._worker:
+                self._take(responder, quiet, number, held, arrived, address)
 
-    def _answer(self, requester: int, t1: int, t2: int, address: tuple[str, int]) -> None:
-        quiet = not self._interface.was_busy(time.monotonic() - QUIET_BEFORE)
-        packet = _PACKET.pack(_MAGIC, _REPLY, requester, self._worker, quiet, t1, t2, time.time_ns())
+    def _answer(self, requester: int, number: int, arrived: int, address: tuple[str, int]) -> None:
+        quiet = not self._interface.was_busy(time.monotonic() - QUIET_BEFORE, self._capacity_to(requester))
+        held = max(0, time.monotonic_ns() - arrived)
         try:
-            self._socket.sendto(packet, address)
+            self._socket.sendto(_PACKET.pack(_MAGIC, _REPLY, requester, self._worker, quiet, number, held), address)
         except OSError:
             return  # the requester asks again
 
-    def _take(self, responder: int, quiet_there: bool, t1: int, t2: int, t3: int, t4: int) -> None:
-        seconds = ((t4 - t1) - (t3 - t2)) * 1e-9
-        if not 0 < seconds < 60:
-            return  # a clock was set meanwhile
+    def _take(
+        self, responder: int, quiet_there: bool, number: int, held: int, arrived: int, address: tuple[str, int]
+    ) -> None:
+        asked = self._asked.get(number)
+        if asked is None or (asked.worker, asked.address) != (responder, address):
+            return  # nobody asked for it: forged, or twice the same, or of a monitor that was here before
+        del self._asked[number]
+        seconds = (arrived - asked.at - held) * 1e-9
+        if not 0 < seconds < LONGEST_ROUND_TRIP:
+            return  # the other host was suspended, or says what cannot be
         now = time.monotonic()
         self._confirmed[responder] = now
-        quiet_here = not self._interface.was_busy(now - seconds - QUIET_BEFORE)
+        quiet_here = not self._interface.was_busy(now - seconds - QUIET_BEFORE, self._capacity_to(responder))
         self._on_round_trip(responder, RoundTrip(now, seconds, quiet_there and quiet_here))
 
 
-def _arrival(ancillary: list[tuple[int, int, bytes]]) -> int:
+def _stamp(ancillary: list[tuple[int, int, bytes]]) -> int:
     """When the kernel received the datagram, nanoseconds since the epoch."""
     for level, kind, data in ancillary:
         if level == socket.SOL_SOCKET and kind == _SO_TIMESTAMPNS:

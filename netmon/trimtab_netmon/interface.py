@@ -1,8 +1,13 @@
-"""The byte counters of one network device, and whether it was busy."""
+"""The byte counters of one network device, whether it was busy, and whether it is the one that is meant."""
 
 from __future__ import annotations
 
+import array
 import asyncio
+import fcntl
+import ipaddress
+import socket
+import struct
 import time
 from collections import deque
 from dataclasses import dataclass
@@ -14,7 +19,7 @@ from trimtab_api.errors import UserError
 SAMPLE_INTERVAL = 0.025
 #: Seconds of readings that are kept.
 HISTORY = 2.0
-#: An interface that moves more than this share of what its links carry is busy.
+#: An interface that moves more than this share of what a link carries is busy, as far as that link goes.
 BUSY_SHARE = 0.2
 
 #: Of this process's own network namespace; /sys/class/net may be another's.
@@ -53,7 +58,7 @@ class InterfaceWatch:
         self.interface = interface
         self._readings: deque[Reading] = deque([read_counters(interface)])
         self.capacity = 0.0
-        """Bytes per second that count as full; 0: not known, and nothing counts as busy."""
+        """Bytes per second that the fastest of its links carries; 0: not known."""
 
     def read(self) -> Reading:
         """A reading now, kept with the others."""
@@ -69,11 +74,15 @@ class InterfaceWatch:
             self.read()
             await asyncio.sleep(SAMPLE_INTERVAL)
 
-    def was_busy(self, since: float) -> bool:
-        """Whether the device was busy in any interval between readings that reaches past ``since`` (monotonic)."""
-        if self.capacity == 0:
+    def was_busy(self, since: float, capacity: float) -> bool:
+        """Whether the device was busy in any interval between readings that reaches past ``since`` (monotonic).
+
+        Busy for a link that carries ``capacity`` bytes per second; 0: not known, and nothing counts as busy. All that
+        passes is counted, for it may all be on that link: what leaves a fast one nearly idle may fill a slow one.
+        """
+        if capacity == 0:
             return False
-        most = BUSY_SHARE * self.capacity
+        most = BUSY_SHARE * capacity
         after = self.read()
         for before in list(reversed(self._readings))[1:]:
             if after.at <= since:
@@ -103,3 +112,46 @@ def _rates(readings: list[Reading], window: float) -> tuple[float, float]:
         if (elapsed := now.at - before.at) >= window:
             return (now.received - before.received) / elapsed, (now.sent - before.sent) / elapsed
     return 0.0, 0.0
+
+
+#: Linux's request for the addresses of all devices, which Python does not name.
+_SIOCGIFCONF = 0x8912
+#: A device's name (a label, such as ``eth0:1``, for some addresses) and a socket address, as the kernel lays them out.
+_ENTRY = struct.Struct("16s4x4s16x")
+_MOST_ADDRESSES = 1024
+
+
+def device_addresses() -> list[tuple[str, str]]:
+    """Every IPv4 address of this network namespace, with the device that has it."""
+    buffer = array.array("B", bytes(_ENTRY.size * _MOST_ADDRESSES))
+    address, size = buffer.buffer_info()
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        answer = fcntl.ioctl(any_socket, _SIOCGIFCONF, struct.pack("iP", size, address))
+    used, _ = struct.unpack("iP", answer)
+    return [
+        (label.partition(b"\0")[0].partition(b":")[0].decode(), socket.inet_ntoa(ip))
+        for label, ip in _ENTRY.iter_unpack(buffer.tobytes()[:used])
+    ]
+
+
+def require_device_of(listen: str, interface: str) -> None:
+    """Raise `UserError` where what arrives at an address does not pass the device whose counters are to be read.
+
+    An address of this machine alone: one that is not cannot be listened on, and says so by itself.
+    """
+    if listen == "0.0.0.0":  # noqa: S104 - compared, not bound
+        return
+    try:
+        ip = ipaddress.ip_address(socket.gethostbyname(listen))
+    except OSError:
+        return
+    addresses = device_addresses()
+    loopbacks = {device for device, address in addresses if ipaddress.ip_address(address).is_loopback}
+    devices = loopbacks if ip.is_loopback else {device for device, address in addresses if address == str(ip)}
+    if devices and interface not in devices:
+        raise UserError(
+            f"does not have the address {ip} of --listen, so its counters are of other traffic; "
+            f"name the device that has it: {', '.join(sorted(devices))}",
+            field="--interface",
+            value=interface,
+        )

@@ -43,6 +43,8 @@ class Latency:
     """Half of (90th - 10th percentile) of quiet round trips."""
     queueing: float
     """Median extra delay of the last second's echoes, quiet or not."""
+    age: float
+    """How long ago quiet echoes, or one that took no longer, last showed this latency."""
 
 
 class LatencyWindow:
@@ -51,6 +53,7 @@ class LatencyWindow:
     def __init__(self) -> None:
         self._samples: deque[RoundTrip] = deque()
         self._latency = 0.0
+        self._shown_at = float("-inf")
 
     def add(self, sample: RoundTrip) -> None:
         """Take in one echo."""
@@ -70,7 +73,8 @@ class LatencyWindow:
         """The figures now; None before the first few echoes.
 
         A rise needs `FEWEST_QUIET` quiet echoes, none of which met the old latency, and a slight one more of them. A
-        fall needs a single echo of any kind: nothing arrives faster than the link allows.
+        fall needs a single echo of any kind: nothing arrives faster than the link allows. Where a link never pauses
+        nobody can tell a rise from a queue: the latency stays, and grows old.
         """
         if len(self._samples) < FEWEST_QUIET:
             return None
@@ -90,11 +94,18 @@ class LatencyWindow:
         if self._latency == 0:
             self._latency = min(recent) / 2
         self._latency = min(self._latency, min(recent) / 2)
+        shown = (each.at for each in reversed(self._samples) if each.quiet or self._shows(each))
+        self._shown_at = max(self._shown_at, next(shown, float("-inf")))
         return Latency(
             latency=self._latency,
             jitter=(percentile(quiet, 0.9) - percentile(quiet, 0.1)) / 2 if len(quiet) > 1 else 0.0,
             queueing=max(0.0, percentile(recent, 0.5) / 2 - self._latency),
+            age=newest - self._shown_at,
         )
+
+    def _shows(self, sample: RoundTrip) -> bool:
+        """Whether an echo took no longer than the latency says, give or take what a busy machine adds."""
+        return sample.seconds / 2 <= max(DOUBTFUL * self._latency, self._latency + SLIGHT_RISE)
 
 
 def percentile(values: list[float], share: float) -> float:

@@ -19,7 +19,7 @@ from trimtab_netmon import iperf, wire
 from trimtab_netmon.coordinator import Coordinator
 from trimtab_netmon.echo import Echo
 from trimtab_netmon.figures import Figure, LinkState, Method, moved
-from trimtab_netmon.interface import InterfaceWatch
+from trimtab_netmon.interface import InterfaceWatch, require_device_of
 from trimtab_netmon.latency import LatencyWindow, RoundTrip
 from trimtab_netmon.latest import Latest
 from trimtab_netmon.metrics import Metrics
@@ -41,6 +41,10 @@ HEARTBEAT = 1.0
 NEWS = 0.02
 #: Seconds without an echo after which a latency is stale.
 ECHO_SILENCE = 3.0
+#: Seconds without an echo that shows a latency after which it is stale: the link never pauses, or it has risen.
+UNSEEN = 10.0
+#: Seconds for which what arrives must do so on end to be evidence of what links carry.
+ARRIVALS_WINDOW = 1.0
 
 
 class Monitor:
@@ -52,9 +56,11 @@ class Monitor:
         self._settings = settings
         self._metrics = Metrics()
         self._interface = InterfaceWatch(settings.interface)
+        require_device_of(settings.listen.host, settings.interface)
         self._peers = Peers(settings.peers)
         self._windows = {worker: LatencyWindow() for worker in settings.others}
         self._heard: dict[int, tuple[float, float]] = {}
+        self._capacities: dict[int, float] = {}
         self._links = Latest(netmon_pb2.LinkTable(source=settings.worker))
         self._published = Latest(netmon_pb2.NetworkState(num_workers=len(settings.peers)))
         self._coordinator: Coordinator | None = None
@@ -72,12 +78,15 @@ class Monitor:
             cast("netmon_pb2_grpc.NetworkMonitorServicer", monitor), server
         )
         netmon_pb2_grpc.add_MonitorPeerServicer_to_server(
-            cast("netmon_pb2_grpc.MonitorPeerServicer", MonitorPeer(self._links, tester)), server
+            cast("netmon_pb2_grpc.MonitorPeerServicer", MonitorPeer(self._links, tester, len(settings.peers))), server
         )
         listen(server, str(settings.listen))
         if not settings.listen.includes_loopback:  # trainers beside it need neither its address nor a name for it
             listen(server, f"localhost:{settings.listen.port}")
-        echo = Echo(settings.worker, settings.peers, settings.listen, self._interface, self._take, self._is_in_doubt)
+        echo = Echo(
+            *(settings.worker, settings.peers, settings.listen, self._interface),
+            *(self._take, self._is_in_doubt, self._capacity_to),
+        )
         if settings.metrics_port:
             self._metrics.serve(settings.listen, settings.metrics_port)
         await server.start()
@@ -99,6 +108,10 @@ class Monitor:
     def _is_in_doubt(self, worker: int) -> bool:
         return worker in self._heard and self._windows[worker].is_in_doubt()
 
+    def _capacity_to(self, worker: int) -> float:
+        """Bytes per second of the slower way to a worker or back; else of the slowest known link here; 0: not known."""
+        return self._capacities.get(worker) or min(self._capacities.values(), default=0.0)
+
     def _latency(self, worker: int) -> float:
         """One-way latency to a worker, seconds; 0: not known."""
         estimate = self._windows[worker].estimate()
@@ -115,7 +128,9 @@ class Monitor:
                 last, written = links, now
                 self._links.set(
                     netmon_pb2.LinkTable(
-                        source=self._settings.worker, links=[wire.link_to_wire(each) for each in links]
+                        source=self._settings.worker,
+                        links=[wire.link_to_wire(each) for each in links],
+                        received_bytes_per_second=self._interface.most_received(ARRIVALS_WINDOW),
                     )
                 )
             await asyncio.sleep(TABLE_INTERVAL)
@@ -125,21 +140,27 @@ class Monitor:
         if estimate is None:
             return LinkState(self._settings.worker, worker)
         heard_at, heard_at_unix = self._heard[worker]
-        is_stale = time.monotonic() - heard_at > ECHO_SILENCE
+        silence = time.monotonic() - heard_at
+        is_silent = silence > ECHO_SILENCE
+        is_stale = is_silent or estimate.age > UNSEEN
         return LinkState(
             source=self._settings.worker,
             target=worker,
-            latency=Figure(estimate.latency, Method.UDP_ECHO, heard_at_unix, is_stale),
+            latency=Figure(
+                estimate.latency, Method.UDP_ECHO, heard_at_unix - estimate.age, is_stale, age=silence + estimate.age
+            ),
             jitter=estimate.jitter,
             queueing=estimate.queueing,
+            is_silent=is_silent,
         )
 
     async def _show(self) -> None:
         """Keep the metrics, and what counts as a full interface, up to date with the published state."""
         async for state in self._published.follow():
             self._metrics.show(state, self._settings.worker)
+            self._capacities = _capacities(state, self._settings.worker)
             mine = [each for each in state.links if self._settings.worker in (each.source, each.target)]
-            self._interface.capacity = max((each.bandwidth.value for each in mine), default=0.0)
+            self._interface.capacity = max((wire.magnitude(each.bandwidth.value) for each in mine), default=0.0)
 
     async def _lead_or_follow(self) -> None:
         """Worker 0 coordinates; the others publish what it publishes."""
@@ -157,7 +178,20 @@ class Monitor:
 
 def _is_news(before: LinkState, after: LinkState) -> bool:
     """Whether a link's latency moved, or went or ceased to be stale."""
-    return before.latency.stale != after.latency.stale or moved(before.latency.value, after.latency.value, NEWS)
+    if (before.latency.stale, before.is_silent) != (after.latency.stale, after.is_silent):
+        return True
+    return moved(before.latency.value, after.latency.value, NEWS)
+
+
+def _capacities(state: netmon_pb2.NetworkState, worker: int) -> dict[int, float]:
+    """Bytes per second that the slower way between a worker and each other carries, where one is known."""
+    result: dict[int, float] = {}
+    for link in state.links:
+        value = wire.magnitude(link.bandwidth.value)
+        if value > 0 and worker in (link.source, link.target):
+            other = link.target if link.source == worker else link.source
+            result[other] = min(value, result.get(other, value))
+    return result
 
 
 def _gone_stale(state: netmon_pb2.NetworkState) -> netmon_pb2.NetworkState:

@@ -83,3 +83,20 @@ def test_doubt_is_a_link_whose_every_echo_is_slow():
     for at, one_way, quiet in steady(5, 6.1, 0.025, quiet=False):
         window.add(RoundTrip(at, 2 * one_way, quiet))
     assert window.is_in_doubt()
+
+
+def test_a_latency_tells_when_it_was_last_seen():
+    assert after(steady(0, 5, 0.001)).estimate().age == pytest.approx(0.0)
+    busy = steady(5, 30, 0.050, quiet=False)
+    estimate = after(steady(0, 5, 0.001) + busy).estimate()
+    assert estimate.latency == pytest.approx(0.001)
+    assert estimate.age == pytest.approx(25.0, abs=0.2), "queues hide whether it still holds"
+    seen = after([*steady(0, 5, 0.001), *busy, (30.0, 0.0012, False)])
+    assert seen.estimate().age == pytest.approx(0.0)
+
+
+def test_a_rise_on_a_link_that_never_pauses_makes_the_latency_old_and_a_pause_shows_it():
+    never_quiet = steady(5, 30, 0.026, quiet=False)
+    assert after(steady(0, 5, 0.001) + never_quiet).estimate().age > 20
+    paused = after(steady(0, 5, 0.001) + never_quiet + steady(30, 30.4, 0.025)).estimate()
+    assert (paused.latency, paused.age) == (pytest.approx(0.025), pytest.approx(0.0))

@@ -1,0 +1,45 @@
+"""When datagrams arrived, by a clock that nobody sets.
+
+The kernel stamps them by the wall clock, which whoever keeps it may set at any time: one that is set back by 10 ms
+between a request and its answer makes a network of 10 ms one of none. So a stamp is turned into monotonic time at once,
+by the two clocks' present difference; where that difference has just jumped, the stamp may be of before.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+#: Nanoseconds by which the difference of the two clocks may seem to move where neither was set: they are read one after
+#: the other, and the process may have to wait in between.
+SAME_CLOCK = 100_000
+#: Times that both clocks are read until nothing came in between.
+_READINGS = 5
+
+
+class ArrivalClock:
+    """Turns the kernel's stamps into monotonic nanoseconds."""
+
+    def __init__(
+        self, monotonic: Callable[[], int] = time.monotonic_ns, wall: Callable[[], int] = time.time_ns
+    ) -> None:
+        self._monotonic = monotonic
+        self._wall = wall
+        self._difference = self._read()
+
+    def monotonic(self, stamp: int) -> int | None:
+        """The monotonic time of a stamp [nanoseconds since the epoch]; None if the wall clock was set lately."""
+        before, self._difference = self._difference, self._read()
+        arrived = stamp - self._difference
+        was_set = abs(self._difference - before) > SAME_CLOCK
+        return None if was_set or arrived > self._monotonic() + SAME_CLOCK else arrived
+
+    def _read(self) -> int:
+        """Wall clock minus monotonic clock, by the reading that took least time."""
+        readings = []
+        for _ in range(_READINGS):
+            before, wall, after = self._monotonic(), self._wall(), self._monotonic()
+            readings.append((after - before, wall - (before + after) // 2))
+            if after - before < SAME_CLOCK:
+                break
+        return min(readings)[1]
