@@ -1,11 +1,19 @@
-"""Prometheus metrics of one monitor: base units, and labels bounded by the number of workers."""
+"""Prometheus metrics of one monitor: base units, and labels bounded by the number of workers.
+
+What is not measured is absent: a zero would be a network that carries nothing, in no time.
+"""
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, start_http_server
+from collections.abc import Iterator
+
+from prometheus_client import CollectorRegistry, Counter, start_http_server
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
 from trimtab_api.errors import UserError
 from trimtab_api.netmon.v1 import netmon_pb2
 
+from trimtab_netmon import wire
 from trimtab_netmon.settings import Endpoint
 
 
@@ -14,38 +22,20 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        link = ("source", "target")
-
-        def gauge(name: str, text: str, labels: tuple[str, ...] = ()) -> Gauge:
-            return Gauge(f"trimtab_network_{name}", text, labels, registry=self.registry)
+        self._network = _PublishedNetwork()
+        self.registry.register(self._network)
 
         def counter(name: str, text: str, labels: tuple[str, ...] = ()) -> Counter:
             return Counter(f"trimtab_netmon_{name}", text, labels, registry=self.registry)
 
-        self.latency = gauge("latency_seconds", "One-way latency of the slowest link")
-        self.bandwidth = gauge("bandwidth_bytes_per_second", "Bandwidth of the slowest link")
-        self.stale = gauge("stale", "1 if the figures of the slowest link are too old to trust")
-        self.revision = gauge("revision", "Revision of the published network state")
-        self.link_latency = gauge("link_latency_seconds", "One-way latency of links from this worker", link)
-        self.link_bandwidth = gauge("link_bandwidth_bytes_per_second", "Bandwidth of links from this worker", link)
-        self.link_queueing = gauge("link_queueing_seconds", "Median queueing delay of links from this worker", link)
         self.tests = counter("bandwidth_tests", "Bandwidth tests done (worker 0 counts them)")
         self.test_seconds = counter("bandwidth_test_seconds", "Time that bandwidth tests kept two hosts busy")
         self.failed_tests = counter("failed_bandwidth_tests", "Bandwidth tests that did not happen", ("reason",))
         self.rounds = counter("measurement_rounds", "Times that every worker was measured out of turn")
 
     def show(self, state: netmon_pb2.NetworkState, worker: int) -> None:
-        """Bring the gauges up to date with a published state."""
-        self.latency.set(state.summary.latency_seconds)
-        self.bandwidth.set(state.summary.bandwidth_bytes_per_second)
-        self.stale.set(state.summary.stale)
-        self.revision.set(state.revision)
-        for each in state.links:
-            if each.source == worker:
-                labels = (str(each.source), str(each.target))
-                self.link_latency.labels(*labels).set(each.latency.value)
-                self.link_bandwidth.labels(*labels).set(each.bandwidth.value)
-                self.link_queueing.labels(*labels).set(each.queueing_seconds)
+        """Tell of a published state from now on: of all of it in one, and of the links that leave ``worker``."""
+        self._network.state, self._network.worker = state, worker
 
     def serve(self, listen: Endpoint, port: int) -> None:
         """Serve them from a thread. Raises `UserError` where the port is taken."""
@@ -57,3 +47,54 @@ class Metrics:
                 field="--metrics-port",
                 value=f"{listen.host}:{port}",
             ) from None
+
+
+class _PublishedNetwork(Collector):
+    """The figures of the newest state, as they are when Prometheus asks."""
+
+    def __init__(self) -> None:
+        self.state = netmon_pb2.NetworkState()
+        self.worker = 0
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        summary = self.state.summary
+        yield _gauge("latency_seconds", "One-way latency of the slowest link", wire.magnitude(summary.latency_seconds))
+        bandwidth = wire.magnitude(summary.bandwidth_bytes_per_second)
+        yield _gauge("bandwidth_bytes_per_second", "Bandwidth of the slowest link", bandwidth)
+        text = "1 if the figures of the slowest link are missing or not to be trusted"
+        yield GaugeMetricFamily("trimtab_network_stale", text, value=float(summary.stale))
+        text = "Revision of the published network state"
+        yield GaugeMetricFamily("trimtab_network_revision", text, value=self.state.revision)
+        yield from self._of_links()
+
+    def _of_links(self) -> Iterator[GaugeMetricFamily]:
+        latency = _of_link("latency_seconds", "One-way latency of links from this worker")
+        queueing = _of_link("queueing_seconds", "Median queueing delay of links from this worker")
+        bandwidth = _of_link("bandwidth_bytes_per_second", "Bandwidth of links from this worker")
+        age = _of_link(
+            "bandwidth_age_seconds", "Time from when the bandwidth was last confirmed to when it was published"
+        )
+        stale = _of_link("bandwidth_stale", "1 if the bandwidth is not to be trusted")
+        at_least = _of_link("bandwidth_lower_bound", "1 if the link may carry more than its bandwidth says")
+        for link in self.state.links:
+            if link.source != self.worker:
+                continue
+            labels = [str(link.source), str(link.target)]
+            if wire.magnitude(link.latency.value):
+                latency.add_metric(labels, link.latency.value)
+                queueing.add_metric(labels, wire.magnitude(link.queueing_seconds))
+            if wire.magnitude(link.bandwidth.value):
+                bandwidth.add_metric(labels, link.bandwidth.value)
+                age.add_metric(labels, wire.magnitude(link.bandwidth.age_seconds))
+                stale.add_metric(labels, float(link.bandwidth.stale))
+                at_least.add_metric(labels, float(link.bandwidth.lower_bound))
+        yield from (latency, queueing, bandwidth, age, stale, at_least)
+
+
+def _gauge(name: str, text: str, value: float) -> GaugeMetricFamily:
+    """A gauge of the whole network; without a sample where there is no figure."""
+    return GaugeMetricFamily(f"trimtab_network_{name}", text, value=value or None)
+
+
+def _of_link(name: str, text: str) -> GaugeMetricFamily:
+    return GaugeMetricFamily(f"trimtab_network_link_{name}", text, labels=("source", "target"))
