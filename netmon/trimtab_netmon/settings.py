@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from trimtab_api.errors import UserError
+from trimtab_api.names import MOST_WORKERS
 
 
 @dataclass(frozen=True)
@@ -92,6 +93,12 @@ class Settings:
                 f"must be the place of this worker among the {len(self.peers)} of --peers, from 0",
                 field="--rank",
                 value=str(self.worker),
+            )
+        if len(self.peers) > MOST_WORKERS:
+            raise UserError(
+                f"must name at most {MOST_WORKERS} monitors: they measure every pair, and were proven with so many",
+                field="--peers",
+                value=f"{len(self.peers)} names",
             )
         if self.probe_interval < 0.1:
             raise UserError("must be at least 100ms", field="--probe-interval", value=f"{self.probe_interval:g}s")

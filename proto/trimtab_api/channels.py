@@ -17,7 +17,16 @@ from trimtab_api.certificates import Certificates
 from trimtab_api.errors import UserError
 from trimtab_api.names import EMULATED_SUBNET, TLS_VARIABLE
 
+MAX_MESSAGE_BYTES = 4 << 20
+"""The largest message that is sent or taken, at both ends: forty times the network state of the most workers."""
+
+_MESSAGE_LIMITS = (
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+)
+
 CLIENT_OPTIONS = (
+    *_MESSAGE_LIMITS,
     ("grpc.keepalive_time_ms", 2000),
     ("grpc.keepalive_timeout_ms", 4000),
     ("grpc.http2.max_pings_without_data", 0),
@@ -30,6 +39,7 @@ CLIENT_OPTIONS = (
 """Options of every channel; a name is asked anew with every attempt, as a pod that comes back has another address."""
 
 SERVER_OPTIONS = (
+    *_MESSAGE_LIMITS,
     ("grpc.http2.min_ping_interval_without_data_ms", 1000),
     ("grpc.http2.max_ping_strikes", 0),
     ("grpc.keepalive_permit_without_calls", 1),
@@ -52,7 +62,7 @@ def open_async_channel(
     """`open_channel` for asyncio. A call that is answered by more than ``max_message_bytes`` fails (None: 4 MiB)."""
     certificates = certificates or _own(address)
     limit = () if max_message_bytes is None else (("grpc.max_receive_message_length", max_message_bytes),)
-    options = (*CLIENT_OPTIONS, *limit)
+    options = (*(each for each in CLIENT_OPTIONS if each[0] not in dict(limit)), *limit)
     if certificates is None:
         return grpc.aio.insecure_channel(address, options=options)
     return grpc.aio.secure_channel(address, _channel_credentials(certificates), options=options)

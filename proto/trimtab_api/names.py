@@ -22,6 +22,9 @@ COLLECTIVES = DENSE_COLLECTIVES + SPARSE_COLLECTIVES
 SPARSIFIERS = ("tracked", "topk", "mstopk")
 SCHEDULES = ("wait-free",)
 
+#: Workers that one job's monitors were proven with: they measure every pair, and worker 0's tells all of all of them.
+MOST_WORKERS = 32
+
 #: Where the emulator's hosts live, on this machine alone.
 EMULATED_SUBNET = IPv4Network("10.77.0.0/24")
 

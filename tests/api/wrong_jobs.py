@@ -72,8 +72,14 @@ WRONG = [
     (("speck",), {}, "speck: is not a field here; did you mean spec?"),
     (
         spec("workers"),
+        33,
+        "spec.workers: '33': must be at most 32: the monitors of a job measure every pair of its workers, and were "
+        "proven with so many; use fewer, with more processesPerWorker",
+    ),
+    (
+        spec("workers"),
         REMOVED,
-        "spec.workers: is missing; write it: Number of workers: pods, or their local equivalents",
+        "spec.workers: is missing; write it: Number of workers: pods, or their local equivalents; at most 32",
     ),
     (spec("workers"), 0, "spec.workers: '0': must be at least 1"),
     (spec("workers"), "4", "spec.workers: '4': must be a whole number, without quotes"),

@@ -41,7 +41,7 @@ REFUSED_EVERYWHERE = [
     (("metadata", "name"), "my.job", "metadata.name", "letters, digits and hyphens"),
     (("spec", "workers"), REMOVED, "spec.workers", "Required value"),
     (("spec", "workers"), 0, "spec.workers", "greater than or equal to 1"),
-    (("spec", "workers"), 2000, "spec.workers", "less than or equal to 1024"),
+    (("spec", "workers"), 33, "spec.workers", "must be at most 32: the monitors of a job measure every pair"),
     (("spec", "workers"), "2", "spec.workers", "must be of type integer"),
     (("spec", "workers"), 1.5, "spec.workers", "must be of type integer"),
     (("spec", "worker"), 2, "spec.worker", "unknown field"),

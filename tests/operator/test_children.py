@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import grpc
 import pytest
-from trimtab_api.names import RESERVED_VARIABLES
+from trimtab_api.names import MOST_WORKERS, RESERVED_VARIABLES
 from trimtab_api.trainer.v1 import status_pb2, status_pb2_grpc
 from trimtab_api.trainingjob.load import parse_training_job
 from trimtab_operator.certificates import issue
@@ -92,8 +92,8 @@ def test_a_device_without_a_name_is_the_pods_own():
     assert "eth0" in monitor["args"]
 
 
-def test_a_thousand_workers_with_long_names_are_one_word_that_a_process_can_be_given():
-    template = pod_template(job(name="n" * 52, workers=1024), "s" * 63, 0, SETTINGS)
+def test_as_many_workers_as_may_be_with_long_names_are_one_word_that_a_process_can_be_given():
+    template = pod_template(job(name="n" * 52, workers=MOST_WORKERS), "s" * 63, 0, SETTINGS)
     assert max(map(len, template["spec"]["initContainers"][0]["args"])) < 1000
 
 

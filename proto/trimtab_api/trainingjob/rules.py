@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trimtab_api.names import DENSE_COLLECTIVES, RESERVED_VARIABLES, SPARSE_COLLECTIVES
+from trimtab_api.names import DENSE_COLLECTIVES, MOST_WORKERS, RESERVED_VARIABLES, SPARSE_COLLECTIVES
 from trimtab_api.trainingjob.quantities import DURATION_PATTERN
 
 
@@ -48,7 +48,14 @@ _SECONDS = (
     "double(self.replace('s', '').trim()))"
 )
 
+#: Said by the API server and by the validators alike.
+TOO_MANY_WORKERS = (
+    f"must be at most {MOST_WORKERS}: the monitors of a job measure every pair of its workers, and were proven with so "
+    "many; use fewer, with more processesPerWorker"
+)
+
 RULES = (
+    Rule("spec.workers", f"self <= {MOST_WORKERS}", TOO_MANY_WORKERS),
     Rule(
         "",
         "self.metadata.name.size() <= 52 && self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",

@@ -14,8 +14,9 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 
-from trimtab_api.names import DENSE_COLLECTIVES, SPARSE_COLLECTIVES, SPARSIFIERS
+from trimtab_api.names import DENSE_COLLECTIVES, MOST_WORKERS, SPARSE_COLLECTIVES, SPARSIFIERS
 from trimtab_api.trainingjob.quantities import BufferSize, Duration, as_written
+from trimtab_api.trainingjob.rules import TOO_MANY_WORKERS
 
 API_VERSION = "trimtab.dev/v1alpha1"
 KIND = "TrainingJob"
@@ -68,6 +69,12 @@ def _check_probe_interval(seconds: float) -> float:
     if seconds < 0.1:
         raise ValueError("must be at least 100ms")
     return seconds
+
+
+def _check_workers(workers: int) -> int:
+    if workers > MOST_WORKERS:
+        raise ValueError(TOO_MANY_WORKERS)
+    return workers
 
 
 def _check_timeout(seconds: float) -> float:
@@ -239,7 +246,9 @@ def unreachable(metric: str, value: float) -> str | None:
 class Spec(Strict):
     """What to run, on how many workers, and how."""
 
-    workers: int = Field(ge=1, le=1024, description="Number of workers: pods, or their local equivalents.")
+    workers: Annotated[int, AfterValidator(_check_workers)] = Field(
+        ge=1, description=f"Number of workers: pods, or their local equivalents; at most {MOST_WORKERS}."
+    )
     processes_per_worker: int = Field(1, ge=1, le=64, description="Trainer processes in each worker, one a GPU.")
     seed: int = Field(0, ge=0, lt=2**31, description="Seed of everything random.")
     template: dict[str, Any] = Field(
