@@ -1,6 +1,9 @@
 """The status of a job is what its run's files say, as far as they have been written."""
 
+import time
+
 import pytest
+from trimtab.cli.status_command import line
 from trimtab.status.reading import StatusReader
 from trimtab_api.netmon_client import NetworkView
 from trimtab_api.trainer.v1 import status_pb2
@@ -96,6 +99,18 @@ def test_the_network_is_what_the_monitor_says_now(reader):
     network = reader(lambda: view).read().network
     assert (network.revision, network.latency_seconds, network.stale) == (7, 0.005, True)
     assert network.bandwidth_bytes_per_second == 125e6
+
+
+def test_a_bandwidth_is_told_with_its_age_and_what_it_is_worth(reader):
+    view = NetworkView(7, 0.005, 125e6, True, bandwidth_lower_bound=True, bandwidth_since=time.monotonic() - 70)
+    status = reader(lambda: view).read()
+    assert 70 <= status.network.bandwidth_age_seconds < 100
+    assert status.network.bandwidth_lower_bound
+    status.network.bandwidth_age_seconds = 70
+    assert "bandwidth at least 1Gbps  (not to be trusted: measured 70s ago)" in line(status)
+    fresh = line(reader(lambda: NetworkView(7, 0.005, 125e6, False)).read())
+    assert "bandwidth 1Gbps" in fresh
+    assert "ago" not in fresh
 
 
 @pytest.mark.parametrize(

@@ -66,8 +66,9 @@ def line(status: status_pb2.Status) -> str:
     network = status.network
     if network.latency_seconds and network.bandwidth_bytes_per_second:
         facts.append(f"latency {format_duration(network.latency_seconds)}")
-        facts.append(f"bandwidth {format_bandwidth(network.bandwidth_bytes_per_second)}")
-        facts += ["(old)"] if network.stale else []
+        at_least = "at least " if network.bandwidth_lower_bound else ""
+        facts.append(f"bandwidth {at_least}{format_bandwidth(network.bandwidth_bytes_per_second)}")
+        facts += [f"(not to be trusted: measured {network.bandwidth_age_seconds:.0f}s ago)"] if network.stale else []
     if status.plan.name:
         facts.append(f"plan {status.plan.name} since step {status.plan.adopted_at_step}")
     reason = status.message or status.plan.reason

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import statistics
 import time
 from collections import deque
@@ -61,6 +62,8 @@ class StatusReader:
                 latency_seconds=view.latency,
                 bandwidth_bytes_per_second=view.bandwidth,
                 stale=view.stale,
+                bandwidth_age_seconds=view.bandwidth_age if view.bandwidth_age < math.inf else 0.0,
+                bandwidth_lower_bound=view.bandwidth_lower_bound,
             ),
             taken_at_unix_seconds=time.time(),
         )

@@ -76,13 +76,17 @@ class Plan(_message.Message):
     def __init__(self, version: _Optional[int] = ..., name: _Optional[str] = ..., ratio: _Optional[float] = ..., collective: _Optional[str] = ..., sparsifier: _Optional[str] = ..., num_buffers: _Optional[int] = ..., reason: _Optional[str] = ..., adopted_at_step: _Optional[int] = ...) -> None: ...
 
 class Network(_message.Message):
-    __slots__ = ("revision", "latency_seconds", "bandwidth_bytes_per_second", "stale")
+    __slots__ = ("revision", "latency_seconds", "bandwidth_bytes_per_second", "stale", "bandwidth_age_seconds", "bandwidth_lower_bound")
     REVISION_FIELD_NUMBER: _ClassVar[int]
     LATENCY_SECONDS_FIELD_NUMBER: _ClassVar[int]
     BANDWIDTH_BYTES_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
     STALE_FIELD_NUMBER: _ClassVar[int]
+    BANDWIDTH_AGE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    BANDWIDTH_LOWER_BOUND_FIELD_NUMBER: _ClassVar[int]
     revision: int
     latency_seconds: float
     bandwidth_bytes_per_second: float
     stale: bool
-    def __init__(self, revision: _Optional[int] = ..., latency_seconds: _Optional[float] = ..., bandwidth_bytes_per_second: _Optional[float] = ..., stale: _Optional[bool] = ...) -> None: ...
+    bandwidth_age_seconds: float
+    bandwidth_lower_bound: bool
+    def __init__(self, revision: _Optional[int] = ..., latency_seconds: _Optional[float] = ..., bandwidth_bytes_per_second: _Optional[float] = ..., stale: _Optional[bool] = ..., bandwidth_age_seconds: _Optional[float] = ..., bandwidth_lower_bound: _Optional[bool] = ...) -> None: ...
