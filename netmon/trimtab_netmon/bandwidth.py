@@ -72,6 +72,8 @@ class Rates:
     """
     was_starved: bool = False
     """The receiver's host was too busy to look in time, and so perhaps to receive."""
+    has_settled: bool = True
+    """The test met what was expected or stopped rising, before its time was over."""
 
 
 def flowing_in(samples: Sequence[Sample]) -> list[Sample]:
@@ -166,6 +168,11 @@ def was_held_down(bandwidth: float, rates: Rates, limit: int, expected: float, r
     if min(bandwidth, rates.received) < (1 - CONFIRMS_WITHIN) * expected:
         return rates.was_starved or rates.own * (round_trip + SCHEDULING) > HELD_DOWN_BEYOND * limit
     return is_more(max(bandwidth, rates.received), expected)
+
+
+def is_lower_bound(bandwidth: float, rates: Rates, expected: float) -> bool:
+    """Whether the link may carry more than what a test found, and did not merely confirm."""
+    return bandwidth != expected and (rates.was_starved or not rates.has_settled)
 
 
 def judge(rates: Rates, expected: float) -> tuple[float, Method]:

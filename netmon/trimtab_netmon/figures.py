@@ -9,10 +9,12 @@ from dataclasses import dataclass, replace
 MATERIAL_CHANGE = 0.05
 #: Seconds of latency that are noise, however large beside a tiny latency.
 LATENCY_NOISE = 100e-6
+#: Relative difference of two links' bandwidths that makes neither the slower one.
+SAME_LINK = 0.1
 
 
 class Method(enum.Enum):
-    """How a figure was measured; the values are those of the contract."""
+    """How a figure was measured; the values are those of the contract. NONE: not, or by a method not known here."""
 
     NONE = 0
     UDP_ECHO = 1
@@ -28,9 +30,15 @@ class Figure:
     """Seconds or bytes per second; 0: not measured yet."""
     method: Method = Method.NONE
     measured_at: float = 0.0
-    """Seconds since the Unix epoch."""
+    """Seconds since the Unix epoch, for people: the clock may have been set since."""
     stale: bool = False
-    """Too old to trust, or its peer no longer answers."""
+    """Not to be trusted: too old, contradicted by later evidence, its tests fail, or its peer no longer answers."""
+    age: float = 0.0
+    """Seconds since it was last confirmed or changed."""
+    is_lower_bound: bool = False
+    """The link may carry more."""
+    is_superseded: bool = False
+    """The network has changed since: what this says is no bound on anything any more."""
 
     @property
     def is_fresh(self) -> bool:
@@ -52,6 +60,8 @@ class LinkState:
     """Seconds."""
     queueing: float = 0.0
     """Seconds."""
+    is_silent: bool = False
+    """The target does not answer."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +72,19 @@ class Summary:
     bandwidth: float = 0.0
     jitter: float = 0.0
     stale: bool = True
+    latency_age: float = 0.0
+    bandwidth_age: float = 0.0
+    """Seconds, of the slowest link's figures."""
+    method: Method = Method.NONE
+    """How that link's bandwidth was measured."""
+    is_lower_bound: bool = False
+    """That link may carry more."""
+
+    def says_other_than(self, before: Summary) -> bool:
+        """Whether it differs in more than its age."""
+        return (self.latency, self.bandwidth, self.stale, self.is_lower_bound) != (
+            *(before.latency, before.bandwidth, before.stale, before.is_lower_bound),
+        )
 
 
 def moved(old: float, new: float, share: float = MATERIAL_CHANGE, noise: float = 0.0) -> bool:
@@ -79,7 +102,11 @@ def settle(published: LinkState, current: LinkState) -> LinkState:
 
 
 def _settle_figure(published: Figure, current: Figure, noise: float) -> Figure:
-    if published.value == 0 or moved(published.value, current.value, noise=noise):
+    if published.value == 0:
+        return current
+    if current.value == 0:  # its peer has begun anew: what was known of the link still stands, but for what it is
+        return replace(published, stale=True)
+    if moved(published.value, current.value, noise=noise):
         return current
     return replace(current, value=published.value)
 
@@ -92,23 +119,38 @@ def is_new(published: LinkState, settled: LinkState) -> bool:
     )
 
 
-def summarize(links: list[LinkState], num_workers: int, previous: Summary) -> Summary:
-    """The slowest of the fresh figures.
+def summarize(links: list[LinkState], num_workers: int, previous: Summary, is_settling: bool = False) -> Summary:
+    """The slowest of the figures, and whether it is one to trust.
 
     Bandwidth falls at once, but rises only when every worker has been measured anew both sending and receiving: after
-    a change, the first few links do not speak for the rest.
+    a change, the first few links do not speak for the rest. Meanwhile (``is_settling``) what is known so far is not
+    stale. A link that cannot be measured any more keeps its last figures in the summary, which is stale where it rests
+    on one: a slowest link that dies is no improvement.
     """
     if num_workers == 1:
         return Summary(stale=False)
-    latencies = [link.latency.value for link in links if link.latency.is_fresh]
+    latencies = [link.latency for link in links if link.latency.value > 0]
+    latency = max(latencies, key=_value, default=Figure(previous.latency))
     fresh = [link for link in links if link.bandwidth.is_fresh]
     is_covered = len({link.source for link in fresh}) == len({link.target for link in fresh}) == num_workers
-    bandwidth = min((link.bandwidth.value for link in fresh), default=previous.bandwidth)
-    if not is_covered:
-        bandwidth = min(bandwidth, previous.bandwidth)
+    known = [link.bandwidth for link in links if link.bandwidth.value > 0 and not link.bandwidth.is_superseded]
+    slowest = min(known, key=_value, default=Figure(previous.bandwidth, stale=True))
+    slowest_fresh = min((link.bandwidth for link in fresh), key=_value, default=slowest)
+    if slowest.stale and not moved(slowest_fresh.value, slowest.value, SAME_LINK):
+        slowest = slowest_fresh  # an old figure that says nothing else is not missed
+    bandwidth = slowest.value if is_covered else min(slowest.value, previous.bandwidth)
+    rests_on_old = slowest.stale or not (is_covered or is_settling)
     return Summary(
-        latency=max(latencies, default=previous.latency),
+        latency=latency.value,
         bandwidth=bandwidth,
         jitter=max((link.jitter for link in links), default=0.0),
-        stale=bandwidth == 0 or not all(link.latency.is_fresh for link in links),
+        stale=bandwidth == 0 or rests_on_old or not all(link.latency.is_fresh for link in links),
+        latency_age=latency.age,
+        bandwidth_age=slowest.age,
+        method=slowest.method,
+        is_lower_bound=slowest.is_lower_bound,
     )
+
+
+def _value(figure: Figure) -> float:
+    return figure.value

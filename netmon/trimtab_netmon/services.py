@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator
 from typing import Any, TypeAlias
 
@@ -70,7 +71,8 @@ class NetworkMonitor:
 class MonitorPeer:
     """What monitors ask each other."""
 
-    def __init__(self, links: Latest[netmon_pb2.LinkTable], tester: Tester) -> None:
+    def __init__(self, links: Latest[netmon_pb2.LinkTable], tester: Tester, num_workers: int) -> None:
+        self._num_workers = num_workers
         self._links = links
         self._tester = tester
 
@@ -85,6 +87,8 @@ class MonitorPeer:
         self, request: netmon_pb2.TestBandwidthRequest, context: Context
     ) -> netmon_pb2.TestBandwidthResponse:
         """Test the bandwidth to another worker."""
+        if request.target >= self._num_workers or not 0 <= request.expected_bytes_per_second < math.inf:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "no such worker, or no such bandwidth")
         try:
             result = await self._tester.send(request.target, request.expected_bytes_per_second)
         except BusyError as error:
@@ -95,6 +99,7 @@ class MonitorPeer:
             bandwidth_bytes_per_second=result.bandwidth,
             method=netmon_pb2.Method.Name(result.method.value),
             duration_seconds=result.duration,
+            lower_bound=result.is_lower_bound,
         )
 
     async def ReceiveTest(  # noqa: N802

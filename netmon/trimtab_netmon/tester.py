@@ -22,6 +22,7 @@ from trimtab_netmon.bandwidth import (
     flowing_in,
     has_risen,
     has_seen_enough,
+    is_lower_bound,
     is_more,
     is_over_time,
     judge,
@@ -48,6 +49,14 @@ class TestResult:
     method: Method
     duration: float
     """Seconds from the test's first data to its end."""
+    is_lower_bound: bool
+    """The link may carry more."""
+
+    @classmethod
+    def of(cls, rates: Rates, expected: float, duration: float) -> TestResult:
+        """What these rates say of a link from which so much was expected."""
+        bandwidth, method = judge(rates, expected)
+        return cls(bandwidth, method, duration, is_lower_bound(bandwidth, rates, expected))
 
 
 class Tester:
@@ -82,15 +91,15 @@ class Tester:
         is_refuted = is_more(self._interface.most_received(RATE_WINDOW), most_known)
         if expected == 0 or is_refuted or limit // iperf.NUM_STREAMS > iperf.largest_window():
             rates, duration = await self._send(target, expected, None)
-            return TestResult(*judge(rates, expected), duration)
+            return TestResult.of(rates, expected, duration)
         spent = 0.0
         with suppress(iperf.TestError):  # the other host's kernel may grant less
             rates, spent = await self._send(target, expected, limit // iperf.NUM_STREAMS)
-            bandwidth, method = judge(rates, expected)
-            if not was_held_down(bandwidth, rates, limit, expected, 2 * self._latency_to(target)):
-                return TestResult(bandwidth, method, spent)
+            found = TestResult.of(rates, expected, spent)
+            if not was_held_down(found.bandwidth, rates, limit, expected, 2 * self._latency_to(target)):
+                return found
         rates, duration = await self._send_once_free(target, expected)
-        return TestResult(*judge(rates, expected), spent + duration)
+        return TestResult.of(rates, expected, spent + duration)
 
     async def _send_once_free(self, target: int, expected: float) -> tuple[Rates, float]:
         """Test without a window as soon as the other host has ended its part of the attempt before."""
@@ -136,7 +145,13 @@ class Tester:
         if own == 0:
             raise iperf.TestError(f"iperf3 to worker {target}: {iperf.complaint(report) or 'no data arrived'}")
         duration = flowing[-1].at - flowing[0].at
-        rates = Rates(received=total, own=own, sent_before=sent_before, was_starved=was_starved(received))
+        rates = Rates(
+            received=total,
+            own=own,
+            sent_before=sent_before,
+            was_starved=was_starved(received),
+            has_settled=has_seen_enough(received, expected, round_trip),
+        )
         return rates, duration
 
     def _sent_by_the_job(self) -> float:

@@ -2,22 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 #: Seconds over which the budget is an average.
 BUDGET_HORIZON = 600.0
+#: Seconds that a test takes, more or less.
+TYPICAL_TEST = 0.5
+#: Share of what a host earns that routine tests may spend while its balance recovers.
+TRICKLE = 0.5
 
 Pair = tuple[int, int]
 """Source and target of a directed link."""
 
 
-def waves(num_workers: int) -> list[list[Pair]]:
-    """A round that measures every worker once sending and once receiving, as waves of tests on different hosts.
+def waves(num_workers: int, is_testable: Callable[[Pair], bool] = lambda pair: True) -> list[list[Pair]]:
+    """A round that measures every worker sending and receiving, as waves of tests on different hosts.
 
-    Worker i sends to worker i + 1.
+    Worker i sends to worker i + 1; where that link cannot be tested, the next one that can takes its place.
     """
-    remaining = [(worker, (worker + 1) % num_workers) for worker in range(num_workers)] if num_workers > 1 else []
+    chosen: list[Pair] = []
+    for worker in range(num_workers):
+        others = [(worker + step) % num_workers for step in range(1, num_workers)]
+        sending = next(filter(is_testable, ((worker, other) for other in others)), None)
+        receiving = next(filter(is_testable, ((other, worker) for other in reversed(others))), None)
+        chosen += [pair for pair in (sending, receiving) if pair is not None and pair not in chosen]
+    return side_by_side(sorted(chosen))
+
+
+def side_by_side(pairs: Sequence[Pair]) -> list[list[Pair]]:
+    """The pairs in as few waves as comes easily, in each of which a worker is in one test at most."""
+    remaining = list(pairs)
     result: list[list[Pair]] = []
     while remaining:
         taken: set[int] = set()
@@ -49,6 +64,8 @@ class Account:
     share: float
     balance: float
     updated_at: float
+    last: float = 0.0
+    """What the last test cost, seconds."""
 
     def at(self, now: float) -> float:
         """The balance at a later time."""
@@ -56,7 +73,11 @@ class Account:
 
     def spend(self, seconds: float, now: float) -> None:
         """Book a test; the balance may become negative."""
-        self.balance, self.updated_at = self.at(now) - seconds, now
+        self.balance, self.updated_at, self.last = self.at(now) - seconds, now, seconds
+
+    def has_rested(self, now: float) -> bool:
+        """Whether a part of what was earned since the last test would have paid for it."""
+        return TRICKLE * self.share * (now - self.updated_at) > max(self.last, TYPICAL_TEST)
 
 
 class Budget:
@@ -75,11 +96,16 @@ class Budget:
         """Whether every host may be tested out of turn."""
         return all(account.at(now) > 0 for account in self._accounts)
 
+    def allows_answer(self, pair: Pair, now: float) -> bool:
+        """Whether a link may be tested whose figure is in doubt."""
+        return all(self._accounts[worker].at(now) > 0 for worker in pair)
+
     def allows_background(self, pair: Pair, now: float) -> bool:
-        """Whether a routine test leaves both hosts half of their budget, kept for when something changes."""
-        return all(self._accounts[worker].at(now) > self._full / 2 for worker in pair)
+        """Whether a routine test may be made: it leaves both hosts half of their budget, for when something changes.
 
-
-def next_pair(pairs: Sequence[Pair], tested_at: dict[Pair, float]) -> Pair:
-    """The link whose figure is oldest; one never tested comes first."""
-    return min(pairs, key=lambda pair: (tested_at.get(pair, float("-inf")), pair))
+        Below that half, now and then one all the same: otherwise nobody would look at a host for five minutes.
+        """
+        return all(
+            account.at(now) > self._full / 2 or (account.at(now) > 0 and account.has_rested(now))
+            for account in (self._accounts[worker] for worker in pair)
+        )

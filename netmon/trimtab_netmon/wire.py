@@ -1,12 +1,22 @@
-"""Between the monitor's own records and the messages of the contract."""
+"""Between the monitor's own records and the messages of the contract.
+
+A message may come from a newer monitor, or from a peer that means harm. No figure that comes out of one is infinite,
+negative or not a number, a worker tells of its own links alone, and nothing is raised but `NonsenseError`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+import time
+from collections.abc import Iterable, Sequence
 
 from trimtab_api.netmon.v1 import netmon_pb2
 
 from trimtab_netmon.figures import Figure, LinkState, Method, Summary
+
+
+class NonsenseError(Exception):
+    """A peer's answer that cannot be true; the message says what it was."""
 
 
 def link_to_wire(link: LinkState) -> netmon_pb2.Link:
@@ -18,19 +28,48 @@ def link_to_wire(link: LinkState) -> netmon_pb2.Link:
         bandwidth=_figure_to_wire(link.bandwidth),
         jitter_seconds=link.jitter,
         queueing_seconds=link.queueing,
+        silent=link.is_silent,
     )
 
 
-def link_from_wire(link: netmon_pb2.Link) -> LinkState:
-    """Inverse of `link_to_wire`."""
-    return LinkState(
-        source=link.source,
-        target=link.target,
-        latency=_figure_from_wire(link.latency),
-        bandwidth=_figure_from_wire(link.bandwidth),
-        jitter=link.jitter_seconds,
-        queueing=link.queueing_seconds,
-    )
+def links_from_wire(table: netmon_pb2.LinkTable, worker: int, num_workers: int) -> dict[tuple[int, int], LinkState]:
+    """The links that leave one worker, as its table tells of them; of others' links it has nothing to say."""
+    return {
+        (worker, link.target): LinkState(
+            source=worker,
+            target=link.target,
+            latency=_figure_from_wire(link.latency),
+            jitter=magnitude(link.jitter_seconds),
+            queueing=magnitude(link.queueing_seconds),
+            is_silent=link.silent,
+        )
+        for link in table.links
+        if link.source == worker and link.target < num_workers and link.target != worker
+    }
+
+
+def test_from_wire(answer: netmon_pb2.TestBandwidthResponse) -> tuple[Figure, float]:
+    """The figure that a test found, and the seconds it took. Raises `NonsenseError`."""
+    value, seconds = answer.bandwidth_bytes_per_second, answer.duration_seconds
+    if not (0 < value < math.inf and 0 <= seconds < math.inf):
+        raise NonsenseError(f"it answers {value:g} bytes/s after {seconds:g} s")
+    return Figure(value, _method(answer.method), time.time(), is_lower_bound=answer.lower_bound), seconds
+
+
+def with_round(
+    state: netmon_pb2.NetworkState, measured: Iterable[tuple[int, int]], not_measured: Iterable[tuple[int, int]]
+) -> netmon_pb2.NetworkState:
+    """The state as the answer to a measurement, with the links that it measured and those that it could not."""
+    answer = netmon_pb2.NetworkState()
+    answer.CopyFrom(state)
+    answer.measured.extend(netmon_pb2.LinkName(source=i, target=j) for i, j in measured)
+    answer.not_measured.extend(netmon_pb2.LinkName(source=i, target=j) for i, j in not_measured)
+    return answer
+
+
+def magnitude(value: float) -> float:
+    """A number that a peer sent; 0 where it is infinite, negative or none."""
+    return value if 0 < value < math.inf else 0.0
 
 
 def state_to_wire(
@@ -47,6 +86,10 @@ def state_to_wire(
             bandwidth_bytes_per_second=summary.bandwidth,
             jitter_seconds=summary.jitter,
             stale=summary.stale,
+            latency_age_seconds=summary.latency_age,
+            bandwidth_age_seconds=summary.bandwidth_age,
+            bandwidth_method=_method_to_wire(summary.method),
+            bandwidth_lower_bound=summary.is_lower_bound,
         ),
     )
 
@@ -54,11 +97,32 @@ def state_to_wire(
 def _figure_to_wire(figure: Figure) -> netmon_pb2.Measurement:
     return netmon_pb2.Measurement(
         value=figure.value,
-        method=netmon_pb2.Method.Name(figure.method.value),
+        method=_method_to_wire(figure.method),
         measured_at_unix_seconds=figure.measured_at,
         stale=figure.stale,
+        age_seconds=figure.age,
+        lower_bound=figure.is_lower_bound,
     )
 
 
+def _method_to_wire(method: Method) -> str:
+    return netmon_pb2.Method.Name(method.value)
+
+
 def _figure_from_wire(figure: netmon_pb2.Measurement) -> Figure:
-    return Figure(figure.value, Method(figure.method), figure.measured_at_unix_seconds, figure.stale)
+    return Figure(
+        value=magnitude(figure.value),
+        method=_method(figure.method),
+        measured_at=magnitude(figure.measured_at_unix_seconds),
+        stale=figure.stale,
+        age=magnitude(figure.age_seconds),
+        is_lower_bound=figure.lower_bound,
+    )
+
+
+def _method(number: int) -> Method:
+    """The method of that number; a newer monitor may know others."""
+    return Method(number) if number in _METHODS else Method.NONE
+
+
+_METHODS = {each.value for each in Method}

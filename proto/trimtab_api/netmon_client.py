@@ -9,9 +9,11 @@
 
 from __future__ import annotations
 
+import math
 import threading
+import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Self
 
@@ -35,7 +37,19 @@ class NetworkView:
     bandwidth: float
     """Smallest bandwidth of any link, bytes per second; 0: not measured yet."""
     stale: bool
-    """A figure is missing or too old to trust, or the monitor does not answer."""
+    """A figure is missing or not to be trusted, or the monitor does not answer."""
+    bandwidth_lower_bound: bool = False
+    """The link may carry more: the test was disturbed."""
+    bandwidth_method: str = ""
+    """How the bandwidth was measured: *iperf3* on an idle link, *iperf3 beside traffic* of the job; empty: unknown."""
+    latency_since: float = field(default=-math.inf, compare=False)
+    bandwidth_since: float = field(default=-math.inf, compare=False)
+    """When each was last confirmed or changed, by this host's `time.monotonic`."""
+
+    @property
+    def bandwidth_age(self) -> float:
+        """Seconds since the bandwidth was last confirmed or changed; infinite before it is known."""
+        return time.monotonic() - self.bandwidth_since
 
     @property
     def is_measured(self) -> bool:
@@ -80,13 +94,14 @@ class NetworkWatch:
     def measure_now(self, reason: str, timeout: float) -> NetworkView | None:
         """Have the bandwidth measured out of turn; blocks up to ``timeout`` seconds.
 
-        None: not measured, because the monitors' probe budget is spent, a routine test has just ended or they do not
-        answer in time. Call it from a thread that training does not wait for.
+        None: not measured, because the monitors' probe budget is spent, a routine test has just ended, no link could be
+        tested or they do not answer in time. Call it from a thread that training does not wait for.
         """
         try:
-            return _view_of(self._stub.MeasureNow(netmon_pb2.MeasureNowRequest(reason=reason), timeout=timeout))
+            state = self._stub.MeasureNow(netmon_pb2.MeasureNowRequest(reason=reason), timeout=timeout)
         except grpc.RpcError:
             return None
+        return None if state.not_measured and not state.measured else _view_of(state)
 
     def close(self) -> None:
         """Stop watching."""
@@ -114,7 +129,10 @@ class NetworkWatch:
             self._closed.wait(_RETRY_SECONDS)
 
     def _publish(self, view: NetworkView) -> None:
-        if view == self._view or self._closed.is_set():
+        if self._closed.is_set():
+            return
+        if view == self._view:
+            self._view = view  # confirmed: as it was, but younger
             return
         with self._changed:
             self._view = view
@@ -134,10 +152,24 @@ def watch(address: str, on_change: Callable[[NetworkView], None] | None = None) 
 
 
 def _view_of(state: netmon_pb2.NetworkState) -> NetworkView:
-    summary = state.summary
+    """What a state says; a figure that is no number, or cannot be, is none, whatever the monitor makes of it."""
+    summary, now = state.summary, time.monotonic()
+    latency, bandwidth = _magnitude(summary.latency_seconds), _magnitude(summary.bandwidth_bytes_per_second)
+    is_known = state.num_workers == 1 or (latency > 0 and bandwidth > 0)
     return NetworkView(
         revision=state.revision,
-        latency=summary.latency_seconds,
-        bandwidth=summary.bandwidth_bytes_per_second,
-        stale=summary.stale,
+        latency=latency,
+        bandwidth=bandwidth,
+        stale=summary.stale or not is_known,
+        bandwidth_lower_bound=summary.bandwidth_lower_bound,
+        bandwidth_method=_METHODS.get(summary.bandwidth_method, ""),
+        latency_since=now - _magnitude(summary.latency_age_seconds) if latency > 0 else -math.inf,
+        bandwidth_since=now - _magnitude(summary.bandwidth_age_seconds) if bandwidth > 0 else -math.inf,
     )
+
+
+_METHODS = {netmon_pb2.METHOD_IPERF3: "iperf3", netmon_pb2.METHOD_IPERF3_SHARED: "iperf3 beside traffic"}
+
+
+def _magnitude(value: float) -> float:
+    return value if 0 < value < math.inf else 0.0

@@ -1,10 +1,12 @@
 """Rounds of bandwidth tests while the network changes in the midst of them; the tests' answers are made up."""
 
 import asyncio
+import itertools
 import time
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
+import grpc
 import pytest
 from trimtab_api.netmon.v1 import netmon_pb2
 from trimtab_netmon import wire
@@ -27,6 +29,11 @@ class MadeUpNetwork:
     changes_before_test: int
     latency: float = 0.002
     tests: list = field(default_factory=list)
+    broken: set = field(default_factory=set)
+    """Links whose tests fail."""
+    received: dict = field(default_factory=dict)
+    """What arrives at workers, bytes per second."""
+    method: int = Method.IPERF3.value
 
     def peer(self, worker):
         return MadeUpPeer(self, worker)
@@ -44,7 +51,11 @@ class MadeUpPeer:
                 for target in range(NUM_WORKERS)
                 if target != self.worker
             ]
-            yield netmon_pb2.LinkTable(source=self.worker, links=[wire.link_to_wire(each) for each in links])
+            table = netmon_pb2.LinkTable(source=self.worker, links=[wire.link_to_wire(each) for each in links])
+            table.received_bytes_per_second = self.network.received.get(self.worker, 0.0)
+            for link in table.links:
+                link.latency.method = self.network.method
+            yield table
             await asyncio.sleep(0.05)
 
     async def TestBandwidth(self, request, timeout):  # noqa: N802 - as in the contract
@@ -52,9 +63,12 @@ class MadeUpPeer:
         network.tests.append((self.worker, request.target, request.expected_bytes_per_second))
         has_changed = len(network.tests) > network.changes_before_test
         await asyncio.sleep(0.02)
+        if (self.worker, request.target) in network.broken:
+            nothing = grpc.aio.Metadata()
+            raise grpc.aio.AioRpcError(grpc.StatusCode.FAILED_PRECONDITION, nothing, nothing, "no data arrived")
         return netmon_pb2.TestBandwidthResponse(
             bandwidth_bytes_per_second=network.after if has_changed else network.before,
-            method=Method.IPERF3.value,
+            method=network.method,
             duration_seconds=0.1,
         )
 
@@ -70,6 +84,7 @@ async def measured(network, probe_interval=60.0, probe_budget=0.1):
     try:
         async with asyncio.timeout(20):
             while len(network.tests) < NUM_WORKERS or coordinator._wanted is not None:
+                assert not running.done(), "worker 0's monitor has ended"
                 await asyncio.sleep(0.02)
             yield coordinator, published
     finally:
@@ -99,7 +114,7 @@ def test_a_test_expects_what_its_hosts_last_ones_found():
         async with measured(network) as (coordinator, _):
             await coordinator.measure_now("a step took longer")
         async with measured(MadeUpNetwork(FAST, FAST, 0), probe_interval=0.2, probe_budget=0.5) as (coordinator, _):
-            while len(coordinator._tested_at) <= NUM_WORKERS:
+            while coordinator._records.num_tested <= NUM_WORKERS:
                 await asyncio.sleep(0.02)
             return network.tests, coordinator._peers.tests
 
@@ -150,3 +165,160 @@ def test_who_waits_for_a_measurement_hears_that_the_monitor_stops():
 
     with pytest.raises(StoppingError):
         asyncio.run(scenario())
+
+
+async def until(condition):
+    """Wait; who calls has set a deadline."""
+    while not condition():
+        await asyncio.sleep(0.01)
+
+
+def links_of(state):
+    return {(link.source, link.target): link for link in state.links}
+
+
+def test_a_method_that_is_not_known_here_does_not_end_the_monitor():
+    """From a newer monitor, or one that means harm."""
+
+    async def scenario():
+        async with measured(MadeUpNetwork(FAST, FAST, 0, method=77)) as (_, published):
+            await until(lambda: published.value.summary.bandwidth_bytes_per_second > 0)
+            assert published.value.summary.bandwidth_method == netmon_pb2.METHOD_UNSPECIFIED
+            assert published.value.summary.latency_seconds == pytest.approx(0.002)
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("bandwidth", [float("nan"), float("inf"), -1.0, 0.0])
+def test_a_bandwidth_that_cannot_be_is_a_failed_test(bandwidth):
+    async def scenario():
+        network = MadeUpNetwork(FAST, bandwidth, changes_before_test=NUM_WORKERS)
+        async with measured(network) as (coordinator, published):
+            state = await coordinator.measure_now("a step took longer")
+            assert not state.measured
+            assert len(state.not_measured) >= NUM_WORKERS
+            assert published.value.summary.bandwidth_bytes_per_second == FAST
+            await until(lambda: published.value.summary.stale)
+
+    asyncio.run(scenario())
+
+
+def test_an_answer_says_which_links_were_measured_and_which_could_not_be():
+    async def scenario():
+        async with measured(MadeUpNetwork(FAST, FAST, 0)) as (coordinator, published):
+            state = await coordinator.measure_now("a step took longer")
+            ring = [(worker, (worker + 1) % NUM_WORKERS) for worker in range(NUM_WORKERS)]
+            assert [(each.source, each.target) for each in state.measured] == ring
+            assert not state.not_measured
+            assert not published.value.measured, "that is of the answer alone"
+            coordinator._peers.broken.add((1, 2))
+            state = await coordinator.measure_now("a step took longer")
+            names = [(each.source, each.target) for each in state.measured]
+            assert [(each.source, each.target) for each in state.not_measured] == [(1, 2)]
+            assert {source for source, _ in names} == {target for _, target in names} == set(range(NUM_WORKERS))
+
+    asyncio.run(scenario())
+
+
+def test_a_link_that_cannot_be_tested_takes_no_turns_of_others_and_is_called_stale():
+    async def scenario():
+        network = MadeUpNetwork(FAST, FAST, 0)
+        async with measured(network, probe_interval=0.1, probe_budget=0.5) as (coordinator, published):
+            await until(lambda: coordinator._records.num_tested == 12)
+            network.broken.add((0, 2))
+            network.tests.clear()
+            await until(lambda: len(network.tests) >= 55)
+            turns = [(source, target) for source, target, _ in network.tests]
+            assert turns.count((0, 2)) <= 6, "backed off"
+            assert len(set(turns)) == 12, "everyone else has had turns"
+            await until(lambda: links_of(published.value)[0, 2].bandwidth.stale)
+            assert not published.value.summary.stale, "the other links of its hosts speak for them"
+            network.broken.clear()
+            await until(lambda: not links_of(published.value)[0, 2].bandwidth.stale)
+
+    asyncio.run(scenario())
+
+
+def test_what_fails_costs_its_hosts():
+    async def scenario():
+        network = MadeUpNetwork(FAST, FAST, 0)
+        async with measured(network, probe_budget=0.02) as (coordinator, _):
+            network.broken = {(i, j) for i in range(NUM_WORKERS) for j in range(NUM_WORKERS)}
+            before = [account.balance for account in coordinator._budget._accounts]
+            await coordinator.measure_now("a step took longer")
+            after = [account.balance for account in coordinator._budget._accounts]
+            assert all(now < then for now, then in zip(after, before, strict=True))
+
+    asyncio.run(scenario())
+
+
+def test_a_latency_that_moved_brings_a_test_of_everyone_or_makes_the_figures_stale():
+    async def scenario():
+        network = MadeUpNetwork(FAST, SLOW, changes_before_test=NUM_WORKERS)
+        async with measured(network) as (coordinator, published):
+            network.latency = 0.025
+            await until(lambda: published.value.summary.bandwidth_bytes_per_second == SLOW)
+            await until(lambda: coordinator._wanted is None)
+            coordinator._budget.spend((0, 1), 1000.0, time.monotonic())
+            num_tests = len(network.tests)
+            assert not published.value.summary.stale
+            network.latency = 0.002
+            await until(lambda: published.value.summary.stale)
+            assert published.value.summary.latency_seconds == pytest.approx(0.002)
+            assert len(network.tests) == num_tests
+
+    asyncio.run(scenario())
+
+
+def test_more_that_arrives_than_links_should_carry_proves_them_wrong():
+    async def scenario():
+        network = MadeUpNetwork(SLOW, FAST, changes_before_test=NUM_WORKERS)
+        async with measured(network) as (_, published):
+            await until(lambda: published.value.summary.bandwidth_bytes_per_second == SLOW)
+            network.received[2] = 0.9 * FAST
+            await until(lambda: published.value.summary.bandwidth_bytes_per_second == FAST)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("trimtab_netmon.coordinator.EVIDENCE_SPAN", 0.0)
+        asyncio.run(scenario())
+
+
+def test_what_arrives_and_no_test_confirms_is_not_tested_again_and_again():
+    """A relay that stood still lets a burst through: no reason to spend the budget."""
+
+    async def scenario():
+        network = MadeUpNetwork(SLOW, SLOW, 0)
+        async with measured(network) as (coordinator, published):
+            network.received[2] = FAST
+            await until(lambda: len(network.tests) >= 2 * NUM_WORKERS and coordinator._wanted is None)
+            num_tests, revision = len(network.tests), published.value.revision
+            for _ in range(10):
+                await coordinator._has_news.wait()
+                await asyncio.sleep(0.1)
+            assert len(network.tests) == num_tests
+            assert not published.value.summary.stale
+            assert published.value.revision == revision
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("trimtab_netmon.coordinator.EVIDENCE_SPAN", 0.0)
+        asyncio.run(scenario())
+
+
+def test_states_are_published_by_a_timer_however_much_comes_in():
+    async def scenario():
+        network = MadeUpNetwork(FAST, FAST, 0)
+        async with measured(network) as (coordinator, _):
+            publishings, publish = [], coordinator._publish
+
+            def count():
+                publishings.append(time.monotonic())
+                publish()
+
+            coordinator._publish = count
+            while len(publishings) < 5:
+                coordinator._has_news.set()
+                await asyncio.sleep(0)
+            gaps = [later - sooner for sooner, later in itertools.pairwise(publishings)]
+            assert min(gaps) >= 0.09
+
+    asyncio.run(scenario())

@@ -2,15 +2,20 @@
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from trimtab_netmon.figures import Figure, LinkState, Summary, is_new, settle, summarize
+from trimtab_netmon.figures import Figure, LinkState, Method, Summary, is_new, settle, summarize
 
 figures = st.floats(1e-4, 1e9)
 
 
 def link(source, target, latency=0.001, bandwidth=125e6, **changes):
     return replace(LinkState(source, target, Figure(latency), Figure(bandwidth)), **changes)
+
+
+def superseded(value):
+    return Figure(value, stale=True, is_superseded=True)
 
 
 def ring(num_workers, **figures_of_all):
@@ -63,7 +68,7 @@ def test_one_worker_alone_has_no_network():
 
 
 def test_bandwidth_falls_with_the_first_link_that_shows_it():
-    old = [replace(each, bandwidth=replace(each.bandwidth, stale=True)) for each in ring(4)[1:]]
+    old = [replace(each, bandwidth=superseded(each.bandwidth.value)) for each in ring(4)[1:]]
     before = Summary(0.001, 125e6, 0.0, False)
     assert summarize([link(0, 1, bandwidth=12.5e6), *old], 4, before).bandwidth == 12.5e6
 
@@ -72,6 +77,39 @@ def test_bandwidth_rises_when_every_worker_has_shown_it_both_ways():
     before = Summary(0.001, 12.5e6, 0.0, False)
     fresh = ring(4, bandwidth=125e6)
     for count in range(4):
-        old = [replace(each, bandwidth=Figure(12.5e6, stale=True)) for each in fresh[count:]]
+        old = [replace(each, bandwidth=superseded(12.5e6)) for each in fresh[count:]]
         assert summarize(fresh[:count] + old, 4, before).bandwidth == 12.5e6
     assert summarize(fresh, 4, before).bandwidth == 125e6
+
+
+def test_a_fall_is_fresh_while_the_other_links_are_being_tested_and_not_for_ever():
+    links = [link(0, 1, bandwidth=12.5e6), *(replace(each, bandwidth=superseded(125e6)) for each in ring(4)[1:])]
+    before = Summary(0.001, 125e6, 0.0, False)
+    assert not summarize(links, 4, before, is_settling=True).stale
+    assert summarize(links, 4, before).stale
+
+
+@pytest.mark.parametrize("what", ["latency", "bandwidth"])
+def test_a_slowest_link_that_dies_is_no_improvement(what):
+    slow = link(1, 0, latency=0.030, bandwidth=10e6)
+    before = summarize([*ring(3), slow], 3, Summary())
+    figure = replace(getattr(slow, what), stale=True)
+    after = summarize([*ring(3), replace(slow, **{what: figure})], 3, before)
+    assert (after.latency, after.bandwidth, after.stale) == (0.030, 10e6, True)
+
+
+def test_an_old_figure_that_says_no_more_than_the_others_does_not_make_them_stale():
+    old = replace(link(1, 0), bandwidth=Figure(119e6, stale=True))
+    after = summarize([*ring(3), old], 3, Summary())
+    assert (after.bandwidth, after.stale) == (125e6, False)
+
+
+def test_a_peer_that_begins_anew_does_not_take_its_links_figures_with_it():
+    settled = settle(link(0, 1), LinkState(0, 1))
+    assert (settled.latency, settled.bandwidth) == (Figure(0.001, stale=True), Figure(125e6, stale=True))
+
+
+def test_the_summary_tells_of_the_slowest_figure_what_it_is_worth():
+    slowest = Figure(10e6, Method.IPERF3_SHARED, age=7.0, is_lower_bound=True)
+    summary = summarize([*ring(3), replace(link(1, 0), bandwidth=slowest)], 3, Summary())
+    assert (summary.bandwidth_age, summary.method, summary.is_lower_bound) == (7.0, Method.IPERF3_SHARED, True)

@@ -84,6 +84,13 @@ class Scene:
                 return {tuple(map(int, pair.split("-"))): value for pair, value in known.items()}
         raise AssertionError(f"not every link is known within {2 * WITHIN} s; last: {known}")
 
+    def received_bytes(self, host):
+        """What has arrived at a host since its device came up."""
+        counters = self.emulator.command(host, ["cat", "/proc/self/net/dev"])
+        lines = subprocess.run(counters, capture_output=True, text=True, check=True, timeout=30).stdout.splitlines()
+        device = self.emulator.hosts[host].device
+        return next(int(line.split(":")[1].split()[0]) for line in lines if line.strip().startswith(f"{device}:"))
+
     def seen_for(self, seconds):
         """Every view of the next seconds."""
         deadline, views = time.monotonic() + seconds, []
@@ -160,6 +167,53 @@ def test_a_change_of_the_network_is_seen_in_seconds(tmp_path, is_training):
     on_a_scene(tmp_path / "network.yaml", phases, check)
 
 
+RESTLESS = (
+    *((6, 0.002, 25e6), (8, 0.010, 4e6), (5, 0.003, 110e6), (9, 0.020, 12e6), (7, 0.001, 60e6), (11, 0.008, 3.75e6)),
+    *((6, 0.002, 90e6), (8, 0.025, 25e6), (5, 0.004, 6e6), (10, 0.001, 112e6), (7, 0.012, 20e6), (9, 0.002, 4e6)),
+    *((8, 0.006, 75e6), (6, 0.001, 8e6), (11, 0.015, 112e6), (600, 0.003, 30e6)),
+)
+"""Seconds, latency, bandwidth: more changes than the default probe budget pays for."""
+UNNOTICED = 15
+"""Seconds that a figure may be wrong and called fresh: until the latency's echoes have shown that the network changed,
+and the tests that this provokes are over, or are known not to come."""
+
+
+def longest_wrong_and_fresh(views, phases, begun, until):
+    """Seconds in a row in which the published bandwidth was more than a quarter off and called fresh."""
+    ends = [begun + end for end in itertools.accumulate(duration for duration, _, _ in phases)]
+    moments = sorted({until, *(each for each in ends if each < until), *(max(view["at"], begun) for view in views)})
+    longest, wrong_since = 0.0, None
+    for since, to in itertools.pairwise(moments):
+        truth = next(rate for end, (_, _, rate) in zip(ends, phases, strict=True) if since < end)
+        view = next(view for view in reversed(views) if view["at"] <= since)
+        if view["stale"] or abs(view["bandwidth"] / truth - 1) <= 0.25:
+            wrong_since = None
+            continue
+        wrong_since = since if wrong_since is None else wrong_since
+        longest = max(longest, to - wrong_since)
+    return longest
+
+
+def test_a_figure_that_the_budget_cannot_keep_right_is_not_called_fresh(tmp_path):
+    """A restless network under a steady plan that sends little, so that only the monitor can see what it carries."""
+
+    def check(network):
+        network.wait_for(RESTLESS[0][1], RESTLESS[0][2], time.monotonic())
+        network.train(num_bytes=100_000, pause=0.1)
+        network.emulator.begin()
+        begun = time.monotonic()
+        seconds = sum(duration for duration, _, _ in RESTLESS[:-1])
+        before = {"at": begun, "bandwidth": RESTLESS[0][2], "latency": RESTLESS[0][1], "stale": False}
+        views = [before, *network.seen_for(seconds)]
+        for view in views:
+            print(f"{view['at'] - begun:6.1f} {view['bandwidth'] * 8e-6:6.0f} Mbit/s {'stale' * view['stale']}")
+        assert longest_wrong_and_fresh(views, RESTLESS, begun, begun + seconds) <= UNNOTICED
+
+    on_a_scene(
+        tmp_path / "network.yaml", [(f"{d}s", f"{a * 1e3:g}ms", f"{b * 8e-6:g}Mbps") for d, a, b in RESTLESS], check
+    )
+
+
 UNEVEN = """
 phases:
   - duration: 1h
@@ -191,3 +245,29 @@ def test_what_is_expected_of_a_link_by_its_hosts_others_does_not_become_its_figu
 
     phases = UNEVEN if is_training else UNEVEN + NARROW_LINK
     run_on(tmp_path / "network.yaml", phases, check, "--probe-interval", "1s", "--probe-budget", "0.3")
+
+
+SLOW_LINK = """
+phases:
+  - duration: 1h
+    latency: 1ms
+    bandwidth: 1Gbps
+    links: [{from: 0, to: 3, bandwidth: 30Mbps}]
+"""
+
+
+def test_a_full_slow_link_beside_fast_ones_is_no_rise_of_latency(tmp_path):
+    """What fills it is next to nothing for the fast links of the same two hosts."""
+
+    def check(network):
+        network.wait_for(0.001, 3.75e6, time.monotonic())
+        sink = network.emulator.hosts[3].address
+        network.start(3, ["iperf3", "--server", "--bind", sink, "--port", "5201"])
+        fill = f"until iperf3 --client {sink} --port 5201 --time 60; do sleep 0.1; done"
+        network.start(0, ["bash", "-c", fill])
+        before = network.received_bytes(3)
+        views = network.seen_for(20)
+        assert network.received_bytes(3) - before > 15 * 3.75e6, "the link was full"
+        assert not [view for view in views if view["latency"] > 0.002]
+
+    run_on(tmp_path / "network.yaml", SLOW_LINK, check, "--probe-interval", "1s", "--probe-budget", "0.3")

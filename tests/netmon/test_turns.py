@@ -1,9 +1,8 @@
 """Whose turn it is, and what may still be spent."""
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from trimtab_netmon.turns import BUDGET_HORIZON, Budget, expected, next_pair, waves
+from trimtab_netmon.turns import BUDGET_HORIZON, Budget, expected, waves
 
 
 @given(st.integers(2, 40))
@@ -47,15 +46,23 @@ def test_what_routine_leaves_pays_for_rounds_out_of_turn():
     assert budget.allows_round(100.0)
 
 
-@given(st.dictionaries(st.sampled_from([(0, 1), (1, 0), (1, 2)]), st.floats(0, 100)))
-def test_the_oldest_figure_is_next_and_the_missing_one_before_all(tested_at):
-    pairs = [(0, 1), (1, 0), (1, 2)]
-    chosen = next_pair(pairs, tested_at)
-    missing = [pair for pair in pairs if pair not in tested_at]
-    if missing:
-        assert chosen == missing[0]
-    else:
-        assert tested_at[chosen] == pytest.approx(min(tested_at.values()))
+@given(st.integers(3, 12), st.data())
+def test_a_link_that_cannot_be_tested_is_replaced_by_others_of_its_hosts(num_workers, data):
+    links = [(i, j) for i in range(num_workers) for j in range(num_workers) if i != j]
+    broken = data.draw(st.sets(st.sampled_from(links), max_size=1))
+    result = waves(num_workers, lambda pair: pair not in broken)
+    pairs = [pair for wave in result for pair in wave]
+    assert not broken & set(pairs)
+    assert {source for source, _ in pairs} == {target for _, target in pairs} == set(range(num_workers))
+
+
+def test_no_host_is_left_alone_for_long_while_its_balance_recovers():
+    budget = Budget(2, 0.02, 0.0)
+    budget.spend((0, 1), 11.5, 0.0)
+    budget.spend((0, 1), 0.4, 0.0)
+    looks = [now for now in range(300) if budget.allows_background((0, 1), now) and not budget.spend((0, 1), 0.4, now)]
+    assert 3 <= len(looks) <= 8
+    assert budget.allows_round(300.0)
 
 
 def test_a_test_expects_what_the_link_carried_unless_that_was_superseded():
@@ -70,3 +77,12 @@ def test_a_link_never_tested_should_carry_the_least_that_its_hosts_links_do():
     assert expected((1, 3), found, list(found)) == 10
     assert expected((4, 3), found, list(found)) == 60
     assert expected((4, 5), found, list(found)) == 0, "nothing is known"
+
+
+def test_what_is_in_doubt_may_be_tested_while_anything_is_left():
+    budget = Budget(2, 0.02, 0.0)
+    budget.spend((0, 1), 11.9, 0.0)
+    assert budget.allows_answer((0, 1), 0.0)
+    assert not budget.allows_background((0, 1), 0.0)
+    budget.spend((0, 1), 0.2, 0.0)
+    assert not budget.allows_answer((0, 1), 0.0)

@@ -33,70 +33,98 @@ class MeasureNowRequest(_message.Message):
     def __init__(self, reason: _Optional[str] = ...) -> None: ...
 
 class NetworkState(_message.Message):
-    __slots__ = ("revision", "published_at_unix_seconds", "num_workers", "links", "summary")
+    __slots__ = ("revision", "published_at_unix_seconds", "num_workers", "links", "summary", "measured", "not_measured")
     REVISION_FIELD_NUMBER: _ClassVar[int]
     PUBLISHED_AT_UNIX_SECONDS_FIELD_NUMBER: _ClassVar[int]
     NUM_WORKERS_FIELD_NUMBER: _ClassVar[int]
     LINKS_FIELD_NUMBER: _ClassVar[int]
     SUMMARY_FIELD_NUMBER: _ClassVar[int]
+    MEASURED_FIELD_NUMBER: _ClassVar[int]
+    NOT_MEASURED_FIELD_NUMBER: _ClassVar[int]
     revision: int
     published_at_unix_seconds: float
     num_workers: int
     links: _containers.RepeatedCompositeFieldContainer[Link]
     summary: Summary
-    def __init__(self, revision: _Optional[int] = ..., published_at_unix_seconds: _Optional[float] = ..., num_workers: _Optional[int] = ..., links: _Optional[_Iterable[_Union[Link, _Mapping]]] = ..., summary: _Optional[_Union[Summary, _Mapping]] = ...) -> None: ...
+    measured: _containers.RepeatedCompositeFieldContainer[LinkName]
+    not_measured: _containers.RepeatedCompositeFieldContainer[LinkName]
+    def __init__(self, revision: _Optional[int] = ..., published_at_unix_seconds: _Optional[float] = ..., num_workers: _Optional[int] = ..., links: _Optional[_Iterable[_Union[Link, _Mapping]]] = ..., summary: _Optional[_Union[Summary, _Mapping]] = ..., measured: _Optional[_Iterable[_Union[LinkName, _Mapping]]] = ..., not_measured: _Optional[_Iterable[_Union[LinkName, _Mapping]]] = ...) -> None: ...
+
+class LinkName(_message.Message):
+    __slots__ = ("source", "target")
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    source: int
+    target: int
+    def __init__(self, source: _Optional[int] = ..., target: _Optional[int] = ...) -> None: ...
 
 class Summary(_message.Message):
-    __slots__ = ("latency_seconds", "bandwidth_bytes_per_second", "jitter_seconds", "stale")
+    __slots__ = ("latency_seconds", "bandwidth_bytes_per_second", "jitter_seconds", "stale", "latency_age_seconds", "bandwidth_age_seconds", "bandwidth_method", "bandwidth_lower_bound")
     LATENCY_SECONDS_FIELD_NUMBER: _ClassVar[int]
     BANDWIDTH_BYTES_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
     JITTER_SECONDS_FIELD_NUMBER: _ClassVar[int]
     STALE_FIELD_NUMBER: _ClassVar[int]
+    LATENCY_AGE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    BANDWIDTH_AGE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    BANDWIDTH_METHOD_FIELD_NUMBER: _ClassVar[int]
+    BANDWIDTH_LOWER_BOUND_FIELD_NUMBER: _ClassVar[int]
     latency_seconds: float
     bandwidth_bytes_per_second: float
     jitter_seconds: float
     stale: bool
-    def __init__(self, latency_seconds: _Optional[float] = ..., bandwidth_bytes_per_second: _Optional[float] = ..., jitter_seconds: _Optional[float] = ..., stale: _Optional[bool] = ...) -> None: ...
+    latency_age_seconds: float
+    bandwidth_age_seconds: float
+    bandwidth_method: Method
+    bandwidth_lower_bound: bool
+    def __init__(self, latency_seconds: _Optional[float] = ..., bandwidth_bytes_per_second: _Optional[float] = ..., jitter_seconds: _Optional[float] = ..., stale: _Optional[bool] = ..., latency_age_seconds: _Optional[float] = ..., bandwidth_age_seconds: _Optional[float] = ..., bandwidth_method: _Optional[_Union[Method, str]] = ..., bandwidth_lower_bound: _Optional[bool] = ...) -> None: ...
 
 class Link(_message.Message):
-    __slots__ = ("source", "target", "latency", "bandwidth", "jitter_seconds", "queueing_seconds")
+    __slots__ = ("source", "target", "latency", "bandwidth", "jitter_seconds", "queueing_seconds", "silent")
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     TARGET_FIELD_NUMBER: _ClassVar[int]
     LATENCY_FIELD_NUMBER: _ClassVar[int]
     BANDWIDTH_FIELD_NUMBER: _ClassVar[int]
     JITTER_SECONDS_FIELD_NUMBER: _ClassVar[int]
     QUEUEING_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    SILENT_FIELD_NUMBER: _ClassVar[int]
     source: int
     target: int
     latency: Measurement
     bandwidth: Measurement
     jitter_seconds: float
     queueing_seconds: float
-    def __init__(self, source: _Optional[int] = ..., target: _Optional[int] = ..., latency: _Optional[_Union[Measurement, _Mapping]] = ..., bandwidth: _Optional[_Union[Measurement, _Mapping]] = ..., jitter_seconds: _Optional[float] = ..., queueing_seconds: _Optional[float] = ...) -> None: ...
+    silent: bool
+    def __init__(self, source: _Optional[int] = ..., target: _Optional[int] = ..., latency: _Optional[_Union[Measurement, _Mapping]] = ..., bandwidth: _Optional[_Union[Measurement, _Mapping]] = ..., jitter_seconds: _Optional[float] = ..., queueing_seconds: _Optional[float] = ..., silent: _Optional[bool] = ...) -> None: ...
 
 class Measurement(_message.Message):
-    __slots__ = ("value", "method", "measured_at_unix_seconds", "stale")
+    __slots__ = ("value", "method", "measured_at_unix_seconds", "stale", "age_seconds", "lower_bound")
     VALUE_FIELD_NUMBER: _ClassVar[int]
     METHOD_FIELD_NUMBER: _ClassVar[int]
     MEASURED_AT_UNIX_SECONDS_FIELD_NUMBER: _ClassVar[int]
     STALE_FIELD_NUMBER: _ClassVar[int]
+    AGE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    LOWER_BOUND_FIELD_NUMBER: _ClassVar[int]
     value: float
     method: Method
     measured_at_unix_seconds: float
     stale: bool
-    def __init__(self, value: _Optional[float] = ..., method: _Optional[_Union[Method, str]] = ..., measured_at_unix_seconds: _Optional[float] = ..., stale: _Optional[bool] = ...) -> None: ...
+    age_seconds: float
+    lower_bound: bool
+    def __init__(self, value: _Optional[float] = ..., method: _Optional[_Union[Method, str]] = ..., measured_at_unix_seconds: _Optional[float] = ..., stale: _Optional[bool] = ..., age_seconds: _Optional[float] = ..., lower_bound: _Optional[bool] = ...) -> None: ...
 
 class WatchLinksRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
 class LinkTable(_message.Message):
-    __slots__ = ("source", "links")
+    __slots__ = ("source", "links", "received_bytes_per_second")
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     LINKS_FIELD_NUMBER: _ClassVar[int]
+    RECEIVED_BYTES_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
     source: int
     links: _containers.RepeatedCompositeFieldContainer[Link]
-    def __init__(self, source: _Optional[int] = ..., links: _Optional[_Iterable[_Union[Link, _Mapping]]] = ...) -> None: ...
+    received_bytes_per_second: float
+    def __init__(self, source: _Optional[int] = ..., links: _Optional[_Iterable[_Union[Link, _Mapping]]] = ..., received_bytes_per_second: _Optional[float] = ...) -> None: ...
 
 class TestBandwidthRequest(_message.Message):
     __slots__ = ("target", "expected_bytes_per_second")
@@ -107,14 +135,16 @@ class TestBandwidthRequest(_message.Message):
     def __init__(self, target: _Optional[int] = ..., expected_bytes_per_second: _Optional[float] = ...) -> None: ...
 
 class TestBandwidthResponse(_message.Message):
-    __slots__ = ("bandwidth_bytes_per_second", "method", "duration_seconds")
+    __slots__ = ("bandwidth_bytes_per_second", "method", "duration_seconds", "lower_bound")
     BANDWIDTH_BYTES_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
     METHOD_FIELD_NUMBER: _ClassVar[int]
     DURATION_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    LOWER_BOUND_FIELD_NUMBER: _ClassVar[int]
     bandwidth_bytes_per_second: float
     method: Method
     duration_seconds: float
-    def __init__(self, bandwidth_bytes_per_second: _Optional[float] = ..., method: _Optional[_Union[Method, str]] = ..., duration_seconds: _Optional[float] = ...) -> None: ...
+    lower_bound: bool
+    def __init__(self, bandwidth_bytes_per_second: _Optional[float] = ..., method: _Optional[_Union[Method, str]] = ..., duration_seconds: _Optional[float] = ..., lower_bound: _Optional[bool] = ...) -> None: ...
 
 class ReceiveTestRequest(_message.Message):
     __slots__ = ("source", "limit_seconds")

@@ -1,0 +1,188 @@
+"""What tests have said of each link's bandwidth, and how much of it holds. Pure: times go in, figures come out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from trimtab_netmon.figures import Figure, moved
+from trimtab_netmon.turns import TYPICAL_TEST, Pair, expected
+
+#: Relative change of a link's bandwidth that supersedes all that was found before.
+CHANGE = 0.1
+#: Seconds for which a figure that evidence speaks against still counts, while it is being tested anew.
+DOUBT_GRACE = 8.0
+#: Failures in a row after which a link's figure is not to be trusted.
+FAILURES_TO_DISTRUST = 2
+#: Seconds until a link whose test failed is tested again; twice as long after each further failure.
+FIRST_PAUSE = 0.4
+LONGEST_PAUSE = 300.0
+#: Times that every link's turn could have come, after which a figure is too old.
+CYCLES = 3.0
+#: Seconds that no figure is too old for.
+LEAST_MAX_AGE = 60.0
+
+
+def max_age(num_workers: int, interval: float, share: float) -> float:
+    """Seconds after which a figure is too old: three times what it takes until every link has had its turn.
+
+    ``interval`` is the time between two tests, ``share`` what a host may spend of its time; either may be the limit.
+    """
+    by_turn = num_workers * (num_workers - 1) * interval
+    by_budget = 2 * (num_workers - 1) * TYPICAL_TEST / share
+    return max(LEAST_MAX_AGE, CYCLES * max(by_turn, by_budget))
+
+
+@dataclass
+class _Record:
+    """Of one link."""
+
+    figure: Figure = field(default_factory=Figure)
+    tested_at: float = float("-inf")
+    """When its last good test began."""
+    tried_at: float = float("-inf")
+    """When its last test began, good or not."""
+    doubted_since: float = float("inf")
+    """Since when evidence speaks against its figure; the newest of it was found at `doubted_at`."""
+    doubted_at: float = float("-inf")
+    failures: int = 0
+    """In a row."""
+    retry_at: float = float("-inf")
+    unconfirmed: float = 0.0
+    """What the last test found, if it was disturbed and found less than is believed: bytes per second."""
+
+    @property
+    def is_doubted(self) -> bool:
+        return self.doubted_since < float("inf")
+
+    def doubt(self, at: float) -> None:
+        """More evidence does not make the figure count for longer."""
+        self.doubted_since, self.doubted_at = min(self.doubted_since, at), max(self.doubted_at, at)
+
+    def answer(self, begun: float) -> None:
+        """A test begun then has been made: evidence found since is yet to be answered."""
+        self.doubted_since = self.doubted_at if self.doubted_at > begun else float("inf")
+
+
+class BandwidthRecords:
+    """The records of all links."""
+
+    def __init__(self, pairs: Sequence[Pair], max_age: float) -> None:
+        self._records = {pair: _Record() for pair in pairs}
+        self._max_age = max_age
+        self.changed_at = float("-inf")
+        """When the tests began that showed the last change of the network."""
+        self._changed: set[Pair] = set()
+        """The links whose tests, begun then, showed it."""
+
+    def __iter__(self) -> Iterator[Pair]:
+        """Every link."""
+        return iter(self._records)
+
+    @property
+    def num_tested(self) -> int:
+        """Links that were tested at least once."""
+        return sum(record.figure.value > 0 for record in self._records.values())
+
+    def figure(self, pair: Pair, now: float, is_affordable: bool = True) -> Figure:
+        """What is believed of a link. ``is_affordable``: a test that was called for is coming."""
+        record = self._records[pair]
+        if record.figure.value == 0:
+            return record.figure
+        age = now - record.tested_at
+        has_failed = record.failures >= FAILURES_TO_DISTRUST
+        is_superseded = record.tested_at < self.changed_at and not has_failed
+        is_contradicted = record.is_doubted and (not is_affordable or now - record.doubted_since > DOUBT_GRACE)
+        is_stale = is_superseded or is_contradicted or has_failed or age > self._max_age
+        return replace(record.figure, age=age, stale=is_stale, is_superseded=is_superseded)
+
+    def succeed(self, pair: Pair, begun: float, figure: Figure) -> bool:
+        """Keep what a test found; whether it shows that the network has changed.
+
+        A figure that differs from what was believed supersedes all that were found before. One that is only a lower
+        bound says nothing against a higher one: it counts when the test, repeated, was disturbed again.
+        """
+        record = self._records[pair]
+        record.tried_at, record.failures = begun, 0
+        believed = record.figure.value if record.tested_at >= self.changed_at else 0.0
+        if figure.is_lower_bound and figure.value < (1 - CHANGE) * believed:
+            if record.unconfirmed == 0:
+                record.unconfirmed = figure.value
+                record.doubt(begun)
+                return False
+            figure = replace(figure, value=max(figure.value, record.unconfirmed))
+        record.figure, record.tested_at, record.unconfirmed = figure, begun, 0.0
+        record.answer(begun)
+        if believed == 0 or not moved(believed, figure.value, CHANGE):
+            return False
+        if begun > self.changed_at:
+            self.changed_at, self._changed = begun, set()
+        self._changed.add(pair)
+        return True
+
+    def fail(self, pair: Pair, begun: float, now: float) -> None:
+        """A test could not run: leave the link alone for a while, longer with every failure."""
+        record = self._records[pair]
+        record.tried_at = begun
+        record.retry_at = now + min(FIRST_PAUSE * 2.0 ** min(record.failures, 30), LONGEST_PAUSE)
+        record.failures += 1
+
+    def is_doubted(self, pair: Pair) -> bool:
+        """Whether evidence speaks against a link's figure that no test has answered yet."""
+        return self._records[pair].is_doubted
+
+    def doubt(self, pairs: Iterable[Pair], at: float) -> list[Pair]:
+        """Evidence of time ``at`` speaks against the figures of links not tested since; returns those."""
+        doubted = [pair for pair in pairs if -float("inf") < self._records[pair].tested_at < at]
+        for pair in doubted:
+            self._records[pair].doubt(at)
+        return doubted
+
+    def reassure(self, before: float) -> None:
+        """Every host was tested since and nothing had changed: neither have the links that were not tested.
+
+        Most limits are a host's. Not those of a link whose own test was disturbed.
+        """
+        for record in self._records.values():
+            if record.unconfirmed == 0 and record.doubted_at <= before:
+                record.doubted_since = float("inf")
+
+    def may_be_tested(self, pair: Pair, now: float) -> bool:
+        """Whether a link's tests have not failed, or long enough ago."""
+        return now >= self._records[pair].retry_at
+
+    def next_try(self) -> float:
+        """When the first of the links that are left alone may be tested again."""
+        return min(record.retry_at for record in self._records.values())
+
+    def is_current(self, pair: Pair, since: float) -> bool:
+        """Whether a link has been tested since a round began, and since anything changed or spoke against it.
+
+        One that was as before while others of its wave were not may have been tested just before the change.
+        """
+        record = self._records[pair]
+        has_shown_it = record.tested_at == self.changed_at and pair in self._changed
+        is_newer = record.tested_at > self.changed_at or has_shown_it
+        return record.tested_at >= since and is_newer and not record.is_doubted
+
+    def was_tested(self, pair: Pair, since: float) -> bool:
+        """Whether a good test of a link began since then."""
+        return self._records[pair].tested_at >= since
+
+    def expected(self, pair: Pair) -> float:
+        """What a test of a link should find, bytes per second; 0: anything.
+
+        A test for which nothing is expected, or what a fast network carried, fills the queue of a link that has just
+        become slow, and the job's exchanges wait there for seconds.
+        """
+        tested = {each: record for each, record in self._records.items() if record.figure.value > 0}
+        current = [each for each, record in tested.items() if record.tested_at >= self.changed_at]
+        return expected(pair, {each: record.figure.value for each, record in tested.items()}, current)
+
+    def next_routine(self, is_testable: Callable[[Pair], bool]) -> Pair | None:
+        """The link whose turn it is: one whose figure is doubted, one never tried, the one tried longest ago."""
+        return min(filter(is_testable, self._records), key=self._urgency, default=None)
+
+    def _urgency(self, pair: Pair) -> tuple[bool, float, Pair]:
+        record = self._records[pair]
+        return not record.is_doubted, record.tried_at, pair
