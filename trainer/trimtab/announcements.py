@@ -18,16 +18,18 @@ def broadcast_json(group: Group, data: Any) -> Any:
         return data
     encoded = None
     if group.rank == 0:
-        encoded = torch.frombuffer(bytearray(json.dumps(data).encode()), dtype=torch.uint8)
+        encoded = torch.frombuffer(bytearray(json.dumps(data).encode()), dtype=torch.uint8).to(group.transport.device)
     received = group.submit(lambda: broadcast(group.transport, encoded, root=0)[0]).result()
-    return json.loads(received.numpy().tobytes())
+    return json.loads(received.cpu().numpy().tobytes())
 
 
 def broadcast_tensor(group: Group, tensor: Tensor) -> None:
     """Overwrite ``tensor`` on every rank with rank 0's."""
     if group.size == 1 or tensor.numel() == 0:
         return
-    raw = tensor.detach().contiguous().view(-1).view(torch.uint8) if group.rank == 0 else None
+    raw = None
+    if group.rank == 0:
+        raw = tensor.detach().contiguous().view(-1).view(torch.uint8).to(group.transport.device)
     received = group.submit(lambda: broadcast(group.transport, raw, root=0)[0]).result()
     if group.rank != 0:
         tensor.detach().copy_(received.clone().view(tensor.dtype).view_as(tensor))
@@ -35,10 +37,10 @@ def broadcast_tensor(group: Group, tensor: Tensor) -> None:
 
 def gather_numbers(group: Group, number: int) -> list[int]:
     """Every rank's ``number`` (0 .. 255), in rank order, on every rank."""
-    message = torch.tensor([number], dtype=torch.uint8)
+    message = torch.tensor([number], dtype=torch.uint8, device=group.transport.device)
     return group.submit(lambda: [int(part[0]) for part in all_gather(group.transport, message)[0]]).result()
 
 
 def barrier(group: Group) -> None:
     """Wait until every rank has come here."""
-    group.submit(lambda: all_gather(group.transport, torch.zeros(1, dtype=torch.uint8))).result()
+    gather_numbers(group, 0)

@@ -45,7 +45,7 @@ class Participation:
         Raises `UserError` where a parameter is frozen on some ranks only.
         """
         self._told = bytes(self._here)
-        message = torch.frombuffer(bytearray(self._told), dtype=torch.uint8)
+        message = torch.frombuffer(bytearray(self._told), dtype=torch.uint8).to(group.transport.device)
         parts = group.submit(lambda: [part.clone() for part in all_gather(group.transport, message)[0]]).result()
         self.unused = self._unused_everywhere(torch.stack(parts))
 

@@ -28,7 +28,7 @@ class ProcessGroupTransport(Transport):
         self.deadline = deadline
         self._process_group = process_group
         cuda = "nccl" in dist.get_backend(process_group)
-        self._device = torch.device("cuda", torch.cuda.current_device()) if cuda else torch.device("cpu")
+        self.device = torch.device("cuda", torch.cuda.current_device()) if cuda else torch.device("cpu")
         self._next_batch: list[dist.P2POp] = []
         self._batch_after: list[dist.P2POp] = []
 
@@ -37,21 +37,21 @@ class ProcessGroupTransport(Transport):
 
     def _send_bytes(self, peer: int, parts: tuple[Tensor, ...]) -> None:
         message = _joined(parts)
-        length = torch.tensor([message.numel()], dtype=torch.int64, device=self._device)
+        length = torch.tensor([message.numel()], dtype=torch.int64, device=self.device)
         self._queue(self._next_batch, dist.isend, length, peer)
         self._queue(self._batch_after, dist.isend, message, peer)
 
     def receive(self, peer: int, *parts: Tensor) -> None:
-        message = torch.empty(num_bytes(parts), dtype=torch.uint8, device=self._device)
+        message = torch.empty(num_bytes(parts), dtype=torch.uint8, device=self.device)
         self._queue(self._next_batch, dist.irecv, message, peer)
         self._exchange_batch(peer)
         for part, data in zip(parts, message.split_with_sizes([num_bytes([part]) for part in parts]), strict=True):
             _bytes_of(part).copy_(data)
 
     def receive_bytes(self, peer: int) -> Tensor:
-        length = torch.empty(1, dtype=torch.int64, device=self._device)
+        length = torch.empty(1, dtype=torch.int64, device=self.device)
         self.receive(peer, length)
-        data = torch.empty(int(length.item()), dtype=torch.uint8, device=self._device)
+        data = torch.empty(int(length.item()), dtype=torch.uint8, device=self.device)
         self.receive(peer, data)
         return data
 
@@ -77,8 +77,8 @@ class ProcessGroupTransport(Transport):
         try:
             for work in dist.batch_isend_irecv(batch):
                 work.wait(timedelta(seconds=self.deadline))
-            if self._device.type == "cuda":
-                torch.cuda.current_stream(self._device).synchronize()
+            if self.device.type == "cuda":
+                torch.cuda.current_stream(self.device).synchronize()
         except RuntimeError as error:
             raise CommunicationError(peer, f"no exchange with it: {error}") from error
 

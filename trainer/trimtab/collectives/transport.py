@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 
@@ -53,6 +54,8 @@ class Transport(ABC):
 
     rank: int
     size: int
+    device: torch.device = torch.device("cpu")
+    """Where the parts of a message must lie."""
     chunk_bytes: int
     """A longer message is best sent as several of this size, so that relays forward one while the next arrives."""
 
