@@ -213,7 +213,8 @@ def test_a_real_training_sees_its_network_through_the_monitor_beside_it(pods):
         job.monitor(worker)
     digits = (sys.executable, "-m", "trimtab.workloads.digits", "--epochs", "1")
     trainers = [job.trainer(worker, *digits) for worker in range(2)]
-    assert [end(each)[0] for each in trainers] == [0, 0]
+    ended = [end(each) for each in trainers]
+    assert [code for code, _, _ in ended] == [0, 0], "".join(output for _, output, _ in ended)
     lines = [json.loads(line) for line in job.run_directory(0).metrics.read_text().splitlines()]
     assert any((line.get("latency") or 0) > 0.0005 for line in lines)
     assert job.run_directory(0).decisions.exists()

@@ -80,11 +80,12 @@ def attach(
     settings = controller_settings(job, sizes)
     facts = ModelFacts(num_elements=sum(sizes), tensor_sizes=sizes, num_ranks=environment.num_ranks)
     controller = Controller(settings, facts, seed=environment.seed)
+    plan = controller.plan  # what every rank begins with: steering, once it is there, may decide at any time
     steering = None
     if environment.rank == 0:
         steering = Steering(controller, environment.monitor, log=recorder.decision, now=lambda: recorder.now)
     return only_session(
-        Session(model, optimizer, group=group, plan=controller.plan, recorder=recorder, steering=steering, **options)
+        Session(model, optimizer, group=group, plan=plan, recorder=recorder, steering=steering, **options)
     )
 
 
