@@ -14,6 +14,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+import debian_programs
 from rank_pool import RankPool
 
 # A shell that starts the tests in the background, or under nohup, has these ignored; what they start would inherit it.
@@ -71,11 +72,9 @@ def _why_no_node() -> str | None:
 def _why_no_images() -> str | None:
     if os.geteuid() != 0:
         return "building images without Docker needs root"
-    if shutil.which("buildah"):
-        return None
-    if _docker_runs():
+    if shutil.which("buildah") is None and _docker_runs():
         return "built with docker, an image cannot be looked into without starting it: install buildah"
-    return None if shutil.which("apt-get") else "no buildah: install it"
+    return debian_programs.why_missing("images")
 
 
 def _docker_runs() -> bool:
@@ -123,6 +122,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             raise pytest.UsageError(f"{len(affected)} tests of kind {kind} cannot run here: {reason}")
         for item in affected:
             item.add_marker(pytest.mark.skip(reason=f"{kind}: {reason}"))
+
+
+def pytest_runtestloop(session: pytest.Session) -> None:
+    """Before the first test: all programs that any of them calls."""
+    if session.config.getoption("collectonly"):
+        return
+    running = [item for item in session.items if not item.get_closest_marker("skip")]
+    kinds = {kind for kind in KINDS if any(item.get_closest_marker(kind) for item in running)}
+    if session.config.getoption("--kubeconfig"):  # the node, and what holds images, are somebody else's
+        kinds -= {"node", "images"}
+    debian_programs.install(["any", *kinds])
+    debian_programs.refuse_unlisted_programs()
 
 
 @pytest.fixture(scope="session")

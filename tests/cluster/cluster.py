@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
 
 from control_plane import ControlPlane
 from link import Link
-from node import Node, missing_packages
-
-_INSTALL = Path(__file__).parents[2] / "scripts/debian-packages"
+from node import Node
 
 
 class Cluster:
@@ -25,8 +22,6 @@ class Cluster:
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
-        if missing := missing_packages():
-            subprocess.run([_INSTALL, *missing], check=True)
         with ExitStack() as stack:
             link = stack.enter_context(Link())
             self.control_plane = stack.enter_context(ControlPlane(self._make("control-plane"), link.near))

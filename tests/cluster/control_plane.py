@@ -19,6 +19,8 @@ from typing import Self
 
 import binaries
 import operator_role
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from programs import Program, wait_until
 
 _LOOPBACK = "127.0.0.1"
@@ -180,8 +182,9 @@ class ControlPlane:
         self.programs[name] = Program([self._binaries[name], *flags], self._directory / f"{name}.log", _GO)
 
     def _write_credentials(self) -> None:
-        key = self._directory / "service-accounts.pem"
-        subprocess.run(["openssl", "genrsa", "-out", key, "2048"], check=True, capture_output=True)
+        key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+        text = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        (self._directory / "service-accounts.pem").write_bytes(text)
         lines = [f'{token},{_USERS[name][0]},{name},"{_USERS[name][1]}"' for name, token in self._tokens.items()]
         (self._directory / "tokens.csv").write_text("\n".join(lines) + "\n")
         for name, token in self._tokens.items():

@@ -13,7 +13,6 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -23,25 +22,13 @@ from typing import IO, Any, Self
 
 import binaries
 import cgroups
+import debian_programs
 import pause_image
 import psutil
 import yaml
 from control_plane import NODE_NAME, ControlPlane
 from link import Link
 from programs import Program, wait_until
-
-#: Debian packages that bring what is not built here.
-PACKAGES = {
-    "containerd": "containerd",
-    "runc": "runc",
-    "conntrack": "conntrack",
-    "iptables": "iptables",
-    "gcc": "gcc",
-    "unshare": "util-linux",
-    "tc": "iproute2",
-}
-_CNI_PLUGINS = (Path("/usr/lib/cni"), Path("/opt/cni/bin"))
-_CNI_PACKAGE = "containernetworking-plugins"
 
 #: Where pods live; inside the node's network namespace, so that it is in nobody's way.
 _POD_SUBNET = "10.79.0.0/16"
@@ -63,16 +50,7 @@ def why_missing() -> str | None:
         return why
     if why := binaries.why_missing((*binaries.CONTROL_PLANE, *binaries.NODE)):
         return why
-    missing = missing_packages()
-    if missing and not shutil.which("apt-get"):
-        return f"install what brings {', '.join(missing)}"
-    return None
-
-
-def missing_packages() -> list[str]:
-    """Debian packages that would bring what is missing."""
-    missing = [package for program, package in PACKAGES.items() if shutil.which(program) is None]
-    return missing + ([] if _find_cni_plugins() else [_CNI_PACKAGE])
+    return debian_programs.why_missing("node")
 
 
 class Node:
@@ -199,7 +177,7 @@ class Node:
             # Where root lacks CAP_SYS_RESOURCE nobody may be made less likely to be killed for memory.
             "restrict_oom_score_adj": True,
             "containerd": {"snapshotter": "overlayfs", "runtimes": {"runc": runc}},
-            "cni": {"bin_dir": str(_find_cni_plugins()), "conf_dir": str(self._directory / "cni")},
+            "cni": {"bin_dir": str(debian_programs.find_cni_plugins()), "conf_dir": str(self._directory / "cni")},
         }
         settings = {
             "version": 2,
@@ -376,7 +354,3 @@ def _take(lock: IO[str]) -> bool:
     except BlockingIOError:
         return False
     return True
-
-
-def _find_cni_plugins() -> Path | None:
-    return next((place for place in _CNI_PLUGINS if (place / "bridge").is_file()), None)
