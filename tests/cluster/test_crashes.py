@@ -60,10 +60,8 @@ def test_another_takes_over_from_a_leader_that_was_killed(bench, operators):
     wait_until(lambda: leader(bench), "the first leads")
     operators.start()
     first.kill()
-    killed_at = time.monotonic()
     bench.create("digits", workers=1)
     wait_until(lambda: bench.child("digits"), "the second makes the Job", FAILOVER_SECONDS)
-    assert time.monotonic() - killed_at < FAILOVER_SECONDS
 
 
 def test_another_takes_over_at_once_from_a_leader_that_was_told_to_stop(bench, operators):
