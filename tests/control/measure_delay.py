@@ -1,6 +1,7 @@
 """How many more steps than dense error feedback needs: the table of docs/decisions/time-to-target.md, in one process.
 
     python tests/control/measure_delay.py --hidden 512 --rate 0.03 --seeds 2
+    python tests/control/measure_delay.py --hidden 512 --rate 0.001 --seeds 2 --optimizer adam
 
 Exact top-k on every rank of four, or on one rank in turns for all. Minutes on one core, and no network.
 """
@@ -18,7 +19,11 @@ from torch import Tensor, nn
 RANKS, BATCH, HELD_OUT, LOOK_EVERY = 4, 16, 360, 5
 LOSSES = (1.0, 0.5, 0.3, 0.2)
 #: Ratio, and whether one rank selects for all.
-PLANS = ((0.03, False), (0.01, False), (0.001, False), (0.01, True), (0.001, True))
+OPTIMIZERS = {
+    "sgd": lambda parameters, rate: torch.optim.SGD(parameters, lr=rate, momentum=0.9),
+    "adam": lambda parameters, rate: torch.optim.Adam(parameters, lr=rate),
+}
+PLANS = ((0.1, False), (0.03, False), (0.01, False), (0.001, False), (0.1, True), (0.01, True), (0.001, True))
 
 
 def exchange(filled: Tensor, ratio: float, chooser: int | None) -> tuple[Tensor, Tensor, float]:
@@ -33,7 +38,9 @@ def exchange(filled: Tensor, ratio: float, chooser: int | None) -> tuple[Tensor,
     return sent.mean(0), filled - sent, float(sent.square().sum() / filled.square().sum())
 
 
-def train(rate: float, hidden: int, seed: int, ratio: float, shared: bool, steps: int) -> tuple[list[int], float]:
+def train(
+    optimizer_name: str, rate: float, hidden: int, seed: int, ratio: float, shared: bool, steps: int
+) -> tuple[list[int], float]:
     """Steps to each of `LOSSES` that was reached, and the mean of the residual's norm over that of what was sent."""
     torch.manual_seed(seed)
     images, labels = (torch.tensor(part) for part in load_digits(return_X_y=True))
@@ -43,7 +50,7 @@ def train(rate: float, hidden: int, seed: int, ratio: float, shared: bool, steps
     training, held = order[HELD_OUT:], order[:HELD_OUT]
     model = nn.Sequential(nn.Linear(64, hidden), nn.ReLU(), nn.Linear(hidden, hidden), nn.ReLU(), nn.Linear(hidden, 10))
     parameters = list(model.parameters())
-    optimizer = torch.optim.SGD(parameters, lr=rate, momentum=0.9)
+    optimizer = OPTIMIZERS[optimizer_name](parameters, rate)
     draws = torch.Generator().manual_seed(seed)
     residual = torch.zeros(RANKS, sum(each.numel() for each in parameters))
     reached: list[int] = []
@@ -77,6 +84,7 @@ def train(rate: float, hidden: int, seed: int, ratio: float, shared: bool, steps
 def main() -> None:
     """Print dense's steps, and how many more each plan needs."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--optimizer", choices=OPTIMIZERS, default="sgd")
     parser.add_argument("--rate", type=float, default=0.03, help="learning rate")
     parser.add_argument("--hidden", type=int, default=512, help="width of the perceptron's two layers")
     parser.add_argument("--seeds", type=int, default=2)
@@ -85,7 +93,10 @@ def main() -> None:
     torch.set_num_threads(1)
 
     def steps_and_norm(ratio: float, shared: bool) -> tuple[list[float], float]:
-        runs = [train(wanted.rate, wanted.hidden, seed, ratio, shared, wanted.steps) for seed in range(wanted.seeds)]
+        runs = [
+            train(wanted.optimizer, wanted.rate, wanted.hidden, seed, ratio, shared, wanted.steps)
+            for seed in range(wanted.seeds)
+        ]
         return [mean(steps) for steps in zip(*(steps for steps, _ in runs), strict=False)], mean(x for _, x in runs)
 
     dense, _ = steps_and_norm(1, False)

@@ -7,6 +7,7 @@ controller, which sees noisy measurements of it, late. No time passes but the vi
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import exp, log
 
@@ -17,6 +18,7 @@ from trimtab.control.types import (
     ControllerSettings,
     ModelFacts,
     NetworkView,
+    OptimizerFamily,
     RunTrials,
     StepReport,
     TrialReport,
@@ -26,6 +28,7 @@ from trimtab.plan import COLLECTIVES, Plan, dense_plan
 GIGABIT = 1e9 / 8
 #: Seconds for which a machine's speed stays about what it is.
 _DRIFT_SECONDS = 5.0
+SGD = OptimizerFamily("SGD", "sgd")
 GRID = [
     Plan(ratio=ratio, collective=collective)
     for ratio in (0.1, 0.033, 0.011, 0.004, 0.001)
@@ -70,6 +73,9 @@ class World:
     """How many times as long the first step under a plan takes."""
     drift: float = 0.0
     """How far (log, one deviation) the machine's speed wanders from its mean, with a memory of some seconds."""
+    pace: Callable[[Plan, float], float] | None = None
+    """Dense's steps that a step is worth under a plan, from a progress on; instead of `delay` and `delay_steps`."""
+    optimizer: OptimizerFamily = SGD
 
     @property
     def num_elements(self) -> int:
@@ -155,7 +161,9 @@ class Run:
         self.world = world
         self.now = 0.0
         self.controller = Controller(
-            settings, ModelFacts(world.num_elements, world.tensor_sizes, world.num_ranks), seed=seed
+            settings,
+            ModelFacts(world.num_elements, world.tensor_sizes, world.num_ranks, world.optimizer),
+            seed=seed,
         )
         self.plan = self.controller.plan
         self._rng = random.Random(f"noise {seed}")
@@ -201,12 +209,18 @@ class Run:
         gain, self._residual = self._error_feedback(plan, self._residual)
         report = self._measure(plan, gain)
         self.step += 1
-        size = self._residual**0.5
-        self.progress += 1 / (1 + self.world.delay.get(family(plan), 0.0) * size)
-        self._behind = self.world.delay_steps.get(family(plan), 0.0) * size**1.5
+        self._progress(plan)
         self.now += report.step_seconds
         self._monitor()
         self.controller.observe_step(report, self.now)
+
+    def _progress(self, plan: Plan) -> None:
+        if self.world.pace is not None:
+            self.progress += self.world.pace(plan, self.progress)
+            return
+        size = self._residual**0.5
+        self.progress += 1 / (1 + self.world.delay.get(family(plan), 0.0) * size)
+        self._behind = self.world.delay_steps.get(family(plan), 0.0) * size**1.5
 
     def _error_feedback(self, plan: Plan, residual: float) -> tuple[float, float]:
         """Gain of a step and the residual after it; residuals are squared norms, in those of one step's gradient.

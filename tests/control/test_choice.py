@@ -16,15 +16,17 @@ from trimtab.control.knee import depth, knee
 from trimtab.control.predict import Predictor
 from trimtab.control.reason import reason_to_keep
 from trimtab.control.solve import Space, front, objectives, solve
-from trimtab.control.types import ControllerSettings, ModelFacts
+from trimtab.control.types import ControllerSettings, ModelFacts, OptimizerFamily
 from trimtab.plan import SPARSE_COLLECTIVES, FusionPlan, Plan, dense_plan
 
 GIGABIT = 1e9 / 8
+SGD, ADAM = OptimizerFamily("SGD", "sgd"), OptimizerFamily("AdamW", "adam")
+FACTS = ModelFacts(1000, (1000,), 4, SGD)
 
 
 def point(step_seconds=0.2, gain=0.5, compress=0.01, sync=0.1, ratio=0.01):
     plan = Plan(ratio=ratio, collective="all-gather")
-    return Point(plan, compress, sync, gain, relative_steps(plan, gain), step_seconds)
+    return Point(plan, compress, sync, gain, relative_steps(plan, gain, FACTS), step_seconds)
 
 
 DENSE = Point(dense_plan(), 0.0, 0.9, 1.0, 1.0, 1.0)
@@ -125,13 +127,17 @@ def test_free_gain_is_taken():
 def test_less_gain_means_more_steps(a, b):
     low, high = sorted((a, b))
     plan = Plan(0.01, "all-gather")
-    steps = [relative_steps(plan, low), relative_steps(plan, high), relative_steps(dense_plan(), 1.0)]
+    steps = [
+        relative_steps(plan, low, FACTS),
+        relative_steps(plan, high, FACTS),
+        relative_steps(dense_plan(), 1.0, FACTS),
+    ]
     assert steps[0] >= steps[1] >= steps[2] == 1.0
 
 
 @given(st.floats(0.001, 0.999))
 def test_indices_that_one_rank_selected_for_all_cost_more_steps_at_the_same_gain(gain):
-    own, shared = (relative_steps(Plan(0.01, name), gain) for name in ("all-gather", "artopk-star-ring"))
+    own, shared = (relative_steps(Plan(0.01, name), gain, FACTS) for name in ("all-gather", "artopk-star-ring"))
     assert shared > own
 
 
@@ -163,7 +169,7 @@ def test_a_tenth_sooner_is_worth_a_change_only_where_the_step_is_clearly_shorter
 
     wanted = ControllerSettings(collectives=("all-gather", "artopk-star-tree"), min_ratio=0.01, max_ratio=0.01)
     present = Plan(0.01, "all-gather", wanted.sparsifier, wanted.fusions[0])
-    choice = Outlook(evaluate, wanted, present).choose(banned=(), seed=1)
+    choice = Outlook(evaluate, wanted, present, SGD).choose(banned=(), seed=1)
     assert (choice.chosen.plan.collective == "artopk-star-tree") is is_worth_it
 
 

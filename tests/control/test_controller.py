@@ -8,7 +8,15 @@ from dataclasses import replace
 import pytest
 from simulator import GIGABIT, Phase, Run, World, dense, random_world, static
 from trimtab.control.controller import Controller
-from trimtab.control.types import Adopt, ControllerSettings, KeepGoing, ModelFacts, NetworkView, StepReport
+from trimtab.control.types import (
+    Adopt,
+    ControllerSettings,
+    KeepGoing,
+    ModelFacts,
+    NetworkView,
+    OptimizerFamily,
+    StepReport,
+)
 from trimtab.plan import COLLECTIVES, Plan
 from trimtab_api.errors import UserError
 
@@ -208,6 +216,51 @@ def test_a_trial_never_crosses_an_epochs_end():
     train(run, 60)
     assert asked
     assert all(action is None or action.iterations <= steps_left for steps_left, action in asked)
+
+
+# The optimizer's family ---------------------------------------------------------------------------------
+
+ADAM, UNKNOWN = OptimizerFamily("AdamW", "adam"), OptimizerFamily("Frobnicator", "unknown")
+
+
+def test_adam_is_given_a_larger_ratio_than_sgd_where_the_network_asks_for_compression():
+    ratios = {}
+    for optimizer in (OptimizerFamily("SGD", "sgd"), ADAM, UNKNOWN):
+        run = train(Run(world((0, *SLOW), optimizer=optimizer), ControllerSettings(), 1), 60)
+        ratios[optimizer.kind] = run.controller.plan.ratio
+    assert 1 > ratios["adam"] > 2 * ratios["sgd"]
+    assert ratios["unknown"] == ratios["adam"]
+
+
+def test_under_adam_dense_is_chosen_and_stays_where_no_plan_makes_up_for_its_steps():
+    """SGD leaves dense here: its steps would be two thirds as long, and hardly more."""
+    sent_at = {}
+    for kind in ("sgd", "adam"):
+        near = world((0, 1e-3, 3 * GIGABIT), optimizer=OptimizerFamily(kind, kind))
+        run = train(Run(near, ControllerSettings(), 1), 120)
+        sent_at[kind] = {line["adopted"]["name"] for line in decisions(run)}
+    assert sent_at["sgd"]
+    assert sent_at["adam"] == set()
+
+
+def test_under_adam_no_trial_runs_for_the_gain_tells_nothing():
+    drifting = world((0, 2e-3, 0.3 * GIGABIT), optimizer=ADAM)
+    run = train(Run(drifting, ControllerSettings(), 1), 60)
+    assert not run.controller.plan.is_dense
+    run.world = replace(drifting, half_gain_ratio={"all": 0.2, "artopk": 0.35})  # the gradient has become flatter
+    train(run, 60)
+    assert run.exploration_seconds == 0
+    assert {line["trigger"] for line in decisions(run, changed=False)}.isdisjoint({"gain", "trials"})
+
+
+def test_a_decision_says_that_the_optimizer_is_not_known():
+    reasons = {}
+    for optimizer in (ADAM, UNKNOWN):
+        run = train(Run(world((0, *SLOW), optimizer=optimizer), ControllerSettings(), 1), 20)
+        reasons[optimizer.kind] = [line["reason"] for line in decisions(run, changed=False)]
+    assert reasons["unknown"]
+    assert all("what compression costs Frobnicator is not known" in reason for reason in reasons["unknown"])
+    assert not any("not known" in reason for reason in reasons["adam"])
 
 
 # Guard rails --------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 from statistics import median
 
 import pytest
+from recorded import random_adam_world
 from simulator import GRID, Run, dense, random_world, static
 from trimtab.control.types import ControllerSettings
 
@@ -28,3 +29,31 @@ def test_adaptive_is_near_the_best_static_plan_and_never_behind_dense():
     assert max(ranked) <= 1.20
     assert max(over_dense) <= 1.05
     assert max(exploring) < 0.10
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_under_adam_too_by_curves_that_were_recorded_of_real_training():
+    """The truth is not the controller's law but what `measure_adam.py` saw, off by a tenth; dense is best in some.
+
+    Of some models compression costs less than the law, which is the careful edge of what was seen, has it: where dense
+    is near, what they could have gained is left lying.
+    """
+    over_best, over_dense = [], []
+    for seed in range(12):
+        for num_ranks in (4, 8):
+            world = random_adam_world(seed, num_ranks)
+            adaptive = Run(world, ControllerSettings(), seed).until_target()
+            sparse = min(Run(world, static(plan), seed).until_target().seconds for plan in GRID)
+            all_sent = Run(world, dense(), seed).until_target().seconds
+            over_best.append(adaptive.seconds / min(sparse, all_sent))
+            over_dense.append(adaptive.seconds / all_sent)
+            assert adaptive.exploration_seconds == 0
+    ranked = sorted(over_best)
+    print(f"over the best static plan: median {median(ranked):.3f}, eight in ten under {ranked[19]:.3f}, {ranked}")
+    print(f"over dense: at most {max(over_dense):.3f}, {sorted(over_dense)}")
+    assert median(ranked) <= 1.05
+    assert ranked[19] <= 1.10
+    assert max(ranked) <= 1.20
+    assert max(over_dense) <= 1.05
+    assert sum(ratio > 0.97 for ratio in over_dense) >= 4, "worlds in which nothing beats dense by much"

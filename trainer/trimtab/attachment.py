@@ -29,6 +29,7 @@ from trimtab.control.types import ControllerSettings, ModelFacts
 from trimtab.fusion.fixed import fixed_size
 from trimtab.launch.environment import LaunchEnvironment
 from trimtab.loss_scale import LossScale
+from trimtab.optimizer_family import family_of
 from trimtab.plan import FusionPlan, Plan, dense_plan
 from trimtab.recorder import Recorder
 from trimtab.session import SchedulerInterval, Session
@@ -78,7 +79,7 @@ def attach(
     group = _join(model, environment, job.spec.communication.timeout)
     sizes = tuple(p.numel() for p in reversed(list(model.parameters())) if p.requires_grad)
     settings = controller_settings(job, sizes)
-    facts = ModelFacts(num_elements=sum(sizes), tensor_sizes=sizes, num_ranks=environment.num_ranks)
+    facts = ModelFacts(sum(sizes), sizes, environment.num_ranks, optimizer=family_of(optimizer))
     controller = Controller(settings, facts, seed=environment.seed)
     plan = controller.plan  # what every rank begins with: steering, once it is there, may decide at any time
     steering = None

@@ -37,6 +37,7 @@ MAX_COMPUTE = 3600.0
 MIN_RATIO = 1e-6
 
 _COUNT_UNITS = {"": 1, "k": 10**3, "M": 10**6, "B": 10**9, "G": 10**9}
+_OPTIMIZERS = {"adam": "Adam", "sgd": "SGD"}
 _DENSE_ROWS = ("parameter-server", *DENSE_COLLECTIVES)
 
 
@@ -81,6 +82,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="forward and backward of one step (default: a guess from the model's size)",
     )
     parser.add_argument(
+        "--optimizer",
+        choices=tuple(_OPTIMIZERS),
+        default="adam",
+        help="its family decides how many more steps compression costs: adam (default) stands for all that divide by "
+        "a running size of the gradient, and for what is neither",
+    )
+    parser.add_argument(
         "--ratio",
         type=_ratio,
         nargs="+",
@@ -93,7 +101,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the choice and the table."""
-    question = _Question(args.elements, args.workers, args.latency, args.bandwidth, args.compute)
+    question = _Question(args.elements, args.workers, args.latency, args.bandwidth, args.compute, args.optimizer)
     choice, dense_seconds = _choose(question)
     rows = [row for ratio in dict.fromkeys(args.ratio) for row in _rows(question, ratio)]
     if args.json:
@@ -110,6 +118,7 @@ class _Question:
     latency: float
     bandwidth: float
     compute_seconds: float | None
+    optimizer: str
 
     @property
     def num_bytes(self) -> int:
@@ -178,29 +187,29 @@ class _Choice:
     compute_seconds: float
     sync_seconds: float
     gain: float
+    relative_steps: float
 
 
 def _choose(question: _Question) -> tuple[_Choice, float]:
     """What the controller would adopt after its warm-up, knowing nothing but its priors; and dense's step time."""
-    from trimtab.control.knee import knee
+    from trimtab.control.choice import Outlook
     from trimtab.control.predict import Predictor
-    from trimtab.control.solve import Space, solve
-    from trimtab.control.types import ControllerSettings, ModelFacts
+    from trimtab.control.types import ControllerSettings, ModelFacts, OptimizerFamily
     from trimtab.plan import Plan, dense_plan
 
-    settings = ControllerSettings()
-    predictor = Predictor(
-        ModelFacts(question.num_elements, (question.num_elements,), question.num_ranks), question.compute_seconds
-    )
-    space = Space(settings.min_ratio, settings.max_ratio, settings.collectives, settings.fusions)
+    optimizer = OptimizerFamily(_OPTIMIZERS[question.optimizer], "sgd" if question.optimizer == "sgd" else "adam")
+    facts = ModelFacts(question.num_elements, (question.num_elements,), question.num_ranks, optimizer)
+    predictor = Predictor(facts, question.compute_seconds)
 
     def evaluate(plan: Plan) -> Any:
         return predictor.point(plan, question.latency, 1 / question.bandwidth, step=0)
 
-    dense = evaluate(dense_plan())
-    best = knee(solve(space, evaluate, seed=0), dense, settings.speed_weight)
-    choice = _Choice(best.plan.name, best.step_seconds, predictor.compute_seconds, best.sync_seconds, best.gain)
-    return choice, dense.step_seconds
+    found = Outlook(evaluate, ControllerSettings(), dense_plan(), optimizer).choose(banned=(), seed=0)
+    best = found.chosen
+    choice = _Choice(
+        best.plan.name, best.step_seconds, predictor.compute_seconds, best.sync_seconds, best.gain, best.relative_steps
+    )
+    return choice, found.dense.step_seconds
 
 
 def _as_json(question: _Question, choice: _Choice, dense_seconds: float, rows: list[_Row]) -> dict[str, Any]:
@@ -209,6 +218,7 @@ def _as_json(question: _Question, choice: _Choice, dense_seconds: float, rows: l
         "workers": question.num_ranks,
         "latency": question.latency,
         "bandwidth": question.bandwidth,
+        "optimizer": question.optimizer,
         "choice": {**vars(choice), "dense_step_seconds": dense_seconds},
         "table": [
             {
@@ -233,7 +243,8 @@ def _as_text(question: _Question, choice: _Choice, dense_seconds: float, rows: l
         f"(dense {format_duration(dense_seconds)}), before this job's own overheads are learned",
         f"of it {format_duration(choice.compute_seconds)} computing ({by}) and "
         f"{format_duration(choice.sync_seconds)} waiting for the exchange",
-        "chosen for the time to the target, so also by how many more steps a smaller ratio needs",
+        f"chosen for the time to the target: with {_OPTIMIZERS[question.optimizer]} and its kin it should need "
+        f"{choice.relative_steps:.2f} times as many steps as dense (--optimizer says of which family yours is)",
         "",
         f"{'ratio':>7}  {'scheme':<17} {'seconds':>20} {'messages':>9} {'bytes':>20}",
     ]

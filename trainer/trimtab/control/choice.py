@@ -8,16 +8,17 @@ from math import log
 
 from trimtab.control import candidates
 from trimtab.control.decision import Point
+from trimtab.control.delay import reads_gain
 from trimtab.control.knee import depth, knee
 from trimtab.control.reason import reason_to_change, reason_to_keep
 from trimtab.control.solve import Space, solve
-from trimtab.control.types import ControllerSettings
+from trimtab.control.types import ControllerSettings, OptimizerFamily
 from trimtab.plan import Plan, dense_plan
 
 #: A change of plan must shorten the predicted time to target by this factor ...
 _WORTH_A_CHANGE = log(1.05)
-#: ... and by this one where it is for the sake of the gain, which is known less well: where the step becomes slower, or
-#: hardly faster ...
+#: ... and by this one where it is for the sake of a gain that is measured, and so known less well: where the step
+#: becomes slower, or hardly faster ...
 _WORTH_IT_FOR_THE_GAIN = log(1.15)
 #: ... than by this factor, less than which no measurement would tell from the noise of steps.
 _HARDLY_FASTER = 0.95
@@ -40,11 +41,18 @@ class Choice:
 class Outlook:
     """What every plan is predicted to do on one network at one step, beside dense and the plan in force."""
 
-    def __init__(self, evaluate: Callable[[Plan], Point], settings: ControllerSettings, present: Plan) -> None:
+    def __init__(
+        self,
+        evaluate: Callable[[Plan], Point],
+        settings: ControllerSettings,
+        present: Plan,
+        optimizer: OptimizerFamily,
+    ) -> None:
         self.evaluate = evaluate
         self.dense = evaluate(dense_plan(settings.fusions[0]))
         self.present = evaluate(present)
         self._settings = settings
+        self._measures_steps = reads_gain(optimizer)
 
     def choose(self, banned: Collection[tuple[str, float]], seed: int) -> Choice:
         """The knee of the Pareto front, or the present plan where leaving it promises too little.
@@ -80,8 +88,11 @@ class Outlook:
         return candidates.worth_a_trial(self._candidates(), self.dense, self._depth, is_known)
 
     def _promise(self, best: Point) -> tuple[float, bool, float]:
-        """By how much a plan is better than the present one, whether its step is plainly shorter, and what it needs."""
-        faster = best.step_seconds < _HARDLY_FASTER * self.present.step_seconds
+        """By how much a plan is better than the present one, whether that is for its shorter step, and what it needs.
+
+        Where steps are not known by the gain, no change is for the gain's sake.
+        """
+        faster = not self._measures_steps or best.step_seconds < _HARDLY_FASTER * self.present.step_seconds
         needed = _WORTH_A_CHANGE if faster else _WORTH_IT_FOR_THE_GAIN
         return self._depth(best) - self._depth(self.present), faster, needed
 

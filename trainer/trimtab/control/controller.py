@@ -21,11 +21,12 @@ from trimtab.control import candidates, warmup
 from trimtab.control.aftermath import NUM_STEPS, Aftermath, RecentSteps, Timed
 from trimtab.control.choice import Choice, Outlook
 from trimtab.control.decision import Decision, Inputs, Measured, Point
+from trimtab.control.delay import reads_gain
 from trimtab.control.doubt import Doubt
 from trimtab.control.exploration import Exploration
 from trimtab.control.fallback import Fallback
 from trimtab.control.predict import Predictor
-from trimtab.control.reason import reason_to_start
+from trimtab.control.reason import of_optimizer, reason_to_start
 from trimtab.control.solve import preload
 from trimtab.control.triggers import GainWatch, Network, NetworkWatch, speaks_for
 from trimtab.control.types import (
@@ -214,7 +215,7 @@ class Controller:
         # A second look is near, and until then steps on a network that has just changed say little. Where the network
         # seems to have changed and is yet to be measured, the present plan is the only one known to suffer from it.
         is_known = self._second_look is None and self._network_watch.suspect is None and not self._doubt.is_open
-        if is_known and not self.plan.is_dense and self._gain_watch.moved:
+        if is_known and not self.plan.is_dense and self._gain_watch.moved and reads_gain(self._facts.optimizer):
             return "gain"
         return None
 
@@ -308,7 +309,7 @@ class Controller:
             predicted_left_seconds=left.step_seconds,
             predicted_seconds=chosen.step_seconds,
             pareto=choice.front,
-            reason=choice.reason,
+            reason=of_optimizer(choice.reason, self._facts.optimizer),
         )
         self._next_decision_id += 1
         self._network_watch.decided()
@@ -343,7 +344,7 @@ class Controller:
         def evaluate(plan: Plan) -> Point:
             return self._predictor.point(plan, network.latency, network.beta, self._step)
 
-        return Outlook(evaluate, self._settings, self.plan)
+        return Outlook(evaluate, self._settings, self.plan, self._facts.optimizer)
 
     # Learning ---------------------------------------------------------------------------------------
 

@@ -1,12 +1,22 @@
-"""How many more steps than dense a run needs because error feedback delays gradients.
+"""How many times dense's steps a run needs because error feedback delays gradients, by the optimizer's family.
 
-Nothing is lost: what a step does not send waits in the residual. With gain g, the residual's norm is ``sqrt(1/g - 1)``
-times that of what was sent, and training stays behind dense training by a number of steps that grows with it. It is
-the same number whatever the learning rate, and however long the job trains (docs/decisions/time-to-target.md).
+Nothing is lost: what a step does not send waits in the residual. What the wait costs depends on the optimizer.
+
+SGD adds up what arrives, whenever that is. With gain g, the residual's norm is ``sqrt(1/g - 1)`` times that of what was
+sent, and training stays behind dense training by a number of steps that grows with it. It is the same number whatever
+the learning rate, and however long the job trains (docs/decisions/time-to-target.md).
+
+Adam divides by the root of a running mean of squares, which lumps raise more than a steady flow of the same sum: it
+loses a factor, however long the job trains. It treats small elements like large ones, so what counts is how often an
+element is heard of, and not the gain, which is nearly all of large elements (docs/decisions/adam.md).
 """
 
 from __future__ import annotations
 
+from itertools import pairwise
+from math import exp, log
+
+from trimtab.control.types import ModelFacts, OptimizerFamily
 from trimtab.plan import Plan
 
 #: Steps of delay where the residual is as large as what was sent; more where all ranks send what one of them selected,
@@ -19,10 +29,37 @@ _POWER = 1.5
 #: the edge of the learning rates that a model bears, late gradients do harm for as long as it trains.
 _RUN_STEPS = 200
 
+#: Elements that some rank selects in a step, as a share of all (N times the ratio), and times dense's steps that Adam
+#: needs then; interpolated in the logarithms of both. The last is of one selection for all ranks at 0.001.
+_ADAM = ((4.0, 1.0), (0.4, 1.6), (0.04, 2.7), (0.004, 7.0), (0.001, 14.5))
+#: More ranks are charged like so many: eight needed fewer steps, but that was seen of one small model alone.
+_MOST_RANKS = 4
 
-def relative_steps(plan: Plan, gain: float) -> float:
-    """Steps to the target over dense's, for a plan of this gain."""
+
+def relative_steps(plan: Plan, gain: float, facts: ModelFacts) -> float:
+    """Steps to the target over dense's, for a plan of this gain; an unknown optimizer is charged like Adam."""
     if plan.is_dense:
         return 1.0
+    return _sgd(plan, gain) if reads_gain(facts.optimizer) else _adam(plan, facts.num_ranks)
+
+
+def reads_gain(optimizer: OptimizerFamily) -> bool:
+    """Whether the gain tells anything of the steps that this optimizer needs."""
+    return optimizer.kind == "sgd"
+
+
+def _sgd(plan: Plan, gain: float) -> float:
     delay: float = (_DELAY_STEPS_OF_SHARED if plan.shares_indices else _DELAY_STEPS) * (1 / gain - 1) ** (_POWER / 2)
     return 1 + delay / _RUN_STEPS
+
+
+def _adam(plan: Plan, num_ranks: int) -> float:
+    heard_of = plan.ratio * (1 if plan.shares_indices else min(num_ranks, _MOST_RANKS))
+    (most, fewest), (least, steps) = _ADAM[0], _ADAM[-1]
+    if heard_of >= most:
+        return fewest
+    if heard_of < least:
+        # Not measured. At worst each value sent does the same work: a tenth of them needs ten times as many steps.
+        return steps * least / heard_of
+    (above, fewer), (below, more) = next(ends for ends in pairwise(_ADAM) if heard_of >= ends[1][0])
+    return fewer * exp(log(above / heard_of) / log(above / below) * log(more / fewer))

@@ -107,7 +107,7 @@ class Predictor:
             compress_seconds=compress,
             sync_seconds=max(0.0, seconds - compute - compress),
             gain=gain,
-            relative_steps=relative_steps(plan, gain),
+            relative_steps=relative_steps(plan, gain, self._facts),
             step_seconds=seconds,
         )
 

@@ -7,6 +7,7 @@ from math import expm1
 from trimtab_api.units import format_duration
 
 from trimtab.control.decision import Point
+from trimtab.control.types import OptimizerFamily
 
 
 def reason_to_keep(present: Point, best: Point, gained: float, needed: float, faster: bool) -> str:
@@ -36,6 +37,13 @@ def reason_to_start(dense: Point, chosen: Point) -> str:
         f"{format_duration(dense.step_seconds)} for each dense step of the warm-up is too long; by what is assumed of "
         f"the machine {chosen.plan.name} should take {format_duration(chosen.step_seconds)}"
     )
+
+
+def of_optimizer(reason: str, optimizer: OptimizerFamily) -> str:
+    """A reason, and where it rests on a guess of the optimizer, that it does."""
+    if optimizer.kind != "unknown":
+        return reason
+    return f"{reason} (what compression costs {optimizer.name} is not known: charged like Adam, which it costs most)"
 
 
 def _instead(one: Point, other: Point) -> str:

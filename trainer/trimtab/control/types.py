@@ -72,6 +72,16 @@ class ControllerSettings:
 
 
 @dataclass(frozen=True)
+class OptimizerFamily:
+    """What decides how many more steps than dense a run needs under compression (`trimtab.control.delay`)."""
+
+    name: str
+    """The optimizer's class, as its user knows it."""
+    kind: Literal["sgd", "adam", "unknown"]
+    """*adam*: all that divide by a running size of the gradient. *unknown* is charged like it, and decisions say so."""
+
+
+@dataclass(frozen=True)
 class ModelFacts:
     """What never changes during a run."""
 
@@ -81,6 +91,7 @@ class ModelFacts:
     """Elements of each tensor, in backward order; they sum to `num_elements`."""
     num_ranks: int
     """N."""
+    optimizer: OptimizerFamily = OptimizerFamily("SGD", "sgd")
     select_seconds_per_element: float = 1e-9
     """A first guess of what selection costs, until it is measured: one pass of a fused kernel on a busy core."""
 

@@ -1,0 +1,85 @@
+"""How many times dense's steps a plan is charged, by the optimizer's family."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from trimtab.control.delay import relative_steps
+from trimtab.control.types import ModelFacts, OptimizerFamily
+from trimtab.plan import Plan, dense_plan
+
+
+def trained_by(name, kind, num_ranks=4):
+    return ModelFacts(1000, (1000,), num_ranks, OptimizerFamily(name, kind))
+
+
+SGD, ADAM, UNKNOWN = trained_by("SGD", "sgd"), trained_by("AdamW", "adam"), trained_by("Invented", "unknown")
+
+ratios = st.floats(1e-6, 1, exclude_max=True)
+gains = st.floats(0.001, 0.999)
+collectives = st.sampled_from(["all-gather", "artopk-star-ring", "artopk-var-tree"])
+
+
+@pytest.mark.parametrize(
+    ("collective", "gain", "steps"),
+    [("all-gather", 0.5, 1.0075), ("all-gather", 0.1, 1.0389711), ("artopk-star-ring", 0.02, 1.2315032)],
+)
+def test_sgd_is_charged_the_delay_of_its_residual(collective, gain, steps):
+    assert relative_steps(Plan(0.01, collective), gain, SGD) == pytest.approx(steps, rel=1e-6)
+
+
+@pytest.mark.parametrize(("ratio", "steps"), [(0.1, 1.6), (0.01, 2.7), (0.001, 7.0), (1 - 1e-9, 1.0)])
+def test_adam_is_charged_what_was_measured_whatever_the_gain(ratio, steps):
+    for gain in (0.01, 0.99):
+        assert relative_steps(Plan(ratio, "all-gather"), gain, ADAM) == pytest.approx(steps)
+
+
+@given(low=ratios, high=ratios, collective=collectives, gain=gains, other_gain=gains)
+def test_a_smaller_ratio_never_costs_adam_fewer_steps(low, high, collective, gain, other_gain):
+    low, high = sorted((low, high))
+    more, fewer = (relative_steps(Plan(c, collective), g, ADAM) for c, g in ((low, gain), (high, other_gain)))
+    assert more >= fewer * (1 - 1e-9) >= 1 - 1e-9
+
+
+@given(ratio=ratios, gain=gains)
+def test_shared_indices_never_cost_adam_fewer_steps(ratio, gain):
+    own, shared = (relative_steps(Plan(ratio, name), gain, ADAM) for name in ("all-gather", "artopk-star-ring"))
+    assert shared >= own
+
+
+def test_the_charge_has_no_step_in_it():
+    """Where one interpolation meets the next, and where the measured ratios end."""
+    charged = [relative_steps(Plan(10 ** (-i / 100), "all-gather"), 0.5, ADAM) for i in range(1, 500)]
+    assert all(1 <= after / before < 1.03 for before, after in pairwise([1.0, *charged]))
+
+
+@pytest.mark.parametrize(("num_ranks", "ratio"), [(2, 0.02), (4, 0.01)])
+def test_what_counts_is_how_much_all_ranks_together_select(num_ranks, ratio):
+    facts = trained_by("AdamW", "adam", num_ranks)
+    assert relative_steps(Plan(ratio, "all-gather"), 0.5, facts) == pytest.approx(2.7)
+    assert relative_steps(Plan(0.04, "artopk-star-ring"), 0.5, facts) == pytest.approx(2.7)
+
+
+def test_more_ranks_than_four_are_not_counted():
+    plan = Plan(0.001, "all-gather")
+    measured, more = (relative_steps(plan, 0.5, trained_by("AdamW", "adam", n)) for n in (4, 64))
+    assert measured == more
+
+
+def test_beyond_what_was_measured_a_tenth_of_the_values_costs_ten_times_the_steps():
+    measured, beyond = (relative_steps(Plan(ratio, "artopk-star-ring"), 0.5, ADAM) for ratio in (0.001, 0.0001))
+    assert beyond == pytest.approx(10 * measured)
+
+
+@given(ratio=ratios, gain=gains, collective=collectives)
+def test_an_unknown_optimizer_is_charged_like_adam(ratio, gain, collective):
+    plan = Plan(ratio, collective)
+    assert relative_steps(plan, gain, UNKNOWN) == relative_steps(plan, gain, ADAM)
+
+
+@pytest.mark.parametrize("optimizer", [SGD, ADAM, UNKNOWN])
+def test_dense_costs_nothing(optimizer):
+    assert relative_steps(dense_plan(), 1.0, optimizer) == 1.0
