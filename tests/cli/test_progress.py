@@ -25,7 +25,9 @@ def test_a_tail_waits_for_the_end_of_a_line(tmp_path):
 def test_a_line_tells_step_loss_times_network_and_plan(tmp_path):
     directory = RunDirectory(tmp_path)
     view = RunView("adaptive", directory)
-    assert "starting" in view.line()
+    assert view.line().endswith("state starting")
+    directory.tell_starting("waiting for ranks 2 and 3 of 4 to join")
+    assert view.line().endswith("state starting: waiting for ranks 2 and 3 of 4 to join")
     write_lines(
         directory.metrics,
         [
@@ -42,6 +44,19 @@ def test_a_line_tells_step_loss_times_network_and_plan(tmp_path):
     assert facts["bandwidth"] == "970Mbps"
     assert facts["plan"] == "0.011/all-gather"
     assert "loss" in facts
+
+
+def test_a_terminal_shows_all_of_what_is_done_before_the_first_step(tmp_path):
+    directory = RunDirectory(tmp_path)
+    doing = "loading kernels, which are compiled the first time that a machine trains"
+    directory.tell_starting(doing)
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=True, width=100, color_system=None)
+    with Progress(num_runs=1, console=console) as progress:
+        progress.start("adaptive", directory)
+        progress.update()
+    words = [word for word in screen.getvalue().replace("│", " ").split() if word.isalpha() or word == "kernels,"]
+    assert doing in " ".join(words)
 
 
 def test_a_terminal_shows_a_panel_with_the_last_reason(tmp_path):

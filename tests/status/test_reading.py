@@ -19,8 +19,11 @@ def reader(run):
     return make
 
 
-def test_before_the_first_step_ranks_are_finding_each_other(reader):
+def test_before_the_first_step_the_message_says_what_is_being_done(run, reader):
+    assert reader().read().message == ""
+    run.directory.tell_starting("waiting for ranks 2 and 3 of 4 to join")
     status = reader().read()
+    assert status.message == "waiting for ranks 2 and 3 of 4 to join"
     assert (status.job, status.num_ranks, status.step) == ("digits", 4, 0)
     assert status.state == status_pb2.STATE_STARTING
     assert not status.HasField("loss")
@@ -28,11 +31,12 @@ def test_before_the_first_step_ranks_are_finding_each_other(reader):
 
 
 def test_a_step_that_is_done_is_counted_with_its_loss(run, reader):
+    run.directory.tell_starting("all ranks are ready; the first step is under way")
     run.step(0)
     run.step(1)
     status = reader().read()
     assert status.state == status_pb2.STATE_RUNNING
-    assert (status.step, status.loss) == (2, 0.5)
+    assert (status.step, status.loss, status.message) == (2, 0.5, "")
     assert (status.plan.name, status.plan.ratio, status.plan.sparsifier) == ("dense-ring", 1.0, "")
     assert status.plan.reason == "nothing has been decided yet"
 

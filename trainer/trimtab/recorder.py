@@ -28,8 +28,14 @@ class Recorder:
             self._metrics = files.metrics.open("a", buffering=1)
             self._decisions = files.decisions.open("a", buffering=1)
 
+    def starting(self, sentence: str) -> None:
+        """Say what is being done before the first step, for whoever waits for it."""
+        if self._run_dir is not None:
+            RunDirectory(self._run_dir).tell_starting(sentence)
+
     def begin(self) -> None:
         """All ranks are ready: time zero, told to the launcher by the file ``started``."""
+        self.starting("all ranks are ready; the first step is under way")
         self._began = time.monotonic()
         if self._run_dir is not None:
             RunDirectory(self._run_dir).started.touch()

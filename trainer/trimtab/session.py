@@ -70,6 +70,7 @@ class Session:
         self._trials: TrialRunner | None = None
         self._handles: list[Any] = [optimizer.register_step_pre_hook(self._before_optimizer_step)]
         if group is not None:
+            recorder.starting("sending the weights of rank 0 to all ranks")
             self._join(group, plan)
         self._is_stepping = False
         self._request: tuple[Replay, list[Plan], int] | None = None
@@ -83,7 +84,9 @@ class Session:
         """Loops over `batches` that have not ended; the last is the one that gave the present batch."""
         self._step_began = time.perf_counter()
         if group is not None:
+            recorder.starting("loading kernels, which are compiled the first time that a machine trains")
             warm_up(self._arena.grad.device)
+            recorder.starting("waiting for the other ranks to have their kernels ready")
             first = self._announce()
             if first is not None:
                 self._follow(first)

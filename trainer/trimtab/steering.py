@@ -37,8 +37,12 @@ class Steering:
         monitor: str,
         log: Callable[[dict[str, Any]], None],
         now: Callable[[], float],
+        say: Callable[[str], None] = lambda doing: None,
     ) -> None:
-        """``monitor`` is ``HOST:PORT``; ``now`` the run's clock, ``log`` takes the lines of ``decisions.jsonl``."""
+        """``monitor`` is ``HOST:PORT``; ``now`` the run's clock, ``log`` takes the lines of ``decisions.jsonl``.
+
+        ``say`` is told what is done before the first step, which may take a while.
+        """
         self._controller = controller
         self._log = log
         self._now = now
@@ -50,7 +54,9 @@ class Steering:
         self._failure: BaseException | None = None
         self.view: NetworkView | None = None
         self._watch = netmon_client.watch(monitor, self._on_change)
+        say("measuring the network")
         self._watch.wait_until_measured(FIRST_MEASUREMENT_SECONDS)
+        say("choosing the first plan")
         # Where dense steps would take seconds, the first plan is chosen before the first step.
         self._asked = self._control.submit(self._ask, 0)
         with contextlib.suppress(TimeoutError):  # it is announced by a later step then

@@ -113,7 +113,8 @@ class RunView:
         step = self._step
         facts = {"elapsed": f"{time.monotonic() - self._begun:.0f} s"}
         if step is None:
-            return facts | {"state": "starting"}
+            doing = self.directory.read_starting()
+            return facts | {"state": "starting" + (f": {doing}" if doing else "")}
         facts["step"] = f"{step.step}" + (" (trial)" if step.trial else "")
         if step.loss is not None:
             facts["loss"] = f"{step.loss:.4f}"
@@ -133,6 +134,8 @@ class RunView:
 
     def render(self) -> RenderableType:
         """The inside of the panel."""
+        if self._step is None:
+            return Text("  ".join(self.facts().values()))
         grid = Table.grid(padding=(0, 2))
         for width in (10, 26, 10, 26):
             grid.add_column(no_wrap=True, min_width=width)

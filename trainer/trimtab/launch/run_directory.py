@@ -35,6 +35,11 @@ class RunDirectory:
         return self.path / "network.yaml"
 
     @property
+    def starting(self) -> Path:
+        """What is being done before the first step, in a sentence; written by the launcher, then by rank 0."""
+        return self.path / "starting"
+
+    @property
     def started(self) -> Path:
         """Created (empty) by rank 0 when every rank is ready: the launcher then starts the network's schedule."""
         return self.path / "started"
@@ -80,9 +85,18 @@ class RunDirectory:
 
     def tell_status_address(self, address: str) -> None:
         """Write down where the status is served; a reader finds the whole address or no file."""
-        unfinished = self.status_address.with_suffix(".unfinished")
-        unfinished.write_text(f"{address}\n")
-        unfinished.replace(self.status_address)
+        _write_whole(self.status_address, address)
+
+    def tell_starting(self, sentence: str) -> None:
+        """Write down what is being done before the first step, in place of what was done until now."""
+        _write_whole(self.starting, sentence)
+
+    def read_starting(self) -> str:
+        """What is being done before the first step; empty where nobody has said."""
+        try:
+            return self.starting.read_text().strip()
+        except (OSError, ValueError):
+            return ""
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -146,4 +160,11 @@ class RunDirectory:
     @property
     def _of_an_attempt(self) -> tuple[Path, ...]:
         """The files that every attempt writes anew."""
-        return (self.started, self.metrics, self.decisions, self.phases)
+        return (self.starting, self.started, self.metrics, self.decisions, self.phases)
+
+
+def _write_whole(file: Path, line: str) -> None:
+    """A reader finds the old line or the new one, and never a part."""
+    unfinished = file.with_name(f"{file.name}.unfinished")
+    unfinished.write_text(f"{line}\n")
+    unfinished.replace(file)

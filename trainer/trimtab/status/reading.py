@@ -85,7 +85,7 @@ class StatusReader:
 
     def _begun(self) -> tuple[status_pb2.State, str]:
         if self._step is None:
-            return status_pb2.STATE_STARTING, "ranks are finding each other"
+            return status_pb2.STATE_STARTING, self._directory.read_starting()
         return status_pb2.STATE_RUNNING, ""
 
     def _end(self) -> tuple[status_pb2.State, str] | None:
