@@ -7,15 +7,15 @@ emulates. A Unix socket (``unix:PATH``) is guarded by its file's permissions and
 
 from __future__ import annotations
 
-import ipaddress
 import re
 
 import grpc
 import grpc.aio
 
+from trimtab_api.addresses import is_of_this_machine
 from trimtab_api.certificates import Certificates
 from trimtab_api.errors import UserError
-from trimtab_api.names import EMULATED_SUBNET, TLS_VARIABLE
+from trimtab_api.names import TLS_VARIABLE
 
 MAX_MESSAGE_BYTES = 4 << 20
 """The largest message that is sent or taken, at both ends: forty times the network state of the most workers."""
@@ -119,7 +119,7 @@ def _own(address: str) -> Certificates | None:
     if address.startswith("unix:"):
         return None
     certificates = Certificates.from_environment()
-    if certificates is None and not _is_of_this_machine(address):
+    if certificates is None and not is_of_this_machine(address.rpartition(":")[0]):
         raise UserError(
             "is not an address of this machine, and plain text goes nowhere else; "
             f"set {TLS_VARIABLE} to a directory with certificates",
@@ -127,18 +127,6 @@ def _own(address: str) -> Certificates | None:
             value=address,
         )
     return certificates
-
-
-def _is_of_this_machine(address: str) -> bool:
-    """Whether the host is loopback, or one that the emulator of this machine makes."""
-    host = address.rpartition(":")[0].strip("[]")
-    if host == "localhost":
-        return True
-    try:
-        ip = ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return ip.is_loopback or ip in EMULATED_SUBNET
 
 
 def _channel_credentials(certificates: Certificates) -> grpc.ChannelCredentials:

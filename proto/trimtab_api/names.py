@@ -62,7 +62,7 @@ WORKER_COMMAND = ("trimtab", "worker")
 MONITOR_PORT = 29400
 #: Prometheus metrics of a worker's monitor.
 MONITOR_METRICS_PORT = 29402
-#: Where rank 0 listens while the process group forms.
+#: Where rank 0 listens until all ranks have met.
 MASTER_PORT = 29500
 #: gRPC of rank 0's `trimtab.trainer.v1.TrainerStatus`.
 TRAINER_STATUS_PORT = 8471

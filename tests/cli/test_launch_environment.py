@@ -23,6 +23,7 @@ environments = st.builds(
     run_directory=names.map(Path),
     monitor=names,
     seed=counts,
+    secret=names,
 )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from datetime import timedelta
 from typing import Any
 
 import torch
@@ -22,12 +21,14 @@ from trimtab.attach_checks import (
     refuse_second_session,
 )
 from trimtab.checkpoint.snapshot import Stateful
+from trimtab.collectives import process_group
 from trimtab.collectives.group import Group
-from trimtab.collectives.meeting import meet
+from trimtab.collectives.meeting import waiting_for
 from trimtab.control.controller import Controller
 from trimtab.control.types import ControllerSettings, ModelFacts
 from trimtab.fusion.fixed import fixed_size
 from trimtab.launch.environment import LaunchEnvironment
+from trimtab.launch.secret import secret_of
 from trimtab.loss_scale import LossScale
 from trimtab.optimizer_family import family_of
 from trimtab.plan import FusionPlan, Plan, dense_plan
@@ -76,7 +77,7 @@ def attach(
     check_devices([parameter.device for parameter in model.parameters()], environment.local_rank)
     check_optimizer_of_many_ranks(optimizer)
     refuse_second_session()
-    group = _join(model, environment, job.spec.communication.timeout)
+    group = _join(model, environment, job.spec.communication.timeout, recorder)
     sizes = tuple(p.numel() for p in reversed(list(model.parameters())) if p.requires_grad)
     settings = controller_settings(job, sizes)
     facts = ModelFacts(sum(sizes), sizes, environment.num_ranks, optimizer=family_of(optimizer))
@@ -84,7 +85,9 @@ def attach(
     plan = controller.plan  # what every rank begins with: steering, once it is there, may decide at any time
     steering = None
     if environment.rank == 0:
-        steering = Steering(controller, environment.monitor, log=recorder.decision, now=lambda: recorder.now)
+        steering = Steering(
+            controller, environment.monitor, log=recorder.decision, now=lambda: recorder.now, say=recorder.starting
+        )
     return only_session(
         Session(model, optimizer, group=group, plan=plan, recorder=recorder, steering=steering, **options)
     )
@@ -122,19 +125,19 @@ def static_plan(text: str, fusion: FusionPlan, sparsifier: str) -> Plan:
     return plan if plan.is_dense else Plan(plan.ratio, plan.collective, sparsifier, fusion)
 
 
-def _join(model: nn.Module, environment: LaunchEnvironment, timeout: float) -> Group:
-    """The process group of all ranks, made here unless the script has made it; no wait passes ``timeout`` seconds."""
+def _join(model: nn.Module, environment: LaunchEnvironment, timeout: float, recorder: Recorder) -> Group:
+    """All ranks, by the process group that the script has made if it has; no wait passes ``timeout`` seconds."""
     on_gpu = next(model.parameters()).is_cuda
     if on_gpu:
         torch.cuda.set_device(environment.local_rank)
+    secret = secret_of(environment, os.environ)
+
+    def say(missing: list[int]) -> None:
+        recorder.starting(waiting_for(missing, environment.num_ranks))
+
+    where = environment.master_address, environment.master_port, environment.rank, environment.num_ranks, timeout
     if not dist.is_initialized():
-        dist.init_process_group(
-            "nccl" if on_gpu else "gloo",
-            store=meet(
-                environment.master_address, environment.master_port, environment.rank, environment.num_ranks, timeout
-            ),
-            rank=environment.rank,
-            world_size=environment.num_ranks,
-            timeout=timedelta(seconds=timeout),
-        )
-    return Group.connect(deadline=timeout)
+        if not on_gpu:
+            return Group.meet(*where, secret=secret, say=say)
+        process_group.form("nccl", *where, secret=secret, say=say)
+    return Group.connect(deadline=timeout, secret=secret)

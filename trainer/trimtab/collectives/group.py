@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 
 import torch.distributed as dist
 
+from trimtab.collectives import mesh
+from trimtab.collectives.meeting import meet
 from trimtab.collectives.transport import CommunicationError, Place, Transport
 
 T = TypeVar("T")
@@ -37,19 +39,46 @@ class Group:
         self._thread.start()
 
     @classmethod
-    def connect(cls, process_group: dist.ProcessGroup | None = None, deadline: float = DEFAULT_DEADLINE) -> Group:
+    def meet(
+        cls,
+        host: str,
+        port: int,
+        rank: int,
+        num_ranks: int,
+        deadline: float = DEFAULT_DEADLINE,
+        *,
+        secret: bytes,
+        say: Callable[[list[int]], None] = lambda missing: None,
+    ) -> Group:
+        """Join the ranks that meet at rank 0's ``host:port``, over sockets of our own; each calls it.
+
+        ``secret`` is what they know each other by, ``say`` is told on rank 0 who is missing. No wait passes
+        ``deadline`` seconds without a byte moving. Raises `CommunicationError` and `UserError`.
+        """
+        entrance = mesh.Entrance.open(num_ranks)
+        with entrance.listener:
+            met = meet(host, port, rank, num_ranks, deadline, secret=secret, card=entrance.card, say=say)
+            return cls(mesh.connect(rank, met.cards, entrance, secret, met.attempt, deadline))
+
+    @classmethod
+    def connect(
+        cls,
+        process_group: dist.ProcessGroup | None = None,
+        deadline: float = DEFAULT_DEADLINE,
+        *,
+        secret: bytes = b"",
+    ) -> Group:
         """Join the ranks of ``process_group`` (None: all); every one of them calls it together.
 
         Where the process group is NCCL's, point-to-point goes over it and tensors are on GPUs; elsewhere it goes over
-        sockets of our own. No wait passes ``deadline`` seconds without a byte moving.
+        sockets of our own, by the job's ``secret`` if there is one. No wait passes ``deadline`` seconds without a byte
+        moving.
         """
         if "nccl" in dist.get_backend(process_group):
             from trimtab.collectives.process_group import ProcessGroupTransport
 
             return cls(ProcessGroupTransport(process_group, deadline))
-        from trimtab.collectives import mesh
-
-        return cls(mesh.connect(process_group, deadline))
+        return cls(mesh.connect_process_group(process_group, deadline, secret))
 
     @property
     def rank(self) -> int:

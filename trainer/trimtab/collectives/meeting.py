@@ -1,51 +1,186 @@
-"""Where the ranks of a job find each other before they can talk: each says that it is here and waits for the others.
+"""Where the ranks of a job find each other: all come to rank 0 with their address, and leave with everyone's.
 
-Left to torch, a rank that waits for one that never comes waits half an hour and then says neither for whom nor where.
+Who comes must prove that it is of this job (`trimtab.collectives.handshake`), and rank 0 proves it to them. What is
+exchanged is JSON, sealed with the connection's own key. Rank 0 listens only until all have come.
 """
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import secrets
+import socket
 import time
-from datetime import timedelta
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
-import torch.distributed as dist
+from trimtab_api.addresses import is_of_this_machine
+from trimtab_api.errors import UserError
+from trimtab_api.names import TLS_VARIABLE
 
+from trimtab.collectives import handshake
+from trimtab.collectives.handshake import Steps, StrangerError
+from trimtab.collectives.switchboard import PATIENCE_SECONDS, Switchboard, converse, explain
 from trimtab.collectives.transport import CommunicationError
 
-#: Seconds: a store that came at the last moment is still asked who is there.
-_LEAST_WAIT = 0.1
+_MEETING, _CARD, _ALL = b"meeting", b"card", b"all"
+#: Seconds between two attempts to reach rank 0, which may not listen yet.
+_RETRY_SECONDS = 0.1
+#: Seconds that a rank waits for rank 0's word after its own patience has ended: rank 0 knows who is missing.
+_GRACE_SECONDS = 5.0
+#: Ranks that are missing and named one by one.
+_MOST_NAMED = 5
+
+Card = dict[str, Any]
 
 
-def meet(host: str, port: int, rank: int, num_ranks: int, timeout: float) -> Any:
-    """The store (`torch.distributed.TCPStore`) that rank 0 keeps at ``host:port``, once every rank has come to it.
+@dataclass(frozen=True)
+class Met:
+    """What every rank knows after a meeting."""
 
-    Raises `CommunicationError` that names a rank that has not come within ``timeout`` seconds.
+    cards: list[Card]
+    """What each rank brought, by rank."""
+    attempt: bytes
+    """Drawn by rank 0 for this meeting: what belongs to another is told by it."""
+
+
+def meet(
+    host: str,
+    port: int,
+    rank: int,
+    num_ranks: int,
+    timeout: float,
+    *,
+    secret: bytes,
+    card: Card,
+    say: Callable[[list[int]], None] = lambda missing: None,
+) -> Met:
+    """Bring ``card`` (plain JSON) to rank 0 at ``host:port``, and wait until every rank has come.
+
+    ``say`` is told on rank 0 which ranks are missing, whenever that changes. Raises `CommunicationError` that names a
+    rank that has not come within ``timeout`` seconds, and `UserError` where there is no ``secret`` and the address is
+    not of this machine.
     """
-    deadline = time.monotonic() + timeout
-    keys = [f"trimtab/here/{each}" for each in range(num_ranks)]
-    patience = timedelta(seconds=timeout)
-    try:
-        store = dist.TCPStore(  # type: ignore[attr-defined]  # exported without saying so
-            host, port, num_ranks, is_master=rank == 0, timeout=patience, wait_for_workers=False, multi_tenant=True
+    if not secret and not is_of_this_machine(host):
+        raise UserError(
+            f"is not an address of this machine, and ranks meet elsewhere only if they can prove who they are; set "
+            f"{TLS_VARIABLE} to a directory with certificates",
+            field="MASTER_ADDR",
+            value=host,
         )
-        store.set(keys[rank], "")
-    except dist.DistError as error:
-        raise CommunicationError(0, f"did not let the ranks meet at {host}:{port}: {error}") from error
-    try:
-        store.wait(keys, timedelta(seconds=max(deadline - time.monotonic(), _LEAST_WAIT)))
-    except dist.DistError as error:
-        raise _missing(store, keys, f"{host}:{port}", timeout) from error
-    return store
+    until = time.monotonic() + timeout
+    if rank == 0:
+        return _receive_all(host, port, num_ranks, timeout, until, secret, card, say)
+    return _go_to_first(host, port, rank, timeout, until, secret, card)
 
 
-def _missing(store: Any, keys: list[str], where: str, timeout: float) -> CommunicationError:
+def waiting_for(missing: list[int], num_ranks: int) -> str:
+    """Who has yet to come, in a sentence."""
+    if len(missing) > _MOST_NAMED:
+        return f"waiting for {len(missing)} of {num_ranks} ranks to join, the first of them rank {missing[0]}"
+    *others, last = map(str, missing)
+    names = f"ranks {', '.join(others)} and {last}" if others else f"rank {last}"
+    return f"waiting for {names} of {num_ranks} to join"
+
+
+def _receive_all(
+    host: str,
+    port: int,
+    num_ranks: int,
+    timeout: float,
+    until: float,
+    secret: bytes,
+    card: Card,
+    say: Callable[[list[int]], None],
+) -> Met:
+    """Rank 0's part."""
+    here: dict[int, tuple[socket.socket, bytes]] = {}
+    cards = {0: card}
     try:
-        missing = [rank for rank, key in enumerate(keys) if not store.check([key])]
-    except dist.DistError:
-        return CommunicationError(0, f"has left {where} before all ranks met there; that rank's log says why")
+        listener = _listen(host, port, num_ranks)
+    except OSError as error:
+        raise CommunicationError(0, f"cannot listen at {host}:{port}: {error.strerror}") from error
+    with listener, contextlib.ExitStack() as connections:
+        with Switchboard(listener, lambda: _welcome(secret)) as switchboard:
+            while missing := [each for each in range(num_ranks) if each not in cards]:
+                say(missing)
+                come = switchboard.next(until)
+                if come is None:
+                    break
+                connection, (rank, key, theirs) = come
+                connections.enter_context(connection)
+                if 0 < rank < num_ranks:  # whoever comes a second time has lost its first connection
+                    here[rank], cards[rank] = (connection, key), theirs
+        attempt = secrets.token_bytes(16)
+        told = {"missing": missing} if missing else {"cards": _in_order(cards), "attempt": attempt.hex()}
+        for connection, key in here.values():
+            connection.settimeout(_GRACE_SECONDS)
+            with contextlib.suppress(OSError):  # it finds out when it is connected to, or has ended
+                connection.sendall(handshake.seal(key, _ALL, told))
+    if missing:
+        raise _missing(missing, f"{host}:{port}", timeout)
+    return Met(_in_order(cards), attempt)
+
+
+def _go_to_first(host: str, port: int, rank: int, timeout: float, until: float, secret: bytes, card: Card) -> Met:
+    """Every other rank's part."""
+    where = f"{host}:{port}"
+    while True:
+        try:
+            connection = socket.create_connection((host, port), timeout=max(0.01, until - time.monotonic()))
+        except OSError as error:
+            if time.monotonic() + _RETRY_SECONDS >= until:
+                raise CommunicationError(0, f"did not let the ranks meet at {where}: {explain(error)}") from error
+            time.sleep(_RETRY_SECONDS)
+            continue
+        with connection:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            try:
+                patience = min(until, time.monotonic() + PATIENCE_SECONDS)
+                key = converse(connection, handshake.call(secret, _MEETING, rank), patience)
+            except (OSError, StrangerError) as error:  # something else may have had the port before rank 0
+                if time.monotonic() + _RETRY_SECONDS >= until:
+                    raise CommunicationError(0, f"did not let the ranks meet at {where}: {explain(error)}") from error
+                time.sleep(_RETRY_SECONDS)
+                continue
+            try:
+                connection.sendall(handshake.seal(key, _CARD, card))
+                told = converse(connection, handshake.unseal(key, _ALL), until + _GRACE_SECONDS)
+            except (OSError, StrangerError) as error:
+                raise CommunicationError(
+                    0, f"has left {where} before all ranks met there ({explain(error)}); that rank's log says why"
+                ) from error
+        if missing := told.get("missing"):
+            raise _missing(missing, where, timeout)
+        return Met(told["cards"], bytes.fromhex(told["attempt"]))
+
+
+def _welcome(secret: bytes) -> Steps[tuple[int, bytes, Card]]:
+    """What rank 0 has with whoever comes: its rank, the connection's key and its card."""
+    rank, key = yield from handshake.answer(secret, _MEETING)
+    card = yield from handshake.unseal(key, _CARD)
+    return rank, key, card
+
+
+def _listen(host: str, port: int, num_ranks: int) -> socket.socket:
+    """At that address alone; at all of them where the name is none of this machine's own, as behind a proxy."""
+    family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    try:
+        return socket.create_server(address[:2], family=family, backlog=num_ranks + 128)
+    except OSError as error:
+        if error.errno != errno.EADDRNOTAVAIL:
+            raise
+        return socket.create_server(("", port), family=family, backlog=num_ranks + 128)
+
+
+def _in_order(cards: dict[int, Card]) -> list[Card]:
+    return [cards[rank] for rank in sorted(cards)]
+
+
+def _missing(missing: list[int], where: str, timeout: float) -> CommunicationError:
     others = f", nor did ranks {', '.join(map(str, missing[1:]))}" if len(missing) > 1 else ""
     return CommunicationError(
-        missing[0] if missing else 0,
+        missing[0],
         f"did not come to {where} within {timeout:g} s{others}; a rank comes with trimtab.attach: its log says why",
     )

@@ -1,99 +1,160 @@
-"""Connects every rank of a process group with every other by TCP, for `SocketTransport`."""
+"""Connects every rank of a job with every other by TCP, for `SocketTransport`.
+
+Both ends of a connection prove that they belong to the job and to this attempt of it, and for which pair of ranks the
+connection is (`trimtab.collectives.handshake`). Strangers are hung up on, and delay nobody.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import errno
 import fcntl
+import json
 import os
-import secrets
 import socket
 import struct
 import time
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import torch
 import torch.distributed as dist
 
+from trimtab.collectives import handshake
+from trimtab.collectives.handshake import Steps, StrangerError
 from trimtab.collectives.sockets import SocketTransport
+from trimtab.collectives.switchboard import CallError, Switchboard
 from trimtab.collectives.transport import CommunicationError
 
-_GREETING = struct.Struct("<16sI")
 #: Bytes a connection may hold in flight: 1 Gbit/s over 2 x 60 ms. Small default buffers halve one flow at 25 ms.
 _BUFFER_BYTES = 16 << 20
 #: Seconds for all connections, once the ranks have met.
 _CONNECT_SECONDS = 120.0
+#: What a rank tells of itself over a process group, with zeros behind it.
+_CARD_BYTES = 256
 _SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 32, 33  # <asm-generic/socket.h>; not in the socket module
 _SIOCGIFADDR = 0x8915  # <linux/sockios.h>
 
 
-def connect(process_group: dist.ProcessGroup | None, deadline: float) -> SocketTransport:
-    """A socket to every other rank of ``process_group`` (None: all ranks); every rank calls it together.
+@dataclass(frozen=True)
+class Entrance:
+    """Where a rank waits for the others' connections; they are told its `card`."""
 
-    Addresses are agreed over the process group. A rank listens on the interface named by GLOO_SOCKET_IFNAME, else on
-    the one that leads to MASTER_ADDR. Raises `CommunicationError` when a peer cannot be reached within ``deadline``
-    seconds, or two minutes.
+    listener: socket.socket
+    host: str
+    family: socket.AddressFamily
+
+    @classmethod
+    def open(cls, num_ranks: int) -> Entrance:
+        """On the interface named by GLOO_SOCKET_IFNAME, else on the one that leads to MASTER_ADDR."""
+        host, family = own_address()
+        listener = socket.create_server((host, 0), family=family, backlog=num_ranks + 128)
+        # Buffer sizes are inherited by accepted connections, and fix the window scale when the connection opens.
+        _enlarge_buffers(listener)
+        return cls(listener, host, family)
+
+    @property
+    def card(self) -> dict[str, Any]:
+        """Its address, as plain JSON."""
+        return {"host": self.host, "port": self.listener.getsockname()[1]}
+
+
+def connect(
+    rank: int, cards: list[dict[str, Any]], entrance: Entrance, secret: bytes, attempt: bytes, deadline: float
+) -> SocketTransport:
+    """A socket to every other rank, whose entrance is in ``cards``; every rank calls it together.
+
+    ``attempt`` is known to these ranks alone; the entrance is closed. Raises `CommunicationError` when a peer cannot be
+    reached within ``deadline`` seconds, or two minutes.
+    """
+    until = time.monotonic() + min(deadline, _CONNECT_SECONDS)
+    connections: dict[int, socket.socket] = {}
+    with (
+        entrance.listener,
+        Switchboard(entrance.listener, lambda: _answer(rank, len(cards), secret, attempt)) as switchboard,
+    ):
+        try:
+            for peer in range(rank):
+                address = str(cards[peer]["host"]), int(cards[peer]["port"])
+                connection = socket.socket(entrance.family, socket.SOCK_STREAM)
+                _enlarge_buffers(connection)
+                switchboard.call(peer, connection, address, _call(rank, peer, secret, attempt))
+            while len(connections) < len(cards) - 1:
+                ended = switchboard.next(until)
+                if ended is None:
+                    missing = min(set(range(len(cards))) - {rank} - connections.keys())
+                    raise _unreachable(missing, cards, "no answer in time") if missing < rank else _absent(missing)
+                connection, peer = ended
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                connections[peer] = connection
+        except CallError as error:
+            _close(connections)
+            raise _unreachable(error.peer, cards, error.reason) from error
+        except BaseException:
+            _close(connections)
+            raise
+    return SocketTransport(rank, connections, deadline)
+
+
+def connect_process_group(
+    process_group: dist.ProcessGroup | None, deadline: float, secret: bytes = b""
+) -> SocketTransport:
+    """The same among the ranks of a process group (None: all), over which addresses are agreed.
+
+    Without a ``secret`` one is drawn, which crosses the process group: it is worth as much as that is guarded.
     """
     rank, size = dist.get_rank(process_group), dist.get_world_size(process_group)
     if size == 1:
         return SocketTransport(rank, {}, deadline)
-    host, family = _own_address()
-    with socket.create_server((host, 0), family=family, backlog=size) as listener:
-        # Buffer sizes are inherited by accepted connections, and fix the window scale when the connection opens.
-        _enlarge_buffers(listener)
-        mine = (host, listener.getsockname()[1], secrets.token_bytes(16))
-        everyone: list[tuple[str, int, bytes]] = [mine] * size
-        dist.all_gather_object(everyone, mine, group=process_group)
-        until = time.monotonic() + min(deadline, _CONNECT_SECONDS)
-        connections = {peer: _dial(rank, peer, everyone[peer], family, until, everyone[0][2]) for peer in range(rank)}
-        connections |= _answer(listener, set(range(rank + 1, size)), until, everyone[0][2])
-    for connection in connections.values():
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return SocketTransport(rank, connections, deadline)
+    entrance = Entrance.open(size)
+    attempt = os.urandom(16)
+    gathered = _gather(json.dumps({**entrance.card, "attempt": attempt.hex()}).encode(), size, process_group)
+    cards = [json.loads(each) for each in gathered]
+    attempt = bytes.fromhex(cards[0]["attempt"])
+    return connect(rank, cards, entrance, secret or attempt, attempt, deadline)
 
 
-def _dial(
-    rank: int, peer: int, address: tuple[str, int, bytes], family: socket.AddressFamily, until: float, token: bytes
-) -> socket.socket:
-    host, port, _ = address
-    connection = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        _enlarge_buffers(connection)
-        connection.settimeout(max(0.01, until - time.monotonic()))
-        connection.connect((host, port))
-        connection.sendall(_GREETING.pack(token, rank))
-    except OSError as error:
-        connection.close()
-        raise CommunicationError(peer, f"cannot be reached at {host}:{port} ({error}); is it firewalled?") from error
-    return connection
+def _gather(data: bytes, size: int, process_group: dist.ProcessGroup | None) -> list[bytes]:
+    """Every rank's ``data``, as bytes and nothing that could be run."""
+    mine = torch.zeros(_CARD_BYTES, dtype=torch.uint8)
+    mine[: len(data)] = torch.frombuffer(bytearray(data), dtype=torch.uint8)
+    everyone = [torch.empty_like(mine) for _ in range(size)]
+    dist.all_gather(everyone, mine, group=process_group)
+    return [each.numpy().tobytes().rstrip(b"\0") for each in everyone]
 
 
-def _answer(listener: socket.socket, missing: set[int], until: float, token: bytes) -> dict[int, socket.socket]:
-    """Accept one connection from each rank of ``missing``; strangers are hung up on."""
-    connections: dict[int, socket.socket] = {}
-    while missing:
-        listener.settimeout(max(0.01, until - time.monotonic()))
-        try:
-            connection, _ = listener.accept()
-        except TimeoutError as error:
-            raise CommunicationError(min(missing), "did not connect to this rank in time") from error
-        greeting = b""
-        connection.settimeout(max(0.01, until - time.monotonic()))
-        with contextlib.suppress(OSError):
-            greeting = connection.recv(_GREETING.size, socket.MSG_WAITALL)
-        peer = -1
-        if len(greeting) == _GREETING.size:
-            their_token, claimed = _GREETING.unpack(greeting)
-            if secrets.compare_digest(their_token, token) and claimed in missing:
-                peer = claimed
-        if peer < 0:
-            connection.close()
-            continue
-        missing.discard(peer)
-        connections[peer] = connection
-    return connections
+def _call(rank: int, peer: int, secret: bytes, attempt: bytes) -> Steps[int]:
+    yield from handshake.call(secret, _purpose(attempt, peer), rank)
+    return peer
 
 
-def _own_address() -> tuple[str, socket.AddressFamily]:
+def _answer(rank: int, num_ranks: int, secret: bytes, attempt: bytes) -> Steps[int]:
+    peer, _ = yield from handshake.answer(secret, _purpose(attempt, rank))
+    if not rank < peer < num_ranks:
+        raise StrangerError
+    return peer
+
+
+def _purpose(attempt: bytes, called: int) -> bytes:
+    return b"gradients" + attempt + called.to_bytes(4, "little")
+
+
+def _unreachable(peer: int, cards: list[dict[str, Any]], reason: str) -> CommunicationError:
+    where = f"{cards[peer]['host']}:{cards[peer]['port']}"
+    return CommunicationError(peer, f"cannot be reached at {where} ({reason}); is it firewalled?")
+
+
+def _absent(peer: int) -> CommunicationError:
+    return CommunicationError(peer, "did not connect to this rank in time")
+
+
+def _close(connections: dict[int, socket.socket]) -> None:
+    for each in connections.values():
+        each.close()
+
+
+def own_address() -> tuple[str, socket.AddressFamily]:
     """The address by which the other ranks reach this one."""
     interface = os.environ.get("GLOO_SOCKET_IFNAME", "")
     if interface:

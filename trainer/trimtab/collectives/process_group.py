@@ -7,6 +7,8 @@ the receiver does not know follows, one batch later, another that tells it.
 
 from __future__ import annotations
 
+import contextlib
+import socket
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -15,7 +17,48 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from trimtab.collectives.meeting import Card, meet
+from trimtab.collectives.mesh import own_address
 from trimtab.collectives.transport import CommunicationError, Transport, num_bytes
+
+
+def form(
+    backend: str,
+    host: str,
+    port: int,
+    rank: int,
+    num_ranks: int,
+    timeout: float,
+    *,
+    secret: bytes,
+    say: Callable[[list[int]], None] = lambda missing: None,
+) -> None:
+    """Make torch's process group of the ranks that meet at rank 0's ``host:port``.
+
+    torch's store knows no secret: whoever reaches its port may read and write. So it opens only when all ranks have
+    met, at a port that they alone were told, on the one address that they use, and not on all that rank 0 has.
+    """
+    own, family = own_address()
+    with contextlib.ExitStack() as stack:
+        card: Card = {"host": own}
+        if rank == 0:
+            listener = stack.enter_context(socket.create_server((own, 0), family=family, backlog=num_ranks + 128))
+            card["port"] = listener.getsockname()[1]
+        met = meet(host, port, rank, num_ranks, timeout, secret=secret, card=card, say=say)
+        patience = timedelta(seconds=timeout)
+        try:
+            store = dist.TCPStore(  # type: ignore[attr-defined]  # exported without saying so
+                met.cards[0]["host"],
+                met.cards[0]["port"],
+                num_ranks,
+                is_master=rank == 0,
+                timeout=patience,
+                wait_for_workers=False,
+                master_listen_fd=listener.detach() if rank == 0 else None,
+            )
+        except dist.DistError as error:
+            raise CommunicationError(0, f"did not let the ranks form a process group: {error}") from error
+    dist.init_process_group(backend, store=store, rank=rank, world_size=num_ranks, timeout=patience)
 
 
 class ProcessGroupTransport(Transport):

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from trimtab_api.errors import UserError
@@ -22,7 +22,7 @@ class LaunchEnvironment:
     """Rank within the worker."""
     num_local_ranks: int
     master_address: str
-    """Where rank 0 listens while the process group forms."""
+    """Where rank 0 listens until all ranks have met."""
     master_port: int
     interface: str
     """The network device that gradients cross."""
@@ -33,6 +33,8 @@ class LaunchEnvironment:
     monitor: str
     """``host:port`` of this worker's network monitor."""
     seed: int
+    secret: str = field(repr=False)
+    """What ranks on one machine know each other by; empty in a pod, where they have certificates."""
 
     @classmethod
     def read(cls, environ: Mapping[str, str]) -> LaunchEnvironment | None:
@@ -54,6 +56,7 @@ class LaunchEnvironment:
             run_directory=Path(_text(environ, "TRIMTAB_RUN_DIR")),
             monitor=_text(environ, "TRIMTAB_MONITOR"),
             seed=_number(environ, "TRIMTAB_SEED"),
+            secret=_text(environ, "TRIMTAB_SECRET"),
         )
 
     def variables(self) -> dict[str, str]:
@@ -70,6 +73,7 @@ class LaunchEnvironment:
             "TRIMTAB_RUN_DIR": str(self.run_directory),
             "TRIMTAB_MONITOR": self.monitor,
             "TRIMTAB_SEED": str(self.seed),
+            "TRIMTAB_SECRET": self.secret,
         }
 
 

@@ -98,4 +98,5 @@ def _made_up(job: TrainingJob, worker: int) -> LaunchEnvironment:
         run_directory=Path(),
         monitor="127.0.0.1:0",
         seed=job.spec.seed,
+        secret="",
     )

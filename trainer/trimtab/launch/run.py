@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from trimtab_api.units import format_duration
 
+from trimtab.launch import secret
 from trimtab.launch.children import Children, Exit
 from trimtab.launch.command import status_command, trainer_process
 from trimtab.launch.culprit import culprit, with_cause
@@ -111,6 +112,7 @@ def _run(request: RunRequest, observe: Callable[[], bool], restarted: Callable[[
                 workers = request.job.spec.workers
                 places = stack.enter_context(place(request.network, workers, request.directory.phases))
                 children = stack.enter_context(Children())
+                request.directory.tell_starting("the script has started and is not yet at trimtab.attach")
                 _start_monitors(request, places, children)
                 _start_trainers(request, places, children)
                 _start_status(request, places, children, stack)
@@ -172,6 +174,7 @@ def _start_monitors(request: RunRequest, places: Places, children: Children) -> 
 def _start_trainers(request: RunRequest, places: Places, children: Children) -> None:
     spec = request.job.spec
     num_ranks = spec.workers * spec.processes_per_worker
+    known_by = secret.draw()
     for rank in range(num_ranks):
         worker, local_rank = divmod(rank, spec.processes_per_worker)
         here = places.workers[worker]
@@ -187,6 +190,7 @@ def _start_trainers(request: RunRequest, places: Places, children: Children) -> 
             run_directory=request.directory.path.resolve(),
             monitor=f"{here.address}:{here.monitor_port}",
             seed=spec.seed,
+            secret=known_by,
         )
         num_threads = max(1, (os.cpu_count() or 1) // num_ranks)  # every worker's processes share this machine
         inherited = {**os.environ, "OMP_NUM_THREADS": str(num_threads)}

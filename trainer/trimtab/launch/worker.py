@@ -93,6 +93,7 @@ class Worker:
         several = self._job.spec.processes_per_worker > 1
         if self._leads:
             self._directory.prepare()
+            self._directory.tell_starting("waiting for the network monitor of worker 0")
         try:
             with ExitStack() as stack:
                 voices = stack.enter_context(Voices(sys.stdout.buffer, named=several))
@@ -100,6 +101,7 @@ class Worker:
                 self._find("localhost", MONITOR_PORT, MONITOR_SECONDS)
                 if self._leads:
                     self._start_status(children, stack)
+                    self._directory.tell_starting("the script has started and is not yet at trimtab.attach")
                 master = self._pod.address if self._leads else self._find_master()
                 self._start_ranks(argv, master, children, voices)
                 failed = self._wait(children, voices)
@@ -146,6 +148,7 @@ class Worker:
                 run_directory=self._pod.run_directory,
                 monitor=MONITOR,
                 seed=spec.seed,
+                secret="",
             )
             threads = {"OMP_NUM_THREADS": str(num_threads(self._job, os.cpu_count() or 1))}
             environment = trainer_environment(launch, {**threads, **self._environ, **cache})

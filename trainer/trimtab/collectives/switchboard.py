@@ -1,0 +1,190 @@
+"""Many conversations at once, on one thread: whoever is silent, or talks nonsense, delays nobody else."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Generic, Self
+
+from trimtab.collectives.handshake import Steps, StrangerError, T
+
+#: Seconds that somebody who connects has to prove who it is.
+PATIENCE_SECONDS = 20.0
+#: Connections that may be unproven at once; for a further one the oldest is hung up on.
+MAX_GUESTS = 256
+
+
+@dataclass
+class _Conversation(Generic[T]):
+    socket: socket.socket
+    steps: Steps[T]
+    until: float
+    called: int | None = None
+    """The peer that was called; None where the other end called."""
+    wanted: int = 0
+    got: bytearray = field(default_factory=bytearray)
+
+
+class CallError(Exception):
+    """A peer that was called did not answer as it should."""
+
+    def __init__(self, peer: int, reason: str) -> None:
+        super().__init__(reason)
+        self.peer = peer
+        self.reason = reason
+
+
+class Switchboard(Generic[T]):
+    """Answers whoever connects to ``listener``, each by its own ``talk()``, and calls others."""
+
+    def __init__(
+        self, listener: socket.socket, talk: Callable[[], Steps[T]], patience: float = PATIENCE_SECONDS
+    ) -> None:
+        """``patience``: seconds that a conversation may take which the other end began."""
+        self._listener, self._talk, self._patience = listener, talk, patience
+        self._conversations: dict[int, _Conversation[T]] = {}
+        self._selector = selectors.DefaultSelector()
+        listener.setblocking(False)
+        self._selector.register(listener, selectors.EVENT_READ)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for each in list(self._conversations.values()):
+            self._hang_up(each)
+        self._selector.close()
+
+    def call(self, peer: int, connection: socket.socket, address: tuple[str, int], steps: Steps[T]) -> None:
+        """Connect an unconnected socket, and talk by ``steps``; `next` hears of it."""
+        connection.setblocking(False)
+        each = _Conversation(connection, steps, float("inf"), peer)
+        self._conversations[connection.fileno()] = each
+        try:
+            connection.connect(address)
+        except BlockingIOError:
+            pass
+        except OSError as error:
+            raise self._failed(each, error) from error
+        self._selector.register(connection, selectors.EVENT_WRITE)
+
+    def next(self, until: float) -> tuple[socket.socket, T] | None:
+        """The next connection whose conversation has come to its end, and what that is; None at ``until``.
+
+        The socket is the caller's from then on. Raises `CallError` for a peer that was called.
+        """
+        while (now := time.monotonic()) < until:
+            for each in [each for each in self._conversations.values() if each.until <= now]:
+                self._hang_up(each)
+            ends = min([until, *(each.until for each in self._conversations.values())])
+            for key, _ in self._selector.select(ends - now):
+                if key.fileobj is self._listener:
+                    self._accept()
+                elif key.fd in self._conversations and (ended := self._go_on(self._conversations[key.fd])):
+                    return ended
+        return None
+
+    def _accept(self) -> None:
+        try:
+            connection, _ = self._listener.accept()
+        except OSError:  # gone again, or this process has no descriptor left
+            return
+        guests = [each for each in self._conversations.values() if each.called is None]
+        if len(guests) >= MAX_GUESTS:
+            self._hang_up(guests[0])
+        connection.setblocking(False)
+        guest = _Conversation(connection, self._talk(), time.monotonic() + self._patience)
+        guest.wanted = advance(guest.steps, None, connection)
+        self._conversations[connection.fileno()] = guest
+        self._selector.register(connection, selectors.EVENT_READ)
+
+    def _go_on(self, each: _Conversation[T]) -> tuple[socket.socket, T] | None:
+        """Take what has come; what the conversation ends with, where it does."""
+        try:
+            if not each.wanted:  # called, and now connected or not
+                if error := each.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+                    raise OSError(error, os.strerror(error))
+                self._selector.modify(each.socket, selectors.EVENT_READ)
+                each.wanted = advance(each.steps, None, each.socket)
+                return None
+            data = each.socket.recv(each.wanted - len(each.got))
+            if not data:
+                raise ConnectionResetError(0, "it hung up")
+            each.got += data
+            if len(each.got) < each.wanted:
+                return None
+            message, each.got = bytes(each.got), bytearray()
+            each.wanted = advance(each.steps, message, each.socket)
+        except StopIteration as ended:
+            self._selector.unregister(each.socket)
+            del self._conversations[each.socket.fileno()]
+            return each.socket, ended.value
+        except BlockingIOError:
+            return None
+        except (OSError, StrangerError, ValueError) as error:
+            if each.called is not None:
+                raise self._failed(each, error) from error
+            self._hang_up(each)
+        return None
+
+    def _failed(self, each: _Conversation[T], error: Exception) -> CallError:
+        assert each.called is not None
+        self._hang_up(each)
+        return CallError(each.called, explain(error))
+
+    def _hang_up(self, each: _Conversation[T]) -> None:
+        with contextlib.suppress(KeyError):
+            self._selector.unregister(each.socket)
+        self._conversations.pop(each.socket.fileno(), None)
+        each.socket.close()
+
+
+def converse(connection: socket.socket, steps: Steps[T], until: float) -> T:
+    """One conversation alone, which waits for the other end until ``until``.
+
+    Raises OSError where that goes, or does not speak in time, and `StrangerError`.
+    """
+    try:
+        wanted = advance(steps, None, connection)
+        while True:
+            message = bytearray()
+            while len(message) < wanted:
+                connection.settimeout(max(0.01, until - time.monotonic()))
+                data = connection.recv(wanted - len(message))
+                if not data:
+                    raise ConnectionResetError(0, "it hung up")
+                message += data
+            wanted = advance(steps, bytes(message), connection)
+    except StopIteration as ended:
+        result: T = ended.value
+        return result
+
+
+def advance(steps: Steps[T], message: bytes | None, connection: socket.socket) -> int:
+    """Go on with ``message``, send what there is to send; returns the number of bytes to wait for next.
+
+    Raises StopIteration with the conversation's end. Messages are small: they go out whole, or the other end has not
+    read for long.
+    """
+    step = steps.send(message)  # type: ignore[arg-type]  # None begins a generator
+    while isinstance(step, bytes):
+        connection.sendall(step)
+        step = next(steps)
+    return step
+
+
+def explain(error: Exception) -> str:
+    """Why a conversation ended, in a few words."""
+    if isinstance(error, StrangerError):
+        return "what answers there does not know this job's secret"
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    return (getattr(error, "strerror", None) or str(error)).lower()

@@ -1,0 +1,30 @@
+"""What the ranks of a job know each other by, when they meet and connect. It never crosses the network."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from collections.abc import Mapping
+
+from trimtab_api.certificates import Certificates
+
+from trimtab.launch.environment import LaunchEnvironment
+
+_NUM_BYTES = 32
+
+
+def draw() -> str:
+    """A new one, for the ranks of one attempt on this machine."""
+    return secrets.token_hex(_NUM_BYTES)
+
+
+def secret_of(launch: LaunchEnvironment, environ: Mapping[str, str]) -> bytes:
+    """The job's: derived from the key that its pods share, or the one that the local launcher drew; empty: none.
+
+    Raises `UserError` for certificates that cannot be used.
+    """
+    certificates = Certificates.from_environment(environ)
+    if certificates is not None:
+        return hmac.digest(certificates.key, b"trimtab: the ranks of a job", hashlib.sha256)
+    return launch.secret.encode()
