@@ -211,7 +211,11 @@ spec:
             - {{name: LATER, value: "1"}}
 """)
     code, _, errors = end(trimtab("run", "job.yaml", "--out", "out"))
-    assert (code, errors) == (0, "")
+    assert code == 0
+    assert errors.startswith(
+        "trimtab: job.yaml: spec.template.spec.containers[trainer].env[1].value: $(LATER) stays as it is written"
+    )
+    assert errors.count("\n") == 1
     for worker in range(2):
         said = (tmp_path / "out" / "logs" / f"rank-{worker}.log").read_text()
         assert said == f"{tmp_path}/there {worker} $(SCRIPT) $(UNKNOWN) say.py+$(LATER)\n"

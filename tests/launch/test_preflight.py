@@ -138,6 +138,23 @@ def test_what_a_cluster_alone_heeds_is_said_in_a_line_each():
     ]
 
 
+def test_a_value_that_stays_as_it_is_written_is_said():
+    """A cluster gives a container's variables their values in order; the launcher's and the worker's come last."""
+    env = {
+        "A": "1",
+        "B": "$(A) $$(C)",
+        "C": "$(JOB_COMPLETION_INDEX)",
+        "D": "$(E)-$(D)",
+    }
+    said = oddities(job({"env": [{"name": name, "value": value} for name, value in env.items()]}))
+    stays = "stays as it is written, because a value may only refer to variables before it in env; "
+    assert [line.partition(stays)[0] for line in said] == [
+        f"{TRAINER}.env[2].value: $(JOB_COMPLETION_INDEX) ",
+        f"{TRAINER}.env[3].value: $(E) ",
+        f"{TRAINER}.env[3].value: $(D) ",
+    ]
+
+
 def written(directory: Path, **spec) -> Path:
     path = directory / "job.yaml"
     path.write_text(job(**spec).model_dump_json(by_alias=True, exclude_none=True))

@@ -42,11 +42,12 @@ digit, because pods and a Service are named after it.
 
 Of the container `trainer`, one machine uses `command`, `args`, `env` and `workingDir`; the rest is for clusters. The
 name of a variable in `env` is printable ASCII without `=`, its value text (`"3"`, not `3`); `valueFrom` and `envFrom`
-need a cluster. `command`, `args` and values may refer to variables as `$(NAME)`: those before them in `env`, and
-`MASTER_ADDR`, `MASTER_PORT`, `TRIMTAB_JOB`, `TRIMTAB_RUN_DIR`, `TRIMTAB_POD_IP` and `JOB_COMPLETION_INDEX` (the worker,
-from 0); `$$` is a dollar. These are the launcher's, and `env` may not set them:
+need a cluster. `command` and `args` may refer to variables as `$(NAME)`: those of `env`, and `MASTER_ADDR`,
+`MASTER_PORT`, `TRIMTAB_JOB`, `TRIMTAB_RUN_DIR`, `TRIMTAB_POD_IP` and `JOB_COMPLETION_INDEX` (the worker, from 0). A
+value in `env` may refer to those before it in `env` alone, as everywhere in Kubernetes: what it does not know stays as
+it is written, and `trimtab run` says so. `$$` is a dollar. The launcher's own variables may not be set in `env`:
 {", ".join(f"`{each}`" for each in RESERVED_VARIABLES)};
-on one machine, `GLOO_SOCKET_IFNAME` neither.
+on one machine, `GLOO_SOCKET_IFNAME` and `TRIMTAB_SECRET` neither.
 On one machine the job runs whatever `suspend` and `managedBy` say.
 """
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 _REFERENCE = re.compile(r"\$(?:(\$)|\(([^)]*)\))")
 
@@ -15,3 +15,8 @@ def expand(text: str, variables: Mapping[str, str]) -> str:
         return "$" if found[1] else variables.get(found[2], found[0])
 
     return _REFERENCE.sub(replace, text)
+
+
+def unknown(text: str, variables: Collection[str]) -> list[str]:
+    """The names that ``text`` refers to and `expand` leaves as they are written, in order."""
+    return [found[2] for found in _REFERENCE.finditer(text) if not found[1] and found[2] not in variables]

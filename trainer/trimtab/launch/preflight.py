@@ -14,6 +14,7 @@ from trimtab_api.trainingjob import kubernetes_fields as known
 
 from trimtab.launch.command import trainer_process
 from trimtab.launch.environment import LaunchEnvironment
+from trimtab.launch.expansion import unknown
 
 if TYPE_CHECKING:
     from trimtab_api.trainingjob import TrainingJob
@@ -68,7 +69,20 @@ def oddities(job: TrainingJob) -> list[str]:
         said.append("spec.suspend: nothing suspends a job on one machine; it runs now")
     if job.spec.managed_by != type(job.spec).model_fields["managed_by"].default:
         said.append(f"spec.managedBy: {job.spec.managed_by!r} is of no concern on one machine; the job runs here")
-    return said
+    return [*said, *_literal_references(job)]
+
+
+def _literal_references(job: TrainingJob) -> Iterator[str]:
+    """Values of variables that stay as they are written, as on a cluster: a value knows only what stands before it."""
+    before: set[str] = set()
+    for index, entry in enumerate(job.spec.trainer.get("env") or []):
+        for name in unknown(str(entry.get("value") or ""), before):
+            yield (
+                f"spec.template.spec.containers[trainer].env[{index}].value: $({name}) stays as it is written, because "
+                f"a value may only refer to variables before it in env; set it before, or write $({name}) in command "
+                "or args"
+            )
+        before.add(entry["name"])
 
 
 def _kubernetes_objects(job: TrainingJob) -> Iterator[tuple[str, Mapping[str, Any], Collection[str]]]:
