@@ -34,6 +34,10 @@ class MadeUpNetwork:
     received: dict = field(default_factory=dict)
     """What arrives at workers, bytes per second."""
     method: int = Method.IPERF3.value
+    silent: set = field(default_factory=set)
+    """Links whose target answers no echo."""
+    unseen: set = field(default_factory=set)
+    """Links that never pause, so that no echo shows their latency any more."""
 
     def peer(self, worker):
         return MadeUpPeer(self, worker)
@@ -54,7 +58,10 @@ class MadeUpPeer:
             table = netmon_pb2.LinkTable(source=self.worker, links=[wire.link_to_wire(each) for each in links])
             table.received_bytes_per_second = self.network.received.get(self.worker, 0.0)
             for link in table.links:
+                pair = (link.source, link.target)
                 link.latency.method = self.network.method
+                link.silent = pair in self.network.silent
+                link.latency.stale = pair in self.network.silent | self.network.unseen
             yield table
             await asyncio.sleep(0.05)
 
@@ -320,5 +327,26 @@ def test_states_are_published_by_a_timer_however_much_comes_in():
                 await asyncio.sleep(0)
             gaps = [later - sooner for sooner, later in itertools.pairwise(publishings)]
             assert min(gaps) >= 0.09
+
+    asyncio.run(scenario())
+
+
+def test_a_link_whose_target_is_silent_is_not_tested_and_one_that_never_pauses_is():
+    async def scenario():
+        network = MadeUpNetwork(FAST, FAST, 0)
+        async with measured(network, probe_interval=0.1, probe_budget=0.5) as (coordinator, published):
+            await until(lambda: coordinator._records.num_tested == 12)
+            network.silent, network.unseen = {(0, 2)}, {(0, 3)}
+            await until(
+                lambda: links_of(published.value)[0, 2].silent and links_of(published.value)[0, 3].latency.stale
+            )
+            assert links_of(published.value)[0, 2].bandwidth.stale
+            assert not links_of(published.value)[0, 3].bandwidth.stale
+            assert published.value.summary.stale
+            network.tests.clear()
+            await until(lambda: len(network.tests) >= 24)
+            turns = {(source, target) for source, target, _ in network.tests}
+            assert (0, 2) not in turns
+            assert (0, 3) in turns
 
     asyncio.run(scenario())
