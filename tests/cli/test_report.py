@@ -6,7 +6,7 @@ import re
 from html.parser import HTMLParser
 
 import pytest
-from made_up_runs import JOB, write_comparison, write_run
+from made_up_runs import JOB, PHASES, decision, write_comparison, write_lines, write_run
 from trimtab.cli.main import main
 from trimtab.report.comparison import read_comparison
 from trimtab.report.figures import plan_keys
@@ -67,8 +67,8 @@ def test_the_page_tells_every_plan_every_decision_and_how_to_repeat_it(compariso
         assert plan in page.text
     decisions = comparison.featured.decisions
     assert len(decisions) >= 2
-    for decision in decisions:
-        assert decision.reason in page.text
+    for each in decisions:
+        assert each.reason in page.text
     assert " ".join(comparison.command) in page.text
 
 
@@ -149,6 +149,14 @@ def test_a_run_that_took_no_step_can_be_reported(tmp_path):
     write_run(tmp_path, "adaptive", 0.2, end=0.0)
     assert main(["report", str(tmp_path)]) == 0
     assert json.loads((tmp_path / "summary.json").read_text())["adaptive"]["median_step_seconds"] is None
+
+
+def test_a_run_that_decided_and_ended_before_its_first_step_can_be_reported(tmp_path):
+    write_run(tmp_path, "adaptive", 0.2, end=0.0)
+    decided, _ = decision(0, 0, 0.0, "dense-ring", "0.011/all-gather", PHASES[0])
+    write_lines(tmp_path / "decisions.jsonl", [decided | {"solving_seconds": 0.06}])
+    assert main(["report", str(tmp_path)]) == 0
+    assert json.loads((tmp_path / "summary.json").read_text())["adaptive"]["exploration_seconds"] > 0
 
 
 @pytest.mark.parametrize(

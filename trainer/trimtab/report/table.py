@@ -105,6 +105,8 @@ def _ratio(value: float, dense: float | None) -> str:
 def _exploration(summary: Summary) -> Cell:
     if not summary.exploration_seconds:
         return Cell("none")
+    if not summary.wall_seconds:  # it decided, and ended before its first step did
+        return Cell(format_duration(summary.exploration_seconds))
     share = summary.exploration_seconds / summary.wall_seconds
     return Cell(format_duration(summary.exploration_seconds), f"{share:.1%}")
 
