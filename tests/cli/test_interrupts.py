@@ -87,13 +87,12 @@ def test_at_a_comparisons_end_too_and_what_was_finished_is_whole(toy_job, tmp_pa
 @pytest.mark.namespaces
 @pytest.mark.parametrize("point", ["add#2", "Relay.__init__", "_wait"])
 def test_a_bench_leaves_no_namespace(tmp_path, point):
-    def namespaces() -> set[str]:
-        listed = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True).stdout
-        return {line.split()[0] for line in listed.splitlines() if line.startswith("trimtab-bench-")}
-
-    before = namespaces()
-    assert interrupted(point, ["bench", "step", "--workers", "2"], tmp_path) == (130, "trimtab: interrupted\n")
-    assert namespaces() <= before
+    argv = [sys.executable, str(INTERRUPTING), point, "bench", "step", "--workers", "2"]
+    process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
+    _, errors = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, errors) == (130, "trimtab: interrupted\n")
+    listed = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True).stdout
+    assert [line for line in listed.splitlines() if line.startswith(f"trimtab-bench-{process.pid}-")] == []
 
 
 def test_a_keeper_that_is_slow_to_end_makes_no_failure_of_it(toy_job, trimtab, tmp_path):
