@@ -113,8 +113,13 @@ def test_a_monitor_that_dies_makes_the_view_stale_and_its_return_fresh_again(mon
         wait_for(lambda: not network.view.stale)
         second.kill()
         wait_for(lambda: network.view.stale)
-        monitors(1, ports)
-        wait_for(lambda: not network.view.stale)
+        again = monitors(1, ports)
+
+        def is_fresh():
+            assert again.poll() is None, again.stderr.read()
+            return not network.view.stale
+
+        wait_for(is_fresh)
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import socket
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 #: Ports in a worker's own namespace, where nothing else listens.
 MASTER_PORT = 29500
 MONITOR_PORT = 29400
+#: Of ports on loopback: the first that is anybody's, the last that has one above it, the first that kernels usually
+#: give to outgoing connections, and fewer than which are too few to choose from.
+_FIRST_PORT, _LAST_PORT, _USUAL_FIRST_LENT, _FEW_PORTS = 10000, 65535, 32768, 1000
 
 
 @dataclass(frozen=True)
@@ -172,15 +176,28 @@ def why_not_emulated() -> str | None:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of 127.0.0.1 that nothing uses now, nor the port above each, which a monitor needs for iperf3."""
+    """Ports of 127.0.0.1 that nothing uses now, nor the port above each, which a monitor needs for iperf3.
+
+    None of them is one that the kernel gives to outgoing connections: such a port may be gone again before the process
+    that it is for listens there.
+    """
     ports: list[int] = []
+    candidates = iter(random.sample(server_ports(), len(server_ports())))
     with ExitStack() as held:  # all at once: a port that was let go could be found again
         while len(ports) < count:
-            port = held.enter_context(socket.socket())
-            port.bind(("127.0.0.1", 0))
-            number = port.getsockname()[1]
-            above = held.enter_context(socket.socket())
-            with suppress(OSError, OverflowError):  # taken, or the last port there is
+            number = next(candidates)
+            port, above = held.enter_context(socket.socket()), held.enter_context(socket.socket())
+            with suppress(OSError):  # taken
+                port.bind(("127.0.0.1", number))
                 above.bind(("127.0.0.1", number + 1))
                 ports.append(number)
         return ports
+
+
+def server_ports(kernels: Path = Path("/proc/sys/net/ipv4/ip_local_port_range")) -> range:
+    """Ports that only a process which asks for one by its number gets; all where the kernel leaves few of them."""
+    try:
+        first = int(kernels.read_text().split()[0])
+    except (OSError, ValueError, IndexError):  # no Linux
+        first = _USUAL_FIRST_LENT
+    return range(_FIRST_PORT, first - 1) if first >= _FIRST_PORT + _FEW_PORTS else range(_FIRST_PORT, _LAST_PORT)

@@ -1,0 +1,33 @@
+"""Ports for a run on loopback: nobody else may come by them before the run's own processes do."""
+
+import socket
+
+import pytest
+from trimtab.launch.places import free_ports, server_ports
+
+
+def test_no_port_is_one_that_an_outgoing_connection_may_be_given():
+    ports = free_ports(40)
+    assert len(set(ports)) == 40
+    assert set(ports) <= set(server_ports())
+
+
+def test_a_port_and_the_one_above_it_are_free():
+    for number in free_ports(10):
+        with socket.socket() as port, socket.socket() as above:
+            port.bind(("127.0.0.1", number))
+            above.bind(("127.0.0.1", number + 1))
+
+
+@pytest.mark.parametrize(
+    ("told", "ports"),
+    [
+        ("32768\t60999\n", range(10000, 32767)),
+        ("10100 65000", range(10000, 65535)),
+        ("", range(10000, 32767)),
+    ],
+)
+def test_where_the_kernel_leaves_few_ports_all_are_taken(tmp_path, told, ports):
+    file = tmp_path / "ip_local_port_range"
+    file.write_text(told)
+    assert server_ports(file) == ports
