@@ -66,3 +66,7 @@ def test_the_adopted_script_trains_on_several_workers(trimtab, tmp_path):
     assert len(steps) == 4000 // 16 // 8 // 2
     assert all(line["bytes"] > 0 and line["loss"] > 0 for line in steps)
     assert main(["report", str(tmp_path / "out")]) == 0
+    decided = [json.loads(line) for line in (tmp_path / "out" / "decisions.jsonl").read_text().splitlines()]
+    considered = [point for line in decided if line["record"] == "decision" for point in line["pareto"]]
+    assert considered
+    assert all(point["relative_steps"] > 1.5 for point in considered), "it trains by AdamW, which is charged more"
