@@ -15,9 +15,15 @@ RECONCILE_SECONDS = Histogram(
     buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10),
     registry=REGISTRY,
 )
-QUEUE_LENGTH = Gauge("trimtab_operator_queue_length", "TrainingJobs that wait to be looked at.", registry=REGISTRY)
+QUEUE_LENGTH = Gauge(
+    "trimtab_operator_queue_length",
+    "TrainingJobs that wait to be looked at; 0 unless this process leads.",
+    registry=REGISTRY,
+)
 QUEUE_WAIT_SECONDS = Gauge(
-    "trimtab_operator_queue_wait_seconds", "How long the first in the queue has waited.", registry=REGISTRY
+    "trimtab_operator_queue_wait_seconds",
+    "How long the first in the queue has waited; 0 unless this process leads.",
+    registry=REGISTRY,
 )
 WATCH_SILENCE_SECONDS = Gauge(
     "trimtab_operator_watch_silence_seconds",

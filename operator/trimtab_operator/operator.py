@@ -184,7 +184,9 @@ class Operator:
 
     def _read_gauges(self) -> None:
         while not self._stopped.wait(_GAUGE_SECONDS):
-            metrics.QUEUE_LENGTH.set(len(self._queue))
+            metrics.QUEUE_LENGTH.set(
+                len(self._queue) if self._workers else 0
+            )  # a standby's fills, for nobody empties it
             metrics.QUEUE_WAIT_SECONDS.set(self._queue.longest_wait)
             for informer in self._informers:
                 silence = informer.seconds_since_progress

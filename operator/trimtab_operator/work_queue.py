@@ -37,6 +37,8 @@ class WorkQueue:
         """When each delayed key is due; an entry of the heap that says otherwise is void."""
         self._failures: dict[str, int] = {}
         self._closed = False
+        self._opened_at: float | None = None
+        """When a key was first asked for; None while nobody does, as in an operator that does not lead."""
 
     def add(self, key: str, urgent: bool = False) -> None:
         """Have the key looked at as soon as possible."""
@@ -56,6 +58,8 @@ class WorkQueue:
     def get(self) -> str | None:
         """The next key, waiting for one; None once the queue is closed. The caller must call `done` or `failed`."""
         with self._changed:
+            if self._opened_at is None:
+                self._opened_at = self._clock()
             while not self._closed:
                 self._promote()
                 if self._ready or self._urgent:
@@ -95,10 +99,12 @@ class WorkQueue:
 
     @property
     def longest_wait(self) -> float:
-        """Seconds that the first key has been waiting; 0 if none waits."""
+        """Seconds that the first key has been waiting since somebody asks for keys; 0 if none waits, or nobody asks."""
         with self._changed:
             added = [next(iter(each.values())) for each in (self._ready, self._urgent) if each]
-            return self._clock() - min(added) if added else 0.0
+            if not added or self._opened_at is None:
+                return 0.0
+            return self._clock() - max(min(added), self._opened_at)
 
     def _take(self) -> str:
         """The key to hand out next."""

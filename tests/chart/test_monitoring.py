@@ -1,5 +1,6 @@
 """Dashboards, alerts and who is scraped: against what the operator and a monitor really export, and by promtool."""
 
+import itertools
 import json
 import os
 import re
@@ -18,6 +19,7 @@ from trimtab_api.names import MONITOR_METRICS_PORT
 from trimtab_api.trainingjob import load_training_job
 from trimtab_operator.children.pod import pod_template
 from trimtab_operator.settings import Settings
+from trimtab_operator.work_queue import WorkQueue
 
 ALERTS = CHART / "files/alerts.yaml"
 DASHBOARDS = sorted((CHART / "dashboards").glob("*.json"))
@@ -60,8 +62,8 @@ def scrape(program, port):
 
 
 @pytest.fixture(scope="module")
-def exported(tmp_path_factory):
-    """Names of all samples that a real operator and a real monitor export."""
+def scraped(tmp_path_factory):
+    """What a real operator that does not lead and a real monitor export."""
     directory = tmp_path_factory.mktemp("scraped")
     (directory / "kubeconfig").write_text(json.dumps(NOWHERE))
     own, of_operator, of_monitor = free_ports(3)
@@ -81,8 +83,33 @@ def exported(tmp_path_factory):
     finally:
         for program in programs.values():
             program.kill()
+    return dict(zip(("operator", "monitor"), texts, strict=True))
+
+
+@pytest.fixture(scope="module")
+def exported(scraped):
+    """Names of all samples that they export."""
+    texts = scraped.values()
     kinds = dict(line.split()[2:4] for text in texts for line in text.splitlines() if line.startswith("# TYPE "))
     return {f"{name}{suffix}" for name, kind in kinds.items() for suffix in suffixes(kind)}
+
+
+@pytest.fixture(scope="module")
+def standby(scraped):
+    """Half an hour of the series of an operator that does not lead while jobs come and go, from all that it exports."""
+    series = {}
+    for line in scraped["operator"].splitlines():
+        if not line.startswith("#"):
+            sample, value = line.rsplit(" ", 1)
+            name, brace, labels = sample.partition("{")
+            series[f'{name}{{pod="standby"{"," + labels if brace else "}"}'] = f"{value}x30"
+    assert series['trimtab_operator_leader{pod="standby"}'] == "0.0x30"
+    queued = 'trimtab_operator_queue_wait_seconds{pod="standby"}'
+    assert queued in series
+    minutes = itertools.count()
+    queue = WorkQueue(clock=lambda: 60.0 * next(minutes))
+    queue.add("team/digits")  # and nobody asks for it
+    return {**series, queued: " ".join(f"{queue.longest_wait:g}" for _ in range(30))}
 
 
 def suffixes(kind):
@@ -183,7 +210,9 @@ def test_prometheus_takes_every_query_and_every_alert(tmp_path):
         ),
     ],
 )
-def test_an_alert_tells_when_it_should_and_only_then(tmp_path, alert, bad, good, labels, says):
+def test_an_alert_tells_when_it_should_and_only_then_whether_or_not_there_is_a_standby(
+    tmp_path, standby, alert, bad, good, labels, says
+):
     rules = [rule for group in yaml.safe_load(ALERTS.read_text())["groups"] for rule in group["rules"]]
     (annotations,) = [rule["annotations"] for rule in rules if rule["alert"] == alert]
     told = [{"exp_labels": labels, "exp_annotations": annotations | says}]
@@ -195,7 +224,9 @@ def test_an_alert_tells_when_it_should_and_only_then(tmp_path, alert, bad, good,
             "alert_rule_test": [{"eval_time": "25m", "alertname": alert, "exp_alerts": expected}],
         }
 
-    test = {"rule_files": [os.fspath(ALERTS)], "evaluation_interval": "1m", "tests": [case(bad, told), case(good, [])]}
+    test = {"rule_files": [os.fspath(ALERTS)], "evaluation_interval": "1m"}
+    test["tests"] = [case({**bad, **also}, told) for also in ({}, standby)]
+    test["tests"] += [case({**good, **also}, []) for also in ({}, standby)]
     (tmp_path / "test.yaml").write_text(yaml.safe_dump(test))
     check("test", "rules", "test.yaml", cwd=tmp_path)
 

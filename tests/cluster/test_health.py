@@ -61,3 +61,23 @@ def test_an_operator_that_has_seen_nothing_yet_is_well_but_not_ready(namespace, 
     assert operators.ask(program, "/readyz") == (503, "has not yet seen trainingjobs, jobs, pods\n")
     stalled(False)
     wait_until(lambda: operators.ask(program, "/readyz") == (200, "ok\n"), "it is ready")
+
+
+def test_an_operator_that_does_not_lead_exports_an_empty_queue_whatever_jobs_there_are(bench, operators):
+    bench.create("digits")
+    bench.wait_for_pods("digits")  # so another leads
+    standby = operators.start()
+    seen = []
+
+    def gauges_are_read_anew():
+        """Twice since all jobs were listed, by a gauge that is another at each reading."""
+        samples = dict(
+            line.rsplit(" ", 1) for line in operators.http(standby, "/metrics").splitlines() if line[0] != "#"
+        )
+        seen.append(samples)
+        silence = 'trimtab_operator_watch_silence_seconds{resource="trainingjobs"}'
+        return len({each[silence] for each in seen if silence in each}) >= 2
+
+    wait_until(gauges_are_read_anew, "the gauges are read")
+    names = ("leader", "queue_length", "queue_wait_seconds")
+    assert [float(seen[-1][f"trimtab_operator_{name}"]) for name in names] == [0.0, 0.0, 0.0]

@@ -160,3 +160,17 @@ def test_a_closed_queue_lets_its_workers_go():
     queue.close()
     worker.join(timeout=30)
     assert got == [None]
+
+
+def test_nobody_waits_before_anybody_asks_for_keys_and_then_from_that_moment():
+    """An operator that does not lead fills its queue for as long as it stands by."""
+    now = 0.0
+    queue = WorkQueue(clock=lambda: now)
+    queue.add("a")
+    queue.add("b")
+    now = 3600.0
+    assert queue.longest_wait == 0.0
+    assert queue.get() == "a"
+    assert queue.longest_wait == 0.0
+    now = 3605.0
+    assert queue.longest_wait == 5.0
