@@ -9,10 +9,12 @@ from typing import Literal
 
 from trimtab_operator.children.owned import in_the_way
 from trimtab_operator.labels import JOB_NAME
+from trimtab_operator.pods import Problem
 from trimtab_operator.policies.blocked import seconds_to_next_look
 from trimtab_operator.policies.deadline import seconds_to_deadline
 from trimtab_operator.policies.lacking_pods import seconds_to_renewal
-from trimtab_operator.policies.loss import find_loss
+from trimtab_operator.policies.loss import Loss, find_loss
+from trimtab_operator.policies.progress import TIMEOUTS, progress_deadline
 from trimtab_operator.policies.restart import LONGEST_WAIT, GiveUp, Pace, Restart, after_loss, pace
 from trimtab_operator.policies.suspend import wanted_suspension
 from trimtab_operator.policies.ttl import seconds_to_expiry
@@ -96,7 +98,7 @@ def decide(world: World) -> Decision:
 
     if child.is_complete:
         return Decision(outcome=Outcome("Succeeded", "Completed", f"all {spec.workers} workers ended well"))
-    loss = find_loss(child.failure, world.pods)
+    loss = find_loss(child.failure, world.pods) or _stall(world)
     if loss is not None:
         counted = status.restarts - status.disruptions
         verdict = after_loss(loss.cause, loss.disrupted, spec.restart_policy, counted, spec.max_restarts)
@@ -114,6 +116,25 @@ def decide(world: World) -> Decision:
             return Decision(Action.RENEW_CHILD, seconds_to_look_again=left)
         return Decision(seconds_to_look_again=patience if left is None else min(left, patience))
     return Decision(seconds_to_look_again=left)
+
+
+def _stall(world: World) -> Loss | None:
+    """Ranks that have got no further for too long, and who is missing as far as rank 0 or the pods say."""
+    spec, progress = world.job.spec, world.progress
+    deadline = progress_deadline(spec.progress_deadline_seconds, spec.communication.timeout, progress.has_trained)
+    if world.training is None or world.training.is_final:  # nothing is known, or the last step was the last
+        return None
+    if deadline is None or progress.stalled_seconds < deadline:
+        return None
+    by = "spec.progressDeadlineSeconds"
+    if spec.progress_deadline_seconds is None:
+        by = f"{TIMEOUTS} times spec.communication.timeout; {by} sets another"
+    last = f"no new step after step {world.training.step}" if progress.has_trained else "no first step"
+    unready = sorted(pod.worker for pod in world.pods if pod.is_unready)
+    missing = f"worker {unready[0]} is not ready" if unready else ""
+    said = f"rank 0 last said: {world.training.message}" if world.training.message else ""
+    message = "; ".join(filter(None, (f"{last} for {deadline:g} s ({by})", missing, said)))
+    return Loss(Problem("ProgressDeadlineExceeded", message), disrupted=False)
 
 
 def blocked(world: World, obstacle: str, wanted: Decision | None = None) -> Decision:

@@ -14,8 +14,10 @@ from trimtab_operator.cluster.resources import Object
 from trimtab_operator.labels import MANAGER
 from trimtab_operator.words import shorten
 
+#: Reason of Ready while every worker is ready and no step is done yet.
+WAITING_FOR_TRAINING = "WaitingForTraining"
 #: Reasons of Ready that name no obstacle.
-_STATES = get_args(State)
+_NO_OBSTACLES = (*get_args(State), WAITING_FOR_TRAINING)
 #: Reasons of events that follow from what rank 0 says of training alone.
 NEWS = ("PlanChanged", "NetworkDegraded", "NetworkRecovered")
 
@@ -33,6 +35,8 @@ def events(before: Status, after: Status) -> Iterator[Event]:
     """What a change of status is worth telling."""
     if after.restarts > before.restarts:
         yield Event("Warning", "Restarting", f"restart {after.restarts}: {after.last_restart_reason}")
+    if after.state == "Running" != before.state:  # what rank 0 has said of its first step may hold a plan already
+        yield Event("Normal", "Running", after.message)
     if after.plan is not None and after.plan.version > 0 and _plan(after) != _plan(before):
         since = f"from step {after.plan.adopted_at_step}"
         yield Event("Normal", "PlanChanged", f"{after.plan.name} {since}: {after.plan.reason}")
@@ -46,9 +50,9 @@ def events(before: Status, after: Status) -> Iterator[Event]:
                 yield Event("Warning", failed.reason if failed else "Failed", after.message)
             case "Suspended":
                 yield Event("Normal", "Suspended", after.message)
-            case "Running":
-                yield Event("Normal", "Running", after.message)
-            case _ if before.state == "Suspended" and after.restarts == before.restarts:
+            case "Pending" | "Starting" | "Restarting" if (
+                before.state == "Suspended" and after.restarts == before.restarts
+            ):
                 yield Event("Normal", "Resumed", after.message)
 
 
@@ -66,7 +70,7 @@ def _condition_events(before: Status, after: Status) -> Iterator[Event]:
         else:
             yield Event("Normal", "NetworkRecovered", now.message)
     was, now = before.condition("Ready"), after.condition("Ready")
-    if now is not None and now.reason not in _STATES and (was is None or was.reason != now.reason):
+    if now is not None and now.reason not in _NO_OBSTACLES and (was is None or was.reason != now.reason):
         yield Event("Warning", now.reason, now.message)
 
 

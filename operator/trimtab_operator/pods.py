@@ -53,6 +53,7 @@ class Pod:
     """Where it was placed; empty while it is not."""
     to_end_by: str = ""
     """When it should have ended at the latest, being deleted (RFC 3339); empty if it is not."""
+    is_ready: bool = False
     is_unready: bool = False
     """Whether it runs, is not ready, and its trainer has not ended: a node that is away, or a probe that fails."""
     uid: str = ""
@@ -83,6 +84,7 @@ class Pod:
             obstacle=_obstacle(worker, status) if status.get("phase") in (None, "Pending") else None,
             node=pod.get("spec", {}).get("nodeName") or "",
             to_end_by=to_end_by,
+            is_ready=_is_ready(status),
             is_unready=_is_unready(status),
             uid=pod["metadata"].get("uid") or "",
             is_mounting=_is_mounting(status),
@@ -136,6 +138,10 @@ def _first_failed_container(status: Object) -> Object | None:
         key=lambda each: (each["name"] != TRAINER_CONTAINER, each["state"]["terminated"].get("finishedAt") or ""),
         default=None,
     )
+
+
+def _is_ready(status: Object) -> bool:
+    return any(each["type"] == "Ready" and each["status"] == "True" for each in status.get("conditions", ()))
 
 
 def _is_unready(status: Object) -> bool:

@@ -21,6 +21,7 @@ from trimtab_operator.cluster.resources import JOBS, PODS, TRAINING_JOBS, Object
 from trimtab_operator.decide import Action, Decision, Outcome, blocked, decide
 from trimtab_operator.labels import JOB_NAME, OPERATOR, SUSPENDED, is_queued
 from trimtab_operator.pods import Pod
+from trimtab_operator.policies.progress import Progress
 from trimtab_operator.refused_pods import RefusedPods
 from trimtab_operator.report import (
     brings_news,
@@ -74,6 +75,10 @@ class Training(Protocol):
 
     def latest(self, uid: str) -> TrainerMessage | None:
         """What it said last; None if nothing."""
+        ...
+
+    def progress(self, uid: str) -> Progress:
+        """How far it has got in this attempt."""
         ...
 
     def silence(self, uid: str) -> str:
@@ -203,6 +208,7 @@ class Reconciler:
             training=self._training.latest(uid),
             silence=self._training.silence(uid),
             now=self._clock(),
+            progress=self._training.progress(uid),
         )
         refusal = self._refused_pods.why(world)
         return replace(world, refusal=refusal, lacking_seconds=self._refused_pods.lacking_seconds(world))
@@ -330,7 +336,8 @@ class Reconciler:
         try:
             written = self._apply(metadata, after, now)
         except RefusedError as refusal:
-            if not _is_final(refusal) or without_figures(before, after) == after:
+            is_of_content = refusal.status in (400, 413, 422, 500)  # 500: of another type than the definition says
+            if not is_of_content or without_figures(before, after) == after:
                 raise
             _log.warning("%s: its status is written without what rank 0 says: %s", key, refusal)
             after = without_figures(before, after)

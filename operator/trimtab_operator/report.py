@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Literal
 
@@ -9,6 +10,7 @@ from trimtab_api.trainingjob.status import Condition, ConditionType, NetworkStat
 from trimtab_api.units import format_bandwidth, format_duration
 
 from trimtab_operator.decide import Action, Decision, parse_time, seconds_to
+from trimtab_operator.events import WAITING_FOR_TRAINING
 from trimtab_operator.pods import Problem
 from trimtab_operator.policies.network import is_degraded
 from trimtab_operator.trainer_message import TrainerMessage
@@ -144,13 +146,13 @@ def _state(world: World, decision: Decision, workers: Workers) -> State:
         return "Suspended"
     if decision.restart is not None:
         return "Restarting"
-    if workers.ready == world.job.spec.workers:
+    if workers.ready == world.job.spec.workers and world.has_trained:
         return "Running"
     if world.status.state == "Running" and workers.active + workers.succeeded == world.job.spec.workers:
         return "Running"  # trainers have ended, and their pods have yet to
     if world.status.restarts > 0 and not _is_resumed(world):
         return "Restarting"
-    return "Pending" if decision.obstacle else "Starting"
+    return "Pending" if decision.obstacle and workers.ready < world.job.spec.workers else "Starting"
 
 
 def _message(world: World, decision: Decision, state: State, workers: Workers) -> str:
@@ -173,9 +175,39 @@ def _message(world: World, decision: Decision, state: State, workers: Workers) -
             training = unready.message if unready else workers_train
             return f"{training}; {world.silence}" if world.silence else training
         case _:
-            obstacle = _obstacle(world, state)
-            waiting = f"{workers.ready} of {num_workers} workers are ready"
-            return f"{waiting}; {obstacle.message}" if obstacle else waiting
+            return _what_is_waited_for(world, state, workers)
+
+
+def _what_is_waited_for(world: World, state: State, workers: Workers) -> str:
+    """Of a job that does not train yet: what keeps pods from being ready, else what rank 0 says that it does."""
+    num_workers = world.job.spec.workers
+    if workers.ready < num_workers:
+        waiting = f"{workers.ready} of {num_workers} workers are ready"
+        obstacle = _obstacle(world, state)
+        unready = _unready(world) if workers.ready else None
+        missing = obstacle.message if obstacle else unready.message if unready else _missing(world, workers)
+        return f"{waiting}; {missing}" if missing else waiting
+    ready = "1 worker is ready" if num_workers == 1 else f"{num_workers} workers are ready"
+    if world.training is not None:
+        return f"{ready}, no step is done yet: {world.training.message or 'rank 0 does not say why'}"
+    if world.silence:
+        return f"{ready}, whether they train is not known: {world.silence}"
+    return f"{ready}, no step is done yet: rank 0 has not reported"
+
+
+def _missing(world: World, workers: Workers) -> str:
+    """Who is waited for; empty where that is everybody, or pods and Job do not yet say the same."""
+    ready = {pod.worker for pod in world.pods if pod.is_ready}
+    missing = [worker for worker in range(world.job.spec.workers) if worker not in ready]
+    if not ready or len(ready) != workers.ready:
+        return ""
+    return f"waiting for {_named(missing, [str(each) for each in missing])}"
+
+
+def _named(workers: Sequence[int], names: Sequence[str]) -> str:
+    """Workers by their names, of many the first."""
+    others = f" and {len(workers) - _MOST_NAMED} others" if len(workers) > _MOST_NAMED else ""
+    return f"worker{'s' if len(workers) > 1 else ''} {', '.join(names[:_MOST_NAMED])}{others}"
 
 
 def _is_suspended(world: World) -> bool:
@@ -232,9 +264,8 @@ def _unready(world: World) -> Problem | None:
     unready = sorted((pod for pod in world.pods if pod.is_unready), key=lambda each: each.worker)
     if not unready:
         return None
-    named = ", ".join(f"{pod.worker} (on {pod.node})" if pod.node else str(pod.worker) for pod in unready[:_MOST_NAMED])
-    others = f" and {len(unready) - _MOST_NAMED} others" if len(unready) > _MOST_NAMED else ""
-    which = f"worker {named} is" if len(unready) == 1 else f"workers {named}{others} are"
+    names = [f"{pod.worker} (on {pod.node})" if pod.node else str(pod.worker) for pod in unready]
+    which = f"{_named([pod.worker for pod in unready], names)} {'is' if len(unready) == 1 else 'are'}"
     return Problem("WorkersNotReady", f"{which} not ready: a node may be away, or a readiness probe fails")
 
 
@@ -295,8 +326,13 @@ def _conditions(world: World, decision: Decision, after: Status) -> tuple[Condit
     obstacle = None if decision.restart else _obstacle(world, state)
     unready = "Blocked" if decision.obstacle else obstacle.reason if obstacle and not outcome else state
     lost = _unready(world) if state == "Running" else None
-    told: list[_Told] = [("Ready", state == "Running" and lost is None, lost.reason if lost else unready, message)]
-    if state == "Running" or (started is not None and started.status == "True" and state != "Suspended"):
+    all_ready = after.workers.ready == world.job.spec.workers
+    is_well: bool | None = state == "Running" and lost is None
+    if all_ready and unready in ("Starting", "Restarting") and decision.restart is None:
+        unheard = world.training is None and bool(world.silence)
+        is_well, unready = (None, "Rank0Silent") if unheard else (False, WAITING_FOR_TRAINING)
+    told: list[_Told] = [("Ready", is_well, lost.reason if lost else unready, message)]
+    if state == "Running" or all_ready or (started is not None and started.status == "True" and state != "Suspended"):
         told.append(("Started", True, "WorkersReady", "every worker has been ready"))
     else:
         why = "Suspended" if state == "Suspended" else "WaitingForWorkers"

@@ -22,6 +22,7 @@ from trimtab_api.channels import explain, open_async_channel
 from trimtab_api.names import TRAINER_STATUS_PORT, worker_host
 from trimtab_api.trainer.v1 import status_pb2, status_pb2_grpc
 
+from trimtab_operator.policies.progress import Progress
 from trimtab_operator.token_bucket import TokenBucket
 from trimtab_operator.trainer_message import MAX_MESSAGE_BYTES, TrainerMessage
 from trimtab_operator.words import on_one_line, shorten
@@ -69,6 +70,7 @@ class _Followed:
     silence: str = ""
     """Why it has not been heard for long; empty while it is."""
     latest: TrainerMessage | None = None
+    progress: Progress = field(default_factory=Progress)
     certificates: Certificates | None = None
     """As they were last read; None where they are to be."""
     is_ready: bool = True
@@ -114,8 +116,14 @@ class TrainingStatus:
             followed = self._followed.get(uid)
             return followed.latest if followed else None
 
+    def progress(self, uid: str) -> Progress:
+        """How far the attempt has got, by all that rank 0 has said."""
+        with self._lock:
+            followed = self._followed.get(uid)
+            return followed.progress if followed else Progress()
+
     def silence(self, uid: str) -> str:
-        """Why rank 0 has not been heard for `SILENT_SECONDS`; empty if it has, or need not be."""
+        """Why rank 0 has not been heard for `SILENT_SECONDS` though every worker is ready; empty if it has."""
         with self._lock:
             followed = self._followed.get(uid)
             return followed.silence if followed else ""
@@ -130,7 +138,7 @@ class TrainingStatus:
             if uid != world.uid:
                 self._drop(uid)
         child = world.own_child
-        if child is None or child.is_deleting or world.status.is_final:
+        if child is None or child.is_deleting or child.is_suspended or world.status.is_final:
             self._drop(world.uid)
             return
         with self._lock:
@@ -138,6 +146,8 @@ class TrainingStatus:
             if followed is None:
                 return
             followed.is_ready = child.ready > 0
+            if followed.latest is None and child.ready < world.job.spec.workers:
+                followed.heard_at, followed.silence = time.monotonic(), ""  # worker 0 may be one that is missing
             ended = followed.watch is None or followed.watch.done()
             told_all = followed.latest is not None and followed.latest.is_final
             if followed.is_ready and ended and not told_all:
@@ -208,8 +218,10 @@ class TrainingStatus:
                 with self._lock:
                     if self._followed.get(uid) is not followed:
                         return True
+                    now = time.monotonic()
+                    followed.progress = followed.progress.heard(followed.latest, message, now - followed.heard_at)
                     followed.latest = message
-                    followed.heard_at, followed.silence = time.monotonic(), ""
+                    followed.heard_at, followed.silence = now, ""
                 is_final = message.is_final
                 self._changed(f"{followed.namespace}/{followed.name}")
         return is_final

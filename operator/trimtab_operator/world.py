@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Self
 
@@ -12,6 +12,7 @@ from trimtab_api.trainingjob.status import Status
 from trimtab_operator.cluster.resources import Object, controller_uid
 from trimtab_operator.labels import ATTEMPT, SUSPENDED, labels
 from trimtab_operator.pods import Pod, Problem
+from trimtab_operator.policies.progress import Progress
 from trimtab_operator.trainer_message import TrainerMessage
 
 
@@ -99,6 +100,8 @@ class World:
     silence: str
     """Why rank 0 has not been heard for long; empty if it has."""
     now: datetime
+    progress: Progress = field(default_factory=Progress)
+    """How far training has got in this attempt."""
     refusal: Problem | None = None
     """Why the Job cannot make pods that it should have, or a pod cannot mount its volumes, if it was said."""
     lacking_seconds: float = 0.0
@@ -113,6 +116,13 @@ class World:
     def own_child(self) -> Child | None:
         """The Job of its name if it belongs to this very TrainingJob."""
         return self.child if self.child is not None and self.child.owner_uid == self.uid else None
+
+    @property
+    def has_trained(self) -> bool:
+        """Whether steps have been done in this attempt, as this operator has heard or the one before has written."""
+        child = self.own_child
+        is_written = self.status.state == "Running" and child is not None and child.attempt == self.status.restarts
+        return self.progress.has_trained or is_written
 
     @property
     def lacks_pods(self) -> bool:

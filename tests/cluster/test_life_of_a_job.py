@@ -20,11 +20,11 @@ pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(300)]
 
 
 def started(bench: Workbench, name: str, **spec):
-    """A job whose two pods run."""
+    """A job whose two pods run, and train."""
     bench.create(name, **spec)
     pods = bench.wait_for_pods(name, spec.get("workers", 2))
     bench.play_running(*pods)
-    bench.wait_for_state(name, "Running")
+    bench.play_training(name)
     return pods
 
 
@@ -82,11 +82,15 @@ def test_workers_become_ready_and_the_status_says_so(bench):
     eventually(lambda: bench.status("digits").get("workers", {}).get("ready") == 1, "one worker is counted as ready")
     assert bench.status("digits")["state"] == "Starting"
     bench.play_running(pods[1])
-    status = bench.wait_for_state("digits", "Running")
-    assert status["observedGeneration"] == 1
-    assert bench.condition("digits", "Ready")["status"] == "True"
+    eventually(lambda: bench.condition("digits", "Ready")["reason"] == "WaitingForTraining", "both are ready")
+    status = bench.status("digits")
+    assert (status["state"], bench.condition("digits", "Ready")["status"]) == ("Starting", "False")
+    assert status["message"] == "2 workers are ready, no step is done yet: rank 0 has not reported"
     assert bench.condition("digits", "Started")["reason"] == "WorkersReady"
-    assert bench.events("digits") == {"Running": "2 workers train"}
+    status = bench.play_training("digits")
+    assert (status["state"], status["message"], status["observedGeneration"]) == ("Running", "2 workers train", 1)
+    assert bench.condition("digits", "Ready")["status"] == "True"
+    assert bench.events("digits") == {}
 
 
 @pytest.mark.slow
@@ -121,7 +125,7 @@ def test_when_one_worker_fails_all_ranks_restart_together_and_the_event_says_why
     assert "worker 1 failed: container trainer ended with exit code 1" in bench.events("digits")["Restarting"]
     assert "ValueError: no such file" in status["lastRestartReason"]
     bench.play_running(*again)
-    bench.wait_for_state("digits", "Running")
+    bench.play_training("digits")
 
 
 def test_restarts_that_follow_each_other_fast_wait(bench):
@@ -170,7 +174,7 @@ def test_a_suspended_job_has_no_pods_until_it_resumes(bench):
     bench.change("digits", suspend=False)
     pods = bench.wait_for_pods("digits")
     bench.play_running(*pods)
-    bench.wait_for_state("digits", "Running")
+    bench.play_training("digits")
     bench.change("digits", suspend=True)
     bench.wait_for_state("digits", "Suspended")
     eventually(lambda: bench.pods("digits") == [], "the pods end")
@@ -202,7 +206,7 @@ def test_a_job_in_a_queue_waits_for_kueue_and_runs_from_then_on(bench):
     for _ in range(2):  # admitted, then preempted, then admitted again
         suspend_child(bench, "digits", False)
         bench.play_running(*bench.wait_for_pods("digits"))
-        bench.wait_for_state("digits", "Running")
+        bench.play_training("digits")
         bench.change("digits", maxRestarts=bench.job("digits")["spec"]["maxRestarts"] + 1)  # has it looked at anew
         eventually(
             lambda: bench.status("digits")["observedGeneration"] == bench.job("digits")["metadata"]["generation"],
@@ -229,7 +233,7 @@ def test_a_job_in_a_queue_that_says_suspend_runs_when_the_queue_admits_it(bench)
     assert bench.child("digits")["spec"]["suspend"] is True
     suspend_child(bench, "digits", False)
     bench.play_running(*bench.wait_for_pods("digits"))
-    bench.wait_for_state("digits", "Running")
+    bench.play_training("digits")
     bench.change("digits", maxRestarts=7)  # has it looked at anew
     eventually(
         lambda: bench.status("digits")["observedGeneration"] == bench.job("digits")["metadata"]["generation"],
@@ -250,7 +254,7 @@ def test_a_job_that_others_suspend_is_theirs_to_resume(bench):
     assert bench.child("digits")["spec"]["suspend"] is True
     suspend_child(bench, "digits", False)
     bench.play_running(*bench.wait_for_pods("digits"))
-    bench.wait_for_state("digits", "Running")
+    bench.play_training("digits")
 
 
 def test_a_job_past_its_deadline_has_failed_and_its_pods_are_gone(bench):
@@ -303,9 +307,9 @@ def test_a_job_that_another_manages_is_left_alone(bench):
 def test_a_deleted_job_child_is_made_again(bench):
     started(bench, "digits")
     bench.control_plane.kubectl("delete", "job", "digits", f"--namespace={bench.namespace}", "--wait=false")
-    eventually(lambda: bench.status("digits")["state"] == "Starting", "it starts again")
+    eventually(lambda: bench.status("digits")["state"] == "Starting", "it starts again, and does not train")
     bench.play_running(*bench.wait_for_pods("digits"))
-    bench.wait_for_state("digits", "Running")
+    bench.play_training("digits")
 
 
 def test_pods_on_the_hosts_network_ask_the_clusters_dns_and_hold_their_ports_on_the_host(bench):

@@ -69,7 +69,7 @@ def test_what_is_there_is_not_written_to_the_status_says_what_to_do_and_when_it_
 
     bench.api.delete(resource, bench.namespace, name, before[0]["uid"])
     bench.play_running(*bench.wait_for_pods("digits"))
-    bench.wait_for_state("digits", "Running")
+    bench.play_training("digits")
     assert bench.condition("digits", "Started")["reason"] == "WorkersReady"
 
 

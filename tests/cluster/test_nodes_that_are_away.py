@@ -49,7 +49,7 @@ def test_ranks_that_wait_for_a_pod_on_a_lost_node_say_so_and_restart_once_it_is_
     namespace.create("digits", **on(ghost))
     first, second = namespace.wait_for_pods("digits")
     namespace.play_running(first, second)
-    namespace.wait_for_state("digits", "Running")
+    namespace.play_training("digits")
     namespace.play_failed(first, message="out of luck")
     reason = lambda: namespace.condition("digits", "Ready").get("reason")  # noqa: E731
     wait_until(lambda: reason() == "PodDoesNotEnd", "it says what it waits for")
@@ -66,7 +66,7 @@ def test_workers_whose_node_is_away_are_not_said_to_train(namespace, impatient, 
     namespace.create("digits", **on(ghost))
     pods = namespace.wait_for_pods("digits")
     namespace.play_running(*pods)
-    namespace.wait_for_state("digits", "Running")
+    namespace.play_training("digits")
     namespace.play_running(pods[1], is_ready=False)
     ready = lambda: namespace.condition("digits", "Ready")  # noqa: E731
     wait_until(lambda: ready().get("reason") == "WorkersNotReady", "it says that a worker is not ready")

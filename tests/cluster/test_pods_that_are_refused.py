@@ -68,7 +68,7 @@ def test_the_status_says_why_there_are_no_pods_and_no_longer_when_they_are_made(
         lambda: bench.status("digits")["message"] == "0 of 2 workers are ready", "nothing is in the way any longer"
     )
     bench.play_running(*pods)
-    bench.wait_for_state("digits", "Running")
+    bench.play_training("digits")
 
 
 def test_a_job_that_gets_some_of_its_pods_says_why_not_all(bench):
@@ -88,7 +88,7 @@ def test_a_quota_that_the_jobs_own_children_fill_is_in_the_way_of_no_restart_and
     eventually(lambda: bench.status("digits")["observedGeneration"] == 2, "the new spec was seen")
     bench.play_failed(pods[0])
     bench.play_running(*bench.wait_for_pods("digits", attempt=1))
-    bench.wait_for_state("digits", "Running")
+    bench.play_training("digits")
     assert bench.api.get(QUOTAS, bench.namespace, "few")["status"]["used"] == {"services": "1"}
     assert "Blocked" not in bench.events("digits")
 
@@ -112,4 +112,4 @@ def test_a_pod_that_cannot_mount_its_volumes_says_why_until_it_runs(bench):
     message = told(bench, 'configmap "none" not found', "FailedMount")
     assert message.startswith("0 of 2 workers are ready; worker 0 cannot mount its volumes: configmap")
     bench.play_running(*pods)
-    bench.wait_for_state("digits", "Running")
+    bench.play_training("digits")

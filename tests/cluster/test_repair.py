@@ -108,7 +108,7 @@ def test_a_job_that_a_stranger_took_from_its_owner_is_told_and_made_anew_once_it
     eventually(lambda: bench.events("digits")["Blocked"] == bench.status("digits")["message"], "an event says so")
     delete(bench, JOBS, "digits")
     bench.play_running(*bench.wait_for_pods("digits"))
-    bench.wait_for_state("digits", "Running")
+    bench.play_training("digits")
     (owner,) = bench.child("digits")["metadata"]["ownerReferences"]
     assert owner["uid"] == bench.job("digits")["metadata"]["uid"]
 
@@ -148,7 +148,7 @@ def test_a_job_without_labels_is_still_known_by_its_attempt(bench):
     bench.play_failed(pods[0])
     again = bench.wait_for_pods("digits", attempt=1)
     bench.play_running(*again)
-    bench.wait_for_state("digits", "Running")
+    bench.play_training("digits")
     bench.api.merge(JOBS, bench.namespace, "digits", {"metadata": {"labels": None}})
     eventually(lambda: bench.child("digits")["metadata"].get("labels", {}).get(ATTEMPT) == "1", "the labels are back")
     bench.play_succeeded(*again)
@@ -206,7 +206,7 @@ def test_pods_that_outlive_their_job_are_told_and_waited_for(bench):
     again = bench.wait_for_pods("digits")
     assert not before & {each["metadata"]["uid"] for each in again}
     bench.play_running(*again)
-    bench.wait_for_state("digits", "Running")
+    bench.play_training("digits")
 
 
 class SeenLongAgo(Seen):

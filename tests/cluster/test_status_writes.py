@@ -11,8 +11,10 @@ from silent_training import SilentTraining
 from test_life_of_a_job import started
 from trimtab_api.trainer.v1 import status_pb2
 from trimtab_operator.main import read_settings
+from trimtab_operator.policies.progress import Progress
 from trimtab_operator.reconcile import Reconciler
 from trimtab_operator.trainer_message import TrainerMessage
+from workbench import eventually
 
 pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(300)]
 
@@ -56,3 +58,27 @@ def test_figures_are_written_once_in_ten_seconds_and_a_plan_at_once(bench):
     status = bench.status("digits")
     assert (status["plan"]["version"], status["step"]) == (2, training.step)
     assert bench.events("digits")["PlanChanged"].startswith("0.01/all-gather from step 0")
+
+
+class Stalled(SilentTraining):
+    """Rank 0 has been saying for ten minutes that it waits."""
+
+    def latest(self, uid):
+        return TrainerMessage(state="Starting", step=0, message="waiting for rank 1 of 2 to join")
+
+    def progress(self, uid):
+        return Progress(stalled_seconds=600.0)
+
+
+def test_ranks_that_do_not_find_each_other_restart_together_and_the_status_names_who_is_missing(bench):
+    bench.create("digits", progressDeadlineSeconds=600)
+    bench.play_running(*bench.wait_for_pods("digits"))
+    eventually(lambda: bench.condition("digits", "Started").get("status") == "True", "every worker is ready")
+    settings = read_settings(["--namespace", "trimtab-system", "--netmon-image", "netmon.test/netmon:1"])
+    Reconciler(bench.api, settings, Seen(bench), Stalled()).reconcile(f"{bench.namespace}/digits")
+    assert len(bench.wait_for_pods("digits", attempt=1)) == 2
+    status = bench.status("digits")
+    assert (status["restarts"], status["disruptions"]) == (1, 0)
+    why = "no first step for 600 s (spec.progressDeadlineSeconds); rank 0 last said: waiting for rank 1 of 2 to join"
+    assert status["lastRestartReason"] == why
+    assert bench.events("digits")["Restarting"] == f"restart 1: {why}"

@@ -139,7 +139,8 @@ def test_another_plan_answers_a_slower_network(story, slowed):
 
 def test_events_tell_of_the_network_and_of_the_plans(story, slowed):
     told = [reason for reason, _ in story.events]
-    assert told.index("Running") < told.index("PlanChanged") < told.index("NetworkDegraded")
+    # A first plan may be decided with the first step, and told within the same second.
+    assert max(told.index("Running"), told.index("PlanChanged")) < told.index("NetworkDegraded")
     carried = re.match(r"the slowest link carries (\S+),", dict(story.events)["NetworkDegraded"])
     assert carried is not None
     assert 80e6 < parse_bandwidth(carried[1]) * 8 < 120e6

@@ -7,12 +7,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trimtab_operator.decide import Action, decide
 from trimtab_operator.pods import Problem
+from trimtab_operator.policies.progress import Progress
 from trimtab_operator.policies.restart import Pace
-from worlds import UID, ago, child, failed_pod, pod, world
+from trimtab_operator.trainer_message import TrainerMessage
+from worlds import UID, ago, child, failed_pod, pod, training, world
 
 RESTARTS = {"restarts": 1}
 FAILED = child(failure="Job has reached the specified backoff limit")
 OUT_OF_MEMORY = failed_pod(1, reason="OOMKilled")
+STALLED = {"progress": Progress(has_trained=True, stalled_seconds=600.0), "training": training()}
+NEVER_TRAINED = {
+    "progress": Progress(stalled_seconds=1e6),
+    "training": TrainerMessage(message="waiting for rank 1 of 2 to join"),
+}
 DISRUPTED = pod(0, phase="Failed", disruption=Problem("Disrupted", "drained"))
 KILLED = failed_pod(1, "a", exit_code=137)
 TERMINATED = failed_pod(1, "a", exit_code=143)
@@ -57,6 +64,23 @@ LATER = Problem("Disrupted", "drained too")
             {"child": child(has_its_labels=False, owner_uid="other")},
             Action.NOTHING,
         ),
+        (
+            "ranks that get no further are given time",
+            {**STALLED, "spec": {"progressDeadlineSeconds": 601}},
+            Action.NOTHING,
+        ),
+        ("also where none is written", STALLED, Action.NOTHING),
+        ("for as long as they like while they have never trained", NEVER_TRAINED, Action.NOTHING),
+        (
+            "and when training has ended",
+            {**STALLED, "training": TrainerMessage(state="Succeeded"), "spec": {"progressDeadlineSeconds": 1}},
+            Action.NOTHING,
+        ),
+        (
+            "and while nothing is heard of them",
+            {"progress": Progress(stalled_seconds=1e6), "spec": {"progressDeadlineSeconds": 1}},
+            Action.NOTHING,
+        ),
         ("somebody else's Job is not touched", {"child": child(owner_uid="other")}, Action.NOTHING),
         ("nor if it is finished", {"child": child(owner_uid="other", is_complete=True)}, Action.NOTHING),
         ("a failed job's pods end", {"status": {"state": "Failed"}}, Action.DELETE_CHILD),
@@ -94,6 +118,11 @@ def test_one_action_at_a_time(what, known, action):
             "Error",
         ),
         ({"spec": {"activeDeadlineSeconds": 60}}, "Failed", "DeadlineExceeded"),
+        (
+            {**STALLED, "spec": {"progressDeadlineSeconds": 600, "maxRestarts": 0}},
+            "Failed",
+            "ProgressDeadlineExceeded",
+        ),
         ({"spec": {"activeDeadlineSeconds": 60}, "child": child(is_complete=True)}, "Succeeded", "Completed"),
     ],
 )
@@ -112,6 +141,27 @@ def test_the_end(known, state, reason):
         ({"child": FAILED, "pods": (failed_pod(0, "Z"), KILLED)}, True, "worker 0 failed"),
         ({"child": FAILED, "pods": (failed_pod(0, "a"), TERMINATED)}, True, "worker 0 failed"),
         ({"child": FAILED}, True, "Job has reached the specified backoff limit"),
+        (
+            {**STALLED, "spec": {"progressDeadlineSeconds": 600}},
+            True,
+            "no new step after step 12 for 600 s (spec.progressDeadlineSeconds)",
+        ),
+        (
+            {**STALLED, "spec": {"communication": {"timeout": "5min"}}, "pods": (pod(1, is_unready=True),)},
+            True,
+            "no new step after step 12 for 600 s "
+            "(2 times spec.communication.timeout; spec.progressDeadlineSeconds sets another); worker 1 is not ready",
+        ),
+        (
+            {**NEVER_TRAINED, "spec": {"progressDeadlineSeconds": 600}},
+            True,
+            "no first step for 600 s (spec.progressDeadlineSeconds); rank 0 last said: waiting for rank 1 of 2 to join",
+        ),
+        (
+            {**STALLED, "spec": {"progressDeadlineSeconds": 600}, "child": FAILED, "pods": (failed_pod(1),)},
+            True,
+            "worker 1 failed",
+        ),
         ({"pods": (DISRUPTED,)}, False, "drained"),
         ({"pods": (DISRUPTED, failed_pod(1, "a")), "child": FAILED}, False, "drained"),
         ({"pods": (DISRUPTED,), "spec": {"restartPolicy": "Never"}}, False, "drained"),

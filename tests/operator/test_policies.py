@@ -9,9 +9,11 @@ from trimtab_operator.pods import Problem
 from trimtab_operator.policies.blocked import seconds_to_next_look
 from trimtab_operator.policies.deadline import seconds_to_deadline
 from trimtab_operator.policies.network import is_degraded
+from trimtab_operator.policies.progress import Progress
 from trimtab_operator.policies.restart import GiveUp, Restart, after_loss
 from trimtab_operator.policies.suspend import wanted_suspension
 from trimtab_operator.policies.ttl import seconds_to_expiry
+from trimtab_operator.trainer_message import TrainerMessage
 from worlds import NOW
 
 CAUSE = Problem("Error", "worker 0 failed")
@@ -73,3 +75,26 @@ def test_an_unknown_network_is_not_degraded():
 @pytest.mark.parametrize(("waiting", "seconds"), [(-3, 1), (0, 1), (10, 1), (60, 6), (300, 30), (86400, 30)])
 def test_what_is_in_the_way_is_looked_for_more_and_more_seldom(waiting, seconds):
     assert seconds_to_next_look(waiting) == seconds
+
+
+def test_an_attempt_stalls_from_its_last_new_step_on_and_only_as_far_as_rank_0_was_heard():
+    progress, last = Progress(), None
+    for seconds, step, state, stalled in [
+        (900.0, 0, "Starting", 0.0),  # its first word, however late
+        (5.0, 0, "Starting", 5.0),
+        (5.0, 0, "Starting", 10.0),
+        (5.0, 1, "Running", 0.0),
+        (5.0, 1, "Running", 5.0),
+        (60.0, 1, "Running", 65.0),  # nothing was heard for a while, and no step was done in it
+        (5.0, 2, "Running", 0.0),
+        (60.0, 9, "Running", 0.0),
+        (5.0, 8, "Running", 5.0),  # nobody trains backwards
+    ]:
+        message = TrainerMessage(state=state, step=step)
+        progress, last = progress.heard(last, message, seconds), message
+        assert (progress.stalled_seconds, progress.has_trained) == (stalled, step > 0)
+
+
+def test_what_has_trained_has_trained_whatever_rank_0_says_later():
+    runs, starts = TrainerMessage(state="Running", step=1), TrainerMessage(state="Starting", step=1)
+    assert Progress().heard(None, runs, 0.0).heard(runs, starts, 5.0).has_trained

@@ -8,7 +8,9 @@ from trimtab_api.trainer.v1 import status_pb2
 from trimtab_operator.decide import Decision, Outcome, decide
 from trimtab_operator.events import events, manifest
 from trimtab_operator.pods import Problem
+from trimtab_operator.policies.progress import Progress
 from trimtab_operator.report import report, seconds_to_write, unreadable
+from trimtab_operator.trainer_message import TrainerMessage
 from worlds import NOW, UID, after, ago, child, failed_pod, pod, training, world
 
 STUCK = pod(1, phase="Pending", obstacle=Problem("ImagePullBackOff", "worker 1 cannot start"))
@@ -45,6 +47,65 @@ def test_state_and_message(known, state, message):
     assert status.message.startswith(message)
     obstacles = [each.obstacle.reason for each in known.get("pods", ()) if each.obstacle]
     assert status.condition("Ready").reason == (obstacles or [state])[0]
+
+
+def starting(message=""):
+    """What is heard of ranks that have done no step yet."""
+    return TrainerMessage.read(status_pb2.Status(state=status_pb2.STATE_STARTING, message=message))
+
+
+WAITS = "waiting for ranks 2 and 3 of 4 to join"
+
+
+@pytest.mark.parametrize(
+    ("known", "status", "reason", "message"),
+    [
+        ({"training": starting(WAITS)}, "False", "WaitingForTraining", f"no step is done yet: {WAITS}"),
+        ({"training": starting()}, "False", "WaitingForTraining", "no step is done yet: rank 0 does not say why"),
+        ({}, "False", "WaitingForTraining", "no step is done yet: rank 0 has not reported"),
+        ({"silence": "no route"}, "Unknown", "Rank0Silent", "whether they train is not known: no route"),
+        (
+            {"training": starting(WAITS), "silence": "gone"},
+            "False",
+            "WaitingForTraining",
+            f"no step is done yet: {WAITS}",
+        ),
+    ],
+)
+def test_a_job_whose_workers_are_ready_runs_when_rank_0_has_said_that_steps_are_done(known, status, reason, message):
+    ready = {"child": child(active=2, ready=2), "progress": Progress(), **known}
+    first = after(**ready)
+    told = first.condition("Ready")
+    assert (first.state, told.status, told.reason) == ("Starting", status, reason)
+    assert first.message == told.message == f"2 workers are ready, {message}"
+    assert first.condition("Started").status == "True", "every worker has been ready"
+    again = after(**{**ready, "child": child(attempt=1, ready=2), "status": {"restarts": 1}})
+    assert (again.state, again.message) == ("Restarting", first.message)
+    trains = after(child=child(active=2, ready=2), training=training(), status=first.model_dump(by_alias=True))
+    assert (trains.state, trains.condition("Ready").status, trains.message) == ("Running", "True", "2 workers train")
+    assert [each.reason for each in events(first, trains)] == ["Running", "PlanChanged"]
+
+
+def test_that_ranks_start_is_no_event_and_that_nobody_knows_is_one():
+    before, ready = after(child=child()), {"child": child(ready=2), "progress": Progress()}
+    assert list(events(before, after(**ready, training=starting()))) == []
+    assert [each.reason for each in events(before, after(**ready, silence="no route"))] == ["Rank0Silent"]
+
+
+def test_a_job_that_ran_runs_for_the_next_operator_until_it_hears_otherwise():
+    ran = after(child=child(ready=2)).model_dump(by_alias=True)
+    assert after(child=child(ready=2), status=ran, progress=Progress()).state == "Running"
+    again = {"status": ran | {"restarts": 1, "state": "Restarting"}, "progress": Progress()}
+    assert after(child=child(attempt=1, ready=2), **again).state == "Restarting", "another attempt has yet to train"
+
+
+def test_workers_that_are_waited_for_are_named():
+    pods = [pod(n, is_ready=n not in (1, 3)) for n in range(4)]
+    known = {"spec": {"workers": 4}, "pods": pods, "progress": Progress(), "training": starting("joining")}
+    assert after(child=child(ready=2), **known).message == "2 of 4 workers are ready; waiting for workers 1, 3"
+    assert after(child=child(ready=3), **known).message == "3 of 4 workers are ready", (
+        "the Job knows of another already"
+    )
 
 
 IN_THE_WAY = (

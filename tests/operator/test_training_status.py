@@ -3,6 +3,7 @@
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from queue import SimpleQueue
+from types import SimpleNamespace
 
 import grpc
 import pytest
@@ -10,6 +11,7 @@ from trimtab_api.channels import listen
 from trimtab_api.trainer.v1 import status_pb2, status_pb2_grpc
 from trimtab_operator import training_status
 from trimtab_operator.certificates import issue
+from trimtab_operator.policies.progress import Progress
 from trimtab_operator.training_status import LOOKS, TrainingStatus
 from worlds import NOW, UID, child, world
 
@@ -250,3 +252,33 @@ def test_a_rank_0_that_floods_is_looked_at_no_more_than_its_share_and_others_are
         status.stop()
         for each in (floods, digits):
             each.says.put(None)
+
+
+def test_how_far_an_attempt_has_got_is_kept_and_a_suspension_begins_it_anew(hearing, rank0):
+    status, news = hearing
+    status.follow(world(child=child(ready=2)))
+    assert status.progress(UID) == Progress()
+    say(rank0, news, step=12, state=status_pb2.STATE_RUNNING)
+    assert status.progress(UID) == Progress(has_trained=True)
+    say(rank0, news, step=12, state=status_pb2.STATE_RUNNING)
+    assert status.progress(UID).stalled_seconds > 0
+    status.follow(world(child=child(is_suspended=True, ready=2)))
+    assert (status.latest(UID), status.progress(UID)) == (None, Progress())
+
+
+def test_a_rank_0_whose_pod_is_not_there_yet_is_not_complained_of(certificates, monkeypatch):
+    """Another worker is ready, so it is listened for already."""
+    monkeypatch.setattr(training_status, "RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(training_status, "LONGEST_RETRY_SECONDS", 0.01)
+    now = [0.0]
+    monkeypatch.setattr(training_status, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    attempts = SimpleQueue()
+    status = TrainingStatus(lambda *_: certificates, lambda _: None, lambda *_: attempts.put("one") or "localhost:1")
+    status.start()
+    for _ in range(3):
+        now[0] += 59.0
+        status.follow(world(child=child(ready=1)))
+        for _ in range(4):
+            attempts.get(timeout=30)
+        assert status.silence(UID) == ""
+    status.stop()

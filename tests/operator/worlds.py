@@ -9,6 +9,7 @@ from trimtab_api.trainingjob import TrainingJob
 from trimtab_api.trainingjob.status import Status
 from trimtab_operator.decide import decide
 from trimtab_operator.pods import Pod, Problem
+from trimtab_operator.policies.progress import Progress
 from trimtab_operator.report import report, write_time
 from trimtab_operator.settings import Settings
 from trimtab_operator.trainer_message import TrainerMessage
@@ -99,6 +100,7 @@ def world(spec: dict | None = None, status: dict | None = None, **known) -> Worl
         "training": None,
         "silence": "",
         "now": NOW,
+        "progress": Progress(has_trained=True),
     }
     return World(**{**fields, **known})
 

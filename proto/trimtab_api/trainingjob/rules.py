@@ -26,7 +26,7 @@ class Rule:
 
 
 #: Fields of the spec that may change while the job exists.
-MUTABLE = ("suspend", "maxRestarts", "activeDeadlineSeconds", "ttlSecondsAfterFinished")
+MUTABLE = ("suspend", "maxRestarts", "activeDeadlineSeconds", "progressDeadlineSeconds", "ttlSecondsAfterFinished")
 
 _DENSE = ", ".join(f"'{each}'" for each in ("dense", *DENSE_COLLECTIVES))
 _NUMBER = r"([0-9]+(\\.[0-9]*)?|\\.[0-9]+)([eE][-+]?[0-9]+)?"

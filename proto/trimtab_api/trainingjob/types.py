@@ -283,6 +283,13 @@ class Spec(Strict):
         le=_YEAR,
         description="Seconds after which a job that still runs has failed; one that resumes gets them anew.",
     )
+    progress_deadline_seconds: int | None = Field(
+        None,
+        ge=1,
+        le=_YEAR,
+        description="On a cluster, seconds without a new step after which all ranks restart, which maxRestarts counts; "
+        "left out: twice communication.timeout, and only once a first step is done.",
+    )
     ttl_seconds_after_finished: int | None = Field(
         None, ge=0, le=_YEAR, description="Seconds after which a finished job is deleted."
     )
