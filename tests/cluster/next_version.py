@@ -11,7 +11,6 @@ from pathlib import Path
 
 import trimtab_api
 from trimtab_operator.cluster.resources import Object
-from workbench import OPERATOR
 
 #: Where the fields are added: after these lines of the types.
 _FIELDS = {
@@ -34,17 +33,15 @@ class NextVersion:
             docstring, rest = after.lstrip("\n").split("\n", 1)
             text = f"{before}{head}\n{docstring}\n\n    {field}\n{rest}"
         types.write_text(text)
-        self._path = f"PYTHONPATH={directory}"
-
-    @property
-    def operator(self) -> tuple[str | Path, ...]:
-        """The command of its operator."""
-        return ("env", self._path, *OPERATOR)
+        #: Variables with which a program is the next version's.
+        self.environment = {"PYTHONPATH": str(directory)}
 
     def definition(self) -> Object:
         """Its definition of TrainingJob."""
         program = "import json; from trimtab_api.trainingjob.crd import crd; print(json.dumps(crd()))"
-        command = ["env", self._path, sys.executable, "-c", program]
-        done = subprocess.run(command, capture_output=True, text=True, check=True, env=dict(os.environ))
+        environment = {**os.environ, **self.environment}
+        done = subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environment
+        )
         definition: Object = json.loads(done.stdout)
         return definition

@@ -12,7 +12,7 @@ from control_plane import ControlPlane
 from next_version import NextVersion
 from programs import wait_until
 from trimtab_operator.cluster.resources import LEASES, SECRETS, TRAINING_JOBS, Object
-from workbench import CRD, OPERATOR, Operators, Workbench, connect, eventually, install
+from workbench import CRD, Operators, Workbench, connect, eventually, install
 
 pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(600)]
 
@@ -43,9 +43,10 @@ class Cluster:
 
         eventually(lambda: {is_taken() for _ in range(3)} == {takes_new_fields}, "the definition is in force")
 
-    def run_operator(self, program) -> None:
+    def run_operator(self, version: NextVersion | None = None) -> None:
+        """Of the next version, or else of ours, in the place of the one that runs."""
         self.operators.stop()
-        self.operators.start(program=program)
+        self.operators.start(variables=version.environment if version else None)
         wait_until(lambda: self.bench.api.get(LEASES, "default", "trimtab-operator"), "it leads")
 
     def is_seen(self, name: str) -> None:
@@ -83,7 +84,7 @@ def cluster(bench, tmp_path):
 
 def test_jobs_run_on_through_an_upgrade_and_a_rollback_in_which_the_definition_comes_first(cluster, tmp_path):
     newer, ours = NextVersion(tmp_path / "next"), yaml.safe_load(CRD.read_text())
-    cluster.run_operator(OPERATOR)
+    cluster.run_operator()
     cluster.start("old")
     lives = {"old": cluster.life("old")}
 
@@ -98,7 +99,7 @@ def test_jobs_run_on_through_an_upgrade_and_a_rollback_in_which_the_definition_c
     assert "nextMood" not in cluster.job_file("between")
     lives["between"] = cluster.life("between")
 
-    cluster.run_operator(newer.operator)
+    cluster.run_operator(newer)
     nothing_has_changed()
     cluster.start("new", nextMood="Loud")
     assert cluster.job_file("new")["nextMood"] == "Loud", "it is the next version's operator"
@@ -109,16 +110,16 @@ def test_jobs_run_on_through_an_upgrade_and_a_rollback_in_which_the_definition_c
 
     cluster.define(ours, takes_new_fields=False)  # and back
     nothing_has_changed()
-    cluster.run_operator(OPERATOR)
+    cluster.run_operator()
     nothing_has_changed()
 
 
 def test_an_operator_of_before_takes_over_while_the_definition_is_still_the_newer_one(cluster, tmp_path):
     newer = NextVersion(tmp_path / "next")
     cluster.define(newer.definition(), takes_new_fields=True)
-    cluster.run_operator(newer.operator)
+    cluster.run_operator(newer)
     cluster.start("new", nextMood="Loud")
     life = cluster.life("new")
-    cluster.run_operator(OPERATOR)
+    cluster.run_operator()
     cluster.is_seen("new")
     assert cluster.life("new") == life

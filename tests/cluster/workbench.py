@@ -6,7 +6,7 @@ import json
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -61,10 +61,16 @@ class Operators:
         self._directory = directory
         self.running: list[Program] = []
 
-    def start(self, *flags: str, wait: bool = True, program: Sequence[str | Path] = OPERATOR) -> Program:
+    def start(
+        self,
+        *flags: str,
+        wait: bool = True,
+        program: Sequence[str | Path] = OPERATOR,
+        variables: Mapping[str, str] | None = None,
+    ) -> Program:
         """Start one more, by default waiting until it has seen the cluster."""
         log = self._directory / f"operator-{len(self.running)}-{datetime.now(UTC):%H%M%S%f}.log"
-        environment = {"KUBECONFIG": str(self._control_plane.operator_kubeconfig)}
+        environment = {"KUBECONFIG": str(self._control_plane.operator_kubeconfig), **(variables or {})}
         command = [*program, "--netmon-image", "netmon.test/netmon:1", "--port", "0", *flags]
         started = Program(command, log, environment)
         self.running.append(started)
