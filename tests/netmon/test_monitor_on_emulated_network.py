@@ -86,7 +86,7 @@ class Scene:
 
     def received_bytes(self, host):
         """What has arrived at a host since its device came up."""
-        counters = self.emulator.command(host, ["cat", "/proc/self/net/dev"])
+        counters = self.emulator.command(host, [sys.executable, "-c", "print(open('/proc/self/net/dev').read())"])
         lines = subprocess.run(counters, capture_output=True, text=True, check=True, timeout=30).stdout.splitlines()
         device = self.emulator.hosts[host].device
         return next(int(line.split(":")[1].split()[0]) for line in lines if line.strip().startswith(f"{device}:"))
