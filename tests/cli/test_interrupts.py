@@ -95,6 +95,7 @@ def test_a_bench_leaves_no_namespace(tmp_path, point):
     assert [line for line in listed.splitlines() if line.startswith(f"trimtab-bench-{process.pid}-")] == []
 
 
+@pytest.mark.slow
 def test_a_keeper_that_is_slow_to_end_makes_no_failure_of_it(toy_job, trimtab, tmp_path):
     process = trimtab("compare", toy_job("--forever"), "--out", "out")
     launcher = psutil.Process(process.pid)
@@ -114,6 +115,7 @@ def test_a_keeper_that_is_slow_to_end_makes_no_failure_of_it(toy_job, trimtab, t
     wait_until(lambda: is_gone(stopped))
 
 
+@pytest.mark.slow
 def test_a_run_under_nohup_survives_the_terminal(toy_job, tmp_path):
     job = toy_job("--steps", "1", workers=1)
     argv = [sys.executable, str(INTERRUPTING), "nothing", "run", job, "--out", "out"]
