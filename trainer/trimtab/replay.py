@@ -76,9 +76,11 @@ class Replay:
                 raise
             return self._give(self._record[self._num_given % len(self._record)].copy())
 
-    def stepped(self) -> None:
+    def stepped(self, *, in_trial: bool) -> None:
         """The loop has taken a step."""
-        self.num_a_step, self.num_since_step = max(1, self.num_since_step), 0
+        if not in_trial:
+            self.num_a_step = max(1, self.num_since_step)
+        self.num_since_step = 0
 
     @property
     def num_left(self) -> int:

@@ -14,33 +14,30 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal, SupportsFloat
 
 import torch
 from torch import Tensor, nn
 from trimtab_api.errors import UserError
 
-from trimtab.announcements import barrier, broadcast_json, broadcast_tensor, gather_numbers
+from trimtab.announcements import barrier, broadcast_json, broadcast_tensor
 from trimtab.arena import Arena
 from trimtab.checkpoint.snapshot import Snapshot, Stateful, TrainingState
 from trimtab.collectives.group import Group
 from trimtab.control.types import StepReport
 from trimtab.exchanger import Exchanger, Outcome
 from trimtab.kernels.warm_up import warm_up
+from trimtab.loops import Loops
 from trimtab.loss_scale import LossScale
 from trimtab.plan import Plan
 from trimtab.recorder import Recorder
-from trimtab.replay import Replay
 from trimtab.sharding import Loaders
 from trimtab.steering import Steering, plan_of, trials_of
 from trimtab.step_number import StepInTrial
 from trimtab.trials import TrialRunner
 
 SchedulerInterval = Literal["epoch", "step"]
-
-#: What a rank answers when all are asked for trials.
-_CAN_TRY, _TOO_FEW_BATCHES, _CANNOT_REPLAY = range(3)
 
 
 class Session:
@@ -73,15 +70,9 @@ class Session:
             recorder.starting("sending the weights of rank 0 to all ranks")
             self._join(group, plan)
         self._is_stepping = False
-        self._request: tuple[Replay, list[Plan], int] | None = None
-        """Trials that all ranks have agreed on, and the loop whose batches they replay."""
-        self._never_tries = False
         self._step = 0
-        self._epochs = _Epochs()
-        self._loaders = Loaders(self.rank, self.num_ranks, seed)
         self._said: set[str] = set()
-        self._loops: list[Replay] = []
-        """Loops over `batches` that have not ended; the last is the one that gave the present batch."""
+        self._loops = Loops(Loaders(self.rank, self.num_ranks, seed), self._say, self._trials_ended)
         self._step_began = time.perf_counter()
         if group is not None:
             recorder.starting("loading kernels, which are compiled the first time that a machine trains")
@@ -151,38 +142,7 @@ class Session:
 
         ``sharded``: ``loader`` holds this rank's share alone, as many batches as on every rank; it is taken as it is.
         """
-        share = self._loaders.shard(loader, sharded=sharded)
-        source = share.epoch(self._epochs.number)
-        if self.num_ranks > 1:
-            self._say(f"loader: {share.how}")
-        replay = Replay(source, share.num_batches)
-        self._epochs.number += 1  # a loop that is left early has had its epoch: the next one shuffles anew
-        self._loops.append(replay)
-        try:
-            with contextlib.closing(self._epoch_of(replay)) as epoch:
-                for batch in epoch:
-                    self._loops.remove(replay)
-                    self._loops.append(replay)
-                    yield batch
-        finally:
-            self._loops.remove(replay)
-            if self._request is not None and self._request[0] is replay and self._steering is not None:
-                self._steering.trials([])  # the loop was left before they began
-
-    def _epoch_of(self, replay: Replay) -> Generator[Any]:
-        """Each batch, and before it the trials that were asked for."""
-        while True:
-            if self._request is not None and self._request[0] is replay:
-                _, plans, iterations = self._request
-                self._request = None
-                assert self._trials is not None
-                yield from self._trials.run(replay, plans, iterations)
-                self._step_began = time.perf_counter()
-            try:
-                batch = replay.next()
-            except StopIteration:
-                return
-            yield batch
+        return self._loops.batches(loader, sharded=sharded)
 
     def step(self, loss: Tensor | float | None = None) -> None:
         """Commit or drop the step, step the optimizer, and let the controller speak.
@@ -243,7 +203,7 @@ class Session:
         """Undo a trial that was left, write out what is pending, leave the group and let go of the model."""
         if self._trials is not None:
             self._trials.leave()
-        self._request = None
+        self._loops.close()
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
@@ -322,20 +282,15 @@ class Session:
             loss_scale=scale or 1.0,
         )
         self._record(report, loss)
-        loop = self._loops[-1] if self._loops else None
+        self._loops.stepped(in_trial=self.in_trial)
         if self._trials is not None and self._trials.is_active:
             self._trials.observe(report)
-            if loop is not None:
-                loop.num_since_step = 0
             return
         self._step += 1
-        if loop is not None:
-            loop.stepped()
         if outcome.agreement.has_message and (message := self._announce()) is not None:
             self._follow(message)
         if self._steering is not None:
-            may_try = loop is not None and not self._never_tries
-            self._steering.step(report, loop.num_left // loop.num_a_step if loop and may_try else 0)
+            self._steering.step(report, self._loops.num_steps_left)
 
     def _record(self, report: StepReport, loss: Tensor | float | None) -> None:
         if self.rank != 0:
@@ -377,28 +332,20 @@ class Session:
 
     def _follow(self, message: dict[str, Any]) -> None:
         assert self._exchanger is not None
+        assert self._trials is not None
+        assert self._group is not None
         if "adopt" in message:
             self._exchanger.adopt(plan_of(message))
             self._exchanger.restart(self._step)
-        else:
-            self._agree_on_trials(*trials_of(message))
-
-    def _agree_on_trials(self, plans: list[Plan], iterations: int) -> None:
-        """Trials begin where every rank's loop can give as many batches, and give them again; else nowhere."""
-        assert self._group is not None
-        loop = self._loops[-1] if self._loops else None
-        can, why_not = _TOO_FEW_BATCHES, None
-        if loop is not None and 0 < iterations * loop.num_a_step <= loop.num_left:
-            why_not = loop.why_not_replayed
-            can = _CAN_TRY if why_not is None else _CANNOT_REPLAY
-        answers = gather_numbers(self._group, can)
-        if why_not is not None:
-            print(f"trimtab: rank {self.rank}: no trials: {why_not}", file=sys.stderr, flush=True)
-        self._never_tries |= _CANNOT_REPLAY in answers
-        if loop is not None and set(answers) == {_CAN_TRY}:
+        elif self._loops.agree_on_trials(self._group, self._trials, *trials_of(message)):
             self._warn_of_schedulers()
-            self._request = (loop, plans, iterations)
-        elif self._steering is not None:
+        else:
+            self._trials_ended(False)
+
+    def _trials_ended(self, have_begun: bool) -> None:
+        """The next step is one of training; trials that were to begin, and did not, are told of."""
+        self._step_began = time.perf_counter()
+        if not have_begun and self._steering is not None:
             self._steering.trials([])
 
     def _warn_of_schedulers(self) -> None:
@@ -417,7 +364,7 @@ class Session:
             found: list[Stateful | torch.optim.Optimizer] = [
                 *exchanger.selectors,
                 self._scale,
-                self._epochs,
+                self._loops,
                 *self._also,
             ]
             if self._scheduler is not None:
@@ -442,7 +389,7 @@ class Session:
 
     def _say(self, what: str) -> None:
         """A line of rank 0's on stderr, once."""
-        if self.rank == 0 and what not in self._said:
+        if self.rank == 0 and self.num_ranks > 1 and what not in self._said:
             self._said.add(what)
             print(f"trimtab: {what}", file=sys.stderr, flush=True)
 
@@ -463,18 +410,6 @@ def _called(model: nn.Module) -> list[nn.Module]:
     if type(model).forward is not nn.Module.forward:
         return [model]
     return [each for child in model.children() for each in _called(child)]
-
-
-class _Epochs:
-    """How many loops over `Session.batches` have begun."""
-
-    number = 0
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"number": self.number}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.number = state["number"]
 
 
 def _metric(name: str, value: SupportsFloat) -> float:

@@ -1,0 +1,113 @@
+"""The loops over `Session.batches`: which one trains, and trials in it.
+
+A script may loop over validation data inside its training loop, leave a loop early, or hold on to its iterator. Trials
+belong to the loop whose batch the step was made of, and begin only where every rank can run them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Generator, Iterable, Iterator
+from typing import Any
+
+from trimtab.announcements import gather_numbers
+from trimtab.collectives.group import Group
+from trimtab.plan import Plan
+from trimtab.replay import Replay
+from trimtab.sharding import Loaders
+from trimtab.trials import TrialRunner
+
+#: What a rank answers when all are asked for trials.
+_CAN_TRY, _TOO_FEW_BATCHES, _CANNOT_REPLAY = range(3)
+
+
+class Loops:
+    """Every loop of one session that has begun and not ended."""
+
+    def __init__(self, loaders: Loaders, say: Callable[[str], None], trials_ended: Callable[[bool], None]) -> None:
+        """``say`` takes a line for people; ``trials_ended`` is called after trials: whether they had begun."""
+        self._loaders, self._say, self._trials_ended = loaders, say, trials_ended
+        self._loops: list[Replay] = []
+        """The last is the one that gave the present batch."""
+        self._num_epochs = 0
+        self._request: tuple[Replay, TrialRunner, list[Plan], int] | None = None
+        """Trials that all ranks have agreed on, and the loop whose batches they replay."""
+        self._never_tries = False
+
+    def batches(self, loader: Iterable[Any], *, sharded: bool) -> Iterator[Any]:
+        """One epoch of this rank's share of ``loader``, trials included."""
+        share = self._loaders.shard(loader, sharded=sharded)
+        source = share.epoch(self._num_epochs)
+        self._say(f"loader: {share.how}")
+        replay = Replay(source, share.num_batches)
+        self._num_epochs += 1  # a loop that is left early has had its epoch: the next one shuffles anew
+        self._loops.append(replay)
+        try:
+            with contextlib.closing(self._epoch_of(replay)) as epoch:
+                for batch in epoch:
+                    self._loops.remove(replay)
+                    self._loops.append(replay)
+                    yield batch
+        finally:
+            self._loops.remove(replay)
+            if self._request is not None and self._request[0] is replay:
+                self._request = None  # the loop was left before they began
+                self._trials_ended(False)
+
+    def _epoch_of(self, replay: Replay) -> Generator[Any]:
+        """Each batch, and before it the trials that were asked for."""
+        while True:
+            if self._request is not None and self._request[0] is replay:
+                _, trials, plans, iterations = self._request
+                self._request = None
+                yield from trials.run(replay, plans, iterations)
+                self._trials_ended(True)
+            try:
+                batch = replay.next()
+            except StopIteration:
+                return
+            yield batch
+
+    def stepped(self, *, in_trial: bool) -> None:
+        """The script has taken a step with the batches it was given last."""
+        if self._loops:
+            self._loops[-1].stepped(in_trial=in_trial)
+
+    @property
+    def num_steps_left(self) -> int:
+        """Steps left in the epoch; 0 where no trial can be run."""
+        if not self._loops or self._never_tries:
+            return 0
+        return self._loops[-1].num_left // self._loops[-1].num_a_step
+
+    def agree_on_trials(self, group: Group, trials: TrialRunner, plans: list[Plan], iterations: int) -> bool:
+        """Whether trials begin with the next batch; every rank calls it together, and hears the same.
+
+        They do where every rank's loop can give as many batches, and give them again.
+        """
+        loop = self._loops[-1] if self._loops else None
+        can, why_not = _TOO_FEW_BATCHES, None
+        if loop is not None and 0 < iterations * loop.num_a_step <= loop.num_left:
+            why_not = loop.why_not_replayed
+            can = _CAN_TRY if why_not is None else _CANNOT_REPLAY
+        answers = gather_numbers(group, can)
+        if why_not is not None:
+            print(f"trimtab: rank {group.rank}: no trials: {why_not}", file=sys.stderr, flush=True)
+        self._never_tries |= _CANNOT_REPLAY in answers
+        if loop is None or set(answers) != {_CAN_TRY}:
+            return False
+        self._request = (loop, trials, plans, iterations)
+        return True
+
+    def close(self) -> None:
+        """No trial begins any more."""
+        self._request = None
+
+    def state_dict(self) -> dict[str, Any]:
+        """How many loops have begun: it decides how each shuffles."""
+        return {"num_epochs": self._num_epochs}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Inverse of `state_dict`."""
+        self._num_epochs = state["num_epochs"]
