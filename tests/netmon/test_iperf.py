@@ -1,11 +1,17 @@
 """The children that run iperf3 end with those who wanted them."""
 
 import asyncio
+import socket
 
 import psutil
 import pytest
 from trimtab_netmon import iperf
 from trimtab_netmon.settings import Endpoint
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return probe.getsockname()[1]
 
 
 def servers():
@@ -16,7 +22,7 @@ def test_a_server_that_nobody_wants_any_more_ends_before_it_listens(monkeypatch)
     monkeypatch.setattr(iperf, "_is_listening", lambda port: False)
 
     async def scenario():
-        starting = asyncio.create_task(iperf.start_server(Endpoint("127.0.0.1", 29871)))
+        starting = asyncio.create_task(iperf.start_server(Endpoint("127.0.0.1", free_port())))
         while not servers():
             await asyncio.sleep(0.005)
         starting.cancel()
