@@ -27,6 +27,7 @@ _EVERYWHERE = {
     "mount": "mount",
     "nsenter": "util-linux",
     "ping": "iputils-ping",
+    "setpriv": "util-linux",
     "sh": "dash",
     "sleep": "coreutils",
     "ss": "iproute2",
