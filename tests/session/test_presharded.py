@@ -133,13 +133,14 @@ class Pipeline(Stream):
 
 
 class Wrapper:
-    """Moves batches elsewhere, as prefetchers do."""
+    """Moves batches elsewhere, as prefetchers do, or shows how far they are."""
 
-    def __init__(self, loader: Any) -> None:
-        self.loader = loader
+    def __init__(self, loader: Any, name: str = "loader") -> None:
+        self.__dict__[name] = loader
+        self.name = name
 
     def __iter__(self) -> Iterator[Any]:
-        yield from self.loader
+        yield from self.__dict__[self.name]
 
 
 def own_sampler(rank: int) -> DataLoader[Any]:
@@ -149,6 +150,15 @@ def own_sampler(rank: int) -> DataLoader[Any]:
 SPLIT = {
     "a sampler": (own_sampler, "DistributedSampler"),
     "a sampler inside a wrapper": (lambda rank: Wrapper(own_sampler(rank)), "DistributedSampler"),
+    "a sampler inside two progress bars": (
+        lambda rank: Wrapper(Wrapper(own_sampler(rank), "iterable"), "iterable"),
+        "DistributedSampler",
+    ),
+    "a sampler inside a wrapper of its own words": (
+        lambda rank: Wrapper(own_sampler(rank), "_dl"),
+        "DistributedSampler",
+    ),
+    "a loader's iterator": (lambda rank: iter(own_sampler(rank)), "DistributedSampler"),
     "a data set that knows its rank": (lambda rank: DataLoader(OwnSplit(rank), 2), "OwnSplit"),
     "accelerate": (prepared, "DataLoaderShard"),
     "accelerate, of a stream": (prepared_stream, "DataLoaderShard"),

@@ -17,6 +17,7 @@ from types import FunctionType
 from typing import Any
 
 import torch.distributed as dist
+from torch.utils.data import DataLoader
 
 #: What the number of ranks and one's own are called.
 _NAMES = (("num_replicas", "rank"), ("num_processes", "process_index"), ("world_size", "rank"))
@@ -29,6 +30,8 @@ _CARRIES = (
     "base_dataloader",
     "dataloader",
     "loader",
+    "iterable",  # of a progress bar
+    "_index_sampler",  # of a loader's iterator
     "datapipe",
     "source_datapipe",
 )
@@ -95,6 +98,9 @@ def _carried(thing: Any) -> Iterator[Any]:
     for name in _CARRIES:
         if (value := _attribute(thing, name)) is not None:
             yield value
+    fields = _attribute(thing, "__dict__")  # whatever a wrapper calls the loader inside
+    if isinstance(fields, dict):
+        yield from [value for value in fields.values() if isinstance(value, DataLoader)]
     pipeline = _attribute(thing, "pipeline")  # webdataset: the stages
     if isinstance(pipeline, list):
         yield from pipeline
