@@ -217,6 +217,26 @@ def test_a_group_is_left_without_a_word_of_complaint(four: RankPool) -> None:
     assert four.run(4, close_one_after_another) == ["left"] * 4
 
 
+def expecting_more(group: Group) -> str:
+    """Rank 1 has had enough after some rounds; the others go on."""
+    some_rounds(group)
+    if group.rank == 1:
+        group.close()
+        return "left"
+    try:
+        some_rounds(group)
+    except CommunicationError as error:
+        return str(error)
+    return "went on"
+
+
+def test_who_expects_more_of_a_rank_that_has_closed_is_told_so(four: RankPool) -> None:
+    said = four.run(4, expecting_more)
+    assert said.pop(1) == "left"
+    for each in said:
+        assert each.startswith("rank 1: has closed its session, and takes part in no further step")
+
+
 def test_an_unknown_scheme_is_a_users_mistake() -> None:
     from trimtab_api.errors import UserError
 

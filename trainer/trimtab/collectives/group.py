@@ -110,6 +110,8 @@ class Group:
         """Finish what was submitted and leave; every rank calls it, in any order."""
         self._jobs.put(None)
         self._thread.join()
+        if self._failure is None:  # for a rank that expects more of this one than it takes part in
+            self.transport.abort(self.rank, "has closed its session, and takes part in no further step")
         self.transport.close()
 
     def _work(self) -> None:
