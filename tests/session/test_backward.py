@@ -234,6 +234,25 @@ def test_a_pass_that_failed_before_any_gradient_can_be_repeated(rank_pool: RankP
     assert rank_pool.run_in_process_group(2, failing, "backward", 3) == ["went on"] * 2
 
 
+def stepping_all_the_same(rank: int, size: int) -> str:
+    """A script that catches the refusal of a second pass, and steps."""
+    model = layers()
+    session = attach(model)
+    model(torch.randn(4, 8)).sum().backward()
+    with pytest.raises(Exception, match="the mean over ranks since"):
+        model(torch.randn(4, 8)).sum().backward()
+    try:
+        session.step()
+    except Exception as error:
+        return str(error)
+    return ""
+
+
+def test_a_step_after_a_refused_pass_is_refused_too(rank_pool: RankPool) -> None:
+    for message in rank_pool.run_in_process_group(2, stepping_all_the_same):
+        assert "the mean over ranks since the backward pass before" in message
+
+
 def accumulating_too_late(rank: int, size: int) -> str:
     model = layers()
     session = attach(model)

@@ -68,10 +68,9 @@ def make_session(
         stepping,
         group=Group.connect(),
         plan=plan,
-        recorder=Recorder(None),
         scheduler=scheduler,
         scheduler_interval="step",
-        **options,
+        **{"recorder": Recorder(None), **options},
     )
     return session, stepping, scheduler
 

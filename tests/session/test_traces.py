@@ -5,7 +5,9 @@ from __future__ import annotations
 import collections
 import contextlib
 import io
+import json
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -187,6 +189,146 @@ def test_a_trial_whose_loop_was_left_with_its_iterator_held_is_undone(
         assert not theirs.pop("in trial")
         assert ours["steps"] == theirs["steps"]
         assert torch.equal(ours["weights"], theirs["weights"])
+
+
+class Encoder(nn.Module):
+    """A model that scripts evaluate in more ways than by calling it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = network()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.body(x)
+
+    def predict(self, x: Tensor) -> Tensor:
+        return self.body(x)
+
+
+EVALUATIONS: dict[str, Callable[[Any, Tensor], Tensor]] = {
+    "called": lambda model, x: model(x),
+    "by a method": lambda model, x: model.predict(x),
+    "by forward": lambda model, x: model.forward(x),
+    "by a part": lambda model, x: model.body[0](x),
+    "saved": lambda model, x: weights_of(model),
+}
+
+
+def evaluating(rank: int, size: int, how: str) -> tuple[int, int]:
+    """How often it is evaluated after a step, in trials too, and how many results there are of each step."""
+    model = Encoder()
+    session, _, _ = make_session(
+        Plan.parse("0.1/all-gather"), model, steering=Script({4: TRIALS}) if rank == 0 else None
+    )
+    results: dict[int, list[Tensor]] = {}
+    x = torch.ones(4, 8)
+    for batch in session.batches(loader()):
+        step(session, model, batch)
+        model.eval()
+        with torch.no_grad():
+            results.setdefault(int(session.steps), []).append(EVALUATIONS[how](model, x).clone())
+        model.train()
+        if session.steps == 8:
+            break
+    session.close()
+    different = [len({tuple(each.reshape(-1).tolist()) for each in of_step}) for of_step in results.values()]
+    return sum(map(len, results.values())), max(different)
+
+
+@pytest.mark.parametrize("how", EVALUATIONS)
+def test_however_a_script_evaluates_it_sees_the_model_before_the_trial(how: str, rank_pool: RankPool) -> None:
+    assert rank_pool.run_in_process_group(2, evaluating, how) == [(8 + 8, 1)] * 2
+
+
+def reporting_a_left_trial(rank: int, size: int, folder: Path) -> None:
+    model = Encoder()
+    session, _, _ = make_session(
+        Plan.parse("0.1/all-gather"),
+        model,
+        steering=Script({4: TRIALS}) if rank == 0 else None,
+        recorder=Recorder(folder if rank == 0 else None),
+    )
+    held = session.batches(loader())
+    for number, batch in enumerate(held, 1):
+        if number == 7:
+            break  # the batch is drawn, and not trained on
+        step(session, model, batch)
+    assert session.in_trial
+    model.eval()
+    with torch.no_grad():
+        value = float(model(torch.ones(4, 8)).sum())
+    if rank == 0:
+        session.report(value=value)
+    session.close()
+    with torch.no_grad():
+        assert float(model(torch.ones(4, 8)).sum()) == value
+    del held
+
+
+def test_what_is_reported_after_a_loop_that_was_left_in_a_trial_is_of_real_weights_and_recorded(
+    rank_pool: RankPool, tmp_path: Path
+) -> None:
+    rank_pool.run_in_process_group(2, reporting_a_left_trial, tmp_path)
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert [(line["event"], line["step"]) for line in lines if "event" in line] == [("evaluation", 5)]
+
+
+def zipped(session: Session) -> Iterator[tuple[Any, Any]]:
+    return zip(session.batches(loader()), session.batches(loader()), strict=True)
+
+
+def second_drawn_by_hand(session: Session) -> Iterator[tuple[Any, Any]]:
+    second = iter(session.batches(loader()))
+    for batch in session.batches(loader()):
+        yield batch, next(second)
+
+
+def with_two_loops(rank: int, size: int, pairs: Callable[[Session], Any], trials: bool) -> tuple[int, Tensor, Any, str]:
+    session, model, _, script = begin(rank, trials)
+    with contextlib.redirect_stderr(io.StringIO()) as said:
+        for first, second in pairs(session):
+            loss = sum(nn.functional.cross_entropy(model(each["x"]), each["labels"]) for each in (first, second))
+            loss.backward()
+            session.step()
+            if session.steps == STEPS:
+                break
+    result = int(session.steps), weights_of(model), script.reports if script else None, said.getvalue()
+    session.close()
+    return result
+
+
+@pytest.mark.parametrize("pairs", [zipped, second_drawn_by_hand])
+def test_steps_of_several_loops_are_left_without_trials(pairs: Callable[..., Any], rank_pool: RankPool) -> None:
+    tried = rank_pool.run_in_process_group(2, with_two_loops, pairs, True)
+    plainly = rank_pool.run_in_process_group(2, with_two_loops, pairs, False)
+    assert tried[0][2] == [[], []], "none ran"
+    for ours, theirs in zip(tried, plainly, strict=True):
+        assert ours[0] == theirs[0] == STEPS
+        assert torch.equal(ours[1], theirs[1])
+        assert "batches of several loops" in ours[3]
+
+
+def now_and_then_a_second(rank: int, size: int, trials: bool) -> tuple[list[int], Tensor]:
+    """Every fifth step draws a batch of another loop, first during the trials."""
+    session, model, _, _ = begin(rank, trials)
+    second = session.batches(DataLoader(TensorDataset(torch.arange(80.0)), batch_size=2))
+    drawn = []
+    for number, batch in enumerate(session.batches(loader()), 1):
+        if number % 5 == 0:
+            (extra,) = next(second)
+            if not session.in_trial:
+                drawn.append(int(extra[0]))
+        nn.functional.cross_entropy(model(batch["x"]), batch["labels"]).backward()
+        session.step()
+    session.close()
+    return drawn, weights_of(model)
+
+
+def test_what_a_trial_draws_from_another_loop_is_given_again(rank_pool: RankPool) -> None:
+    for drawn, _ in rank_pool.run_in_process_group(2, now_and_then_a_second, True):
+        assert len(drawn) > 2
+        assert drawn == list(range(drawn[0], drawn[-1] + 1, drawn[1] - drawn[0])), "one after another"
+        assert drawn[0] < 2, "from the first on"
 
 
 # What a step changes beside the model --------------------------------------------------------------------------------
@@ -390,6 +532,7 @@ def test_a_rank_that_trains_while_another_tries_is_found_out_at_once(rank_pool: 
 def test_a_step_in_a_trial_equals_no_number_and_orders_as_the_last_one() -> None:
     steps = StepInTrial(8)
     conditions = [steps % 4 == 0, steps == 8, (steps + 1) % 3 == 0, (steps + 8) // 4 == 4]
+    conditions += [steps & 3 == 0, divmod(steps, 4)[1] == 0, -steps % 4 == 0, 100 - steps == 92, steps >> 3 == 1]
     assert not any(conditions)
     assert (bool(steps % 4), not steps % 4) == (True, False)
     assert steps != 8

@@ -138,6 +138,8 @@ class Exchanger:
         self.place = self.group.place = Place(step, self.plan.version, trial)
         self.outcome: Outcome | None = None
         """What the step's exchange brought, once it is finished."""
+        self._refusal: UserError | None = None
+        """Why the step cannot be finished: gradients are neither a rank's own nor the mean."""
         self._has_begun = False
         self._missing = [span.last - span.first for span in self._buffers]
         self._gathered = [False] * len(self.arena.parameters)
@@ -157,7 +159,8 @@ class Exchanger:
         if not self._has_begun:
             self._before_backward()
         if self._gathered[index]:
-            raise UserError(self._why_gathered(), field="backward", value=self.arena.names[index])
+            self._refusal = UserError(self._why_gathered(), field="backward", value=self.arena.names[index])
+            raise self._refusal
         if self._accumulates:
             return
         self._begin()
@@ -275,8 +278,11 @@ class Exchanger:
     def finish(self) -> Outcome:
         """Send what is left (parameters that this step did not use still flush their residual) and wait for all.
 
-        Raises `UserError` where a backward pass has begun and not ended, for its gradients are not whole.
+        Raises `UserError` where a backward pass has begun and not ended, for its gradients are not whole, and where
+        one was refused.
         """
+        if self._refusal is not None:
+            raise self._refusal
         if self.outcome is not None:
             return self.outcome
         if self._has_begun and self._hooks.is_inside:

@@ -21,6 +21,10 @@ from trimtab.trials import TrialRunner
 #: What a rank answers when all are asked for trials.
 _CAN_TRY, _TOO_FEW_BATCHES, _CANNOT_REPLAY = range(3)
 
+_SEVERAL_LOOPS = (
+    "steps are made of batches of several loops over session.batches, as by zip(); loop over one loader of them all"
+)
+
 
 class Loops:
     """Every loop of one session that has begun and not ended."""
@@ -34,6 +38,8 @@ class Loops:
         self._request: tuple[Replay, TrialRunner, list[Plan], int] | None = None
         """Trials that all ranks have agreed on, and the loop whose batches they replay."""
         self._never_tries = False
+        self._mixes_loops = False
+        """Whether a step was made of the batches of several loops, which could not all be given again."""
 
     def batches(self, loader: Iterable[Any], *, sharded: bool) -> Iterator[Any]:
         """One epoch of this rank's share of ``loader``, trials included."""
@@ -61,7 +67,8 @@ class Loops:
             if self._request is not None and self._request[0] is replay:
                 _, trials, plans, iterations = self._request
                 self._request = None
-                yield from trials.run(replay, plans, iterations)
+                others = [other for other in self._loops if other is not replay]
+                yield from trials.run(replay, others, plans, iterations)
                 self._trials_ended(True)
             try:
                 batch = replay.next()
@@ -70,9 +77,10 @@ class Loops:
             yield batch
 
     def stepped(self, *, in_trial: bool) -> None:
-        """The script has taken a step with the batches it was given last."""
-        if self._loops:
-            self._loops[-1].stepped(in_trial=in_trial)
+        """The script has taken a step with the batches that it was given since the last."""
+        self._mixes_loops |= sum(loop.num_since_step > 0 for loop in self._loops) > 1
+        for loop in self._loops:
+            loop.stepped(in_trial=in_trial)
 
     @property
     def num_steps_left(self) -> int:
@@ -89,7 +97,7 @@ class Loops:
         loop = self._loops[-1] if self._loops else None
         can, why_not = _TOO_FEW_BATCHES, None
         if loop is not None and 0 < iterations * loop.num_a_step <= loop.num_left:
-            why_not = loop.why_not_replayed
+            why_not = _SEVERAL_LOOPS if self._mixes_loops else loop.why_not_replayed
             can = _CAN_TRY if why_not is None else _CANNOT_REPLAY
         answers = gather_numbers(group, can)
         if why_not is not None:

@@ -51,30 +51,27 @@ class Replay:
         """Batches that its last step took."""
 
     def next(self) -> Any:
-        """The next batch; raises StopIteration at the end of the epoch."""
-        if self._ahead:
-            drawn = self._ahead.popleft()
-        elif self._record is None:
-            drawn = _Drawn(next(self._source), None)
-        else:
-            drawn = _Drawn.from_source(self._source)
+        """The next batch; raises StopIteration at the end of the epoch.
+
+        Where the epoch ends early on this rank, after a mark, those since the mark once more: a trial has as many steps
+        on every rank, also on one whose loop leaves batches out.
+        """
+        try:
+            drawn = self._draw()
+        except StopIteration:
+            if not self._record:
+                raise
+            return self._give(self._record[self._num_given % len(self._record)].copy())
         if self._record is not None:
             self._record.append(drawn.copy())  # as it is before the loop has it
         self._num_given += 1
         self._last = drawn.batch
         return self._give(drawn)
 
-    def next_of_trial(self) -> Any:
-        """The next batch; where the epoch ends early on this rank, those since the mark once more.
-
-        A trial has as many steps on every rank, also on one whose loop leaves batches out.
-        """
-        try:
-            return self.next()
-        except StopIteration:
-            if not self._record:
-                raise
-            return self._give(self._record[self._num_given % len(self._record)].copy())
+    def _draw(self) -> _Drawn:
+        if self._ahead:
+            return self._ahead.popleft()
+        return _Drawn(next(self._source), None) if self._record is None else _Drawn.from_source(self._source)
 
     def stepped(self, *, in_trial: bool) -> None:
         """The loop has taken a step."""

@@ -99,9 +99,11 @@ class Session:
             has_message=self._has_message,
         )
         self._trials = TrialRunner(
-            exchanger, self._snapshot, lambda reports: self._steering.trials(reports) if self._steering else None
+            self._model,
+            exchanger,
+            self._snapshot,
+            lambda reports: self._steering.trials(reports) if self._steering else None,
         )
-        self._handles += [each.register_forward_pre_hook(self._before_forward) for each in _called(self._model)]
 
     # What a training script reads ---------------------------------------------------------------------------------
 
@@ -216,10 +218,6 @@ class Session:
         self._recorder.close()
 
     # Hooks --------------------------------------------------------------------------------------------------------
-
-    def _before_forward(self, module: nn.Module, inputs: Any) -> None:
-        assert self._trials is not None
-        self._trials.before_forward(is_training=module.training or torch.is_grad_enabled())
 
     def _before_backward(self) -> None:
         assert self._trials is not None
@@ -401,15 +399,6 @@ class Session:
                 f"{' and others' if len(names) > 5 else ''}; the step is dropped on all ranks",
                 flush=True,
             )
-
-
-def _called(model: nn.Module) -> list[nn.Module]:
-    """The modules that a script calls: the model, or what it holds where it only holds others, as a ModuleList does."""
-    if isinstance(model, torch.jit.ScriptModule):
-        return []  # takes no hooks; what is evaluated in a trial is then the trial's
-    if type(model).forward is not nn.Module.forward:
-        return [model]
-    return [each for child in model.children() for each in _called(child)]
 
 
 def _metric(name: str, value: SupportsFloat) -> float:

@@ -97,12 +97,12 @@ class Steering:
         if not view.is_measured:
             return
         self.view = NetworkView(view.revision, view.latency, view.bandwidth, view.stale)
-        with contextlib.suppress(RuntimeError):  # the control thread has been closed
-            self._tell(self._controller.observe_network, self.view, self._now())
+        self._tell(self._controller.observe_network, self.view, self._now())
 
     def _tell(self, observe: Callable[..., None], *what: Any) -> None:
         """Tell the controller something, and write down what it makes of it."""
-        self._control.submit(self._observe, observe, *what).add_done_callback(self._keep_failure)
+        with contextlib.suppress(RuntimeError):  # the control thread has been closed, or the script has ended
+            self._control.submit(self._observe, observe, *what).add_done_callback(self._keep_failure)
 
     def _observe(self, observe: Callable[..., None], *what: Any) -> None:
         observe(*what)

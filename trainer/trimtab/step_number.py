@@ -12,8 +12,9 @@ from typing import Any
 class StepInTrial(int):
     """The steps taken before the trial. Prints, orders and indexes as that number does, but equals none.
 
-    So does what is calculated from it: ``steps % 100 == 0``, ``not steps % 100`` and ``(steps + 1) % 10 == 3`` are
-    never true, while ``steps >= 1000`` is what it was.
+    So does every whole number that is calculated from it: ``steps % 100 == 0``, ``not steps % 100`` and
+    ``(steps + 1) % 10 == 3`` are never true, while ``steps >= 1000`` is what it was. ``int(steps)``, a division to a
+    fraction and NumPy take it for the plain number.
     """
 
     __hash__ = int.__hash__
@@ -27,27 +28,30 @@ class StepInTrial(int):
     def __bool__(self) -> bool:
         return True
 
-    def __add__(self, other: Any) -> Any:
-        return _in_trial(int.__add__(self, other))
+    def __neg__(self) -> Any:
+        return StepInTrial(int.__neg__(self))
 
-    def __radd__(self, other: Any) -> Any:
-        return _in_trial(int.__radd__(self, other))
+    def __pos__(self) -> Any:
+        return self
 
-    def __sub__(self, other: Any) -> Any:
-        return _in_trial(int.__sub__(self, other))
+    def __abs__(self) -> Any:
+        return StepInTrial(int.__abs__(self))
 
-    def __mul__(self, other: Any) -> Any:
-        return _in_trial(int.__mul__(self, other))
-
-    def __rmul__(self, other: Any) -> Any:
-        return _in_trial(int.__rmul__(self, other))
-
-    def __floordiv__(self, other: Any) -> Any:
-        return _in_trial(int.__floordiv__(self, other))
-
-    def __mod__(self, other: Any) -> Any:
-        return _in_trial(int.__mod__(self, other))
+    def __divmod__(self, other: Any) -> Any:
+        return self // other, self % other
 
 
-def _in_trial(value: Any) -> Any:
-    return StepInTrial(value) if type(value) is int else value
+def _in_trial(name: str) -> Any:
+    """An operator of int whose whole result is in the trial as well."""
+    operator = getattr(int, name)
+
+    def apply(self: int, other: Any) -> Any:
+        value = operator(self, other)
+        return StepInTrial(value) if type(value) is int else value
+
+    return apply
+
+
+for _name in ("add", "sub", "mul", "floordiv", "mod", "and", "or", "xor", "lshift", "rshift"):
+    setattr(StepInTrial, f"__{_name}__", _in_trial(f"__{_name}__"))
+    setattr(StepInTrial, f"__r{_name}__", _in_trial(f"__r{_name}__"))

@@ -1,9 +1,9 @@
 """Training for a few steps under candidate plans, and undoing it.
 
 The user's own loop runs the steps: `TrialRunner.run` gives it batches. So the loop may do more than train meanwhile.
-What is evaluated in a trial is the model as it was before it: a forward pass that belongs to no batch of the trial
-suspends it, and the next batch resumes it. Training that goes on without the trial's batches has left the trial, which
-then has never been.
+What is evaluated or saved in a trial is the model as it was before it: a forward pass that belongs to no batch of the
+trial suspends it, and the next batch resumes it. Training that goes on without the trial's batches has left the trial,
+which then has never been.
 """
 
 from __future__ import annotations
@@ -13,6 +13,9 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import torch
+from torch import nn
+from torch.utils.hooks import RemovableHandle
 from trimtab_api.errors import UserError
 
 from trimtab.checkpoint.snapshot import Snapshot
@@ -25,8 +28,10 @@ from trimtab.replay import Replay
 class _Trial:
     """A candidate under trial."""
 
-    def __init__(self, replay: Replay, before: Snapshot, undo: Callable[[], None]) -> None:
+    def __init__(self, replay: Replay, others: list[Replay], before: Snapshot, undo: Callable[[], None]) -> None:
         self.replay = replay
+        self.marked = [replay, *others]
+        """Every loop that was there before it, all of which go back to where they were."""
         self.before = before
         """The state that it is to leave behind."""
         self.undo = undo
@@ -35,6 +40,8 @@ class _Trial:
         """What its steps have measured."""
         self.suspended: Snapshot | None = None
         """Its state, while the state before it is in force."""
+        self.has_graph = False
+        """Whether the model has run for the batch, so that a graph may hold its weights."""
         self.is_left = False
 
 
@@ -42,10 +49,15 @@ class TrialRunner:
     """Runs trials in one session; at most one candidate at a time."""
 
     def __init__(
-        self, exchanger: Exchanger, snapshot: Callable[[], Snapshot], tell: Callable[[list[TrialReport]], None]
+        self,
+        model: nn.Module,
+        exchanger: Exchanger,
+        snapshot: Callable[[], Snapshot],
+        tell: Callable[[list[TrialReport]], None],
     ) -> None:
         """``tell`` takes what the candidates measured, once for each `run`."""
-        self._exchanger, self._snapshot, self._tell = exchanger, snapshot, tell
+        self._model, self._exchanger, self._snapshot, self._tell = model, exchanger, snapshot, tell
+        self._hooks: list[RemovableHandle] = []
         self._trial: _Trial | None = None
         self._reports: list[TrialReport] = []
         """What the candidates of the present run have measured, until it is told."""
@@ -61,18 +73,21 @@ class TrialRunner:
         """Whether the state before the trial is in force although it has not ended."""
         return self._trial is not None and self._trial.suspended is not None
 
-    def run(self, replay: Replay, plans: list[Plan], iterations: int) -> Iterator[Any]:
-        """Let the loop train under each candidate; what was measured is told also where the loop is left."""
+    def run(self, replay: Replay, others: list[Replay], plans: list[Plan], iterations: int) -> Iterator[Any]:
+        """Let the loop of ``replay`` train under each candidate, while ``others`` are under way as well.
+
+        What was measured is told also where the loop is left.
+        """
         reports = self._reports = []
         try:
             began = time.perf_counter()
             before = self._snapshot()
             for plan in plans:
-                trial = self._begin(plan, replay, before)
+                trial = self._begin(plan, replay, others, before)
                 try:
                     while len(trial.steps) < iterations and not trial.is_left:
                         self._resume(trial)
-                        yield replay.next_of_trial()
+                        yield replay.next()
                 finally:
                     self._end(trial)
                 if trial.is_left:
@@ -87,21 +102,33 @@ class TrialRunner:
         """A step of the trial has ended."""
         assert self._trial is not None
         self._trial.steps.append(report)
+        self._trial.has_graph = False
 
-    def before_forward(self, is_training: bool) -> None:
-        """The model is about to run: suspend the trial where that belongs to none of its batches, else resume it.
+    def _before_forward(self, module: nn.Module, inputs: Any) -> None:
+        """The model or a part of it is about to run.
 
-        ``is_training``: the model is in training mode, or gradients are recorded.
+        Where that belongs to none of the trial's batches the trial is suspended, else it is resumed: it does not before
+        a batch is drawn, nor where the whole model is evaluated before it has run for the batch.
         """
         trial = self._trial
         if trial is None or self._exchanger.is_mid_step:
             return
-        if trial.replay.num_since_step == 0 or not is_training:
+        is_training = module.training or torch.is_grad_enabled()
+        if trial.replay.num_since_step == 0:
             self._suspend(trial)
             if is_training:  # it goes on without the trial's batches: as if there had been none
                 trial.before.restore_generators()
-        else:
+        elif not is_training and module is self._model and not trial.has_graph:
+            self._suspend(trial)
+        elif is_training:
             self._resume(trial)
+            trial.has_graph = True
+
+    def _before_state_dict(self, *_: Any) -> None:
+        """The model is about to be saved, between steps: as it was before the trial."""
+        trial = self._trial
+        if trial is not None and not self._exchanger.is_mid_step and trial.replay.num_since_step == 0:
+            self._suspend(trial)
 
     def before_backward(self) -> None:
         """A step's first gradient has come: one that belongs to none of the trial's batches ends it.
@@ -126,7 +153,7 @@ class TrialRunner:
             self._end(self._trial)
             self._tell_reports(self._reports)
 
-    def _begin(self, plan: Plan, replay: Replay, before: Snapshot) -> _Trial:
+    def _begin(self, plan: Plan, replay: Replay, others: list[Replay], before: Snapshot) -> _Trial:
         exchanger = self._exchanger
         in_force, step, sparsifiers = exchanger.plan, exchanger.place.step, exchanger.sparsifiers
 
@@ -138,9 +165,19 @@ class TrialRunner:
         self._num_candidates += 1
         exchanger.adopt(plan.with_version(in_force.version))
         exchanger.restart(step, self._num_candidates)
-        replay.mark()
-        self._trial = _Trial(replay, before, undo)
+        self._trial = _Trial(replay, others, before, undo)
+        for each in self._trial.marked:
+            each.mark()
+        self._watch_model()
         return self._trial
+
+    def _watch_model(self) -> None:
+        """Only while there is a trial: hooks on every part would slow down each forward pass."""
+        parts = [part for part in self._model.modules() if not isinstance(part, torch.jit.ScriptModule)]
+        if any(type(part).__name__ == "OptimizedModule" for part in parts):  # not imported for its name alone
+            parts = parts[:1]  # hooks inside would have it compiled anew
+        self._hooks = [part.register_forward_pre_hook(self._before_forward) for part in parts]
+        self._hooks += [part.register_state_dict_pre_hook(self._before_state_dict) for part in parts[:1]]
 
     def _tell_reports(self, reports: list[TrialReport]) -> None:
         """Once for each `run`: what was left is told as it is left, and not when its loop is thrown away."""
@@ -154,7 +191,10 @@ class TrialRunner:
             if not (trial.is_left and trial.suspended):  # else it is in force, and a graph may hold its weights
                 trial.before.restore()
             trial.undo()
-            trial.replay.rewind()
+            for each in trial.marked:
+                each.rewind()
+            for hook in self._hooks:
+                hook.remove()
 
     def _suspend(self, trial: _Trial) -> None:
         if trial.suspended is None:
