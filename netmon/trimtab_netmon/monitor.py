@@ -23,6 +23,7 @@ from trimtab_netmon.interface import InterfaceWatch, require_device_of
 from trimtab_netmon.latency import LatencyWindow, RoundTrip
 from trimtab_netmon.latest import Latest
 from trimtab_netmon.metrics import Metrics
+from trimtab_netmon.partial import StateReader
 from trimtab_netmon.peers import Peers
 from trimtab_netmon.services import MonitorPeer, NetworkMonitor
 from trimtab_netmon.settings import Settings
@@ -168,9 +169,12 @@ class Monitor:
             await self._coordinator.run()
             return
         while True:
+            reader = StateReader()
+            request = netmon_pb2.WatchNetworkStateRequest(accepts_partial=True)
             try:
-                async for state in self._peers.monitor(0).WatchNetworkState(netmon_pb2.WatchNetworkStateRequest()):
-                    self._published.set(state)
+                async for message in self._peers.monitor(0).WatchNetworkState(request):
+                    if (state := reader.merge(message)) is not None:
+                        self._published.set(state)
             except grpc.aio.AioRpcError:
                 self._published.set(_gone_stale(self._published.value))
                 await asyncio.sleep(0.5)

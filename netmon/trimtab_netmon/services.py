@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import time
 from collections.abc import AsyncIterator
 from typing import Any, TypeAlias
 
@@ -14,6 +15,7 @@ from trimtab_api.netmon.v1 import netmon_pb2
 from trimtab_netmon.coordinator import Coordinator, NotNowError, StoppingError
 from trimtab_netmon.iperf import TestError
 from trimtab_netmon.latest import Latest
+from trimtab_netmon.partial import StateSender
 from trimtab_netmon.peers import Peers
 from trimtab_netmon.tester import BusyError, Tester
 
@@ -42,9 +44,10 @@ class NetworkMonitor:
     async def WatchNetworkState(  # noqa: N802
         self, request: netmon_pb2.WatchNetworkStateRequest, context: Context
     ) -> AsyncIterator[netmon_pb2.NetworkState]:
-        """The state, then every newer one."""
+        """The state, then every newer one, in parts where the reader can put them together."""
+        sender = StateSender()
         async for state in self._published.follow():
-            yield state
+            yield sender.message(state, time.monotonic()) if request.accepts_partial else state
 
     async def MeasureNow(  # noqa: N802
         self, request: netmon_pb2.MeasureNowRequest, context: Context

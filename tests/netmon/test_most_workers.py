@@ -17,6 +17,7 @@ from trimtab_netmon.coordinator import Coordinator
 from trimtab_netmon.figures import Figure, LinkState, Method, Summary
 from trimtab_netmon.latest import Latest
 from trimtab_netmon.metrics import Metrics
+from trimtab_netmon.partial import StateReader
 from trimtab_netmon.peers import Peers
 from trimtab_netmon.services import MonitorPeer, NetworkMonitor
 from trimtab_netmon.settings import Endpoint, Settings
@@ -68,10 +69,11 @@ async def whole_job():
             await asyncio.sleep(1 / TABLES_A_SECOND)
 
     async def follow(worker):
-        followers = Peers(endpoints)
+        followers, reader = Peers(endpoints), StateReader()
+        request = netmon_pb2.WatchNetworkStateRequest(accepts_partial=True)
         try:
-            async for state in followers.monitor(0).WatchNetworkState(netmon_pb2.WatchNetworkStateRequest()):
-                states[worker] = state
+            async for message in followers.monitor(0).WatchNetworkState(request):
+                states[worker] = reader.merge(message)
         finally:
             await followers.close()
 

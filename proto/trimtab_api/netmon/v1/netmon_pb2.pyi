@@ -23,8 +23,10 @@ class GetNetworkStateRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class WatchNetworkStateRequest(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("accepts_partial",)
+    ACCEPTS_PARTIAL_FIELD_NUMBER: _ClassVar[int]
+    accepts_partial: bool
+    def __init__(self, accepts_partial: _Optional[bool] = ...) -> None: ...
 
 class MeasureNowRequest(_message.Message):
     __slots__ = ("reason",)
@@ -33,7 +35,7 @@ class MeasureNowRequest(_message.Message):
     def __init__(self, reason: _Optional[str] = ...) -> None: ...
 
 class NetworkState(_message.Message):
-    __slots__ = ("revision", "published_at_unix_seconds", "num_workers", "links", "summary", "measured", "not_measured")
+    __slots__ = ("revision", "published_at_unix_seconds", "num_workers", "links", "summary", "measured", "not_measured", "partial", "seconds_since_last")
     REVISION_FIELD_NUMBER: _ClassVar[int]
     PUBLISHED_AT_UNIX_SECONDS_FIELD_NUMBER: _ClassVar[int]
     NUM_WORKERS_FIELD_NUMBER: _ClassVar[int]
@@ -41,6 +43,8 @@ class NetworkState(_message.Message):
     SUMMARY_FIELD_NUMBER: _ClassVar[int]
     MEASURED_FIELD_NUMBER: _ClassVar[int]
     NOT_MEASURED_FIELD_NUMBER: _ClassVar[int]
+    PARTIAL_FIELD_NUMBER: _ClassVar[int]
+    SECONDS_SINCE_LAST_FIELD_NUMBER: _ClassVar[int]
     revision: int
     published_at_unix_seconds: float
     num_workers: int
@@ -48,7 +52,9 @@ class NetworkState(_message.Message):
     summary: Summary
     measured: _containers.RepeatedCompositeFieldContainer[LinkName]
     not_measured: _containers.RepeatedCompositeFieldContainer[LinkName]
-    def __init__(self, revision: _Optional[int] = ..., published_at_unix_seconds: _Optional[float] = ..., num_workers: _Optional[int] = ..., links: _Optional[_Iterable[_Union[Link, _Mapping]]] = ..., summary: _Optional[_Union[Summary, _Mapping]] = ..., measured: _Optional[_Iterable[_Union[LinkName, _Mapping]]] = ..., not_measured: _Optional[_Iterable[_Union[LinkName, _Mapping]]] = ...) -> None: ...
+    partial: bool
+    seconds_since_last: float
+    def __init__(self, revision: _Optional[int] = ..., published_at_unix_seconds: _Optional[float] = ..., num_workers: _Optional[int] = ..., links: _Optional[_Iterable[_Union[Link, _Mapping]]] = ..., summary: _Optional[_Union[Summary, _Mapping]] = ..., measured: _Optional[_Iterable[_Union[LinkName, _Mapping]]] = ..., not_measured: _Optional[_Iterable[_Union[LinkName, _Mapping]]] = ..., partial: _Optional[bool] = ..., seconds_since_last: _Optional[float] = ...) -> None: ...
 
 class LinkName(_message.Message):
     __slots__ = ("source", "target")
