@@ -22,6 +22,7 @@ _EVERYWHERE = {
     "bash": "bash",
     "cc": "gcc",
     "dpkg-deb": "dpkg",
+    "false": "coreutils",
     "ip": "iproute2",
     "iperf3": "iperf3",
     "mount": "mount",
