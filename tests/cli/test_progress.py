@@ -44,6 +44,11 @@ def test_a_line_tells_step_loss_times_network_and_plan(tmp_path):
     assert facts["bandwidth"] == "970Mbps"
     assert facts["plan"] == "0.011/all-gather"
     assert "loss" in facts
+    stale = step_line(42, 3.1, 0.08, "0.011/all-gather", PHASES[1], trial=False) | {"network_stale": True}
+    with directory.metrics.open("a") as file:
+        file.write(json.dumps(stale) + "\n")
+    view.read()
+    assert view.facts()["bandwidth"] == "970Mbps (stale)"
 
 
 def test_a_terminal_shows_all_of_what_is_done_before_the_first_step(tmp_path):

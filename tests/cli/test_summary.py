@@ -26,6 +26,7 @@ A_STEP = Step(
     gain=1.0,
     latency=0.001,
     bandwidth=1e8,
+    network_is_stale=False,
     trial=False,
 )
 

@@ -310,6 +310,7 @@ class Session:
                 "finite": report.finite,
                 "latency": view.latency if view else None,
                 "bandwidth": view.bandwidth if view else None,
+                "network_stale": view.stale if view else None,
                 "trial": self.in_trial,
             }
         )

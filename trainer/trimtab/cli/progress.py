@@ -124,7 +124,7 @@ class RunView:
         if step.latency is not None:
             facts["latency"] = format_duration(step.latency)
         if step.bandwidth is not None:
-            facts["bandwidth"] = format_bandwidth(step.bandwidth)
+            facts["bandwidth"] = format_bandwidth(step.bandwidth) + (" (stale)" if step.network_is_stale else "")
         facts["plan"] = step.plan
         return facts
 

@@ -42,6 +42,8 @@ class Step:
     """Measured by the monitor: one way, seconds."""
     bandwidth: float | None
     """Measured by the monitor: bytes a second."""
+    network_is_stale: bool
+    """Whether the monitor no longer vouched for one of the two."""
     trial: bool
 
     @classmethod
@@ -62,6 +64,7 @@ class Step:
             gain=figure(line, "gain"),
             latency=figure(line, "latency"),
             bandwidth=figure(line, "bandwidth"),
+            network_is_stale=bool(line.get("network_stale", False)),
             trial=bool(line.get("trial", False)),
         )
 
