@@ -28,8 +28,10 @@ def test_adaptive_is_at_the_target_before_dense_and_every_change_of_plan_has_its
     out = tmp_path / "out"
     summary = json.loads((out / "summary.json").read_text())
     assert [each["state"] for each in summary.values()] == ["target", "target"]
-    # All were at the target; the run's last evaluation may be a moment later, and a few of 360 images lower.
-    assert all(each["emulated"] and each["accuracy"] >= 0.96 for each in summary.values())
+    assert all(each["emulated"] for each in summary.values())
+    for plan in summary:  # its last evaluation may be a moment after the one that ended it
+        lines = [json.loads(line) for line in (out / plan / "metrics.jsonl").read_text().splitlines()]
+        assert max(line["accuracy"] for line in lines if line.get("event") == "evaluation") >= 0.97
     assert summary["adaptive"]["seconds_to_target"] < summary["dense"]["seconds_to_target"]
     assert summary["adaptive"]["bytes_sent"] < 0.2 * summary["dense"]["bytes_sent"]
     assert summary["adaptive"]["exploration_seconds"] < 0.1 * summary["adaptive"]["wall_seconds"]
