@@ -85,7 +85,7 @@ class World:
         return max((phase for phase in self.phases if phase.start <= now), key=lambda phase: phase.start)
 
     def sync_seconds(self, plan: Plan, phase: Phase) -> float:
-        cost = sum(buffer_costs(plan, self.tensor_sizes, self.num_ranks), Cost(0, 0))
+        cost = sum(buffer_costs(plan, self.num_elements, self.num_ranks), Cost(0, 0))
         a, o, e, g, w = self.overheads[plan.collective]
         return a * cost.messages * phase.latency + o * cost.messages + (e / phase.bandwidth + g) * cost.bytes + w
 

@@ -58,7 +58,7 @@ def test_the_front_is_what_nothing_dominates(points):
 def problem(num_ranks, num_elements, alpha, gigabits, compute):
     sizes = tuple(num_elements // 8 for _ in range(8))
     predictor = Predictor(ModelFacts(sum(sizes), sizes, num_ranks), compute)
-    space = Space(0.001, 0.1, SPARSE_COLLECTIVES, (FusionPlan(), FusionPlan((0, 3, 6))))
+    space = Space(0.001, 0.1, SPARSE_COLLECTIVES, (FusionPlan(), FusionPlan((0, 3 * sizes[0], 6 * sizes[0]))))
 
     def evaluate(plan):
         return predictor.point(plan, alpha, 1 / (gigabits * GIGABIT), step=0)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from fusion_plans import cut_before
 from rank_pool import RankPool
 from test_session import STEPS, loader, make_session, network
 from torch import Tensor, nn
@@ -16,7 +17,7 @@ from trimtab.plan import FusionPlan, Plan
 from trimtab.recorder import Recorder
 from trimtab.session import Session
 
-LAYER_EACH = FusionPlan((0, 1, 2))
+LAYER_EACH = FusionPlan((0, 64, 128))
 PLANS = ("0.2/all-gather", "0.1/artopk-star-ring", "dense")
 
 
@@ -40,7 +41,7 @@ def weights_of(model: nn.Module) -> Tensor:
 
 def clipping(rank: int, size: int, plan: str) -> tuple[Tensor, list[float]]:
     model = network()
-    session, _, _ = make_session(Plan.parse(plan, FusionPlan((0, 2, 4))), model)
+    session, _, _ = make_session(Plan.parse(plan, cut_before(model, 0, 2, 4)), model)
     torch.manual_seed(rank)
     norms = []
     for taken, (x, y) in enumerate(session.batches(loader()), 1):

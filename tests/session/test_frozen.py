@@ -37,7 +37,7 @@ class Branches(nn.Module):
 
 def attach(model: nn.Module, plan: str, **options: Any) -> Session:
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01, weight_decay=0.5)
-    parsed = Plan.parse(plan, FusionPlan((0, 1)))
+    parsed = Plan.parse(plan, FusionPlan((0, 64)))
     return Session(model, optimizer, group=Group.connect(), plan=parsed, recorder=Recorder(None), **options)
 
 

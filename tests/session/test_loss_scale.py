@@ -79,7 +79,7 @@ def many(rank: int, size: int, plan: str, clips: str) -> tuple[Tensor, float, Te
     model = model_of(0)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     scaler = new_scaler()
-    parsed = Plan.parse(plan, FusionPlan((0, 2)))
+    parsed = Plan.parse(plan, FusionPlan((0, 17)))
     session = Session(
         model, optimizer, group=Group.connect(), plan=parsed, recorder=Recorder(None), scale=LossScale(scaler)
     )

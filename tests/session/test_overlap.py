@@ -7,17 +7,17 @@ from itertools import pairwise
 
 import pytest
 import torch
+from fusion_plans import cut_before
 from rank_pool import RankPool
 from torch import Tensor, nn
 from trimtab.arena import LEND_FROM
 from trimtab.collectives.group import Group
-from trimtab.plan import FusionPlan, Plan
+from trimtab.plan import Plan
 from trimtab.recorder import Recorder
 from trimtab.session import Session
 
 #: Seconds for an exchange on loopback, at the worst.
 DEADLINE = 30.0
-THREE_BUFFERS = FusionPlan((0, 1, 2))
 PLANS = ("0.1/all-gather", "0.1/artopk-star-ring", "0.1/artopk-var-tree", "dense")
 
 
@@ -26,7 +26,7 @@ def attach(plan: str, widths: tuple[int, ...]) -> tuple[Session, nn.Sequential, 
     torch.manual_seed(0)
     model = nn.Sequential(*(nn.Linear(before, after, bias=False) for before, after in pairwise(widths)))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
-    parsed = Plan.parse(plan, THREE_BUFFERS)
+    parsed = Plan.parse(plan, cut_before(model, 0, 1, 2))
     session = Session(model, optimizer, group=Group.connect(), plan=parsed, recorder=Recorder(None))
     return session, model, optimizer
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from fusion_plans import cut_before
 from rank_pool import RankPool
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
@@ -23,7 +24,7 @@ from trimtab.recorder import Recorder
 from trimtab.session import Session
 from trimtab_api.errors import UserError
 
-THREE_BUFFERS = FusionPlan((0, 2, 4))
+THREE_BUFFERS = FusionPlan((0, 68, 596))
 STEPS = 12
 
 
@@ -143,7 +144,7 @@ def run_with_trials(
     candidates = [
         Plan.parse("0.3/all-gather", THREE_BUFFERS),
         Plan.parse("dense", THREE_BUFFERS),
-        Plan.parse("0.05/artopk-var-tree", FusionPlan((0, 3), "ahead")),
+        Plan.parse("0.05/artopk-var-tree", FusionPlan((0, 84), "ahead")),
     ]
     message = {"trials": [p.to_json() for p in candidates], "iterations": 5}
     script = Script({3: message, 7: message} if trials else {}) if rank == 0 else None
@@ -263,10 +264,10 @@ def replan(rank: int, size: int, widths: tuple[int, ...]) -> dict[str, Any]:
     model = nn.Sequential(*(nn.Linear(width, width, bias=False) for width in widths))
     num_elements = sum(width**2 for width in widths)
     plans = [
-        Plan.parse("0.05/all-gather", FusionPlan((0, 1, 2), "ahead")),
+        Plan.parse("0.05/all-gather", cut_before(model, 0, 1, 2, selection="ahead")),
         Plan.parse("0.02/artopk-star-tree"),
-        Plan.parse("0.2/artopk-star-ring", FusionPlan((0, 2))),
-        Plan.parse("dense", FusionPlan((0, 1, 2))),
+        Plan.parse("0.2/artopk-star-ring", cut_before(model, 0, 2)),
+        Plan.parse("dense", cut_before(model, 0, 1, 2)),
     ]
     messages = {2 * i: {"adopt": plan.with_version(i).to_json()} for i, plan in enumerate(plans) if i}
     script = Script(messages) if rank == 0 else None
@@ -319,7 +320,7 @@ def unused(rank: int, size: int) -> tuple[float, float]:
         model,
         optimizer,
         group=Group.connect(),
-        plan=Plan.parse("0.1/all-gather", FusionPlan((0, 1))),
+        plan=Plan.parse("0.1/all-gather", FusionPlan((0, 16))),
         recorder=Recorder(None),
     )
     (used.weight.sum() + idle.weight.sum()).backward()

@@ -23,7 +23,7 @@ from trimtab.recorder import Recorder
 from trimtab.session import Session
 from trimtab.step_number import StepInTrial
 
-CANDIDATES = [Plan.parse("0.3/all-gather", FusionPlan((0, 2))), Plan.parse("dense", FusionPlan((0, 2)))]
+CANDIDATES = [Plan.parse("0.3/all-gather", FusionPlan((0, 68))), Plan.parse("dense", FusionPlan((0, 68)))]
 TRIALS = {"trials": [plan.to_json() for plan in CANDIDATES], "iterations": 4}
 STEPS = 16
 

@@ -16,7 +16,7 @@ from trimtab.plan import FusionPlan, Plan
 from trimtab.session import Session
 from trimtab.sparsify.tracked import EXACT_UP_TO
 
-SEVERAL_BUFFERS = FusionPlan((0, 2))
+SEVERAL_BUFFERS = FusionPlan((0, 604))
 
 
 def wide_network() -> nn.Module:

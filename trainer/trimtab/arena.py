@@ -7,6 +7,7 @@ one and the one being written, exchanged when a step commits (nothing is ever ro
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -24,7 +25,10 @@ LEND_FROM = 1 << 17
 
 @dataclass(frozen=True)
 class BufferRange:
-    """One fusion buffer: tensors ``first .. last-1`` of the arena, elements ``start .. stop-1``."""
+    """One fusion buffer: elements ``start .. stop-1`` of the arena, of its tensors ``first .. last-1``.
+
+    The first and the last of these may lie partly in the buffers beside it.
+    """
 
     first: int
     last: int
@@ -144,18 +148,18 @@ class Arena:
     def buffers(self, fusion: FusionPlan) -> list[BufferRange]:
         """The fusion buffers that ``fusion`` cuts this arena into.
 
-        Raises `UserError` where a cut lies beyond the last tensor.
+        Raises `UserError` where a cut lies beyond the last element.
         """
-        num_tensors = len(self.parameters)
-        if fusion.cuts[-1] >= num_tensors:
+        if fusion.cuts[-1] >= self.num_elements:
             raise UserError(
-                f"the model has {num_tensors} tensors; cut before the last",
+                f"the model has {self.num_elements} elements; cut before the last",
                 field="fusion.cuts",
                 value=str(fusion.cuts[-1]),
             )
-        ranges = []
-        for tensors in fusion.buffers(num_tensors):
-            start, stop = self.offsets[tensors.start], self.offsets[tensors.stop]
-            segments = tuple(offset - start for offset in self.offsets[tensors.start : tensors.stop + 1])
-            ranges.append(BufferRange(tensors.start, tensors.stop, start, stop, segments))
-        return ranges
+        return [self._range(elements.start, elements.stop) for elements in fusion.buffers(self.num_elements)]
+
+    def _range(self, start: int, stop: int) -> BufferRange:
+        first = bisect_right(self.offsets, start) - 1
+        last = bisect_left(self.offsets, stop)
+        inner = (offset - start for offset in self.offsets[first + 1 : last])
+        return BufferRange(first, last, start, stop, (0, *inner, stop - start))

@@ -115,7 +115,10 @@ class Exchanger:
         if not plan.is_dense and plan.sparsifier not in self._selectors:
             self._selectors[plan.sparsifier] = sparsify.create(plan.sparsifier)
         self.plan = plan
-        self._buffer_of = [b for b, span in enumerate(self._buffers) for _ in range(span.first, span.last)]
+        self._buffers_of: list[list[int]] = [[] for _ in self.arena.parameters]
+        for number, span in enumerate(self._buffers):
+            for index in range(span.first, span.last):
+                self._buffers_of[index].append(number)
 
     @property
     def selectors(self) -> list[Selector]:
@@ -209,7 +212,8 @@ class Exchanger:
         else:
             self._lent[index] = lent
         self._gathered[index] = True
-        self._missing[self._buffer_of[index]] -= 1
+        for number in self._buffers_of[index]:
+            self._missing[number] -= 1
 
     def _send_complete_buffers(self) -> None:
         while len(self._handles) < len(self._buffers) and self._missing[len(self._handles)] == 0:
@@ -242,10 +246,11 @@ class Exchanger:
             if index not in self._lent:
                 continue
             start, stop = self.arena.offsets[index : index + 2]
-            if copied_from < start:
-                pieces.append(self.arena.grad[copied_from:start])
-            pieces.append(self._lent.pop(index))
-            copied_from = stop
+            first, last = max(start, span.start), min(stop, span.stop)
+            if copied_from < first:
+                pieces.append(self.arena.grad[copied_from:first])
+            pieces.append(self._lent[index][first - start : last - start])
+            copied_from = last
         if copied_from < span.stop:
             pieces.append(self.arena.grad[copied_from : span.stop])
         return pieces[0] if len(pieces) == 1 else Spliced(pieces)

@@ -23,11 +23,11 @@ Selection = Literal["ahead", "behind"]
 
 @dataclass(frozen=True)
 class FusionPlan:
-    """Which tensors share a buffer.
+    """Which gradient elements share a buffer.
 
-    ``cuts`` are tensor indices in backward order where a new buffer begins; the first is always 0, and buffer ``i``
-    holds the tensors ``cuts[i] .. cuts[i+1]-1``. ``selection`` is *ahead* of fusion (k per tensor) or *behind* it
-    (k per buffer).
+    ``cuts`` are element offsets into the flat gradient, in backward order, where a new buffer begins; the first is
+    always 0, and buffer ``i`` holds the elements ``cuts[i] .. cuts[i+1]-1``, so that a large tensor may be split.
+    ``selection`` is *ahead* of fusion (k per tensor, or per part of one) or *behind* it (k per buffer).
     """
 
     cuts: tuple[int, ...] = (0,)
@@ -39,9 +39,9 @@ class FusionPlan:
                 "a fusion plan's cuts start at 0 and increase", field="fusion.cuts", value=str(list(self.cuts))
             )
 
-    def buffers(self, num_tensors: int) -> list[range]:
-        """The tensors of each buffer, in backward order."""
-        ends = [*self.cuts[1:], num_tensors]
+    def buffers(self, num_elements: int) -> list[range]:
+        """The elements of each buffer of a gradient of ``num_elements``, in backward order."""
+        ends = [*self.cuts[1:], num_elements]
         return [range(start, end) for start, end in zip(self.cuts, ends, strict=True)]
 
 

@@ -18,7 +18,6 @@ adds overhead of its own, which `trimtab.control.overheads` learns; the closed f
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, log2
 
@@ -206,11 +205,11 @@ def collective_cost(collective: str, M: float, c: float, N: int) -> Cost:
     raise ValueError(f"no closed form is known for the collective {collective!r}")
 
 
-def buffer_costs(plan: Plan, tensor_sizes: Sequence[int], N: int) -> list[Cost]:
-    """The cost of each buffer of a plan; ``tensor_sizes`` are elements, in backward order."""
+def buffer_costs(plan: Plan, num_elements: int, N: int) -> list[Cost]:
+    """The cost of each buffer of a plan for a gradient of ``num_elements``."""
     return [
-        collective_cost(plan.collective, BYTES_PER_ELEMENT * sum(tensor_sizes[i] for i in tensors), plan.ratio, N)
-        for tensors in plan.fusion.buffers(len(tensor_sizes))
+        collective_cost(plan.collective, BYTES_PER_ELEMENT * len(buffer), plan.ratio, N)
+        for buffer in plan.fusion.buffers(num_elements)
     ]
 
 

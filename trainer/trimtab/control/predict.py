@@ -130,14 +130,12 @@ class Predictor:
     def _buffer_costs(self, plan: Plan) -> list[Cost]:
         key = (plan.collective, plan.ratio, plan.fusion)
         if key not in self._known_costs:
-            self._known_costs[key] = buffer_costs(plan, self._facts.tensor_sizes, self._facts.num_ranks)
+            self._known_costs[key] = buffer_costs(plan, self._facts.num_elements, self._facts.num_ranks)
         return self._known_costs[key]
 
     def _shares(self, plan: Plan) -> list[float]:
-        sizes = self._facts.tensor_sizes
-        return [
-            sum(sizes[i] for i in tensors) / self._facts.num_elements for tensors in plan.fusion.buffers(len(sizes))
-        ]
+        num_elements = self._facts.num_elements
+        return [len(buffer) / num_elements for buffer in plan.fusion.buffers(num_elements)]
 
 
 def _passes(plan: Plan, num_ranks: int) -> float:

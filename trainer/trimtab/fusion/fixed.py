@@ -14,11 +14,10 @@ def fixed_size(tensor_sizes: Sequence[int], buffer_bytes: float | None, selectio
 
     ``tensor_sizes`` are numbers of elements in backward order. A tensor larger than a buffer has one of its own.
     """
-    cuts, filled = [0], 0
-    for index, size in enumerate(tensor_sizes):
-        num_bytes = size * BYTES_PER_ELEMENT
-        if buffer_bytes is not None and filled and filled + num_bytes > buffer_bytes:
-            cuts.append(index)
-            filled = 0
-        filled += num_bytes
+    cuts, end = [0], 0
+    for size in tensor_sizes:
+        filled = end - cuts[-1]
+        if buffer_bytes is not None and filled and (filled + size) * BYTES_PER_ELEMENT > buffer_bytes:
+            cuts.append(end)
+        end += size
     return FusionPlan(tuple(cuts), selection)
