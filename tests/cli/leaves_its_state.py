@@ -50,7 +50,7 @@ def network() -> nn.Module:
 
 
 class AsWritten:
-    """Stands where rank 0's steering stands, and repeats what another run's did, but for its trials."""
+    """Stands where rank 0's `ControlClient` stands, and repeats what another run's did, but for its trials."""
 
     view = None
 
@@ -66,7 +66,7 @@ class AsWritten:
         self._next_step = 0
 
     @property
-    def outbox(self) -> dict[str, Any] | None:
+    def pending_message(self) -> dict[str, Any] | None:
         return self._adoptions.get(self._next_step)
 
     def sent(self) -> None:
@@ -110,7 +110,7 @@ def main() -> None:
     rank, directory = int(os.environ["RANK"]), Path(os.environ["TRIMTAB_RUN_DIR"])
     steps_wanted = None
     if args.like:
-        attachment.Steering = lambda *_, **__: AsWritten(args.like)
+        attachment.ControlClient = lambda *_, **__: AsWritten(args.like)
         steps_wanted = torch.load(args.like / f"state-{rank}.pt", weights_only=False)["steps"]
     model = network()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, weight_decay=1e-4)

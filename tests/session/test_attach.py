@@ -14,7 +14,7 @@ import torch
 import yaml
 from rank_pool import RankError, RankPool
 from torch import nn
-from trimtab import steering
+from trimtab import control_client
 from trimtab.attach_checks import check_devices
 from trimtab.attachment import attach, controller_settings
 from trimtab.collectives.group import Group
@@ -79,7 +79,7 @@ def environment_of(rank: int, job: Path, port: int) -> LaunchEnvironment:
 def attaching(group: Group, job: Path, port: int) -> tuple[float, list[int]]:
     """The deadline of the ranks' waits, and the ports at which this one still listens."""
     os.environ.update(environment_of(group.rank, job, port).variables())
-    steering.FIRST_MEASUREMENT_SECONDS = 0.1  # there is no monitor to wait for
+    control_client.FIRST_MEASUREMENT_SECONDS = 0.1  # there is no monitor to wait for
     model = nn.Linear(2, 1)
     session = attach(model, torch.optim.SGD(model.parameters(), lr=0.1))
     deadline = session._group.transport.deadline

@@ -85,7 +85,7 @@ class Script:
         self.messages, self.now, self.reports = messages, 0, []
 
     @property
-    def outbox(self) -> dict[str, Any] | None:
+    def pending_message(self) -> dict[str, Any] | None:
         return self.messages.get(self.now)
 
     def sent(self) -> None:
@@ -149,7 +149,7 @@ def run_with_trials(
     message = {"trials": [p.to_json() for p in candidates], "iterations": 5}
     script = Script({3: message, 7: message} if trials else {}) if rank == 0 else None
     model = network()
-    session, optimizer, scheduler = make_session(plan, model, kind, steering=script)
+    session, optimizer, scheduler = make_session(plan, model, kind, control_client=script)
     torch.manual_seed(rank)
     np.random.seed(rank)
     random.seed(rank)
@@ -272,7 +272,9 @@ def replan(rank: int, size: int, widths: tuple[int, ...]) -> dict[str, Any]:
     messages = {2 * i: {"adopt": plan.with_version(i).to_json()} for i, plan in enumerate(plans) if i}
     script = Script(messages) if rank == 0 else None
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-    session = Session(model, optimizer, group=Group.connect(), plan=plans[0], recorder=Recorder(None), steering=script)
+    session = Session(
+        model, optimizer, group=Group.connect(), plan=plans[0], recorder=Recorder(None), control_client=script
+    )
     start = torch.cat([p.detach().reshape(-1).clone() for p in reversed(list(model.parameters()))])
     generator = torch.Generator().manual_seed(rank)
     total = torch.zeros(num_elements)

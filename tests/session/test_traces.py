@@ -46,7 +46,7 @@ def begin(rank: int, trials: bool, **options: Any) -> tuple[Session, nn.Module, 
     model = network()
     messages = {4: TRIALS, 9: TRIALS} if trials else {}
     script = Script(messages) if rank == 0 else None
-    session, optimizer, _ = make_session(Plan.parse("0.1/all-gather"), model, steering=script, **options)
+    session, optimizer, _ = make_session(Plan.parse("0.1/all-gather"), model, control_client=script, **options)
     torch.manual_seed(rank)
     return session, model, optimizer, script
 
@@ -149,7 +149,7 @@ def leaving_held(rank: int, size: int, trials: bool, after: str, in_a_list: bool
     model = network()
     script = Script({4: TRIALS} if trials else {}) if rank == 0 else None
     attached = nn.ModuleList([model]) if in_a_list else model
-    session, _, _ = make_session(Plan.parse("0.1/all-gather"), attached, steering=script)
+    session, _, _ = make_session(Plan.parse("0.1/all-gather"), attached, control_client=script)
     torch.manual_seed(rank)
     held = session.batches(loader())
     for number, batch in enumerate(held, 1):
@@ -218,7 +218,7 @@ def evaluating(rank: int, size: int, how: str) -> tuple[int, int]:
     """How often it is evaluated after a step, in trials too, and how many results there are of each step."""
     model = Encoder()
     session, _, _ = make_session(
-        Plan.parse("0.1/all-gather"), model, steering=Script({4: TRIALS}) if rank == 0 else None
+        Plan.parse("0.1/all-gather"), model, control_client=Script({4: TRIALS}) if rank == 0 else None
     )
     results: dict[int, list[Tensor]] = {}
     x = torch.ones(4, 8)
@@ -245,7 +245,7 @@ def reporting_a_left_trial(rank: int, size: int, folder: Path) -> None:
     session, _, _ = make_session(
         Plan.parse("0.1/all-gather"),
         model,
-        steering=Script({4: TRIALS}) if rank == 0 else None,
+        control_client=Script({4: TRIALS}) if rank == 0 else None,
         recorder=Recorder(folder if rank == 0 else None),
     )
     held = session.batches(loader())
@@ -358,7 +358,7 @@ def with_also(rank: int, size: int, trials: bool) -> tuple[Tensor, Tensor, int, 
     second_scheduler = torch.optim.lr_scheduler.StepLR(second, step_size=3)
     script = Script({4: TRIALS} if trials else {}) if rank == 0 else None
     also = [average, second, second_scheduler]
-    session, _, _ = make_session(Plan.parse("0.1/all-gather"), model, steering=script, also=also)
+    session, _, _ = make_session(Plan.parse("0.1/all-gather"), model, control_client=script, also=also)
     torch.manual_seed(rank)
     for batch in session.batches(loader()):
         nn.functional.cross_entropy(model(batch["x"]), batch["labels"]).backward()
@@ -392,7 +392,7 @@ def with_a_scheduler_of_its_own(rank: int, size: int, handed_over: bool) -> str:
         group=Group.connect(),
         plan=Plan.parse("0.1/all-gather"),
         recorder=Recorder(None),
-        steering=Script({2: TRIALS, 5: TRIALS}) if rank == 0 else None,  # type: ignore[arg-type]
+        control_client=Script({2: TRIALS, 5: TRIALS}) if rank == 0 else None,  # type: ignore[arg-type]
         also=[scheduler] if handed_over else [],
     )
     with contextlib.redirect_stderr(io.StringIO()) as said:

@@ -55,7 +55,7 @@ def message(*plans: Plan, iterations: int) -> dict[str, Any]:
 def begin(rank: int, plan: str, messages: dict[int, dict[str, Any]]):
     model = wide_network()
     script = Script(messages) if rank == 0 else None
-    session, optimizer, scheduler = make_session(plan_of(plan), model, steering=script)
+    session, optimizer, scheduler = make_session(plan_of(plan), model, control_client=script)
     torch.manual_seed(rank)
     np.random.seed(rank)
     random.seed(rank)

@@ -26,6 +26,7 @@ from trimtab.collectives.group import Group
 from trimtab.collectives.meeting import waiting_for
 from trimtab.control.controller import Controller
 from trimtab.control.types import ControllerSettings, ModelFacts
+from trimtab.control_client import ControlClient
 from trimtab.fusion.fixed import fixed_size
 from trimtab.launch.environment import LaunchEnvironment
 from trimtab.launch.secret import secret_of
@@ -34,7 +35,6 @@ from trimtab.optimizer_family import family_of
 from trimtab.plan import FusionPlan, Plan, dense_plan
 from trimtab.recorder import Recorder
 from trimtab.session import SchedulerInterval, Session
-from trimtab.steering import Steering
 
 
 def attach(
@@ -82,14 +82,14 @@ def attach(
     settings = controller_settings(job, sizes)
     facts = ModelFacts(sum(sizes), sizes, environment.num_ranks, optimizer=family_of(optimizer))
     controller = Controller(settings, facts, seed=environment.seed)
-    plan = controller.plan  # what every rank begins with: steering, once it is there, may decide at any time
-    steering = None
+    plan = controller.plan  # every rank begins with it: once rank 0's client is there, the controller may decide
+    control_client = None
     if environment.rank == 0:
-        steering = Steering(
+        control_client = ControlClient(
             controller, environment.monitor, log=recorder.decision, now=lambda: recorder.now, say=recorder.starting
         )
     return only_session(
-        Session(model, optimizer, group=group, plan=plan, recorder=recorder, steering=steering, **options)
+        Session(model, optimizer, group=group, plan=plan, recorder=recorder, control_client=control_client, **options)
     )
 
 

@@ -26,6 +26,7 @@ from trimtab.arena import Arena
 from trimtab.checkpoint.snapshot import Snapshot, Stateful, TrainingState
 from trimtab.collectives.group import Group
 from trimtab.control.types import StepReport
+from trimtab.control_client import ControlClient, plan_of, trials_of
 from trimtab.exchanger import Exchanger, Outcome
 from trimtab.kernels.warm_up import warm_up
 from trimtab.loops import Loops
@@ -33,7 +34,6 @@ from trimtab.loss_scale import LossScale
 from trimtab.plan import Plan
 from trimtab.recorder import Recorder
 from trimtab.sharding import Loaders
-from trimtab.steering import Steering, plan_of, trials_of
 from trimtab.step_number import StepInTrial
 from trimtab.trials import TrialRunner
 
@@ -55,13 +55,13 @@ class Session:
         scheduler_interval: SchedulerInterval = "epoch",
         scale: LossScale | None = None,
         also: Sequence[Stateful | torch.optim.Optimizer] = (),
-        steering: Steering | None = None,
+        control_client: ControlClient | None = None,
         seed: int = 0,
     ) -> None:
         self._model, self._optimizer = model, optimizer
         self._scheduler, self._scheduler_interval = scheduler, scheduler_interval
         self._scale, self._also = scale or LossScale(None), tuple(also)
-        self._group, self._recorder, self._steering = group, recorder, steering
+        self._group, self._recorder, self._control_client = group, recorder, control_client
         self._static_plan = plan
         self._exchanger: Exchanger | None = None
         self._trials: TrialRunner | None = None
@@ -102,7 +102,7 @@ class Session:
             self._model,
             exchanger,
             self._snapshot,
-            lambda reports: self._steering.trials(reports) if self._steering else None,
+            lambda reports: self._control_client.trials(reports) if self._control_client else None,
         )
 
     # What a training script reads ---------------------------------------------------------------------------------
@@ -211,8 +211,8 @@ class Session:
         self._handles.clear()
         if self._exchanger is not None:
             self._exchanger.close()
-        if self._steering is not None:
-            self._steering.close()
+        if self._control_client is not None:
+            self._control_client.close()
         if self._group is not None:
             self._group.close()
         self._recorder.close()
@@ -287,13 +287,13 @@ class Session:
         self._step += 1
         if outcome.agreement.has_message and (message := self._announce()) is not None:
             self._follow(message)
-        if self._steering is not None:
-            self._steering.step(report, self._loops.num_steps_left)
+        if self._control_client is not None:
+            self._control_client.step(report, self._loops.num_steps_left)
 
     def _record(self, report: StepReport, loss: Tensor | float | None) -> None:
         if self.rank != 0:
             return
-        view = self._steering.view if self._steering else None
+        view = self._control_client.view if self._control_client else None
         self._recorder.metric(
             {
                 "step": report.step,
@@ -318,15 +318,17 @@ class Session:
     # Rank 0's messages --------------------------------------------------------------------------------------------
 
     def _has_message(self) -> bool:
-        return self._steering is not None and not self.in_trial and self._steering.outbox is not None
+        return (
+            self._control_client is not None and not self.in_trial and self._control_client.pending_message is not None
+        )
 
     def _announce(self) -> dict[str, Any] | None:
         """Rank 0's message, if it has one, on every rank."""
-        message = self._steering.outbox if self._steering is not None else None
+        message = self._control_client.pending_message if self._control_client is not None else None
         assert self._group is not None
         received: dict[str, Any] | None = broadcast_json(self._group, message)
-        if self._steering is not None:
-            self._steering.sent()
+        if self._control_client is not None:
+            self._control_client.sent()
         return received
 
     def _follow(self, message: dict[str, Any]) -> None:
@@ -344,8 +346,8 @@ class Session:
     def _trials_ended(self, have_begun: bool) -> None:
         """The next step is one of training; trials that were to begin, and did not, are told of."""
         self._step_began = time.perf_counter()
-        if not have_begun and self._steering is not None:
-            self._steering.trials([])
+        if not have_begun and self._control_client is not None:
+            self._control_client.trials([])
 
     def _warn_of_schedulers(self) -> None:
         handed_over = any(isinstance(each, torch.optim.lr_scheduler.LRScheduler) for each in self._also)

@@ -7,15 +7,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from trimtab import steering
+from trimtab import control_client
 from trimtab.control.controller import Controller
 from trimtab.control.types import ControllerSettings, KeepGoing, ModelFacts, StepReport
+from trimtab.control_client import ControlClient
 from trimtab.plan import dense_plan
-from trimtab.steering import Steering
 from trimtab_api.netmon_client import NetworkView
 
 
-class MadeUpWatch:
+class FakeWatch:
     """A monitor that has measured."""
 
     def __init__(self, address: str, on_change: Any) -> None:
@@ -28,7 +28,7 @@ class MadeUpWatch:
         pass
 
 
-class MadeUpController(Controller):
+class FakeController(Controller):
     """Does what a test asks of it."""
 
     def __init__(self) -> None:
@@ -47,63 +47,65 @@ class MadeUpController(Controller):
 
 
 @dataclass
-class Steered:
-    steering: Steering
-    controller: MadeUpController
+class ClientUnderTest:
+    client: ControlClient
+    controller: FakeController
     lines: list[dict[str, Any]] = field(default_factory=list)
 
 
 @pytest.fixture
-def steered(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Make a `Steering` around a made-up controller."""
-    monkeypatch.setattr(steering.netmon_client, "watch", MadeUpWatch)
-    monkeypatch.setattr(steering, "FIRST_DECISION_SECONDS", 0.01)
-    made: list[Steered] = []
+def make_client(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Make a `ControlClient` around a fake controller."""
+    monkeypatch.setattr(control_client.netmon_client, "watch", FakeWatch)
+    monkeypatch.setattr(control_client, "FIRST_DECISION_SECONDS", 0.01)
+    made: list[ClientUnderTest] = []
 
-    def make(is_slow: bool = False) -> Steered:
-        controller, lines = MadeUpController(), []  # type: ignore[var-annotated]
+    def make(is_slow: bool = False) -> ClientUnderTest:
+        controller, lines = FakeController(), []  # type: ignore[var-annotated]
         if is_slow:
             controller.may_answer.clear()
-        made.append(Steered(Steering(controller, "nowhere:1", lines.append, lambda: 0.0), controller, lines))
+        made.append(
+            ClientUnderTest(ControlClient(controller, "nowhere:1", lines.append, lambda: 0.0), controller, lines)
+        )
         return made[-1]
 
     yield make
     for each in made:
         each.controller.may_answer.set()
-        each.steering.close()
+        each.client.close()
 
 
 def report(step: int, finite: bool = True) -> StepReport:
     return StepReport(step, dense_plan(), 0.2, 0.1, 0.0, 0.1, 0, 0, 1.0, 0.0, finite)
 
 
-def wait_for_answer(steered: Steered) -> None:
+def wait_for_answer(made: ClientUnderTest) -> None:
     done = threading.Event()
-    steered.steering._control.submit(done.set)
+    made.client._control.submit(done.set)
     assert done.wait(60)
 
 
-def test_a_first_decision_that_takes_long_is_not_waited_for_and_comes_later(steered: Any) -> None:
-    made = steered(is_slow=True)
-    assert made.steering.outbox is None
+def test_a_first_decision_that_takes_long_is_not_waited_for_and_comes_later(make_client: Any) -> None:
+    made = make_client(is_slow=True)
+    assert made.client.pending_message is None
     made.controller.may_answer.set()
     wait_for_answer(made)
-    assert made.steering.outbox is None
-    assert made.steering._asked is None, "the answer was taken"
+    assert made.client.pending_message is None
+    assert made.client._asked is None, "the answer was taken"
 
 
-def test_what_goes_wrong_while_a_step_is_told_beside_a_decision_ends_training(steered: Any) -> None:
-    made = steered(is_slow=True)
-    made.steering.step(report(0, finite=False), 10)
+def test_what_goes_wrong_while_a_step_is_told_beside_a_decision_ends_training(make_client: Any) -> None:
+    made = make_client(is_slow=True)
+    made.client.step(report(0, finite=False), 10)
     made.controller.may_answer.set()
     wait_for_answer(made)
     with pytest.raises(ZeroDivisionError, match="a mistake in the controller"):
-        _ = made.steering.outbox
+        _ = made.client.pending_message
 
 
-def test_what_a_step_beside_a_decision_measured_is_written_down_without_waiting_for_the_next(steered: Any) -> None:
-    made = steered(is_slow=True)
-    made.steering.step(report(7), 10)
+def test_what_a_step_beside_a_decision_measured_is_written_down_without_waiting_for_the_next(make_client: Any) -> None:
+    made = make_client(is_slow=True)
+    made.client.step(report(7), 10)
     made.controller.may_answer.set()
     wait_for_answer(made)
     assert made.lines == [{"record": "measured", "step": 7}]

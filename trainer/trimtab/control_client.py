@@ -28,8 +28,11 @@ FIRST_DECISION_SECONDS = 60.0
 PROBE_TIMEOUT_SECONDS = 10.0
 
 
-class Steering:
-    """Feeds the controller and keeps what it wants said. All controller calls happen on the control thread."""
+class ControlClient:
+    """The session's client of the controller: reports go in, and the answer waits until the session announces it.
+
+    All of the controller's methods are called on the control thread.
+    """
 
     def __init__(
         self,
@@ -50,7 +53,7 @@ class Steering:
         self._prober = ThreadPoolExecutor(max_workers=1, thread_name_prefix="trimtab-probe")
         self._asked: Future[Message | None] | None = None
         self._probe: Future[Any] | None = None
-        self._outbox: Message | None = None
+        self._pending_message: Message | None = None
         self._failure: BaseException | None = None
         self.view: NetworkView | None = None
         self._watch = netmon_client.watch(monitor, self._on_change)
@@ -63,21 +66,21 @@ class Steering:
             self._asked.exception(FIRST_DECISION_SECONDS)
 
     @property
-    def outbox(self) -> Message | None:
+    def pending_message(self) -> Message | None:
         """The message to announce, if any. Raises what went wrong on the control thread."""
         if self._failure is not None:
             raise self._failure
         if self._asked is not None and self._asked.done():
-            self._outbox, self._asked = self._asked.result(), None
-        return self._outbox
+            self._pending_message, self._asked = self._asked.result(), None
+        return self._pending_message
 
     def sent(self) -> None:
         """The message was broadcast."""
-        self._outbox = None
+        self._pending_message = None
 
     def step(self, report: StepReport, steps_left_in_epoch: int) -> None:
         """A step has ended: ask what to do, unless an answer is on its way already."""
-        if self.outbox is None and self._asked is None:
+        if self.pending_message is None and self._asked is None:
             self._asked = self._control.submit(self._observe_and_ask, report, self._now(), steps_left_in_epoch)
         else:
             self._tell(self._controller.observe_step, report, self._now())
