@@ -41,8 +41,11 @@ def write_run(directory: Path, plan: str, mean_step_seconds: float, end: float, 
         slow = math.sqrt(125e6 / phase[2]) if plan == "dense" else 1 + 20 * phase[1]
         if pending and time >= pending[0][0] + 1.5:
             pending.pop(0)
-            left, in_force = in_force, rng.choice(["0.011/all-gather", "0.033/artopk-star-ring", "0.004/all-gather"])
-            decisions += decision(len(decisions) // 2, step, time, left, in_force, phase)
+            previous, in_force = (
+                in_force,
+                rng.choice(["0.011/all-gather", "0.033/artopk-star-ring", "0.004/all-gather"]),
+            )
+            decisions += decision(len(decisions) // 2, step, time, previous, in_force, phase)
             for _ in range(trials):
                 time += 0.05
                 metrics.append(step_line(step, time, 0.05, in_force, phase, trial=True))
@@ -81,7 +84,7 @@ def step_line(step, time, seconds, plan, phase, trial):
     }
 
 
-def decision(number, step, time, left, adopted, phase):
+def decision(number, step, time, previous, adopted, phase):
     point = {"compress_seconds": 0.011, "sync_seconds": 0.02, "gain": 0.8, "step_seconds": 0.09, "buffers": 2}
     yield {
         "record": "decision",
@@ -89,11 +92,11 @@ def decision(number, step, time, left, adopted, phase):
         "step": step,
         "time": time,
         "trigger": "network",
-        "changed": left != adopted,
+        "changed": previous != adopted,
         "reason": f"latency rose to {phase[1] * 1e3:g} ms: {adopted} sends the least for what it lets through",
-        "left": {"name": left},
+        "previous": {"name": previous},
         "adopted": {"name": adopted},
-        "predicted_left_seconds": 0.4,
+        "predicted_previous_seconds": 0.4,
         "predicted_seconds": 0.09,
         "inputs": {"latency": phase[1], "bandwidth": phase[2], "gain": 0.71, "revision": 3},
         "pareto": [{"plan": "0.011/all-gather"} | point, {"plan": "0.1/artopk-star-ring"} | point],
@@ -103,7 +106,7 @@ def decision(number, step, time, left, adopted, phase):
         "id": number,
         "step": step + 20,
         "time": time + 2,
-        "measured_left_step_seconds": 0.43,
+        "measured_previous_step_seconds": 0.43,
         "measured_step_seconds": 0.094,
         "num_steps": 10,
     }

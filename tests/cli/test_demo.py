@@ -43,12 +43,12 @@ def test_adaptive_is_at_the_target_before_dense_and_every_change_of_plan_has_its
 
     told = [json.loads(line) for line in (out / "adaptive" / "decisions.jsonl").read_text().splitlines()]
     decisions = [each for each in told if "reason" in each]
-    assert decisions[0]["left"]["name"] == "dense-ring"
+    assert decisions[0]["previous"]["name"] == "dense-ring"
     for each in decisions:
         assert 0 < each["solving_seconds"] < 0.1 * summary["adaptive"]["wall_seconds"]
         assert each["trigger"]
         assert each["adopted"]["name"] in each["reason"]
-    moves = [each for each in decisions if each["adopted"] != each["left"]]
+    moves = [each for each in decisions if each["adopted"] != each["previous"]]
     assert len(moves) >= summary["adaptive"]["plan_changes"] >= 1
 
     assert re.search(r"^adaptive(?: †)? +9[6789]\.\d\d% +\d", output, re.MULTILINE), output

@@ -1,6 +1,6 @@
 """A virtual training run around the real controller: a clock, a network, a monitor and a model that converges.
 
-What is true (overheads, selection times, gains, how much a delay costs) is drawn from a seed and hidden from the
+What is true (overheads, selection times, gains, how much staleness costs) is drawn from a seed and hidden from the
 controller, which sees noisy measurements of it, late. No time passes but the virtual clock's.
 """
 
@@ -58,9 +58,9 @@ class World:
     """a, o, e, g, w by collective."""
     half_gain_ratio: dict[str, float]
     """Ratio at which half of the error-fed gradient gets through, by family."""
-    delay: dict[str, float]
+    staleness: dict[str, float]
     """Share by which a residual as large as what is sent slows every step down, by family."""
-    delay_steps: dict[str, float]
+    staleness_steps: dict[str, float]
     """Steps by which a residual as large as what is sent keeps training behind, by family; goes with power 1.5."""
     dense_steps_to_target: float
     steps_per_epoch: int = 90
@@ -74,7 +74,7 @@ class World:
     drift: float = 0.0
     """How far (log, one deviation) the machine's speed wanders from its mean, with a memory of some seconds."""
     pace: Callable[[Plan, float], float] | None = None
-    """Dense's steps that a step is worth under a plan, from a progress on; instead of `delay` and `delay_steps`."""
+    """Dense's steps that a step is worth under a plan, by progress; instead of `staleness` and `staleness_steps`."""
     optimizer: OptimizerFamily = SGD
 
     @property
@@ -103,7 +103,7 @@ class World:
 
 
 def family(plan: Plan) -> str:
-    """What plans have in common whose gains and delays are alike: "all" (all-gather), "artopk" or "dense"."""
+    """What plans have in common whose gains and staleness are alike: "all" (all-gather), "artopk" or "dense"."""
     return plan.collective.split("-")[0]
 
 
@@ -123,8 +123,8 @@ def random_world(seed: int, num_ranks: int) -> World:
         )
         start += rng.uniform(8, 40)
     half_gain = exp(rng.uniform(log(0.02), log(0.1)))
-    delay = exp(rng.uniform(log(0.003), log(0.1)))
-    delay_steps = exp(rng.uniform(log(1.2), log(5)))
+    staleness = exp(rng.uniform(log(0.003), log(0.1)))
+    staleness_steps = exp(rng.uniform(log(1.2), log(5)))
     num_elements = round(exp(rng.uniform(log(4e6), log(30e6))))
     return World(
         num_ranks=num_ranks,
@@ -134,8 +134,8 @@ def random_world(seed: int, num_ranks: int) -> World:
         select_seconds_per_element=rng.uniform(0.6e-9, 2e-9),
         overheads={name: (*map(near, shared), near(wait)) for name in COLLECTIVES},
         half_gain_ratio={"all": half_gain, "artopk": half_gain * rng.uniform(1.1, 2.5)},
-        delay={"all": delay, "artopk": delay * rng.uniform(1.1, 1.9)},
-        delay_steps={"all": delay_steps, "artopk": delay_steps * rng.uniform(0.8, 1.9)},
+        staleness={"all": staleness, "artopk": staleness * rng.uniform(1.1, 1.9)},
+        staleness_steps={"all": staleness_steps, "artopk": staleness_steps * rng.uniform(0.8, 1.9)},
         dense_steps_to_target=rng.uniform(150, 600),
         monitor_delay=rng.uniform(0.2, 1.5),
         fetch_all_passes=random.Random(f"cache {seed}").uniform(0.5, 2.5),
@@ -219,8 +219,8 @@ class Run:
             self.progress += self.world.pace(plan, self.progress)
             return
         size = self._residual**0.5
-        self.progress += 1 / (1 + self.world.delay.get(family(plan), 0.0) * size)
-        self._behind = self.world.delay_steps.get(family(plan), 0.0) * size**1.5
+        self.progress += 1 / (1 + self.world.staleness.get(family(plan), 0.0) * size)
+        self._behind = self.world.staleness_steps.get(family(plan), 0.0) * size**1.5
 
     def _error_feedback(self, plan: Plan, residual: float) -> tuple[float, float]:
         """Gain of a step and the residual after it; residuals are squared norms, in those of one step's gradient.

@@ -7,15 +7,15 @@ from math import exp, log
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from trimtab.control import timeline
+from trimtab.control import overlap
 from trimtab.control.candidates import within_budget, worth_a_trial
-from trimtab.control.choice import Outlook
-from trimtab.control.decision import Point
-from trimtab.control.delay import relative_steps
-from trimtab.control.knee import depth, knee
+from trimtab.control.choice import PlanEvaluator
+from trimtab.control.decision import Prediction
+from trimtab.control.knee import knee, log_speedup
 from trimtab.control.predict import Predictor
 from trimtab.control.reason import reason_to_keep
 from trimtab.control.solve import Space, front, objectives, solve
+from trimtab.control.staleness import relative_steps
 from trimtab.control.types import ControllerSettings, ModelFacts, OptimizerFamily
 from trimtab.plan import SPARSE_COLLECTIVES, FusionPlan, Plan, dense_plan
 
@@ -24,32 +24,34 @@ SGD, ADAM = OptimizerFamily("SGD", "sgd"), OptimizerFamily("AdamW", "adam")
 FACTS = ModelFacts(1000, (1000,), 4, SGD)
 
 
-def point(step_seconds=0.2, gain=0.5, compress=0.01, sync=0.1, ratio=0.01):
+def prediction(step_seconds=0.2, gain=0.5, compress=0.01, sync=0.1, ratio=0.01):
     plan = Plan(ratio=ratio, collective="all-gather")
-    return Point(plan, compress, sync, gain, relative_steps(plan, gain, FACTS), step_seconds)
+    return Prediction(plan, compress, sync, gain, relative_steps(plan, gain, FACTS), step_seconds)
 
 
-DENSE = Point(dense_plan(), 0.0, 0.9, 1.0, 1.0, 1.0)
+DENSE = Prediction(dense_plan(), 0.0, 0.9, 1.0, 1.0, 1.0)
 
 # The front ----------------------------------------------------------------------------------------------
 
-some_points = st.lists(
-    st.builds(point, compress=st.floats(0, 1), sync=st.floats(0, 1), gain=st.floats(0.01, 1)), min_size=1, max_size=12
+some_predictions = st.lists(
+    st.builds(prediction, compress=st.floats(0, 1), sync=st.floats(0, 1), gain=st.floats(0.01, 1)),
+    min_size=1,
+    max_size=12,
 )
 
 
-@given(some_points)
-def test_the_front_is_what_nothing_dominates(points):
-    survivors = front(points)
+@given(some_predictions)
+def test_the_front_is_what_nothing_dominates(predictions):
+    survivors = front(predictions)
 
     def dominates(a, b):
         pairs = list(zip(objectives(a), objectives(b), strict=True))
         return all(x <= y for x, y in pairs) and any(x < y for x, y in pairs)
 
     assert survivors
-    assert not any(dominates(a, b) for a in points for b in survivors)
+    assert not any(dominates(a, b) for a in predictions for b in survivors)
     kept = {objectives(survivor) for survivor in survivors}
-    assert all(objectives(p) in kept or any(dominates(s, p) for s in survivors) for p in points)
+    assert all(objectives(p) in kept or any(dominates(s, p) for s in survivors) for p in predictions)
 
 
 # NSGA-II ------------------------------------------------------------------------------------------------
@@ -61,7 +63,7 @@ def problem(num_ranks, num_elements, alpha, gigabits, compute):
     space = Space(0.001, 0.1, SPARSE_COLLECTIVES, (FusionPlan(), FusionPlan((0, 3 * sizes[0], 6 * sizes[0]))))
 
     def evaluate(plan):
-        return predictor.point(plan, alpha, 1 / (gigabits * GIGABIT), step=0)
+        return predictor.predict(plan, alpha, 1 / (gigabits * GIGABIT), step=0)
 
     return space, evaluate
 
@@ -90,7 +92,7 @@ def test_nsga_finds_the_knee_that_enumeration_finds(num_ranks, num_elements, alp
     dense = evaluate(dense_plan())
     found = knee(solve(space, evaluate, seed), dense, 0.5)
     best = knee(enumerate_all(space, evaluate), dense, 0.5)
-    assert depth(found, dense, 0.5) >= depth(best, dense, 0.5) - 0.02
+    assert log_speedup(found, dense, 0.5) >= log_speedup(best, dense, 0.5) - 0.02
 
 
 def test_nsga_is_the_same_for_the_same_seed():
@@ -102,24 +104,24 @@ def test_nsga_is_the_same_for_the_same_seed():
 
 
 def test_half_a_weight_each_minimises_the_time_to_target():
-    fast, thorough = point(step_seconds=0.10, gain=0.02), point(step_seconds=0.13, gain=0.5)
+    fast, thorough = prediction(step_seconds=0.10, gain=0.02), prediction(step_seconds=0.13, gain=0.5)
     chosen = knee([fast, thorough], DENSE, 0.5)
     assert chosen is min((fast, thorough), key=lambda p: p.step_seconds * p.relative_steps)
 
 
 def test_the_speed_weight_leads_from_gain_to_speed():
-    fast, thorough = point(step_seconds=0.10, gain=0.02), point(step_seconds=0.5, gain=0.9)
+    fast, thorough = prediction(step_seconds=0.10, gain=0.02), prediction(step_seconds=0.5, gain=0.9)
     assert knee([fast, thorough], DENSE, 1.0) is fast
     assert knee([fast, thorough], DENSE, 0.0) is DENSE
 
 
 def test_what_is_no_faster_than_dense_is_dropped_and_dense_is_a_success():
-    assert knee([point(step_seconds=1.0), point(step_seconds=3.0)], DENSE, 0.5) is DENSE
+    assert knee([prediction(step_seconds=1.0), prediction(step_seconds=3.0)], DENSE, 0.5) is DENSE
 
 
 def test_free_gain_is_taken():
     """Where compute hides the exchange of a larger ratio, the larger ratio wins."""
-    small, large = point(step_seconds=0.200, gain=0.05), point(step_seconds=0.201, gain=0.5)
+    small, large = prediction(step_seconds=0.200, gain=0.05), prediction(step_seconds=0.201, gain=0.5)
     assert knee([small, large], DENSE, 0.5) is large
 
 
@@ -145,7 +147,11 @@ def test_indices_that_one_rank_selected_for_all_cost_more_steps_at_the_same_gain
 
 
 def test_a_reason_to_stay_says_what_a_change_promised_and_what_it_would_have_to():
-    present, faster, slower = point(ratio=0.01), point(ratio=0.004, step_seconds=0.19), point(0.25, ratio=0.03)
+    present, faster, slower = (
+        prediction(ratio=0.01),
+        prediction(ratio=0.004, step_seconds=0.19),
+        prediction(0.25, ratio=0.03),
+    )
     assert reason_to_keep(present, faster, 0.03, 0.05, True).endswith(
         "the target 3.0% sooner, where a change must promise 5.1%"
     )
@@ -164,12 +170,12 @@ def test_a_tenth_sooner_is_worth_a_change_only_where_the_step_is_clearly_shorter
         if plan.is_dense:
             return DENSE
         if plan.collective == "all-gather":
-            return Point(plan, 0.01, 0.04, 0.5, 1.2, 0.1)
-        return Point(plan, 0.01, step_seconds - 0.06, 0.6, 1.2 * 0.1 / step_seconds * exp(-0.1), step_seconds)
+            return Prediction(plan, 0.01, 0.04, 0.5, 1.2, 0.1)
+        return Prediction(plan, 0.01, step_seconds - 0.06, 0.6, 1.2 * 0.1 / step_seconds * exp(-0.1), step_seconds)
 
     wanted = ControllerSettings(collectives=("all-gather", "artopk-star-tree"), min_ratio=0.01, max_ratio=0.01)
     present = Plan(0.01, "all-gather", wanted.sparsifier, wanted.fusions[0])
-    choice = Outlook(evaluate, wanted, present, SGD).choose(banned=(), seed=1)
+    choice = PlanEvaluator(evaluate, wanted, present, SGD).choose(banned=(), seed=1)
     assert (choice.chosen.plan.collective == "artopk-star-tree") is is_worth_it
 
 
@@ -177,32 +183,32 @@ def test_a_tenth_sooner_is_worth_a_change_only_where_the_step_is_clearly_shorter
 
 
 def test_no_candidate_is_slower_than_dense_or_known_or_hopeless():
-    slow, known = point(step_seconds=1.5), point(step_seconds=0.2, ratio=0.02)
-    good, hopeless = point(step_seconds=0.21, ratio=0.01), point(step_seconds=0.9, ratio=0.1)
+    slow, known = prediction(step_seconds=1.5), prediction(step_seconds=0.2, ratio=0.02)
+    good, hopeless = prediction(step_seconds=0.21, ratio=0.01), prediction(step_seconds=0.9, ratio=0.1)
     worth = worth_a_trial(
-        [slow, hopeless, good, known], DENSE, lambda p: depth(p, DENSE, 0.5), lambda plan: plan.ratio == 0.02
+        [slow, hopeless, good, known], DENSE, lambda p: log_speedup(p, DENSE, 0.5), lambda plan: plan.ratio == 0.02
     )
     assert worth == [good]
-    assert worth_a_trial([slow], DENSE, lambda p: depth(p, DENSE, 0.5), lambda plan: False) == []
+    assert worth_a_trial([slow], DENSE, lambda p: log_speedup(p, DENSE, 0.5), lambda plan: False) == []
 
 
 @given(st.lists(st.floats(0.01, 5), max_size=6), st.floats(-1, 60))
 def test_trials_fit_their_budget_shortest_first(step_times, budget):
-    points = [point(step_seconds=seconds) for seconds in sorted(step_times)]
-    chosen, predicted = within_budget(points, iterations=10, budget_seconds=budget)
-    assert chosen == points[: len(chosen)]
+    predictions = [prediction(step_seconds=seconds) for seconds in sorted(step_times)]
+    chosen, predicted = within_budget(predictions, iterations=10, budget_seconds=budget)
+    assert chosen == predictions[: len(chosen)]
     assert predicted == pytest.approx(sum(11 * p.step_seconds for p in chosen))
     assert predicted <= max(budget, 0)
-    if len(chosen) < len(points):
-        assert sum(11 * p.step_seconds for p in points[: len(chosen) + 1]) > budget - 1e-9
+    if len(chosen) < len(predictions):
+        assert sum(11 * p.step_seconds for p in predictions[: len(chosen) + 1]) > budget - 1e-9
 
 
 # The timeline -------------------------------------------------------------------------------------------
 
 
 def test_one_buffer_hides_nothing_and_many_hide_what_fits():
-    assert timeline.step_seconds(0.3, [1.0], [0.2]) == pytest.approx(0.5)
-    assert timeline.step_seconds(0.3, [0.5, 0.5], [0.1, 0.1]) == pytest.approx(0.4)
+    assert overlap.step_seconds(0.3, [1.0], [0.2]) == pytest.approx(0.5)
+    assert overlap.step_seconds(0.3, [0.5, 0.5], [0.1, 0.1]) == pytest.approx(0.4)
 
 
 @given(
@@ -211,6 +217,6 @@ def test_one_buffer_hides_nothing_and_many_hide_what_fits():
 )
 def test_a_step_takes_at_least_its_parts_and_at_most_their_sum(compute, exchanges):
     shares = [1 / len(exchanges)] * len(exchanges)
-    seconds = timeline.step_seconds(compute, shares, exchanges)
+    seconds = overlap.step_seconds(compute, shares, exchanges)
     assert seconds >= max(compute, sum(exchanges)) - 1e-9
     assert seconds <= compute + sum(exchanges) + 1e-9

@@ -34,8 +34,8 @@ def world(*phases, num_ranks=4, num_elements=10_000_000, **changes):
         select_seconds_per_element=1e-9,
         overheads=dict.fromkeys(COLLECTIVES, (1.0, 2e-4, 1.05, 5e-10, 2e-3)),
         half_gain_ratio={"all": 0.05, "artopk": 0.08},
-        delay={"all": 0.02, "artopk": 0.03},
-        delay_steps={"all": 2.3, "artopk": 2.3},
+        staleness={"all": 0.02, "artopk": 0.03},
+        staleness_steps={"all": 2.3, "artopk": 2.3},
         dense_steps_to_target=200,
         **changes,
     )
@@ -74,7 +74,7 @@ def test_warm_up_is_sparse_where_a_few_dense_steps_would_cost_seconds():
     start, first = decisions(run, changed=False)[:2]
     assert (start["step"], start["trigger"]) == (0, "warm-up")
     assert start["adopted"]["ratio"] < 1
-    assert start["predicted_seconds"] < start["predicted_left_seconds"]
+    assert start["predicted_seconds"] < start["predicted_previous_seconds"]
     assert "too long" in start["reason"]
     assert first["trigger"] == "warm-up"
     assert 2 <= first["step"] <= ControllerSettings().warmup_steps + 2
@@ -159,8 +159,8 @@ def test_every_change_has_its_cause_and_its_promise(seed):
     run.until_target()
     for line in decisions(run):
         assert line["trigger"] in ("warm-up", "network", "gain", "trials", "measured")
-        better_by_time = line["predicted_seconds"] < line["predicted_left_seconds"]
-        assert better_by_time or line["adopted"]["ratio"] > line["left"]["ratio"]
+        better_by_time = line["predicted_seconds"] < line["predicted_previous_seconds"]
+        assert better_by_time or line["adopted"]["ratio"] > line["previous"]["ratio"]
         assert line["predicted_seconds"] < line["inputs"]["dense_step_seconds"] * (1 + 1e-9)
         assert line["reason"]
     measured = {line["id"] for line in run.log if line["record"] == "measured"}

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from trimtab.control.decision import Point
+from trimtab.control.decision import Prediction
 from trimtab.control.fallback import Fallback
 from trimtab.plan import Plan, dense_plan
 
 PLAN = Plan.parse("0.01/all-gather")
-DENSE = Point(dense_plan(), 0.0, 0.9, 1.0, 1.0, 1.0)
+DENSE = Prediction(dense_plan(), 0.0, 0.9, 1.0, 1.0, 1.0)
 
 
 def held_after(fallback: Fallback, step: int) -> int:
@@ -49,7 +49,7 @@ def test_another_network_ends_a_hold_for_speed_and_forgets_no_guard():
     begun = 10_000
     assert fallback.why([9.0, 8.0], DENSE) is not None
     fallback.begin(PLAN, begun)
-    fallback.forgive(begun + 3)
+    fallback.reset(begun + 3)
     assert fallback.hold_until_step == begun + 3
     assert fallback.banned == set()
     assert held_after(fallback, begun + 20) == 20
@@ -58,5 +58,5 @@ def test_another_network_ends_a_hold_for_speed_and_forgets_no_guard():
 def test_another_network_does_not_end_the_hold_of_what_was_not_finite():
     fallback = Fallback()
     fallback.begin(PLAN, 100)
-    fallback.forgive(103)
+    fallback.reset(103)
     assert fallback.hold_until_step == 110

@@ -7,11 +7,11 @@ from math import exp
 from hypothesis import given
 from hypothesis import strategies as st
 from trimtab.control import guards
-from trimtab.control.decision import Point
+from trimtab.control.decision import Prediction
 from trimtab.plan import dense_plan
 
 LOW_GAINS = [0.1] * 2000
-DENSE = Point(dense_plan(), 0.0, 0.9, 1.0, 1.0, 1.0)
+DENSE = Prediction(dense_plan(), 0.0, 0.9, 1.0, 1.0, 1.0)
 
 
 def test_one_dropped_step_is_everyday_life_and_two_in_a_row_are_not():

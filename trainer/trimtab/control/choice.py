@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from math import log
 
 from trimtab.control import candidates
-from trimtab.control.decision import Point
-from trimtab.control.delay import reads_gain
-from trimtab.control.knee import depth, knee
+from trimtab.control.decision import Prediction
+from trimtab.control.knee import knee, log_speedup
 from trimtab.control.reason import reason_to_change, reason_to_keep
 from trimtab.control.solve import Space, solve
+from trimtab.control.staleness import reads_gain
 from trimtab.control.types import ControllerSettings, OptimizerFamily
 from trimtab.plan import Plan, dense_plan
 
@@ -28,22 +28,22 @@ _HARDLY_FASTER = 0.95
 class Choice:
     """The plan to train under, and what it was weighed against."""
 
-    dense: Point
-    left: Point
+    dense: Prediction
+    previous: Prediction
     """The plan in force until now; ``chosen`` where it stays."""
-    chosen: Point
+    chosen: Prediction
     reason: str
     """One plain sentence."""
-    front: tuple[Point, ...] = ()
+    front: tuple[Prediction, ...] = ()
     """The plans that no other dominates; empty where none were sought."""
 
 
-class Outlook:
+class PlanEvaluator:
     """What every plan is predicted to do on one network at one step, beside dense and the plan in force."""
 
     def __init__(
         self,
-        evaluate: Callable[[Plan], Point],
+        evaluate: Callable[[Plan], Prediction],
         settings: ControllerSettings,
         present: Plan,
         optimizer: OptimizerFamily,
@@ -64,14 +64,16 @@ class Outlook:
             settings.min_ratio, settings.max_ratio, settings.collectives, settings.fusions, settings.sparsifier
         )
         found = solve(space, self.evaluate, seed)
-        allowed = [point for point in found if (point.plan.collective, point.plan.ratio) not in banned]
+        allowed = [
+            prediction for prediction in found if (prediction.plan.collective, prediction.plan.ratio) not in banned
+        ]
         best = knee(allowed, self.dense, settings.speed_weight)
-        deeper, faster, needed = self._promise(best)
+        gained, faster, needed = self._promise(best)
         # A plan predicted slower than dense is left however little there is to gain.
-        keep = deeper < needed and (self.present.plan.is_dense or self.present.step_seconds < self.dense.step_seconds)
+        keep = gained < needed and (self.present.plan.is_dense or self.present.step_seconds < self.dense.step_seconds)
         chosen = self.present if keep else best
         reason = (
-            reason_to_keep(self.present, best, deeper, needed, faster) if keep else reason_to_change(self.present, best)
+            reason_to_keep(self.present, best, gained, needed, faster) if keep else reason_to_change(self.present, best)
         )
         return Choice(self.dense, self.present, chosen, reason, tuple(found))
 
@@ -80,23 +82,23 @@ class Outlook:
 
         And not free: it takes as long as half a step, and the gain moves every few steps while training begins.
         """
-        deeper, _, needed = self._promise(knee(self._candidates(), self.dense, self._settings.speed_weight))
-        return deeper > needed / 2
+        gained, _, needed = self._promise(knee(self._candidates(), self.dense, self._settings.speed_weight))
+        return gained > needed / 2
 
-    def worth_a_trial(self, is_known: Callable[[Plan], bool]) -> list[Point]:
+    def worth_a_trial(self, is_known: Callable[[Plan], bool]) -> list[Prediction]:
         """Candidates that might win and whose gain is not known, shortest first."""
-        return candidates.worth_a_trial(self._candidates(), self.dense, self._depth, is_known)
+        return candidates.worth_a_trial(self._candidates(), self.dense, self._log_speedup, is_known)
 
-    def _promise(self, best: Point) -> tuple[float, bool, float]:
+    def _promise(self, best: Prediction) -> tuple[float, bool, float]:
         """By how much a plan is better than the present one, whether that is for its shorter step, and what it needs.
 
         Where steps are not known by the gain, no change is for the gain's sake.
         """
         faster = not self._measures_steps or best.step_seconds < _HARDLY_FASTER * self.present.step_seconds
         needed = _WORTH_A_CHANGE if faster else _WORTH_IT_FOR_THE_GAIN
-        return self._depth(best) - self._depth(self.present), faster, needed
+        return self._log_speedup(best) - self._log_speedup(self.present), faster, needed
 
-    def _candidates(self) -> list[Point]:
+    def _candidates(self) -> list[Prediction]:
         settings, fusion = self._settings, self.present.plan.fusion
         return [
             self.evaluate(Plan(ratio, collective, settings.sparsifier, fusion))
@@ -104,5 +106,5 @@ class Outlook:
             for collective in settings.collectives
         ]
 
-    def _depth(self, point: Point) -> float:
-        return depth(point, self.dense, self._settings.speed_weight)
+    def _log_speedup(self, prediction: Prediction) -> float:
+        return log_speedup(prediction, self.dense, self._settings.speed_weight)

@@ -18,16 +18,16 @@ from statistics import median
 from typing import Any
 
 from trimtab.control import candidates, warmup
-from trimtab.control.aftermath import NUM_STEPS, Aftermath, RecentSteps, Timed
-from trimtab.control.choice import Choice, Outlook
-from trimtab.control.decision import Decision, Inputs, Measured, Point
-from trimtab.control.delay import reads_gain
-from trimtab.control.doubt import Doubt
-from trimtab.control.exploration import Exploration
+from trimtab.control.choice import Choice, PlanEvaluator
+from trimtab.control.decision import Decision, Inputs, Measured, Prediction
 from trimtab.control.fallback import Fallback
+from trimtab.control.plan_outcome import NUM_STEPS, PlanOutcome, RecentSteps, Timed
 from trimtab.control.predict import Predictor
+from trimtab.control.prediction_drift import PredictionDrift
 from trimtab.control.reason import of_optimizer, reason_to_start
 from trimtab.control.solve import preload
+from trimtab.control.staleness import reads_gain
+from trimtab.control.trial_budget import TrialBudget
 from trimtab.control.triggers import GainWatch, Network, NetworkWatch, speaks_for
 from trimtab.control.types import (
     Action,
@@ -71,18 +71,18 @@ class Controller:
         self._next_decision_id = 1
         self._next_version = 1
         self._step = 0
-        self._exploration = Exploration(settings.exploration_share)
+        self._trial_budget = TrialBudget(settings.exploration_share)
         self._network_since = float("-inf")
         self._transient_steps = 0
         self._warm = False
         self._trigger: str | None = None
         self._steps = RecentSteps()
-        self._aftermath = Aftermath(self._steps)
+        self._outcome = PlanOutcome(self._steps)
         self._reported_plan: Plan | None = None
         self._steps_under_plan = 0
         self._second_look: tuple[str, int] | None = None  # what for, and at which step
         self._fallback = Fallback()
-        self._doubt = Doubt()
+        self._drift = PredictionDrift()
 
     # What is observed -------------------------------------------------------------------------------
 
@@ -98,7 +98,7 @@ class Controller:
         """A training step has ended."""
         if not self._adaptive:
             return
-        self._exploration.begin(now - report.step_seconds)
+        self._trial_budget.begin(now - report.step_seconds)
         self._step = report.step
         self._fallback.observe(report)
         is_first = report.plan != self._reported_plan
@@ -124,13 +124,13 @@ class Controller:
         if report.plan != self.plan:
             return  # the next plan is on its way to all ranks
         if self._warm:  # before, it is the predictions that have everything to learn
-            self._doubt.observe(report.collective_seconds, expected, report.step_seconds)
+            self._drift.observe(report.collective_seconds, expected, report.step_seconds)
         if not report.plan.is_dense:
             self._learn_selection(report)
         if self._steps_under_plan > NUM_STEPS:
-            measured, disappoints = self._aftermath.disappoints(self._step, now)
+            measured, underperforms = self._outcome.underperforms(self._step, now)
             self._write_down(measured)
-            if disappoints:
+            if underperforms:
                 self._second_look = ("measured", self._step)
 
     def observe_trials(self, reports: Sequence[TrialReport], now: float) -> None:
@@ -141,7 +141,7 @@ class Controller:
                 self._predictor.observe_step(report, network.latency, network.beta)
             self._predictor.compress_times.observe(report.plan, report.compress_seconds, self._step)
             self._predictor.observe_trial_gain(report.plan, report.gain, self._step)
-        self._exploration.ended(sum(report.wall_seconds for report in reports), now)
+        self._trial_budget.ended(sum(report.wall_seconds for report in reports), now)
         self._trigger = "trials" if reports else "gain"
 
     def asks_to_measure(self, now: float) -> bool:
@@ -150,15 +150,15 @@ class Controller:
         A yes is said once, and `measurement_taken` or `measurement_refused` is to follow; the next waits the longer,
         the more often nothing came of it.
         """
-        return self._doubt.asks(now)
+        return self._drift.asks(now)
 
     def measurement_taken(self) -> None:
         """The monitors have measured as `asks_to_measure` asked them to, and what they found has been told."""
-        self._doubt.answered()
+        self._drift.answered()
 
     def measurement_refused(self, now: float) -> None:
         """The monitors could not measure when `asks_to_measure` said so: their budget was spent, or they had just."""
-        self._doubt.refused(now)
+        self._drift.refused(now)
 
     # What to do -------------------------------------------------------------------------------------
 
@@ -173,7 +173,7 @@ class Controller:
             return self._fall_back(guard, network, now)
         if network is None or self._step < self._fallback.hold_until_step:
             return KeepGoing()
-        start = None if self._exploration.has_begun else self._start(network, now)
+        start = None if self._trial_budget.has_begun else self._start(network, now)
         if start is not None:
             return start
         trigger = self._why_decide(network, now)
@@ -184,14 +184,14 @@ class Controller:
             trials = self._trials(network, now, steps_left_in_epoch)
             if trials is not None:
                 return trials
-            if not self._outlook(network).might_improve():
+            if not self._evaluator(network).might_improve():
                 return KeepGoing()
-        choice = self._outlook(network).choose(self._fallback.banned, self._seed + self._next_decision_id)
+        choice = self._evaluator(network).choose(self._fallback.banned, self._seed + self._next_decision_id)
         return self._record(trigger, network, now, choice)
 
     def solved(self, seconds: float) -> None:
         """What `next_action` took, where it decided anything [seconds of a processor]: trials have the less."""
-        self._exploration.solved(seconds)
+        self._trial_budget.solved(seconds)
 
     def drain_log(self) -> list[dict[str, Any]]:
         """The lines of ``decisions.jsonl`` since the last call, in order."""
@@ -214,17 +214,17 @@ class Controller:
             return trigger
         # A second look is near, and until then steps on a network that has just changed say little. Where the network
         # seems to have changed and is yet to be measured, the present plan is the only one known to suffer from it.
-        is_known = self._second_look is None and self._network_watch.suspect is None and not self._doubt.is_open
+        is_known = self._second_look is None and self._network_watch.suspect is None and not self._drift.is_open
         if is_known and not self.plan.is_dense and self._gain_watch.moved and reads_gain(self._facts.optimizer):
             return "gain"
         return None
 
     def _start(self, network: Network, now: float) -> Action | None:
         """Before the first step: choose by what is assumed of the machine where dense steps would take too long."""
-        outlook = self._outlook(network)
-        if not warmup.takes_too_long(outlook.dense, self._settings.warmup_steps):
+        evaluator = self._evaluator(network)
+        if not warmup.takes_too_long(evaluator.dense, self._settings.warmup_steps):
             return None
-        choice = outlook.choose(self._fallback.banned, self._seed + self._next_decision_id)
+        choice = evaluator.choose(self._fallback.banned, self._seed + self._next_decision_id)
         if choice.chosen.plan.is_dense:
             return None
         reason = reason_to_start(choice.dense, choice.chosen)
@@ -232,7 +232,7 @@ class Controller:
 
     def _after_warmup(self, network: Network) -> str | None:
         """The trigger of the first real decision, once the warm-up is over."""
-        present = self._predictor.point(self.plan, network.latency, network.beta, self._step)
+        present = self._predictor.predict(self.plan, network.latency, network.beta, self._step)
         if self._steps_under_plan < warmup.num_steps(present, self._settings.warmup_steps):
             return None
         self._warm = True
@@ -269,10 +269,10 @@ class Controller:
             self._predictor.forget_steps(plan, before.latency, before.beta, count)
         self._network_since = now
         self._transient_steps = _TRANSIENT_STEPS
-        self._write_down(self._aftermath.close(self._step, now))
-        self._aftermath.begin_anew()
-        self._doubt.settle(now)
-        self._fallback.forgive(self._step)
+        self._write_down(self._outcome.close(self._step, now))
+        self._outcome.begin_anew()
+        self._drift.settle(now)
+        self._fallback.reset(self._step)
 
     # Deciding ---------------------------------------------------------------------------------------
 
@@ -282,15 +282,17 @@ class Controller:
         self._trigger = "guard"
         self._second_look = None
         network = network or _UNKNOWN_NETWORK
-        outlook = self._outlook(network)
-        choice = Choice(outlook.dense, outlook.present, outlook.dense, f"back to {outlook.dense.plan.name}: {reason}")
+        evaluator = self._evaluator(network)
+        choice = Choice(
+            evaluator.dense, evaluator.present, evaluator.dense, f"back to {evaluator.dense.plan.name}: {reason}"
+        )
         return self._record("guard", network, now, choice)
 
     def _record(self, trigger: str, network: Network, now: float, choice: Choice) -> Action:
         """Write the choice down, and carry it out."""
-        left, chosen = choice.left, choice.chosen
-        changed = chosen.plan.with_version(0) != left.plan.with_version(0)
-        adopted = chosen.plan.with_version(self._next_version) if changed else left.plan
+        previous, chosen = choice.previous, choice.chosen
+        changed = chosen.plan.with_version(0) != previous.plan.with_version(0)
+        adopted = chosen.plan.with_version(self._next_version) if changed else previous.plan
         decision = Decision(
             id=self._next_decision_id,
             step=self._step,
@@ -300,13 +302,13 @@ class Controller:
                 revision=network.revision,
                 latency=network.latency,
                 bandwidth=network.bandwidth,
-                gain=left.gain,
+                gain=previous.gain,
                 compute_seconds=self._predictor.compute_seconds,
                 dense_step_seconds=choice.dense.step_seconds,
             ),
-            left=left.plan,
+            previous=previous.plan,
             adopted=adopted,
-            predicted_left_seconds=left.step_seconds,
+            predicted_previous_seconds=previous.step_seconds,
             predicted_seconds=chosen.step_seconds,
             pareto=choice.front,
             reason=of_optimizer(choice.reason, self._facts.optimizer),
@@ -316,8 +318,8 @@ class Controller:
         self._log.append(decision.to_json())
         if not changed:
             return KeepGoing()
-        self._write_down(self._aftermath.close(self._step, now))
-        self._aftermath.begin(decision, lambda plan: self._predictor.sync_seconds(plan, network.latency, network.beta))
+        self._write_down(self._outcome.close(self._step, now))
+        self._outcome.begin(decision, lambda plan: self._predictor.sync_seconds(plan, network.latency, network.beta))
         self._next_version += 1
         self._adopt(adopted)
         return Adopt(adopted, decision)
@@ -326,7 +328,7 @@ class Controller:
         self.plan = plan
         self._steps_under_plan = 0
         self._fallback.restart()
-        self._doubt.forget()
+        self._drift.forget()
         self._gain_watch.restart()
 
     def _guard(self, network: Network | None) -> str | None:
@@ -338,13 +340,13 @@ class Controller:
             for timed in self._steps
             if timed.report.plan == self.plan and timed.end - timed.report.step_seconds > self._network_since
         ]
-        return self._fallback.why(on_this_network, None if network is None else self._outlook(network).dense)
+        return self._fallback.why(on_this_network, None if network is None else self._evaluator(network).dense)
 
-    def _outlook(self, network: Network) -> Outlook:
-        def evaluate(plan: Plan) -> Point:
-            return self._predictor.point(plan, network.latency, network.beta, self._step)
+    def _evaluator(self, network: Network) -> PlanEvaluator:
+        def evaluate(plan: Plan) -> Prediction:
+            return self._predictor.predict(plan, network.latency, network.beta, self._step)
 
-        return Outlook(evaluate, self._settings, self.plan, self._facts.optimizer)
+        return PlanEvaluator(evaluate, self._settings, self.plan, self._facts.optimizer)
 
     # Learning ---------------------------------------------------------------------------------------
 
@@ -361,13 +363,13 @@ class Controller:
         iterations = min(self._settings.trial_iterations, steps_left_in_epoch)
         if iterations < candidates.FEWEST_ITERATIONS:
             return None
-        worth = self._outlook(network).worth_a_trial(lambda plan: self._predictor.knows_gain(plan, self._step))
-        chosen, predicted = candidates.within_budget(worth, iterations, self._exploration.budget(now))
+        worth = self._evaluator(network).worth_a_trial(lambda plan: self._predictor.knows_gain(plan, self._step))
+        chosen, predicted = candidates.within_budget(worth, iterations, self._trial_budget.budget(now))
         if not chosen:
             return None
-        self._exploration.ask(predicted)
+        self._trial_budget.ask(predicted)
         return RunTrials(
-            plans=tuple(point.plan for point in chosen),
+            plans=tuple(prediction.plan for prediction in chosen),
             iterations=iterations,
             reason=f"the gain has moved by more than {self._settings.gain_change:.0%}",
         )

@@ -9,7 +9,7 @@ from trimtab.plan import Plan
 
 
 @dataclass(frozen=True)
-class Point:
+class Prediction:
     """One plan as the models see it."""
 
     plan: Plan
@@ -43,7 +43,7 @@ class Inputs:
     latency: float
     bandwidth: float
     gain: float
-    """Average gain under the plan that was left."""
+    """Average gain under the previous plan."""
     compute_seconds: float
     dense_step_seconds: float
     """Predicted, or measured where dense ran on this network."""
@@ -51,7 +51,7 @@ class Inputs:
 
 @dataclass(frozen=True)
 class Decision:
-    """One choice. ``left == adopted`` (but for the version) where the present plan stayed the best."""
+    """One choice. ``previous == adopted`` (but for the version) where the present plan stayed the best."""
 
     id: int
     step: int
@@ -60,19 +60,19 @@ class Decision:
     trigger: str
     """``warm-up``, ``network``, ``gain``, ``trials``, ``measured`` or ``guard``."""
     inputs: Inputs
-    left: Plan
+    previous: Plan
     adopted: Plan
-    predicted_left_seconds: float
+    predicted_previous_seconds: float
     predicted_seconds: float
-    """Predicted wall time of a step under the plan that was left, and under the one adopted."""
-    pareto: tuple[Point, ...]
+    """Predicted wall time of a step under the previous plan, and under the one adopted."""
+    pareto: tuple[Prediction, ...]
     reason: str
     """One plain sentence."""
 
     @property
     def changed(self) -> bool:
         """Whether the plan changed."""
-        return self.left.with_version(0) != self.adopted.with_version(0)
+        return self.previous.with_version(0) != self.adopted.with_version(0)
 
     def to_json(self) -> dict[str, Any]:
         """One line of ``decisions.jsonl``, with ``record`` = ``decision``."""
@@ -84,12 +84,12 @@ class Decision:
             "trigger": self.trigger,
             "changed": self.changed,
             "reason": self.reason,
-            "left": {"name": self.left.name, **self.left.to_json()},
+            "previous": {"name": self.previous.name, **self.previous.to_json()},
             "adopted": {"name": self.adopted.name, **self.adopted.to_json()},
-            "predicted_left_seconds": self.predicted_left_seconds,
+            "predicted_previous_seconds": self.predicted_previous_seconds,
             "predicted_seconds": self.predicted_seconds,
             "inputs": asdict(self.inputs),
-            "pareto": [point.to_json() for point in self.pareto],
+            "pareto": [prediction.to_json() for prediction in self.pareto],
         }
 
 
@@ -100,8 +100,8 @@ class Measured:
     id: int
     step: int
     time: float
-    left_seconds: float | None
-    """Median step time under the plan that was left, on the network of the decision; None where it never ran there."""
+    previous_seconds: float | None
+    """Median step time under the previous plan, on the network of the decision; None where it never ran there."""
     seconds: float
     """Median step time under the plan adopted."""
     num_steps: int
@@ -113,7 +113,7 @@ class Measured:
             "id": self.id,
             "step": self.step,
             "time": self.time,
-            "measured_left_step_seconds": self.left_seconds,
+            "measured_previous_step_seconds": self.previous_seconds,
             "measured_step_seconds": self.seconds,
             "num_steps": self.num_steps,
         }

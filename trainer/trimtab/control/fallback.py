@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from trimtab.control import guards
-from trimtab.control.decision import Point
+from trimtab.control.decision import Prediction
 from trimtab.control.types import StepReport
 from trimtab.plan import Plan
 
@@ -52,7 +52,7 @@ class Fallback:
         self._residual_norms.clear()
         self._gains.clear()
 
-    def why(self, step_times: Sequence[float], dense: Point | None) -> str | None:
+    def why(self, step_times: Sequence[float], dense: Prediction | None) -> str | None:
         """Why to go back to dense now, if at all.
 
         ``step_times``: seconds under the present plan on this network. ``dense``: as predicted, None without a network.
@@ -74,7 +74,7 @@ class Fallback:
         self.hold_until_step = step + _hold_steps(self.num_guards)
         self.banned.add((plan.collective, plan.ratio))
 
-    def forgive(self, step: int) -> None:
+    def reset(self, step: int) -> None:
         """Another network: what was too slow on the last one need not be here."""
         self.banned.clear()
         if self._held_for_speed:

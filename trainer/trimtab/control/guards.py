@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import median
 
-from trimtab.control.decision import Point
+from trimtab.control.decision import Prediction
 
 #: Steps in a row that had to be dropped. (One alone is everyday life under a gradient scaler.)
 NON_FINITE_STEPS = 2
@@ -49,7 +49,7 @@ def growing_residual(norms: Sequence[float], gains: Sequence[float]) -> str | No
     return f"the residual grew {now / half:.1f}-fold in {len(norms) - len(norms) // 2} steps"
 
 
-def slower_than_dense(step_times: Sequence[float], dense: Point) -> str | None:
+def slower_than_dense(step_times: Sequence[float], dense: Prediction) -> str | None:
     """The plan's measured steps on the present network take longer than dense's would.
 
     A plan whose steps were short here until a moment ago has not failed: the network has changed, dense would suffer

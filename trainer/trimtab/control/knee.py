@@ -1,7 +1,7 @@
 """The choice among plans none of which beats another in everything: the one that reaches the target first.
 
-The time to a target is the product of step time and number of steps, and the latter grows with the delay of error
-feedback (`trimtab.control.delay`).
+The time to a target is the product of step time and number of steps, and the latter grows with the staleness
+of error feedback (`trimtab.control.staleness`).
 
 In the logarithms of step time over dense's step time and of relative number of steps, products are sums, dense is the
 origin, and plans of equal time to target lie on planes with normal (w, 1 - w), w the speed weight. The knee is the
@@ -15,20 +15,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import log
 
-from trimtab.control.decision import Point
+from trimtab.control.decision import Prediction
 
 
-def depth(point: Point, dense: Point, speed_weight: float) -> float:
+def log_speedup(prediction: Prediction, dense: Prediction, speed_weight: float) -> float:
     """How far a plan lies below the plane through dense: 0 for dense itself, positive for what is sooner at the target.
 
     ``speed_weight`` 0.5 weighs both alike (the depth is then the logarithm of the speed-up of time to target), 1 looks
     at the step time alone and 0 at the gain alone.
     """
-    speed_up = log(dense.step_seconds / point.step_seconds)
-    return 2 * (speed_weight * speed_up - (1 - speed_weight) * log(point.relative_steps))
+    speed_up = log(dense.step_seconds / prediction.step_seconds)
+    return 2 * (speed_weight * speed_up - (1 - speed_weight) * log(prediction.relative_steps))
 
 
-def knee(points: Sequence[Point], dense: Point, speed_weight: float) -> Point:
+def knee(predictions: Sequence[Prediction], dense: Prediction, speed_weight: float) -> Prediction:
     """The deepest of the points, or dense where none is predicted both faster than dense's step and deeper."""
-    faster = [point for point in points if point.step_seconds < dense.step_seconds]
-    return max([*faster, dense], key=lambda point: depth(point, dense, speed_weight))
+    faster = [prediction for prediction in predictions if prediction.step_seconds < dense.step_seconds]
+    return max([*faster, dense], key=lambda prediction: log_speedup(prediction, dense, speed_weight))

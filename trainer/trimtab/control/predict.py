@@ -8,11 +8,11 @@ from statistics import median
 from typing import Any
 
 from trimtab.collectives.costs import Cost, buffer_costs
-from trimtab.control import timeline
+from trimtab.control import overlap
 from trimtab.control.curves import Curve
-from trimtab.control.decision import Point
-from trimtab.control.delay import relative_steps
+from trimtab.control.decision import Prediction
 from trimtab.control.overheads import Overheads
+from trimtab.control.staleness import relative_steps
 from trimtab.control.types import ModelFacts, StepReport, TrialReport
 from trimtab.plan import FusionPlan, Plan
 
@@ -88,7 +88,7 @@ class Predictor:
         """The exchange of a whole step, hidden behind backward or not."""
         return self.overheads.seconds(plan.collective, self.cost(plan), alpha, beta)
 
-    def point(self, plan: Plan, alpha: float, beta: float, step: int) -> Point:
+    def predict(self, plan: Plan, alpha: float, beta: float, step: int) -> Prediction:
         """Everything that the choice weighs, for one plan at one step."""
         compute = self.compute_seconds
         compress = 0.0 if plan.is_dense else self.compress_times(plan, step)
@@ -100,9 +100,9 @@ class Predictor:
             compress * share + sync * cost.seconds(alpha, beta) / whole
             for share, cost in zip(shares, costs, strict=True)
         ]
-        seconds = timeline.step_seconds(compute, shares, exchanges)
+        seconds = overlap.step_seconds(compute, shares, exchanges)
         gain = self.gain(plan, step)
-        return Point(
+        return Prediction(
             plan=plan,
             compress_seconds=compress,
             sync_seconds=max(0.0, seconds - compute - compress),

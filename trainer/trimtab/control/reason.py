@@ -6,11 +6,11 @@ from math import expm1
 
 from trimtab_api.units import format_duration
 
-from trimtab.control.decision import Point
+from trimtab.control.decision import Prediction
 from trimtab.control.types import OptimizerFamily
 
 
-def reason_to_keep(present: Point, best: Point, gained: float, needed: float, faster: bool) -> str:
+def reason_to_keep(present: Prediction, best: Prediction, gained: float, needed: float, faster: bool) -> str:
     """The present plan stays: ``gained``, the logarithm of what would shorten the time to target, is not ``needed``.
 
     ``faster``: whether the best has a step so much shorter that a change would be for its sake, not for the gain's.
@@ -24,14 +24,14 @@ def reason_to_keep(present: Point, best: Point, gained: float, needed: float, fa
     )
 
 
-def reason_to_change(present: Point, chosen: Point) -> str:
+def reason_to_change(present: Prediction, chosen: Prediction) -> str:
     """Another plan is adopted."""
     if chosen.plan.is_dense:
         return f"no sparse plan is predicted to reach the target sooner than {chosen.plan.name}"
     return _instead(chosen, present)
 
 
-def reason_to_start(dense: Point, chosen: Point) -> str:
+def reason_to_start(dense: Prediction, chosen: Prediction) -> str:
     """The warm-up is not dense."""
     return (
         f"{format_duration(dense.step_seconds)} for each dense step of the warm-up is too long; by what is assumed of "
@@ -46,7 +46,7 @@ def of_optimizer(reason: str, optimizer: OptimizerFamily) -> str:
     return f"{reason} (what compression costs {optimizer.name} is not known: charged like Adam, which it costs most)"
 
 
-def _instead(one: Point, other: Point) -> str:
+def _instead(one: Prediction, other: Prediction) -> str:
     return (
         f"{one.plan.name} should take {format_duration(one.step_seconds)} a step instead of "
         f"{format_duration(other.step_seconds)} with {other.plan.name}, and {one.relative_steps:.2f} times "

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trimtab.control.decision import Point
+from trimtab.control.decision import Prediction
 from trimtab.plan import FusionPlan, Plan
 
 #: Few generations: one costs milliseconds of pymoo's own, and training waits beside. Over 150 random problems the knee
@@ -38,36 +38,36 @@ class Space:
         return Plan(ratio, self.collectives[collective], self.sparsifier, self.fusions[fusion])
 
 
-def objectives(point: Point) -> tuple[float, float, float]:
+def objectives(prediction: Prediction) -> tuple[float, float, float]:
     """What is minimised: seconds of selection, seconds of the rest of the step, and steps beside those of dense.
 
     The rest is the exchange, as far as it is not hidden, and computation, which is the same for all. Steps and not
     inverse gain, of which they are a function for each family of collectives: with equal gains all-gather needs fewer
     than AR-Topk. So the plan that reaches the target first is dominated by none.
     """
-    return point.compress_seconds, point.step_seconds - point.compress_seconds, point.relative_steps
+    return prediction.compress_seconds, prediction.step_seconds - prediction.compress_seconds, prediction.relative_steps
 
 
-def front(points: Sequence[Point]) -> list[Point]:
-    """The points that no other point dominates, each once, fastest exchange first."""
-    unique = list({objectives(point): point for point in points}.values())
-    values = np.array([objectives(point) for point in unique]).reshape(-1, 3)
+def front(predictions: Sequence[Prediction]) -> list[Prediction]:
+    """The predictions that no other prediction dominates, each once, fastest exchange first."""
+    unique = list({objectives(prediction): prediction for prediction in predictions}.values())
+    values = np.array([objectives(prediction) for prediction in unique]).reshape(-1, 3)
     no_worse = (values[:, None, :] <= values[None, :, :]).all(axis=2)
     better = (values[:, None, :] < values[None, :, :]).any(axis=2)
     dominated = np.any(no_worse & better, axis=0).tolist()
-    survivors = [point for point, lost in zip(unique, dominated, strict=True) if not lost]
-    return sorted(survivors, key=lambda point: point.sync_seconds)
+    survivors = [prediction for prediction, lost in zip(unique, dominated, strict=True) if not lost]
+    return sorted(survivors, key=lambda prediction: prediction.sync_seconds)
 
 
-def solve(space: Space, evaluate: Callable[[Plan], Point], seed: int) -> list[Point]:
+def solve(space: Space, evaluate: Callable[[Plan], Prediction], seed: int) -> list[Prediction]:
     """The front that NSGA-II finds; the same for the same seed."""
     from pymoo.algorithms.moo.nsga2 import NSGA2
     from pymoo.core.problem import Problem
     from pymoo.optimize import minimize
 
-    known: dict[Plan, Point] = {}
+    known: dict[Plan, Prediction] = {}
 
-    def at(row: NDArray[np.float64]) -> Point:
+    def at(row: NDArray[np.float64]) -> Prediction:
         plan = space.plan(row[0], int(row[1]), int(row[2]))
         if plan not in known:
             known[plan] = evaluate(plan)

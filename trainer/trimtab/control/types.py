@@ -73,7 +73,7 @@ class ControllerSettings:
 
 @dataclass(frozen=True)
 class OptimizerFamily:
-    """What decides how many more steps than dense a run needs under compression (`trimtab.control.delay`)."""
+    """What decides how many more steps than dense a run needs under compression (`trimtab.control.staleness`)."""
 
     name: str
     """The optimizer's class, as its user knows it."""

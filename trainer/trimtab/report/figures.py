@@ -91,7 +91,7 @@ def _flag_changes(panel: Panel, run: Run) -> None:
     panel.headroom = 14
     for decision in run.decisions:
         if decision.changed:
-            panel.flag(decision.time, str(decision.id), f"{decision.left} → {decision.adopted}: {decision.reason}")
+            panel.flag(decision.time, str(decision.id), f"{decision.previous} → {decision.adopted}: {decision.reason}")
 
 
 def plan_keys(run: Run) -> dict[str, str]:

@@ -165,7 +165,7 @@ def _decisions(run: Run) -> tuple[str, str]:
     if kept:
         summary = f"<summary>{len(kept)} more that kept the plan</summary>"
         body += f"<details>{summary}{_decision_table(kept)}</details>"
-    return f"Of the {run.name} run. Step times are those of the plan left → the plan adopted.", body
+    return f"Of the {run.name} run. Step times are those of the previous plan → the plan adopted.", body
 
 
 def _decision_table(decisions: list[DecisionLine]) -> str:
@@ -178,10 +178,10 @@ def _decision_table(decisions: list[DecisionLine]) -> str:
 
 def _decision(decision: DecisionLine) -> str:
     badge = f'<span class="badge">{decision.id}</span>'
-    lines = [decision.left, f"→ {decision.adopted}"] if decision.changed else [f"kept {decision.adopted}"]
+    lines = [decision.previous, f"→ {decision.adopted}"] if decision.changed else [f"kept {decision.adopted}"]
     plans = "<br>".join(escape(line) for line in lines)
-    predicted = _pair(decision.predicted_left_seconds, decision.predicted_seconds)
-    measured = _pair(decision.measured_left_seconds, decision.measured_seconds)
+    predicted = _pair(decision.predicted_previous_seconds, decision.predicted_seconds)
+    measured = _pair(decision.measured_previous_seconds, decision.measured_seconds)
     reason = f"{escape(decision.reason)}<small>{escape(_inputs(decision))}</small>{_pareto(decision)}"
     return (
         f"<tr><td>{badge}</td><td>{decision.time:.1f} s<small>step {decision.step}</small></td>"
@@ -190,8 +190,8 @@ def _decision(decision: DecisionLine) -> str:
     )
 
 
-def _pair(left: float | None, adopted: float | None) -> str:
-    return " → ".join("–" if seconds is None else format_duration(seconds) for seconds in (left, adopted))
+def _pair(previous: float | None, adopted: float | None) -> str:
+    return " → ".join("–" if seconds is None else format_duration(seconds) for seconds in (previous, adopted))
 
 
 def _inputs(decision: DecisionLine) -> str:

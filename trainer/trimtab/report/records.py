@@ -94,14 +94,14 @@ class DecisionLine:
     trigger: str
     changed: bool
     reason: str
-    left: str
+    previous: str
     adopted: str
-    predicted_left_seconds: float | None
+    predicted_previous_seconds: float | None
     predicted_seconds: float | None
     inputs: dict[str, float]
     """What was known, by name; what was not finite is left out."""
     pareto: list[dict[str, Any]]
-    measured_left_seconds: float | None
+    measured_previous_seconds: float | None
     measured_seconds: float | None
     solving_seconds: float
     """Of a processor, to come to it."""
@@ -207,13 +207,13 @@ def _decision(line: dict[str, Any], measured: dict[str, Any]) -> DecisionLine:
         trigger=text(line, "trigger"),
         changed=bool(line["changed"]),
         reason=text(line, "reason"),
-        left=text(mapping(line, "left"), "name"),
+        previous=text(mapping(line, "previous"), "name"),
         adopted=text(mapping(line, "adopted"), "name"),
-        predicted_left_seconds=figure(line, "predicted_left_seconds"),
+        predicted_previous_seconds=figure(line, "predicted_previous_seconds"),
         predicted_seconds=figure(line, "predicted_seconds"),
         inputs=numbers(mapping(line, "inputs")),
         pareto=[_point(each) for each in mappings(line, "pareto")],
-        measured_left_seconds=figure(measured, "measured_left_step_seconds"),
+        measured_previous_seconds=figure(measured, "measured_previous_step_seconds"),
         measured_seconds=figure(measured, "measured_step_seconds"),
         solving_seconds=number(line, "solving_seconds", 0.0),  # a version before did not write it
     )

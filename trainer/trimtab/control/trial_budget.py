@@ -8,7 +8,7 @@ _FIRST_OVERRUN = 1.25
 _LONGEST_OVERRUN = 3.0
 
 
-class Exploration:
+class TrialBudget:
     """Keeps trials and solving under a share of the time since training began, trials also of that since the last."""
 
     def __init__(self, share: float) -> None:

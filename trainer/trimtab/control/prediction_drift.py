@@ -38,7 +38,7 @@ class _Exchange:
         return 1 if self.took > expected else -1
 
 
-class Doubt:
+class PredictionDrift:
     """Follows how far exchanges are off their predicted times.
 
     What is predicted soon follows what was measured. From when exchanges are off until somebody has looked why, they

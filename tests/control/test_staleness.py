@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from trimtab.control.delay import relative_steps
+from trimtab.control.staleness import relative_steps
 from trimtab.control.types import ModelFacts, OptimizerFamily
 from trimtab.plan import Plan, dense_plan
 

@@ -47,13 +47,13 @@ class RecentSteps:
         return [timed.report for timed in self._steps if timed.report.plan == plan]
 
 
-class Aftermath:
+class PlanOutcome:
     """Waits for enough steps under a new plan, then tells how they compare."""
 
     def __init__(self, steps: RecentSteps) -> None:
         self._steps = steps
         self._pending: tuple[Decision, Callable[[Plan], float]] | None = None
-        self._may_disappoint = True
+        self._may_underperform = True
 
     def begin(self, decision: Decision, sync_seconds: Callable[[Plan], float]) -> None:
         """A change was decided; ``sync_seconds`` predicts a plan's exchange on the network of the decision."""
@@ -61,21 +61,21 @@ class Aftermath:
 
     def begin_anew(self) -> None:
         """The network is another: what was mispredicted on the one before says nothing of it."""
-        self._may_disappoint = True
+        self._may_underperform = True
 
-    def disappoints(self, step: int, now: float) -> tuple[Measured | None, bool]:
+    def underperforms(self, step: int, now: float) -> tuple[Measured | None, bool]:
         """As `close`, and whether a step that was to be shorter is longer: the choice was mispredicted.
 
         That is said once on a network, so that two plans that are alike do not take turns.
         """
         decision = self._pending[0] if self._pending is not None else None
         measured = self.close(step, now)
-        if decision is None or measured is None or measured.left_seconds is None:
+        if decision is None or measured is None or measured.previous_seconds is None:
             return measured, False
-        was_promised = decision.predicted_seconds < decision.predicted_left_seconds
-        disappoints = self._may_disappoint and was_promised and measured.seconds > measured.left_seconds
-        self._may_disappoint = self._may_disappoint and not disappoints
-        return measured, disappoints
+        was_promised = decision.predicted_seconds < decision.predicted_previous_seconds
+        underperforms = self._may_underperform and was_promised and measured.seconds > measured.previous_seconds
+        self._may_underperform = self._may_underperform and not underperforms
+        return measured, underperforms
 
     def close(self, step: int, now: float) -> Measured | None:
         """How the last change turned out, once; None where too few steps have passed to say so."""
@@ -85,12 +85,12 @@ class Aftermath:
         times = [report.step_seconds for report in self._steps.under(decision.adopted)]
         if len(times) < _FEWEST_STEPS:
             return None
-        left = self._left_seconds(decision.left, sync_seconds(decision.left))
-        return Measured(decision.id, step, now, left, median(times), len(times))
+        previous_seconds = self._previous_seconds(decision.previous, sync_seconds(decision.previous))
+        return Measured(decision.id, step, now, previous_seconds, median(times), len(times))
 
-    def _left_seconds(self, left: Plan, predicted: float) -> float | None:
-        """Median step time that the plan that was left had on this network, from its last steps that fit it."""
-        fitting = [report.step_seconds for report in self._steps.under(left) if _fits(report, predicted)]
+    def _previous_seconds(self, previous: Plan, predicted: float) -> float | None:
+        """Median step time that the previous plan had on this network, from its last steps that fit it."""
+        fitting = [report.step_seconds for report in self._steps.under(previous) if _fits(report, predicted)]
         return median(fitting[-NUM_STEPS:]) if fitting else None
 
 

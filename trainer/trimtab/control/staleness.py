@@ -1,4 +1,4 @@
-"""How many times dense's steps a run needs because error feedback delays gradients, by the optimizer's family.
+"""How many times dense's steps a run needs because error feedback applies gradients late, by the optimizer's family.
 
 Nothing is lost: what a step does not send waits in the residual. What the wait costs depends on the optimizer.
 
@@ -19,14 +19,14 @@ from math import exp, log
 from trimtab.control.types import ModelFacts, OptimizerFamily
 from trimtab.plan import Plan
 
-#: Steps of delay where the residual is as large as what was sent; more where all ranks send what one of them selected,
-#: for what that one passes over is held back everywhere.
-_DELAY_STEPS, _DELAY_STEPS_OF_SHARED = 1.5, 2.5
+#: Steps of staleness where the residual is as large as what was sent; more where all ranks send what one of them
+#: selected, for what that one passes over is held back everywhere.
+_STALE_STEPS, _STALE_STEPS_OF_SHARED = 1.5, 2.5
 #: The power of the residual's relative norm with which they grow: between that of gradients that all point one way, 2,
 #: and of such as have nothing in common, 1.
 _POWER = 1.5
-#: Steps of the run that the delay is taken as a share of. Nobody knows how long it will be, and most are longer; but at
-#: the edge of the learning rates that a model bears, late gradients do harm for as long as it trains.
+#: Steps of the run that the staleness is taken as a share of. Nobody knows how long it will be, and most are longer;
+#: but at the edge of the learning rates that a model bears, late gradients do harm for as long as it trains.
 _RUN_STEPS = 200
 
 #: Elements that some rank selects in a step, as a share of all (N times the ratio), and times dense's steps that Adam
@@ -49,8 +49,9 @@ def reads_gain(optimizer: OptimizerFamily) -> bool:
 
 
 def _sgd(plan: Plan, gain: float) -> float:
-    delay: float = (_DELAY_STEPS_OF_SHARED if plan.shares_indices else _DELAY_STEPS) * (1 / gain - 1) ** (_POWER / 2)
-    return 1 + delay / _RUN_STEPS
+    with_residual_as_sent = _STALE_STEPS_OF_SHARED if plan.shares_indices else _STALE_STEPS
+    staleness: float = with_residual_as_sent * (1 / gain - 1) ** (_POWER / 2)
+    return 1 + staleness / _RUN_STEPS
 
 
 def _adam(plan: Plan, num_ranks: int) -> float:
