@@ -20,7 +20,7 @@ SPARSE_COLLECTIVES = (
 )
 COLLECTIVES = DENSE_COLLECTIVES + SPARSE_COLLECTIVES
 SPARSIFIERS = ("tracked", "topk", "mstopk")
-SCHEDULES = ("wait-free",)
+SCHEDULES = ("wait-free", "after-backward")
 
 #: Workers that one job's monitors were proven with: they measure every pair, and worker 0's tells all of all of them.
 MOST_WORKERS = 32

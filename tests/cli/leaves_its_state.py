@@ -95,7 +95,7 @@ def state(session: Session, optimizer: Any, scheduler: Any, model: nn.Module, lo
         "optimizer": optimizer.state_dict(),
         "scheduler": scheduler.state_dict(),
         "residual": session._arena.residual,
-        "sparsifiers": {name: each.state_dict() for name, each in session._exchanger._selectors.items()},
+        "sparsifiers": session._exchanger.state_dict()["schemes"]["sparsifiers"],
         "torch": torch.get_rng_state(),
         "numpy": np.random.get_state()[1].tolist(),
         "python": random.getstate(),

@@ -28,6 +28,9 @@ class Wandering(Selector):
     def __init__(self, seed: int) -> None:
         self._random = torch.Generator().manual_seed(seed)
 
+    def take(self, acc, k, key) -> Selected:
+        raise NotImplementedError("no scheme under test selects in blocks")
+
     def compress(self, grad, residual, next_residual, segments, k, start=0) -> Selected:
         torch.add(grad, residual, out=next_residual)
         before = next_residual.double().square().sum().item()
@@ -49,7 +52,7 @@ class Case:
     k: tuple[int, ...]
     seed: int = 0
     step: int = 0
-    note_length: int | None = None
+    vote_length: int | None = None
     in_place: bool = False
     chunk_bytes: int = 1 << 19
     sparsifier: str = "topk"
@@ -62,7 +65,7 @@ class Outcome:
     acc: Tensor
     update: Tensor
     residual: Tensor
-    note: Tensor | None
+    vote: Tensor | None
     exchanged: collectives.Exchanged
     messages_sent: int
 
@@ -71,7 +74,7 @@ def run_case(group: Group, case: Case) -> Outcome:
     """Exchange random gradients and residuals of this rank's own."""
     random = torch.Generator().manual_seed(1000 * case.seed + group.rank)
     grad, residual = torch.randn(2, case.segments[-1], generator=random).unbind()
-    note = None if case.note_length is None else torch.randn(case.note_length, generator=random)
+    vote = None if case.vote_length is None else torch.randn(case.vote_length, generator=random)
     acc = grad + residual
     next_residual = torch.full_like(grad, torch.nan)
     out = grad if case.in_place else torch.full_like(grad, torch.nan)
@@ -85,8 +88,10 @@ def run_case(group: Group, case: Case) -> Outcome:
         case.segments,
         case.k,
         case.step,
-        note=None if note is None else lambda before, after: note,
     )
     messages = group.num_messages
-    exchanged = collectives.create(case.scheme, group).exchange(exchange, selector).wait(SECONDS_TO_ANSWER)
-    return Outcome(acc, out, next_residual, note, exchanged, group.num_messages - messages)
+    handle = collectives.create(case.scheme, group).exchange(
+        exchange, selector, None if vote is None else lambda _: vote.clone()
+    )
+    exchanged = handle.wait(SECONDS_TO_ANSWER)
+    return Outcome(acc, out, next_residual, vote, exchanged, group.num_messages - messages)

@@ -31,29 +31,37 @@ def check(size: int, case: Case, outcomes: list[Outcome]) -> None:
         assert exchanged.squared_norm_after == pytest.approx(
             outcome.residual.double().square().sum().item(), rel=1e-4, abs=1e-5 * exchanged.squared_norm_before
         )
-        if exchanged.sent is None:
-            assert not outcome.residual.any(), "a dense scheme flushes the residual"
-        else:
+        if exchanged.sent is not None:
             kept = torch.ones(case.segments[-1], dtype=torch.bool)
             kept[exchanged.sent.long()] = False
-            assert torch.equal(outcome.residual, outcome.acc.where(kept, 0.0)), "cleared where sent, and only there"
-            assert exchanged.num_selected == exchanged.sent.numel() == (~kept).sum()
+            assert torch.equal(outcome.residual[kept], outcome.acc[kept]), "nothing else is taken from the residual"
 
-    if case.note_length is None:
-        assert all(outcome.exchanged.note is None for outcome in outcomes)
+    if case.vote_length is None:
+        assert all(outcome.exchanged.vote.numel() == 0 for outcome in outcomes)
     else:
-        notes = torch.stack([outcome.note for outcome in outcomes]).double()
+        votes = torch.stack([outcome.vote for outcome in outcomes]).double()
         for outcome in outcomes:
-            assert torch.equal(outcome.exchanged.note, outcomes[0].exchanged.note), "the same agreement everywhere"
-            torch.testing.assert_close(outcome.exchanged.note.double(), notes.sum(0), rtol=1e-5, atol=1e-5)
+            assert torch.equal(outcome.exchanged.vote, outcomes[0].exchanged.vote), "the same consensus everywhere"
+            torch.testing.assert_close(outcome.exchanged.vote.double(), votes.sum(0), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("size", EVERY_SIZE)
 @pytest.mark.parametrize("scheme", COLLECTIVES)
 def test_every_scheme_conserves_for_every_number_of_ranks(rank_pool: RankPool, scheme: str, size: int) -> None:
     for step, n in enumerate(LENGTHS):
-        case = Case(scheme, segments=(0, n), k=(max(1, n // 10),), seed=n, step=step, note_length=step % 4)
+        case = Case(scheme, segments=(0, n), k=(max(1, n // 10),), seed=n, step=step, vote_length=step % 4)
         check(size, case, rank_pool.run(size, run_case, case))
+
+
+@pytest.mark.parametrize("scheme", COLLECTIVES)
+def test_these_schemes_hold_back_nothing_of_what_they_send(rank_pool: RankPool, scheme: str) -> None:
+    for outcome in rank_pool.run(4, run_case, Case(scheme, segments=(0, 500), k=(50,))):
+        sent = outcome.exchanged.sent
+        if sent is None:
+            assert not outcome.residual.any(), "a dense scheme flushes the residual"
+        else:
+            assert not outcome.residual[sent.long()].any(), "cleared where sent"
+            assert outcome.exchanged.num_selected == sent.numel() == sent.unique().numel()
 
 
 @st.composite
@@ -67,7 +75,7 @@ def cases(draw: st.DrawFn) -> Case:
         k=tuple(split_elements(ratio, segments)),
         seed=draw(st.integers(0, 10_000)),
         step=draw(st.integers(0, 30)),
-        note_length=draw(st.sampled_from((None, 0, 1, 5))),
+        vote_length=draw(st.sampled_from((None, 0, 1, 5))),
         in_place=draw(st.booleans()),
         chunk_bytes=draw(st.sampled_from((4, 64, 1000, 1 << 19))),
         sparsifier=draw(st.sampled_from(("topk", "tracked", "wandering"))),
@@ -89,13 +97,13 @@ def test_buffers_too_long_to_be_sorted_conserve_as_well(rank_pool: RankPool, sch
     segments = (0, 1000, EXACT_UP_TO + 9000)
     for step, ratio in enumerate((0.001, 0.03, 0.3)):
         k = tuple(split_elements(ratio, segments))
-        case = Case(scheme, segments, k, seed=step, step=step, note_length=1, sparsifier="tracked")
+        case = Case(scheme, segments, k, seed=step, step=step, vote_length=1, sparsifier="tracked")
         check(4, case, rank_pool.run(4, run_case, case))
 
 
 @pytest.mark.parametrize("scheme", COLLECTIVES)
 def test_more_than_there_is_can_be_asked_for(rank_pool: RankPool, scheme: str) -> None:
-    case = Case(scheme, segments=(0, 2, 3), k=(5, 5), note_length=1)
+    case = Case(scheme, segments=(0, 2, 3), k=(5, 5), vote_length=1)
     outcomes = rank_pool.run(3, run_case, case)
     check(3, case, outcomes)
     mean = torch.stack([outcome.acc for outcome in outcomes]).mean(0)
@@ -124,7 +132,7 @@ def test_under_var_the_leader_is_the_rank_whose_selection_weighs_most(rank_pool:
 @pytest.mark.parametrize("scheme", COLLECTIVES)
 def test_every_scheme_costs_its_closed_form_or_less(rank_pool: RankPool, scheme: str, size: int) -> None:
     n, k = 40_000, 400
-    case = Case(scheme, segments=(0, n), k=(n if scheme in DENSE_COLLECTIVES else k,), note_length=0)
+    case = Case(scheme, segments=(0, n), k=(n if scheme in DENSE_COLLECTIVES else k,), vote_length=0)
     outcomes = rank_pool.run(size, run_case, case)
     cost = costs.collective_cost(scheme, 4 * n, case.k[0] / n, size)
     for outcome in outcomes:

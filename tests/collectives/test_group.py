@@ -23,7 +23,7 @@ from trimtab.collectives.transport import CommunicationError
 from trimtab.plan import COLLECTIVES
 
 
-def exchange_of_constants(values: list[float], note: torch.Tensor | None = None) -> Exchange:
+def exchange_of_constants(values: list[float]) -> Exchange:
     grad = torch.tensor(values)
     n = grad.numel()
     return Exchange(
@@ -34,7 +34,6 @@ def exchange_of_constants(values: list[float], note: torch.Tensor | None = None)
         (0, n),
         (n,),
         step=0,
-        note=None if note is None else lambda before, after: torch.tensor([before]),
     )
 
 
@@ -60,17 +59,20 @@ def test_many_buffers_are_in_flight_at_once(rank_pool: RankPool) -> None:
 def not_finite(group: Group, scheme: str, value: float) -> float:
     from trimtab import sparsify
 
-    exchange = exchange_of_constants([1.0, value if group.rank == 1 else 2.0, 3.0], note=torch.empty(1))
-    return collectives.create(scheme, group).exchange(exchange, sparsify.create("topk")).wait(30).note.item()
+    exchange = exchange_of_constants([1.0, value if group.rank == 1 else 2.0, 3.0])
+    handle = collectives.create(scheme, group).exchange(
+        exchange, sparsify.create("topk"), lambda prepared: torch.tensor([prepared.squared_norm_before])
+    )
+    return handle.wait(30).vote.item()
 
 
 @pytest.mark.parametrize("scheme", COLLECTIVES)
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_a_value_that_is_not_finite_reaches_everyone_in_the_note(
+def test_a_value_that_is_not_finite_reaches_everyone_in_the_vote(
     rank_pool: RankPool, scheme: str, value: float
 ) -> None:
-    notes = rank_pool.run(3, not_finite, scheme, value)
-    assert not any(torch.isfinite(torch.tensor(notes)))
+    votes = rank_pool.run(3, not_finite, scheme, value)
+    assert not any(torch.isfinite(torch.tensor(votes)))
 
 
 @pytest.fixture

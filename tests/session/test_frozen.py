@@ -8,12 +8,12 @@ import pytest
 import torch
 from rank_pool import RankPool
 from torch import Tensor, nn
-from trimtab.agreement import STEPS_BETWEEN_FINGERPRINTS
 from trimtab.collectives.group import Group
 from trimtab.fingerprint import ROUNDING, Fingerprint, RanksDivergedError, compare, slots
 from trimtab.plan import FusionPlan, Plan
 from trimtab.recorder import Recorder
 from trimtab.session import Session
+from trimtab.step_vote import STEPS_BETWEEN_FINGERPRINTS
 
 PLANS = ("0.2/all-gather", "0.2/artopk-star-ring", "dense")
 

@@ -38,8 +38,8 @@ def wait_inside_backward(rank: int, size: int, plan: str) -> list[int]:
 
     def wait_for(count: int) -> Callable[[Tensor], None]:
         def hook(_: Tensor) -> None:
-            handles = session._exchanger._handles
-            crossed.append(len([handle.wait(DEADLINE) for handle in handles[:count]]))
+            flights = session._exchanger.flights
+            crossed.append(len([flight.handle.wait(DEADLINE) for flight in flights[:count]]))
 
         return hook
 

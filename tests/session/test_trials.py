@@ -63,7 +63,7 @@ def begin(rank: int, plan: str, messages: dict[int, dict[str, Any]]):
     def now() -> tuple[dict[str, Any], dict[str, str]]:
         exchanger = session._exchanger
         assert exchanger is not None
-        learned = {name: repr(each.state_dict()) for name, each in exchanger._selectors.items()}
+        learned = repr(exchanger.state_dict()["schemes"])
         return state(session, model, optimizer, scheduler), learned
 
     return model, session, now, script

@@ -121,7 +121,7 @@ class Arena:
             view.mul_(scale)
         parameter.grad = view
 
-    def lend(self, index: int) -> Tensor | None:
+    def borrow_grad(self, index: int) -> Tensor | None:
         """Tensor ``index``'s gradient where autograd left it, flat, to be read in place of the arena's.
 
         ``grad`` becomes the arena's view all the same, for the update. None where copying it is as well: small, in
@@ -141,9 +141,13 @@ class Arena:
         for parameter in self.parameters:
             parameter.grad = None
 
-    def commit_residuals(self) -> None:
-        """Make what the step's exchanges wrote the residual."""
-        self.residual, self.next_residual = self.next_residual, self.residual
+    def commit_residuals(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """Make what exchanges of these ranges of elements wrote the residual there."""
+        if sum(stop - start for start, stop in ranges) == self.num_elements:
+            self.residual, self.next_residual = self.next_residual, self.residual
+            return
+        for start, stop in ranges:
+            self.residual[start:stop] = self.next_residual[start:stop]
 
     def buffers(self, fusion: FusionPlan) -> list[BufferRange]:
         """The fusion buffers that ``fusion`` cuts this arena into.

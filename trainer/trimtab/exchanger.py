@@ -1,7 +1,8 @@
-"""One step's gradients: which buffers are complete, in what order they are sent, and what came of them.
+"""One iteration's gradients: what the schedule has sent of them, in what order, and what came of it.
 
-Backward fills the arena tensor by tensor; as soon as a buffer and all before it are complete, it is queued on the
-group's communication thread, while backward goes on. The order is the plan's, never that of what happens to be ready.
+Backward fills the arena tensor by tensor. As soon as the next bucket in the schedule's order has what is to be sent of
+it, its exchange is queued, while backward goes on: it is compressed on one thread and crosses on another. The order is
+the plan's, never that of what happens to be ready.
 """
 
 from __future__ import annotations
@@ -9,68 +10,37 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from typing import Any
 
-import torch
 from torch import Tensor
 from trimtab_api.errors import UserError
 
-from trimtab import collectives, sparsify
-from trimtab.agreement import Agreement, Note, compares_weights
-from trimtab.arena import Arena, BufferRange
+from trimtab import schedule
+from trimtab.arena import Arena
 from trimtab.backward import BackwardHooks
-from trimtab.collectives.base import Collective, Exchange, Exchanged, Handle
+from trimtab.buckets import Buckets
+from trimtab.collectives.base import Exchange, Prepared
 from trimtab.collectives.group import Group
 from trimtab.collectives.transport import Place
 from trimtab.fingerprint import Fingerprint
-from trimtab.kernels import Flat, Spliced
-from trimtab.participation import FROZEN, HAS_GRADIENT, UNUSED, Participation
+from trimtab.flights import Flight, Flights, load_of
+from trimtab.gradients import Gradients
+from trimtab.hand_out import HandOut
+from trimtab.outcome import Outcome, non_finite_parameters
+from trimtab.participation import Participation
 from trimtab.plan import Plan, elements_to_send, split_elements
-from trimtab.sparsify.base import Selector
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What a step's exchanges brought, before it is committed or dropped."""
-
-    agreement: Agreement
-    exchanged: tuple[Exchanged, ...]
-    wait_seconds: float
-    """How long the training thread stood still for the exchange: what backward did not hide."""
-    non_finite: tuple[str, ...] = ()
-    """Names of this rank's parameters whose gradients made all ranks drop the step."""
-
-    @property
-    def compress_seconds(self) -> float:
-        """Selection, packing and unpacking, summed over buffers."""
-        return sum(e.compress_seconds for e in self.exchanged)
-
-    @property
-    def collective_seconds(self) -> float:
-        """Sending and waiting, summed over buffers."""
-        return sum(e.collective_seconds for e in self.exchanged)
-
-    @property
-    def num_bytes(self) -> int:
-        """Bytes this rank sent."""
-        return sum(e.num_bytes for e in self.exchanged)
-
-    @property
-    def num_messages(self) -> int:
-        """Messages on the longest chain, summed over buffers."""
-        return sum(e.num_messages for e in self.exchanged)
-
-    @property
-    def residual_norm(self) -> float:
-        """Norm of this rank's new residual."""
-        return float(sum(e.squared_norm_after for e in self.exchanged) ** 0.5)
+from trimtab.schedule import Send
+from trimtab.schemes import Schemes
+from trimtab.sparsify.base import Sent
+from trimtab.step_vote import Aftermath, StepConsensus, StepVote, compares_weights
 
 
 class Exchanger:
     """Carries out the plan in force for one arena over one group.
 
     An exchange begins with the first gradient of a backward pass outside of `no_sync` and is finished when that pass
-    ends: afterwards every ``grad`` is the mean over ranks, times the loss scale.
+    ends: afterwards every ``grad`` is what the optimizer is to see, times the loss scale. Under the default schedule
+    that is the mean over ranks.
     """
 
     def __init__(
@@ -83,19 +53,25 @@ class Exchanger:
         loss_scale: Callable[[], float | None] = lambda: None,
         before_backward: Callable[[], None] = lambda: None,
         has_message: Callable[[], bool] = lambda: False,
+        further_links: Sequence[Group] = (),
     ) -> None:
         """``weights`` are those that ranks compare; ``loss_scale`` is a GradScaler's, None without one.
 
         ``before_backward`` is called before a step's first gradient is touched; ``has_message``, on the communication
-        thread, whether a message of rank 0 follows the step.
+        thread, whether a message of rank 0 follows the step. ``further_links`` join the same ranks as ``group`` does.
         """
         self.arena = arena
         self.group = group
-        self._weights, self._loss_scale = weights, loss_scale
-        self._before_backward, self._has_message = before_backward, has_message
-        self._collectives: dict[str, Collective] = {}
-        self._selectors: dict[str, Selector] = {}
+        self._links = (group, *further_links)
+        self._weights, self._has_message = weights, has_message
+        self._before_backward = before_backward
+        self._schemes = Schemes(group)
         self._participation = Participation(arena.names)
+        self._gradients = Gradients(arena, self._participation, loss_scale)
+        self.buckets = Buckets(arena, [])
+        self._aftermath = Aftermath()
+        self._ended_at: float | None = None
+        """When the last exchange was over, by `time.perf_counter`."""
         self.adopt(plan)
         self.restart(step=0)
         self._accumulates = False
@@ -108,46 +84,49 @@ class Exchanger:
     # Plans ------------------------------------------------------------------------------------------------------
 
     def adopt(self, plan: Plan) -> None:
-        """Follow ``plan`` from the next step on; moves no data."""
-        self._buffers = self.arena.buffers(plan.fusion)
-        if plan.collective not in self._collectives:
-            self._collectives[plan.collective] = collectives.create(plan.collective, self.group)
-        if not plan.is_dense and plan.sparsifier not in self._selectors:
-            self._selectors[plan.sparsifier] = sparsify.create(plan.sparsifier)
+        """Follow ``plan`` from the next `restart` on; moves no data but what a delaying schedule has left waiting."""
+        buckets = Buckets(self.arena, self.arena.buffers(plan.fusion))
+        self._schemes.adopt(plan, self.buckets.ranges, buckets.ranges)
+        buckets.take_over(self.buckets)
+        self.buckets = buckets
+        self._schedule = schedule.create(plan.schedule, len(buckets))
+        self._iteration_number = 0
+        self._aftermath = Aftermath()
         self.plan = plan
-        self._buffers_of: list[list[int]] = [[] for _ in self.arena.parameters]
-        for number, span in enumerate(self._buffers):
-            for index in range(span.first, span.last):
-                self._buffers_of[index].append(number)
 
-    @property
-    def selectors(self) -> list[Selector]:
-        """Every sparsifier in use so far: their state belongs to the training state."""
-        return list(self._selectors.values())
+    def state_dict(self) -> dict[str, Any]:
+        """All that is carried from step to step under the present plan, but for residuals."""
+        return {
+            "iteration": self._iteration_number,
+            "aftermath": self._aftermath,
+            "buckets": self.buckets.state_dict(),
+            "schemes": self._schemes.state_dict(),
+        }
 
-    @property
-    def sparsifiers(self) -> frozenset[str]:
-        """The names of `selectors`."""
-        return frozenset(self._selectors)
-
-    def forget_sparsifiers_but(self, names: frozenset[str]) -> None:
-        """Drop what the others learned, as if no plan had used them; the next `adopt` begins anew."""
-        self._selectors = {name: selector for name, selector in self._selectors.items() if name in names}
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Inverse of `state_dict`, between steps and under the same plan."""
+        self._iteration_number, self._aftermath = state["iteration"], state["aftermath"]
+        self.buckets.load_state_dict(state["buckets"])
+        self._schemes.load_state_dict(state["schemes"])
+        self.restart(self.place.step, self.place.trial)
 
     # Filling and sending ----------------------------------------------------------------------------------------
 
     def restart(self, step: int, trial: int = 0) -> None:
         """Begin ``step``, of a trial where that has a number; what has been done of a step is forgotten."""
-        self.place = self.group.place = Place(step, self.plan.version, trial)
+        self.place = Place(step, self.plan.version, trial)
+        for link in self._links:
+            link.place = self.place
         self.outcome: Outcome | None = None
         """What the step's exchange brought, once it is finished."""
         self._refusal: UserError | None = None
         """Why the step cannot be finished: gradients are neither a rank's own nor the mean."""
-        self._has_begun = False
-        self._missing = [span.last - span.first for span in self._buffers]
-        self._gathered = [False] * len(self.arena.parameters)
-        self._lent: dict[int, Tensor] = {}
-        self._handles: list[Handle] = []
+        self._gradients.restart()
+        self._missing = [bucket.span.last - bucket.span.first for bucket in self.buckets]
+        self._iteration = self._schedule.iteration(self._iteration_number)
+        self._present = {send.bucket for send in self._iteration.sends if send.generation >= self._iteration_number}
+        """Buckets whose gradients of this very iteration are sent."""
+        self.flights = Flights()
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -158,31 +137,26 @@ class Exchanger:
         finally:
             self._accumulates = before
 
+    @property
+    def is_mid_step(self) -> bool:
+        """Whether gradients of the present step have been sent."""
+        return self._gradients.has_begun
+
     def _on_gradient(self, index: int) -> None:
-        if not self._has_begun:
+        if not self._gradients.has_begun:
             self._before_backward()
-        if self._gathered[index]:
+        if self._gradients.is_gathered(index):
             self._refusal = UserError(self._why_gathered(), field="backward", value=self.arena.names[index])
             raise self._refusal
         if self._accumulates:
             return
-        self._begin()
+        self._gradients.begin()
         self._gather(index)
-        self._send_complete_buffers()
-
-    @property
-    def is_mid_step(self) -> bool:
-        """Whether gradients of the present step have been sent."""
-        return self._has_begun
+        self._send_ready(backward_has_ended=False)
 
     def _on_backward_end(self) -> None:
-        if self._has_begun and not self._accumulates:
+        if self._gradients.has_begun and not self._accumulates:
             self.finish()
-
-    def _begin(self) -> None:
-        if not self._has_begun:
-            self._has_begun = True
-            self._scale = self._loss_scale()
 
     def _why_gathered(self) -> str:
         if self.outcome is None:
@@ -197,86 +171,66 @@ class Exchanger:
         )
 
     def _gather(self, index: int) -> None:
-        parameter = self.arena.parameters[index]
-        if parameter.grad is not None:
-            self._participation.note(index, HAS_GRADIENT)
-        else:
-            self._participation.note(index, UNUSED if parameter.requires_grad else FROZEN)
-        if parameter.requires_grad:
-            self.arena.unfreeze(index)
-        else:
-            self.arena.freeze(index)
-        lent = self.arena.lend(index) if self._scale in (None, 1.0) and not self.plan.is_dense else None
-        if lent is None:
-            self.arena.gather(index, 1.0 / (self._scale or 1.0))
-        else:
-            self._lent[index] = lent
-        self._gathered[index] = True
-        for number in self._buffers_of[index]:
+        numbers = self.buckets.of_tensor[index]
+        may_lend = not self.plan.is_dense and all(
+            number in self._present and not self.buckets[number].waiting for number in numbers
+        )
+        self._gradients.gather(index, may_lend=may_lend)
+        for number in numbers:
             self._missing[number] -= 1
 
-    def _send_complete_buffers(self) -> None:
-        while len(self._handles) < len(self._buffers) and self._missing[len(self._handles)] == 0:
-            self._handles.append(self._send(len(self._handles)))
+    def _send_ready(self, *, backward_has_ended: bool) -> None:
+        sends = self._iteration.sends
+        while len(self.flights) < len(sends):
+            send = sends[len(self.flights)]
+            if send.bucket in self._present and (
+                self._missing[send.bucket] > 0 or (send.after == "backward" and not backward_has_ended)
+            ):
+                return
+            self.flights.append(self._send(send, is_last=len(self.flights) == len(sends) - 1))
 
-    def _send(self, number: int) -> Handle:
-        span, plan, arena = self._buffers[number], self.plan, self.arena
-        segments, k = self._selection(span)
-        out = arena.grad[span.start : span.stop]
-        return self._collectives[plan.collective].exchange(
+    def _send(self, send: Send, *, is_last: bool) -> Flight:
+        plan, arena, bucket = self.plan, self.arena, self.buckets[send.bucket]
+        load = load_of(bucket, send, arena, self._gradients if send.bucket in self._present else None)
+        span = bucket.span
+        segments, k = self._selection(span.segments)
+        collective, selector = self._schemes.of(plan)
+        handle = collective.exchange(
             Exchange(
-                grad=self._gradient(span),
+                grad=load.grad,
                 residual=arena.residual[span.start : span.stop],
                 next_residual=arena.next_residual[span.start : span.stop],
-                out=out,
+                out=load.out,
                 segments=segments,
                 k=k,
                 step=self.place.step,
                 start=span.start,
-                note=self._note if number == len(self._buffers) - 1 else None,
             ),
-            None if plan.is_dense else self._selectors[plan.sparsifier],
+            selector,
+            vote=self._vote if is_last else None,
+            link=self._links[send.link],
         )
+        return Flight(send, bucket, load, handle)
 
-    def _gradient(self, span: BufferRange) -> Flat:
-        """A buffer's gradient: the arena's, but for the tensors that autograd lends."""
-        pieces: list[Tensor] = []
-        copied_from = span.start
-        for index in range(span.first, span.last):
-            if index not in self._lent:
-                continue
-            start, stop = self.arena.offsets[index : index + 2]
-            first, last = max(start, span.start), min(stop, span.stop)
-            if copied_from < first:
-                pieces.append(self.arena.grad[copied_from:first])
-            pieces.append(self._lent[index][first - start : last - start])
-            copied_from = last
-        if copied_from < span.stop:
-            pieces.append(self.arena.grad[copied_from : span.stop])
-        return pieces[0] if len(pieces) == 1 else Spliced(pieces)
-
-    def _selection(self, span: BufferRange) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    def _selection(self, segments: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Segments and k of a buffer: per tensor ahead of fusion, as a whole behind it."""
         if self.plan.is_dense or self.plan.fusion.selection == "behind":
-            return (0, span.num_elements), (elements_to_send(self.plan.ratio, span.num_elements),)
-        return span.segments, tuple(split_elements(self.plan.ratio, span.segments))
+            return (0, segments[-1]), (elements_to_send(self.plan.ratio, segments[-1]),)
+        return segments, tuple(split_elements(self.plan.ratio, segments))
 
-    def _note(self, squared_norm_before: float, squared_norm_after: float) -> Tensor:
-        """This rank's part of the agreement; runs on the communication thread, after all buffers but the last."""
-        earlier = [handle.wait(0) for handle in self._handles[: len(self._buffers) - 1]]
-        before = squared_norm_before + sum(e.squared_norm_before for e in earlier)
-        after = squared_norm_after + sum(e.squared_norm_after for e in earlier)
-        note = Note(
+    def _vote(self, last: Prepared) -> Tensor:
+        """This rank's part of what all agree on; on the communication thread, once all buckets are compressed."""
+        earlier = self.flights[: len(self._iteration.sends) - 1]
+        before = last.squared_norm_before + sum(f.handle.prepared.result().squared_norm_before for f in earlier)
+        vote = StepVote(
             finite=before - before == 0,  # neither infinite nor not a number
-            squared_norm_before=before,
-            squared_norm_after=after,
             place=self.place,
             has_message=self._has_message(),
             participation_changed=self._participation.changed,
+            before=self._aftermath,
         )
-        if not compares_weights(self.place):
-            return note.encode()
-        return note.encode_with(Fingerprint.of(self._weights()), self.group.rank, self.group.size)
+        weights = Fingerprint.of(self._weights()) if compares_weights(self.place) else None
+        return vote.encode(self.group.rank, self.group.size, weights)
 
     # Finishing --------------------------------------------------------------------------------------------------
 
@@ -290,70 +244,73 @@ class Exchanger:
             raise self._refusal
         if self.outcome is not None:
             return self.outcome
-        if self._has_begun and self._hooks.is_inside:
+        if self._gradients.has_begun and self._hooks.is_inside:
             raise UserError(
                 "the last pass ended with an exception after part of its gradients were sent, so the step cannot be"
                 " finished; let the exception end this rank",
                 field="backward",
             )
-        self._begin()
-        for index, gathered in enumerate(self._gathered):
-            if not gathered:
+        self._gradients.begin()
+        for index in range(len(self.arena.parameters)):
+            if not self._gradients.is_gathered(index):
                 self._gather(index)
-        self._send_complete_buffers()
+        self._send_ready(backward_has_ended=True)
         began = time.perf_counter()
-        exchanged = tuple(handle.wait() for handle in self._handles)
+        exchanged = self.flights.wait()
         waited = time.perf_counter() - began
-        note = exchanged[-1].note
-        assert note is not None, "the last buffer carries the note"
-        agreement = Agreement.decode(note, self.group.size, self.place)
-        if agreement.participation_changed:
-            self._participation.agree(self.group)
-        self.outcome = Outcome(agreement, exchanged, waited, () if agreement.finite else self._non_finite(exchanged))
-        self._hand_out(agreement.finite)
+        consensus = None
+        if exchanged:
+            consensus = StepConsensus.decode(exchanged[-1].vote, self.group.size, self.place)
+            if consensus.participation_changed:
+                self._participation.agree(self.group)
+        is_finite = consensus is None or consensus.finite
+        names = () if is_finite else non_finite_parameters(self.arena, self.flights, self.plan.is_dense)
+        self._handed = HandOut(self.arena, self.buckets, self.flights, self._iteration, self._iteration_number)
+        self.outcome = Outcome(consensus, exchanged, waited, self._iteration.update is not None, names)
+        self._hand_out(is_finite)
         return self.outcome
 
     def _hand_out(self, finite: bool) -> None:
         """Make every ``grad`` what the optimizer is to see."""
-        arena = self.arena
-        if not finite and self._scale is None:
+        arena, scale = self.arena, self._gradients.scale
+        if not finite and scale is None:
             arena.release_gradients()  # no optimizer moves, whoever steps it
             return
         if not finite:
             arena.grad.fill_(float("inf"))  # for the scaler of every rank to see, and to back off alike
-        elif self._scale not in (None, 1.0):
-            arena.grad.mul_(self._scale)
+            return
+        self._handed.write(averages=self._schedule.averages)
+        if scale not in (None, 1.0):
+            arena.grad.mul_(scale)
+        for index in self._handed.without:
+            arena.parameters[index].grad = None
         for index in self._participation.unused:
-            if finite and not bool(arena.views[index].any()):
+            if not bool(arena.views[index].any()):
                 arena.parameters[index].grad = None
 
     def commit(self) -> None:
-        """Keep the step: its residuals and what the sparsifier learned."""
-        self.arena.commit_residuals()
-        for selector in self._selectors.values():
-            selector.commit()
+        """Keep the step: what became of each bucket, and what schemes and sparsifiers learned."""
+        self.arena.commit_residuals([(flight.span.start, flight.span.stop) for flight in self.flights])
+        self._handed.commit()
+        exchanged = self.flights.wait()
+        self._schemes.commit(
+            [
+                Sent(flight.span.start, flight.span.stop, e.sent)
+                for flight, e in zip(self.flights, exchanged, strict=True)
+            ]
+        )
+        if self.flights:
+            self._aftermath = self.flights.aftermath(self._ended_at)
+            self._ended_at = self.flights.ended_at
         self._next_step()
 
     def drop(self) -> None:
-        """Leave everything as it was before the step."""
-        for selector in self._selectors.values():
-            selector.discard()
+        """Leave everything as it was before the step, whose gradients are lost."""
+        self._schemes.discard()
+        for flight in self.flights:
+            flight.forget_non_finite()
         self._next_step()
 
     def _next_step(self) -> None:
+        self._iteration_number += 1
         self.restart(self.place.step + 1, self.place.trial)
-
-    def _non_finite(self, exchanged: Sequence[Exchanged]) -> tuple[str, ...]:
-        """Names of this rank's parameters whose accumulation is not finite, judged by what was to become residual.
-
-        Gradients were consumed by the exchange, and a dense scheme leaves no residual: then the update is judged.
-        """
-        if all(e.squared_norm_before - e.squared_norm_before == 0 for e in exchanged):
-            return ()
-        source = self.arena.grad if self.plan.is_dense else self.arena.next_residual
-        names = tuple(
-            name
-            for name, start, size in zip(self.arena.names, self.arena.offsets, self.arena.sizes, strict=False)
-            if not bool(torch.isfinite(source[start : start + size]).all())
-        )
-        return names or ("a sum of squares",)

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any
 
-from trimtab.announcements import gather_numbers
+from trimtab.broadcast import gather_numbers
 from trimtab.collectives.group import Group
 from trimtab.plan import Plan
 from trimtab.replay import Replay

@@ -21,16 +21,17 @@ import torch
 from torch import Tensor, nn
 from trimtab_api.errors import UserError
 
-from trimtab.announcements import barrier, broadcast_json, broadcast_tensor
 from trimtab.arena import Arena
+from trimtab.broadcast import barrier, broadcast_json, broadcast_tensor
 from trimtab.checkpoint.snapshot import Snapshot, Stateful, TrainingState
 from trimtab.collectives.group import Group
 from trimtab.control.types import StepReport
 from trimtab.control_client import ControlClient, plan_of, trials_of
-from trimtab.exchanger import Exchanger, Outcome
+from trimtab.exchanger import Exchanger
 from trimtab.kernels.warm_up import warm_up
 from trimtab.loops import Loops
 from trimtab.loss_scale import LossScale
+from trimtab.outcome import Outcome
 from trimtab.plan import Plan
 from trimtab.recorder import Recorder
 from trimtab.sharding import Loaders
@@ -163,16 +164,16 @@ class Session:
             return
         self._before_backward()  # of a step without one
         outcome = self._exchanger.finish()
-        if outcome.agreement.finite:
+        if outcome.is_finite:
             self._exchanger.commit()
         else:
             self._report_non_finite(outcome)
             self._exchanger.drop()
         scale = self._scale.get()
-        if outcome.agreement.finite or scale is not None:
+        if outcome.updates and (outcome.is_finite or scale is not None):
             self._step_optimizer()
         self._arena.release_gradients()
-        if outcome.agreement.weights == "rounding":
+        if outcome.consensus is not None and outcome.consensus.weights == "rounding":
             self._align_weights()
         if self._scheduler is not None and self._scheduler_interval == "step":
             self._scheduler.step()
@@ -274,9 +275,9 @@ class Session:
             collective_seconds=outcome.collective_seconds,
             num_bytes=outcome.num_bytes,
             num_messages=outcome.num_messages,
-            gain=outcome.agreement.gain,
+            gain=1.0 if self.plan.is_dense else outcome.gain,
             residual_norm=outcome.residual_norm,
-            finite=outcome.agreement.finite,
+            finite=outcome.is_finite,
             loss_scale=scale or 1.0,
         )
         self._record(report, loss)
@@ -285,7 +286,8 @@ class Session:
             self._trials.observe(report)
             return
         self._step += 1
-        if outcome.agreement.has_message and (message := self._announce()) is not None:
+        consensus = outcome.consensus
+        if consensus is not None and consensus.has_message and (message := self._announce()) is not None:
             self._follow(message)
         if self._control_client is not None:
             self._control_client.step(report, self._loops.num_steps_left)
@@ -358,12 +360,8 @@ class Session:
             )
 
     def _snapshot(self) -> Snapshot:
-        assert self._exchanger is not None
-        exchanger = self._exchanger
-
         def others() -> list[Stateful | torch.optim.Optimizer]:
             found: list[Stateful | torch.optim.Optimizer] = [
-                *exchanger.selectors,
                 self._scale,
                 self._loops,
                 *self._also,

@@ -8,6 +8,7 @@ which then has never been.
 
 from __future__ import annotations
 
+import copy
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -155,12 +156,12 @@ class TrialRunner:
 
     def _begin(self, plan: Plan, replay: Replay, others: list[Replay], before: Snapshot) -> _Trial:
         exchanger = self._exchanger
-        in_force, step, sparsifiers = exchanger.plan, exchanger.place.step, exchanger.sparsifiers
+        in_force, step, carried = exchanger.plan, exchanger.place.step, copy.deepcopy(exchanger.state_dict())
 
         def undo() -> None:
-            exchanger.forget_sparsifiers_but(sparsifiers)
             exchanger.adopt(in_force)
             exchanger.restart(step)
+            exchanger.load_state_dict(carried)
 
         self._num_candidates += 1
         exchanger.adopt(plan.with_version(in_force.version))
@@ -222,7 +223,7 @@ def _summary(plan: Plan, reports: list[StepReport], wall_seconds: float) -> Tria
         collective_seconds=median("collective_seconds"),
         num_bytes=int(median("num_bytes")),
         num_messages=int(median("num_messages")),
-        gain=median("gain"),
+        gain=statistics.median(step.gain for step in steps if step.gain is not None),
         num_steps=len(steps),
         wall_seconds=wall_seconds,
     )

@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 
 from trimtab import collectives, sparsify
-from trimtab.announcements import barrier
+from trimtab.broadcast import barrier
 from trimtab.collectives.base import Exchange
 from trimtab.collectives.group import Group
 from trimtab.kernels.warm_up import warm_up

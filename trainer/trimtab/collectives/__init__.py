@@ -12,11 +12,21 @@ from typing import TYPE_CHECKING, Any
 from trimtab_api.errors import UserError
 
 if TYPE_CHECKING:
-    from trimtab.collectives.base import Collective, Exchange, Exchanged, Handle
+    from trimtab.collectives.base import Collective, Exchange, Exchanged, Handle, Prepared
     from trimtab.collectives.group import Group
     from trimtab.collectives.transport import CommunicationError
 
-__all__ = ["Collective", "CommunicationError", "Exchange", "Exchanged", "Group", "Handle", "create", "names"]
+__all__ = [
+    "Collective",
+    "CommunicationError",
+    "Exchange",
+    "Exchanged",
+    "Group",
+    "Handle",
+    "Prepared",
+    "create",
+    "names",
+]
 
 _HOMES = {"CommunicationError": "transport", "Group": "group"}
 

@@ -6,6 +6,7 @@ down to 1.3 at c = 1%.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
@@ -13,13 +14,24 @@ from torch import Tensor
 
 from trimtab import kernels
 from trimtab.collectives import index_code
-from trimtab.collectives.base import Collective, Exchange, Exchanged
+from trimtab.collectives.base import Collective, Exchange, Exchanged, Prepared
 from trimtab.collectives.group import Group
 from trimtab.collectives.primitives import all_gather
 from trimtab.collectives.stopwatch import Stopwatch
 
 if TYPE_CHECKING:
+    from trimtab.collectives.transport import Transport
     from trimtab.sparsify.base import Selected, Selector
+
+
+@dataclass(frozen=True)
+class Coded(Prepared):
+    """A selection whose indices are coded."""
+
+    selected: Selected
+    indices: Tensor
+    """uint8: the indices, coded."""
+    stopwatch: Stopwatch
 
 
 class AllGather(Collective):
@@ -31,27 +43,32 @@ class AllGather(Collective):
         super().__init__(group)
         index_code.warm_up()
 
-    def run(self, exchange: Exchange, selector: Selector | None) -> Exchanged:
+    def prepare(self, exchange: Exchange, selector: Selector | None) -> Coded:
         assert selector is not None, "all-gather sends a selection"
-        transport = self.group.transport
-        stopwatch = Stopwatch(exchange.grad.device)
-        num_bytes = transport.num_bytes
+        stopwatch = Stopwatch(exchange.out.device)
         selected = selector.compress(
             exchange.grad, exchange.residual, exchange.next_residual, exchange.segments, exchange.k, exchange.start
         )
-        note = exchange.write_note(selected.squared_norm_before, selected.squared_norm_after)
-        message = _pack(selected, note)
+        coded = index_code.encode(selected.indices)
+        stopwatch.compressed()
+        return Coded(selected.squared_norm_before, selected, coded, stopwatch)
+
+    def run(self, exchange: Exchange, prepared: Prepared, transport: Transport, vote: Tensor) -> Exchanged:
+        assert isinstance(prepared, Coded)
+        selected, stopwatch, num_bytes = prepared.selected, prepared.stopwatch, transport.num_bytes
+        stopwatch.resume()
+        message = torch.cat([vote.view(torch.uint8), prepared.indices, selected.values.view(torch.uint8)])
         stopwatch.compressed()
 
         messages, num_messages = all_gather(transport, message)
         stopwatch.communicated()
 
-        unpacked = [_unpack(message, note.numel()) for message in messages]
+        unpacked = [_unpack(message, vote.numel()) for message in messages]
         # In rank order, so that the sums have the same bits everywhere.
         kernels.scatter_mean(exchange.out, [(indices, values) for _, indices, values in unpacked], 1 / transport.size)
-        note.zero_()
-        for other_note, _, _ in unpacked:
-            note += other_note
+        vote.zero_()
+        for other, _, _ in unpacked:
+            vote += other
         stopwatch.compressed()
         return Exchanged(
             sent=selected.indices,
@@ -60,20 +77,15 @@ class AllGather(Collective):
             squared_norm_after=selected.squared_norm_after,
             num_bytes=transport.num_bytes - num_bytes,
             num_messages=num_messages,
-            note=None if exchange.note is None else note,
+            vote=vote,
             compress_seconds=stopwatch.compress_seconds,
             collective_seconds=stopwatch.collective_seconds,
         )
 
 
-def _pack(selected: Selected, note: Tensor) -> Tensor:
-    """One message, uint8: note (float32), indices (coded), values (float32 [m])."""
-    return torch.cat([note.view(torch.uint8), index_code.encode(selected.indices), selected.values.view(torch.uint8)])
-
-
-def _unpack(message: Tensor, note_length: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Inverse of `_pack`."""
-    note, pairs = message[: 4 * note_length], message[4 * note_length :]
+def _unpack(message: Tensor, vote_length: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Vote (float32), indices (int32 [m]) and values (float32 [m]) of a message (uint8)."""
+    vote, pairs = message[: 4 * vote_length], message[4 * vote_length :]
     values = pairs[pairs.numel() - 4 * index_code.count_of(pairs) :]
     indices = index_code.decode(pairs[: pairs.numel() - values.numel()])
-    return note.view(torch.float32), indices, values.view(torch.float32)
+    return vote.view(torch.float32), indices, values.view(torch.float32)

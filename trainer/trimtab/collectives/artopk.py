@@ -8,6 +8,7 @@ what coding saves of the indices.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ from torch import Tensor
 
 from trimtab import kernels
 from trimtab.collectives import index_code
-from trimtab.collectives.base import Collective, Exchange, Exchanged
+from trimtab.collectives.base import Collective, Exchange, Exchanged, Prepared
 from trimtab.collectives.group import Group
 from trimtab.collectives.primitives import all_gather, broadcast, ring_all_reduce, tree_all_reduce
 from trimtab.collectives.stopwatch import Stopwatch
@@ -26,6 +27,16 @@ if TYPE_CHECKING:
     from trimtab.sparsify.base import Selected, Selector
 
 AllReduce = Callable[[Transport, Sequence[Tensor]], int]
+
+
+@dataclass(frozen=True)
+class Candidates(Prepared):
+    """This rank's own selection, where it may lead."""
+
+    selected: Selected | None
+    indices: Tensor | None
+    """uint8: those of the selection, coded."""
+    stopwatch: Stopwatch
 
 
 class ArTopk(Collective):
@@ -42,33 +53,38 @@ class ArTopk(Collective):
         self._elect = elect
         self._all_reduce = all_reduce
 
-    def run(self, exchange: Exchange, selector: Selector | None) -> Exchanged:
+    def prepare(self, exchange: Exchange, selector: Selector | None) -> Candidates:
         assert selector is not None, "AR-Topk sends a selection"
-        transport = self.group.transport
-        residual = exchange.next_residual
-        stopwatch = Stopwatch(exchange.grad.device)
-        num_bytes, num_messages = transport.num_bytes, 0
-
-        leader = exchange.step % transport.size
-        selected = None
-        if self._elect or leader == transport.rank:
+        stopwatch = Stopwatch(exchange.out.device)
+        if self._elect or self._leader_in_turn(exchange) == self.group.rank:
             selected = selector.compress(
-                exchange.grad, exchange.residual, residual, exchange.segments, exchange.k, exchange.start
+                exchange.grad, exchange.residual, exchange.next_residual, exchange.segments, exchange.k, exchange.start
             )
             before = selected.squared_norm_before
         else:
-            before = kernels.accumulate(exchange.grad, exchange.residual, residual)
+            selected = None
+            before = kernels.accumulate(exchange.grad, exchange.residual, exchange.next_residual)
+        # Of those who may be elected, one will send its indices.
+        coded = None if selected is None or self._elect else index_code.encode(selected.indices)
         stopwatch.compressed()
+        return Candidates(before, selected, coded, stopwatch)
 
+    def run(self, exchange: Exchange, prepared: Prepared, transport: Transport, vote: Tensor) -> Exchanged:
+        assert isinstance(prepared, Candidates)
+        residual, stopwatch, selected = exchange.next_residual, prepared.stopwatch, prepared.selected
+        num_bytes, num_messages = transport.num_bytes, 0
+        stopwatch.resume()
+        leader = self._leader_in_turn(exchange)
         if self._elect:
-            assert selected is not None, "every rank selects, for its vote"
-            leader, length = _vote(transport, selected)
-            num_messages += length
+            assert selected is not None, "every rank selects, to be elected"
+            leader, num_messages = _elected(transport, selected)
             if leader != transport.rank:
                 kernels.put(residual, selected.indices, selected.values)
                 selected = None
-        chosen = None if selected is None else index_code.encode(selected.indices)
-        coded, length = broadcast(transport, chosen, leader)
+        own = prepared.indices
+        if selected is not None and own is None:
+            own = index_code.encode(selected.indices)
+        coded, length = broadcast(transport, own, leader)
         num_messages += length
         stopwatch.communicated()
 
@@ -77,11 +93,10 @@ class ArTopk(Collective):
             values, after = selected.values.clone(), selected.squared_norm_after
         else:
             values = kernels.take(residual, indices)
-            after = max(0.0, before - kernels.clear(residual, indices))
-        note = exchange.write_note(before, after)
+            after = max(0.0, prepared.squared_norm_before - kernels.clear(residual, indices))
         stopwatch.compressed()
 
-        num_messages += self._all_reduce(transport, [values, note])
+        num_messages += self._all_reduce(transport, [values, vote])
         stopwatch.communicated()
 
         kernels.scatter_mean(exchange.out, [(indices, values)], 1 / transport.size)
@@ -89,21 +104,24 @@ class ArTopk(Collective):
         return Exchanged(
             sent=indices,
             num_selected=indices.numel(),
-            squared_norm_before=before,
+            squared_norm_before=prepared.squared_norm_before,
             squared_norm_after=after,
             num_bytes=transport.num_bytes - num_bytes,
             num_messages=num_messages,
-            note=None if exchange.note is None else note,
+            vote=vote,
             compress_seconds=stopwatch.compress_seconds,
             collective_seconds=stopwatch.collective_seconds,
         )
 
+    def _leader_in_turn(self, exchange: Exchange) -> int:
+        return exchange.step % self.group.size
 
-def _vote(transport: Transport, selected: Selected) -> tuple[int, int]:
+
+def _elected(transport: Transport, selected: Selected) -> tuple[int, int]:
     """The rank whose selection has the largest norm (the lowest of equals), and the messages it took to agree."""
-    vote = torch.linalg.vector_norm(selected.values).view(1)
-    votes, num_messages = all_gather(transport, vote.view(torch.uint8))
-    return int(torch.cat(votes).view(torch.float32).argmax().item()), num_messages
+    norm = torch.linalg.vector_norm(selected.values).view(1)
+    norms, num_messages = all_gather(transport, norm.view(torch.uint8))
+    return int(torch.cat(norms).view(torch.float32).argmax().item()), num_messages
 
 
 #: The four variants by name.

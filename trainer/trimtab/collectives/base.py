@@ -1,12 +1,12 @@
-"""The one interface that every collective implements: asynchronous, per buffer, conserving.
+"""The one interface that every collective implements: per buffer, in two parts, conserving.
 
 The law, with ``acc = residual + gradient`` on each of the N ranks, per element and within float32 rounding::
 
     sum over ranks of acc  ==  N * update  +  sum over ranks of the new residual
 
-A scheme writes `Collective.run`, which blocks; `Collective.exchange` hands it to the group's one communication
-thread, so that buffers cross in plan order however backward finishes (Gloo runs concurrent collectives of one group
-out of order).
+A scheme writes `Collective.prepare`, which compresses and does not communicate, and `Collective.run`, which
+communicates. Each has a thread of its own, on which buffers pass in the order they were submitted: the next buffer is
+compressed while the one before is on the wire.
 """
 
 from __future__ import annotations
@@ -15,42 +15,22 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
+from trimtab.plan import elements_to_send
+
 if TYPE_CHECKING:
     from trimtab.collectives.group import Group
+    from trimtab.collectives.transport import Transport
     from trimtab.kernels import Flat
     from trimtab.sparsify.base import Selector
 
-
-@dataclass(frozen=True)
-class Exchanged:
-    """What one exchange of one buffer did on this rank."""
-
-    sent: Tensor | None
-    """int32 [m]: the indices in the buffer whose sum was formed and whose residual was cleared; None for dense."""
-    num_selected: int
-    """Elements this rank put on the wire (the achieved k)."""
-    squared_norm_before: float
-    """Sum of squares of ``residual + gradient`` on this rank."""
-    squared_norm_after: float
-    """Sum of squares of the new residual on this rank."""
-    num_bytes: int
-    """Bytes this rank really sent."""
-    num_messages: int
-    """Messages on the longest chain of this exchange, the multiplier of the latency alpha."""
-    note: Tensor | None
-    """float32 [m]: the element-wise sum over ranks of the notes that travelled along, the same bits on every rank."""
-    compress_seconds: float
-    """Selection, packing and unpacking on this rank."""
-    collective_seconds: float
-    """Sending and waiting on this rank."""
-
-
-Note = Callable[[float, float], Tensor]
+#: Consecutive ranges of the flat gradient, by element: the buckets of a fusion plan.
+Ranges = Sequence[tuple[int, int]]
 
 
 @dataclass(frozen=True)
@@ -58,14 +38,14 @@ class Exchange:
     """One buffer to exchange: flat float32 vectors of one range of the arena, each of shape [n]."""
 
     grad: Flat
-    """This rank's gradient; unscaled. Not needed after the exchange, so ``out`` may be the same tensor.
+    """This rank's gradient; unscaled. Not needed after `Collective.prepare`, so ``out`` may be the same tensor.
 
     In one piece for a dense scheme.
     """
     residual: Tensor
     """What error feedback has held back so far; read only."""
     next_residual: Tensor
-    """Where the new residual is written; becomes current when the step commits."""
+    """Where the new residual is written; becomes current when the exchange is committed."""
     out: Tensor
     """Where the mean update is written, bit-identical on every rank."""
     segments: Sequence[int]
@@ -79,51 +59,132 @@ class Exchange:
     """Step number, the same on every rank (whose turn it is, where a scheme takes turns)."""
     start: int = 0
     """Offset of the buffer in the arena: the key of any state a scheme keeps."""
-    note: Note | None = None
-    """What the ranks must agree on, carried along so that it costs no message of its own.
 
-    Called on the communication thread once this rank knows the buffer's squared norms before and after (`Exchanged`),
-    and before the last message leaves; returns float32 [m], which comes back summed over ranks.
+
+@dataclass(frozen=True)
+class Prepared:
+    """A compressed buffer; a scheme's own subclass holds what is to be sent."""
+
+    squared_norm_before: float
+    """Sum of squares of ``residual + gradient`` on this rank; not finite if and only if one of the elements is not."""
+
+
+@dataclass(frozen=True)
+class Exchanged:
+    """What one exchange of one buffer did on this rank."""
+
+    sent: Tensor | None
+    """int32 [m]: where the residual of this rank was cleared, wholly or in part, by offset in the buffer.
+
+    None: everywhere.
     """
-
-    def write_note(self, squared_norm_before: float, squared_norm_after: float) -> Tensor:
-        """The note of this rank, to be summed in place; empty where none was asked for."""
-        if self.note is None:
-            return self.grad.new_empty(0)
-        return self.note(squared_norm_before, squared_norm_after).to(self.grad.device, torch.float32, copy=True)
+    num_selected: int
+    """Elements this rank put on the wire (the achieved k)."""
+    squared_norm_before: float
+    """Sum of squares of ``residual + gradient`` on this rank."""
+    squared_norm_after: float
+    """Sum of squares of the new residual on this rank."""
+    num_bytes: int
+    """Bytes this rank really sent."""
+    num_messages: int
+    """Messages on the longest chain of this exchange, the multiplier of the latency alpha."""
+    vote: Tensor
+    """float32 [m]: the element-wise sum over ranks of the votes that travelled along, the same bits on every rank."""
+    compress_seconds: float
+    """Selection, packing and unpacking on this rank."""
+    collective_seconds: float
+    """Sending and waiting on this rank."""
 
 
 class Handle:
     """An exchange under way."""
 
-    def __init__(self, future: Future[Exchanged]) -> None:
-        self._future = future
+    def __init__(self) -> None:
+        self.prepared: Future[Prepared]
+        """The compressed buffer, or what `Collective.prepare` raised."""
+        self._exchanged: Future[Exchanged]
+        self.prepared_at = self.ended_at = 0.0
+        """When the buffer was compressed, and when its exchange was over, by `time.perf_counter`."""
 
     def wait(self, timeout: float | None = None) -> Exchanged:
         """Block until the exchange is done; raises what it raised."""
-        return self._future.result(timeout)
+        return self._exchanged.result(timeout)
 
 
 class Collective(ABC):
-    """A scheme. It counts the bytes and messages it really sent; its closed-form cost stands in `costs`."""
+    """A scheme, with what it carries from step to step.
+
+    It counts the bytes and messages it really sent; its closed-form cost stands in the catalogue. State is proposed
+    during a step and kept only by `commit`, so that a dropped step leaves no trace; it is keyed by range of the arena.
+    """
 
     name: str
 
     def __init__(self, group: Group) -> None:
         self.group = group
+        """The ranks that exchange; what communicates for them is given to `run`, for there may be several links."""
 
     @abstractmethod
-    def run(self, exchange: Exchange, selector: Selector | None) -> Exchanged:
-        """Exchange one buffer, blocking. ``selector`` is None for a dense scheme."""
+    def prepare(self, exchange: Exchange, selector: Selector | None) -> Prepared:
+        """Compress one buffer; does not communicate. ``selector`` is None for a dense scheme."""
 
-    def exchange(self, exchange: Exchange, selector: Selector | None = None) -> Handle:
-        """Queue one buffer; every rank must queue the same buffers in the same order."""
-        return Handle(self.group.submit(lambda: self.run(exchange, selector)))
+    @abstractmethod
+    def run(self, exchange: Exchange, prepared: Prepared, transport: Transport, vote: Tensor) -> Exchanged:
+        """Exchange one buffer over ``transport``, blocking.
+
+        ``vote`` (float32 [m], often empty) must come back summed over ranks and is the scheme's to overwrite: it
+        travels in messages that are sent anyway.
+        """
+
+    def commit(self) -> None:
+        """Keep the state that the exchanges since the last commit proposed."""
+
+    def discard(self) -> None:
+        """Forget what the exchanges since the last commit proposed: the step was dropped."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """The committed state, as plain data and tensors."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Inverse of `state_dict`."""
+
+    def rebucket(self, old: Ranges, new: Ranges) -> None:
+        """Bring the committed state from the buckets ``old`` to the buckets ``new``; both cover the whole arena."""
+
+    def exchange(
+        self,
+        exchange: Exchange,
+        selector: Selector | None = None,
+        vote: Callable[[Prepared], Tensor] | None = None,
+        link: Group | None = None,
+    ) -> Handle:
+        """Queue one buffer; every rank must queue the same buffers in the same order.
+
+        ``vote`` is called on the link's thread, with what this buffer was compressed to, once it and all before it are.
+        ``link`` is what the buffer crosses: the group's own connections where it is None.
+        """
+        link = link or self.group
+        handle = Handle()
+
+        def prepare() -> Prepared:
+            prepared = self.prepare(exchange, selector)
+            handle.prepared_at = perf_counter()
+            return prepared
+
+        def run() -> Exchanged:
+            prepared = handle.prepared.result()
+            own = torch.empty(0) if vote is None else vote(prepared)
+            exchanged = self.run(exchange, prepared, link.transport, own.to(exchange.out.device))
+            handle.ended_at = perf_counter()
+            return exchanged
+
+        handle.prepared = self.group.compress(prepare)
+        handle._exchanged = link.submit(run)
+        return handle
 
     def reduce(self, acc: Tensor, ratio: float, selector: Selector | None = None, step: int = 0) -> Tensor:
         """Exchange one buffer and wait: returns the update; ``acc`` becomes the residual. For tests and readers."""
-        from trimtab.plan import elements_to_send
-
         n = acc.numel()
         next_residual, out = torch.empty_like(acc), torch.empty_like(acc)
         self.exchange(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from torch import Tensor
 
 from trimtab import kernels
-from trimtab.collectives.base import Collective, Exchange, Exchanged
+from trimtab.collectives.base import Collective, Exchange, Exchanged, Prepared
 from trimtab.collectives.group import Group
 from trimtab.collectives.primitives import ring_all_reduce, tree_all_reduce
 from trimtab.collectives.stopwatch import Stopwatch
@@ -16,6 +17,13 @@ from trimtab.collectives.transport import Transport
 
 if TYPE_CHECKING:
     from trimtab.sparsify.base import Selector
+
+
+@dataclass(frozen=True)
+class Accumulated(Prepared):
+    """This rank's share of the mean lies where the mean is to be."""
+
+    stopwatch: Stopwatch
 
 
 class DenseAllReduce(Collective):
@@ -26,26 +34,28 @@ class DenseAllReduce(Collective):
         self.name = name
         self._all_reduce = all_reduce
 
-    def run(self, exchange: Exchange, selector: Selector | None) -> Exchanged:
-        transport = self.group.transport
-        stopwatch = Stopwatch(exchange.grad.device)
-        out, num_bytes = exchange.out, transport.num_bytes
-        before = kernels.accumulate(exchange.grad, exchange.residual, out)
+    def prepare(self, exchange: Exchange, selector: Selector | None) -> Accumulated:
+        stopwatch = Stopwatch(exchange.out.device)
+        before = kernels.accumulate(exchange.grad, exchange.residual, exchange.out)
         exchange.next_residual.zero_()
-        note = exchange.write_note(before, 0.0)
-        out /= transport.size  # before the sum, as DistributedDataParallel does: the same bits
+        exchange.out.div_(self.group.size)  # before the sum, as DistributedDataParallel does: the same bits
         stopwatch.compressed()
+        return Accumulated(before, stopwatch)
 
-        num_messages = self._all_reduce(transport, [out, note])
+    def run(self, exchange: Exchange, prepared: Prepared, transport: Transport, vote: Tensor) -> Exchanged:
+        assert isinstance(prepared, Accumulated)
+        stopwatch, out, num_bytes = prepared.stopwatch, exchange.out, transport.num_bytes
+        stopwatch.resume()
+        num_messages = self._all_reduce(transport, [out, vote])
         stopwatch.communicated()
         return Exchanged(
             sent=None,
             num_selected=out.numel(),
-            squared_norm_before=before,
+            squared_norm_before=prepared.squared_norm_before,
             squared_norm_after=0.0,
             num_bytes=transport.num_bytes - num_bytes,
             num_messages=num_messages,
-            note=None if exchange.note is None else note,
+            vote=vote,
             compress_seconds=stopwatch.compress_seconds,
             collective_seconds=stopwatch.collective_seconds,
         )

@@ -1,11 +1,11 @@
-"""The ranks that exchange gradients together, and the one thread on which they do."""
+"""The ranks that exchange gradients together, by one thread that compresses and one that communicates."""
 
 from __future__ import annotations
 
 import queue
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import torch.distributed as dist
@@ -21,11 +21,11 @@ DEFAULT_DEADLINE = 1800.0
 
 
 class Group:
-    """Ranks joined by a `Transport`, with one communication thread.
+    """Ranks joined by a `Transport`, with one thread that communicates and one that compresses.
 
-    Jobs run one at a time in the order submitted, which must be the same on every rank. A job that raises, for
-    whatever reason, ends the group on every rank: each raises a `CommunicationError` that names the rank at fault, and
-    so does all that is submitted later.
+    Jobs run one at a time in the order submitted, which must be the same on every rank for those that communicate. Such
+    a job that raises, for whatever reason, ends the group on every rank: each raises a `CommunicationError` that names
+    the rank at fault, and so does all that is submitted later.
     """
 
     def __init__(self, transport: Transport) -> None:
@@ -37,6 +37,7 @@ class Group:
         # A daemon, so that a script that fails elsewhere can exit at once, which tells the peers.
         self._thread = threading.Thread(target=self._work, name="trimtab-communication", daemon=True)
         self._thread.start()
+        self._compressor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="trimtab-compression")
 
     @classmethod
     def meet(
@@ -106,8 +107,13 @@ class Group:
         self._jobs.put((job, self.place, future))
         return future
 
+    def compress(self, job: Callable[[], T]) -> Future[T]:
+        """Run ``job``, which does not communicate, on the compression thread, after those submitted before it."""
+        return self._compressor.submit(job)
+
     def close(self) -> None:
         """Finish what was submitted and leave; every rank calls it, in any order."""
+        self._compressor.shutdown()
         self._jobs.put(None)
         self._thread.join()
         if self._failure is None:  # for a rank that expects more of this one than it takes part in

@@ -16,6 +16,10 @@ class Stopwatch:
         self._device = device
         self._mark = perf_counter()
 
+    def resume(self) -> None:
+        """Begin a lap: what has passed since the last one was waiting for other buffers."""
+        self._mark = perf_counter()
+
     def compressed(self) -> None:
         """End a lap of selecting, packing or unpacking."""
         self.compress_seconds += self._lap()

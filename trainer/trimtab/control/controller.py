@@ -103,7 +103,7 @@ class Controller:
         self._fallback.observe(report)
         is_first = report.plan != self._reported_plan
         self._reported_plan = report.plan
-        if not report.finite or not isfinite(report.gain):
+        if not report.finite or (report.gain is not None and not isfinite(report.gain)):
             return
         if report.plan == self.plan:
             self._steps_under_plan += 1
@@ -352,8 +352,9 @@ class Controller:
 
     def _learn_selection(self, report: StepReport) -> None:
         """Selection time and gain of the present plan; the gain only once the residual has begun to settle."""
-        self._fallback.observe_residual(report.residual_norm, report.gain)
-        self._gain_watch.observe(report.gain)
+        if report.gain is not None:
+            self._fallback.observe_residual(report.residual_norm, report.gain)
+            self._gain_watch.observe(report.gain)
         recent = [under.compress_seconds for under in self._steps.under(report.plan)]
         self._predictor.compress_times.observe(report.plan, median(recent[-15:]), report.step)
         if self._gain_watch.settled is not None:

@@ -127,8 +127,11 @@ class StepReport:
     """Bytes this rank sent."""
     num_messages: int
     """Messages on the longest chain, summed over the buffers: the multiplier of alpha."""
-    gain: float
-    """1 - sum of squared residuals after / sum of squared accumulations before, over ranks; 1 for dense."""
+    gain: float | None
+    """Of the step before: 1 - sum of squared residuals after / sum of squared accumulations before, over ranks.
+
+    1 for dense; None where no step under this plan came before.
+    """
     residual_norm: float
     """Norm of this rank's residual after the step; 0 for dense."""
     finite: bool

@@ -29,6 +29,7 @@ __all__ = [
     "scale_into",
     "scatter_mean",
     "select_in_place",
+    "squared_norm",
     "take",
 ]
 
@@ -89,6 +90,11 @@ def accumulate(grad: Flat, residual: Tensor, next_residual: Tensor) -> float:
     return sum(
         accumulate(piece, residual[start:stop], next_residual[start:stop]) for start, stop, piece in grad.spans()
     )
+
+
+def squared_norm(acc: Tensor) -> float:
+    """Sum of squares of acc; not finite if and only if acc is not."""
+    return select_in_place(acc, threshold=float("inf"), capacity=0).squared_norm_before
 
 
 def take(acc: Tensor, indices: Tensor) -> Tensor:

@@ -30,6 +30,20 @@ class Selected:
     """Sum of squares of acc with the selection zeroed."""
 
 
+@dataclass(frozen=True)
+class Sent:
+    """What became of one buffer's selection."""
+
+    start: int
+    stop: int
+    """The buffer's elements in the arena."""
+    indices: Tensor | None
+    """int32 [m], relative to the buffer: where the residual was cleared, wholly or in part; None for everywhere.
+
+    Where all ranks send what one selected, that is not what this rank selected.
+    """
+
+
 class Selector(ABC):
     """A sparsifier with the state it carries."""
 
@@ -52,11 +66,20 @@ class Selector(ABC):
         ``residual`` are only read.
         """
 
-    def commit(self) -> None:
-        """Keep the state that this step's `compress` calls proposed."""
+    @abstractmethod
+    def take(self, acc: Tensor, k: int, key: tuple[int, int]) -> Selected:
+        """Take k elements out of ``acc`` (float32 [n], a block that is formed already), which becomes what is left.
+
+        As many as `compress` does of one segment. ``key`` is what state is kept by: the block's first element in the
+        arena, and its length. Schemes that select again on the way (SparDL, gTopk, Ok-Topk) call it, once a key in a
+        step.
+        """
+
+    def commit(self, sent: Sequence[Sent] = ()) -> None:
+        """Keep the state that this step's calls proposed; ``sent`` is what became of what was selected."""
 
     def discard(self) -> None:
-        """Forget what this step's `compress` calls proposed: the step was dropped."""
+        """Forget what this step's calls proposed: the step was dropped."""
 
     def state_dict(self) -> dict[str, Any]:
         """The committed state, as plain data and tensors."""

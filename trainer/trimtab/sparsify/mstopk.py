@@ -13,8 +13,8 @@ from torch import Tensor
 
 from trimtab import kernels
 from trimtab.kernels import Compacted, Flat
-from trimtab.sparsify.base import Selected, Selector
-from trimtab.sparsify.segments import select_segments
+from trimtab.sparsify.base import Selected, Selector, Sent
+from trimtab.sparsify.segments import select_segments, selected
 
 #: Rounds of bisection, the paper's N.
 ROUNDS = 25
@@ -47,15 +47,23 @@ class MSTopK(Selector):
 
         def select(first: int, grad: Flat, residual: Tensor, next_residual: Tensor, k: int) -> Compacted:
             squared_norm = kernels.accumulate(grad, residual, next_residual)
-            place = random.Random(f"{self._num_steps} {start + first}").random()
-            chosen = multi_sampling(next_residual.abs(), k, place)
-            values = kernels.take(next_residual, chosen)
-            removed = kernels.clear(next_residual, chosen)
-            return Compacted(chosen + first, values, k, squared_norm, max(0.0, squared_norm - removed))
+            return self._take(next_residual, k, squared_norm, start + first, first)
 
         return select_segments(grad, residual, next_residual, segments, k, select)
 
-    def commit(self) -> None:
+    def take(self, acc: Tensor, k: int, key: tuple[int, int]) -> Selected:
+        """See `Selector.take`."""
+        self._used = True
+        return selected(self._take(acc, min(k, acc.numel()), kernels.squared_norm(acc), key[0], offset=0))
+
+    def _take(self, acc: Tensor, k: int, squared_norm: float, start: int, offset: int) -> Compacted:
+        place = random.Random(f"{self._num_steps} {start}").random()
+        chosen = multi_sampling(acc.abs(), k, place)
+        values = kernels.take(acc, chosen)
+        removed = kernels.clear(acc, chosen)
+        return Compacted(chosen + offset, values, k, squared_norm, max(0.0, squared_norm - removed))
+
+    def commit(self, sent: Sequence[Sent] = ()) -> None:
         """See `Selector.commit`."""
         self._num_steps += self._used
         self._used = False

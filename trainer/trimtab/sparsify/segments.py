@@ -42,3 +42,8 @@ def select_segments(
         sum(one.squared_norm_before for one in found),
         sum(one.squared_norm_after for one in found),
     )
+
+
+def selected(found: Compacted) -> Selected:
+    """What was found in one block, as a selection."""
+    return Selected(found.indices, found.values, found.squared_norm_before, found.squared_norm_after)

@@ -14,7 +14,7 @@ from torch import Tensor
 from trimtab import kernels
 from trimtab.kernels import Compacted, Flat
 from trimtab.sparsify.base import Selected, Selector
-from trimtab.sparsify.segments import select_segments
+from trimtab.sparsify.segments import select_segments, selected
 
 
 class TopK(Selector):
@@ -33,6 +33,10 @@ class TopK(Selector):
     ) -> Selected:
         """See `Selector.compress`."""
         return select_segments(grad, residual, next_residual, segments, k, select_exactly)
+
+    def take(self, acc: Tensor, k: int, key: tuple[int, int]) -> Selected:
+        """See `Selector.take`."""
+        return selected(top_k_in_place(acc, k, kernels.squared_norm(acc), offset=0))
 
 
 def select_exactly(offset: int, grad: Flat, residual: Tensor, next_residual: Tensor, k: int) -> Compacted:

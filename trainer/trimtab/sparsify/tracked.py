@@ -19,8 +19,8 @@ from torch import Tensor
 
 from trimtab import kernels
 from trimtab.kernels import Compacted, Flat
-from trimtab.sparsify.base import Selected, Selector
-from trimtab.sparsify.segments import select_segments
+from trimtab.sparsify.base import Selected, Selector, Sent
+from trimtab.sparsify.segments import select_segments, selected
 from trimtab.sparsify.topk import kth_largest, select_exactly, top_k_in_place
 
 #: The achieved k stays within this part of the k asked for.
@@ -106,15 +106,22 @@ class Tracked(Selector):
 
         return select_segments(grad, residual, next_residual, segments, k, select)
 
+    def take(self, acc: Tensor, k: int, key: tuple[int, int]) -> Selected:
+        """See `Selector.take`."""
+        if acc.numel() <= EXACT_UP_TO or k >= acc.numel():
+            return selected(top_k_in_place(acc, k, kernels.squared_norm(acc), offset=0))
+        return selected(self._select(key, 0, acc, None, acc, k))
+
     def _select(
         self,
         key: tuple[int, int],
         offset: int,
         grad: Flat,
-        residual: Tensor,
+        residual: Tensor | None,
         next_residual: Tensor,
         k: int,
     ) -> Compacted:
+        """Select in one range; without a ``residual``, in ``next_residual`` as it is."""
         carried = self._carried.get(key)
         if carried is not None and carried.k != k:
             carried = None
@@ -127,7 +134,10 @@ class Tracked(Selector):
         threshold = guess.reached_by(aim)
         room = max(ROOM_LEAST * k, aim * math.exp(ROOM_ERRORS * guess.error) * k, grad.numel() / ROOM_ONE_IN)
         capacity = min(grad.numel(), math.ceil(room))
-        found = kernels.fused_select(grad, residual, next_residual, threshold, capacity, offset)
+        if residual is None:
+            found = kernels.select_in_place(next_residual, threshold, capacity, offset)
+        else:
+            found = kernels.fused_select(grad, residual, next_residual, threshold, capacity, offset)
         if not math.isfinite(found.squared_norm_before):
             return _at_least_one(found, next_residual, offset)
 
@@ -152,7 +162,7 @@ class Tracked(Selector):
         self._proposed[key] = Carried(k, reached, _drift(carried, reached))
         return _at_least_one(found, next_residual, offset)
 
-    def commit(self) -> None:
+    def commit(self, sent: Sequence[Sent] = ()) -> None:
         """See `Selector.commit`."""
         self._carried.update(self._proposed)
         self._proposed = {}
@@ -176,11 +186,15 @@ class Tracked(Selector):
         }
 
 
-def sampled_guess(grad: Flat, residual: Tensor, k: int) -> Guess:
-    """What a sample of |grad + residual| says; its tail's decay by Hill's estimator."""
+def sampled_guess(grad: Flat, residual: Tensor | None, k: int) -> Guess:
+    """What a sample of |grad + residual| says, or of |grad|; its tail's decay by Hill's estimator."""
     n = grad.numel()
     wanted = max(SAMPLE_LEAST, min(math.ceil(SAMPLED_OF_TOP_K * n / k), n // SAMPLE_ONE_IN))
-    magnitudes = kernels.sample(grad, residual, min(n, wanted))
+    if residual is None:
+        assert isinstance(grad, Tensor)
+        magnitudes = kernels.sample(grad, grad, min(n, wanted)) / 2  # exact, and no vector of zeros is read
+    else:
+        magnitudes = kernels.sample(grad, residual, min(n, wanted))
     top = max(1, round(magnitudes.numel() * k / n))
     threshold = kth_largest(magnitudes, top)
     if not SMALLEST <= threshold < math.inf:

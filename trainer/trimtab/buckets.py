@@ -1,0 +1,124 @@
+"""The buckets of one fusion plan, and what lies in each between iterations.
+
+Under a schedule that sends everything at once nothing does. Under one that delays, gradients *wait* until their bucket
+is sent, and means that have *arrived* wait until the optimizer takes them. Neither is lost by a change of plan: what
+lies in the buckets of the old fusion plan is brought to those of the new one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+from trimtab.arena import Arena, BufferRange
+
+#: The iteration of what was carried over from before the schedule was adopted.
+CARRIED = -1
+
+
+@dataclass
+class Held:
+    """Gradients of one bucket, added up over iterations: this rank's own, or their means over ranks."""
+
+    last: int
+    """The newest of the iterations, counted as the schedule does; `CARRIED` where they were before it."""
+    count: int
+    """How many they are."""
+    values: Tensor
+    """float32 [n]."""
+
+
+@dataclass
+class Bucket:
+    """One bucket, and what it holds from one iteration to the next."""
+
+    span: BufferRange
+    waiting: list[Held] = field(default_factory=list)
+    """This rank's gradients that have not been sent, oldest first."""
+    arrived: list[Held] = field(default_factory=list)
+    """Means over ranks that no update has taken."""
+
+    def waiting_up_to(self, generation: int) -> list[Held]:
+        """What waits of iterations up to this one."""
+        return [held for held in self.waiting if held.last <= generation]
+
+    def add(self, pending: Held, *, joins: bool) -> None:
+        """Let gradients wait: together with the last that do, or apart from them."""
+        if joins and self.waiting:
+            newest = self.waiting[-1]
+            self.waiting[-1] = Held(pending.last, newest.count + pending.count, newest.values.add_(pending.values))
+        else:
+            self.waiting.append(pending)
+
+
+class Buckets(Sequence[Bucket]):
+    """Every bucket of a fusion plan, in backward order."""
+
+    def __init__(self, arena: Arena, spans: Sequence[BufferRange]) -> None:
+        self._arena = arena
+        self._buckets = [Bucket(span) for span in spans]
+        self.of_tensor: list[list[int]] = [[] for _ in arena.parameters]
+        """By tensor: the buckets that hold a part of it."""
+        for number, span in enumerate(spans):
+            for index in range(span.first, span.last):
+                self.of_tensor[index].append(number)
+
+    def __len__(self) -> int:
+        return len(self._buckets)
+
+    def __getitem__(self, number: Any) -> Any:
+        return self._buckets[number]
+
+    def __iter__(self) -> Iterator[Bucket]:
+        return iter(self._buckets)
+
+    @property
+    def ranges(self) -> list[tuple[int, int]]:
+        """Every bucket's first element, and that after its last."""
+        return [(bucket.span.start, bucket.span.stop) for bucket in self]
+
+    @property
+    def are_empty(self) -> bool:
+        """Whether nothing waits and nothing has arrived."""
+        return not any(bucket.waiting or bucket.arrived for bucket in self)
+
+    def take_over(self, old: Buckets) -> None:
+        """Hold what the buckets of another fusion plan held: each element once, where it belongs now."""
+        for source in old:
+            for target in self:
+                start = max(source.span.start, target.span.start)
+                stop = min(source.span.stop, target.span.stop)
+                if start < stop:
+                    for before, here in ((source.waiting, target.waiting), (source.arrived, target.arrived)):
+                        for held in before:
+                            self._carry(held, source.span, here, target.span, start, stop)
+
+    def _carry(
+        self, held: Held, source: BufferRange, here: list[Held], target: BufferRange, start: int, stop: int
+    ) -> None:
+        if not here:
+            here.append(Held(CARRIED, held.count, held.values.new_zeros(target.num_elements)))
+        carried = here[0]
+        carried.count = max(carried.count, held.count)
+        carried.values[start - target.start : stop - target.start] += held.values[
+            start - source.start : stop - source.start
+        ]
+
+    def state_dict(self) -> list[dict[str, Any]]:
+        """By bucket: ``waiting`` and ``arrived``, each a list of (last iteration, count, float32 [n])."""
+        return [
+            {
+                name: [(held.last, held.count, held.values) for held in getattr(bucket, name)]
+                for name in ("waiting", "arrived")
+            }
+            for bucket in self
+        ]
+
+    def load_state_dict(self, state: list[dict[str, Any]]) -> None:
+        """Inverse of `state_dict`, for the same fusion plan."""
+        for bucket, held in zip(self, state, strict=True):
+            bucket.waiting = [Held(last, count, values.clone()) for last, count, values in held["waiting"]]
+            bucket.arrived = [Held(last, count, values.clone()) for last, count, values in held["arrived"]]

@@ -1,0 +1,99 @@
+"""The exchanges of one iteration that are under way, in the order in which they were sent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from trimtab.arena import Arena, BufferRange
+from trimtab.buckets import Bucket, Held
+from trimtab.collectives.base import Exchanged, Handle
+from trimtab.gradients import Gradients
+from trimtab.kernels import Flat
+from trimtab.schedule import Send
+from trimtab.step_vote import Aftermath
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+@dataclass(frozen=True)
+class Load:
+    """What one exchange carries."""
+
+    grad: Flat
+    """float32 [n]: the sum of what is sent."""
+    out: Tensor
+    """float32 [n]: where its mean is to arrive."""
+    waited: tuple[Held, ...]
+    """What of it has waited in the bucket."""
+    has_present: bool
+    """Whether the gradients of the present iteration are in it."""
+
+    @property
+    def count(self) -> int:
+        """How many iterations' gradients it adds up."""
+        return sum(held.count for held in self.waited) + self.has_present
+
+
+def load_of(bucket: Bucket, send: Send, arena: Arena, present: Gradients | None) -> Load:
+    """What ``send`` carries of ``bucket``; ``present``: the gradients of this iteration, where they are part of it."""
+    waited = tuple(bucket.waiting_up_to(send.generation))
+    span = bucket.span
+    if present is None:
+        total = arena.grad.new_zeros(span.num_elements)
+        for held in waited:
+            total += held.values
+        return Load(total, torch.empty_like(total), waited, has_present=False)
+    out = arena.grad[span.start : span.stop]
+    for held in waited:  # then nothing of the bucket is lent
+        out += held.values
+    return Load(present.of(span), out, waited, has_present=True)
+
+
+@dataclass(frozen=True)
+class Flight:
+    """One bucket's exchange."""
+
+    send: Send
+    bucket: Bucket
+    load: Load
+    handle: Handle
+
+    @property
+    def span(self) -> BufferRange:
+        """Of its bucket."""
+        return self.bucket.span
+
+    def forget_non_finite(self) -> None:
+        """The step was dropped: what made it so must not come again."""
+        for held in self.load.waited:
+            if not bool(torch.isfinite(held.values).all()):
+                held.values.zero_()
+
+
+class Flights(list[Flight]):
+    """Those of one iteration."""
+
+    def wait(self) -> tuple[Exchanged, ...]:
+        """Wait for all; what each brought."""
+        return tuple(flight.handle.wait() for flight in self)
+
+    @property
+    def ended_at(self) -> float:
+        """When the last of them was over, by `time.perf_counter`."""
+        return max(flight.handle.ended_at for flight in self)
+
+    def aftermath(self, previous_end: float | None) -> Aftermath:
+        """What the next vote tells of them; ``previous_end`` is the `ended_at` of the exchanges before."""
+        exchanged: Sequence[Exchanged] = self.wait()
+        arrival = self[-1].handle.prepared_at
+        return Aftermath(
+            squared_norm_before=sum(each.squared_norm_before for each in exchanged),
+            squared_norm_after=sum(each.squared_norm_after for each in exchanged),
+            arrival_seconds=0.0 if previous_end is None else arrival - previous_end,
+            collective_seconds=sum(each.collective_seconds for each in exchanged),
+        )

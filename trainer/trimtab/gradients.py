@@ -1,0 +1,76 @@
+"""How a step's gradients get from where autograd leaves them to where an exchange reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch import Tensor
+
+from trimtab.arena import Arena, BufferRange
+from trimtab.kernels import Flat, Spliced
+from trimtab.participation import FROZEN, HAS_GRADIENT, UNUSED, Participation
+
+
+class Gradients:
+    """Those of one step: which have been gathered, and where they lie."""
+
+    def __init__(self, arena: Arena, participation: Participation, loss_scale: Callable[[], float | None]) -> None:
+        """``loss_scale`` is a GradScaler's, None without one."""
+        self._arena, self._participation, self._loss_scale = arena, participation, loss_scale
+        self.restart()
+
+    def restart(self) -> None:
+        """Begin a step."""
+        self.scale: float | None = None
+        """What the loss of this step was multiplied by."""
+        self.has_begun = False
+        self._gathered = [False] * len(self._arena.parameters)
+        self._lent: dict[int, Tensor] = {}
+
+    def begin(self) -> None:
+        """The step's first gradient has come, or its end without any."""
+        if not self.has_begun:
+            self.has_begun = True
+            self.scale = self._loss_scale()
+
+    def is_gathered(self, index: int) -> bool:
+        """Whether tensor ``index`` has been gathered in this step."""
+        return self._gathered[index]
+
+    def gather(self, index: int, *, may_lend: bool) -> None:
+        """Bring tensor ``index``'s gradient into the arena, without the loss scale.
+
+        Where it may be lent it stays where autograd left it, to be read there, if a copy would cost.
+        """
+        arena, parameter = self._arena, self._arena.parameters[index]
+        if parameter.grad is not None:
+            self._participation.note(index, HAS_GRADIENT)
+        else:
+            self._participation.note(index, UNUSED if parameter.requires_grad else FROZEN)
+        if parameter.requires_grad:
+            arena.unfreeze(index)
+        else:
+            arena.freeze(index)
+        lent = arena.borrow_grad(index) if may_lend and self.scale in (None, 1.0) else None
+        if lent is None:
+            arena.gather(index, 1.0 / (self.scale or 1.0))
+        else:
+            self._lent[index] = lent
+        self._gathered[index] = True
+
+    def of(self, span: BufferRange) -> Flat:
+        """A buffer's gradient: the arena's, but for the tensors that autograd lends."""
+        pieces: list[Tensor] = []
+        copied_from = span.start
+        for index in range(span.first, span.last):
+            if index not in self._lent:
+                continue
+            start, stop = self._arena.offsets[index : index + 2]
+            first, last = max(start, span.start), min(stop, span.stop)
+            if copied_from < first:
+                pieces.append(self._arena.grad[copied_from:first])
+            pieces.append(self._lent[index][first - start : last - start])
+            copied_from = last
+        if copied_from < span.stop:
+            pieces.append(self._arena.grad[copied_from : span.stop])
+        return pieces[0] if len(pieces) == 1 else Spliced(pieces)

@@ -1,0 +1,65 @@
+"""What the optimizer sees of an iteration, and what stays in the buckets for later ones."""
+
+from __future__ import annotations
+
+from trimtab.arena import Arena
+from trimtab.buckets import Bucket, Buckets, Held
+from trimtab.flights import Flight, Flights
+from trimtab.schedule import Iteration
+
+
+class HandOut:
+    """Decided when the iteration's exchanges are over; `commit` keeps it, and without that nothing has changed."""
+
+    def __init__(self, arena: Arena, buckets: Buckets, flights: Flights, iteration: Iteration, number: int) -> None:
+        """``number`` is the iteration's, as the schedule counts."""
+        self._arena, self._buckets = arena, buckets
+        self._iteration, self._number = iteration, number
+        self._flights: dict[int, Flight] = {flight.send.bucket: flight for flight in flights}
+        self._pending: dict[int, Held] = {}
+        """By bucket: gradients of this iteration that were not sent."""
+        self._kept: dict[int, list[Held]] = {}
+        """By bucket: means that no update has taken."""
+        self.without: list[int] = []
+        """Tensors of which the optimizer gets nothing."""
+
+    def write(self, *, averages: bool) -> None:
+        """Make the arena's gradient what the optimizer is to see: the mean over ranks of all that its update takes."""
+        has_any = [False] * len(self._arena.parameters)
+        for number, bucket in enumerate(self._buckets):
+            if self._write_bucket(number, bucket, averages):
+                for index in range(bucket.span.first, bucket.span.last):
+                    has_any[index] = True
+        self.without = [index for index, has in enumerate(has_any) if not has]
+
+    def _write_bucket(self, number: int, bucket: Bucket, averages: bool) -> bool:
+        """Whether the optimizer gets anything of the bucket."""
+        grad = self._arena.grad[bucket.span.start : bucket.span.stop]
+        flight, update = self._flights.get(number), self._iteration.update
+        arrived = list(bucket.arrived)
+        is_in_place = flight is not None and flight.load.has_present
+        if flight is not None:
+            arrived.append(Held(flight.send.generation, flight.load.count, flight.load.out))
+        taken = [held for held in arrived if update is not None and held.last <= update]
+        if is_in_place and len(arrived) == len(taken) == 1 and not (averages and taken[0].count > 1):
+            return True
+        if not is_in_place:
+            self._pending[number] = Held(self._number, 1, grad.clone())
+        elif not taken or taken[-1] is not arrived[-1]:
+            arrived[-1].values = grad.clone()
+        self._kept[number] = [held for held in arrived if all(held is not one for one in taken)]
+        total = grad.new_zeros(grad.shape)
+        for held in taken:
+            total.add_(held.values, alpha=1 / held.count if averages and held.count > 1 else 1.0)
+        grad.copy_(total)
+        return bool(taken)
+
+    def commit(self) -> None:
+        """Leave in each bucket what later iterations need."""
+        for number, bucket in enumerate(self._buckets):
+            bucket.arrived = self._kept.get(number, [])
+            if (flight := self._flights.get(number)) is not None:
+                sent = flight.load.waited
+                bucket.waiting = [held for held in bucket.waiting if all(held is not one for one in sent)]
+            if (pending := self._pending.get(number)) is not None:
+                bucket.add(pending, joins=self._iteration.joins)

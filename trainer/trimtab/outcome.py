@@ -1,0 +1,78 @@
+"""What a step's exchanges brought, before it is committed or dropped."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from trimtab.arena import Arena
+from trimtab.collectives.base import Exchanged
+from trimtab.flights import Flights
+from trimtab.step_vote import StepConsensus
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of one step on this rank, and what all ranks agreed on."""
+
+    consensus: StepConsensus | None
+    """None where the schedule sent nothing: such a step is always finite, and nothing follows it."""
+    exchanged: tuple[Exchanged, ...]
+    wait_seconds: float
+    """How long the training thread stood still for the exchange: what backward did not hide."""
+    updates: bool
+    """Whether the schedule lets the optimizer step."""
+    non_finite: tuple[str, ...] = ()
+    """Names of this rank's parameters whose gradients made all ranks drop the step."""
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether all that was sent was finite on every rank."""
+        return self.consensus is None or self.consensus.finite
+
+    @property
+    def gain(self) -> float | None:
+        """Of the step before (`StepConsensus`)."""
+        return None if self.consensus is None else self.consensus.gain
+
+    @property
+    def compress_seconds(self) -> float:
+        """Selection, packing and unpacking, summed over buffers."""
+        return sum(e.compress_seconds for e in self.exchanged)
+
+    @property
+    def collective_seconds(self) -> float:
+        """Sending and waiting, summed over buffers."""
+        return sum(e.collective_seconds for e in self.exchanged)
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes this rank sent."""
+        return sum(e.num_bytes for e in self.exchanged)
+
+    @property
+    def num_messages(self) -> int:
+        """Messages on the longest chain, summed over buffers."""
+        return sum(e.num_messages for e in self.exchanged)
+
+    @property
+    def residual_norm(self) -> float:
+        """Norm of what this rank's exchanges left as residual."""
+        return float(sum(e.squared_norm_after for e in self.exchanged) ** 0.5)
+
+
+def non_finite_parameters(arena: Arena, flights: Flights, is_dense: bool) -> tuple[str, ...]:
+    """Names of this rank's parameters whose accumulation is not finite, judged by what was to become residual.
+
+    Gradients were consumed by the exchange, and a dense scheme leaves no residual: then the update is judged.
+    """
+    if all(e.squared_norm_before - e.squared_norm_before == 0 for e in flights.wait()):
+        return ()
+    source = arena.grad if is_dense else arena.next_residual
+    names = tuple(
+        name
+        for name, start, size in zip(arena.names, arena.offsets, arena.sizes, strict=False)
+        if not bool(torch.isfinite(source[start : start + size]).all())
+    )
+    return names or ("a sum of squares",)

@@ -1,0 +1,69 @@
+"""The collectives and sparsifiers that plans have used so far, and the state that they carry from step to step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from trimtab import collectives, sparsify
+from trimtab.collectives.base import Collective, Ranges
+from trimtab.collectives.group import Group
+from trimtab.plan import Plan
+from trimtab.sparsify.base import Selector, Sent
+
+
+class Schemes:
+    """One of each kind that was needed, made when a plan first names it."""
+
+    def __init__(self, group: Group) -> None:
+        self._group = group
+        self._collectives: dict[str, Collective] = {}
+        self._selectors: dict[str, Selector] = {}
+
+    def adopt(self, plan: Plan, old: Ranges, new: Ranges) -> None:
+        """Have ready what ``plan`` names; the buckets change from ``old`` to ``new``."""
+        if list(old) != list(new):
+            for collective in self._collectives.values():
+                collective.rebucket(old, new)
+        if plan.collective not in self._collectives:
+            self._collectives[plan.collective] = collectives.create(plan.collective, self._group)
+        if not plan.is_dense and plan.sparsifier not in self._selectors:
+            self._selectors[plan.sparsifier] = sparsify.create(plan.sparsifier)
+
+    def of(self, plan: Plan) -> tuple[Collective, Selector | None]:
+        """The collective and the sparsifier of a plan; a dense one has no sparsifier."""
+        return self._collectives[plan.collective], None if plan.is_dense else self._selectors[plan.sparsifier]
+
+    def commit(self, sent: Sequence[Sent]) -> None:
+        """Keep what the exchanges of this iteration proposed; ``sent`` is what became of the selections."""
+        for collective in self._collectives.values():
+            collective.commit()
+        for selector in self._selectors.values():
+            selector.commit(sent)
+
+    def discard(self) -> None:
+        """Forget what they proposed."""
+        for collective in self._collectives.values():
+            collective.discard()
+        for selector in self._selectors.values():
+            selector.discard()
+
+    def state_dict(self) -> dict[str, Any]:
+        """The committed state of each, by name."""
+        return {
+            "collectives": {name: each.state_dict() for name, each in self._collectives.items()},
+            "sparsifiers": {name: each.state_dict() for name, each in self._selectors.items()},
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Inverse of `state_dict`; what it does not name is as if no plan had used it."""
+        self._collectives = {name: each for name, each in self._collectives.items() if name in state["collectives"]}
+        self._selectors = {name: each for name, each in self._selectors.items() if name in state["sparsifiers"]}
+        for name, held in state["collectives"].items():
+            if name not in self._collectives:
+                self._collectives[name] = collectives.create(name, self._group)
+            self._collectives[name].load_state_dict(held)
+        for name, held in state["sparsifiers"].items():
+            if name not in self._selectors:
+                self._selectors[name] = sparsify.create(name)
+            self._selectors[name].load_state_dict(held)

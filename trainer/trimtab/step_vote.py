@@ -1,0 +1,134 @@
+"""What all ranks agree on in each step, carried by the step's last bucket as a vote.
+
+A vote is a float32 vector that comes back summed over ranks with the same bits everywhere, so the commit of a step (was
+everything finite? do we follow the same plan? does rank 0 have something to say?) costs no message of its own. It holds
+what a rank knows before the last message leaves: what came of the exchanges before it is voted on one step later.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from trimtab import fingerprint
+from trimtab.collectives.transport import Place
+from trimtab.fingerprint import Fingerprint, Verdict
+
+#: Whole numbers up to here are exact in float32, also summed over some thousand ranks.
+MODULUS = 4096
+#: Steps between two comparisons of all ranks' weights.
+STEPS_BETWEEN_FINGERPRINTS = 100
+#: Numbers of a vote that are summed over ranks; two more of each rank follow.
+_NUM_SHARED = 8
+
+
+class PlanMismatchError(RuntimeError):
+    """Ranks have come to different plans or steps: continuing would corrupt the model."""
+
+
+def compares_weights(place: Place) -> bool:
+    """Whether the vote of a step carries the ranks' fingerprints; the same on every rank."""
+    return place.trial == 0 and place.step > 0 and place.step % STEPS_BETWEEN_FINGERPRINTS == 0
+
+
+@dataclass(frozen=True)
+class Aftermath:
+    """What one rank knows of its last exchanges once they are over; told to all by the vote of the next step."""
+
+    squared_norm_before: float = 0.0
+    """Sum of squares of what was to be sent, residuals included."""
+    squared_norm_after: float = 0.0
+    """Sum of squares of the residuals that it left."""
+    arrival_seconds: float = 0.0
+    """From the end of the exchanges before to when this rank had its last bucket compressed."""
+    collective_seconds: float = 0.0
+    """Sending and waiting for others."""
+
+
+@dataclass(frozen=True)
+class StepVote:
+    """What one rank contributes."""
+
+    finite: bool
+    place: Place
+    has_message: bool
+    """Rank 0 only: a message to all ranks follows this step."""
+    participation_changed: bool
+    """Which of this rank's parameters have a gradient is not what all ranks were told last."""
+    before: Aftermath
+    """Of the step before."""
+
+    def encode(self, rank: int, num_ranks: int, weights: Fingerprint | None = None) -> Tensor:
+        """float32 [8 + 2 N], and [2 N + 1] more where ranks compare their ``weights``."""
+        shared = [
+            0.0 if self.finite else 1.0,
+            self.before.squared_norm_before,
+            self.before.squared_norm_after,
+            float(self.place.plan_version % MODULUS),
+            float(self.place.step % MODULUS),
+            float(self.place.trial % MODULUS),
+            1.0 if self.has_message else 0.0,
+            1.0 if self.participation_changed else 0.0,
+        ]
+        own = torch.zeros(2, num_ranks)
+        own[:, rank] = torch.tensor([self.before.arrival_seconds, self.before.collective_seconds])
+        parts = [torch.tensor(shared, dtype=torch.float32), own.flatten()]
+        if weights is not None:
+            parts.append(fingerprint.slots(weights, rank, num_ranks))
+        return torch.cat(parts)
+
+
+@dataclass(frozen=True)
+class StepConsensus:
+    """What the ranks' votes add up to; equal on every rank."""
+
+    finite: bool
+    has_message: bool
+    participation_changed: bool
+    """On some rank; all tell each other before the optimizer steps."""
+    gain: float | None
+    """Of the step before: 1 - sum of squared residuals after / sum of squares before, over ranks, in [0, 1].
+
+    None where there was no such step under this plan.
+    """
+    arrival_seconds: tuple[float, ...]
+    """Of the step before, by rank (`Aftermath`); all 0 where there was none."""
+    collective_seconds: tuple[float, ...]
+    """Of the step before, by rank."""
+    weights: Verdict | None = None
+    """Whether the ranks' weights are the same; None where this step did not compare them."""
+
+    @classmethod
+    def decode(cls, vote: Tensor, num_ranks: int, place: Place) -> StepConsensus:
+        """Read the summed vote.
+
+        Raises `PlanMismatchError` where another rank follows another plan, step or trial, and `RanksDivergedError`
+        where one holds other weights.
+        """
+        numbers = vote.tolist()
+        bad, before, after, version, step, trial, message, participation = numbers[:_NUM_SHARED]
+        own, fingerprints = numbers[_NUM_SHARED:][: 2 * num_ranks], numbers[_NUM_SHARED + 2 * num_ranks :]
+        here = (place.plan_version, place.step, place.trial)
+        if (version, step, trial) != tuple(num_ranks * (number % MODULUS) for number in here):
+            raise PlanMismatchError(
+                f"ranks disagree: here {place}; over {num_ranks} ranks the plans' versions add up to {version:g},"
+                f" the steps to {step:g} and the trials to {trial:g}"
+            )
+        return cls(
+            finite=bad == 0,
+            has_message=message > 0,
+            participation_changed=participation > 0,
+            gain=_gain(before, after),
+            arrival_seconds=tuple(own[:num_ranks]),
+            collective_seconds=tuple(own[num_ranks:]),
+            weights=fingerprint.compare(fingerprints, place.step) if fingerprints else None,
+        )
+
+
+def _gain(before: float, after: float) -> float | None:
+    if not before > 0 or not math.isfinite(before):
+        return None
+    return min(1.0, max(0.0, 1.0 - after / before))
