@@ -1,0 +1,283 @@
+"""What a schedule says is what happens, and whatever it says, no gradient is lost."""
+
+from __future__ import annotations
+
+import copy
+import random
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+import torch
+import toy_schedules
+from rank_pool import RankPool
+from torch import Tensor, nn
+from trimtab.arena import Arena
+from trimtab.collectives.group import Group
+from trimtab.exchanger import Exchanger
+from trimtab.plan import DENSE_COLLECTIVES, SPARSE_COLLECTIVES, FusionPlan, Plan
+
+SHAPES = ((7, 5), (1,), (40, 11), (3,), (200,))
+NUM_ELEMENTS = 35 + 1 + 440 + 3 + 200
+SCHEDULES = ("wait-free", "after-backward", *(toy.name for toy in toy_schedules.TOYS))
+TWO_LINKS = 2
+
+
+class Rank:
+    """One rank's exchanger over parameters whose gradients a test chooses, and what went in and out of it."""
+
+    def __init__(self, group: Group, plan: Plan) -> None:
+        toy_schedules.register()
+        self.group = group
+        self.parameters = [nn.Parameter(torch.zeros(shape)) for shape in SHAPES]
+        self.arena = Arena([(f"p{i}", parameter) for i, parameter in enumerate(self.parameters)])
+        # One transport serves both links: what counts here is that the schedule's link is the one taken.
+        self.exchanger = Exchanger(self.arena, group, plan, weights=lambda: (), further_links=(group,))
+        self.random = torch.Generator().manual_seed(group.rank)
+        self.entered = torch.zeros(NUM_ELEMENTS, dtype=torch.float64)
+        self.handed = torch.zeros(NUM_ELEMENTS, dtype=torch.float64)
+        self.magnitude = torch.zeros(NUM_ELEMENTS, dtype=torch.float64)
+
+    def gradient(self) -> list[Tensor]:
+        return [torch.randn(shape, generator=self.random) for shape in SHAPES]
+
+    def backward(self, gradients: list[Tensor]) -> None:
+        pairs = zip(self.parameters, gradients, strict=True)
+        sum((parameter * gradient).sum() for parameter, gradient in pairs).backward()
+
+    def iterate(self, gradients: list[Tensor]) -> bool:
+        """One iteration; whether it was kept."""
+        self.backward(gradients)
+        outcome = self.exchanger.finish()
+        if outcome.is_finite:
+            entered = flat(gradients)
+            self.entered += entered
+            self.magnitude += entered.abs()
+            if outcome.updates:
+                self.handed += flat([torch.zeros(p.shape) if p.grad is None else p.grad for p in self.parameters])
+            self.exchanger.commit()
+        else:
+            self.exchanger.drop()
+        self.arena.release_gradients()
+        return outcome.is_finite
+
+    def adopt(self, plan: Plan, step: int, trial: int = 0) -> None:
+        self.exchanger.adopt(plan)
+        self.exchanger.restart(step, trial)
+
+    def held(self, name: str) -> Tensor:
+        """All that waits, or has arrived, by element."""
+        total = torch.zeros(NUM_ELEMENTS, dtype=torch.float64)
+        for bucket in self.exchanger.buckets:
+            for held in getattr(bucket, name):
+                total[bucket.span.start : bucket.span.stop] += held.values
+        return total
+
+    def balance(self) -> dict[str, Tensor]:
+        return {
+            "entered": self.entered.clone(),
+            "handed": self.handed.clone(),
+            "residual": self.arena.residual.double(),
+            "waiting": self.held("waiting"),
+            "arrived": self.held("arrived"),
+            "magnitude": self.magnitude.clone(),
+        }
+
+    def state(self) -> Any:
+        return copy.deepcopy((self.exchanger.state_dict(), self.arena.residual, self.exchanger.place))
+
+
+def flat(tensors: list[Tensor]) -> Tensor:
+    """In the arena's order: the last parameter first."""
+    return torch.cat([tensor.detach().double().reshape(-1) for tensor in reversed(tensors)])
+
+
+def plan_drawn(draw: random.Random, schedules: tuple[str, ...] = SCHEDULES) -> Plan:
+    cuts = (0, *sorted(draw.sample(range(1, NUM_ELEMENTS), draw.randrange(5))))
+    fusion = FusionPlan(cuts, draw.choice(("ahead", "behind")))
+    if draw.random() < 0.2:
+        plan = Plan(1.0, draw.choice(DENSE_COLLECTIVES), fusion=fusion)
+    else:
+        sparsifier = draw.choice(("tracked", "topk", "mstopk"))
+        plan = Plan(draw.choice((0.01, 0.1, 0.5)), draw.choice(SPARSE_COLLECTIVES), sparsifier, fusion)
+    return replace(plan, schedule=draw.choice(schedules))
+
+
+def check_conserved(balances: list[dict[str, Tensor]]) -> None:
+    """What went in, on all ranks, is what came out on each, or is held back somewhere."""
+    total = {name: torch.stack([each[name] for each in balances]).sum(0) for name in balances[0]}
+    found = total["handed"] + total["residual"] + total["waiting"] + total["arrived"]
+    allowed = 40 * len(balances) * 2**-24 * total["magnitude"] + 1e-12
+    assert ((total["entered"] - found).abs() <= allowed).all(), "conservation"
+    for name in ("handed", "arrived"):
+        assert all(torch.equal(each[name], balances[0][name]) for each in balances), f"{name}, by all ranks alike"
+
+
+def fuzz(group: Group, seed: int, schedules: tuple[str, ...]) -> list[dict[str, Tensor]]:
+    """Iterations under changing plans, some dropped, some undone; the balance after each."""
+    draw = random.Random(seed)  # the same on every rank
+    toy_schedules.register()
+    rank = Rank(group, plan_drawn(draw, schedules))
+    balances = []
+    step = 0
+    for _ in range(40):
+        event = draw.choice(("go on", "go on", "go on", "re-plan", "drop", "trial"))
+        if event == "re-plan":
+            rank.adopt(plan_drawn(draw, schedules).with_version(step), step)
+        elif event == "trial":
+            before, plan = rank.state(), rank.exchanger.plan
+            kept = copy.deepcopy((rank.entered, rank.handed, rank.magnitude, rank.random.get_state()))
+            residual = rank.arena.residual.clone()
+            carried = copy.deepcopy(rank.exchanger.state_dict())
+            rank.adopt(plan_drawn(draw, schedules), step, trial=1)
+            for _ in range(draw.randrange(1, 4)):
+                rank.iterate(rank.gradient())
+            rank.adopt(plan, step)
+            rank.exchanger.load_state_dict(carried)
+            rank.arena.residual.copy_(residual)
+            assert_same(before, rank.state())
+            rank.entered, rank.handed, rank.magnitude = kept[:3]
+            rank.random.set_state(kept[3])
+            continue
+        gradients = rank.gradient()
+        sent = sorted(rank.exchanger._present)  # of what is not sent, nobody would know before it is
+        spoils = event == "drop" and bool(sent)
+        if spoils:
+            span = rank.exchanger.buckets[draw.choice(sent)].span
+            spoil(gradients, draw.randrange(span.start, span.stop), group.rank == step % group.size)
+        before = rank.state()
+        assert rank.iterate(gradients) != spoils
+        if spoils:
+            after = rank.state()
+            assert torch.equal(before[1], after[1]), "the residual is what it was"
+            assert_same(before[0]["buckets"], after[0]["buckets"])
+            assert_same(before[0]["schemes"], after[0]["schemes"])
+        step += 1
+        balances.append(rank.balance())
+    rank.exchanger.close()
+    return balances
+
+
+def spoil(gradients: list[Tensor], element: int, is_here: bool) -> None:
+    """Make one element, in the arena's order, infinite on one rank."""
+    for gradient in reversed(gradients):
+        if element < gradient.numel():
+            if is_here:
+                gradient.view(-1)[element] = float("inf")
+            return
+        element -= gradient.numel()
+
+
+def assert_same(a: Any, b: Any) -> None:
+    if isinstance(a, Tensor):
+        assert torch.equal(a, b)
+    elif isinstance(a, dict):
+        assert a.keys() == b.keys()
+        for key in a:
+            assert_same(a[key], b[key])
+    elif isinstance(a, (list, tuple)) and not hasattr(a, "code"):
+        assert len(a) == len(b)
+        for one, other in zip(a, b, strict=True):
+            assert_same(one, other)
+    else:
+        assert a == b
+
+
+CONSERVING = tuple(name for name in SCHEDULES if name != toy_schedules.EveryThird.name)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_nothing_is_lost_whatever_plans_schedules_trials_and_dropped_steps_follow_each_other(
+    rank_pool: RankPool, seed: int
+) -> None:
+    histories = rank_pool.run(3, fuzz, seed, CONSERVING)
+    assert len(histories[0]) > 20
+    for balances in zip(*histories, strict=True):
+        check_conserved(list(balances))
+
+
+@dataclass
+class Trace:
+    """What a rank saw of some iterations."""
+
+    handed: list[Tensor]
+    sent: list[list[tuple[int, int, int]]]
+    means: list[Tensor]
+
+
+def trace(group: Group, plan: Plan, iterations: int) -> Trace:
+    toy_schedules.register()
+    rank = Rank(group, plan)
+    seen = Trace([], [], [])
+    generators = [torch.Generator().manual_seed(r) for r in range(group.size)]
+    for _ in range(iterations):
+        before = rank.handed.clone()
+        everyones = [[torch.randn(shape, generator=g) for shape in SHAPES] for g in generators]
+        seen.means.append(torch.stack([flat(each) for each in everyones]).mean(0))
+        rank.backward(everyones[group.rank])
+        outcome = rank.exchanger.finish()
+        flights = rank.exchanger.flights
+        seen.sent.append([(f.send.bucket, f.send.generation, f.load.count) for f in flights])
+        if outcome.updates:
+            rank.handed += flat([torch.zeros(p.shape) if p.grad is None else p.grad for p in rank.parameters])
+        rank.exchanger.commit()
+        rank.arena.release_gradients()
+        seen.handed.append(rank.handed - before)
+    rank.exchanger.close()
+    return seen
+
+
+CUTS = (0, 200, 300, 640)  # the second lies inside a tensor
+
+
+def traced(rank_pool: RankPool, schedule: str, iterations: int) -> Trace:
+    toy_schedules.register()
+    plan = replace(Plan.parse("dense", FusionPlan(CUTS)), schedule=schedule)
+    first, *others = rank_pool.run(3, trace, plan, iterations)
+    for other in others:
+        assert all(torch.equal(a, b) for a, b in zip(first.handed, other.handed, strict=True))
+    return first
+
+
+def assert_close(actual: Tensor, expected: Tensor) -> None:
+    torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_a_bucket_that_is_delayed_is_merged_into_its_next_exchange(rank_pool: RankPool) -> None:
+    seen = traced(rank_pool, "toy-every-second-later", 4)
+    assert seen.sent[0] == [(0, 0, 1), (2, 0, 1)]
+    assert seen.sent[1] == [(0, 1, 1), (1, 1, 2), (2, 1, 1), (3, 1, 2)]
+    for t in (1, 3):
+        assert_close(seen.handed[t][200:300], (seen.means[t - 1] + seen.means[t])[200:300])
+        assert not seen.handed[t - 1][200:300].any(), "nothing of it before"
+        assert_close(seen.handed[t][300:640], seen.means[t][300:640])
+
+
+def test_generations_may_be_kept_apart_and_sent_late(rank_pool: RankPool) -> None:
+    seen = traced(rank_pool, "toy-one-behind", 4)
+    assert seen.sent[2] == [(1, 1, 1), (3, 1, 1), (0, 2, 1), (2, 2, 1)]
+    for t in (1, 2, 3):
+        assert_close(seen.handed[t][200:300], seen.means[t - 1][200:300])
+        assert_close(seen.handed[t][:200], seen.means[t][:200])
+
+
+def test_the_optimizer_may_get_the_average_of_several_iterations(rank_pool: RankPool) -> None:
+    seen = traced(rank_pool, "toy-every-third", 6)
+    for t in (2, 5):
+        assert_close(seen.handed[t], sum(seen.means[t - 2 : t + 1]) / 3)
+    assert not any(seen.handed[t].any() for t in (0, 1, 3, 4))
+    assert seen.sent[0] == []
+
+
+def test_what_arrives_early_waits_for_the_rest_of_its_generation(rank_pool: RankPool) -> None:
+    seen = traced(rank_pool, "toy-queues", 6)
+    assert seen.sent[2] == [(0, 1, 2), (2, 1, 2)]
+    assert seen.sent[3] == [(1, 1, 2), (3, 1, 2)]
+    assert not seen.handed[2].any()
+    assert_close(seen.handed[3], seen.means[0] + seen.means[1])
+    assert_close(seen.handed[5], seen.means[2] + seen.means[3])
+
+
+def test_after_backward_brings_the_bits_that_wait_free_does(rank_pool: RankPool) -> None:
+    wait_free, after = (traced(rank_pool, name, 3) for name in ("wait-free", "after-backward"))
+    assert all(torch.equal(a, b) for a, b in zip(wait_free.handed, after.handed, strict=True))
