@@ -205,7 +205,7 @@ class Run:
         self.plan = self.controller.plan
         if isinstance(action, Adopt):
             self.num_changes += 1
-        self.log += self.controller.drain_log()
+        self.log += self.controller.log.drain()
         gain, self._residual = self._error_feedback(plan, self._residual)
         report = self._measure(plan, gain)
         self.step += 1
@@ -294,7 +294,7 @@ class Run:
 
     def _monitor(self) -> None:
         """Latency every second, bandwidth every four (sooner when latency jumps, or on request); late and noisy."""
-        if self._probe_at is None and self.controller.asks_to_measure(self.now):
+        if self._probe_at is None and self.controller.drift.asks_to_measure(self.now):
             self._probe_at = self.now + self.world.monitor_delay
             self._next_view = min(self._next_view, self._probe_at)
             self._next_bandwidth = self._probe_at
@@ -314,7 +314,7 @@ class Run:
             self._revision += 1
             self.controller.observe_network(NetworkView(self._revision, latency, self._bandwidth_seen), at)
             if was_asked_for:
-                self.controller.measurement_taken()
+                self.controller.drift.measured()
             self._next_view = at + 1.0
 
 

@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trimtab.control import overlap
 from trimtab.control.candidates import within_budget, worth_a_trial
-from trimtab.control.choice import PlanEvaluator
+from trimtab.control.choice import choose
 from trimtab.control.decision import Prediction
 from trimtab.control.knee import knee, log_speedup
+from trimtab.control.plan_evaluator import PlanEvaluator
 from trimtab.control.predict import Predictor
 from trimtab.control.reason import reason_to_keep
 from trimtab.control.solve import Space, front, objectives, solve
@@ -175,7 +176,7 @@ def test_a_tenth_sooner_is_worth_a_change_only_where_the_step_is_clearly_shorter
 
     wanted = ControllerSettings(collectives=("all-gather", "artopk-star-tree"), min_ratio=0.01, max_ratio=0.01)
     present = Plan(0.01, "all-gather", wanted.sparsifier, wanted.fusions[0])
-    choice = PlanEvaluator(evaluate, wanted, present, SGD).choose(banned=(), seed=1)
+    choice = choose(PlanEvaluator(evaluate, wanted, present, SGD), banned=(), seed=1)
     assert (choice.chosen.plan.collective == "artopk-star-tree") is is_worth_it
 
 

@@ -203,8 +203,8 @@ def test_a_trial_never_crosses_an_epochs_end():
     asked = []
     original = controller._trials
 
-    def spy(network, now, steps_left):
-        action = original(network, now, steps_left)
+    def spy(evaluator, now, steps_left):
+        action = original(evaluator, now, steps_left)
         asked.append((steps_left, action))
         return action
 
@@ -354,8 +354,37 @@ def test_a_change_is_measured_by_steps_on_its_own_network_alone():
     train_until_the_network_is_fast(controller, 6)
     for step in range(6, 20):
         controller.observe_step(report(step, controller.plan, step_seconds=3.0), 3.0 * step)
-    (measured,) = [line for line in controller.drain_log() if line["record"] == "measured"]
+    (measured,) = [line for line in controller.log.drain() if line["record"] == "measured"]
     assert (measured["measured_step_seconds"], measured["num_steps"]) == (0.2, 5)
+
+
+# What says nothing of another plan or network ------------------------------------------------------------
+
+
+def test_another_plan_has_a_gain_of_its_own():
+    controller = sparse_controller()
+    for step in range(3):
+        controller.observe_step(report(step, controller.plan), 1.0 + step)
+    assert controller.state_dict()["gain"]["steps"] == 2
+    for step in range(3, 5):
+        controller.observe_step(report(step, controller.plan, finite=False), 1.0 + step)
+    assert controller.next_action(5.0, 100).plan.is_dense
+    assert controller.state_dict()["gain"]["steps"] == 0
+
+
+def test_a_plan_that_failed_is_not_chosen_again_on_its_network():
+    controller = sparse_controller()
+    failed = controller.plan
+    for step in range(2):
+        controller.observe_step(report(step, failed, finite=False), 1.0 + step)
+    assert controller.next_action(3.0, 100).plan.is_dense
+    chosen = []
+    for step in range(2, 40):
+        controller.observe_step(report(step, controller.plan, collective=2.0, step_seconds=2.1), 2.1 * step)
+        action = controller.next_action(2.1 * step, 100)
+        chosen += [action.plan] if isinstance(action, Adopt) else []
+    assert chosen
+    assert (failed.ratio, failed.collective) not in {(plan.ratio, plan.collective) for plan in chosen}
 
 
 # Suspicion ----------------------------------------------------------------------------------------------
@@ -366,12 +395,12 @@ def test_a_measurement_is_asked_for_when_the_exchange_no_longer_fits_and_not_bef
     train(run, 30)
     controller, plan = run.controller, run.controller.plan
     usual = run.world.sync_seconds(plan, run.world.network(0))
-    assert not controller.asks_to_measure(run.now)
+    assert not controller.drift.asks_to_measure(run.now)
     for step in range(3):
         slow = report(run.step + step, plan, collective=usual + 0.2, step_seconds=0.3)
         controller.observe_step(slow, run.now + step)
-    assert controller.asks_to_measure(run.now + 3)
-    assert not controller.asks_to_measure(run.now + 3)
+    assert controller.drift.asks_to_measure(run.now + 3)
+    assert not controller.drift.asks_to_measure(run.now + 3)
 
 
 def test_no_measurement_is_asked_for_while_the_first_steps_are_still_learned_from():
@@ -380,7 +409,7 @@ def test_no_measurement_is_asked_for_while_the_first_steps_are_still_learned_fro
     controller.next_action(0.0, 100)
     for step in range(5):
         controller.observe_step(report(step, controller.plan, collective=9.0, step_seconds=9.1), 10.0 * step)
-        assert not controller.asks_to_measure(10.0 * step)
+        assert not controller.drift.asks_to_measure(10.0 * step)
 
 
 def test_a_moved_gain_waits_while_exchanges_are_off_for_a_reason_nobody_knows():

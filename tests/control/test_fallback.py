@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import pytest
-from trimtab.control.decision import Prediction
-from trimtab.control.fallback import Fallback
-from trimtab.plan import Plan, dense_plan
+from dataclasses import replace
 
-PLAN = Plan.parse("0.01/all-gather")
-DENSE = Prediction(dense_plan(), 0.0, 0.9, 1.0, 1.0, 1.0)
+import pytest
+from trimtab.control.fallback import Fallback
+from trimtab.control.guards import Alarm
+from trimtab.control.types import StepReport
+from trimtab.plan import dense_plan
+
+NOT_FINITE, TOO_SLOW = Alarm("not finite"), Alarm("too slow", is_for_speed=True)
+DROPPED = StepReport(1, dense_plan(), 0.2, 0.1, 0.0, 0.1, 0, 0, 1.0, 0.0, finite=False)
 
 
 def held_after(fallback: Fallback, step: int) -> int:
-    fallback.begin(PLAN, step)
+    fallback.begin(NOT_FINITE, step)
     return fallback.hold_until_step - step
 
 
@@ -47,16 +50,30 @@ def test_another_network_ends_a_hold_for_speed_and_forgets_no_guard():
     fallback = Fallback()
     guards_in_a_row(fallback, 4)
     begun = 10_000
-    assert fallback.why([9.0, 8.0], DENSE) is not None
-    fallback.begin(PLAN, begun)
-    fallback.reset(begun + 3)
-    assert fallback.hold_until_step == begun + 3
-    assert fallback.banned == set()
+    fallback.begin(TOO_SLOW, begun)
+    assert fallback.holds(begun + 3)
+    fallback.network_changed(begun + 3)
+    assert not fallback.holds(begun + 3)
     assert held_after(fallback, begun + 20) == 20
 
 
 def test_another_network_does_not_end_the_hold_of_what_was_not_finite():
     fallback = Fallback()
-    fallback.begin(PLAN, 100)
-    fallback.reset(103)
+    fallback.begin(NOT_FINITE, 100)
+    fallback.network_changed(103)
     assert fallback.hold_until_step == 110
+
+
+def test_dropped_steps_count_until_one_is_not():
+    fallback = Fallback()
+    for _ in range(3):
+        fallback.observe(DROPPED)
+    assert fallback.num_dropped_in_a_row == 3
+    fallback.observe(replace(DROPPED, finite=True))
+    assert fallback.num_dropped_in_a_row == 0
+
+
+def test_steps_that_a_scaler_drops_while_it_looks_for_a_scale_do_not_count():
+    fallback = Fallback()
+    fallback.observe(replace(DROPPED, loss_scale=65536.0))
+    assert fallback.num_dropped_in_a_row == 0

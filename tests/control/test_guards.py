@@ -67,3 +67,18 @@ def test_a_plan_that_was_fast_until_a_moment_ago_is_not_left_for_dense():
     fast, slow = [0.2] * 20, [3.0] * 3
     assert guards.slower_than_dense(fast + slow, DENSE) is None
     assert "dense needs 1.000 s" in guards.slower_than_dense(fast + [3.0] * 5, DENSE), "it had its say"
+
+
+def test_a_plan_that_fails_whatever_the_network_is_told_from_one_that_is_too_slow_on_this_one():
+    calm = guards.ResidualWatch()
+    assert guards.alarm(0, calm, [0.5] * 10, DENSE) is None
+    assert not guards.alarm(2, calm, [9.0] * 10, DENSE).is_for_speed
+    assert guards.alarm(0, calm, [9.0] * 10, DENSE).is_for_speed
+    assert guards.alarm(0, calm, [9.0] * 10, None) is None, "without a network nobody knows what dense takes"
+
+
+def test_a_residual_is_watched_step_by_step():
+    residual = guards.ResidualWatch()
+    for step in range(40):
+        residual.observe(1.2**step, 0.1)
+    assert "residual grew" in guards.alarm(0, residual, [0.5] * 10, DENSE).reason

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 from trimtab.control.decision import Decision, Inputs
-from trimtab.control.plan_outcome import PlanOutcome, RecentSteps, Timed
+from trimtab.control.plan_outcome import PlanOutcome
+from trimtab.control.recent_steps import RecentSteps
 from trimtab.control.types import StepReport
 from trimtab.plan import Plan
 
@@ -17,8 +18,8 @@ def change(predicted_previous: float, predicted: float) -> Decision:
     return Decision(7, 10, 1.0, "warm-up", inputs, BEFORE, AFTER, predicted_previous, predicted, (), "because")
 
 
-def step(plan: Plan, seconds: float, exchange: float = EXCHANGE) -> Timed:
-    report = StepReport(
+def report(plan: Plan, seconds: float, exchange: float = EXCHANGE) -> StepReport:
+    return StepReport(
         step=1,
         plan=plan,
         step_seconds=seconds,
@@ -31,44 +32,52 @@ def step(plan: Plan, seconds: float, exchange: float = EXCHANGE) -> Timed:
         residual_norm=1.0,
         finite=True,
     )
-    return Timed(report, 1.0)
 
 
-def outcome(
-    *, previous: float | None, took: float, predicted_previous: float = 0.12, predicted: float = 0.11
-) -> PlanOutcome:
+def ran(*runs: tuple[Plan, int, float, float]) -> RecentSteps:
+    """So many steps under each plan, after the first, that took so long, and their exchange."""
     steps = RecentSteps()
-    for _ in range(10):
-        if previous is not None:
-            steps.add(step(BEFORE, previous))
-        steps.add(step(AFTER, took))
-    pending = PlanOutcome(steps)
-    pending.begin(change(predicted_previous, predicted), lambda plan: EXCHANGE)
-    return pending
+    for plan, count, seconds, exchange in runs:
+        for _ in range(count + 1):
+            steps.add(report(plan, seconds, exchange), end=1.0)
+    return steps
+
+
+def pending(steps: RecentSteps, predicted_previous: float = 0.12, predicted: float = 0.11) -> PlanOutcome:
+    outcome = PlanOutcome(steps)
+    outcome.begin(change(predicted_previous, predicted), lambda plan: EXCHANGE)
+    return outcome
 
 
 @pytest.mark.parametrize(
-    ("known", "underperforms"),
+    ("previous", "took", "predicted", "underperforms"),
     [
-        ({"previous": 0.12, "took": 0.13}, True),
-        ({"previous": 0.12, "took": 0.115}, False),
-        ({"previous": None, "took": 0.13}, False),  # never ran on this network
-        ({"previous": 0.12, "took": 0.13, "predicted": 0.14}, False),  # nobody promised a shorter step
+        (0.12, 0.13, 0.11, True),
+        (0.12, 0.115, 0.11, False),
+        (None, 0.13, 0.11, False),  # the previous plan never ran on this network
+        (0.12, 0.13, 0.14, False),  # nobody promised a shorter step
     ],
 )
-def test_a_shorter_step_that_is_longer_underperforms(known, underperforms):
-    measured, says = outcome(**known).underperforms(20, 2.0)
-    assert (measured.id, measured.seconds, says) == (7, known["took"], underperforms)
+def test_a_step_that_was_to_be_shorter_and_is_longer_underperforms(previous, took, predicted, underperforms):
+    before = [] if previous is None else [(BEFORE, 10, previous, EXCHANGE)]
+    outcome = pending(ran(*before, (AFTER, 10, took, EXCHANGE)), predicted=predicted)
+    measured, says = outcome.review(20, 2.0)
+    assert (measured.id, measured.seconds, measured.previous_seconds, says) == (7, took, previous, underperforms)
 
 
 def test_it_is_said_once_on_a_network():
-    pending = outcome(previous=0.12, took=0.13)
-    assert pending.underperforms(20, 2.0)[1]
-    assert pending.underperforms(21, 2.0) == (None, False)
-    for again in (False, True):
-        pending.begin(change(0.12, 0.11), lambda plan: EXCHANGE)
-        assert pending.underperforms(40, 4.0)[1] is again
-        pending.begin_anew()
+    steps = ran((BEFORE, 10, 0.12, EXCHANGE), (AFTER, 10, 0.13, EXCHANGE))
+    outcome = pending(steps)
+    assert outcome.review(20, 2.0)[1]
+    assert outcome.review(21, 2.0) == (None, False), "nothing is pending"
+    outcome.begin(change(0.12, 0.11), lambda plan: EXCHANGE)
+    assert outcome.review(40, 4.0)[1] is False
+    assert pending(steps).review(60, 6.0)[1], "another network has an outcome of its own"
+
+
+def test_a_change_that_ran_for_two_steps_is_not_measured():
+    outcome = pending(ran((BEFORE, 10, 0.12, EXCHANGE), (AFTER, 2, 0.13, EXCHANGE)))
+    assert outcome.close(20, 2.0) is None
 
 
 @pytest.mark.parametrize(
@@ -79,12 +88,5 @@ def test_it_is_said_once_on_a_network():
     ],
 )
 def test_what_a_plan_took_before_is_told_by_the_steps_on_this_network_slow_ones_too(exchange, previous):
-    steps = RecentSteps()
-    for _ in range(2):
-        steps.add(step(BEFORE, 0.1))
-    for _ in range(3):
-        steps.add(step(BEFORE, 0.3, exchange))
-        steps.add(step(AFTER, 0.15))
-    pending = PlanOutcome(steps)
-    pending.begin(change(0.12, 0.11), lambda plan: EXCHANGE)
-    assert pending.underperforms(20, 2.0)[0].previous_seconds == previous
+    steps = ran((BEFORE, 2, 0.1, EXCHANGE), (BEFORE, 3, 0.3, exchange), (AFTER, 3, 0.15, EXCHANGE))
+    assert pending(steps).close(20, 2.0).previous_seconds == previous

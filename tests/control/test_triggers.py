@@ -1,200 +1,56 @@
-"""A change of network or gain is noticed, and soon; noise is not a change."""
+"""Which reason to decide comes first, and when each is due."""
 
 from __future__ import annotations
 
-import random
-from math import exp
-
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from trimtab.control.triggers import GainWatch, NetworkWatch
-from trimtab.control.types import NetworkView
-
-GIGABIT = 1e9 / 8
+from trimtab.control.triggers import Triggers
 
 
-def view(revision, latency=1e-3, bandwidth=GIGABIT, stale=False):
-    return NetworkView(revision, latency, bandwidth, stale)
+def due(triggers, step, warm=True, network=False, gain=False):
+    return triggers.due(step, is_warmed_up=warm, has_network_moved=network, has_gain_moved=gain)
 
 
-def watch(*views):
-    network_watch = NetworkWatch(change=0.10)
-    for now, seen in enumerate(views):
-        network_watch.observe(seen, float(now))
-    return network_watch
+@pytest.fixture
+def triggers():
+    """After the warm-up and its second look, at step 20."""
+    warm = Triggers()
+    assert [due(warm, 0), due(warm, 20)] == ["warm-up", "warm-up"]
+    return warm
 
 
-def cannot_tell(suspect):
-    return None
+def test_nothing_comes_before_the_warm_up_has_ended():
+    cold = Triggers()
+    cold.queue("trials")
+    assert due(cold, 3, warm=False, network=True, gain=True) is None
+    assert due(cold, 4) == "warm-up"
+    assert due(cold, 5) == "trials"
 
 
-def test_the_first_view_is_the_network():
-    assert watch().network is None
-    assert watch(view(1)).network.latency == 1e-3
+def test_the_choice_after_the_warm_up_and_that_for_a_new_network_are_looked_at_again_eight_steps_later(triggers):
+    assert due(triggers, 30, network=True) == "network"
+    assert [step for step in range(31, 50) if due(triggers, step) == "network"] == [38]
 
 
-def test_a_second_view_that_agrees_makes_a_change():
-    network_watch = watch(view(1), view(2), view(3, latency=5e-3))
-    assert network_watch.network.latency == 1e-3
-    assert network_watch.observe(view(4, latency=5.1e-3), 3.0)
-    assert network_watch.network.latency == 5.1e-3
+def test_a_gain_waits_while_a_second_look_is_near(triggers):
+    assert due(triggers, 21, gain=True) == "gain"
+    due(triggers, 30, network=True)
+    assert [due(triggers, step, gain=True) for step in (31, 38, 39)] == [None, "network", "gain"]
 
 
-def test_one_outlier_makes_none():
-    network_watch = watch(view(1), view(2), view(3, bandwidth=GIGABIT / 3), view(4))
-    assert network_watch.network.bandwidth == GIGABIT
-    assert network_watch.suspect is None
+def test_what_is_queued_comes_before_a_network_and_a_network_before_a_second_look(triggers):
+    triggers.look_again("measured", 25)
+    triggers.queue("trials")
+    assert due(triggers, 25, network=True) == "trials"
+    assert due(triggers, 26, network=True) == "network"
+    assert [due(triggers, step) for step in (27, 34)] == [None, "network"], "it is the network's second look by then"
 
 
-def test_a_lone_view_is_believed_at_once_when_the_exchanges_agree():
-    network_watch = watch(view(1), view(2, latency=5e-3))
-    assert network_watch.believe(1.0, lambda suspect: suspect.latency == 5e-3)
-    assert network_watch.network.latency == 5e-3
+def test_after_a_guard_the_next_decision_is_the_guards_own_and_no_second_look_follows(triggers):
+    triggers.look_again("measured", 25)
+    triggers.fell_back()
+    assert [due(triggers, step) for step in (40, 41, 60)] == ["guard", None, None]
 
 
-def test_a_lone_view_is_believed_after_a_second_unless_the_exchanges_object():
-    network_watch = watch(view(1), view(2, latency=5e-3))
-    assert not network_watch.believe(1.5, cannot_tell)
-    assert not network_watch.believe(9.0, lambda suspect: False)
-    assert network_watch.believe(2.0, cannot_tell)
-
-
-def test_a_lone_view_that_differs_little_is_believed_only_once_the_bandwidth_must_have_been_tested_again():
-    network_watch = watch(view(1), view(2, bandwidth=0.85 * GIGABIT))
-    assert not network_watch.believe(10.5, cannot_tell)
-    assert network_watch.believe(11.0, cannot_tell)
-
-
-def test_views_that_repeat_one_test_of_the_bandwidth_do_not_agree_with_it():
-    repeated = [view(number, 1e-3 + 1e-6 * number, 0.85 * GIGABIT) for number in range(2, 9)]
-    assert watch(view(1), *repeated).network.bandwidth == GIGABIT
-    tested_anew = [view(number, bandwidth=(0.85 + number / 1000) * GIGABIT) for number in range(2, 9)]
-    assert watch(view(1), *tested_anew).network.bandwidth < 0.9 * GIGABIT
-
-
-# What a plan was chosen for -----------------------------------------------------------------------------
-
-
-def decided_on(*views):
-    network_watch = watch(*views)
-    network_watch.decided()
-    return network_watch
-
-
-def test_before_a_plan_was_chosen_any_network_is_another():
-    assert not watch().has_left(0.0)
-    assert watch(view(1)).has_left(0.0)
-    assert not decided_on(view(1)).has_left(0.0)
-
-
-def test_a_change_leaves_it_at_once():
-    network_watch = decided_on(view(1))
-    for now in (1.0, 2.0):
-        network_watch.observe(view(2, latency=5e-3), now)
-    assert network_watch.has_left(2.0)
-
-
-def test_the_views_that_follow_soon_tell_what_it_was():
-    """The first was 8% off; nothing has changed since, whatever two views say beside each other."""
-    network_watch = decided_on(view(1, latency=1.08e-3))
-    for second in range(2, 40):
-        network_watch.observe(view(second, latency=1e-3 if second < 30 else 0.96e-3), float(second))
-    assert not network_watch.has_left(1000.0)
-
-
-def drifted():
-    """After a minute at 1 ms the latency rises by 0.5% a second, which no view differs by from the last."""
-    network_watch = decided_on(view(1))
-    for second in range(2, 60):
-        network_watch.observe(view(second), float(second))
-    left_at = None
-    for second in range(60, 120):
-        network_watch.observe(view(second, latency=1e-3 * 1.005 ** (second - 60)), float(second))
-        if left_at is None and network_watch.network.latency > 1.1e-3:
-            left_at = float(second)
-    return network_watch, left_at
-
-
-def test_a_drift_leaves_it_once_it_has_lasted():
-    network_watch, left_at = drifted()
-    assert not network_watch.has_left(left_at + 9.9)
-    assert network_watch.has_left(left_at + 10.1)
-
-
-def test_stale_and_impossible_views_are_ignored():
-    network_watch = watch(view(1), view(2, latency=9e-3, stale=True), view(3, latency=0.0), view(4, bandwidth=0.0))
-    assert network_watch.network.latency == 1e-3
-    assert network_watch.suspect is None
-
-
-def test_state_survives():
-    network_watch, restored = watch(view(1), view(2, latency=1.02e-3)), NetworkWatch(0.10)
-    restored.load_state_dict(network_watch.state_dict())
-    assert restored.network == network_watch.network
-
-
-@settings(max_examples=50, deadline=None)
-@given(seed=st.integers(0, 10**6), noise=st.floats(0.0, 0.03))
-def test_noise_on_an_unchanged_network_never_makes_a_change(seed, noise):
-    """Ten minutes of a view a second, each off by 3%."""
-    rng, network_watch = random.Random(seed), NetworkWatch(0.10)
-    network_watch.observe(view(0), 0.0)
-    for second in range(1, 600):
-        noisy = view(second, 1e-3 * exp(rng.gauss(0, noise)), GIGABIT * exp(rng.gauss(0, noise)))
-        assert not network_watch.observe(noisy, float(second))
-
-
-@settings(max_examples=50, deadline=None)
-@given(seed=st.integers(0, 10**6), factor=st.floats(1.5, 50), slower=st.booleans())
-def test_a_real_change_is_noticed_at_the_second_view(seed, factor, slower):
-    rng, network_watch = random.Random(seed), NetworkWatch(0.10)
-    latency = 1e-3 * (factor if slower else 1 / factor)
-    for second in range(8):
-        network_watch.observe(view(second, 1e-3 * exp(rng.gauss(0, 0.03))), float(second))
-    assert not network_watch.observe(view(8, latency), 8.0)
-    assert network_watch.observe(view(9, latency * 1.03), 9.0)
-
-
-# The gain -----------------------------------------------------------------------------------------------
-
-
-def gain_watch(*gains):
-    watched = GainWatch(change=0.10, window=20)
-    for gain in gains:
-        watched.observe(gain)
-    return watched
-
-
-def test_the_gain_is_settled_after_a_window():
-    assert gain_watch(*[0.3] * 19).settled is None
-    assert gain_watch(*[0.3] * 20).settled == pytest.approx(0.3)
-
-
-def test_a_steady_gain_has_not_moved_and_a_falling_one_has():
-    assert not gain_watch(*[0.3] * 100).moved
-    assert gain_watch(*[0.3] * 30, *[0.2] * 20).moved
-
-
-def test_what_has_been_looked_at_has_not_moved_since():
-    watched = gain_watch(*[0.3] * 30, *[0.2] * 40)
-    watched.look()
-    assert not watched.moved
-
-
-def test_another_plan_starts_afresh():
-    watched = gain_watch(*[0.3] * 30)
-    watched.restart()
-    for _ in range(19):
-        watched.observe(0.05)
-    assert watched.settled is None
-    assert not watched.moved
-
-
-@settings(max_examples=30, deadline=None)
-@given(seed=st.integers(0, 10**6))
-def test_noise_of_single_steps_does_not_move_the_average(seed):
-    rng, watched = random.Random(seed), GainWatch(0.10, 20)
-    for _ in range(500):
-        watched.observe(0.2 * exp(rng.gauss(0, 0.05)))
-        assert not watched.moved
+def test_each_reason_is_given_once(triggers):
+    triggers.queue("gain")
+    assert [due(triggers, 21), due(triggers, 22)] == ["gain", None]

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from trimtab import control_client
 from trimtab.control.controller import Controller
+from trimtab.control.decision import Measured
 from trimtab.control.types import ControllerSettings, KeepGoing, ModelFacts, StepReport
 from trimtab.control_client import ControlClient
 from trimtab.plan import dense_plan
@@ -39,7 +40,7 @@ class FakeController(Controller):
     def observe_step(self, report: StepReport, now: float) -> None:
         if not report.finite:
             raise ZeroDivisionError("a mistake in the controller")
-        self._log.append({"record": "measured", "step": report.step})
+        self.log.add(Measured(1, report.step, now, None, 0.2, 10))
 
     def next_action(self, now: float, steps_left_in_epoch: int) -> KeepGoing:
         assert self.may_answer.wait(60)
@@ -108,4 +109,4 @@ def test_what_a_step_beside_a_decision_measured_is_written_down_without_waiting_
     made.client.step(report(7), 10)
     made.controller.may_answer.set()
     wait_for_answer(made)
-    assert made.lines == [{"record": "measured", "step": 7}]
+    assert [(line["record"], line["step"]) for line in made.lines] == [("measured", 7)]

@@ -18,7 +18,9 @@ from rank_pool import RankPool
 from test_session import make_session, network
 from torch import nn
 from trimtab import attach_checks
+from trimtab.control import guards
 from trimtab.control.fallback import Fallback
+from trimtab.control.guards import ResidualWatch
 from trimtab.control.types import StepReport
 from trimtab.plan import Plan, dense_plan
 from trimtab_api.errors import UserError
@@ -228,7 +230,7 @@ def test_steps_that_a_scaler_drops_while_it_finds_its_scale_ban_no_plan(scale: f
     fallback = Fallback()
     for step in range(8):
         fallback.observe(StepReport(step, dense_plan(), 0.2, 0.1, 0.0, 0.1, 0, 0, 1.0, 0.0, False, loss_scale=scale))
-    assert (fallback.why([], None) is not None) == guarded
+    assert (guards.alarm(fallback.num_dropped_in_a_row, ResidualWatch(), [], None) is not None) == guarded
 
 
 def test_the_names_that_torch_has_for_what_hooks_need_are_there() -> None:

@@ -123,14 +123,14 @@ class ControlClient:
         action = self._controller.next_action(self._now(), steps_left)
         solving_seconds = time.thread_time() - begun
         if self._drain(solving_seconds=solving_seconds):
-            self._controller.solved(solving_seconds)
+            self._controller.trial_budget.decided(solving_seconds)
         if self._probe is not None and self._probe.done():
             if self._probe.result() is None:
-                self._controller.measurement_refused(self._now())
+                self._controller.drift.refused(self._now())
             else:
-                self._controller.measurement_taken()
+                self._controller.drift.measured()
             self._probe = None
-        if self._probe is None and self._controller.asks_to_measure(self._now()):
+        if self._probe is None and self._controller.drift.asks_to_measure(self._now()):
             self._probe = self._prober.submit(
                 self._watch.measure_now, "collectives no longer fit the measured network", PROBE_TIMEOUT_SECONDS
             )
@@ -143,7 +143,7 @@ class ControlClient:
     def _drain(self, **of_decision: float) -> bool:
         """Write the controller's log; whether it holds a decision."""
         has_decided = False
-        for line in self._controller.drain_log():
+        for line in self._controller.log.drain():
             is_decision = line["record"] == "decision"
             self._log(line | of_decision if is_decision else line)
             has_decided |= is_decision

@@ -192,7 +192,8 @@ class _Choice:
 
 def _choose(question: _Question) -> tuple[_Choice, float]:
     """What the controller would adopt after its warm-up, knowing nothing but its priors; and dense's step time."""
-    from trimtab.control.choice import PlanEvaluator
+    from trimtab.control.choice import choose
+    from trimtab.control.plan_evaluator import PlanEvaluator
     from trimtab.control.predict import Predictor
     from trimtab.control.types import ControllerSettings, ModelFacts, OptimizerFamily
     from trimtab.plan import Plan, dense_plan
@@ -204,7 +205,7 @@ def _choose(question: _Question) -> tuple[_Choice, float]:
     def evaluate(plan: Plan) -> Any:
         return predictor.predict(plan, question.latency, 1 / question.bandwidth, step=0)
 
-    found = PlanEvaluator(evaluate, ControllerSettings(), dense_plan(), optimizer).choose(banned=(), seed=0)
+    found = choose(PlanEvaluator(evaluate, ControllerSettings(), dense_plan(), optimizer), banned=(), seed=0)
     best = found.chosen
     choice = _Choice(
         best.plan.name, best.step_seconds, predictor.compute_seconds, best.sync_seconds, best.gain, best.relative_steps

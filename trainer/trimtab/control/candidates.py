@@ -5,12 +5,33 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from trimtab.control.decision import Prediction
+from trimtab.control.plan_evaluator import PlanEvaluator
+from trimtab.control.types import RunTrials
 from trimtab.plan import Plan
 
 #: Fewer iterations than this tell nothing.
-FEWEST_ITERATIONS = 3
+_FEWEST_ITERATIONS = 3
 #: A candidate predicted this much worse (in time to target) than the best could not win by being mispredicted.
 _WITHIN = 0.25
+
+
+def trials_to_run(
+    evaluator: PlanEvaluator, is_known: Callable[[Plan], bool], steps_left_in_epoch: int, budget_seconds: float
+) -> tuple[RunTrials, float] | None:
+    """The trials to run before a gain that has moved is acted upon, and what they are predicted to take [s].
+
+    None where none is worth it or fits the budget, or where the epoch ends too soon.
+    """
+    settings = evaluator.settings
+    iterations = min(settings.trial_iterations, steps_left_in_epoch)
+    if iterations < _FEWEST_ITERATIONS:
+        return None
+    worth = worth_a_trial(evaluator.candidates(), evaluator.dense, evaluator.log_speedup, is_known)
+    chosen, predicted_seconds = within_budget(worth, iterations, budget_seconds)
+    if not chosen:
+        return None
+    reason = f"the gain has moved by more than {settings.gain_change:.0%}"
+    return RunTrials(tuple(each.plan for each in chosen), iterations, reason), predicted_seconds
 
 
 def worth_a_trial(

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 from math import log
 
-from trimtab.control import candidates
 from trimtab.control.decision import Prediction
-from trimtab.control.knee import knee, log_speedup
-from trimtab.control.reason import reason_to_change, reason_to_keep
+from trimtab.control.knee import knee
+from trimtab.control.plan_evaluator import PlanEvaluator
+from trimtab.control.reason import reason_to_change, reason_to_keep, reason_to_start
 from trimtab.control.solve import Space, solve
-from trimtab.control.staleness import reads_gain
-from trimtab.control.types import ControllerSettings, OptimizerFamily
-from trimtab.plan import Plan, dense_plan
 
 #: A change of plan must shorten the predicted time to target by this factor ...
 _WORTH_A_CHANGE = log(1.05)
@@ -38,73 +35,67 @@ class Choice:
     """The plans that no other dominates; empty where none were sought."""
 
 
-class PlanEvaluator:
-    """What every plan is predicted to do on one network at one step, beside dense and the plan in force."""
+def back_to_dense(evaluator: PlanEvaluator, reason: str) -> Choice:
+    """What a guard chooses."""
+    dense = evaluator.dense
+    return Choice(dense, evaluator.present, dense, f"back to {dense.plan.name}: {reason}")
 
-    def __init__(
-        self,
-        evaluate: Callable[[Plan], Prediction],
-        settings: ControllerSettings,
-        present: Plan,
-        optimizer: OptimizerFamily,
-    ) -> None:
-        self.evaluate = evaluate
-        self.dense = evaluate(dense_plan(settings.fusions[0]))
-        self.present = evaluate(present)
-        self._settings = settings
-        self._measures_steps = reads_gain(optimizer)
 
-    def choose(self, banned: Collection[tuple[str, float]], seed: int) -> Choice:
-        """The knee of the Pareto front, or the present plan where leaving it promises too little.
+@dataclass(frozen=True)
+class Promise:
+    """What a change of plan is predicted to bring."""
 
-        ``banned``: collectives and ratios that failed on this network. ``seed``: of the search for the front.
-        """
-        settings = self._settings
-        space = Space(
-            settings.min_ratio, settings.max_ratio, settings.collectives, settings.fusions, settings.sparsifier
-        )
-        found = solve(space, self.evaluate, seed)
-        allowed = [
-            prediction for prediction in found if (prediction.plan.collective, prediction.plan.ratio) not in banned
-        ]
-        best = knee(allowed, self.dense, settings.speed_weight)
-        gained, faster, needed = self._promise(best)
-        # A plan predicted slower than dense is left however little there is to gain.
-        keep = gained < needed and (self.present.plan.is_dense or self.present.step_seconds < self.dense.step_seconds)
-        chosen = self.present if keep else best
-        reason = (
-            reason_to_keep(self.present, best, gained, needed, faster) if keep else reason_to_change(self.present, best)
-        )
-        return Choice(self.dense, self.present, chosen, reason, tuple(found))
+    gained: float
+    """Logarithm of how much sooner the target is reached than under the present plan; negative: later."""
+    needed: float
+    """What it must be for a change."""
+    is_for_speed: bool
+    """Whether the change is for a step so much shorter that a measurement will tell, and not for the gain."""
 
-    def might_improve(self) -> bool:
-        """Whether a look at the candidates alone promises half of what a change needs; else solving is idle.
 
-        And not free: it takes as long as half a step, and the gain moves every few steps while training begins.
-        """
-        gained, _, needed = self._promise(knee(self._candidates(), self.dense, self._settings.speed_weight))
-        return gained > needed / 2
+def choose(evaluator: PlanEvaluator, banned: Collection[tuple[str, float]], seed: int) -> Choice:
+    """The knee of the Pareto front, or the present plan where leaving it promises too little.
 
-    def worth_a_trial(self, is_known: Callable[[Plan], bool]) -> list[Prediction]:
-        """Candidates that might win and whose gain is not known, shortest first."""
-        return candidates.worth_a_trial(self._candidates(), self.dense, self._log_speedup, is_known)
+    ``banned``: collectives and ratios that failed on this network. ``seed``: of the search for the front.
+    """
+    settings, dense, present = evaluator.settings, evaluator.dense, evaluator.present
+    space = Space(settings.min_ratio, settings.max_ratio, settings.collectives, settings.fusions, settings.sparsifier)
+    found = solve(space, evaluator.evaluate, seed)
+    allowed = [each for each in found if (each.plan.collective, each.plan.ratio) not in banned]
+    best = knee(allowed, dense, settings.speed_weight)
+    promise = promise_of(best, evaluator)
+    # A plan predicted slower than dense is left however little there is to gain.
+    if promise.gained < promise.needed and (present.plan.is_dense or present.step_seconds < dense.step_seconds):
+        reason = reason_to_keep(present, best, promise.gained, promise.needed, promise.is_for_speed)
+        return Choice(dense, present, present, reason, tuple(found))
+    return Choice(dense, present, best, reason_to_change(present, best), tuple(found))
 
-    def _promise(self, best: Prediction) -> tuple[float, bool, float]:
-        """By how much a plan is better than the present one, whether that is for its shorter step, and what it needs.
 
-        Where steps are not known by the gain, no change is for the gain's sake.
-        """
-        faster = not self._measures_steps or best.step_seconds < _HARDLY_FASTER * self.present.step_seconds
-        needed = _WORTH_A_CHANGE if faster else _WORTH_IT_FOR_THE_GAIN
-        return self._log_speedup(best) - self._log_speedup(self.present), faster, needed
+def promise_of(best: Prediction, evaluator: PlanEvaluator) -> Promise:
+    """By how much a plan is better than the present one, and by how much it must be.
 
-    def _candidates(self) -> list[Prediction]:
-        settings, fusion = self._settings, self.present.plan.fusion
-        return [
-            self.evaluate(Plan(ratio, collective, settings.sparsifier, fusion))
-            for ratio in settings.candidate_ratios
-            for collective in settings.collectives
-        ]
+    Where the gain tells nothing of the steps that the job needs, no change is for its sake.
+    """
+    is_for_speed = not evaluator.reads_gain or best.step_seconds < _HARDLY_FASTER * evaluator.present.step_seconds
+    return Promise(
+        gained=evaluator.log_speedup(best) - evaluator.log_speedup(evaluator.present),
+        needed=_WORTH_A_CHANGE if is_for_speed else _WORTH_IT_FOR_THE_GAIN,
+        is_for_speed=is_for_speed,
+    )
 
-    def _log_speedup(self, prediction: Prediction) -> float:
-        return log_speedup(prediction, self.dense, self._settings.speed_weight)
+
+def start(evaluator: PlanEvaluator, seed: int) -> Choice:
+    """The plan to begin with where dense steps would take too long, by what is assumed of the machine."""
+    found = choose(evaluator, (), seed)
+    if found.chosen.plan.is_dense:
+        return found
+    return replace(found, reason=reason_to_start(found.dense, found.chosen))
+
+
+def might_improve(evaluator: PlanEvaluator) -> bool:
+    """Whether a look at the candidates alone promises half of what a change needs; else solving is idle.
+
+    And not free: it takes as long as half a step, and the gain moves every few steps while training begins.
+    """
+    promise = promise_of(knee(evaluator.candidates(), evaluator.dense, evaluator.settings.speed_weight), evaluator)
+    return promise.gained > promise.needed / 2

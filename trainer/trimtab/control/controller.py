@@ -1,34 +1,38 @@
 """The loop on rank 0: observe, and say what to do next.
 
-    network views ──▶ NetworkWatch ─┐                                    ┌──▶ KeepGoing
-    step reports ───▶ GainWatch ────┼──▶ trials? ──▶ solve ──▶ knee ─────┼──▶ RunTrials
-                  └─▶ Predictor ────┘      guards ───────────────────────┴──▶ Adopt
+    network views ──▶ NetworkWatch ─┐                                              ┌──▶ KeepGoing
+    step reports ───▶ Learner ──────┼──▶ guard? ──▶ trigger? ──▶ trials? ──▶ choose ──┼──▶ RunTrials
+    profiles ───────▶ Predictor ────┘                                              └──▶ Adopt
 
 Every change of plan follows a change of network or of gain, the warm-up's end, a guard, or a change that turned out
-slower than what it left; is predicted to reach the target sooner than the plan it leaves; and is measured afterwards.
+slower than the plan before; is predicted to reach the target sooner than the plan before; and is measured afterwards.
+Each decision is a function or a small class of its own; here they are put in order.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
-from math import isfinite
-from statistics import median
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from trimtab.control import candidates, warmup
-from trimtab.control.choice import Choice, PlanEvaluator
-from trimtab.control.decision import Decision, Inputs, Measured, Prediction
+from trimtab.control import candidates, choice, guards, warmup
+from trimtab.control.choice import Choice
+from trimtab.control.decision import Inputs, Prediction
+from trimtab.control.decision_log import DecisionLog
 from trimtab.control.fallback import Fallback
-from trimtab.control.plan_outcome import NUM_STEPS, PlanOutcome, RecentSteps, Timed
-from trimtab.control.predict import Predictor
+from trimtab.control.gain_watch import GainWatch
+from trimtab.control.guards import Alarm, ResidualWatch
+from trimtab.control.learning import Learner
+from trimtab.control.network_watch import Network, NetworkChange, NetworkWatch
+from trimtab.control.plan_evaluator import PlanEvaluator
+from trimtab.control.plan_outcome import NUM_STEPS, PlanOutcome
 from trimtab.control.prediction_drift import PredictionDrift
-from trimtab.control.reason import of_optimizer, reason_to_start
+from trimtab.control.reason import of_optimizer
+from trimtab.control.recent_steps import was_applied
 from trimtab.control.solve import preload
 from trimtab.control.staleness import reads_gain
 from trimtab.control.trial_budget import TrialBudget
-from trimtab.control.triggers import GainWatch, Network, NetworkWatch, speaks_for
+from trimtab.control.triggers import Trigger, Triggers
 from trimtab.control.types import (
     Action,
     Adopt,
@@ -42,345 +46,223 @@ from trimtab.control.types import (
 )
 from trimtab.plan import Plan, dense_plan
 
-#: Steps after which the choice for a new network is looked at again, in the light of what they took.
-_SETTLED_STEPS = 8
-#: A monitor may notice a change this late: steps before it are not to be learned from.
-_NOTICED_LATE_SECONDS = 5.0
-#: Steps after it that are not, either: queues drain, and connections find their pace.
-_TRANSIENT_STEPS = 3
-
-
 #: Stands in a record where no view ever came.
 _UNKNOWN_NETWORK = Network(0, 1e-6, 1e12)
+
+
+@dataclass
+class _SinceNetworkChange:
+    """What says nothing of another network: a change of the network makes a new one."""
+
+    outcome: PlanOutcome
+    start: float = float("-inf")
+    banned: set[tuple[str, float]] = field(default_factory=set)
+    """Collectives and ratios that guards have left."""
+
+
+@dataclass
+class _SincePlanChange:
+    """What says nothing of another plan: a change of the plan makes a new one."""
+
+    gain: GainWatch
+    residual: ResidualWatch = field(default_factory=ResidualWatch)
+    num_steps: int = 0
 
 
 class Controller:
     """Chooses the plan while training. Rank 0 only; ``now`` is seconds on any monotonic clock."""
 
     def __init__(self, settings: ControllerSettings, facts: ModelFacts, seed: int = 0) -> None:
-        self._settings = settings
-        self._facts = facts
-        self._seed = seed
-        self._adaptive = settings.policy == "adaptive" and facts.num_ranks > 1
-        #: The present plan: adopt it before the first step.
         self.plan: Plan = settings.static_plan or dense_plan(settings.fusions[0])
-        self._predictor = Predictor(facts)
+        """The present plan: adopt it before the first step."""
+        self.drift = PredictionDrift()
+        """Says when exchanges disagree with their predictions, so that the monitors should measure."""
+        self.trial_budget = TrialBudget(settings.exploration_share)
+        """Trials have the less, the more processor time decisions take: it is told of that."""
+        self.log = DecisionLog()
+        self._settings, self._facts, self._seed = settings, facts, seed
+        self._is_adaptive = settings.policy == "adaptive" and facts.num_ranks > 1
         self._network_watch = NetworkWatch(settings.network_change)
-        self._gain_watch = GainWatch(settings.gain_change, settings.gain_window)
-        self._log: list[dict[str, Any]] = []
-        self._next_decision_id = 1
-        self._next_version = 1
+        self._learner = Learner(facts)
         self._step = 0
-        self._trial_budget = TrialBudget(settings.exploration_share)
-        self._network_since = float("-inf")
-        self._transient_steps = 0
-        self._warm = False
-        self._trigger: str | None = None
-        self._steps = RecentSteps()
-        self._outcome = PlanOutcome(self._steps)
-        self._reported_plan: Plan | None = None
-        self._steps_under_plan = 0
-        self._second_look: tuple[str, int] | None = None  # what for, and at which step
+        self._triggers = Triggers()
         self._fallback = Fallback()
-        self._drift = PredictionDrift()
+        self._since_network = _SinceNetworkChange(PlanOutcome(self._learner.steps))
+        self._since_plan = self._plan_begins()
 
     # What is observed -------------------------------------------------------------------------------
 
     def observe_network(self, view: NetworkView, now: float) -> None:
         """A new revision of the network, whenever the monitor sends one."""
-        confirmed_at, before = self._network_watch.confirmed_at, self._network_watch.network
-        if before is None and self._adaptive:
+        if self._is_adaptive and self._network_watch.network is None:
             preload()
-        if self._network_watch.observe(view, now):
-            self._network_changed(before, confirmed_at, now)
+        change = self._network_watch.observe(view, now)
+        if change is not None:
+            self._network_changed(change, now)
 
     def observe_step(self, report: StepReport, now: float) -> None:
         """A training step has ended."""
-        if not self._adaptive:
+        if not self._is_adaptive:
             return
-        self._trial_budget.begin(now - report.step_seconds)
+        self.trial_budget.begin(now - report.step_seconds)
         self._step = report.step
         self._fallback.observe(report)
-        is_first = report.plan != self._reported_plan
-        self._reported_plan = report.plan
-        if not report.finite or (report.gain is not None and not isfinite(report.gain)):
+        self._since_plan.num_steps += was_applied(report) and report.plan == self.plan
+        if not self._learner.steps.add(report, now):
             return
-        if report.plan == self.plan:
-            self._steps_under_plan += 1
-        if is_first:
-            return  # it carries the change of plan itself
-        if self._transient_steps > 0:
-            self._transient_steps -= 1
-            return
-        network = self._network_watch.network
-        expected = (
-            self._predictor.sync_seconds(report.plan, network.latency, network.beta)
-            if network is not None
-            else report.collective_seconds
-        )
-        self._steps.add(Timed(report, now))
-        if network is not None:
-            self._predictor.observe_step(report, network.latency, network.beta)
+        predicted = self._learner.exchange(report, self._network_watch.network)
         if report.plan != self.plan:
             return  # the next plan is on its way to all ranks
-        if self._warm:  # before, it is the predictions that have everything to learn
-            self._drift.observe(report.collective_seconds, expected, report.step_seconds)
+        if self._triggers.is_warm:  # before, it is the predictions that have everything to learn
+            self.drift.observe(report.collective_seconds, predicted, report.step_seconds)
         if not report.plan.is_dense:
-            self._learn_selection(report)
-        if self._steps_under_plan > NUM_STEPS:
-            measured, underperforms = self._outcome.underperforms(self._step, now)
-            self._write_down(measured)
+            if report.gain is not None:
+                self._since_plan.residual.observe(report.residual_norm, report.gain)
+                self._since_plan.gain.observe(report.gain)
+            self._learner.compression(report, self._since_plan.gain)
+        if self._since_plan.num_steps > NUM_STEPS:
+            measured, underperforms = self._since_network.outcome.review(self._step, now)
+            self.log.add(measured)
             if underperforms:
-                self._second_look = ("measured", self._step)
+                self._triggers.look_again("measured", self._step)
 
     def observe_trials(self, reports: Sequence[TrialReport], now: float) -> None:
         """The trials asked for have run (some or all) and everything is restored; empty when they were refused."""
-        network = self._network_watch.network
-        for report in reports:
-            if network is not None:
-                self._predictor.observe_step(report, network.latency, network.beta)
-            self._predictor.compress_times.observe(report.plan, report.compress_seconds, self._step)
-            self._predictor.observe_trial_gain(report.plan, report.gain, self._step)
-        self._trial_budget.ended(sum(report.wall_seconds for report in reports), now)
-        self._trigger = "trials" if reports else "gain"
-
-    def asks_to_measure(self, now: float) -> bool:
-        """Whether the exchange's time no longer fits the network view: the monitor should measure now.
-
-        A yes is said once, and `measurement_taken` or `measurement_refused` is to follow; the next waits the longer,
-        the more often nothing came of it.
-        """
-        return self._drift.asks(now)
-
-    def measurement_taken(self) -> None:
-        """The monitors have measured as `asks_to_measure` asked them to, and what they found has been told."""
-        self._drift.answered()
-
-    def measurement_refused(self, now: float) -> None:
-        """The monitors could not measure when `asks_to_measure` said so: their budget was spent, or they had just."""
-        self._drift.refused(now)
+        self._learner.trials(reports, self._network_watch.network, self._step)
+        self.trial_budget.ended(sum(report.wall_seconds for report in reports), now)
+        self._triggers.queue("trials" if reports else "gain")
 
     # What to do -------------------------------------------------------------------------------------
 
     def next_action(self, now: float, steps_left_in_epoch: int) -> Action:
         """What to do between two steps: ask once before the first step, and once after each `observe_step`."""
-        if not self._adaptive:
+        if not self._is_adaptive:
             return KeepGoing()
         self._believe_network(now)
         network = self._network_watch.network
-        guard = self._guard(network)
-        if guard is not None:
-            return self._fall_back(guard, network, now)
-        if network is None or self._step < self._fallback.hold_until_step:
+        evaluator = self._evaluator(network or _UNKNOWN_NETWORK)
+        alarm = self._alarm(None if network is None else evaluator.dense)
+        if alarm is not None:
+            return self._fall_back(alarm, evaluator, network or _UNKNOWN_NETWORK, now)
+        if network is None or self._fallback.holds(self._step):
             return KeepGoing()
-        start = None if self._trial_budget.has_begun else self._start(network, now)
-        if start is not None:
-            return start
-        trigger = self._why_decide(network, now)
+        trigger = self._trigger(evaluator, now)
         if trigger is None:
-            return KeepGoing()
+            return self._start(evaluator, network, now)
         if trigger == "gain":
-            self._gain_watch.look()
-            trials = self._trials(network, now, steps_left_in_epoch)
+            self._since_plan.gain.look()
+            trials = self._trials(evaluator, now, steps_left_in_epoch)
             if trials is not None:
                 return trials
-            if not self._evaluator(network).might_improve():
+            if not choice.might_improve(evaluator):
                 return KeepGoing()
-        choice = self._evaluator(network).choose(self._fallback.banned, self._seed + self._next_decision_id)
-        return self._record(trigger, network, now, choice)
+        made = choice.choose(evaluator, self._since_network.banned, self._seed + self.log.next_id)
+        return self._carry_out(trigger, made, network, now)
 
-    def solved(self, seconds: float) -> None:
-        """What `next_action` took, where it decided anything [seconds of a processor]: trials have the less."""
-        self._trial_budget.solved(seconds)
-
-    def drain_log(self) -> list[dict[str, Any]]:
-        """The lines of ``decisions.jsonl`` since the last call, in order."""
-        lines, self._log = self._log, []
-        return lines
-
-    # Why to decide ----------------------------------------------------------------------------------
-
-    def _why_decide(self, network: Network, now: float) -> str | None:
-        if not self._warm:
-            return self._after_warmup(network)
-        if self._trigger is not None:
-            trigger, self._trigger = self._trigger, None
-            return trigger
-        if self._network_watch.has_left(now):
-            self._second_look = ("network", self._step + _SETTLED_STEPS)
-            return "network"
-        if self._second_look is not None and self._step >= self._second_look[1]:
-            trigger, self._second_look = self._second_look[0], None
-            return trigger
-        # A second look is near, and until then steps on a network that has just changed say little. Where the network
-        # seems to have changed and is yet to be measured, the present plan is the only one known to suffer from it.
-        is_known = self._second_look is None and self._network_watch.suspect is None and not self._drift.is_open
-        if is_known and not self.plan.is_dense and self._gain_watch.moved and reads_gain(self._facts.optimizer):
-            return "gain"
-        return None
-
-    def _start(self, network: Network, now: float) -> Action | None:
-        """Before the first step: choose by what is assumed of the machine where dense steps would take too long."""
-        evaluator = self._evaluator(network)
-        if not warmup.takes_too_long(evaluator.dense, self._settings.warmup_steps):
-            return None
-        choice = evaluator.choose(self._fallback.banned, self._seed + self._next_decision_id)
-        if choice.chosen.plan.is_dense:
-            return None
-        reason = reason_to_start(choice.dense, choice.chosen)
-        return self._record("warm-up", network, now, replace(choice, reason=reason))
-
-    def _after_warmup(self, network: Network) -> str | None:
-        """The trigger of the first real decision, once the warm-up is over."""
-        present = self._predictor.predict(self.plan, network.latency, network.beta, self._step)
-        if self._steps_under_plan < warmup.num_steps(present, self._settings.warmup_steps):
-            return None
-        self._warm = True
-        self._second_look = ("warm-up", self._step + _SETTLED_STEPS)
-        return "warm-up"
-
-    def _believe_network(self, now: float) -> None:
-        confirmed_at, before = self._network_watch.confirmed_at, self._network_watch.network
-        if self._network_watch.believe(now, self._exchanges_agree):
-            self._network_changed(before, confirmed_at, now)
-
-    def _exchanges_agree(self, suspect: Network) -> bool | None:
-        """Whether the last exchange times speak for a suspected network, against it (False), or not at all (None)."""
-        network = self._network_watch.network
-        recent = [
-            timed.report.collective_seconds
-            for timed in list(self._steps)[-2:]
-            if timed.report.plan == self.plan and timed.end > self._network_since
-        ]
-        if network is None or len(recent) < 2 or min(recent) <= 0:
-            return None
-        expected, suspected = (
-            self._predictor.sync_seconds(self.plan, each.latency, each.beta) for each in (network, suspect)
-        )
-        return speaks_for(median(recent), expected, suspected)
-
-    def _network_changed(self, before: Network | None, confirmed_at: float, now: float) -> None:
-        """What was learned since the network was last seen as it had been may have been learned on the new one."""
-        if before is None:
-            return
-        since = max(confirmed_at, now - _NOTICED_LATE_SECONDS)
-        doubtful = Counter(timed.report.plan for timed in self._steps if timed.end > since)
-        for plan, count in doubtful.items():
-            self._predictor.forget_steps(plan, before.latency, before.beta, count)
-        self._network_since = now
-        self._transient_steps = _TRANSIENT_STEPS
-        self._write_down(self._outcome.close(self._step, now))
-        self._outcome.begin_anew()
-        self._drift.settle(now)
-        self._fallback.reset(self._step)
-
-    # Deciding ---------------------------------------------------------------------------------------
-
-    def _fall_back(self, reason: str, network: Network | None, now: float) -> Action:
-        """To dense, for a while."""
-        self._fallback.begin(self.plan, self._step)
-        self._trigger = "guard"
-        self._second_look = None
-        network = network or _UNKNOWN_NETWORK
-        evaluator = self._evaluator(network)
-        choice = Choice(
-            evaluator.dense, evaluator.present, evaluator.dense, f"back to {evaluator.dense.plan.name}: {reason}"
-        )
-        return self._record("guard", network, now, choice)
-
-    def _record(self, trigger: str, network: Network, now: float, choice: Choice) -> Action:
-        """Write the choice down, and carry it out."""
-        previous, chosen = choice.previous, choice.chosen
-        changed = chosen.plan.with_version(0) != previous.plan.with_version(0)
-        adopted = chosen.plan.with_version(self._next_version) if changed else previous.plan
-        decision = Decision(
-            id=self._next_decision_id,
-            step=self._step,
-            time=now,
-            trigger=trigger,
-            inputs=Inputs(
-                revision=network.revision,
-                latency=network.latency,
-                bandwidth=network.bandwidth,
-                gain=previous.gain,
-                compute_seconds=self._predictor.compute_seconds,
-                dense_step_seconds=choice.dense.step_seconds,
-            ),
-            previous=previous.plan,
-            adopted=adopted,
-            predicted_previous_seconds=previous.step_seconds,
-            predicted_seconds=chosen.step_seconds,
-            pareto=choice.front,
-            reason=of_optimizer(choice.reason, self._facts.optimizer),
-        )
-        self._next_decision_id += 1
-        self._network_watch.decided()
-        self._log.append(decision.to_json())
-        if not changed:
-            return KeepGoing()
-        self._write_down(self._outcome.close(self._step, now))
-        self._outcome.begin(decision, lambda plan: self._predictor.sync_seconds(plan, network.latency, network.beta))
-        self._next_version += 1
-        self._adopt(adopted)
-        return Adopt(adopted, decision)
-
-    def _adopt(self, plan: Plan) -> None:
-        self.plan = plan
-        self._steps_under_plan = 0
-        self._fallback.restart()
-        self._drift.forget()
-        self._gain_watch.restart()
-
-    def _guard(self, network: Network | None) -> str | None:
-        """Why to go back to dense now, if at all."""
+    def _alarm(self, dense: Prediction | None) -> Alarm | None:
+        """Why to leave the plan for dense, if at all."""
         if self.plan.is_dense:
             return None
-        on_this_network = [
-            timed.report.step_seconds
-            for timed in self._steps
-            if timed.report.plan == self.plan and timed.end - timed.report.step_seconds > self._network_since
-        ]
-        return self._fallback.why(on_this_network, None if network is None else self._evaluator(network).dense)
+        on_this_network = self._learner.steps.seconds_since(self.plan, self._since_network.start)
+        return guards.alarm(self._fallback.num_dropped_in_a_row, self._since_plan.residual, on_this_network, dense)
+
+    def _fall_back(self, alarm: Alarm, evaluator: PlanEvaluator, network: Network, now: float) -> Action:
+        """To dense, for a while: all that a guard resets is reset here."""
+        self._fallback.begin(alarm, self._step)
+        self._triggers.fell_back()
+        self._since_network.banned.add((self.plan.collective, self.plan.ratio))
+        return self._carry_out("guard", choice.back_to_dense(evaluator, alarm.reason), network, now)
+
+    def _trigger(self, evaluator: PlanEvaluator, now: float) -> Trigger | None:
+        """Why to decide now, if at all.
+
+        Where the network seems to have changed and is yet to be measured, a gain that has moved waits: the present plan
+        is the only one known to suffer from the change.
+        """
+        is_network_known = self._network_watch.suspect is None and not self.drift.is_unexplained
+        reads = reads_gain(self._facts.optimizer) and not self.plan.is_dense
+        return self._triggers.due(
+            self._step,
+            is_warmed_up=self._since_plan.num_steps >= warmup.num_steps(evaluator.present, self._settings.warmup_steps),
+            has_network_moved=self._network_watch.has_moved(now),
+            has_gain_moved=is_network_known and reads and self._since_plan.gain.moved,
+        )
+
+    def _trials(self, evaluator: PlanEvaluator, now: float, steps_left_in_epoch: int) -> RunTrials | None:
+        """The candidates to try before a gain that has moved is acted upon, if any is worth it and fits the budget."""
+        found = candidates.trials_to_run(
+            evaluator,
+            lambda plan: self._learner.predictor.knows_gain(plan, self._step),
+            steps_left_in_epoch,
+            self.trial_budget.available(now),
+        )
+        if found is None:
+            return None
+        trials, predicted_seconds = found
+        self.trial_budget.reserve(predicted_seconds)
+        return trials
+
+    def _start(self, evaluator: PlanEvaluator, network: Network, now: float) -> Action:
+        """Before the first step: another plan than dense, if dense steps would take too long even for a warm-up."""
+        has_begun = self._triggers.is_warm or self.trial_budget.has_begun
+        if has_begun or not warmup.takes_too_long(evaluator.dense, self._settings.warmup_steps):
+            return KeepGoing()
+        made = choice.start(evaluator, self._seed + self.log.next_id)
+        return KeepGoing() if made.chosen.plan.is_dense else self._carry_out("warm-up", made, network, now)
+
+    def _carry_out(self, trigger: Trigger, made: Choice, network: Network, now: float) -> Action:
+        """Write the choice down; adopt the plan, if it is another."""
+        inputs = Inputs(
+            revision=network.revision,
+            latency=network.latency,
+            bandwidth=network.bandwidth,
+            gain=made.previous.gain,
+            compute_seconds=self._learner.predictor.compute_seconds,
+            dense_step_seconds=made.dense.step_seconds,
+        )
+        made = replace(made, reason=of_optimizer(made.reason, self._facts.optimizer))
+        decision = self.log.decide(trigger, self._step, now, inputs, made)
+        self._network_watch.decided()
+        if not decision.changed:
+            return KeepGoing()
+        outcome = self._since_network.outcome
+        self.log.add(outcome.close(self._step, now))
+        outcome.begin(decision, lambda plan: self._learner.predictor.sync_seconds(plan, network.latency, network.beta))
+        self.plan = decision.adopted
+        self._since_plan = self._plan_begins()
+        self.drift.plan_changed()
+        return Adopt(self.plan, decision)
 
     def _evaluator(self, network: Network) -> PlanEvaluator:
         def evaluate(plan: Plan) -> Prediction:
-            return self._predictor.predict(plan, network.latency, network.beta, self._step)
+            return self._learner.predictor.predict(plan, network.latency, network.beta, self._step)
 
         return PlanEvaluator(evaluate, self._settings, self.plan, self._facts.optimizer)
 
-    # Learning ---------------------------------------------------------------------------------------
+    # Changes of the network -------------------------------------------------------------------------
 
-    def _learn_selection(self, report: StepReport) -> None:
-        """Selection time and gain of the present plan; the gain only once the residual has begun to settle."""
-        if report.gain is not None:
-            self._fallback.observe_residual(report.residual_norm, report.gain)
-            self._gain_watch.observe(report.gain)
-        recent = [under.compress_seconds for under in self._steps.under(report.plan)]
-        self._predictor.compress_times.observe(report.plan, median(recent[-15:]), report.step)
-        if self._gain_watch.settled is not None:
-            self._predictor.observe_gain(report.plan, self._gain_watch.settled, report.step)
-
-    def _trials(self, network: Network, now: float, steps_left_in_epoch: int) -> RunTrials | None:
-        iterations = min(self._settings.trial_iterations, steps_left_in_epoch)
-        if iterations < candidates.FEWEST_ITERATIONS:
-            return None
-        worth = self._evaluator(network).worth_a_trial(lambda plan: self._predictor.knows_gain(plan, self._step))
-        chosen, predicted = candidates.within_budget(worth, iterations, self._trial_budget.budget(now))
-        if not chosen:
-            return None
-        self._trial_budget.ask(predicted)
-        return RunTrials(
-            plans=tuple(prediction.plan for prediction in chosen),
-            iterations=iterations,
-            reason=f"the gain has moved by more than {self._settings.gain_change:.0%}",
+    def _believe_network(self, now: float) -> None:
+        """A view that differs may be believed by what the last exchanges took."""
+        network = self._network_watch.network
+        if network is None:
+            return
+        change = self._network_watch.believe(
+            now,
+            lambda suspect: self._learner.speaks_for(suspect, network, self.plan, self._since_network.start),
         )
+        if change is not None:
+            self._network_changed(change, now)
 
-    # Measuring decisions ----------------------------------------------------------------------------
+    def _network_changed(self, change: NetworkChange, now: float) -> None:
+        """All that a change of the network resets is reset here."""
+        self._learner.network_changed(change, now)
+        self.log.add(self._since_network.outcome.close(self._step, now))
+        self._since_network = _SinceNetworkChange(PlanOutcome(self._learner.steps), start=now)
+        self.drift.network_changed(now)
+        self._fallback.network_changed(self._step)
 
-    def _write_down(self, measured: Measured | None) -> None:
-        """How the last change turned out, if there was one and enough steps have passed to say so."""
-        if measured is not None:
-            self._log.append(measured.to_json())
+    def _plan_begins(self) -> _SincePlanChange:
+        return _SincePlanChange(GainWatch(self._settings.gain_change, self._settings.gain_window))
 
     # Checkpoints ------------------------------------------------------------------------------------
 
@@ -388,13 +270,12 @@ class Controller:
         """Everything learned and decided so far, as JSON data."""
         return {
             "plan": self.plan.to_json(),
-            "next_version": self._next_version,
-            "next_decision_id": self._next_decision_id,
+            "log": self.log.state_dict(),
             "step": self._step,
-            "warm": self._warm,
-            "predictor": self._predictor.state_dict(),
+            "warm": self._triggers.is_warm,
+            "predictor": self._learner.predictor.state_dict(),
             "network": self._network_watch.state_dict(),
-            "gain": self._gain_watch.state_dict(),
+            "gain": self._since_plan.gain.state_dict(),
             "num_guards": self._fallback.num_guards,
             "hold_until_step": self._fallback.hold_until_step,
         }
@@ -402,12 +283,11 @@ class Controller:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Inverse of `state_dict`; overheads, caches and the plan survive a restart, the clock does not."""
         self.plan = Plan.from_json(state["plan"])
-        self._next_version = state["next_version"]
-        self._next_decision_id = state["next_decision_id"]
+        self.log.load_state_dict(state["log"])
         self._step = state["step"]
-        self._warm = state["warm"]
-        self._predictor.load_state_dict(state["predictor"])
+        self._triggers.is_warm = state["warm"]
+        self._learner.predictor.load_state_dict(state["predictor"])
         self._network_watch.load_state_dict(state["network"])
-        self._gain_watch.load_state_dict(state["gain"])
+        self._since_plan.gain.load_state_dict(state["gain"])
         self._fallback.num_guards = state["num_guards"]
         self._fallback.hold_until_step = state["hold_until_step"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from trimtab.control.triggers import Trigger
 from trimtab.plan import Plan
 
 
@@ -57,8 +58,7 @@ class Decision:
     step: int
     time: float
     """Seconds, on the clock that the session passes in."""
-    trigger: str
-    """``warm-up``, ``network``, ``gain``, ``trials``, ``measured`` or ``guard``."""
+    trigger: Trigger
     inputs: Inputs
     previous: Plan
     adopted: Plan

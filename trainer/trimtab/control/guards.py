@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass
 from statistics import median
 
 from trimtab.control.decision import Prediction
@@ -20,6 +22,46 @@ _SLOWER_THAN_DENSE, _MUCH_SLOWER_THAN_DENSE = 1.05, 1.5
 _SEVERAL_STEPS = 5
 #: Seconds whose steps are judged together.
 _JUDGED_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class Alarm:
+    """The plan is to be left for dense."""
+
+    reason: str
+    is_for_speed: bool = False
+    """Whether the plan was too slow, which it need not be on another network."""
+
+
+class ResidualWatch:
+    """The residual's norm and the gain of the last steps under one plan, of which each has a watch of its own."""
+
+    def __init__(self) -> None:
+        self._norms: deque[float] = deque(maxlen=RESIDUAL_WINDOW)
+        self._gains: deque[float] = deque(maxlen=RESIDUAL_WINDOW)
+
+    def observe(self, norm: float, gain: float) -> None:
+        """The residual's norm after a step, and the gain of that step."""
+        self._norms.append(norm)
+        self._gains.append(gain)
+
+    def growth(self) -> str | None:
+        """How the residual grows, if it does without bound."""
+        return growing_residual(list(self._norms), list(self._gains))
+
+
+def alarm(
+    num_dropped_in_a_row: int, residual: ResidualWatch, step_times: Sequence[float], dense: Prediction | None
+) -> Alarm | None:
+    """Why to go back to dense now, if at all.
+
+    ``step_times``: seconds under the present plan on this network. ``dense``: as predicted, None without a network.
+    """
+    reason = non_finite(num_dropped_in_a_row) or residual.growth()
+    if reason is not None:
+        return Alarm(reason)
+    slower = None if dense is None else slower_than_dense(step_times, dense)
+    return None if slower is None else Alarm(slower, is_for_speed=True)
 
 
 def non_finite(dropped_in_a_row: int) -> str | None:

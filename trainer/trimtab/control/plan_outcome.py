@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from math import log
 from statistics import median
 
 from trimtab.control.decision import Decision, Measured
+from trimtab.control.recent_steps import RecentSteps
 from trimtab.control.types import StepReport
 from trimtab.plan import Plan
 
@@ -21,64 +20,35 @@ _FEWEST_STEPS = 3
 _FITS, _FITS_BY_SHARE = log(1.5), 0.25
 
 
-@dataclass(frozen=True)
-class Timed:
-    """A step and when it ended."""
-
-    report: StepReport
-    end: float
-
-
-class RecentSteps:
-    """The last steps, first to last."""
-
-    def __init__(self) -> None:
-        self._steps: deque[Timed] = deque(maxlen=64)
-
-    def add(self, timed: Timed) -> None:
-        """One more."""
-        self._steps.append(timed)
-
-    def __iter__(self) -> Iterator[Timed]:
-        return iter(self._steps)
-
-    def under(self, plan: Plan) -> list[StepReport]:
-        """Those that ran under one version of a plan."""
-        return [timed.report for timed in self._steps if timed.report.plan == plan]
-
-
 class PlanOutcome:
-    """Waits for enough steps under a new plan, then tells how they compare."""
+    """Waits for enough steps under a new plan, then tells once how they compare with those of the previous plan.
+
+    One is made for each network: what was mispredicted on another says nothing of this one.
+    """
 
     def __init__(self, steps: RecentSteps) -> None:
         self._steps = steps
         self._pending: tuple[Decision, Callable[[Plan], float]] | None = None
-        self._may_underperform = True
+        self._has_underperformed = False
 
     def begin(self, decision: Decision, sync_seconds: Callable[[Plan], float]) -> None:
         """A change was decided; ``sync_seconds`` predicts a plan's exchange on the network of the decision."""
         self._pending = (decision, sync_seconds)
 
-    def begin_anew(self) -> None:
-        """The network is another: what was mispredicted on the one before says nothing of it."""
-        self._may_underperform = True
-
-    def underperforms(self, step: int, now: float) -> tuple[Measured | None, bool]:
-        """As `close`, and whether a step that was to be shorter is longer: the choice was mispredicted.
+    def review(self, step: int, now: float) -> tuple[Measured | None, bool]:
+        """As `close`, and whether the plan underperforms: so the choice was mispredicted, and is to be opened again.
 
         That is said once on a network, so that two plans that are alike do not take turns.
         """
         decision = self._pending[0] if self._pending is not None else None
         measured = self.close(step, now)
-        if decision is None or measured is None or measured.previous_seconds is None:
+        if decision is None or measured is None or self._has_underperformed:
             return measured, False
-        was_promised = decision.predicted_seconds < decision.predicted_previous_seconds
-        underperforms = self._may_underperform and was_promised and measured.seconds > measured.previous_seconds
-        self._may_underperform = self._may_underperform and not underperforms
-        return measured, underperforms
+        self._has_underperformed = underperforms(decision, measured)
+        return measured, self._has_underperformed
 
     def close(self, step: int, now: float) -> Measured | None:
-        """How the last change turned out, once; None where too few steps have passed to say so."""
+        """What the pending change turned out to be; None without one, or where too few steps have passed to say so."""
         if self._pending is None:
             return None
         (decision, sync_seconds), self._pending = self._pending, None
@@ -92,6 +62,12 @@ class PlanOutcome:
         """Median step time that the previous plan had on this network, from its last steps that fit it."""
         fitting = [report.step_seconds for report in self._steps.under(previous) if _fits(report, predicted)]
         return median(fitting[-NUM_STEPS:]) if fitting else None
+
+
+def underperforms(decision: Decision, measured: Measured) -> bool:
+    """Whether a step that was predicted to become shorter has become longer: the choice was mispredicted."""
+    was_to_be_shorter = decision.predicted_seconds < decision.predicted_previous_seconds
+    return was_to_be_shorter and measured.previous_seconds is not None and measured.seconds > measured.previous_seconds
 
 
 def _fits(report: StepReport, predicted: float) -> bool:

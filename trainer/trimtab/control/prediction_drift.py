@@ -1,4 +1,4 @@
-"""When exchanges no longer fit the measured network, and whether that is worth a measurement out of turn.
+"""When exchanges no longer take what is predicted, and whether that is worth a measurement of the network out of turn.
 
 A measurement disturbs the exchanges it is to explain, so one that found nothing new makes the next one wait longer.
 """
@@ -9,15 +9,15 @@ from collections import deque
 from dataclasses import dataclass
 from math import log
 
-#: An exchange does not fit when it is off by this factor ...
+#: An exchange disagrees with its prediction when it is off by this factor ...
 _FACTOR = log(1.3)
-#: ... and by this share of its step, for less would not change the choice ...
+#: ... and by this share of its step, for less would not change the choice.
 _MATERIAL_SHARE = 0.1
-#: ... for so many steps in a row, in the same direction. Until then, most of so many must fit for all to be well again.
-_STEPS = 3
-#: Seconds between a measurement asked for and the next; doubled each time that the network stayed what it was.
+#: Exchanges drift when so many in a row disagree in the same direction. They agree again when most of so many do.
+_NUM_STEPS = 3
+#: Seconds between one measurement and the next; doubled each time that the network stayed what it was.
 _FIRST_PATIENCE, _MOST_PATIENCE = 4.0, 120.0
-#: Seconds until one that the monitors refused is asked for again, if it is still wanted by then.
+#: Seconds after which a refused measurement is asked for again, if exchanges still disagree by then.
 _REFUSED_PATIENCE = 2.0
 
 
@@ -26,80 +26,84 @@ class _Exchange:
     """One step's, in seconds."""
 
     took: float
-    expected: float
+    predicted: float
     step_seconds: float
 
-    def miss(self, held_to: float | None) -> int:
+    def miss(self, confirmed: float | None) -> int:
         """1: it was slow, -1: fast, 0: on time, or hidden, which says nothing."""
-        expected = self.expected if held_to is None else held_to
-        is_material = abs(self.took - expected) > _MATERIAL_SHARE * self.step_seconds
-        if self.took <= 0 or expected <= 0 or not is_material or abs(log(self.took / expected)) <= _FACTOR:
+        predicted = self.predicted if confirmed is None else confirmed
+        is_material = abs(self.took - predicted) > _MATERIAL_SHARE * self.step_seconds
+        if self.took <= 0 or predicted <= 0 or not is_material or abs(log(self.took / predicted)) <= _FACTOR:
             return 0
-        return 1 if self.took > expected else -1
+        return 1 if self.took > predicted else -1
 
 
 class PredictionDrift:
-    """Follows how far exchanges are off their predicted times.
+    """Compares the exchanges of the present plan with their predictions.
 
-    What is predicted soon follows what was measured. From when exchanges are off until somebody has looked why, they
-    are therefore held to what was predicted before.
+    Predictions follow what is measured within a few steps, whatever its cause. While exchange times disagree with the
+    model and no measurement has explained it, they are therefore compared with the last confirmed prediction.
     """
 
     def __init__(self) -> None:
-        self._recent: deque[_Exchange] = deque(maxlen=_STEPS)
-        self._asked_about: float | None = None
-        self._held_to: float | None = None
-        self._is_looked_into = False
+        self._recent: deque[_Exchange] = deque(maxlen=_NUM_STEPS)
+        self._confirmed: float | None = None
+        """The last confirmed prediction [s], while exchanges disagree with it; None while they agree."""
+        self._confirmed_when_asked: float | None = None
+        self._is_being_measured = False
         self._patience = _FIRST_PATIENCE
         self._silent_until = float("-inf")
 
     @property
-    def is_open(self) -> bool:
-        """Whether exchanges are off and nobody knows yet why: what they teach may be of a network nobody has seen."""
-        return self._is_looked_into or self._held_to is not None
+    def is_unexplained(self) -> bool:
+        """Whether exchanges disagree and nobody knows why: what they teach may be of a network nobody has seen."""
+        return self._is_being_measured or self._confirmed is not None
 
-    def observe(self, sync_seconds: float, expected_seconds: float, step_seconds: float) -> None:
+    def observe(self, sync_seconds: float, predicted_seconds: float, step_seconds: float) -> None:
         """One step's exchange, beside what was predicted before it was learned from."""
-        self._recent.append(_Exchange(sync_seconds, expected_seconds, step_seconds))
-        if self._held_to is None and self._is_off():
-            self._held_to = self._recent[0].expected
-        elif [each.miss(self._held_to) for each in self._recent].count(0) > _STEPS // 2:
-            self._held_to = None
+        self._recent.append(_Exchange(sync_seconds, predicted_seconds, step_seconds))
+        if self._confirmed is None and self._is_off():
+            self._confirmed = self._recent[0].predicted
+        elif [each.miss(self._confirmed) for each in self._recent].count(0) > _NUM_STEPS // 2:
+            self._confirmed = None
 
-    def asks(self, now: float) -> bool:
-        """Whether to measure now; a yes counts as asked, and `answered` or `refused` is to follow."""
+    def asks_to_measure(self, now: float) -> bool:
+        """Whether to measure now; after a yes, `measured` or `refused` is to follow."""
         if now < self._silent_until or not self._is_off():
             return False
-        self._asked_about = self._held_to
-        self._held_to, self._is_looked_into = None, True
+        self._confirmed_when_asked = self._confirmed
+        self._confirmed, self._is_being_measured = None, True
         self._recent.clear()
         self._silent_until = now + self._patience
         self._patience = min(_MOST_PATIENCE, 2 * self._patience)
         return True
 
-    def answered(self) -> None:
-        """The measurement asked for has taken place: exchanges take what they take on this network."""
-        self._is_looked_into = False
-        self.forget()
+    def measured(self) -> None:
+        """The measurement has taken place: exchanges take what they take on this network."""
+        self._is_being_measured = False
+        self._start_over()
 
     def refused(self, now: float) -> None:
-        """The measurement asked for did not take place: ask again, unless exchanges are back on time by then."""
+        """The measurement did not take place: ask again, unless exchanges agree by then."""
         self._recent.clear()
-        self._held_to, self._is_looked_into = self._asked_about, False
+        self._confirmed, self._is_being_measured = self._confirmed_when_asked, False
         self._patience = max(_FIRST_PATIENCE, self._patience / 2)
         self._silent_until = now + _REFUSED_PATIENCE
 
-    def forget(self) -> None:
-        """What was off says nothing any more: it was under another plan, or has been looked into."""
-        self._recent.clear()
-        self._held_to = self._asked_about = None
+    def plan_changed(self) -> None:
+        """What disagreed was under another plan."""
+        self._start_over()
 
-    def settle(self, now: float) -> None:
-        """The network changed, or was seen to have: what was off is explained."""
-        self.forget()
+    def network_changed(self, now: float) -> None:
+        """The change explains what disagreed."""
+        self._start_over()
         self._patience = _FIRST_PATIENCE
         self._silent_until = now + self._patience
 
+    def _start_over(self) -> None:
+        self._recent.clear()
+        self._confirmed = self._confirmed_when_asked = None
+
     def _is_off(self) -> bool:
-        misses = [each.miss(self._held_to) for each in self._recent]
-        return len(misses) == _STEPS and abs(sum(misses)) == _STEPS
+        misses = [each.miss(self._confirmed) for each in self._recent]
+        return len(misses) == _NUM_STEPS and abs(sum(misses)) == _NUM_STEPS

@@ -1,263 +1,64 @@
-"""When the choice is reopened: the network has changed, or the gain has. Noise is neither."""
+"""When the choice of plan is opened again, and for which reason."""
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass
-from math import log
-from statistics import median
-from typing import Any
+from typing import Literal
 
-from trimtab.control.types import NetworkView
+Trigger = Literal["warm-up", "network", "gain", "trials", "measured", "guard"]
+"""The warm-up has ended; the network or the gain has changed; trials have run; the last change made steps longer
+instead of shorter; a guard's hold has ended."""
 
-#: Views that the present estimate is the median of.
-_WINDOW = 15
-#: Views that must agree on a small change before it is one. With noise of 3% two or three of them lie past 10% by
-#: chance, since the estimate that they differ from is itself noisy.
-_AGREEING = 5
-#: A change this many times the threshold is no noise: two views will do.
-_PLAIN = 2.0
-#: A lone view that differs plainly is believed after this long, unless the job's own exchanges speak against it.
-_PERSISTENCE_SECONDS = 1.0
-#: One that differs little: by then a monitor has tested the bandwidth again, and little is lost meanwhile.
-_SMALL_PERSISTENCE_SECONDS = 10.0
-#: An exchange tells two networks apart when it fits one better by this factor.
-_TELLING = log(1.15)
-#: Spread (in log) of a noisy monitor beyond which its readings are no excuse any more.
-_MOST_NOISE = 0.5
+#: Steps after which the choice for a new network is looked at again, in the light of what they took.
+_SETTLED_STEPS = 8
 
 
-@dataclass(frozen=True)
-class Network:
-    """What the controller takes the network for."""
+class Triggers:
+    """The order of precedence among the reasons to decide, and when each is due.
 
-    revision: int
-    latency: float
-    bandwidth: float
-
-    @property
-    def beta(self) -> float:
-        """Seconds per byte."""
-        return 1 / self.bandwidth
-
-    def distance(self, other: Network) -> float:
-        """The larger of the two relative changes, as a logarithm."""
-        return max(abs(log(self.latency / other.latency)), abs(log(self.bandwidth / other.bandwidth)))
-
-
-def speaks_for(measured: float, expected: float, suspected: float) -> bool | None:
-    """Whether an exchange's seconds fit the suspected network better than the present one; None: both alike."""
-    expected_misses, suspected_misses = (abs(log(measured / seconds)) for seconds in (expected, suspected))
-    if abs(expected_misses - suspected_misses) < _TELLING:
-        return None
-    return suspected_misses < expected_misses
-
-
-@dataclass
-class _Suspect:
-    """Views in a row that differ from the estimate and not from each other."""
-
-    first: Network
-    since: float
-    last: Network
-    agreed: int = 1
-
-
-class NetworkWatch:
-    """Tells a change of the network from the noise of its measurement.
-
-    The estimate is the median of the last views. A view that lies farther from it than ``change`` (and than three
-    times the views' own spread) is a suspect. One that lies far becomes the network when the next one agrees, when the
-    job's own exchange times agree, or when it has stood unopposed for a second; one that lies near, when four more
-    measurements agree, or unopposed for ten seconds. A stale view is ignored.
+    The warm-up comes before all others; then what a guard or trials have queued; a change of network; a second look at
+    the last choice; and the gain, which waits while a second look is near, for until then steps say little.
     """
 
-    def __init__(self, change: float) -> None:
-        self._change = log(1 + change)
-        self._views: deque[Network] = deque(maxlen=_WINDOW)
-        self._suspect: _Suspect | None = None
-        self._reference: Network | None = None
-        """What the present plan was chosen for."""
-        self._views_since = 0
-        self._left_at: float | None = None
-        """Since when the estimate has been another network than that."""
-        self.confirmed_at = float("-inf")
-        """When a view last agreed with the estimate, or became it."""
+    def __init__(self) -> None:
+        self.is_warm = False
+        """Whether the warm-up is over."""
+        self._queued: Trigger | None = None
+        self._second_look: tuple[Trigger, int] | None = None
+        """What for, and at which step."""
 
-    @property
-    def network(self) -> Network | None:
-        """The present estimate; None before the first view."""
-        if not self._views:
+    def queue(self, trigger: Trigger) -> None:
+        """Decide at the next opportunity."""
+        self._queued = trigger
+
+    def look_again(self, trigger: Trigger, step: int) -> None:
+        """Decide at a step, if nothing else has asked for a second look by then."""
+        self._second_look = (trigger, step)
+
+    def fell_back(self) -> None:
+        """A guard has brought dense back: the next decision is due when its hold ends, and no second look before."""
+        self._queued, self._second_look = "guard", None
+
+    def due(self, step: int, *, is_warmed_up: bool, has_network_moved: bool, has_gain_moved: bool) -> Trigger | None:
+        """The reason to decide at this step, if there is one; it counts as acted upon.
+
+        ``has_gain_moved``: and nothing speaks against acting upon it.
+        """
+        if not self.is_warm:
+            if not is_warmed_up:
+                return None
+            self.is_warm = True
+            self.look_again("warm-up", step + _SETTLED_STEPS)
+            return "warm-up"
+        if self._queued is not None:
+            trigger, self._queued = self._queued, None
+            return trigger
+        if has_network_moved:
+            self.look_again("network", step + _SETTLED_STEPS)
+            return "network"
+        if self._second_look is None:
+            return "gain" if has_gain_moved else None
+        trigger, due_at = self._second_look
+        if step < due_at:
             return None
-        return Network(
-            self._views[-1].revision,
-            median(view.latency for view in self._views),
-            median(view.bandwidth for view in self._views),
-        )
-
-    @property
-    def suspect(self) -> Network | None:
-        """A view that differs and is not believed yet."""
-        return self._suspect.first if self._suspect else None
-
-    def decided(self) -> None:
-        """A plan was chosen for the present estimate, or, of none, for what the first views will say."""
-        self._reference, self._views_since, self._left_at = self.network, 0, None
-
-    def has_left(self, now: float) -> bool:
-        """Whether the network is another than a plan was chosen for: by a change, or by a drift that has lasted.
-
-        True before any plan was chosen, once there is a network.
-        """
-        if self._reference is None:
-            return bool(self._views)
-        return self._left_at is not None and now - self._left_at >= _SMALL_PERSISTENCE_SECONDS
-
-    def observe(self, view: NetworkView, now: float) -> bool:
-        """A view has come; returns whether it changed the network for good."""
-        if view.stale or not (view.latency > 0 and view.bandwidth > 0):
-            return False
-        seen = Network(view.revision, view.latency, view.bandwidth)
-        present = self.network
-        if present is None:
-            return self._become(seen, now)
-        if not self._differs(seen, present):
-            self._views.append(seen)
-            self._suspect = None
-            self.confirmed_at = now
-            self._compare_with_reference(now)
-            return False
-        suspect = self._suspect
-        if suspect is None or self._differs(seen, suspect.first):
-            self._suspect = _Suspect(seen, now, last=seen)
-            return False
-        suspect.agreed += self._is_measured_anew(seen, suspect.last, present)
-        suspect.last = seen
-        if suspect.agreed >= _AGREEING or seen.distance(present) > _PLAIN * self._change:
-            return self._become(seen, now)
-        return False
-
-    def believe(self, now: float, agrees: Callable[[Network], bool | None]) -> bool:
-        """Believe a plain suspect if ``agrees`` (the job's exchange times) says so, any if that says nothing for long.
-
-        ``agrees`` answers None where the exchange times cannot tell. Returns whether the network changed.
-        """
-        if self._suspect is None:
-            return False
-        seen, since = self._suspect.first, self._suspect.since
-        present = self.network
-        verdict = agrees(seen)
-        if present is None or seen.distance(present) > _PLAIN * self._change:
-            is_believed = verdict is True or (verdict is None and now - since >= _PERSISTENCE_SECONDS)
-        else:  # so little that a few exchanges cannot tell it from their own noise
-            is_believed = verdict is not False and now - since >= _SMALL_PERSISTENCE_SECONDS
-        return is_believed and self._become(seen, now)
-
-    def state_dict(self) -> list[list[float]]:
-        """The views behind the estimate, as JSON data."""
-        return [[view.revision, view.latency, view.bandwidth] for view in self._views]
-
-    def load_state_dict(self, state: list[list[float]]) -> None:
-        """Inverse of `state_dict`."""
-        self._views = deque((Network(int(r), latency, bandwidth) for r, latency, bandwidth in state), maxlen=_WINDOW)
-        self._suspect = None
-
-    def _is_measured_anew(self, seen: Network, before: Network, present: Network) -> bool:
-        """Whether a figure by which a suspect differs was measured since the view before: a view repeats the others."""
-        return any(
-            abs(log(new / was)) > self._change and new != old
-            for new, old, was in (
-                (seen.latency, before.latency, present.latency),
-                (seen.bandwidth, before.bandwidth, present.bandwidth),
-            )
-        )
-
-    def _compare_with_reference(self, now: float) -> None:
-        present = self.network
-        assert present is not None
-        self._views_since += 1
-        if self._reference is None:
-            return
-        if self._differs(present, self._reference):
-            self._left_at = now if self._left_at is None else self._left_at
-            return
-        self._left_at = None
-        if self._views_since <= _WINDOW:
-            # A plan is often chosen after a view or two; those that follow soon tell better what network that was.
-            self._reference = present
-
-    def _become(self, seen: Network, now: float) -> bool:
-        self._views.clear()
-        self._views.append(seen)
-        self._suspect = None
-        self.confirmed_at = now
-        if self._reference is not None:
-            self._left_at = float("-inf") if self._differs(seen, self._reference) else None
-        return True
-
-    def _differs(self, seen: Network, present: Network) -> bool:
-        latencies = [log(view.latency) for view in self._views]
-        bandwidths = [log(view.bandwidth) for view in self._views]
-        return abs(log(seen.latency / present.latency)) > max(self._change, 3 * _spread(latencies)) or abs(
-            log(seen.bandwidth / present.bandwidth)
-        ) > max(self._change, 3 * _spread(bandwidths))
-
-
-class GainWatch:
-    """Tells a change of the gain: an average over a window of steps, against the average when it was last looked at."""
-
-    def __init__(self, change: float, window: int) -> None:
-        self._change = log(1 + change)
-        self._window = window
-        self._steps = 0
-        self._average = 0.0
-        self._reference: float | None = None
-
-    @property
-    def settled(self) -> float | None:
-        """The average once a whole window has passed under the present plan; None before: the residual still fills."""
-        return self._average if self._steps >= self._window else None
-
-    @property
-    def moved(self) -> bool:
-        """Whether the average has left the reference behind."""
-        return (
-            self._reference is not None
-            and self._steps >= self._window
-            and abs(log(self._average / self._reference)) > self._change
-        )
-
-    def observe(self, gain: float) -> None:
-        """The gain of one step."""
-        gain = max(gain, 1e-6)
-        self._steps += 1
-        # While the residual fills up the gain falls: the first half of the window is forgotten faster.
-        weight = max(2 / (self._steps + 1), 2 / (self._window + 1))
-        self._average += weight * (gain - self._average)
-        if self._reference is None and self._steps >= self._window:
-            self._reference = self._average
-
-    def look(self) -> None:
-        """The present average has been acted upon: the next change is counted from here."""
-        self._reference = self._average if self._steps >= self._window else None
-
-    def restart(self) -> None:
-        """Another plan: its gain has nothing to do with the last one's."""
-        self._steps, self._average, self._reference = 0, 0.0, None
-
-    def state_dict(self) -> dict[str, Any]:
-        """Where the average stands, as JSON data."""
-        return {"steps": self._steps, "average": self._average, "reference": self._reference}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Inverse of `state_dict`."""
-        self._steps, self._average, self._reference = state["steps"], state["average"], state["reference"]
-
-
-def _spread(logs: list[float]) -> float:
-    """A robust standard deviation; 0 where there is too little to tell."""
-    if len(logs) < 4:
-        return 0.0
-    middle = median(logs)
-    return min(_MOST_NOISE, 1.48 * median(abs(value - middle) for value in logs))
+        self._second_look = None
+        return trigger

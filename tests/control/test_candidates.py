@@ -1,0 +1,48 @@
+"""Which trials run before a gain that has moved is acted upon."""
+
+from __future__ import annotations
+
+import pytest
+from trimtab.control.candidates import trials_to_run
+from trimtab.control.decision import Prediction
+from trimtab.control.plan_evaluator import PlanEvaluator
+from trimtab.control.types import ControllerSettings, OptimizerFamily
+from trimtab.plan import Plan
+
+SETTINGS = ControllerSettings(candidate_ratios=(0.1, 0.01), collectives=("all-gather",), trial_iterations=10)
+
+
+def evaluate(plan: Plan) -> Prediction:
+    """Dense's steps take a second, others less the less they send, and all need as many."""
+    return Prediction(plan, 0.0, 0.0, 0.5, 1.0, 1.0 if plan.is_dense else 0.4 + plan.ratio)
+
+
+EVALUATOR = PlanEvaluator(evaluate, SETTINGS, Plan(0.01, "all-gather"), OptimizerFamily("SGD", "sgd"))
+
+
+def trials(budget=100.0, steps_left=100, known=()):
+    return trials_to_run(EVALUATOR, lambda plan: plan.ratio in known, steps_left, budget)
+
+
+def test_candidates_run_shortest_first_for_as_many_iterations_as_the_user_said():
+    found, predicted_seconds = trials()
+    assert [plan.ratio for plan in found.plans] == [0.01, 0.1]
+    assert found.iterations == 10
+    assert predicted_seconds == pytest.approx(11 * (0.41 + 0.5))
+
+
+def test_only_what_fits_the_budget_runs():
+    found, predicted_seconds = trials(budget=5.0)
+    assert [plan.ratio for plan in found.plans] == [0.01]
+    assert predicted_seconds <= 5.0
+    assert trials(budget=4.0) is None
+
+
+def test_a_trial_ends_with_the_epoch_and_three_iterations_are_the_fewest():
+    assert trials(steps_left=4)[0].iterations == 4
+    assert trials(steps_left=2) is None
+
+
+def test_what_is_known_is_not_tried_again():
+    assert [plan.ratio for plan in trials(known=(0.01,))[0].plans] == [0.1]
+    assert trials(known=(0.01, 0.1)) is None

@@ -1,0 +1,58 @@
+"""Decisions, numbered and written down: the lines of ``decisions.jsonl``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trimtab.control.choice import Choice
+from trimtab.control.decision import Decision, Inputs, Measured
+from trimtab.control.triggers import Trigger
+
+
+class DecisionLog:
+    """Numbers decisions and versions of the plan, and keeps their lines until somebody drains them."""
+
+    def __init__(self) -> None:
+        self.next_id = 1
+        self.next_version = 1
+        self._lines: list[dict[str, Any]] = []
+
+    def decide(self, trigger: Trigger, step: int, now: float, inputs: Inputs, choice: Choice) -> Decision:
+        """Write a choice down; where it changes the plan, the plan adopted has a new version."""
+        previous, chosen = choice.previous, choice.chosen
+        is_change = chosen.plan.with_version(0) != previous.plan.with_version(0)
+        decision = Decision(
+            id=self.next_id,
+            step=step,
+            time=now,
+            trigger=trigger,
+            inputs=inputs,
+            previous=previous.plan,
+            adopted=chosen.plan.with_version(self.next_version) if is_change else previous.plan,
+            predicted_previous_seconds=previous.step_seconds,
+            predicted_seconds=chosen.step_seconds,
+            pareto=choice.front,
+            reason=choice.reason,
+        )
+        self.next_id += 1
+        self.next_version += is_change
+        self._lines.append(decision.to_json())
+        return decision
+
+    def add(self, measured: Measured | None) -> None:
+        """Write down how a change turned out, if enough steps have passed to say so."""
+        if measured is not None:
+            self._lines.append(measured.to_json())
+
+    def drain(self) -> list[dict[str, Any]]:
+        """The lines since the last call, in order."""
+        lines, self._lines = self._lines, []
+        return lines
+
+    def state_dict(self) -> dict[str, int]:
+        """The next numbers, as JSON data."""
+        return {"next_id": self.next_id, "next_version": self.next_version}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """Inverse of `state_dict`."""
+        self.next_id, self.next_version = state["next_id"], state["next_version"]

@@ -1,0 +1,75 @@
+"""What steps and trials teach of exchanges, compression and gains, and what a change of the network makes of that."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from statistics import median
+
+from trimtab.control.gain_watch import GainWatch
+from trimtab.control.network_watch import Network, NetworkChange, speaks_for
+from trimtab.control.predict import Predictor
+from trimtab.control.recent_steps import RecentSteps
+from trimtab.control.types import ModelFacts, StepReport, TrialReport
+from trimtab.plan import Plan
+
+#: A monitor may notice a change of the network this late [s]: steps before it are not to be learned from.
+_NOTICED_LATE_SECONDS = 5.0
+#: Steps whose median is a plan's compression time.
+_NUM_COMPRESS_STEPS = 15
+
+
+class Learner:
+    """Keeps the last steps, and has the predictor learn from those that tell something."""
+
+    def __init__(self, facts: ModelFacts) -> None:
+        self.predictor = Predictor(facts)
+        self.steps = RecentSteps()
+
+    def exchange(self, report: StepReport, network: Network | None) -> float:
+        """Learn computing and exchange time of a step; returns what had been predicted of the exchange [s]."""
+        if network is None:
+            return report.collective_seconds
+        predicted = self.predictor.sync_seconds(report.plan, network.latency, network.beta)
+        self.predictor.observe_step(report, network.latency, network.beta)
+        return predicted
+
+    def compression(self, report: StepReport, gain: GainWatch) -> None:
+        """Learn compression time and gain of a step's plan; the gain only once the residual has begun to settle."""
+        recent = [under.compress_seconds for under in self.steps.under(report.plan)]
+        self.predictor.compress_times.observe(report.plan, median(recent[-_NUM_COMPRESS_STEPS:]), report.step)
+        if gain.settled is not None:
+            self.predictor.observe_gain(report.plan, gain.settled, report.step)
+
+    def trials(self, reports: Sequence[TrialReport], network: Network | None, step: int) -> None:
+        """Learn all that trials measured."""
+        for report in reports:
+            if network is not None:
+                self.predictor.observe_step(report, network.latency, network.beta)
+            self.predictor.compress_times.observe(report.plan, report.compress_seconds, step)
+            self.predictor.observe_trial_gain(report.plan, report.gain, step)
+
+    def network_changed(self, change: NetworkChange, now: float) -> None:
+        """Unlearn what was learned since the last network was last seen: it may have been learned on the new one."""
+        since = max(change.confirmed_at, now - _NOTICED_LATE_SECONDS)
+        doubtful = Counter(step.report.plan for step in self.steps if step.end > since)
+        for plan, count in doubtful.items():
+            self.predictor.forget_steps(plan, change.before.latency, change.before.beta, count)
+        self.steps.network_changed()
+
+    def speaks_for(self, suspect: Network, network: Network, plan: Plan, since: float) -> bool | None:
+        """Whether the last exchanges under a plan speak for a suspected network, against it (False), or not at all.
+
+        ``since``: when the present network began; exchanges before it say nothing.
+        """
+        recent = [
+            step.report.collective_seconds
+            for step in list(self.steps)[-2:]
+            if step.report.plan == plan and step.end > since
+        ]
+        if len(recent) < 2 or min(recent) <= 0:
+            return None
+        expected, suspected = (
+            self.predictor.sync_seconds(plan, each.latency, each.beta) for each in (network, suspect)
+        )
+        return speaks_for(median(recent), expected, suspected)
