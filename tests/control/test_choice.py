@@ -64,7 +64,7 @@ def problem(num_ranks, num_elements, alpha, gigabits, compute):
     space = Space(0.001, 0.1, SPARSE_COLLECTIVES, (FusionPlan(), FusionPlan((0, 3 * sizes[0], 6 * sizes[0]))))
 
     def evaluate(plan):
-        return predictor.predict(plan, alpha, 1 / (gigabits * GIGABIT), step=0)
+        return predictor.predict(plan, alpha, 1 / (gigabits * GIGABIT))
 
     return space, evaluate
 

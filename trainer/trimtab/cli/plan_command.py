@@ -203,7 +203,7 @@ def _choose(question: _Question) -> tuple[_Choice, float]:
     predictor = Predictor(facts, question.compute_seconds)
 
     def evaluate(plan: Plan) -> Any:
-        return predictor.predict(plan, question.latency, 1 / question.bandwidth, step=0)
+        return predictor.predict(plan, question.latency, 1 / question.bandwidth)
 
     found = choose(PlanEvaluator(evaluate, ControllerSettings(), dense_plan(), optimizer), banned=(), seed=0)
     best = found.chosen

@@ -235,7 +235,7 @@ class Controller:
 
     def _evaluator(self, network: Network) -> PlanEvaluator:
         def evaluate(plan: Plan) -> Prediction:
-            return self._learner.predictor.predict(plan, network.latency, network.beta, self._step)
+            return self._learner.predictor.predict(plan, network.latency, network.beta)
 
         return PlanEvaluator(evaluate, self._settings, self.plan, self._facts.optimizer)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from math import exp, log
 from typing import Any
 
@@ -30,6 +31,8 @@ class Curve:
         self._prior = prior
         self._max_age_steps = max_age_steps
         self._known: dict[str, dict[float, _Known]] = {}
+        self._shifts: dict[str, list[tuple[float, float]]] = {}
+        """Shift by log ratio of each scheme that was asked for since the last observation: kin are looked up once."""
 
     def observe(self, plan: Plan, value: float, step: int) -> None:
         """The value measured under a plan; replaces what was known at (about) its ratio."""
@@ -38,18 +41,21 @@ class Curve:
         points = self._known.setdefault(_key(plan), {})
         log_ratio = log(plan.ratio)
         points[round(log_ratio, 1)] = _Known(log_ratio, log(value / self._prior(plan)), step)
+        self._shifts.clear()
 
     def knows(self, plan: Plan, step: int) -> bool:
         """Whether the value was measured under this plan, not too long ago."""
         known = self._known.get(_key(plan), {}).get(round(log(plan.ratio), 1))
         return known is not None and step - known.step <= self._max_age_steps
 
-    def __call__(self, plan: Plan, step: int) -> float:
-        """The value predicted under a plan at a step."""
-        return self._prior(plan) * exp(_interpolate(self._nearest_kin(plan, step), log(plan.ratio)))
-
-    def _nearest_kin(self, plan: Plan, step: int) -> list[_Known]:
+    def __call__(self, plan: Plan) -> float:
+        """The value predicted under a plan."""
         key = _key(plan)
+        if key not in self._shifts:
+            self._shifts[key] = _by_ratio(self._nearest_kin(key))
+        return self._prior(plan) * exp(_interpolate(self._shifts[key], log(plan.ratio)))
+
+    def _nearest_kin(self, key: str) -> list[_Known]:
         by_kinship: tuple[Callable[[str], bool], ...] = (
             lambda other: other == key,
             lambda other: other.split("-")[0] == key.split("-")[0],
@@ -76,24 +82,27 @@ class Curve:
             key: {round(point[0], 1): _Known(point[0], point[1], int(point[2])) for point in points}
             for key, points in state.items()
         }
+        self._shifts.clear()
 
 
 def _key(plan: Plan) -> str:
     return f"{plan.collective}/{plan.fusion.selection}"
 
 
-def _interpolate(points: list[_Known], log_ratio: float) -> float:
-    if not points:
-        return 0.0
+def _by_ratio(points: list[_Known]) -> list[tuple[float, float]]:
+    """Log ratios, ascending, and the mean offset of the points at each."""
     by_ratio: dict[float, list[float]] = {}
     for known in points:
         by_ratio.setdefault(known.log_ratio, []).append(known.offset)
-    known_ratios = sorted(by_ratio)
-    offsets = [sum(by_ratio[ratio]) / len(by_ratio[ratio]) for ratio in known_ratios]
-    if log_ratio <= known_ratios[0]:
-        return offsets[0]
-    for i in range(1, len(known_ratios)):
-        low, high = known_ratios[i - 1], known_ratios[i]
+    return [(ratio, sum(by_ratio[ratio]) / len(by_ratio[ratio])) for ratio in sorted(by_ratio)]
+
+
+def _interpolate(shifts: list[tuple[float, float]], log_ratio: float) -> float:
+    if not shifts:
+        return 0.0
+    if log_ratio <= shifts[0][0]:
+        return shifts[0][1]
+    for (low, below), (high, above) in pairwise(shifts):
         if log_ratio <= high:
-            return offsets[i - 1] + (offsets[i] - offsets[i - 1]) * (log_ratio - low) / (high - low)
-    return offsets[-1]
+            return below + (above - below) * (log_ratio - low) / (high - low)
+    return shifts[-1][1]

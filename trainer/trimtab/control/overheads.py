@@ -82,6 +82,8 @@ class Overheads:
     def __init__(self) -> None:
         self._cells: dict[tuple[object, ...], _Cell] = {}
         self._coefficients: dict[str, NDArray[np.float64]] | None = None
+        self._misses: dict[tuple[str, float, float], list[tuple[float, float]]] = {}
+        """What the fitted model misses on a network, by the bytes of what was measured; until the next observation."""
         self._observations = 0
 
     def observe(self, collective: str, cost: Cost, alpha: float, beta: float, seconds: float) -> None:
@@ -89,6 +91,7 @@ class Overheads:
         if seconds <= 0 or cost.messages == 0:
             return
         key = _key(collective, cost, alpha, beta)
+        self._misses.clear()
         cell = self._cells.pop(key, None) or _Cell(collective, cost, alpha, beta)
         cell.seconds.append(seconds)
         self._cells[key] = cell  # the last key is the one seen last
@@ -119,6 +122,7 @@ class Overheads:
         if not cell.seconds:
             del self._cells[key]
         self._coefficients = None
+        self._misses.clear()
 
     def state_dict(self) -> list[dict[str, Any]]:
         """The cells, as JSON data."""
@@ -151,12 +155,20 @@ class Overheads:
         From several, since each is off by the noise of its own time: of the nearest alone, sizes a tenth apart were
         predicted 1 and 8 ms, and plans changed for that.
         """
+        network = (collective, alpha, beta)
+        if network not in self._misses:
+            self._misses[network] = [
+                (
+                    cell.cost.bytes,
+                    log(median(cell.seconds) / self._modelled(collective, cell.cost, cell.alpha, cell.beta)),
+                )
+                for cell in self._cells.values()
+                if cell.collective == collective and len(cell.seconds) >= 3 and cell.on_network(alpha, beta)
+            ]
         total = weights = 0.0
-        for cell in self._cells.values():
-            if cell.collective == collective and len(cell.seconds) >= 3 and cell.on_network(alpha, beta):
-                missed = log(median(cell.seconds) / self._modelled(collective, cell.cost, cell.alpha, cell.beta))
-                weight = exp(-abs(log(cell.cost.bytes / cost.bytes)))
-                total, weights = total + weight * missed, weights + weight
+        for measured_bytes, missed in self._misses[network]:
+            weight = exp(-abs(log(measured_bytes / cost.bytes)))
+            total, weights = total + weight * missed, weights + weight
         return total / max(1.0, weights)
 
     def _coefficients_of(self, collective: str) -> NDArray[np.float64]:

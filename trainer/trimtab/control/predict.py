@@ -27,6 +27,8 @@ _VALUES_PER_LINE, _FETCH_ALL_PASSES = 16, 1.4
 #: Steps after which a measured gain no longer speaks for the present stage of training.
 _GAIN_MAX_AGE_STEPS = 2000
 _COMPRESS_MAX_AGE_STEPS = 100_000
+#: Plans whose closed-form costs are kept.
+_MOST_KNOWN_COSTS = 20_000
 #: Steps over which computation is averaged.
 _COMPUTE_WINDOW = 25
 
@@ -44,7 +46,7 @@ class Predictor:
         pass_seconds = facts.num_elements * facts.select_seconds_per_element
         self.compress_times = Curve(lambda plan: pass_seconds * _passes(plan, facts.num_ranks), _COMPRESS_MAX_AGE_STEPS)
         self._compute: deque[float] = deque(maxlen=_COMPUTE_WINDOW)
-        self._known_costs: dict[tuple[str, float, FusionPlan], list[Cost]] = {}
+        self._known_costs: dict[tuple[str, float, FusionPlan], tuple[list[Cost], Cost]] = {}
 
     @property
     def compute_seconds(self) -> float:
@@ -53,7 +55,7 @@ class Predictor:
 
     def cost(self, plan: Plan) -> Cost:
         """Closed-form cost of a whole step's exchanges."""
-        return sum(self._buffer_costs(plan), Cost(0, 0))
+        return self._costs(plan)[1]
 
     def observe_step(self, report: StepReport | TrialReport, alpha: float, beta: float) -> None:
         """Learn the times of a step (or of a trial's median step) on a network."""
@@ -71,37 +73,36 @@ class Predictor:
     def observe_trial_gain(self, plan: Plan, gain: float, step: int) -> None:
         """Learn a gain that had no time to settle: it counts for half, and for nothing where a settled one is known."""
         if not self.knows_gain(plan, step):
-            self._gain_odds.observe(plan, sqrt(_odds(gain) * self._gain_odds(plan, step)), step)
+            self._gain_odds.observe(plan, sqrt(_odds(gain) * self._gain_odds(plan)), step)
 
     def knows_gain(self, plan: Plan, step: int) -> bool:
         """Whether the gain under this plan was measured of late."""
         return self._gain_odds.knows(plan, step)
 
-    def gain(self, plan: Plan, step: int) -> float:
+    def gain(self, plan: Plan) -> float:
         """Predicted gain; 1 for dense."""
         if plan.is_dense:
             return 1.0
-        odds = self._gain_odds(plan, step)
+        odds = self._gain_odds(plan)
         return odds / (1 + odds)
 
     def sync_seconds(self, plan: Plan, alpha: float, beta: float) -> float:
         """The exchange of a whole step, hidden behind backward or not."""
         return self.overheads.seconds(plan.collective, self.cost(plan), alpha, beta)
 
-    def predict(self, plan: Plan, alpha: float, beta: float, step: int) -> Prediction:
-        """Everything that the choice weighs, for one plan at one step."""
+    def predict(self, plan: Plan, alpha: float, beta: float) -> Prediction:
+        """Everything that the choice weighs, for one plan."""
         compute = self.compute_seconds
-        compress = 0.0 if plan.is_dense else self.compress_times(plan, step)
+        compress = 0.0 if plan.is_dense else self.compress_times(plan)
         sync = self.sync_seconds(plan, alpha, beta)
-        costs = self._buffer_costs(plan)
-        whole = sum(cost.seconds(alpha, beta) for cost in costs) or 1.0
+        closed_form = [cost.seconds(alpha, beta) for cost in self._costs(plan)[0]]
+        whole = sum(closed_form) or 1.0
         shares = self._shares(plan)
         exchanges = [
-            compress * share + sync * cost.seconds(alpha, beta) / whole
-            for share, cost in zip(shares, costs, strict=True)
+            compress * share + sync * seconds / whole for share, seconds in zip(shares, closed_form, strict=True)
         ]
         seconds = overlap.step_seconds(compute, shares, exchanges)
-        gain = self.gain(plan, step)
+        gain = self.gain(plan)
         return Prediction(
             plan=plan,
             compress_seconds=compress,
@@ -127,10 +128,14 @@ class Predictor:
         self.compress_times.load_state_dict(state["compress_times"])
         self._compute = deque(state["compute"], maxlen=_COMPUTE_WINDOW)
 
-    def _buffer_costs(self, plan: Plan) -> list[Cost]:
+    def _costs(self, plan: Plan) -> tuple[list[Cost], Cost]:
+        """Of each buffer, and of all: the same few hundred plans are predicted at each decision."""
         key = (plan.collective, plan.ratio, plan.fusion)
         if key not in self._known_costs:
-            self._known_costs[key] = buffer_costs(plan, self._facts.num_elements, self._facts.num_ranks)
+            if len(self._known_costs) >= _MOST_KNOWN_COSTS:
+                self._known_costs.clear()  # fusion plans that were planned anew leave theirs behind
+            costs = buffer_costs(plan, self._facts.num_elements, self._facts.num_ranks)
+            self._known_costs[key] = costs, sum(costs, Cost(0, 0))
         return self._known_costs[key]
 
     def _shares(self, plan: Plan) -> list[float]:
