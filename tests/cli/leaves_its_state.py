@@ -19,7 +19,7 @@ import trimtab
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 from trimtab import attachment
-from trimtab.arena import LEND_FROM
+from trimtab.engine.arena import LEND_FROM
 from trimtab.plan import Plan
 from trimtab.session import Session
 from trimtab.sparsify.tracked import EXACT_UP_TO
@@ -86,7 +86,7 @@ def lines_of(path: Path) -> list[dict[str, Any]]:
 
 
 def state(session: Session, optimizer: Any, scheduler: Any, model: nn.Module, losses: list[float]) -> dict[str, Any]:
-    assert session._exchanger is not None
+    assert session._engine is not None
     return {
         "steps": session.steps,
         "plan": session.plan.to_json(),
@@ -94,8 +94,8 @@ def state(session: Session, optimizer: Any, scheduler: Any, model: nn.Module, lo
         "weights": model.state_dict(),
         "optimizer": optimizer.state_dict(),
         "scheduler": scheduler.state_dict(),
-        "residual": session._arena.residual,
-        "sparsifiers": session._exchanger.state_dict()["schemes"]["sparsifiers"],
+        "residual": session._engine.arena.residual,
+        "sparsifiers": session._engine.exchanger.state_dict()["schemes"]["sparsifiers"],
         "torch": torch.get_rng_state(),
         "numpy": np.random.get_state()[1].tolist(),
         "python": random.getstate(),

@@ -156,8 +156,8 @@ def forward_by(rank: int, size: int, forward: Callable[..., Tensor], plan: str) 
     for step in range(4):
         x = torch.randn(4, 8, generator=torch.Generator().manual_seed(10 * step + rank)).requires_grad_()
         forward(model, x).square().mean().backward()
-        assert session._exchanger is not None
-        is_finished &= session._exchanger.outcome is not None
+        assert session._engine is not None
+        is_finished &= session._engine.exchanger.outcome is not None
         session.step()
     session.close()
     return weights_of(model), is_finished
@@ -181,8 +181,8 @@ def with_autograd_grad(rank: int, size: int, penalty: bool) -> tuple[Tensor, boo
     session = attach(model)
     x = torch.randn(4, 8, generator=torch.Generator().manual_seed(rank)).requires_grad_()
     torch.autograd.grad(model(x).sum(), list(model.parameters()))
-    assert session._exchanger is not None
-    untouched = not session._exchanger.is_mid_step and all(p.grad is None for p in model.parameters())
+    assert session._engine is not None
+    untouched = not session._engine.exchanger.is_mid_step and all(p.grad is None for p in model.parameters())
     loss = model(x).square().mean()
     if penalty:
         (slope,) = torch.autograd.grad(model(x).sum(), x, create_graph=True)

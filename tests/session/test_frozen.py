@@ -9,11 +9,11 @@ import torch
 from rank_pool import RankPool
 from torch import Tensor, nn
 from trimtab.collectives.group import Group
-from trimtab.fingerprint import ROUNDING, Fingerprint, RanksDivergedError, compare, slots
+from trimtab.engine.fingerprint import ROUNDING, Fingerprint, RanksDivergedError, compare, slots
+from trimtab.engine.step_vote import STEPS_BETWEEN_FINGERPRINTS
 from trimtab.plan import FusionPlan, Plan
 from trimtab.recorder import Recorder
 from trimtab.session import Session
-from trimtab.step_vote import STEPS_BETWEEN_FINGERPRINTS
 
 PLANS = ("0.2/all-gather", "0.2/artopk-star-ring", "dense")
 
@@ -93,13 +93,13 @@ def freezing(rank: int, size: int, plan: str) -> dict[str, Any]:
     session = attach(model, plan)
     for number in range(3):
         step(session, model, rank, (0, 1, 2), number)
-    held = session._arena.residual[64:128].clone()
+    held = session._engine.arena.residual[64:128].clone()
     frozen_at = model.weight(1)
     model.layers[1].requires_grad_(False)
     for number in range(3, 6):
         step(session, model, rank, (0, 1, 2), number)
     stood_still = torch.equal(frozen_at, model.weight(1))
-    kept = torch.equal(session._arena.set_aside[1], held)
+    kept = torch.equal(session._engine.arena.set_aside[1], held)
     model.layers[1].requires_grad_(True)
     step(session, model, rank, (0, 1, 2), 6)
     session.close()
@@ -108,7 +108,7 @@ def freezing(rank: int, size: int, plan: str) -> dict[str, Any]:
         "stood still": stood_still,
         "kept": kept,
         "moves": not torch.equal(frozen_at, model.weight(1)),
-        "set aside": len(session._arena.set_aside),
+        "set aside": len(session._engine.arena.set_aside),
         "weights": torch.cat([model.weight(index) for index in range(3)]),
     }
 

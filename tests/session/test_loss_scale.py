@@ -9,7 +9,7 @@ import torch
 from rank_pool import RankPool
 from torch import Tensor, nn
 from trimtab.collectives.group import Group
-from trimtab.loss_scale import LossScale
+from trimtab.engine.loss_scale import LossScale
 from trimtab.plan import FusionPlan, Plan, dense_plan
 from trimtab.recorder import Recorder
 from trimtab.session import Session
@@ -84,7 +84,7 @@ def many(rank: int, size: int, plan: str, clips: str) -> tuple[Tensor, float, Te
         model, optimizer, group=Group.connect(), plan=parsed, recorder=Recorder(None), scale=LossScale(scaler)
     )
     weights = train(session, model, scaler, optimizer, clips, rank)
-    residual = session._arena.residual.clone()
+    residual = session._engine.arena.residual.clone()
     loss = float(loss_of(model, 1000, rank))
     session.close()
     return weights, float(scaler.get_scale()), residual, loss

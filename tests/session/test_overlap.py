@@ -10,8 +10,8 @@ import torch
 from fusion_plans import cut_before
 from rank_pool import RankPool
 from torch import Tensor, nn
-from trimtab.arena import LEND_FROM
 from trimtab.collectives.group import Group
+from trimtab.engine.arena import LEND_FROM
 from trimtab.plan import Plan
 from trimtab.recorder import Recorder
 from trimtab.session import Session
@@ -38,7 +38,7 @@ def wait_inside_backward(rank: int, size: int, plan: str) -> list[int]:
 
     def wait_for(count: int) -> Callable[[Tensor], None]:
         def hook(_: Tensor) -> None:
-            flights = session._exchanger.flights
+            flights = session._engine.exchanger.flights
             crossed.append(len([flight.handle.wait(DEADLINE) for flight in flights[:count]]))
 
         return hook

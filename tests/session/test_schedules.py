@@ -12,9 +12,9 @@ import torch
 import toy_schedules
 from rank_pool import RankPool
 from torch import Tensor, nn
-from trimtab.arena import Arena
 from trimtab.collectives.group import Group
-from trimtab.exchanger import Exchanger
+from trimtab.engine.arena import Arena
+from trimtab.engine.exchanger import Exchanger
 from trimtab.plan import DENSE_COLLECTIVES, SPARSE_COLLECTIVES, FusionPlan, Plan
 
 SHAPES = ((7, 5), (1,), (40, 11), (3,), (200,))

@@ -16,9 +16,9 @@ from fusion_plans import cut_before
 from rank_pool import RankPool
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
-from trimtab.arena import LEND_FROM
 from trimtab.collectives.group import Group
-from trimtab.loss_scale import LossScale
+from trimtab.engine.arena import LEND_FROM
+from trimtab.engine.loss_scale import LossScale
 from trimtab.plan import FusionPlan, Plan, dense_plan
 from trimtab.recorder import Recorder
 from trimtab.session import Session
@@ -120,7 +120,7 @@ def state(session: Session, model: nn.Module, optimizer: Any, scheduler: Any) ->
         "momenta": [(name, s[name].clone()) for s in optimizer.state.values() for name in sorted(s)],
         "scheduler": scheduler.state_dict()["last_epoch"],
         "rate": optimizer.param_groups[0]["lr"],
-        "residual": session._arena.residual.clone(),
+        "residual": session._engine.arena.residual.clone(),
         "random": (torch.get_rng_state(), np.random.get_state()[1].tolist(), random.getstate()),
     }
 
@@ -232,12 +232,12 @@ def accumulate_and_skip(rank: int, size: int, plan: Plan) -> dict[str, Any]:
     backward()
     session.step()
     before = {k: v.clone() for k, v in model.state_dict().items() if "running" not in k and "num_" not in k}
-    residual = session._arena.residual.clone()
+    residual = session._engine.arena.residual.clone()
     backward(float("inf") if rank == 1 else 1.0)
     session.step()
     after = {k: v for k, v in model.state_dict().items() if k in before}
     skipped = all(torch.equal(before[k], after[k]) for k in before)
-    kept = torch.equal(residual, session._arena.residual)
+    kept = torch.equal(residual, session._engine.arena.residual)
     scale_after = scaler.get_scale()
     with session.no_sync():
         backward()
@@ -286,12 +286,12 @@ def replan(rank: int, size: int, widths: tuple[int, ...]) -> dict[str, Any]:
         (weights * gradient).sum().backward()
         names.append(session.plan.name)
         session.step()
-        residual_seen = max(residual_seen, float(session._arena.residual.norm()))
+        residual_seen = max(residual_seen, float(session._engine.arena.residual.norm()))
     moved = start - torch.cat([p.detach().reshape(-1) for p in reversed(list(model.parameters()))])
     result = {
         "total": total,
         "moved": moved,
-        "residual": session._arena.residual.clone(),
+        "residual": session._engine.arena.residual.clone(),
         "names": names,
         "residual_seen": residual_seen,
     }
@@ -327,11 +327,11 @@ def unused(rank: int, size: int) -> tuple[float, float]:
     )
     (used.weight.sum() + idle.weight.sum()).backward()
     session.step()
-    held = float(session._arena.residual[:16].abs().sum())
+    held = float(session._engine.arena.residual[:16].abs().sum())
     for _ in range(20):
         used.weight.sum().backward()
         session.step()
-    flushed = float(session._arena.residual[:16].abs().sum())
+    flushed = float(session._engine.arena.residual[:16].abs().sum())
     session.close()
     return held, flushed
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -33,6 +34,13 @@ def broadcast_tensor(group: Group, tensor: Tensor) -> None:
     received = group.submit(lambda: broadcast(group.transport, raw, root=0)[0]).result()
     if group.rank != 0:
         tensor.detach().copy_(received.clone().view(tensor.dtype).view_as(tensor))
+
+
+@torch.no_grad()
+def broadcast_tensors(group: Group, tensors: Iterable[Tensor]) -> None:
+    """Overwrite each of ``tensors`` on every rank with rank 0's."""
+    for tensor in tensors:
+        broadcast_tensor(group, tensor)
 
 
 def gather_numbers(group: Group, number: int) -> list[int]:

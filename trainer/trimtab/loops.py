@@ -29,9 +29,19 @@ _SEVERAL_LOOPS = (
 class Loops:
     """Every loop of one session that has begun and not ended."""
 
-    def __init__(self, loaders: Loaders, say: Callable[[str], None], trials_ended: Callable[[bool], None]) -> None:
-        """``say`` takes a line for people; ``trials_ended`` is called after trials: whether they had begun."""
-        self._loaders, self._say, self._trials_ended = loaders, say, trials_ended
+    def __init__(
+        self,
+        loaders: Loaders,
+        say: Callable[[str], None],
+        trials_ended: Callable[[bool], None],
+        epoch_ended: Callable[[], None],
+    ) -> None:
+        """``say`` takes a line for people; ``trials_ended`` is called after trials: whether they had begun.
+
+        ``epoch_ended`` is called when a loop has no batch left, on every rank at the same step.
+        """
+        self._loaders, self._say = loaders, say
+        self._trials_ended, self._epoch_ended = trials_ended, epoch_ended
         self._loops: list[Replay] = []
         """The last is the one that gave the present batch."""
         self._num_epochs = 0
@@ -73,6 +83,7 @@ class Loops:
             try:
                 batch = replay.next()
             except StopIteration:
+                self._epoch_ended()
                 return
             yield batch
 

@@ -54,6 +54,7 @@ class Plan:
     sparsifier: str = "tracked"
     fusion: FusionPlan = FusionPlan()
     schedule: str = "wait-free"
+    source: str = "gradient"
     version: int = 0
 
     def __post_init__(self) -> None:
@@ -91,6 +92,12 @@ class Plan:
     def name(self) -> str:
         """The short text form, ``RATIO/COLLECTIVE``; the same plan in every table and log."""
         return self.collective if self.is_dense else f"{self.ratio:g}/{self.collective}"
+
+    @property
+    def local_steps(self) -> int:
+        """H: steps that each rank takes by itself before the update that they made is exchanged; 0: gradients are."""
+        name, _, steps = self.source.partition(":steps=")
+        return int(steps or 1) if name == "update" else 0
 
     def with_version(self, version: int) -> Plan:
         """The same plan under another version."""

@@ -21,21 +21,21 @@ import torch
 from torch import Tensor, nn
 from trimtab_api.errors import UserError
 
-from trimtab.arena import Arena
-from trimtab.broadcast import barrier, broadcast_json, broadcast_tensor
+from trimtab.broadcast import barrier, broadcast_json
 from trimtab.checkpoint.snapshot import Snapshot, Stateful, TrainingState
 from trimtab.collectives.group import Group
-from trimtab.control.types import StepReport
 from trimtab.control_client import ControlClient, plan_of, trials_of
-from trimtab.exchanger import Exchanger
+from trimtab.engine.loss_scale import LossScale
+from trimtab.engine.optimizer_gate import OptimizerGate
+from trimtab.engine.outcome import Outcome
+from trimtab.engine.step_engine import StepEngine
 from trimtab.kernels.warm_up import warm_up
 from trimtab.loops import Loops
-from trimtab.loss_scale import LossScale
-from trimtab.outcome import Outcome
 from trimtab.plan import Plan
 from trimtab.recorder import Recorder
 from trimtab.sharding import Loaders
 from trimtab.step_number import StepInTrial
+from trimtab.step_record import metric_of, number, report_of
 from trimtab.trials import TrialRunner
 
 SchedulerInterval = Literal["epoch", "step"]
@@ -64,20 +64,21 @@ class Session:
         self._scale, self._also = scale or LossScale(None), tuple(also)
         self._group, self._recorder, self._control_client = group, recorder, control_client
         self._static_plan = plan
-        self._exchanger: Exchanger | None = None
+        self._engine: StepEngine | None = None
         self._trials: TrialRunner | None = None
-        self._handles: list[Any] = [optimizer.register_step_pre_hook(self._before_optimizer_step)]
+        self._alone = None if group is not None else OptimizerGate(optimizer, self._scale)
         if group is not None:
             recorder.starting("sending the weights of rank 0 to all ranks")
             self._join(group, plan)
-        self._is_stepping = False
+        self._is_closed = False
         self._step = 0
         self._said: set[str] = set()
-        self._loops = Loops(Loaders(self.rank, self.num_ranks, seed), self._say, self._trials_ended)
+        self._loops = Loops(Loaders(self.rank, self.num_ranks, seed), self._say, self._trials_ended, self._end_round)
         self._step_began = time.perf_counter()
         if group is not None:
             recorder.starting("loading kernels, which are compiled the first time that a machine trains")
-            warm_up(self._arena.grad.device)
+            assert self._engine is not None
+            warm_up(self._engine.arena.grad.device)
             recorder.starting("waiting for the other ranks to have their kernels ready")
             first = self._announce()
             if first is not None:
@@ -87,21 +88,19 @@ class Session:
         self._step_began = time.perf_counter()
 
     def _join(self, group: Group, plan: Plan) -> None:
-        """Take part in the ranks' exchange."""
-        self._arena = Arena(list(self._model.named_parameters()))
-        self._broadcast(group, (*self._model.parameters(), *self._model.buffers()))
-        self._exchanger = exchanger = Exchanger(
-            self._arena,
+        """Take part in the ranks' steps."""
+        self._engine = StepEngine(
+            self._model,
+            [self._optimizer, *(each for each in self._also if isinstance(each, torch.optim.Optimizer))],
             group,
             plan,
-            weights=self._model.parameters,
-            loss_scale=self._scale.get,
-            before_backward=self._before_backward,
+            scale=self._scale,
+            before_backward=lambda: self._trials.before_backward() if self._trials else None,
             has_message=self._has_message,
         )
         self._trials = TrialRunner(
             self._model,
-            exchanger,
+            self._engine,
             self._snapshot,
             lambda reports: self._control_client.trials(reports) if self._control_client else None,
         )
@@ -126,7 +125,7 @@ class Session:
     @property
     def plan(self) -> Plan:
         """The plan in force."""
-        return self._exchanger.plan if self._exchanger else self._static_plan
+        return self._engine.plan if self._engine else self._static_plan
 
     @property
     def steps(self) -> int:
@@ -136,7 +135,7 @@ class Session:
     @property
     def is_closed(self) -> bool:
         """Whether `close` was called."""
-        return not self._handles
+        return self._is_closed
 
     # The loop -----------------------------------------------------------------------------------------------------
 
@@ -159,22 +158,12 @@ class Session:
             raise UserError("takes the loss, not a closure; call loss.backward() before it", field="session.step")
         if self.is_closed:
             raise UserError("the session is closed", field="session.step")
-        if self._exchanger is None:
+        if self._engine is None:
             self._step_alone(loss)
             return
-        self._before_backward()  # of a step without one
-        outcome = self._exchanger.finish()
-        if outcome.is_finite:
-            self._exchanger.commit()
-        else:
-            self._report_non_finite(outcome)
-            self._exchanger.drop()
         scale = self._scale.get()
-        if outcome.updates and (outcome.is_finite or scale is not None):
-            self._step_optimizer()
-        self._arena.release_gradients()
-        if outcome.consensus is not None and outcome.consensus.weights == "rounding":
-            self._align_weights()
+        outcome = self._engine.step()
+        self._after_exchange(outcome)
         if self._scheduler is not None and self._scheduler_interval == "step":
             self._scheduler.step()
         self._after_step(outcome, loss, scale)
@@ -184,14 +173,13 @@ class Session:
 
         They are so when ``backward()`` returns, but for a loss scale, and for ranks whose step has no backward pass.
         """
-        if self._exchanger is not None:
-            self._before_backward()
-            self._exchanger.finish()
+        if self._engine is not None:
+            self._engine.synchronize()
         self._scale.unscale(self._optimizer)
 
     def no_sync(self) -> contextlib.AbstractContextManager[None]:
         """Backward passes inside only accumulate; the exchange comes with the first one outside."""
-        return contextlib.nullcontext() if self._exchanger is None else self._exchanger.no_sync()
+        return contextlib.nullcontext() if self._engine is None else self._engine.no_sync()
 
     def report(self, **metrics: SupportsFloat) -> None:
         """Record an evaluation (``accuracy=``, ``loss=``), from rank 0; quiet in a trial.
@@ -207,115 +195,68 @@ class Session:
         if self._trials is not None:
             self._trials.leave()
         self._loops.close()
-        for handle in self._handles:
-            handle.remove()
-        self._handles.clear()
-        if self._exchanger is not None:
-            self._exchanger.close()
+        self._is_closed = True
+        for each in (self._alone, self._engine):
+            if each is not None:
+                each.close()
         if self._control_client is not None:
             self._control_client.close()
         if self._group is not None:
             self._group.close()
         self._recorder.close()
 
-    # Hooks --------------------------------------------------------------------------------------------------------
-
-    def _before_backward(self) -> None:
-        assert self._trials is not None
-        self._trials.before_backward()
-        self._check_all_are_exchanged()
-
-    def _before_optimizer_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
-        if not self._is_stepping:
-            raise UserError(
-                "call session.step(loss) in place of optimizer.step(), and of scaler.step(optimizer)",
-                field="optimizer",
-            )
-
-    def _check_all_are_exchanged(self) -> None:
-        """What an optimizer trains and the exchange does not know of would part between ranks."""
-        optimizers = (self._optimizer, *(each for each in self._also if isinstance(each, torch.optim.Optimizer)))
-        for parameter in (p for each in optimizers for group in each.param_groups for p in group["params"]):
-            if parameter.requires_grad and parameter not in self._arena:
-                names = [name for name, each in self._model.named_parameters() if each is parameter]
-                raise UserError(
-                    "did not require a gradient, or did not exist, when the session was attached, so ranks do not"
-                    " exchange it; let it require one before attach and freeze it afterwards, or attach anew",
-                    field=f"model parameter {names[0] if names else '(of the optimizer alone)'}",
-                )
-
     # After a step -------------------------------------------------------------------------------------------------
 
-    def _step_optimizer(self) -> None:
-        self._is_stepping = True
-        try:
-            self._scale.step(self._optimizer)
-        finally:
-            self._is_stepping = False
-
     def _step_alone(self, loss: Tensor | float | None) -> None:
-        self._step_optimizer()
+        assert self._alone is not None
+        self._alone.step()
         self._optimizer.zero_grad(set_to_none=True)
         if self._scheduler is not None and self._scheduler_interval == "step":
             self._scheduler.step()
         now = time.perf_counter()
-        self._recorder.metric({"step": self._step, "loss": _number(loss), "step_seconds": now - self._step_began})
+        self._recorder.metric({"step": self._step, "loss": number(loss), "step_seconds": now - self._step_began})
         self._step += 1
         self._step_began = now
+
+    def _after_exchange(self, outcome: Outcome) -> None:
+        """Say what was wrong with it, and set right what it found."""
+        if outcome.non_finite:
+            names = ", ".join(outcome.non_finite[:5]) + (" and others" if len(outcome.non_finite) > 5 else "")
+            what = "the step is dropped on all ranks" if outcome.consensus else "this rank leaves its own step out"
+            print(f"rank {self.rank}, step {self._step}: gradient not finite in {names}; {what}", flush=True)
+        if outcome.consensus is not None and outcome.consensus.weights == "rounding":
+            assert self._engine is not None
+            self._say(
+                "ranks' weights differ by rounding, as on unlike processors: rank 0's are sent to all now and then"
+            )
+            self._engine.align_weights()
 
     def _after_step(self, outcome: Outcome, loss: Tensor | float | None, scale: float | None) -> None:
         now = time.perf_counter()
         seconds, self._step_began = now - self._step_began, now
-        report = StepReport(
-            step=self._step,
-            plan=self.plan,
-            step_seconds=seconds,
-            compute_seconds=seconds - outcome.wait_seconds,
-            compress_seconds=outcome.compress_seconds,
-            collective_seconds=outcome.collective_seconds,
-            num_bytes=outcome.num_bytes,
-            num_messages=outcome.num_messages,
-            gain=1.0 if self.plan.is_dense else outcome.gain,
-            residual_norm=outcome.residual_norm,
-            finite=outcome.is_finite,
-            loss_scale=scale or 1.0,
-        )
-        self._record(report, loss)
+        report = report_of(outcome, self.plan, step=self._step, seconds=seconds, loss_scale=scale)
+        if self.rank == 0:
+            view = self._control_client.view if self._control_client else None
+            self._recorder.metric(metric_of(report, loss, view, in_trial=self.in_trial))
         self._loops.stepped(in_trial=self.in_trial)
         if self._trials is not None and self._trials.is_active:
             self._trials.observe(report)
             return
         self._step += 1
-        consensus = outcome.consensus
-        if consensus is not None and consensus.has_message and (message := self._announce()) is not None:
-            self._follow(message)
+        self._follow_rank_0(outcome)
         if self._control_client is not None:
             self._control_client.step(report, self._loops.num_steps_left)
 
-    def _record(self, report: StepReport, loss: Tensor | float | None) -> None:
-        if self.rank != 0:
-            return
-        view = self._control_client.view if self._control_client else None
-        self._recorder.metric(
-            {
-                "step": report.step,
-                "loss": _number(loss),
-                "step_seconds": report.step_seconds,
-                "compute_seconds": report.compute_seconds,
-                "compress_seconds": report.compress_seconds,
-                "collective_seconds": report.collective_seconds,
-                "bytes": report.num_bytes,
-                "messages": report.num_messages,
-                "plan": report.plan.name,
-                "plan_version": report.plan.version,
-                "gain": report.gain,
-                "finite": report.finite,
-                "latency": view.latency if view else None,
-                "bandwidth": view.bandwidth if view else None,
-                "network_stale": view.stale if view else None,
-                "trial": self.in_trial,
-            }
-        )
+    def _end_round(self) -> None:
+        """A loop has come to its end: what ranks have trained by themselves is brought together."""
+        outcome = self._engine.end_round() if self._engine is not None else None
+        if outcome is not None:
+            self._after_exchange(outcome)
+            self._follow_rank_0(outcome)
+
+    def _follow_rank_0(self, outcome: Outcome) -> None:
+        if outcome.consensus is not None and outcome.consensus.has_message and (message := self._announce()):
+            self._follow(message)
 
     # Rank 0's messages --------------------------------------------------------------------------------------------
 
@@ -334,12 +275,11 @@ class Session:
         return received
 
     def _follow(self, message: dict[str, Any]) -> None:
-        assert self._exchanger is not None
+        assert self._engine is not None
         assert self._trials is not None
         assert self._group is not None
         if "adopt" in message:
-            self._exchanger.adopt(plan_of(message))
-            self._exchanger.restart(self._step)
+            self._engine.adopt(plan_of(message), self._step)
         elif self._loops.agree_on_trials(self._group, self._trials, *trials_of(message)):
             self._warn_of_schedulers()
         else:
@@ -370,21 +310,8 @@ class Session:
                 found.append(self._scheduler)
             return found
 
-        return Snapshot(TrainingState(self._model, self._optimizer, self._arena, others))
-
-    # Alike on all ranks -------------------------------------------------------------------------------------------
-
-    def _broadcast(self, group: Group, tensors: Iterable[Tensor]) -> None:
-        """Every rank takes over rank 0's."""
-        with torch.no_grad():
-            for tensor in tensors:
-                broadcast_tensor(group, tensor)
-
-    def _align_weights(self) -> None:
-        """Unlike processors round unlike; what a hundred steps of that add up to is taken back."""
-        assert self._group is not None
-        self._say("ranks' weights differ by rounding, as on unlike processors: rank 0's are sent to all now and then")
-        self._broadcast(self._group, self._model.parameters())
+        assert self._engine is not None
+        return Snapshot(TrainingState(self._model, self._optimizer, self._engine.arena, others))
 
     def _say(self, what: str) -> None:
         """A line of rank 0's on stderr, once."""
@@ -392,22 +319,9 @@ class Session:
             self._said.add(what)
             print(f"trimtab: {what}", file=sys.stderr, flush=True)
 
-    def _report_non_finite(self, outcome: Outcome) -> None:
-        names = outcome.non_finite
-        if names:
-            print(
-                f"rank {self.rank}, step {self._step}: gradient not finite in {', '.join(names[:5])}"
-                f"{' and others' if len(names) > 5 else ''}; the step is dropped on all ranks",
-                flush=True,
-            )
-
 
 def _metric(name: str, value: SupportsFloat) -> float:
     try:
         return float(value)
     except (TypeError, ValueError, RuntimeError):  # as text, sequences and tensors of several elements raise
         raise UserError("report one number", field=name, value=str(value)[:80]) from None
-
-
-def _number(value: Tensor | float | None) -> float | None:
-    return float(value.detach()) if isinstance(value, Tensor) else value

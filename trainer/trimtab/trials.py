@@ -21,7 +21,7 @@ from trimtab_api.errors import UserError
 
 from trimtab.checkpoint.snapshot import Snapshot
 from trimtab.control.types import StepReport, TrialReport
-from trimtab.exchanger import Exchanger
+from trimtab.engine.step_engine import StepEngine
 from trimtab.plan import Plan
 from trimtab.replay import Replay
 
@@ -52,12 +52,12 @@ class TrialRunner:
     def __init__(
         self,
         model: nn.Module,
-        exchanger: Exchanger,
+        engine: StepEngine,
         snapshot: Callable[[], Snapshot],
         tell: Callable[[list[TrialReport]], None],
     ) -> None:
         """``tell`` takes what the candidates measured, once for each `run`."""
-        self._model, self._exchanger, self._snapshot, self._tell = model, exchanger, snapshot, tell
+        self._model, self._engine, self._snapshot, self._tell = model, engine, snapshot, tell
         self._hooks: list[RemovableHandle] = []
         self._trial: _Trial | None = None
         self._reports: list[TrialReport] = []
@@ -112,7 +112,7 @@ class TrialRunner:
         a batch is drawn, nor where the whole model is evaluated before it has run for the batch.
         """
         trial = self._trial
-        if trial is None or self._exchanger.is_mid_step:
+        if trial is None or self._engine.is_mid_step:
             return
         is_training = module.training or torch.is_grad_enabled()
         if trial.replay.num_since_step == 0:
@@ -128,7 +128,7 @@ class TrialRunner:
     def _before_state_dict(self, *_: Any) -> None:
         """The model is about to be saved, between steps: as it was before the trial."""
         trial = self._trial
-        if trial is not None and not self._exchanger.is_mid_step and trial.replay.num_since_step == 0:
+        if trial is not None and not self._engine.is_mid_step and trial.replay.num_since_step == 0:
             self._suspend(trial)
 
     def before_backward(self) -> None:
@@ -155,17 +155,15 @@ class TrialRunner:
             self._tell_reports(self._reports)
 
     def _begin(self, plan: Plan, replay: Replay, others: list[Replay], before: Snapshot) -> _Trial:
-        exchanger = self._exchanger
-        in_force, step, carried = exchanger.plan, exchanger.place.step, copy.deepcopy(exchanger.state_dict())
+        engine = self._engine
+        in_force, step, carried = engine.plan, engine.place.step, copy.deepcopy(engine.state_dict())
 
         def undo() -> None:
-            exchanger.adopt(in_force)
-            exchanger.restart(step)
-            exchanger.load_state_dict(carried)
+            engine.adopt(in_force, step)
+            engine.load_state_dict(carried)
 
         self._num_candidates += 1
-        exchanger.adopt(plan.with_version(in_force.version))
-        exchanger.restart(step, self._num_candidates)
+        engine.adopt(plan.with_version(in_force.version), step, self._num_candidates)
         self._trial = _Trial(replay, others, before, undo)
         for each in self._trial.marked:
             each.mark()

@@ -14,9 +14,9 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from trimtab.arena import Arena
 from trimtab.checkpoint.optimizer_state import OptimizerState
 from trimtab.checkpoint.random_state import RandomState
+from trimtab.engine.arena import Arena
 
 
 class Stateful(Protocol):

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-from trimtab.arena import Arena, BufferRange
+from trimtab.engine.arena import Arena, BufferRange
+from trimtab.engine.participation import FROZEN, HAS_GRADIENT, UNUSED, Participation
 from trimtab.kernels import Flat, Spliced
-from trimtab.participation import FROZEN, HAS_GRADIENT, UNUSED, Participation
 
 
 class Gradients:

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from trimtab import fingerprint
 from trimtab.collectives.transport import Place
-from trimtab.fingerprint import Fingerprint, Verdict
+from trimtab.engine import fingerprint
+from trimtab.engine.fingerprint import Fingerprint, Verdict
 
 #: Whole numbers up to here are exact in float32, also summed over some thousand ranks.
 MODULUS = 4096

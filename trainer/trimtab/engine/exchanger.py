@@ -12,27 +12,28 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 from trimtab_api.errors import UserError
 
 from trimtab import schedule
-from trimtab.arena import Arena
-from trimtab.backward import BackwardHooks
-from trimtab.buckets import Buckets
 from trimtab.collectives.base import Exchange, Prepared
 from trimtab.collectives.group import Group
 from trimtab.collectives.transport import Place
-from trimtab.fingerprint import Fingerprint
-from trimtab.flights import Flight, Flights, load_of
-from trimtab.gradients import Gradients
-from trimtab.hand_out import HandOut
-from trimtab.outcome import Outcome, non_finite_parameters
-from trimtab.participation import Participation
+from trimtab.engine.arena import Arena
+from trimtab.engine.backward import BackwardHooks
+from trimtab.engine.buckets import Buckets
+from trimtab.engine.fingerprint import Fingerprint
+from trimtab.engine.flights import Flight, Flights, load_of
+from trimtab.engine.gradients import Gradients
+from trimtab.engine.hand_out import HandOut
+from trimtab.engine.outcome import Outcome, non_finite_parameters
+from trimtab.engine.participation import Participation
+from trimtab.engine.schemes import Schemes
+from trimtab.engine.step_vote import Aftermath, StepConsensus, StepVote, compares_weights
 from trimtab.plan import Plan, elements_to_send, split_elements
 from trimtab.schedule import Send
-from trimtab.schemes import Schemes
 from trimtab.sparsify.base import Sent
-from trimtab.step_vote import Aftermath, StepConsensus, StepVote, compares_weights
 
 
 class Exchanger:
@@ -74,6 +75,10 @@ class Exchanger:
         """When the last exchange was over, by `time.perf_counter`."""
         self.adopt(plan)
         self.restart(step=0)
+        self.exchanges_in_backward = True
+        """Whether a backward pass outside of `no_sync` exchanges its gradients; else only `finish` does."""
+        self._pass: int | None = None
+        """The backward pass under way, as autograd numbers it."""
         self._accumulates = False
         self._hooks = BackwardHooks(arena.parameters, self._on_gradient, self._on_backward_end)
 
@@ -143,12 +148,13 @@ class Exchanger:
         return self._gradients.has_begun
 
     def _on_gradient(self, index: int) -> None:
-        if not self._gradients.has_begun:
+        if (number := torch._C._current_graph_task_id()) != self._pass:
+            self._pass = number
             self._before_backward()
         if self._gradients.is_gathered(index):
             self._refusal = UserError(self._why_gathered(), field="backward", value=self.arena.names[index])
             raise self._refusal
-        if self._accumulates:
+        if self._accumulates or not self.exchanges_in_backward:
             return
         self._gradients.begin()
         self._gather(index)

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from trimtab.arena import Arena, BufferRange
-from trimtab.buckets import Bucket, Held
 from trimtab.collectives.base import Exchanged, Handle
-from trimtab.gradients import Gradients
+from trimtab.engine.arena import Arena, BufferRange
+from trimtab.engine.buckets import Bucket, Held
+from trimtab.engine.gradients import Gradients
+from trimtab.engine.step_vote import Aftermath
 from trimtab.kernels import Flat
 from trimtab.schedule import Send
-from trimtab.step_vote import Aftermath
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from trimtab.arena import Arena
-from trimtab.buckets import Bucket, Buckets, Held
-from trimtab.flights import Flight, Flights
+from trimtab.engine.arena import Arena
+from trimtab.engine.buckets import Bucket, Buckets, Held
+from trimtab.engine.flights import Flight, Flights
 from trimtab.schedule import Iteration
 
 

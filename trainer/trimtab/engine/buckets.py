@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import Tensor
 
-from trimtab.arena import Arena, BufferRange
+from trimtab.engine.arena import Arena, BufferRange
 
 #: The iteration of what was carried over from before the schedule was adopted.
 CARRIED = -1

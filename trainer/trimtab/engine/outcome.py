@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import torch
 
-from trimtab.arena import Arena
 from trimtab.collectives.base import Exchanged
-from trimtab.flights import Flights
-from trimtab.step_vote import StepConsensus
+from trimtab.engine.arena import Arena
+from trimtab.engine.flights import Flights
+from trimtab.engine.step_vote import StepConsensus
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,12 @@ class Outcome:
     updates: bool
     """Whether the schedule lets the optimizer step."""
     non_finite: tuple[str, ...] = ()
-    """Names of this rank's parameters whose gradients made all ranks drop the step."""
+    """Names of this rank's parameters whose gradients made all ranks drop the step, or this one its local step."""
+
+    @classmethod
+    def of_local_step(cls, non_finite: tuple[str, ...]) -> Outcome:
+        """Nothing was exchanged."""
+        return cls(None, (), 0.0, updates=not non_finite, non_finite=non_finite)
 
     @property
     def is_finite(self) -> bool:

@@ -19,6 +19,11 @@ class LossScale:
     def __init__(self, scaler: GradScaler | None) -> None:
         self._scaler = scaler if scaler is not None and scaler.is_enabled() else None
 
+    @property
+    def is_scaling(self) -> bool:
+        """Whether there is a scaler, which leaves out steps whose gradients are not finite."""
+        return self._scaler is not None
+
     def get(self) -> float | None:
         """What the loss, and so every gradient, is multiplied by; None without a scaler."""
         return None if self._scaler is None else float(self._scaler.get_scale())

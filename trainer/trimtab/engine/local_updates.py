@@ -1,0 +1,87 @@
+"""Source *update*: every rank's own optimizer acts first, and what crosses the network is the update that it made.
+
+All ranks start a round at the same weights, the *anchor*. Each takes H steps of its own; what is exchanged then is
+anchor - weights, error feedback included, and afterwards every rank is at anchor - mean update, the next anchor (QAdam
+and 1-bit Adam for H = 1, DiLoCo and SparseLoCo, arXiv 2508.15706, for H > 1; with plain averaging outside). Adam
+divides by the root of what arrives in lumps: error feedback on gradients costs it a factor, on updates much less.
+Optimizer state and buffers stay each rank's own.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from trimtab.engine.arena import Arena
+
+
+class LocalUpdates:
+    """The rounds of one plan."""
+
+    def __init__(self, arena: Arena, num_steps: int) -> None:
+        """The present weights, alike on all ranks, are the first anchor. ``num_steps`` is H, steps of a round."""
+        self._arena, self._num_steps = arena, num_steps
+        self.num_taken = 0
+        """Steps of the present round."""
+        self._anchor = torch.empty_like(arena.grad)
+        self._anchors = [
+            self._anchor[start : start + p.numel()].view_as(p)
+            for start, p in zip(arena.offsets, arena.parameters, strict=False)
+        ]
+        self.set_anchor()
+
+    @property
+    def anchor(self) -> Tensor:
+        """float32 [n]: where the round began, the same on every rank."""
+        return self._anchor
+
+    @property
+    def is_round_over(self) -> bool:
+        """Whether the next thing is the exchange."""
+        return self.num_taken >= self._num_steps
+
+    @torch.no_grad()
+    def set_anchor(self) -> None:
+        """Begin a round where the weights are."""
+        self.num_taken = 0
+        for anchor, parameter in zip(self._anchors, self._arena.parameters, strict=True):
+            anchor.copy_(parameter)
+
+    def non_finite_gradients(self) -> tuple[str, ...]:
+        """Names of the parameters whose own gradient is not finite: then this rank leaves the step out."""
+        names, parameters = self._arena.names, self._arena.parameters
+        grads = [parameter.grad for parameter in parameters if parameter.grad is not None]
+        if not grads or bool(torch.isfinite(torch.nn.utils.get_total_norm(grads))):
+            return ()
+        return tuple(
+            name
+            for name, parameter in zip(names, parameters, strict=True)
+            if parameter.grad is not None and not bool(torch.isfinite(parameter.grad).all())
+        )
+
+    @torch.no_grad()
+    def put_updates(self) -> None:
+        """Make every ``grad`` the update of this round: what the exchange then takes for a gradient."""
+        arena = self._arena
+        for anchor, view, parameter in zip(self._anchors, arena.views, arena.parameters, strict=True):
+            parameter.grad = None
+            if parameter.requires_grad:
+                torch.sub(anchor, parameter, out=view)
+                parameter.grad = view
+
+    @torch.no_grad()
+    def apply(self) -> None:
+        """Bring the weights to the anchor less the update that ``grad`` holds, and begin the next round there."""
+        for anchor, parameter in zip(self._anchors, self._arena.parameters, strict=True):
+            if parameter.grad is None:
+                parameter.copy_(anchor)
+            else:
+                torch.sub(anchor, parameter.grad, out=parameter.data)
+        self.set_anchor()
+
+    @torch.no_grad()
+    def abandon(self) -> None:
+        """Back to the anchor, where the next round begins: an update was not finite."""
+        for anchor, parameter in zip(self._anchors, self._arena.parameters, strict=True):
+            parameter.copy_(anchor)
+        self.num_taken = 0

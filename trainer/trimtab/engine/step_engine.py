@@ -1,0 +1,195 @@
+"""One step under any plan: the exchange and then the optimizer, or the optimizer and, every H steps, the exchange.
+
+gradients   backward ──▶ exchange (under way during backward) ──▶ commit or drop ──▶ optimizer
+updates     backward ──▶ optimizer; after H of them: exchange of what they did to the weights ──▶ commit or drop
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from trimtab_api.errors import UserError
+
+from trimtab.broadcast import broadcast_tensors
+from trimtab.collectives.group import Group
+from trimtab.collectives.transport import Place
+from trimtab.engine.arena import Arena
+from trimtab.engine.exchanger import Exchanger
+from trimtab.engine.local_updates import LocalUpdates
+from trimtab.engine.loss_scale import LossScale
+from trimtab.engine.optimizer_gate import OptimizerGate
+from trimtab.engine.outcome import Outcome
+from trimtab.plan import Plan
+
+
+class StepEngine:
+    """Takes the steps of one model on one rank, which are the same steps on every rank."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizers: Sequence[torch.optim.Optimizer],
+        group: Group,
+        plan: Plan,
+        *,
+        scale: LossScale,
+        before_backward: Callable[[], None] = lambda: None,
+        has_message: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Every rank takes over rank 0's weights and buffers; all make one together.
+
+        The first of ``optimizers`` is stepped here; others only must train nothing that ranks do not exchange. For the
+        rest see `Exchanger`.
+        """
+        self.arena = Arena(list(model.named_parameters()))
+        broadcast_tensors(group, (*model.parameters(), *model.buffers()))
+        self._group = group
+        self._model, self._optimizers, self._scale = model, optimizers, scale
+        self._gate = OptimizerGate(optimizers[0], scale)
+        self._before_backward = before_backward
+        self._local: LocalUpdates | None = None
+        self._exchanger = Exchanger(
+            self.arena,
+            group,
+            plan,
+            weights=self._weights,
+            loss_scale=lambda: None if self._local else scale.get(),
+            before_backward=self._before_gradients,
+            has_message=has_message,
+        )
+        self._enter(plan)
+
+    def close(self) -> None:
+        """Let go of the parameters and the optimizer."""
+        self._gate.close()
+        self._exchanger.close()
+
+    # Plans --------------------------------------------------------------------------------------------------------
+
+    @property
+    def plan(self) -> Plan:
+        """The plan in force."""
+        return self._exchanger.plan
+
+    @property
+    def place(self) -> Place:
+        """Where in training the present step is."""
+        return self._exchanger.place
+
+    @property
+    def exchanger(self) -> Exchanger:
+        """Carries out the plan's exchanges."""
+        return self._exchanger
+
+    def adopt(self, plan: Plan, step: int, trial: int = 0) -> None:
+        """Follow ``plan`` from ``step`` on, of a trial where that has a number; ranks' weights are alike now."""
+        self._exchanger.adopt(plan)
+        self._exchanger.restart(step, trial)
+        self._enter(plan)
+
+    def _enter(self, plan: Plan) -> None:
+        self._local = LocalUpdates(self.arena, plan.local_steps) if plan.local_steps else None
+        self._exchanger.exchanges_in_backward = self._local is None
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that is carried from step to step, but for weights, optimizer and residuals."""
+        return self._exchanger.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Inverse of `state_dict`, between steps and under the same plan."""
+        self._exchanger.load_state_dict(state)
+
+    # Steps --------------------------------------------------------------------------------------------------------
+
+    @property
+    def is_mid_step(self) -> bool:
+        """Whether gradients of the present step have been sent."""
+        return self._exchanger.is_mid_step
+
+    def no_sync(self) -> contextlib.AbstractContextManager[None]:
+        """Backward passes inside only accumulate."""
+        return self._exchanger.no_sync()
+
+    def synchronize(self) -> None:
+        """Make every ``grad`` what the optimizer is to see, also where no backward pass has ended with it."""
+        if self._local is None:
+            self._before_gradients()
+            self._exchanger.finish()
+
+    def step(self) -> Outcome:
+        """Commit or drop what was exchanged and step the optimizer; afterwards gradients are released."""
+        self._before_gradients()  # for a step without a backward pass
+        outcome = self._step_by_gradients() if self._local is None else self._step_by_updates(self._local)
+        self.arena.release_gradients()
+        return outcome
+
+    def end_round(self) -> Outcome | None:
+        """Exchange what local steps have done so far; None where there is nothing. Every rank calls it together."""
+        if self._local is None or self._local.num_taken == 0:
+            return None
+        outcome = self._exchange_updates(self._local)
+        self.arena.release_gradients()
+        return outcome
+
+    def align_weights(self) -> None:
+        """Take over rank 0's weights: unlike processors round unlike, and what that adds up to is taken back."""
+        broadcast_tensors(self._group, self._model.parameters())
+        if self._local is not None:
+            self._local.set_anchor()
+
+    def _step_by_gradients(self) -> Outcome:
+        outcome = self._finish()
+        if outcome.updates and (outcome.is_finite or self._scale.is_scaling):
+            self._gate.step()
+        return outcome
+
+    def _step_by_updates(self, local: LocalUpdates) -> Outcome:
+        names: tuple[str, ...] = ()
+        if not self._scale.is_scaling:
+            names = local.non_finite_gradients()
+        if not names:
+            self._gate.step()  # with a scaler it is that which leaves the step out
+        local.num_taken += 1
+        if not local.is_round_over:
+            return Outcome.of_local_step(names)
+        return self._exchange_updates(local)
+
+    def _exchange_updates(self, local: LocalUpdates) -> Outcome:
+        local.put_updates()
+        outcome = self._finish()
+        if outcome.is_finite:
+            local.apply()
+        else:
+            local.abandon()
+        return outcome
+
+    def _finish(self) -> Outcome:
+        outcome = self._exchanger.finish()
+        if outcome.is_finite:
+            self._exchanger.commit()
+        else:
+            self._exchanger.drop()
+        return outcome
+
+    def _weights(self) -> Iterable[Tensor]:
+        """What ranks compare: in a round of local steps, where it began."""
+        return self._model.parameters() if self._local is None else [self._local.anchor]
+
+    def _before_gradients(self) -> None:
+        """Before a step's first gradient is touched: what ranks do not exchange would part between them.
+
+        Raises `UserError` where an optimizer trains a parameter that the arena does not hold.
+        """
+        self._before_backward()
+        for parameter in (p for each in self._optimizers for group in each.param_groups for p in group["params"]):
+            if parameter.requires_grad and parameter not in self.arena:
+                names = [name for name, each in self._model.named_parameters() if each is parameter]
+                raise UserError(
+                    "did not require a gradient, or did not exist, when the session was attached, so ranks do not"
+                    " exchange it; let it require one before attach and freeze it afterwards, or attach anew",
+                    field=f"model parameter {names[0] if names else '(of the optimizer alone)'}",
+                )
