@@ -221,7 +221,7 @@ def _summary(plan: Plan, reports: list[StepReport], wall_seconds: float) -> Tria
         collective_seconds=median("collective_seconds"),
         num_bytes=int(median("num_bytes")),
         num_messages=int(median("num_messages")),
-        gain=statistics.median(step.gain for step in steps if step.gain is not None),
+        gain=statistics.median(gains) if (gains := [step.gain for step in steps if step.gain is not None]) else None,
         num_steps=len(steps),
         wall_seconds=wall_seconds,
     )

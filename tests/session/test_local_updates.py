@@ -1,0 +1,213 @@
+"""Source update: ranks step by themselves, and what crosses the network is what that did to the weights."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from rank_pool import RankPool
+from test_session import Script, network
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+from trimtab.collectives.group import Group
+from trimtab.plan import FusionPlan, Plan
+from trimtab.recorder import Recorder
+from trimtab.session import Session
+
+SIZE = 3
+INF = float("inf")
+
+
+def plan_of(text: str, steps: int) -> Plan:
+    return replace(Plan.parse(text, FusionPlan((0, 20))), source=f"update:steps={steps}")
+
+
+def model_of() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 16), nn.Tanh(), nn.Linear(16, 1))
+
+
+def optimizer_of(model: nn.Module, name: str) -> torch.optim.Optimizer:
+    if name == "SGD":
+        return torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    return torch.optim.AdamW(model.parameters(), lr=0.01)
+
+
+def batch_of(number: int, rank: int) -> Tensor:
+    return torch.randn(16, 4, generator=torch.Generator().manual_seed(100 * number + rank))
+
+
+def backward(model: nn.Module, number: int, rank: int) -> None:
+    x = batch_of(number, rank)
+    nn.functional.mse_loss(model(x), x.sum(dim=1, keepdim=True)).backward()
+
+
+def flat(model: nn.Module) -> Tensor:
+    return nn.utils.parameters_to_vector(model.parameters()).detach().clone()
+
+
+def attach(model: nn.Module, optimizer: torch.optim.Optimizer, plan: Plan, **options: Any) -> Session:
+    return Session(model, optimizer, group=Group.connect(), plan=plan, recorder=Recorder(None), **options)
+
+
+def train(rank: int, size: int, text: str, steps: int, optimizer: str, num_steps: int) -> list[Tensor]:
+    """The weights after each step."""
+    model = model_of()
+    stepping = optimizer_of(model, optimizer)
+    plan = plan_of(text, steps) if steps else Plan.parse(text)
+    session = attach(model, stepping, plan)
+    seen = []
+    for number in range(num_steps):
+        backward(model, number, rank)
+        session.step()
+        seen.append(flat(model))
+    session.close()
+    return seen
+
+
+def by_hand(steps: int, optimizer: str, num_steps: int) -> Tensor:
+    """All ranks in one process: each steps by itself, and after every round all take the mean of their weights."""
+    models = [model_of() for _ in range(SIZE)]
+    optimizers = [optimizer_of(model, optimizer) for model in models]
+    for number in range(num_steps):
+        for rank, (model, stepping) in enumerate(zip(models, optimizers, strict=True)):
+            stepping.zero_grad()
+            backward(model, number, rank)
+            stepping.step()
+        if number % steps == steps - 1:
+            mean = torch.stack([flat(model) for model in models]).mean(0)
+            for model in models:
+                nn.utils.vector_to_parameters(mean.clone(), model.parameters())
+    return flat(models[0])
+
+
+@pytest.mark.parametrize("optimizer", ["SGD", "AdamW"])
+@pytest.mark.parametrize("steps", [1, 4])
+def test_sending_everything_averages_the_weights_of_each_round(rank_pool: RankPool, steps: int, optimizer: str) -> None:
+    for seen in rank_pool.run_in_process_group(SIZE, train, "dense", steps, optimizer, 8):
+        torch.testing.assert_close(seen[-1], by_hand(steps, optimizer, 8), rtol=1e-4, atol=1e-5)
+
+
+def test_with_plain_sgd_an_update_a_step_is_what_gradients_are(rank_pool: RankPool) -> None:
+    updates, gradients = (rank_pool.run_in_process_group(SIZE, train, "dense", steps, "SGD", 6) for steps in (1, 0))
+    torch.testing.assert_close(updates[0][-1], gradients[0][-1], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("text", ["0.1/all-gather", "0.1/artopk-star-ring", "0.1/artopk-var-tree"])
+def test_ranks_part_within_a_round_and_are_alike_after_it(rank_pool: RankPool, text: str) -> None:
+    first, *others = rank_pool.run_in_process_group(SIZE, train, text, 3, "AdamW", 9)
+    for number in range(9):
+        alike = [torch.equal(first[number], other[number]) for other in others]
+        assert alike == [number % 3 == 2] * len(others)
+
+
+def what_is_held_back(rank: int, size: int) -> dict[str, Tensor]:
+    """Rounds of constant local updates under a plan that sends little: what was applied, and what waits."""
+    model = nn.Linear(10, 5, bias=False)
+    nn.init.zeros_(model.weight)
+    session = attach(model, torch.optim.SGD(model.parameters(), lr=1.0), plan_of("0.05/all-gather", 2))
+    random = torch.Generator().manual_seed(rank)
+    total = torch.zeros(50)
+    for _ in range(8):
+        gradient = torch.randn(5, 10, generator=random)
+        (model.weight * gradient).sum().backward()
+        total += gradient.view(-1)
+        session.step()
+    result = {"made": total, "applied": -flat(model), "residual": session._engine.arena.residual.clone()}
+    session.close()
+    return result
+
+
+def test_what_a_round_does_not_send_is_sent_later(rank_pool: RankPool) -> None:
+    results = rank_pool.run_in_process_group(SIZE, what_is_held_back)
+    made, residual = (sum(result[name] for result in results) for name in ("made", "residual"))
+    assert residual.norm() > 1
+    torch.testing.assert_close(made, SIZE * results[0]["applied"] + residual, rtol=1e-5, atol=1e-5)
+
+
+def not_finite(rank: int, size: int, where: str) -> dict[str, Any]:
+    model = model_of()
+    session = attach(model, torch.optim.SGD(model.parameters(), lr=0.05), plan_of("0.2/all-gather", 2))
+    for number in range(2):
+        backward(model, number, rank)
+        session.step()
+    before, residual = flat(model), session._engine.arena.residual.clone()
+    for number in range(2):
+        backward(model, number, rank)
+        if rank == 1 and number == 0 and where == "gradient":
+            model[0].weight.grad[0, 0] = INF
+        session.step()
+        if rank == 1 and number == 0 and where == "weights":
+            with torch.no_grad():
+                model[0].weight[0, 0] = INF
+    after = flat(model)
+    same_residual = torch.equal(residual, session._engine.arena.residual)
+    session.close()
+    return {"moved": not torch.equal(before, after), "after": after, "same residual": same_residual}
+
+
+def test_a_gradient_that_is_not_finite_costs_its_own_rank_a_step(rank_pool: RankPool) -> None:
+    results = rank_pool.run_in_process_group(SIZE, not_finite, "gradient")
+    for result in results:
+        assert result["moved"]
+        assert torch.isfinite(result["after"]).all()
+        assert torch.equal(result["after"], results[0]["after"])
+
+
+def test_an_update_that_is_not_finite_takes_every_rank_back_to_where_the_round_began(rank_pool: RankPool) -> None:
+    for result in rank_pool.run_in_process_group(SIZE, not_finite, "weights"):
+        assert not result["moved"]
+        assert result["same residual"]
+
+
+def one_epoch(rank: int, size: int) -> tuple[int, Tensor]:
+    model = model_of()
+    session = attach(model, torch.optim.SGD(model.parameters(), lr=0.05), plan_of("dense", 4))
+    x = torch.randn(60 * size, 4, generator=torch.Generator().manual_seed(0))
+    for (inputs,) in session.batches(DataLoader(TensorDataset(x), batch_size=10)):
+        nn.functional.mse_loss(model(inputs), inputs.sum(dim=1, keepdim=True)).backward()
+        session.step()
+    steps = session.steps
+    session.close()
+    return steps, flat(model)
+
+
+def test_a_round_ends_early_where_the_epoch_does(rank_pool: RankPool) -> None:
+    results = rank_pool.run_in_process_group(SIZE, one_epoch)
+    assert [steps for steps, _ in results] == [6] * SIZE, "no whole number of rounds"
+    assert all(torch.equal(weights, results[0][1]) for _, weights in results)
+
+
+def with_trials(rank: int, size: int, in_force: Plan, candidates: list[Plan], runs: bool) -> tuple[Tensor, Tensor, int]:
+    model = network()
+    trials = {"trials": [plan.to_json() for plan in candidates], "iterations": 4}
+    script = Script({3: trials} if runs else {}) if rank == 0 else None
+    session = attach(model, torch.optim.AdamW(model.parameters(), lr=0.01), in_force, control_client=script)
+    torch.manual_seed(rank)
+    x = torch.randn(600, 8, generator=torch.Generator().manual_seed(1))
+    for (inputs,) in session.batches(DataLoader(TensorDataset(x), batch_size=10)):
+        model(inputs).square().mean().backward()
+        session.step()
+    residual = session._engine.arena.residual.clone()
+    session.close()
+    return flat(model), residual, len(script.reports) if script else 0
+
+
+@pytest.mark.parametrize(
+    ("in_force", "candidates"),
+    [
+        (plan_of("0.1/all-gather", 2), [plan_of("0.2/artopk-star-ring", 4), Plan.parse("0.2/all-gather")]),
+        (Plan.parse("0.1/all-gather"), [plan_of("0.1/all-gather", 2), plan_of("dense", 1)]),
+    ],
+    ids=["from updates", "from gradients"],
+)
+def test_trials_of_either_source_leave_no_trace(rank_pool: RankPool, in_force: Plan, candidates: list[Plan]) -> None:
+    without, tried = (
+        rank_pool.run_in_process_group(SIZE, with_trials, in_force, candidates, runs) for runs in (False, True)
+    )
+    assert tried[0][2] == 1
+    for a, b in zip(without, tried, strict=True):
+        assert torch.equal(a[0], b[0])
+        assert torch.equal(a[1], b[1])
