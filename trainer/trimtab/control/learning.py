@@ -47,7 +47,8 @@ class Learner:
             if network is not None:
                 self.predictor.observe_step(report, network.latency, network.beta)
             self.predictor.compress_times.observe(report.plan, report.compress_seconds, step)
-            self.predictor.observe_trial_gain(report.plan, report.gain, step)
+            if report.gain is not None:
+                self.predictor.observe_trial_gain(report.plan, report.gain, step)
 
     def network_changed(self, change: NetworkChange, now: float) -> None:
         """Unlearn what was learned since the last network was last seen: it may have been learned on the new one."""

@@ -151,7 +151,8 @@ class TrialReport:
     collective_seconds: float
     num_bytes: int
     num_messages: int
-    gain: float
+    gain: float | None
+    """None where too few exchanges ended to tell."""
     num_steps: int
     """Iterations that were measured."""
     wall_seconds: float
