@@ -140,7 +140,7 @@ def fuzz(group: Group, seed: int, schedules: tuple[str, ...]) -> list[dict[str, 
             rank.random.set_state(kept[3])
             continue
         gradients = rank.gradient()
-        sent = sorted(rank.exchanger._present)  # of what is not sent, nobody would know before it is
+        sent = sorted(rank.exchanger.sending.present)  # of what is not sent, nobody would know before it is
         spoils = event == "drop" and bool(sent)
         if spoils:
             span = rank.exchanger.buckets[draw.choice(sent)].span

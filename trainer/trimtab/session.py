@@ -21,10 +21,11 @@ import torch
 from torch import Tensor, nn
 from trimtab_api.errors import UserError
 
-from trimtab.broadcast import barrier, broadcast_json
+from trimtab.broadcast import barrier
 from trimtab.checkpoint.snapshot import Snapshot, Stateful, TrainingState
 from trimtab.collectives.group import Group
 from trimtab.control_client import ControlClient, plan_of, trials_of
+from trimtab.control_messages import ControlMessages
 from trimtab.engine.loss_scale import LossScale
 from trimtab.engine.optimizer_gate import OptimizerGate
 from trimtab.engine.outcome import Outcome
@@ -35,7 +36,7 @@ from trimtab.plan import Plan
 from trimtab.recorder import Recorder
 from trimtab.sharding import Loaders
 from trimtab.step_number import StepInTrial
-from trimtab.step_record import metric_of, number, report_of
+from trimtab.step_record import metric_of, metric_value, number, report_of
 from trimtab.trials import TrialRunner
 
 SchedulerInterval = Literal["epoch", "step"]
@@ -62,7 +63,8 @@ class Session:
         self._model, self._optimizer = model, optimizer
         self._scheduler, self._scheduler_interval = scheduler, scheduler_interval
         self._scale, self._also = scale or LossScale(None), tuple(also)
-        self._group, self._recorder, self._control_client = group, recorder, control_client
+        self._group, self._recorder = group, recorder
+        self._control = ControlMessages(group, control_client)
         self._static_plan = plan
         self._engine: StepEngine | None = None
         self._trials: TrialRunner | None = None
@@ -80,7 +82,7 @@ class Session:
             assert self._engine is not None
             warm_up(self._engine.arena.grad.device)
             recorder.starting("waiting for the other ranks to have their kernels ready")
-            first = self._announce()
+            first = self._control.receive()
             if first is not None:
                 self._follow(first)
             barrier(group)
@@ -96,14 +98,9 @@ class Session:
             plan,
             scale=self._scale,
             before_backward=lambda: self._trials.before_backward() if self._trials else None,
-            has_message=self._has_message,
+            has_message=lambda: not self.in_trial and self._control.is_pending,
         )
-        self._trials = TrialRunner(
-            self._model,
-            self._engine,
-            self._snapshot,
-            lambda reports: self._control_client.trials(reports) if self._control_client else None,
-        )
+        self._trials = TrialRunner(self._model, self._engine, self._snapshot, self._control.trials)
 
     # What a training script reads ---------------------------------------------------------------------------------
 
@@ -187,7 +184,7 @@ class Session:
         Raises `UserError` where a value is no number; a tensor or an array of one element is one.
         """
         if self.rank == 0 and (not self.in_trial or (self._trials is not None and self._trials.is_suspended)):
-            values = {name: _metric(name, value) for name, value in metrics.items()}
+            values = {name: metric_value(name, value) for name, value in metrics.items()}
             self._recorder.metric({"event": "evaluation", "step": self._step, **values})
 
     def close(self) -> None:
@@ -199,8 +196,7 @@ class Session:
         for each in (self._alone, self._engine):
             if each is not None:
                 each.close()
-        if self._control_client is not None:
-            self._control_client.close()
+        self._control.close()
         if self._group is not None:
             self._group.close()
         self._recorder.close()
@@ -236,16 +232,14 @@ class Session:
         seconds, self._step_began = now - self._step_began, now
         report = report_of(outcome, self.plan, step=self._step, seconds=seconds, loss_scale=scale)
         if self.rank == 0:
-            view = self._control_client.view if self._control_client else None
-            self._recorder.metric(metric_of(report, loss, view, in_trial=self.in_trial))
+            self._recorder.metric(metric_of(report, loss, self._control.view, in_trial=self.in_trial))
         self._loops.stepped(in_trial=self.in_trial)
         if self._trials is not None and self._trials.is_active:
             self._trials.observe(report)
             return
         self._step += 1
         self._follow_rank_0(outcome)
-        if self._control_client is not None:
-            self._control_client.step(report, self._loops.num_steps_left)
+        self._control.step(report, self._loops.num_steps_left)
 
     def _end_round(self) -> None:
         """A loop has come to its end: what ranks have trained by themselves is brought together."""
@@ -255,24 +249,10 @@ class Session:
             self._follow_rank_0(outcome)
 
     def _follow_rank_0(self, outcome: Outcome) -> None:
-        if outcome.consensus is not None and outcome.consensus.has_message and (message := self._announce()):
+        if outcome.consensus is not None and outcome.consensus.has_message and (message := self._control.receive()):
             self._follow(message)
 
     # Rank 0's messages --------------------------------------------------------------------------------------------
-
-    def _has_message(self) -> bool:
-        return (
-            self._control_client is not None and not self.in_trial and self._control_client.pending_message is not None
-        )
-
-    def _announce(self) -> dict[str, Any] | None:
-        """Rank 0's message, if it has one, on every rank."""
-        message = self._control_client.pending_message if self._control_client is not None else None
-        assert self._group is not None
-        received: dict[str, Any] | None = broadcast_json(self._group, message)
-        if self._control_client is not None:
-            self._control_client.sent()
-        return received
 
     def _follow(self, message: dict[str, Any]) -> None:
         assert self._engine is not None
@@ -288,8 +268,8 @@ class Session:
     def _trials_ended(self, have_begun: bool) -> None:
         """The next step is one of training; trials that were to begin, and did not, are told of."""
         self._step_began = time.perf_counter()
-        if not have_begun and self._control_client is not None:
-            self._control_client.trials([])
+        if not have_begun:
+            self._control.trials([])
 
     def _warn_of_schedulers(self) -> None:
         handed_over = any(isinstance(each, torch.optim.lr_scheduler.LRScheduler) for each in self._also)
@@ -301,14 +281,8 @@ class Session:
 
     def _snapshot(self) -> Snapshot:
         def others() -> list[Stateful | torch.optim.Optimizer]:
-            found: list[Stateful | torch.optim.Optimizer] = [
-                self._scale,
-                self._loops,
-                *self._also,
-            ]
-            if self._scheduler is not None:
-                found.append(self._scheduler)
-            return found
+            scheduler = [] if self._scheduler is None else [self._scheduler]
+            return [self._scale, self._loops, *self._also, *scheduler]
 
         assert self._engine is not None
         return Snapshot(TrainingState(self._model, self._optimizer, self._engine.arena, others))
@@ -318,10 +292,3 @@ class Session:
         if self.rank == 0 and self.num_ranks > 1 and what not in self._said:
             self._said.add(what)
             print(f"trimtab: {what}", file=sys.stderr, flush=True)
-
-
-def _metric(name: str, value: SupportsFloat) -> float:
-    try:
-        return float(value)
-    except (TypeError, ValueError, RuntimeError):  # as text, sequences and tensors of several elements raise
-        raise UserError("report one number", field=name, value=str(value)[:80]) from None

@@ -17,22 +17,22 @@ from torch import Tensor
 from trimtab_api.errors import UserError
 
 from trimtab import schedule
-from trimtab.collectives.base import Exchange, Prepared
+from trimtab.collectives.base import Prepared
 from trimtab.collectives.group import Group
 from trimtab.collectives.transport import Place
 from trimtab.engine.arena import Arena
 from trimtab.engine.backward import BackwardHooks
 from trimtab.engine.buckets import Buckets
 from trimtab.engine.fingerprint import Fingerprint
-from trimtab.engine.flights import Flight, Flights, load_of
+from trimtab.engine.flights import Flights
 from trimtab.engine.gradients import Gradients
 from trimtab.engine.hand_out import HandOut
 from trimtab.engine.outcome import Outcome, non_finite_parameters
 from trimtab.engine.participation import Participation
 from trimtab.engine.schemes import Schemes
+from trimtab.engine.sending import Sending
 from trimtab.engine.step_vote import Aftermath, StepConsensus, StepVote, compares_weights
-from trimtab.plan import Plan, elements_to_send, split_elements
-from trimtab.schedule import Send
+from trimtab.plan import Plan
 from trimtab.sparsify.base import Sent
 
 
@@ -127,11 +127,19 @@ class Exchanger:
         self._refusal: UserError | None = None
         """Why the step cannot be finished: gradients are neither a rank's own nor the mean."""
         self._gradients.restart()
-        self._missing = [bucket.span.last - bucket.span.first for bucket in self.buckets]
         self._iteration = self._schedule.iteration(self._iteration_number)
-        self._present = {send.bucket for send in self._iteration.sends if send.generation >= self._iteration_number}
-        """Buckets whose gradients of this very iteration are sent."""
-        self.flights = Flights()
+        self.sending = Sending(
+            self.arena,
+            self.buckets,
+            self._gradients,
+            self._schemes,
+            self._links,
+            self.plan,
+            self._iteration,
+            self._iteration_number,
+            step,
+            self._vote,
+        )
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -141,6 +149,11 @@ class Exchanger:
             yield
         finally:
             self._accumulates = before
+
+    @property
+    def flights(self) -> Flights:
+        """The exchanges of the present step, as far as they have been sent."""
+        return self.sending.flights
 
     @property
     def is_mid_step(self) -> bool:
@@ -157,8 +170,7 @@ class Exchanger:
         if self._accumulates or not self.exchanges_in_backward:
             return
         self._gradients.begin()
-        self._gather(index)
-        self._send_ready(backward_has_ended=False)
+        self.sending.gather(index)
 
     def _on_backward_end(self) -> None:
         if self._gradients.has_begun and not self._accumulates:
@@ -176,58 +188,9 @@ class Exchanger:
             " not optimizer.step(); where several passes belong to one step, wrap all but the last in session.no_sync()"
         )
 
-    def _gather(self, index: int) -> None:
-        numbers = self.buckets.of_tensor[index]
-        may_lend = not self.plan.is_dense and all(
-            number in self._present and not self.buckets[number].waiting for number in numbers
-        )
-        self._gradients.gather(index, may_lend=may_lend)
-        for number in numbers:
-            self._missing[number] -= 1
-
-    def _send_ready(self, *, backward_has_ended: bool) -> None:
-        sends = self._iteration.sends
-        while len(self.flights) < len(sends):
-            send = sends[len(self.flights)]
-            if send.bucket in self._present and (
-                self._missing[send.bucket] > 0 or (send.after == "backward" and not backward_has_ended)
-            ):
-                return
-            self.flights.append(self._send(send, is_last=len(self.flights) == len(sends) - 1))
-
-    def _send(self, send: Send, *, is_last: bool) -> Flight:
-        plan, arena, bucket = self.plan, self.arena, self.buckets[send.bucket]
-        load = load_of(bucket, send, arena, self._gradients if send.bucket in self._present else None)
-        span = bucket.span
-        segments, k = self._selection(span.segments)
-        collective, selector = self._schemes.of(plan)
-        handle = collective.exchange(
-            Exchange(
-                grad=load.grad,
-                residual=arena.residual[span.start : span.stop],
-                next_residual=arena.next_residual[span.start : span.stop],
-                out=load.out,
-                segments=segments,
-                k=k,
-                step=self.place.step,
-                start=span.start,
-            ),
-            selector,
-            vote=self._vote if is_last else None,
-            link=self._links[send.link],
-        )
-        return Flight(send, bucket, load, handle)
-
-    def _selection(self, segments: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Segments and k of a buffer: per tensor ahead of fusion, as a whole behind it."""
-        if self.plan.is_dense or self.plan.fusion.selection == "behind":
-            return (0, segments[-1]), (elements_to_send(self.plan.ratio, segments[-1]),)
-        return segments, tuple(split_elements(self.plan.ratio, segments))
-
     def _vote(self, last: Prepared) -> Tensor:
         """This rank's part of what all agree on; on the communication thread, once all buckets are compressed."""
-        earlier = self.flights[: len(self._iteration.sends) - 1]
-        before = last.squared_norm_before + sum(f.handle.prepared.result().squared_norm_before for f in earlier)
+        before = self.sending.squared_norm_before(last)
         vote = StepVote(
             finite=before - before == 0,  # neither infinite nor not a number
             place=self.place,
@@ -257,10 +220,7 @@ class Exchanger:
                 field="backward",
             )
         self._gradients.begin()
-        for index in range(len(self.arena.parameters)):
-            if not self._gradients.is_gathered(index):
-                self._gather(index)
-        self._send_ready(backward_has_ended=True)
+        self.sending.finish()
         began = time.perf_counter()
         exchanged = self.flights.wait()
         waited = time.perf_counter() - began

@@ -1,0 +1,51 @@
+"""What rank 0's controller says to all ranks, as every rank's session hears it; silent where there is no controller."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trimtab.broadcast import broadcast_json
+from trimtab.collectives.group import Group
+from trimtab.control.types import NetworkView, StepReport, TrialReport
+from trimtab.control_client import ControlClient
+
+
+class ControlMessages:
+    """Rank 0 holds the controller's client; the others, and jobs without a controller, hold None."""
+
+    def __init__(self, group: Group | None, client: ControlClient | None) -> None:
+        self._group, self._client = group, client
+
+    @property
+    def view(self) -> NetworkView | None:
+        """The network as this rank's controller saw it last."""
+        return self._client.view if self._client else None
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether this rank has a message for all."""
+        return self._client is not None and self._client.pending_message is not None
+
+    def receive(self) -> dict[str, Any] | None:
+        """Rank 0's message, if it has one, on every rank; all call it together."""
+        assert self._group is not None
+        message = self._client.pending_message if self._client else None
+        received: dict[str, Any] | None = broadcast_json(self._group, message)
+        if self._client:
+            self._client.sent()
+        return received
+
+    def step(self, report: StepReport, steps_left_in_epoch: int) -> None:
+        """A training step has ended."""
+        if self._client:
+            self._client.step(report, steps_left_in_epoch)
+
+    def trials(self, reports: list[TrialReport]) -> None:
+        """The trials asked for have run, or none of them."""
+        if self._client:
+            self._client.trials(reports)
+
+    def close(self) -> None:
+        """Let the controller finish and write down what it has to say."""
+        if self._client:
+            self._client.close()
