@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from trimtab.control.candidates import trials_to_run
+from hypothesis import given
+from hypothesis import strategies as st
+from trimtab.control.candidates import trials_to_run, within_budget, worth_a_trial
 from trimtab.control.decision import Prediction
+from trimtab.control.knee import log_speedup
 from trimtab.control.plan_evaluator import PlanEvaluator
 from trimtab.control.types import ControllerSettings, OptimizerFamily
-from trimtab.plan import Plan
+from trimtab.plan import Plan, dense_plan
 
 SETTINGS = ControllerSettings(candidate_ratios=(0.1, 0.01), collectives=("all-gather",), trial_iterations=10)
 
@@ -17,7 +20,13 @@ def evaluate(plan: Plan) -> Prediction:
     return Prediction(plan, 0.0, 0.0, 0.5, 1.0, 1.0 if plan.is_dense else 0.4 + plan.ratio)
 
 
+DENSE = evaluate(dense_plan())
 EVALUATOR = PlanEvaluator(evaluate, SETTINGS, Plan(0.01, "all-gather"), OptimizerFamily("SGD", "sgd"))
+
+
+def predicted(step_seconds=0.2, ratio=0.01):
+    """A plan whose gain makes up for its ratio: what its step takes decides."""
+    return Prediction(Plan(ratio, "all-gather"), 0.01, 0.1, 0.5, 1.0, step_seconds)
 
 
 def trials(budget=100.0, steps_left=100, known=()):
@@ -46,3 +55,24 @@ def test_a_trial_ends_with_the_epoch_and_three_iterations_are_the_fewest():
 def test_what_is_known_is_not_tried_again():
     assert [plan.ratio for plan in trials(known=(0.01,))[0].plans] == [0.1]
     assert trials(known=(0.01, 0.1)) is None
+
+
+def test_no_candidate_is_slower_than_dense_or_known_or_hopeless():
+    slow, known = predicted(step_seconds=1.5), predicted(step_seconds=0.2, ratio=0.02)
+    good, hopeless = predicted(step_seconds=0.21, ratio=0.01), predicted(step_seconds=0.9, ratio=0.1)
+    worth = worth_a_trial(
+        [slow, hopeless, good, known], DENSE, lambda p: log_speedup(p, DENSE, 0.5), lambda plan: plan.ratio == 0.02
+    )
+    assert worth == [good]
+    assert worth_a_trial([slow], DENSE, lambda p: log_speedup(p, DENSE, 0.5), lambda plan: False) == []
+
+
+@given(st.lists(st.floats(0.01, 5), max_size=6), st.floats(-1, 60))
+def test_trials_fit_their_budget_shortest_first(step_times, budget):
+    predictions = [predicted(step_seconds=seconds) for seconds in sorted(step_times)]
+    chosen, seconds = within_budget(predictions, iterations=10, budget_seconds=budget)
+    assert chosen == predictions[: len(chosen)]
+    assert seconds == pytest.approx(sum(11 * p.step_seconds for p in chosen))
+    assert seconds <= max(budget, 0)
+    if len(chosen) < len(predictions):
+        assert sum(11 * p.step_seconds for p in predictions[: len(chosen) + 1]) > budget - 1e-9

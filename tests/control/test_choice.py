@@ -1,26 +1,21 @@
-"""From predictions to one plan: the front, NSGA-II against enumeration, the knee, candidates, the timeline."""
+"""From predictions to one plan: the knee, what a change must promise, and the reason that is given."""
 
 from __future__ import annotations
 
-from math import exp, log
+from math import exp
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from trimtab.control import overlap
-from trimtab.control.candidates import within_budget, worth_a_trial
 from trimtab.control.choice import choose
 from trimtab.control.decision import Prediction
-from trimtab.control.knee import knee, log_speedup
+from trimtab.control.knee import knee
 from trimtab.control.plan_evaluator import PlanEvaluator
-from trimtab.control.predict import Predictor
 from trimtab.control.reason import reason_to_keep
-from trimtab.control.solve import Space, front, objectives, solve
 from trimtab.control.staleness import relative_steps
 from trimtab.control.types import ControllerSettings, ModelFacts, OptimizerFamily
-from trimtab.plan import SPARSE_COLLECTIVES, FusionPlan, Plan, dense_plan
+from trimtab.plan import Plan, dense_plan
 
-GIGABIT = 1e9 / 8
 SGD, ADAM = OptimizerFamily("SGD", "sgd"), OptimizerFamily("AdamW", "adam")
 FACTS = ModelFacts(1000, (1000,), 4, SGD)
 
@@ -31,75 +26,6 @@ def prediction(step_seconds=0.2, gain=0.5, compress=0.01, sync=0.1, ratio=0.01):
 
 
 DENSE = Prediction(dense_plan(), 0.0, 0.9, 1.0, 1.0, 1.0)
-
-# The front ----------------------------------------------------------------------------------------------
-
-some_predictions = st.lists(
-    st.builds(prediction, compress=st.floats(0, 1), sync=st.floats(0, 1), gain=st.floats(0.01, 1)),
-    min_size=1,
-    max_size=12,
-)
-
-
-@given(some_predictions)
-def test_the_front_is_what_nothing_dominates(predictions):
-    survivors = front(predictions)
-
-    def dominates(a, b):
-        pairs = list(zip(objectives(a), objectives(b), strict=True))
-        return all(x <= y for x, y in pairs) and any(x < y for x, y in pairs)
-
-    assert survivors
-    assert not any(dominates(a, b) for a in predictions for b in survivors)
-    kept = {objectives(survivor) for survivor in survivors}
-    assert all(objectives(p) in kept or any(dominates(s, p) for s in survivors) for p in predictions)
-
-
-# NSGA-II ------------------------------------------------------------------------------------------------
-
-
-def problem(num_ranks, num_elements, alpha, gigabits, compute):
-    sizes = tuple(num_elements // 8 for _ in range(8))
-    predictor = Predictor(ModelFacts(sum(sizes), sizes, num_ranks), compute)
-    space = Space(0.001, 0.1, SPARSE_COLLECTIVES, (FusionPlan(), FusionPlan((0, 3 * sizes[0], 6 * sizes[0]))))
-
-    def evaluate(plan):
-        return predictor.predict(plan, alpha, 1 / (gigabits * GIGABIT))
-
-    return space, evaluate
-
-
-def enumerate_all(space, evaluate, steps=160):
-    span = log(space.max_ratio / space.min_ratio)
-    return [
-        evaluate(space.plan(log(space.min_ratio) + span * i / steps, collective, fusion))
-        for i in range(steps + 1)
-        for collective in range(len(space.collectives))
-        for fusion in range(len(space.fusions))
-    ]
-
-
-@settings(max_examples=8, deadline=None)
-@given(
-    num_ranks=st.sampled_from([2, 4, 8, 16]),
-    num_elements=st.integers(10**5, 10**8),
-    alpha=st.floats(1e-4, 50e-3),
-    gigabits=st.floats(0.05, 10),
-    compute=st.floats(0.01, 1),
-    seed=st.integers(0, 1000),
-)
-def test_nsga_finds_the_knee_that_enumeration_finds(num_ranks, num_elements, alpha, gigabits, compute, seed):
-    space, evaluate = problem(num_ranks, num_elements, alpha, gigabits, compute)
-    dense = evaluate(dense_plan())
-    found = knee(solve(space, evaluate, seed), dense, 0.5)
-    best = knee(enumerate_all(space, evaluate), dense, 0.5)
-    assert log_speedup(found, dense, 0.5) >= log_speedup(best, dense, 0.5) - 0.02
-
-
-def test_nsga_is_the_same_for_the_same_seed():
-    space, evaluate = problem(8, 10**7, 5e-3, 1.0, 0.1)
-    assert solve(space, evaluate, seed=3) == solve(space, evaluate, seed=3)
-
 
 # The knee -----------------------------------------------------------------------------------------------
 
@@ -180,44 +106,29 @@ def test_a_tenth_sooner_is_worth_a_change_only_where_the_step_is_clearly_shorter
     assert (choice.chosen.plan.collective == "artopk-star-tree") is is_worth_it
 
 
-# Candidates ---------------------------------------------------------------------------------------------
+# Among all plans ----------------------------------------------------------------------------------------
 
 
-def test_no_candidate_is_slower_than_dense_or_known_or_hopeless():
-    slow, known = prediction(step_seconds=1.5), prediction(step_seconds=0.2, ratio=0.02)
-    good, hopeless = prediction(step_seconds=0.21, ratio=0.01), prediction(step_seconds=0.9, ratio=0.1)
-    worth = worth_a_trial(
-        [slow, hopeless, good, known], DENSE, lambda p: log_speedup(p, DENSE, 0.5), lambda plan: plan.ratio == 0.02
-    )
-    assert worth == [good]
-    assert worth_a_trial([slow], DENSE, lambda p: log_speedup(p, DENSE, 0.5), lambda plan: False) == []
+def chosen_of(step_seconds, banned=()):
+    """The ratio chosen where all steps that are sparse need as many and take so long, by ratio."""
+
+    def evaluate(plan):
+        return DENSE if plan.is_dense else Prediction(plan, 0.0, 0.1, 0.5, 1.0, step_seconds(plan.ratio))
+
+    wanted = ControllerSettings(collectives=("all-gather",), min_ratio=0.01, max_ratio=0.02)
+    return choose(PlanEvaluator(evaluate, wanted, dense_plan(), SGD), banned, seed=1)
 
 
-@given(st.lists(st.floats(0.01, 5), max_size=6), st.floats(-1, 60))
-def test_trials_fit_their_budget_shortest_first(step_times, budget):
-    predictions = [prediction(step_seconds=seconds) for seconds in sorted(step_times)]
-    chosen, predicted = within_budget(predictions, iterations=10, budget_seconds=budget)
-    assert chosen == predictions[: len(chosen)]
-    assert predicted == pytest.approx(sum(11 * p.step_seconds for p in chosen))
-    assert predicted <= max(budget, 0)
-    if len(chosen) < len(predictions):
-        assert sum(11 * p.step_seconds for p in predictions[: len(chosen) + 1]) > budget - 1e-9
+def test_the_best_of_every_ratio_of_two_digits_is_chosen():
+    assert chosen_of(lambda ratio: 0.2 + abs(ratio - 0.013)).chosen.plan.ratio == 0.013
 
 
-# The timeline -------------------------------------------------------------------------------------------
+def test_what_a_guard_has_left_is_not_chosen_and_nor_is_it_shown():
+    best_is_banned = chosen_of(lambda ratio: 0.2 + abs(ratio - 0.0131), banned={("all-gather", 0.013)})
+    assert best_is_banned.chosen.plan.ratio == 0.014
+    assert 0.013 not in {shown.plan.ratio for shown in best_is_banned.front}
 
 
-def test_one_buffer_hides_nothing_and_many_hide_what_fits():
-    assert overlap.step_seconds(0.3, [1.0], [0.2]) == pytest.approx(0.5)
-    assert overlap.step_seconds(0.3, [0.5, 0.5], [0.1, 0.1]) == pytest.approx(0.4)
-
-
-@given(
-    compute=st.floats(0.001, 10),
-    exchanges=st.lists(st.floats(0, 10), min_size=1, max_size=8),
-)
-def test_a_step_takes_at_least_its_parts_and_at_most_their_sum(compute, exchanges):
-    shares = [1 / len(exchanges)] * len(exchanges)
-    seconds = overlap.step_seconds(compute, shares, exchanges)
-    assert seconds >= max(compute, sum(exchanges)) - 1e-9
-    assert seconds <= compute + sum(exchanges) + 1e-9
+def test_the_plan_that_is_chosen_is_among_those_shown_of_the_front():
+    found = chosen_of(lambda ratio: 0.2 + abs(ratio - 0.013))
+    assert found.chosen in found.front

@@ -8,9 +8,11 @@ from math import log
 
 from trimtab.control.decision import Prediction
 from trimtab.control.knee import knee
+from trimtab.control.pareto import front, spread
 from trimtab.control.plan_evaluator import PlanEvaluator
 from trimtab.control.reason import reason_to_change, reason_to_keep, reason_to_start
-from trimtab.control.solve import Space, solve
+from trimtab.control.solve import solve
+from trimtab.control.space import Space
 
 #: A change of plan must shorten the predicted time to target by this factor ...
 _WORTH_A_CHANGE = log(1.05)
@@ -19,6 +21,8 @@ _WORTH_A_CHANGE = log(1.05)
 _WORTH_IT_FOR_THE_GAIN = log(1.15)
 #: ... than by this factor, less than which no measurement would tell from the noise of steps.
 _HARDLY_FASTER = 0.95
+#: Plans of the front that are shown of each decision.
+_MOST_SHOWN = 40
 
 
 @dataclass(frozen=True)
@@ -32,7 +36,7 @@ class Choice:
     reason: str
     """One plain sentence."""
     front: tuple[Prediction, ...] = ()
-    """The plans that no other dominates; empty where none were sought."""
+    """Plans that no other dominates, spread over all of these; empty where none were sought."""
 
 
 def back_to_dense(evaluator: PlanEvaluator, reason: str) -> Choice:
@@ -59,16 +63,16 @@ def choose(evaluator: PlanEvaluator, banned: Collection[tuple[str, float]], seed
     ``banned``: collectives and ratios that failed on this network. ``seed``: of the search for the front.
     """
     settings, dense, present = evaluator.settings, evaluator.dense, evaluator.present
-    space = Space(settings.min_ratio, settings.max_ratio, settings.collectives, settings.fusions, settings.sparsifier)
-    found = solve(space, evaluator.evaluate, seed)
-    allowed = [each for each in found if (each.plan.collective, each.plan.ratio) not in banned]
-    best = knee(allowed, dense, settings.speed_weight)
+    found = solve(Space.of(settings), evaluator.evaluate, seed)
+    undominated = front([each for each in found if (each.plan.collective, each.plan.ratio) not in banned])
+    best = knee(undominated, dense, settings.speed_weight)
+    shown = tuple(spread(undominated, _MOST_SHOWN, always=best))
     promise = promise_of(best, evaluator)
     # A plan predicted slower than dense is left however little there is to gain.
     if promise.gained < promise.needed and (present.plan.is_dense or present.step_seconds < dense.step_seconds):
         reason = reason_to_keep(present, best, promise.gained, promise.needed, promise.is_for_speed)
-        return Choice(dense, present, present, reason, tuple(found))
-    return Choice(dense, present, best, reason_to_change(present, best), tuple(found))
+        return Choice(dense, present, present, reason, shown)
+    return Choice(dense, present, best, reason_to_change(present, best), shown)
 
 
 def promise_of(best: Prediction, evaluator: PlanEvaluator) -> Promise:

@@ -1,0 +1,82 @@
+"""What a decision takes, and what NSGA-II misses: the tables of docs/decisions/solver.md, in a minute on one core.
+
+python tests/control/measure_solver.py
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from math import exp, log
+from statistics import median
+
+from recorded import random_adam_world
+from simulator import Run, World, random_world
+from trimtab.control import solve
+from trimtab.control.knee import knee, log_speedup
+from trimtab.control.pareto import front
+from trimtab.control.predict import Predictor
+from trimtab.control.space import Space, ratio_grid
+from trimtab.control.types import ControllerSettings, ModelFacts
+from trimtab.plan import SPARSE_COLLECTIVES, FusionPlan, dense_plan
+
+
+def decision_seconds(world: World, seed: int) -> list[float]:
+    """Processor seconds of each call that came to a decision, in one simulated run."""
+    run, taken = Run(world, ControllerSettings(), seed), []
+    next_action = run.controller.next_action
+
+    def timed(now: float, steps_left: int):
+        number, began = run.controller.log.next_id, time.thread_time()
+        action = next_action(now, steps_left)
+        if run.controller.log.next_id > number:
+            taken.append(time.thread_time() - began)
+        return action
+
+    run.controller.next_action = timed
+    run.until_target()
+    return taken
+
+
+def random_problem(rng: random.Random, num_fusions: int):
+    """A model and a network as they come, and a space of so many fusion plans, of 1 to 24 buffers."""
+    size = round(exp(rng.uniform(log(1e5), log(1e8)))) // 24
+    facts = ModelFacts(24 * size, (size,) * 24, rng.choice([2, 4, 8, 16]))
+    predictor = Predictor(facts, exp(rng.uniform(log(0.01), log(1))))
+    alpha, beta = exp(rng.uniform(log(1e-4), log(0.05))), 8e-9 / exp(rng.uniform(log(0.05), log(10)))
+    fusions = tuple(FusionPlan(tuple(range(0, 24 * size, 24 * size // n))[:n]) for n in range(1, num_fusions + 1))
+    space = Space(ratio_grid(0.001, 0.1), SPARSE_COLLECTIVES, fusion=fusions)
+    return space, lambda plan: predictor.predict(plan, alpha, beta)
+
+
+def compare(num_fusions: int, num_problems: int = 40) -> None:
+    """How long both ways take, and how much later the plan that NSGA-II finds reaches the target."""
+    rng, seconds, lost = random.Random(5), {"enumeration": [], "NSGA-II": []}, []
+    for seed in range(num_problems):
+        space, evaluate = random_problem(rng, num_fusions)
+        dense, reached = evaluate(dense_plan()), []
+        for method, most in (("NSGA-II", 0), ("enumeration", len(space))):
+            began = time.thread_time()
+            found = front(solve.solve(space, evaluate, seed, most))
+            seconds[method].append(time.thread_time() - began)
+            reached.append(log_speedup(knee(found, dense, 0.5), dense, 0.5))
+        lost.append(exp(reached[1] - reached[0]) - 1)
+    times = ", ".join(f"{method} {1e3 * median(taken):.0f} ms" for method, taken in seconds.items())
+    nine_in_ten = sorted(lost)[int(0.9 * num_problems)]
+    print(f"{len(space)} plans: {times}; later by {median(lost):.2%}, {nine_in_ten:.2%}, {max(lost):.2%}")
+
+
+if __name__ == "__main__":
+    solve.preload()
+    taken = sorted(
+        each
+        for seed in range(8)
+        for num_ranks in (4, 8)
+        for world in (random_world(seed, num_ranks), *([random_adam_world(seed, num_ranks)] if seed < 4 else []))
+        for each in decision_seconds(world, seed)
+    )
+    nine_in_ten = taken[int(0.9 * len(taken))]
+    print(f"{len(taken)} decisions: median {1e3 * median(taken):.1f} ms, nine in ten under {1e3 * nine_in_ten:.1f} ms")
+    print("Median, nine in ten and most of the time to target that the plan found by NSGA-II costs more:")
+    for num_fusions in (1, 6, 20):
+        compare(num_fusions)

@@ -1,0 +1,95 @@
+"""What may be chosen, and that enumeration and NSGA-II find the same in it."""
+
+from __future__ import annotations
+
+from itertools import pairwise, product
+from math import log10
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from trimtab.control.knee import knee, log_speedup
+from trimtab.control.pareto import front
+from trimtab.control.predict import Predictor
+from trimtab.control.solve import MOST_EVALUATIONS, solve
+from trimtab.control.space import Space, ratio_grid
+from trimtab.control.types import ControllerSettings, ModelFacts
+from trimtab.plan import SPARSE_COLLECTIVES, FusionPlan, Plan, dense_plan
+
+GIGABIT = 1e9 / 8
+
+
+def problem(num_ranks, num_elements, alpha, gigabits, compute):
+    size = num_elements // 8
+    predictor = Predictor(ModelFacts(8 * size, (size,) * 8, num_ranks), compute)
+    fusions = (FusionPlan(), FusionPlan((0, 3 * size, 6 * size)))
+    space = Space(ratio_grid(0.001, 0.1), SPARSE_COLLECTIVES, fusion=fusions)
+    return space, lambda plan: predictor.predict(plan, alpha, 1 / (gigabits * GIGABIT))
+
+
+def by_nsga(space, evaluate, seed):
+    return solve(space, evaluate, seed, most_evaluations=0)
+
+
+# The space ----------------------------------------------------------------------------------------------
+
+
+def test_by_default_every_ratio_of_two_digits_by_every_collective_may_be_chosen_and_all_are_looked_at():
+    space = Space.of(ControllerSettings())
+    assert len(space) == 181 * len(SPARSE_COLLECTIVES) <= MOST_EVALUATIONS
+    assert len(set(space.plans())) == len(space)
+
+
+@given(st.floats(1e-5, 0.99), st.floats(1e-5, 0.99))
+def test_ratios_lie_between_the_bounds_a_tenth_apart_at_most(a, b):
+    least, most = sorted((a, b))
+    grid = ratio_grid(least, most)
+    assert (grid[0], grid[-1]) == (least, most)
+    assert all(low < high <= low * 1.1000001 for low, high in pairwise(grid))
+    assert len(grid) <= 90 * (log10(most / least) + 1) + 2
+
+
+def test_a_plan_is_found_by_its_index_on_each_axis():
+    two = (FusionPlan(), FusionPlan((0, 5)))
+    space = Space((0.01, 0.1), ("all-gather", "artopk-star-ring"), ("tracked", "topk"), two)
+    assert space.plan((1, 0, 1, 1, 0)) == Plan(0.1, "all-gather", "topk", two[1])
+    assert len(space) == 16
+    assert {space.plan((*indices, 0)) for indices in product((0, 1), repeat=4)} == set(space.plans())
+
+
+# Both ways of looking at it -----------------------------------------------------------------------------
+
+
+@settings(max_examples=8, deadline=None)
+@given(
+    num_ranks=st.sampled_from([2, 4, 8, 16]),
+    num_elements=st.integers(10**5, 10**8),
+    alpha=st.floats(1e-4, 50e-3),
+    gigabits=st.floats(0.05, 10),
+    compute=st.floats(0.01, 1),
+    seed=st.integers(0, 1000),
+)
+def test_nsga_finds_the_knee_that_enumeration_finds(num_ranks, num_elements, alpha, gigabits, compute, seed):
+    space, evaluate = problem(num_ranks, num_elements, alpha, gigabits, compute)
+    dense, everything = evaluate(dense_plan()), solve(space, evaluate, seed)
+    assert len(everything) == len(space)
+    found = by_nsga(space, evaluate, seed)
+    assert len(found) < len(space)
+    best, reached = (log_speedup(knee(front(each), dense, 0.5), dense, 0.5) for each in (everything, found))
+    assert best >= reached, "enumeration is exact"
+    assert reached >= best - 0.02
+
+
+def test_nsga_is_the_same_for_the_same_seed():
+    space, evaluate = problem(8, 10**7, 5e-3, 1.0, 0.1)
+    assert by_nsga(space, evaluate, 3) == by_nsga(space, evaluate, 3)
+    assert by_nsga(space, evaluate, 3) != by_nsga(space, evaluate, 4)
+
+
+@pytest.mark.parametrize("num_fusions", [5, 20])
+def test_a_space_of_more_plans_than_one_decision_may_predict_is_searched(num_fusions):
+    space, evaluate = problem(8, 10**7, 5e-3, 1.0, 0.1)
+    many = tuple(FusionPlan((0, 100 + cut)) for cut in range(num_fusions))
+    larger = Space(space.ratio, space.collective, fusion=many)
+    assert len(larger) > MOST_EVALUATIONS
+    assert len(solve(larger, evaluate, 0)) <= MOST_EVALUATIONS
