@@ -63,7 +63,7 @@ class AsWritten:
             for before, step in zip([{"plan_version": 0}, *steps], steps, strict=False)
             if step["plan_version"] != before["plan_version"]
         }
-        self._next_step = 0
+        self._next_step, self._taken = 0, 0
 
     @property
     def pending_message(self) -> dict[str, Any] | None:
@@ -72,8 +72,9 @@ class AsWritten:
     def sent(self) -> None:
         self._next_step = max(1, self._next_step)  # the first plan may be agreed on before the first step
 
-    def step(self, report: Any, steps_left: int) -> None:
-        self._next_step = report.step + 2  # announced during one step, adopted before the next
+    def step(self, before: Any, steps_left: int) -> None:
+        self._taken += 1
+        self._next_step = self._taken + 1  # announced during one step, adopted before the next
 
     def trials(self, reports: list[Any]) -> None:
         raise AssertionError("nothing was to be tried")

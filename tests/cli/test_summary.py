@@ -110,6 +110,11 @@ def test_what_makes_the_table_doubtful_is_said_beneath_it(values, said):
     assert any(said in note for note in notes({"dense": summary_of(**values)}))
 
 
+def test_a_rank_that_keeps_others_waiting_is_named():
+    said = notes({"dense": summary_of(), "adaptive": summary_of(straggler="rank 2 comes 0.3 s after the others")})
+    assert "adaptive: rank 2 comes 0.3 s after the others" in said
+
+
 def test_the_judge_sets_adaptive_beside_the_best_static_plan_in_hindsight():
     summaries = {
         "adaptive": summary_of(seconds_to_target=22.0),

@@ -91,8 +91,8 @@ class Script:
     def sent(self) -> None:
         self.messages.pop(self.now, None)
 
-    def step(self, report: Any, steps_left: int) -> None:
-        self.now = report.step + 1
+    def step(self, before: Any, steps_left: int) -> None:
+        self.now += 1
 
     def trials(self, reports: list[Any]) -> None:
         self.reports.append(reports)

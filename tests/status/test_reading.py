@@ -41,6 +41,16 @@ def test_a_step_that_is_done_is_counted_with_its_loss(run, reader):
     assert status.plan.reason == "nothing has been decided yet"
 
 
+def test_a_rank_that_keeps_others_waiting_is_named_while_it_does(run, reader):
+    for number in range(12):
+        run.step(number, last_rank=2, late_seconds=0.05)
+    kept = reader()
+    assert kept.read().message.startswith("rank 2 comes 0.05 s after the others in 100% of the steps")
+    for number in range(12, 40):
+        run.step(number, last_rank=number % 3, late_seconds=0.001)
+    assert kept.read().message == ""
+
+
 def test_lines_that_come_later_are_read_later(run, reader):
     kept = reader()
     run.step(0)

@@ -53,6 +53,7 @@ class ControlClient:
         self._prober = ThreadPoolExecutor(max_workers=1, thread_name_prefix="trimtab-probe")
         self._asked: Future[Message | None] | None = None
         self._probe: Future[Any] | None = None
+        self._step_ended_at = now()
         self._pending_message: Message | None = None
         self._failure: BaseException | None = None
         self.view: NetworkView | None = None
@@ -78,12 +79,15 @@ class ControlClient:
         """The message was broadcast."""
         self._pending_message = None
 
-    def step(self, report: StepReport, steps_left_in_epoch: int) -> None:
-        """A step has ended: ask what to do, unless an answer is on its way already."""
+    def step(self, before: StepReport | None, steps_left_in_epoch: int) -> None:
+        """A step has ended, and all is known of the one ``before``: ask what to do, unless an answer is on its way."""
+        ended_at, self._step_ended_at = self._step_ended_at, self._now()
+        if before is None:
+            return
         if self.pending_message is None and self._asked is None:
-            self._asked = self._control.submit(self._observe_and_ask, report, self._now(), steps_left_in_epoch)
+            self._asked = self._control.submit(self._observe_and_ask, before, ended_at, steps_left_in_epoch)
         else:
-            self._tell(self._controller.observe_step, report, self._now())
+            self._tell(self._controller.observe_step, before, ended_at)
 
     def trials(self, reports: list[TrialReport]) -> None:
         """The trials have run."""

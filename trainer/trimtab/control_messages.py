@@ -35,10 +35,10 @@ class ControlMessages:
             self._client.sent()
         return received
 
-    def step(self, report: StepReport, steps_left_in_epoch: int) -> None:
-        """A training step has ended."""
+    def step(self, before: StepReport | None, steps_left_in_epoch: int) -> None:
+        """A training step has ended, and all is known of the one ``before``; None where the plan has changed since."""
         if self._client:
-            self._client.step(report, steps_left_in_epoch)
+            self._client.step(before, steps_left_in_epoch)
 
     def trials(self, reports: list[TrialReport]) -> None:
         """The trials asked for have run, or none of them."""

@@ -24,6 +24,7 @@ from trimtab_api.errors import UserError
 from trimtab.broadcast import barrier
 from trimtab.checkpoint.snapshot import Snapshot, Stateful, TrainingState
 from trimtab.collectives.group import Group
+from trimtab.control.types import StepReport
 from trimtab.control_client import ControlClient, plan_of, trials_of
 from trimtab.control_messages import ControlMessages
 from trimtab.engine.loss_scale import LossScale
@@ -36,7 +37,7 @@ from trimtab.plan import Plan
 from trimtab.recorder import Recorder
 from trimtab.sharding import Loaders
 from trimtab.step_number import StepInTrial
-from trimtab.step_record import metric_of, metric_value, number, report_of
+from trimtab.step_record import completed, metric_of, metric_value, number, report_of
 from trimtab.trials import TrialRunner
 
 SchedulerInterval = Literal["epoch", "step"]
@@ -73,6 +74,7 @@ class Session:
             recorder.starting("sending the weights of rank 0 to all ranks")
             self._join(group, plan)
         self._is_closed = False
+        self._report: StepReport | None = None  # of the last step, until the next one tells what other ranks know of it
         self._step = 0
         self._said: set[str] = set()
         self._loops = Loops(Loaders(self.rank, self.num_ranks, seed), self._say, self._trials_ended, self._end_round)
@@ -193,9 +195,8 @@ class Session:
             self._trials.leave()
         self._loops.close()
         self._is_closed = True
-        for each in (self._alone, self._engine):
-            if each is not None:
-                each.close()
+        for each in filter(None, (self._alone, self._engine)):
+            each.close()
         self._control.close()
         if self._group is not None:
             self._group.close()
@@ -231,15 +232,18 @@ class Session:
         now = time.perf_counter()
         seconds, self._step_began = now - self._step_began, now
         report = report_of(outcome, self.plan, step=self._step, seconds=seconds, loss_scale=scale)
+        before = None if self._report is None else completed(self._report, outcome.consensus, self.rank)
+        self._report = report
         if self.rank == 0:
-            self._recorder.metric(metric_of(report, loss, self._control.view, in_trial=self.in_trial))
+            line = metric_of(report, loss, outcome.consensus, self._control.view, in_trial=self.in_trial)
+            self._recorder.metric(line)
         self._loops.stepped(in_trial=self.in_trial)
         if self._trials is not None and self._trials.is_active:
-            self._trials.observe(report)
+            self._trials.observe(before, report)
             return
         self._step += 1
         self._follow_rank_0(outcome)
-        self._control.step(report, self._loops.num_steps_left)
+        self._control.step(before, self._loops.num_steps_left)
 
     def _end_round(self) -> None:
         """A loop has come to its end: what ranks have trained by themselves is brought together."""
@@ -257,10 +261,10 @@ class Session:
     def _follow(self, message: dict[str, Any]) -> None:
         assert self._engine is not None
         assert self._trials is not None
-        assert self._group is not None
         if "adopt" in message:
             self._engine.adopt(plan_of(message), self._step)
-        elif self._loops.agree_on_trials(self._group, self._trials, *trials_of(message)):
+            self._report = None
+        elif self._loops.agree_on_trials(self._engine.group, self._trials, *trials_of(message)):
             self._warn_of_schedulers()
         else:
             self._trials_ended(False)
@@ -268,6 +272,7 @@ class Session:
     def _trials_ended(self, have_begun: bool) -> None:
         """The next step is one of training; trials that were to begin, and did not, are told of."""
         self._step_began = time.perf_counter()
+        self._report = None
         if not have_begun:
             self._control.trials([])
 

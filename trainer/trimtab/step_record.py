@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, SupportsFloat
 
 from torch import Tensor
@@ -9,6 +10,7 @@ from trimtab_api.errors import UserError
 
 from trimtab.control.types import NetworkView, StepReport
 from trimtab.engine.outcome import Outcome
+from trimtab.engine.step_vote import StepConsensus
 from trimtab.plan import Plan
 
 
@@ -23,17 +25,42 @@ def report_of(outcome: Outcome, plan: Plan, *, step: int, seconds: float, loss_s
         collective_seconds=outcome.collective_seconds,
         num_bytes=outcome.num_bytes,
         num_messages=outcome.num_messages,
-        gain=1.0 if plan.is_dense else outcome.gain,
+        gain=1.0 if plan.is_dense else None,
         residual_norm=outcome.residual_norm,
         finite=outcome.is_finite,
         loss_scale=loss_scale or 1.0,
     )
 
 
+def completed(report: StepReport, following: StepConsensus | None, rank: int) -> StepReport:
+    """A step of this rank's as all ranks saw it, which they tell each other in the ``following`` step.
+
+    Time on the wire is the network's; waiting for a slower rank is not. So the exchange is timed by the rank that came
+    to it last, and waited for nobody, and computing took as long as it did there.
+    """
+    if following is None or following.last_rank is None:
+        return report
+    late = max(0.0, following.arrival_seconds[following.last_rank] - following.arrival_seconds[rank])
+    return replace(
+        report,
+        compute_seconds=min(report.step_seconds, report.compute_seconds + late),
+        collective_seconds=following.collective_seconds[following.last_rank],
+        gain=1.0 if report.plan.is_dense else following.gain,
+    )
+
+
 def metric_of(
-    report: StepReport, loss: Tensor | float | None, view: NetworkView | None, *, in_trial: bool
+    report: StepReport,
+    loss: Tensor | float | None,
+    consensus: StepConsensus | None,
+    view: NetworkView | None,
+    *,
+    in_trial: bool,
 ) -> dict[str, Any]:
-    """The line of a step; ``view`` is the network as rank 0 saw it last."""
+    """The line of a step; ``view`` is the network as rank 0 saw it last.
+
+    Who came last to the exchange, and how late, is of the step before.
+    """
     return {
         "step": report.step,
         "loss": number(loss),
@@ -45,8 +72,10 @@ def metric_of(
         "messages": report.num_messages,
         "plan": report.plan.name,
         "plan_version": report.plan.version,
-        "gain": report.gain,
+        "gain": 1.0 if report.plan.is_dense else consensus.gain if consensus else None,
         "finite": report.finite,
+        "last_rank": consensus.last_rank if consensus else None,
+        "late_seconds": consensus.late_seconds if consensus else None,
         "latency": view.latency if view else None,
         "bandwidth": view.bandwidth if view else None,
         "network_stale": view.stale if view else None,

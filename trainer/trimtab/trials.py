@@ -99,9 +99,11 @@ class TrialRunner:
         finally:
             self._tell_reports(reports)
 
-    def observe(self, report: StepReport) -> None:
-        """A step of the trial has ended."""
+    def observe(self, before: StepReport | None, report: StepReport) -> None:
+        """A step of the trial has ended; of the one ``before`` it all is known now."""
         assert self._trial is not None
+        if before is not None and self._trial.steps:
+            self._trial.steps[-1] = before
         self._trial.steps.append(report)
         self._trial.has_graph = False
 

@@ -118,19 +118,19 @@ class StepReport:
     step_seconds: float
     """Wall time of the whole step: forward, backward, exchange, optimizer."""
     compute_seconds: float
-    """Forward, backward and optimizer, without selection and communication."""
+    """Forward, backward and optimizer, without selection and communication; of the slowest rank, where it is known."""
     compress_seconds: float
     """Selection, packing and unpacking, summed over the buffers."""
     collective_seconds: float
-    """Sending and waiting, summed over the buffers."""
+    """Sending and waiting, summed over the buffers; of the rank that came last, and waited for nobody, where known."""
     num_bytes: int
     """Bytes this rank sent."""
     num_messages: int
     """Messages on the longest chain, summed over the buffers: the multiplier of alpha."""
     gain: float | None
-    """Of the step before: 1 - sum of squared residuals after / sum of squared accumulations before, over ranks.
+    """1 - sum of squared residuals after / sum of squared accumulations before, over ranks; 1 for dense.
 
-    1 for dense; None where no step under this plan came before.
+    None where the ranks did not come to tell each other.
     """
     residual_norm: float
     """Norm of this rank's residual after the step; 0 for dense."""

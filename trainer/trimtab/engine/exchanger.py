@@ -267,16 +267,18 @@ class Exchanger:
         )
         if self.flights:
             self._aftermath = self.flights.aftermath(self._ended_at)
-            self._ended_at = self.flights.ended_at
         self._next_step()
 
     def drop(self) -> None:
         """Leave everything as it was before the step, whose gradients are lost."""
+        self._aftermath = Aftermath()
         self._schemes.discard()
         for flight in self.flights:
             flight.forget_non_finite()
         self._next_step()
 
     def _next_step(self) -> None:
+        if self.flights:
+            self._ended_at = self.flights.ended_at
         self._iteration_number += 1
         self.restart(self.place.step + 1, self.place.trial)

@@ -37,11 +37,6 @@ class Outcome:
         return self.consensus is None or self.consensus.finite
 
     @property
-    def gain(self) -> float | None:
-        """Of the step before (`StepConsensus`)."""
-        return None if self.consensus is None else self.consensus.gain
-
-    @property
     def compress_seconds(self) -> float:
         """Selection, packing and unpacking, summed over buffers."""
         return sum(e.compress_seconds for e in self.exchanged)

@@ -47,7 +47,7 @@ class StepEngine:
         """
         self.arena = Arena(list(model.named_parameters()))
         broadcast_tensors(group, (*model.parameters(), *model.buffers()))
-        self._group = group
+        self.group = group
         self._model, self._optimizers, self._scale = model, optimizers, scale
         self._gate = OptimizerGate(optimizers[0], scale)
         self._before_backward = before_backward
@@ -137,7 +137,7 @@ class StepEngine:
 
     def align_weights(self) -> None:
         """Take over rank 0's weights: unlike processors round unlike, and what that adds up to is taken back."""
-        broadcast_tensors(self._group, self._model.parameters())
+        broadcast_tensors(self.group, self._model.parameters())
         if self._local is not None:
             self._local.set_anchor()
 

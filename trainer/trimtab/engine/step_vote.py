@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from statistics import median_low
 
 import torch
 from torch import Tensor
@@ -100,6 +101,18 @@ class StepConsensus:
     """Of the step before, by rank."""
     weights: Verdict | None = None
     """Whether the ranks' weights are the same; None where this step did not compare them."""
+
+    @property
+    def last_rank(self) -> int | None:
+        """The rank that came last to the exchange of the step before; None where it is not known."""
+        if not any(self.arrival_seconds):
+            return None
+        return self.arrival_seconds.index(max(self.arrival_seconds))
+
+    @property
+    def late_seconds(self) -> float:
+        """By how much it came after the middle one of the ranks."""
+        return max(self.arrival_seconds) - median_low(self.arrival_seconds)
 
     @classmethod
     def decode(cls, vote: Tensor, num_ranks: int, place: Place) -> StepConsensus:

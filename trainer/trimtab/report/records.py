@@ -45,6 +45,10 @@ class Step:
     network_is_stale: bool
     """Whether the monitor no longer vouched for one of the two."""
     trial: bool
+    last_rank: int | None = None
+    """The rank that came last to the exchange of the step before."""
+    late_seconds: float | None = None
+    """By how much it came after the middle one of the ranks."""
 
     @classmethod
     def from_json(cls, line: dict[str, Any]) -> Step:
@@ -66,6 +70,8 @@ class Step:
             bandwidth=figure(line, "bandwidth"),
             network_is_stale=bool(line.get("network_stale", False)),
             trial=bool(line.get("trial", False)),
+            last_rank=None if line.get("last_rank") is None else whole(line, "last_rank"),
+            late_seconds=figure(line, "late_seconds"),
         )
 
 

@@ -11,6 +11,7 @@ from trimtab_api.errors import UserError
 from trimtab_api.trainingjob.types import unreachable
 
 from trimtab.report.records import Run, Step
+from trimtab.report.straggler import straggler_of
 
 if TYPE_CHECKING:
     from trimtab_api.trainingjob import TrainingJob
@@ -69,6 +70,8 @@ class Summary:
     state: str
     """``succeeded``, ``target``, ``failed``, ``deadline`` or ``interrupted``."""
     num_steps: int
+    straggler: str = ""
+    """Which rank kept the others waiting, in a sentence; empty where none did."""
     all_seconds_to_target: tuple[float | None, ...] = ()
     """Seconds to the target of every run of this plan, this one among them; empty where it ran once."""
 
@@ -101,6 +104,7 @@ def summarise(run: Run, target: Target | None) -> Summary:
         emulated=bool(run.result.get("emulated", False)),
         state=str(run.result.get("state", "unknown")),
         num_steps=len(training),
+        straggler=str(straggler_of(training) or ""),
     )
 
 

@@ -61,6 +61,7 @@ def notes(summaries: dict[str, Summary]) -> list[str]:
         said.append("† the emulator fell behind its own network: do not trust the times of this run")
     if any(summary.state == "target" for summary in summaries.values()):
         said.append("runs ended at their target: accuracy and wall time are those of that moment")
+    said += [f"{name}: {summary.straggler}" for name, summary in summaries.items() if summary.straggler]
     if not any(summary.emulated for summary in summaries.values()):
         said.append("on loopback: no network was emulated, so these times say nothing about a slow one")
     return said

@@ -17,6 +17,7 @@ from trimtab_api.trainingjob import TrainingJob
 from trimtab.launch.run_directory import RunDirectory
 from trimtab.plan import Plan
 from trimtab.report.records import ALONE, Step, Tail
+from trimtab.report.straggler import straggler_of
 
 #: Steps that "recent" means: of step time and gain.
 NUM_RECENT = 20
@@ -86,7 +87,8 @@ class StatusReader:
     def _begun(self) -> tuple[status_pb2.State, str]:
         if self._step is None:
             return status_pb2.STATE_STARTING, self._directory.read_starting()
-        return status_pb2.STATE_RUNNING, ""
+        straggler = straggler_of(self._recent)
+        return status_pb2.STATE_RUNNING, "" if straggler is None else str(straggler)
 
     def _end(self) -> tuple[status_pb2.State, str] | None:
         """How the run ended, once its launcher has written it down."""

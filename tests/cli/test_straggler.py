@@ -1,0 +1,57 @@
+"""One rank is slow to compute: the network is not blamed for it, no plan changes for it, and the rank is named."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.slow, pytest.mark.namespaces]
+
+SCRIPT = Path(__file__).parent / "straggling.py"
+SLOW = 2
+NETWORK = """
+apiVersion: trimtab.dev/v1alpha1
+kind: Network
+phases: [{duration: 600s, latency: 2ms, bandwidth: 1Gbps}]
+"""
+JOB = """
+apiVersion: trimtab.dev/v1alpha1
+kind: TrainingJob
+metadata: {name: straggling}
+spec:
+  workers: 3
+  restartPolicy: Never
+  activeDeadlineSeconds: 200
+  template: {spec: {containers: [{name: trainer, command: [python, SCRIPT, --slow-rank, "2"]}]}}
+"""
+
+
+def lines_of(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_a_slow_rank_is_named_and_the_network_is_not_blamed(trimtab, tmp_path):
+    (tmp_path / "net.yaml").write_text(NETWORK)
+    (tmp_path / "job.yaml").write_text(JOB.replace("SCRIPT", f"'{SCRIPT}'"))
+    process = trimtab("run", "job.yaml", "--network", "net.yaml", "--out", "out")
+    _, errors = process.communicate(timeout=250)
+    assert process.returncode == 0, errors
+
+    steps = [line for line in lines_of(tmp_path / "out" / "metrics.jsonl") if "event" not in line]
+    last = [line["last_rank"] for line in steps if line["last_rank"] is not None]
+    assert len(last) > 30
+    assert last.count(SLOW) > 0.9 * len(last)
+
+    decisions = [line for line in lines_of(tmp_path / "out" / "decisions.jsonl") if line["record"] == "decision"]
+    assert decisions, "the warm-up's end is decided on"
+    assert [line["reason"] for line in decisions if line["changed"]] == []
+    for line in decisions:
+        compute, dense = line["inputs"]["compute_seconds"], line["inputs"]["dense_step_seconds"]
+        assert compute > 0.25, "the slow rank's computing is what a step is made of"
+        assert dense < 1.3 * compute
+
+    report = trimtab("report", "out")
+    said, errors = report.communicate(timeout=60)
+    assert report.returncode == 0, errors
+    assert "rank 2 comes 0.3 s after the others" in said
+    assert "rank 2 comes 0.3 s after the others" in (tmp_path / "out" / "report.html").read_text()

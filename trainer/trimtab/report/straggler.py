@@ -1,0 +1,57 @@
+"""Whether one rank keeps the others waiting, by when ranks came to the exchange of each step."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Protocol
+
+#: A straggler comes last in at least this share of the steps ...
+_SHARE_OF_STEPS = 0.8
+#: ... and later than the middle rank by at least this share of a step, in the middle one of these.
+_SHARE_OF_STEP = 0.1
+#: Fewer steps tell nothing.
+_FEWEST_STEPS = 10
+
+
+class Arrival(Protocol):
+    """Of one step: who came last, and by how many seconds after the middle rank; None where it is not known."""
+
+    @property
+    def step_seconds(self) -> float: ...
+    @property
+    def last_rank(self) -> int | None: ...
+    @property
+    def late_seconds(self) -> float | None: ...
+
+
+@dataclass(frozen=True)
+class Straggler:
+    """A rank that the others wait for."""
+
+    rank: int
+    seconds: float
+    """How much later than the middle rank it comes, in the median of its steps."""
+    share: float
+    """In what part of the steps it comes last."""
+
+    def __str__(self) -> str:
+        return (
+            f"rank {self.rank} comes {self.seconds:.2g} s after the others in {self.share:.0%} of the steps: they wait"
+            " for its computing, and not for the network"
+        )
+
+
+def straggler_of(steps: Sequence[Arrival]) -> Straggler | None:
+    """The rank that keeps others waiting in these steps, if one does."""
+    known = [step for step in steps if step.last_rank is not None and step.late_seconds is not None]
+    if len(known) < _FEWEST_STEPS:
+        return None
+    rank, count = Counter(step.last_rank for step in known).most_common(1)[0]
+    late = median(step.late_seconds or 0.0 for step in known if step.last_rank == rank)
+    is_material = late >= _SHARE_OF_STEP * median(step.step_seconds for step in known)
+    if rank is None or count < _SHARE_OF_STEPS * len(known) or not is_material:
+        return None
+    return Straggler(rank, late, count / len(known))
