@@ -195,7 +195,8 @@ class Session:
             self._trials.leave()
         self._loops.close()
         self._is_closed = True
-        for each in filter(None, (self._alone, self._engine)):
+        closing: tuple[OptimizerGate | StepEngine | None, ...] = (self._alone, self._engine)
+        for each in filter(None, closing):
             each.close()
         self._control.close()
         if self._group is not None:
