@@ -155,7 +155,7 @@ def test_a_machine_that_is_there_is_not_gone_though_its_buffers_stay_full_until_
 
 def on_a_loopback_of_its_own(under_way: str) -> str:
     """What the end that is still there says."""
-    script = Path(__file__).with_name("vanishing.py")
+    script = Path(__file__).with_name("peer_liveness_process.py")
     command = ["unshare", "--net", sys.executable, str(script), under_way]
     return subprocess.run(command, capture_output=True, text=True, timeout=90, check=True).stdout
 

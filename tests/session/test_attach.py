@@ -18,7 +18,7 @@ from trimtab import control_client
 from trimtab.attach_checks import check_devices
 from trimtab.attachment import attach, controller_settings
 from trimtab.collectives.group import Group
-from trimtab.collectives.meeting import meet, waiting_for
+from trimtab.collectives.rendezvous import meet, waiting_for
 from trimtab.collectives.transport import CommunicationError
 from trimtab.control.types import ControllerSettings
 from trimtab.launch.environment import LaunchEnvironment

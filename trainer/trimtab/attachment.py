@@ -23,7 +23,7 @@ from trimtab.attach_checks import (
 from trimtab.checkpoint.snapshot import Stateful
 from trimtab.collectives import process_group
 from trimtab.collectives.group import Group
-from trimtab.collectives.meeting import waiting_for
+from trimtab.collectives.rendezvous import waiting_for
 from trimtab.control.controller import Controller
 from trimtab.control.types import ControllerSettings, ModelFacts
 from trimtab.control_client import ControlClient

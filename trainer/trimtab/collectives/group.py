@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 import torch.distributed as dist
 
-from trimtab.collectives import mesh
-from trimtab.collectives.meeting import meet
+from trimtab.collectives.connect import Entrance, connect, connect_process_group
+from trimtab.collectives.rendezvous import meet
 from trimtab.collectives.transport import CommunicationError, Place, Transport
 
 T = TypeVar("T")
@@ -56,10 +56,10 @@ class Group:
         ``secret`` is what they know each other by, ``say`` is told on rank 0 who is missing. No wait passes
         ``deadline`` seconds without a byte moving. Raises `CommunicationError` and `UserError`.
         """
-        entrance = mesh.Entrance.open(num_ranks)
+        entrance = Entrance.open(num_ranks)
         with entrance.listener:
             met = meet(host, port, rank, num_ranks, deadline, secret=secret, card=entrance.card, say=say)
-            return cls(mesh.connect(rank, met.cards, entrance, secret, met.attempt, deadline))
+            return cls(connect(rank, met.cards, entrance, secret, met.attempt, deadline))
 
     @classmethod
     def connect(
@@ -79,7 +79,7 @@ class Group:
             from trimtab.collectives.process_group import ProcessGroupTransport
 
             return cls(ProcessGroupTransport(process_group, deadline))
-        return cls(mesh.connect_process_group(process_group, deadline, secret))
+        return cls(connect_process_group(process_group, deadline, secret))
 
     @property
     def rank(self) -> int:

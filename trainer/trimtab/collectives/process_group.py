@@ -17,8 +17,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from trimtab.collectives.meeting import Card, meet
-from trimtab.collectives.mesh import own_address
+from trimtab.collectives.connect import own_address
+from trimtab.collectives.rendezvous import Card, meet
 from trimtab.collectives.transport import CommunicationError, Transport, num_bytes
 
 

@@ -23,8 +23,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from trimtab.collectives.peer_liveness import SILENCE_SECONDS, UnackedTimer, probe_when_idle
 from trimtab.collectives.transport import CommunicationError, Place, Transport, num_bytes
-from trimtab.collectives.vanished import SILENCE_SECONDS, Silence, probe_when_idle
 
 _HEADER = struct.Struct("<IIQQ")
 _MESSAGE, _WAITING, _GIVING_UP = 0x7472696D, 0x77616974, 0x6F766572
@@ -49,7 +49,7 @@ class _Connection:
 
 
 class SocketTransport(Transport):
-    """A mesh of connected sockets; `trimtab.collectives.mesh` makes one."""
+    """A mesh of connected sockets; `trimtab.collectives.connect` makes one."""
 
     chunk_bytes = _CHUNK_BYTES
 
@@ -184,7 +184,7 @@ class SocketTransport(Transport):
         """Until ``connection`` can be read (or, not ``reading``, was written to); moves all pending sends along."""
         moved = time.monotonic()
         announced = False
-        silences: dict[int, Silence] = {}
+        timers: dict[int, UnackedTimer] = {}
         while True:
             seconds = moved + self.deadline * (1.0 if announced else 0.5) - time.monotonic()
             if seconds <= 0 and announced:
@@ -203,7 +203,7 @@ class SocketTransport(Transport):
             ready = dict(poll.poll(min(seconds, self.silence / 6) * 1e3))
             if not ready:  # else bytes move, and asking the kernel at each of them would cost
                 for each in {connection.peer: connection, **{c.peer: c for c in writing.values()}}.values():
-                    if silences.setdefault(each.peer, Silence()).seconds(each.socket) >= self.silence:
+                    if timers.setdefault(each.peer, UnackedTimer()).seconds(each.socket) >= self.silence:
                         raise _gone(each, self.silence)
             for descriptor in ready.keys() & writing.keys():
                 if ready[descriptor] & ~select.POLLIN:

@@ -1,9 +1,9 @@
-"""Whether the machine at the other end of a connection is still there, though the process on it may stand still.
+"""Tells a machine that is gone from one whose process only stands still.
 
-A process that evaluates, or is stopped, sends nothing for long, and that is well: its kernel still answers. A machine
-that lost its power or its network answers nothing, and TCP by itself notices that after a quarter of an hour or, where
-nothing is under way, never. The kernel's own option for it (TCP_USER_TIMEOUT) would not do: it also ends a connection
-whose peer has answered all along that its buffer is full.
+A process that evaluates, or is stopped, may send nothing for a long time; its kernel still acknowledges. A machine that
+lost its power or its network acknowledges nothing. TCP alone notices that after a quarter of an hour, and never on an
+idle connection. The kernel's option TCP_USER_TIMEOUT does not serve: it also closes a connection whose peer keeps
+answering that its receive buffer is full.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import socket
 import struct
 import time
 
-#: Seconds without an answer of a machine after which it counts as gone.
+#: Seconds without an acknowledgement after which a machine counts as gone.
 SILENCE_SECONDS = 60.0
 
 # struct tcp_info of <linux/tcp.h>: eight bytes, of which the third counts retransmissions of the oldest segment, then
@@ -22,7 +22,7 @@ _TCP_INFO = struct.Struct("=2xB21xI28xI")
 
 
 def probe_when_idle(connection: socket.socket, silence: float) -> None:
-    """Have the kernel ask an idle connection's other end now and then; unanswered ``silence`` seconds, it is lost."""
+    """Have the kernel probe an idle connection, and close it once its probes go unanswered for ``silence`` seconds."""
     num_probes = 4
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, max(1, round(silence / 2)))
@@ -30,14 +30,14 @@ def probe_when_idle(connection: socket.socket, silence: float) -> None:
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, num_probes)
 
 
-class Silence:
-    """For how long a machine has not acknowledged what is sent to it again and again, as seen during one wait."""
+class UnackedTimer:
+    """How long a peer's machine has left retransmitted data unacknowledged. One timer serves one wait on one peer."""
 
     def __init__(self) -> None:
         self._since: float | None = None
 
     def seconds(self, connection: socket.socket) -> float:
-        """The silence so far; 0 where nothing is under way, or where something has been acknowledged."""
+        """Time without an acknowledgement; 0 where no data is in flight, or where none had to be retransmitted."""
         info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO.size)
         num_retransmissions, num_unacknowledged, milliseconds = _TCP_INFO.unpack(info)
         if not (num_retransmissions and num_unacknowledged):

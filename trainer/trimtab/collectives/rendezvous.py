@@ -24,7 +24,7 @@ from trimtab.collectives.handshake import Steps, StrangerError
 from trimtab.collectives.switchboard import PATIENCE_SECONDS, Switchboard, converse, explain
 from trimtab.collectives.transport import CommunicationError
 
-_MEETING, _CARD, _ALL = b"meeting", b"card", b"all"
+_RENDEZVOUS, _CARD, _ALL = b"rendezvous", b"card", b"all"
 #: Seconds between two attempts to reach rank 0, which may not listen yet.
 _RETRY_SECONDS = 0.1
 #: Seconds that a rank waits for rank 0's word after its own patience has ended: rank 0 knows who is missing.
@@ -37,12 +37,12 @@ Card = dict[str, Any]
 
 @dataclass(frozen=True)
 class Met:
-    """What every rank knows after a meeting."""
+    """What every rank knows after a rendezvous."""
 
     cards: list[Card]
     """What each rank brought, by rank."""
     attempt: bytes
-    """Drawn by rank 0 for this meeting: what belongs to another is told by it."""
+    """Drawn by rank 0 for this rendezvous: a message of another attempt does not have it."""
 
 
 def meet(
@@ -138,7 +138,7 @@ def _go_to_first(host: str, port: int, rank: int, timeout: float, until: float, 
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             try:
                 patience = min(until, time.monotonic() + PATIENCE_SECONDS)
-                key = converse(connection, handshake.call(secret, _MEETING, rank), patience)
+                key = converse(connection, handshake.call(secret, _RENDEZVOUS, rank), patience)
             except (OSError, StrangerError) as error:  # something else may have had the port before rank 0
                 if time.monotonic() + _RETRY_SECONDS >= until:
                     raise CommunicationError(0, f"did not let the ranks meet at {where}: {explain(error)}") from error
@@ -158,7 +158,7 @@ def _go_to_first(host: str, port: int, rank: int, timeout: float, until: float, 
 
 def _welcome(secret: bytes) -> Steps[tuple[int, bytes, Card]]:
     """What rank 0 has with whoever comes: its rank, the connection's key and its card."""
-    rank, key = yield from handshake.answer(secret, _MEETING)
+    rank, key = yield from handshake.answer(secret, _RENDEZVOUS)
     card = yield from handshake.unseal(key, _CARD)
     return rank, key, card
 

@@ -16,10 +16,11 @@ import torch
 import torch.distributed as dist
 from rank_pool import RankPool
 from run_processes import wait_until
-from trimtab.collectives import mesh, process_group, switchboard
+from trimtab.collectives import process_group, switchboard
+from trimtab.collectives.connect import Entrance, connect
 from trimtab.collectives.group import Group
-from trimtab.collectives.meeting import meet
 from trimtab.collectives.primitives import ring_all_reduce
+from trimtab.collectives.rendezvous import meet
 from trimtab.collectives.transport import CommunicationError
 
 SECRET = b"what the ranks know"
@@ -63,7 +64,7 @@ GARBAGE = [b"", b"GET / HTTP/1.1\r\n\r\n" * 10, b"trimtab1" + bytes(100), bytes(
 
 
 @pytest.mark.parametrize("says", GARBAGE, ids=["silent", "http", "pretending", "zeros"])
-def test_strangers_at_the_meeting_delay_nobody(threads: ThreadPoolExecutor, strangers: Any, says: bytes) -> None:
+def test_strangers_at_the_rendezvous_delay_nobody(threads: ThreadPoolExecutor, strangers: Any, says: bytes) -> None:
     port = free_port()
     first = threads.submit(meet, "127.0.0.1", port, 0, 2, PATIENCE, secret=SECRET, card={"of": 0})
     wait_until(lambda: is_open(port))
@@ -80,11 +81,11 @@ def test_strangers_at_a_rank_s_entrance_delay_nobody(
     threads: ThreadPoolExecutor, strangers: Any, says: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
-    entrances = [mesh.Entrance.open(2) for _ in range(2)]
+    entrances = [Entrance.open(2) for _ in range(2)]
     cards = [each.card for each in entrances]
     for _ in range(5):
         strangers(cards[0]["port"], says)
-    both = [threads.submit(mesh.connect, rank, cards, entrances[rank], SECRET, b"a", PATIENCE) for rank in range(2)]
+    both = [threads.submit(connect, rank, cards, entrances[rank], SECRET, b"a", PATIENCE) for rank in range(2)]
     assert exchange(both) == [1.0, 0.0]
 
 
@@ -142,10 +143,10 @@ def test_a_rank_of_another_job_is_not_let_in(threads: ThreadPoolExecutor) -> Non
 
 def test_a_rank_of_another_attempt_is_not_let_in(threads: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
-    entrances = [mesh.Entrance.open(2) for _ in range(2)]
+    entrances = [Entrance.open(2) for _ in range(2)]
     cards = [each.card for each in entrances]
-    first = threads.submit(mesh.connect, 0, cards, entrances[0], SECRET, b"this", 2.0)
-    second = threads.submit(mesh.connect, 1, cards, entrances[1], SECRET, b"the one before", 2.0)
+    first = threads.submit(connect, 0, cards, entrances[0], SECRET, b"this", 2.0)
+    second = threads.submit(connect, 1, cards, entrances[1], SECRET, b"the one before", 2.0)
     with pytest.raises(CommunicationError, match=r"rank 0: cannot be reached at .* does not know this job's secret"):
         second.result(30)
     with pytest.raises(CommunicationError, match="rank 1: did not connect to this rank in time"):
