@@ -191,10 +191,10 @@ def run_ddp(rank: int, size: int, ours: bool) -> dict[str, torch.Tensor]:
     wrapped = nn.parallel.DistributedDataParallel(model, broadcast_buffers=False)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, weight_decay=1e-4)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=4, gamma=0.5)
-    from trimtab.sharding import Sharded
+    from trimtab.data.sharded_loader import ShardedLoader
 
     torch.manual_seed(rank)
-    for taken, (x, y) in enumerate(Sharded(loader(), rank, size, seed=0).epoch(0), 1):
+    for taken, (x, y) in enumerate(ShardedLoader(loader(), rank, size, seed=0).epoch(0), 1):
         optimizer.zero_grad()
         nn.functional.cross_entropy(wrapped(x), y).backward()
         optimizer.step()

@@ -27,15 +27,15 @@ from trimtab.collectives.group import Group
 from trimtab.control.types import StepReport
 from trimtab.control_client import ControlClient, plan_of, trials_of
 from trimtab.control_messages import ControlMessages
+from trimtab.data.loops import Loops
+from trimtab.data.sharded_loader import Loaders
 from trimtab.engine.loss_scale import LossScale
 from trimtab.engine.optimizer_gate import OptimizerGate
 from trimtab.engine.outcome import Outcome
 from trimtab.engine.step_engine import StepEngine
 from trimtab.kernels.warm_up import warm_up
-from trimtab.loops import Loops
 from trimtab.plan import Plan
 from trimtab.recorder import Recorder
-from trimtab.sharding import Loaders
 from trimtab.step_number import StepInTrial
 from trimtab.step_record import completed, metric_of, metric_value, number, report_of
 from trimtab.trials import TrialRunner

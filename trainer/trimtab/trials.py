@@ -21,9 +21,9 @@ from trimtab_api.errors import UserError
 
 from trimtab.checkpoint.snapshot import Snapshot
 from trimtab.control.types import StepReport, TrialReport
+from trimtab.data.replay import Replay
 from trimtab.engine.step_engine import StepEngine
 from trimtab.plan import Plan
-from trimtab.replay import Replay
 
 
 class _Trial:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
-from trimtab.sharding import Loaders, Sharded
+from trimtab.data.sharded_loader import Loaders, ShardedLoader
 from trimtab_api.errors import UserError
 
 DATA = TensorDataset(torch.arange(24))
@@ -80,7 +80,7 @@ class Endless(DataLoader[Any]):
 
 
 def test_a_loader_that_has_begun_to_draw_is_refused_by_name() -> None:
-    share = Sharded(Endless(DATA, 2, shuffle=True), 0, 2, seed=3)
+    share = ShardedLoader(Endless(DATA, 2, shuffle=True), 0, 2, seed=3)
     with pytest.raises(UserError, match=r"loader: 'Endless': has begun to draw .* sharded=True"):
         share.epoch(0)
 

@@ -9,14 +9,13 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable, Generator, Iterable, Iterator
-from typing import Any
+from typing import Any, Protocol
 
 from trimtab.broadcast import gather_numbers
 from trimtab.collectives.group import Group
+from trimtab.data.replay import Replay
+from trimtab.data.sharded_loader import Loaders
 from trimtab.plan import Plan
-from trimtab.replay import Replay
-from trimtab.sharding import Loaders
-from trimtab.trials import TrialRunner
 
 #: What a rank answers when all are asked for trials.
 _CAN_TRY, _TOO_FEW_BATCHES, _CANNOT_REPLAY = range(3)
@@ -24,6 +23,14 @@ _CAN_TRY, _TOO_FEW_BATCHES, _CANNOT_REPLAY = range(3)
 _SEVERAL_LOOPS = (
     "steps are made of batches of several loops over session.batches, as by zip(); loop over one loader of them all"
 )
+
+
+class TrialRunner(Protocol):
+    """What runs trials in a loop: `trimtab.trials.TrialRunner`."""
+
+    def run(self, replay: Replay, others: list[Replay], plans: list[Plan], iterations: int) -> Iterator[Any]:
+        """Batches of ``replay`` for ``iterations`` steps under each plan, while ``others`` are under way as well."""
+        ...
 
 
 class Loops:

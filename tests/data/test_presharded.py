@@ -17,14 +17,14 @@ import pytest
 import torch
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, SequentialSampler, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
-from trimtab.sharding import Sharded
+from trimtab.data.sharded_loader import ShardedLoader
 
 NUM_SAMPLES, NUM_RANKS = 40, 4
 DATA = TensorDataset(torch.arange(NUM_SAMPLES))
 
 
 def every_sample_of(loader: Any, rank: int, **said: Any) -> list[int]:
-    batches = Sharded(loader, rank, NUM_RANKS, seed=3, **said).epoch(0)
+    batches = ShardedLoader(loader, rank, NUM_RANKS, seed=3, **said).epoch(0)
     return [int(x) for batch in batches for x in (batch[0] if isinstance(batch, list) else batch).flatten()]
 
 
@@ -178,7 +178,7 @@ def test_every_sample_is_trained_on_where_the_loader_is_split_already(kind: str,
     for rank in range(NUM_RANKS):
         accelerate(rank)
         found += every_sample_of(make(rank), rank)
-        said.add(Sharded(make(rank), rank, NUM_RANKS, seed=3).how)
+        said.add(ShardedLoader(make(rank), rank, NUM_RANKS, seed=3).how)
     assert sorted(found) == list(range(NUM_SAMPLES))
     assert said == {f"already sharded by its {name}"}
 
@@ -187,7 +187,7 @@ def test_of_a_split_that_nothing_shows_the_script_says_so() -> None:
     streams = [DataLoader(Stream(rank), 2) for rank in range(NUM_RANKS)]
     found = [x for rank, stream in enumerate(streams) for x in every_sample_of(stream, rank, sharded=True)]
     assert sorted(found) == list(range(NUM_SAMPLES))
-    how = Sharded(streams[0], 0, NUM_RANKS, seed=3, sharded=True).how
+    how = ShardedLoader(streams[0], 0, NUM_RANKS, seed=3, sharded=True).how
     assert how == "taken as it is: the script says that it is sharded already"
 
 

@@ -24,7 +24,7 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 from torch.utils.data.distributed import DistributedSampler
-from trimtab.sharding import Sharded
+from trimtab.data.sharded_loader import ShardedLoader
 from trimtab_api.errors import UserError
 
 
@@ -33,7 +33,7 @@ def shuffled(n: int) -> list[int]:
 
 
 def samples(loader: Any, rank: int, num_ranks: int, epoch: int = 0) -> list[list[int]]:
-    batches = Sharded(loader, rank, num_ranks, seed=3).epoch(epoch)
+    batches = ShardedLoader(loader, rank, num_ranks, seed=3).epoch(epoch)
     return [(batch[0] if isinstance(batch, list) else batch).flatten().tolist() for batch in batches]
 
 
@@ -64,7 +64,7 @@ def test_a_loader_that_is_sharded_for_other_ranks_is_refused(rank: int, num_rank
     dataset = TensorDataset(torch.arange(12))
     loader = DataLoader(dataset, 2, sampler=DistributedSampler(dataset, num_replicas=3, rank=2))
     with pytest.raises(UserError, match=rf"'DistributedSampler': gives the share of rank 2 of 3, .* {rank} of"):
-        Sharded(loader, rank, num_ranks, seed=0)
+        ShardedLoader(loader, rank, num_ranks, seed=0)
 
 
 def test_a_sampler_for_one_rank_alone_draws_for_all_of_them() -> None:
@@ -146,7 +146,7 @@ def test_a_generator_of_the_user_s_draws_alike_on_ranks_that_seeded_it_different
 @pytest.mark.parametrize("source", ["sampler", "stream"])
 def test_drawing_leaves_the_generators_of_training_as_they_were(source: str) -> None:
     loader = loader_of(SubsetRandomSampler(range(20))) if source == "sampler" else DataLoader(ShuffledStream(), 2)
-    batches = Sharded(loader, 0, 2, seed=3).epoch(0)
+    batches = ShardedLoader(loader, 0, 2, seed=3).epoch(0)
     torch.manual_seed(5)
     random.seed(5)
     next(batches), next(batches)
@@ -184,15 +184,15 @@ def test_a_sampler_without_a_length_is_refused_by_name() -> None:
             return itertools.count()
 
     with pytest.raises(UserError, match=r"sampler: 'Endless': cannot be shared among ranks.* give it a __len__"):
-        Sharded(loader_of(Endless()), 0, 2, seed=0)
+        ShardedLoader(loader_of(Endless()), 0, 2, seed=0)
 
 
 def test_what_is_done_with_a_loader_is_said_alike_on_every_rank() -> None:
     stream, subset = DataLoader(Stream(), 2), loader_of(SubsetRandomSampler(range(20)))
-    assert {Sharded(stream, rank, 3, 0).how for rank in range(3)} == {
+    assert {ShardedLoader(stream, rank, 3, 0).how for rank in range(3)} == {
         "ranks take turns: each trains on every 3rd batch"
     }
-    assert {Sharded(subset, rank, 2, 0).how for rank in range(2)} == {
+    assert {ShardedLoader(subset, rank, 2, 0).how for rank in range(2)} == {
         "its SubsetRandomSampler draws alike on all ranks: each takes every 2nd sample; the batch size is per rank"
     }
 
