@@ -7,8 +7,8 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from trimtab_api.catalogue import SPARSE_COLLECTIVES
 from trimtab_api.errors import UserError
-from trimtab_api.names import SPARSE_COLLECTIVES
 from trimtab_api.trainingjob import TrainingJob, load_job_file, load_training_job
 from trimtab_api.trainingjob.load import parse_training_job
 from wrong_jobs import COMMUNICATION, GOOD, REMOVED, WRONG, spec, with_change

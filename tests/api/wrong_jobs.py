@@ -2,7 +2,7 @@
 
 import copy
 
-from trimtab_api.names import SPARSE_COLLECTIVES
+from trimtab_api.catalogue import SPARSE_COLLECTIVES
 
 GOOD = {
     "apiVersion": "trimtab.dev/v1alpha1",

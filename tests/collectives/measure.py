@@ -77,9 +77,10 @@ def algorithms(rank: int, size: int, num_elements: int) -> Iterator[tuple[str, A
     """Name, closed form, and what to run."""
     import torch
     import torch.distributed as dist
-    from trimtab.collectives import costs, primitives
+    from trimtab.collectives import primitives
     from trimtab.collectives.group import Group
     from trimtab.collectives.process_group import ProcessGroupTransport
+    from trimtab_api.catalogue import costs
 
     vector = torch.zeros(num_elements)
     data, num_bytes = vector.view(torch.uint8), 4 * num_elements

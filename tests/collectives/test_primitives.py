@@ -9,10 +9,11 @@ import torch
 import torch.distributed as dist
 from cases import EVERY_SIZE
 from rank_pool import RankPool
-from trimtab.collectives import costs, primitives
+from trimtab.collectives import primitives
 from trimtab.collectives.group import Group
 from trimtab.collectives.process_group import ProcessGroupTransport
 from trimtab.collectives.transport import Transport
+from trimtab_api.catalogue import costs
 
 CHUNKS = (8, 100, 1 << 19)
 ALL_REDUCES = {"ring": primitives.ring_all_reduce, "tree": primitives.tree_all_reduce}

@@ -18,7 +18,8 @@ from trimtab.control.pareto import front
 from trimtab.control.predict import Predictor
 from trimtab.control.space import Space, ratio_grid
 from trimtab.control.types import ControllerSettings, ModelFacts
-from trimtab.plan import SPARSE_COLLECTIVES, FusionPlan, dense_plan
+from trimtab.plan import FusionPlan, dense_plan
+from trimtab_api.catalogue import SPARSE_COLLECTIVES
 
 
 def decision_seconds(world: World, seed: int) -> list[float]:

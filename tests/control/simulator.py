@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import exp, log
 
-from trimtab.collectives.costs import Cost, buffer_costs
 from trimtab.control.controller import Controller
 from trimtab.control.types import (
     Adopt,
@@ -23,7 +22,9 @@ from trimtab.control.types import (
     StepReport,
     TrialReport,
 )
-from trimtab.plan import COLLECTIVES, Plan, dense_plan
+from trimtab.plan import Plan, dense_plan
+from trimtab_api import catalogue
+from trimtab_api.catalogue.costs import Cost
 
 GIGABIT = 1e9 / 8
 #: Seconds for which a machine's speed stays about what it is.
@@ -85,14 +86,14 @@ class World:
         return max((phase for phase in self.phases if phase.start <= now), key=lambda phase: phase.start)
 
     def sync_seconds(self, plan: Plan, phase: Phase) -> float:
-        cost = sum(buffer_costs(plan, self.num_elements, self.num_ranks), Cost(0, 0))
+        cost = sum(plan.buffer_costs(self.num_elements, self.num_ranks), Cost(0, 0))
         a, o, e, g, w = self.overheads[plan.collective]
         return a * cost.messages * phase.latency + o * cost.messages + (e / phase.bandwidth + g) * cost.bytes + w
 
     def compress_seconds(self, plan: Plan) -> float:
         if plan.is_dense:
             return 0.0
-        arriving = plan.ratio * (1 if plan.shares_indices else self.num_ranks)
+        arriving = plan.ratio * (1 if plan.collective_row.shares_indices else self.num_ranks)
         passes = 1 + self.fetch_all_passes * (1 - exp(-16 * arriving))
         return self.num_elements * self.select_seconds_per_element * passes
 
@@ -132,7 +133,7 @@ def random_world(seed: int, num_ranks: int) -> World:
         phases=tuple(phases),
         compute_seconds=exp(rng.uniform(log(0.04), log(0.3))),
         select_seconds_per_element=rng.uniform(0.6e-9, 2e-9),
-        overheads={name: (*map(near, shared), near(wait)) for name in COLLECTIVES},
+        overheads={name: (*map(near, shared), near(wait)) for name in catalogue.collectives.names},
         half_gain_ratio={"all": half_gain, "artopk": half_gain * rng.uniform(1.1, 2.5)},
         staleness={"all": staleness, "artopk": staleness * rng.uniform(1.1, 1.9)},
         staleness_steps={"all": staleness_steps, "artopk": staleness_steps * rng.uniform(0.8, 1.9)},

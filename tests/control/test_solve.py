@@ -14,7 +14,8 @@ from trimtab.control.predict import Predictor
 from trimtab.control.solve import MOST_EVALUATIONS, solve
 from trimtab.control.space import Space, ratio_grid
 from trimtab.control.types import ControllerSettings, ModelFacts
-from trimtab.plan import SPARSE_COLLECTIVES, FusionPlan, Plan, dense_plan
+from trimtab.plan import FusionPlan, Plan, dense_plan
+from trimtab_api.catalogue import SPARSE_COLLECTIVES
 
 GIGABIT = 1e9 / 8
 

@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from trimtab.collectives.group import Group
 from trimtab.engine.arena import Arena
 from trimtab.engine.exchanger import Exchanger
-from trimtab.plan import DENSE_COLLECTIVES, SPARSE_COLLECTIVES, FusionPlan, Plan
+from trimtab.plan import FusionPlan, Plan
+from trimtab_api.catalogue import DENSE_COLLECTIVES, SPARSE_COLLECTIVES
 
 SHAPES = ((7, 5), (1,), (40, 11), (3,), (200,))
 NUM_ELEMENTS = 35 + 1 + 440 + 3 + 200

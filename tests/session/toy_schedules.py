@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from trimtab import plan, schedule
 from trimtab.schedule import Iteration, Schedule, Send
+from trimtab_api import catalogue
+from trimtab_api.catalogue import Row
 
 
 class EverySecondLater(Schedule):
@@ -55,5 +56,5 @@ TOYS = (EverySecondLater, OneBehind, EveryThird, Queues)
 def register() -> None:
     """Let plans of this process name them."""
     for toy in TOYS:
-        schedule._SCHEDULES[toy.name] = toy
-    plan.SCHEDULES = tuple(schedule._SCHEDULES)
+        row = Row(name=toy.name, meaning=str(toy.__doc__), factory=f"toy_schedules:{toy.__name__}")
+        catalogue.schedules._by_name[toy.name] = row

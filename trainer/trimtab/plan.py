@@ -11,12 +11,11 @@ from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from typing import Any, Literal
 
+from trimtab_api import catalogue
+from trimtab_api.catalogue import DENSE_COLLECTIVES
+from trimtab_api.catalogue.collective import CollectiveRow
+from trimtab_api.catalogue.costs import BYTES_PER_ELEMENT, Cost
 from trimtab_api.errors import UserError
-from trimtab_api.names import COLLECTIVES as COLLECTIVES
-from trimtab_api.names import DENSE_COLLECTIVES as DENSE_COLLECTIVES
-from trimtab_api.names import SCHEDULES as SCHEDULES
-from trimtab_api.names import SPARSE_COLLECTIVES as SPARSE_COLLECTIVES
-from trimtab_api.names import SPARSIFIERS as SPARSIFIERS
 
 Selection = Literal["ahead", "behind"]
 
@@ -64,14 +63,9 @@ class Plan:
                 field="ratio",
                 value=f"{self.ratio:g}",
             )
-        for field, value, known in (
-            ("collective", self.collective, COLLECTIVES),
-            ("sparsifier", self.sparsifier, SPARSIFIERS),
-            ("schedule", self.schedule, SCHEDULES),
-        ):
-            if value not in known:
-                raise UserError(f"not known; choose from {', '.join(known)}", field=field, value=value)
-        if (self.ratio == 1) != (self.collective in DENSE_COLLECTIVES):
+        catalogue.sparsifiers.find(self.sparsifier)
+        catalogue.schedules.find(self.schedule)
+        if (self.ratio == 1) != self.is_dense:
             raise UserError(
                 f"ratio 1 goes with {' or '.join(DENSE_COLLECTIVES)}, every other ratio with a sparse collective",
                 field="collective",
@@ -81,12 +75,12 @@ class Plan:
     @property
     def is_dense(self) -> bool:
         """Whether the whole gradient is sent."""
-        return self.collective in DENSE_COLLECTIVES
+        return self.collective_row.is_dense
 
     @property
-    def shares_indices(self) -> bool:
-        """Whether every rank sends the indices that one of them selected (AR-Topk), and not each its own."""
-        return self.collective.startswith("artopk-")
+    def collective_row(self) -> CollectiveRow:
+        """What the catalogue knows of the collective."""
+        return catalogue.collectives.find(self.collective)
 
     @property
     def name(self) -> str:
@@ -98,6 +92,13 @@ class Plan:
         """H: steps that each rank takes by itself before the update that they made is exchanged; 0: gradients are."""
         name, _, steps = self.source.partition(":steps=")
         return int(steps or 1) if name == "update" else 0
+
+    def buffer_costs(self, num_elements: int, num_ranks: int) -> list[Cost]:
+        """The closed-form cost of each buffer for a gradient of ``num_elements``."""
+        return [
+            self.collective_row.cost_at(BYTES_PER_ELEMENT * len(buffer), self.ratio, num_ranks)
+            for buffer in self.fusion.buffers(num_elements)
+        ]
 
     def with_version(self, version: int) -> Plan:
         """The same plan under another version."""

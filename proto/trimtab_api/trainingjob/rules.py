@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trimtab_api.names import DENSE_COLLECTIVES, MOST_WORKERS, RESERVED_VARIABLES, SPARSE_COLLECTIVES
+from trimtab_api.catalogue import DENSE_COLLECTIVES, SPARSE_COLLECTIVES
+from trimtab_api.names import MOST_WORKERS, RESERVED_VARIABLES
 from trimtab_api.trainingjob.quantities import DURATION_PATTERN
 
 

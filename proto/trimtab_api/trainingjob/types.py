@@ -14,7 +14,9 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 
-from trimtab_api.names import DENSE_COLLECTIVES, MOST_WORKERS, SPARSE_COLLECTIVES, SPARSIFIERS
+from trimtab_api import catalogue
+from trimtab_api.catalogue import DENSE_COLLECTIVES, SPARSE_COLLECTIVES
+from trimtab_api.names import MOST_WORKERS
 from trimtab_api.trainingjob.quantities import BufferSize, Duration, as_written
 from trimtab_api.trainingjob.rules import TOO_MANY_WORKERS
 
@@ -105,7 +107,7 @@ def _wrong(field: Location, value: Any, remedy: str) -> PydanticCustomError:
 
 Ratio = Annotated[float, Field(gt=0, lt=1)]
 SparseCollective = Annotated[str, _one_of(SPARSE_COLLECTIVES), _enum(SPARSE_COLLECTIVES)]
-Sparsifier = Annotated[str, _one_of(SPARSIFIERS), _enum(SPARSIFIERS)]
+Sparsifier = Annotated[str, _one_of(catalogue.sparsifiers.names), _enum(catalogue.sparsifiers.names)]
 
 
 class RatioBounds(Strict):

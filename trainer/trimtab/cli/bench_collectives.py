@@ -11,16 +11,17 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from trimtab_api import catalogue
+from trimtab_api.catalogue.costs import BYTES_PER_ELEMENT, Cost
 from trimtab_api.command_line import whole_number
 from trimtab_api.units import format_bandwidth, format_duration, parse_bandwidth, parse_duration
 from trimtab_netmon.emulate import Network, Phase
 
-from trimtab.collectives.costs import BYTES_PER_ELEMENT, Cost, collective_cost
 from trimtab.control.overheads import Overheads
 
 NUM_ELEMENTS = 4_000_000
 RATIOS = ("0.1", "0.01", "0.001")
-COLLECTIVES = ("all-gather", "artopk-star-ring", "artopk-star-tree")
+COLLECTIVES = tuple(row.name for row in catalogue.collectives.rows if row.is_in_grid)
 #: Networks measured, by the number of hosts; the emulator carries 1 Gbit/s to 4 and 200 Mbit/s to 8.
 NETWORKS = {
     4: (("1ms", "1Gbps"), ("5ms", "1Gbps"), ("25ms", "1Gbps"), ("1ms", "100Mbps"), ("10ms", "100Mbps")),
@@ -139,7 +140,8 @@ def _judge(cell: Cell, model: Overheads) -> dict[str, Any]:
 
 
 def _cost(cell: Cell, collective: str) -> Cost:
-    return collective_cost(collective, NUM_ELEMENTS * BYTES_PER_ELEMENT, float(cell.ratio), cell.num_ranks)
+    row = catalogue.collectives.find(collective)
+    return row.cost_at(NUM_ELEMENTS * BYTES_PER_ELEMENT, float(cell.ratio), cell.num_ranks)
 
 
 def _alpha_beta(cell: Cell) -> tuple[float, float]:

@@ -10,9 +10,12 @@ import argparse
 import json
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from trimtab_api import catalogue
+from trimtab_api.catalogue.comparison import cost_table
+from trimtab_api.catalogue.costs import BYTES_PER_ELEMENT, CostRange
 from trimtab_api.command_line import number, quantity, whole_number, wrong
 from trimtab_api.errors import UserError
 from trimtab_api.units import (
@@ -23,9 +26,6 @@ from trimtab_api.units import (
     parse_duration,
     parse_size,
 )
-
-from trimtab.collectives.costs import BYTES_PER_ELEMENT, CostRange, cost_table
-from trimtab.plan import COLLECTIVES, DENSE_COLLECTIVES
 
 #: Beyond these a figure is taken for a slip of the unit.
 MAX_PARAMETERS = 10**13
@@ -38,7 +38,6 @@ MIN_RATIO = 1e-6
 
 _COUNT_UNITS = {"": 1, "k": 10**3, "M": 10**6, "B": 10**9, "G": 10**9}
 _OPTIMIZERS = {"adam": "Adam", "sgd": "SGD"}
-_DENSE_ROWS = ("parameter-server", *DENSE_COLLECTIVES)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -134,6 +133,7 @@ class _Row:
     messages: float
     bytes: tuple[float, float]
     seconds: tuple[float, float]
+    is_dense: bool
     is_winner: bool
 
 
@@ -170,14 +170,18 @@ def _ratio(text: str) -> float:
 def _rows(question: _Question, ratio: float) -> list[_Row]:
     """The whole table at one ratio; the winner is the fastest of the schemes that a plan may name."""
     alpha, beta = question.latency, 1 / question.bandwidth
-    table = cost_table(question.num_bytes, ratio, question.num_ranks)
-    rows = []
-    for scheme, cost in table:
+    table = cost_table(catalogue.collectives.rows, question.num_bytes, ratio, question.num_ranks)
+    rows, planned = [], []
+    for each in table:
+        cost = each.cost
         least, most = (cost.least, cost.most) if isinstance(cost, CostRange) else (cost, cost)
         seconds = (least.seconds(alpha, beta), most.seconds(alpha, beta))
-        rows.append(_Row(ratio, scheme, least.messages, (least.bytes, most.bytes), seconds, is_winner=False))
-    winner = min((row for row in rows if row.scheme in COLLECTIVES), key=lambda row: row.seconds)
-    return [_Row(**{**vars(row), "is_winner": row is winner}) for row in rows]
+        row = _Row(ratio, each.scheme, least.messages, (least.bytes, most.bytes), seconds, each.is_dense, False)
+        rows.append(row)
+        if each.can_be_planned:
+            planned.append(row)
+    winner = min(planned, key=lambda row: row.seconds)
+    return [replace(row, is_winner=row is winner) for row in rows]
 
 
 @dataclass(frozen=True)
@@ -251,14 +255,14 @@ def _as_text(question: _Question, choice: _Choice, dense_seconds: float, rows: l
     ]
     shown_dense = False
     for row in rows:
-        if row.scheme in _DENSE_ROWS and shown_dense and not row.is_winner:
+        if row.is_dense and shown_dense and not row.is_winner:
             continue  # the same at every ratio
-        ratio = "1" if row.scheme in _DENSE_ROWS else f"{row.ratio:g}"
+        ratio = "1" if row.is_dense else f"{row.ratio:g}"
         lines.append(
             f"{ratio:>7}  {row.scheme:<17} {_range(row.seconds, format_duration):>20} {row.messages:>9g} "
             f"{_range(row.bytes, format_size):>20}{'  <- fastest' if row.is_winner else ''}"
         )
-        shown_dense = shown_dense or row.scheme == _DENSE_ROWS[-1]
+        shown_dense = shown_dense or not row.is_dense
     return [
         *lines,
         "",

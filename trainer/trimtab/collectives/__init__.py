@@ -1,39 +1,23 @@
 """How N gradients become one mean: one file per scheme, over the primitives in `primitives`.
 
-`create` makes a scheme by name, `names` lists them. Torch is imported by those who use a scheme; `costs` does without.
+`create` makes a scheme by its name in the catalogue (`trimtab_api.catalogue.collective`), and imports torch only then.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from trimtab_api.errors import UserError
+from trimtab_api import catalogue
 
 if TYPE_CHECKING:
     from trimtab.collectives.base import Collective, Exchange, Exchanged, Handle, Prepared
     from trimtab.collectives.group import Group
     from trimtab.collectives.transport import CommunicationError
 
-__all__ = [
-    "Collective",
-    "CommunicationError",
-    "Exchange",
-    "Exchanged",
-    "Group",
-    "Handle",
-    "Prepared",
-    "create",
-    "names",
-]
+__all__ = ["Collective", "CommunicationError", "Exchange", "Exchanged", "Group", "Handle", "Prepared", "create"]
 
 _HOMES = {"CommunicationError": "transport", "Group": "group"}
-
-
-def names() -> tuple[str, ...]:
-    """Every scheme's name."""
-    return tuple(_schemes())
 
 
 def create(name: str, group: Group, **options: Any) -> Collective:
@@ -41,18 +25,8 @@ def create(name: str, group: Group, **options: Any) -> Collective:
 
     Raises `UserError` for an unknown name.
     """
-    schemes = _schemes()
-    if name not in schemes:
-        raise UserError(f"not known; choose from {', '.join(schemes)}", field="collective", value=name)
-    return schemes[name](group, **options)
-
-
-def _schemes() -> dict[str, Callable[..., Collective]]:
-    from trimtab.collectives import artopk
-    from trimtab.collectives.all_gather import AllGather
-    from trimtab.collectives.dense import dense_ring, dense_tree
-
-    return {"dense-ring": dense_ring, "dense-tree": dense_tree, "all-gather": AllGather, **artopk.VARIANTS}
+    made: Collective = catalogue.collectives.factory(name)(group, **options)
+    return made
 
 
 def __getattr__(name: str) -> Any:

@@ -124,11 +124,7 @@ def _elected(transport: Transport, selected: Selected) -> tuple[int, int]:
     return int(torch.cat(norms).view(torch.float32).argmax().item()), num_messages
 
 
-#: The four variants by name.
-VARIANTS: dict[str, Callable[[Group], Collective]] = {
-    f"artopk-{election}-{shape}": partial(
-        ArTopk, name=f"artopk-{election}-{shape}", elect=election == "var", all_reduce=all_reduce
-    )
-    for election in ("star", "var")
-    for shape, all_reduce in (("ring", ring_all_reduce), ("tree", tree_all_reduce))
-}
+star_ring = partial(ArTopk, name="artopk-star-ring", elect=False, all_reduce=ring_all_reduce)
+star_tree = partial(ArTopk, name="artopk-star-tree", elect=False, all_reduce=tree_all_reduce)
+var_ring = partial(ArTopk, name="artopk-var-ring", elect=True, all_reduce=ring_all_reduce)
+var_tree = partial(ArTopk, name="artopk-var-tree", elect=True, all_reduce=tree_all_reduce)

@@ -8,6 +8,8 @@ from itertools import pairwise
 from math import exp, log
 from typing import Any
 
+from trimtab_api import catalogue
+
 from trimtab.plan import Plan
 
 
@@ -58,7 +60,7 @@ class Curve:
     def _nearest_kin(self, key: str) -> list[_Known]:
         by_kinship: tuple[Callable[[str], bool], ...] = (
             lambda other: other == key,
-            lambda other: other.split("-")[0] == key.split("-")[0],
+            lambda other: _family(other) == _family(key),
             lambda other: True,
         )
         for is_kin in by_kinship:
@@ -87,6 +89,10 @@ class Curve:
 
 def _key(plan: Plan) -> str:
     return f"{plan.collective}/{plan.fusion.selection}"
+
+
+def _family(key: str) -> str:
+    return catalogue.collectives.find(key.split("/")[0]).family
 
 
 def _by_ratio(points: list[_Known]) -> list[tuple[float, float]]:

@@ -23,9 +23,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-
-from trimtab.collectives.costs import Cost
-from trimtab.plan import DENSE_COLLECTIVES
+from trimtab_api import catalogue
+from trimtab_api.catalogue.costs import Cost
 
 
 @dataclass(frozen=True)
@@ -187,7 +186,7 @@ def _features(cost: Cost, alpha: float, beta: float) -> NDArray[np.float64]:
 
 
 def _family(collective: str) -> str:
-    return "dense" if collective in DENSE_COLLECTIVES else "sparse"
+    return "dense" if catalogue.collectives.find(collective).is_dense else "sparse"
 
 
 def _fit(cells: Sequence[_Cell]) -> dict[str, NDArray[np.float64]]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from math import exp, sqrt
+from math import sqrt
 from statistics import median
 from typing import Any
 
-from trimtab.collectives.costs import Cost, buffer_costs
+from trimtab_api.catalogue.costs import Cost
+
 from trimtab.control import overlap
 from trimtab.control.curves import Curve
 from trimtab.control.decision import Prediction
@@ -19,11 +20,6 @@ from trimtab.plan import FusionPlan, Plan
 #: Before anything is measured, a gradient element costs about this much computation: what a share of a CPU takes. Less
 #: would make the first choice a smaller ratio; going on from there to a slower step asks for more than going down does.
 _COMPUTE_SECONDS_PER_ELEMENT = 2e-8
-#: Before anything is measured: the ratio at which half of the error-fed gradient gets through, gain = c / (c + this).
-#: more where all ranks send what one of them selected.
-_HALF_GAIN_RATIO, _HALF_GAIN_RATIO_OF_SHARED = 0.05, 0.08
-#: Float32 values in a cache line, and what fetching every line in no order costs, in passes over them all in order.
-_VALUES_PER_LINE, _FETCH_ALL_PASSES = 16, 1.4
 #: Steps after which a measured gain no longer speaks for the present stage of training.
 _GAIN_MAX_AGE_STEPS = 2000
 _COMPRESS_MAX_AGE_STEPS = 100_000
@@ -42,9 +38,12 @@ class Predictor:
         self._assumed_compute = compute_seconds or facts.num_elements * _COMPUTE_SECONDS_PER_ELEMENT
         self.overheads = Overheads()
         # Odds, gain / (1 - gain): they go in proportion to the ratio, where the gain itself saturates.
-        self._gain_odds = Curve(lambda plan: plan.ratio / _half_gain_ratio(plan), _GAIN_MAX_AGE_STEPS)
+        self._gain_odds = Curve(lambda plan: plan.ratio / plan.collective_row.half_gain_ratio, _GAIN_MAX_AGE_STEPS)
         pass_seconds = facts.num_elements * facts.select_seconds_per_element
-        self.compress_times = Curve(lambda plan: pass_seconds * _passes(plan, facts.num_ranks), _COMPRESS_MAX_AGE_STEPS)
+        self.compress_times = Curve(
+            lambda plan: pass_seconds * plan.collective_row.passes(plan.ratio, facts.num_ranks),
+            _COMPRESS_MAX_AGE_STEPS,
+        )
         self._compute: deque[float] = deque(maxlen=_COMPUTE_WINDOW)
         self._known_costs: dict[tuple[str, float, FusionPlan], tuple[list[Cost], Cost]] = {}
 
@@ -134,27 +133,13 @@ class Predictor:
         if key not in self._known_costs:
             if len(self._known_costs) >= _MOST_KNOWN_COSTS:
                 self._known_costs.clear()  # fusion plans that were planned anew leave theirs behind
-            costs = buffer_costs(plan, self._facts.num_elements, self._facts.num_ranks)
+            costs = plan.buffer_costs(self._facts.num_elements, self._facts.num_ranks)
             self._known_costs[key] = costs, sum(costs, Cost(0, 0))
         return self._known_costs[key]
 
     def _shares(self, plan: Plan) -> list[float]:
         num_elements = self._facts.num_elements
         return [len(buffer) / num_elements for buffer in plan.fusion.buffers(num_elements)]
-
-
-def _passes(plan: Plan, num_ranks: int) -> float:
-    """Time of selecting, and of putting what arrives where it belongs, in passes over the whole gradient.
-
-    What arrives lies scattered: until every cache line is touched, each value fetches one of its own
-    (docs/measurements/compression.md).
-    """
-    arriving = plan.ratio if plan.shares_indices else num_ranks * plan.ratio
-    return 1 + _FETCH_ALL_PASSES * (1 - exp(-_VALUES_PER_LINE * arriving))
-
-
-def _half_gain_ratio(plan: Plan) -> float:
-    return _HALF_GAIN_RATIO_OF_SHARED if plan.shares_indices else _HALF_GAIN_RATIO
 
 
 def _odds(gain: float) -> float:

@@ -49,13 +49,13 @@ def reads_gain(optimizer: OptimizerFamily) -> bool:
 
 
 def _sgd(plan: Plan, gain: float) -> float:
-    with_residual_as_sent = _STALE_STEPS_OF_SHARED if plan.shares_indices else _STALE_STEPS
+    with_residual_as_sent = _STALE_STEPS_OF_SHARED if plan.collective_row.shares_indices else _STALE_STEPS
     staleness: float = with_residual_as_sent * (1 / gain - 1) ** (_POWER / 2)
     return 1 + staleness / _RUN_STEPS
 
 
 def _adam(plan: Plan, num_ranks: int) -> float:
-    heard_of = plan.ratio * (1 if plan.shares_indices else min(num_ranks, _MOST_RANKS))
+    heard_of = plan.ratio * (1 if plan.collective_row.shares_indices else min(num_ranks, _MOST_RANKS))
     (most, fewest), (least, steps) = _ADAM[0], _ADAM[-1]
     if heard_of >= most:
         return fewest

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from trimtab_api.catalogue import SPARSE_COLLECTIVES
 from trimtab_api.errors import UserError
 
-from trimtab.plan import SPARSE_COLLECTIVES, FusionPlan, Plan
+from trimtab.plan import FusionPlan, Plan
 
 if TYPE_CHECKING:
     from trimtab.control.decision import Decision

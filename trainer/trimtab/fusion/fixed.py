@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from trimtab.plan import FusionPlan, Selection
+from trimtab_api.catalogue.costs import BYTES_PER_ELEMENT
 
-BYTES_PER_ELEMENT = 4
+from trimtab.plan import FusionPlan, Selection
 
 
 def fixed_size(tensor_sizes: Sequence[int], buffer_bytes: float | None, selection: Selection = "behind") -> FusionPlan:

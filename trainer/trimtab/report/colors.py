@@ -4,28 +4,23 @@ from __future__ import annotations
 
 import math
 
-#: Style-sheet variable of each collective; its ratio makes it fainter.
-_COLLECTIVE_COLORS = {
-    "all-gather": "--ag",
-    "artopk-star-ring": "--ring",
-    "artopk-var-ring": "--ring",
-    "artopk-star-tree": "--tree",
-    "artopk-var-tree": "--tree",
-}
+from trimtab_api.errors import UserError
+
+from trimtab.plan import Plan
 
 
 def color(plan: str) -> str:
     """A CSS colour: adaptive and dense have their own, a static plan its collective's, fainter for a smaller ratio."""
     if plan == "adaptive":
         return "var(--adaptive)"
-    if plan.startswith("dense"):
-        return "var(--dense)"
-    ratio, _, collective = plan.partition("/")
-    variable = _COLLECTIVE_COLORS.get(collective, "--other")
     try:
-        decades = math.log10(float(ratio))
-    except ValueError:  # a plan of a version to come
+        parsed = Plan.parse(plan)
+    except UserError:  # a plan of another version
         return "var(--other)"
+    variable = f"--{parsed.collective_row.hue}"
+    if parsed.is_dense:
+        return f"var({variable})"
+    decades = math.log10(parsed.ratio)
     # 0.1 in full, 0.001 at 45%: a decade is some 27%.
     strength = round(100 * min(1.0, max(0.45, 1.0 + 0.275 * (decades + 1))))
     return f"color-mix(in oklab, var({variable}) {strength}%, var(--card))"

@@ -13,15 +13,13 @@ beta   seconds per byte, the inverse of the bandwidth
 
 The dense rows and AR-Topk are those of Flexible Communication (Table I, equations 4a to 5c), TopkDSA, gTopk and
 Ok-Topk those of SparDL's Table I, SparDL's own its equations, ExDyna's from its four phases. A real implementation
-adds overhead of its own, which `trimtab.control.overheads` learns; the closed form gives the shape.
+adds overhead of its own, which the controller learns; the closed form gives the shape.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from math import ceil, log2
-
-from trimtab.plan import SPARSE_COLLECTIVES, Plan
 
 BYTES_PER_ELEMENT = 4
 
@@ -175,60 +173,6 @@ def ring_beats_all_gather(alpha: float, beta: float, M: float, c: float, N: int)
 def tree_beats_all_gather(alpha: float, beta: float, M: float, c: float, N: int) -> bool:
     """(5c): AR-Topk over a tree is faster than AG; never for N <= 4."""
     return alpha / beta < M * c * ((N - 1) / log2(N) - 3 / 2)
-
-
-# By the names of plans --------------------------------------------------------------------------------
-
-
-def collective_cost(collective: str, M: float, c: float, N: int) -> Cost:
-    """The cost of exchanging one buffer of ``M`` bytes, by a collective's name in `trimtab.plan`; ``c`` is 1 for dense.
-
-    A single rank exchanges nothing.
-    """
-    if N == 1:
-        return Cost(0, 0)
-    match collective:
-        case "dense-ring":
-            return ring_all_reduce(M, N)
-        case "dense-tree":
-            return tree_all_reduce(M, N)
-        case "all-gather":
-            return sparse_all_gather(M, c, N)
-        case "artopk-star-ring":
-            return artopk_ring(M, c, N)
-        case "artopk-star-tree":
-            return artopk_tree(M, c, N)
-        case "artopk-var-ring":
-            return variance_vote(N) + artopk_ring(M, c, N)
-        case "artopk-var-tree":
-            return variance_vote(N) + artopk_tree(M, c, N)
-    raise ValueError(f"no closed form is known for the collective {collective!r}")
-
-
-def buffer_costs(plan: Plan, num_elements: int, N: int) -> list[Cost]:
-    """The cost of each buffer of a plan for a gradient of ``num_elements``."""
-    return [
-        collective_cost(plan.collective, BYTES_PER_ELEMENT * len(buffer), plan.ratio, N)
-        for buffer in plan.fusion.buffers(num_elements)
-    ]
-
-
-def cost_table(M: float, c: float, N: int) -> list[tuple[str, Cost | CostRange]]:
-    """Every scheme that is defined at these N ranks, by name: what a whole gradient in one buffer costs."""
-    power_of_two = N & (N - 1) == 0
-    rows: list[tuple[str, Cost | CostRange]] = [
-        ("parameter-server", parameter_server(M, N)),
-        ("dense-ring", ring_all_reduce(M, N)),
-        ("dense-tree", tree_all_reduce(M, N)),
-    ]
-    rows += [(name, collective_cost(name, M, c, N)) for name in SPARSE_COLLECTIVES]
-    if power_of_two:
-        rows += [("topk-dsa", topk_dsa(M, c, N)), ("gtopk", gtopk(M, c, N)), ("ok-topk", ok_topk(M, c, N))]
-    rows.append(("spardl", spardl(M, c, N)))
-    if N % 2 == 0:
-        rows += [("spardl-r-sag-2", spardl_r_sag(M, c, N, 2)), ("spardl-b-sag-2", spardl_b_sag(M, c, N, 2))]
-    rows.append(("exdyna", exdyna(M, c, N)))
-    return rows
 
 
 def _require_power_of_two(N: int, scheme: str) -> None:
