@@ -6,8 +6,8 @@ import json
 from made_up_runs import PHASES, step_line, write_lines
 from rich.console import Console
 from trimtab.cli.progress import Progress, RunView, sparkline
-from trimtab.launch.run_directory import RunDirectory
-from trimtab.report.records import Tail
+from trimtab.records.json_files import Tail
+from trimtab.records.run_directory import RunDirectory
 
 
 def test_a_tail_waits_for_the_end_of_a_line(tmp_path):

@@ -6,9 +6,10 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from trimtab.launch.run_directory import RunDirectory
+from trimtab.records.lines import Evaluation, Step
+from trimtab.records.run_directory import RunDirectory
+from trimtab.records.run_reader import Run
 from trimtab.report.comparison import middle
-from trimtab.report.records import Evaluation, Run, Step
 from trimtab.report.summary import Summary, Target, summarise, trial_seconds
 from trimtab.report.table import judge, notes, rows
 

@@ -15,7 +15,7 @@ import sys
 import time
 from pathlib import Path
 
-from trimtab.launch.environment import LaunchEnvironment
+from trimtab.environment.launch_environment import LaunchEnvironment
 
 
 def meet(launch: LaunchEnvironment) -> None:

@@ -4,7 +4,7 @@ import pytest
 from trimtab.launch.children import Exit
 from trimtab.launch.culprit import culprit, with_cause
 from trimtab.launch.run import describe_failure
-from trimtab.launch.run_directory import RunDirectory
+from trimtab.records.run_directory import RunDirectory
 
 LOST = [
     "Traceback (most recent call last):",

@@ -21,8 +21,8 @@ from trimtab.collectives.group import Group
 from trimtab.collectives.rendezvous import meet, waiting_for
 from trimtab.collectives.transport import CommunicationError
 from trimtab.control.types import ControllerSettings
-from trimtab.launch.environment import LaunchEnvironment
-from trimtab.launch.run_directory import RunDirectory
+from trimtab.environment.launch_environment import LaunchEnvironment
+from trimtab.records.run_directory import RunDirectory
 from trimtab_api.errors import UserError
 from trimtab_api.trainingjob import load_training_job
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from trimtab.collectives.group import Group
 from trimtab.plan import FusionPlan, Plan
-from trimtab.recorder import Recorder
+from trimtab.records.recorder import Recorder
 from trimtab.session import Session
 
 LAYER_EACH = FusionPlan((0, 64, 128))

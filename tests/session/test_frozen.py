@@ -12,7 +12,7 @@ from trimtab.collectives.group import Group
 from trimtab.engine.fingerprint import ROUNDING, Fingerprint, RanksDivergedError, compare, slots
 from trimtab.engine.step_vote import STEPS_BETWEEN_FINGERPRINTS
 from trimtab.plan import FusionPlan, Plan
-from trimtab.recorder import Recorder
+from trimtab.records.recorder import Recorder
 from trimtab.session import Session
 
 PLANS = ("0.2/all-gather", "0.2/artopk-star-ring", "dense")

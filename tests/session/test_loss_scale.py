@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from trimtab.collectives.group import Group
 from trimtab.engine.loss_scale import LossScale
 from trimtab.plan import FusionPlan, Plan, dense_plan
-from trimtab.recorder import Recorder
+from trimtab.records.recorder import Recorder
 from trimtab.session import Session
 
 CLIPPING = ("not at all", "by the recipe", "by synchronize", "by both")

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from trimtab.collectives.group import Group
 from trimtab.engine.arena import LEND_FROM
 from trimtab.plan import Plan
-from trimtab.recorder import Recorder
+from trimtab.records.recorder import Recorder
 from trimtab.session import Session
 
 #: Seconds for an exchange on loopback, at the worst.

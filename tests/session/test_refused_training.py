@@ -141,7 +141,7 @@ def trimtab_group() -> Any:
 
 
 def recorder() -> Any:
-    from trimtab.recorder import Recorder
+    from trimtab.records.recorder import Recorder
 
     return Recorder(None)
 

@@ -20,7 +20,7 @@ from trimtab.collectives.group import Group
 from trimtab.engine.arena import LEND_FROM
 from trimtab.engine.loss_scale import LossScale
 from trimtab.plan import FusionPlan, Plan, dense_plan
-from trimtab.recorder import Recorder
+from trimtab.records.recorder import Recorder
 from trimtab.session import Session
 from trimtab_api.errors import UserError
 

@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from trimtab.checkpoint.optimizer_state import OptimizerState
 from trimtab.collectives.group import Group
 from trimtab.plan import FusionPlan, Plan
-from trimtab.recorder import Recorder
+from trimtab.records.recorder import Recorder
 from trimtab.session import Session
 from trimtab.step_number import StepInTrial
 

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from trimtab.launch.run_directory import RunDirectory
+from trimtab.records.run_directory import RunDirectory
 
 
 class RunWriter:

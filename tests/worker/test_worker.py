@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from certificates import Authority
 from run_processes import wait_until
-from trimtab.launch.run_directory import RunDirectory
+from trimtab.records.run_directory import RunDirectory
 from trimtab_api.names import MASTER_PORT, MONITOR_PORT
 
 pytestmark = pytest.mark.namespaces

@@ -28,12 +28,12 @@ from trimtab.control.controller import Controller
 from trimtab.control.types import ControllerSettings, ModelFacts
 from trimtab.control_client import ControlClient
 from trimtab.engine.loss_scale import LossScale
+from trimtab.environment.job_secret import secret_of
+from trimtab.environment.launch_environment import LaunchEnvironment
 from trimtab.fusion.fixed import fixed_size
-from trimtab.launch.environment import LaunchEnvironment
-from trimtab.launch.secret import secret_of
 from trimtab.optimizer_family import family_of
 from trimtab.plan import FusionPlan, Plan, dense_plan
-from trimtab.recorder import Recorder
+from trimtab.records.recorder import Recorder
 from trimtab.session import SchedulerInterval, Session
 
 

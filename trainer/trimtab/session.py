@@ -35,7 +35,7 @@ from trimtab.engine.outcome import Outcome
 from trimtab.engine.step_engine import StepEngine
 from trimtab.kernels.warm_up import warm_up
 from trimtab.plan import Plan
-from trimtab.recorder import Recorder
+from trimtab.records.recorder import Recorder
 from trimtab.step_number import StepInTrial
 from trimtab.step_record import completed, metric_of, metric_value, number, report_of
 from trimtab.trials import TrialRunner

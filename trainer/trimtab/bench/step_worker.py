@@ -18,7 +18,7 @@ from torchvision.models import resnet18
 
 from trimtab.collectives.group import Group
 from trimtab.plan import Plan
-from trimtab.recorder import Recorder
+from trimtab.records.recorder import Recorder
 from trimtab.session import Session
 
 IMAGE_SIDE = 32  # the images of CIFAR, on which the papers train ResNet-18

@@ -13,7 +13,7 @@ from trimtab_api.errors import UserError
 
 from trimtab.launch.interrupts import EXIT_CODE, Interrupted, heed, interruptible
 from trimtab.launch.plans import GRID_MEANS, parse_plans, with_plan, with_seed
-from trimtab.launch.run_directory import RunDirectory
+from trimtab.records.run_directory import RunDirectory
 
 if TYPE_CHECKING:
     from trimtab.launch.run import RunRequest
@@ -103,7 +103,7 @@ def _run_each(requests: list[RunRequest], kept: set[RunDirectory], target: Targe
     from trimtab.cli.progress import Progress
     from trimtab.launch.run import WELL
     from trimtab.launch.run import run as run_job
-    from trimtab.report.records import read_run
+    from trimtab.records.run_reader import read_run
     from trimtab.report.summary import summarise
     from trimtab.report.table import sentence
 

@@ -14,8 +14,9 @@ from rich.table import Table
 from rich.text import Text
 from trimtab_api.units import format_bandwidth, format_duration
 
-from trimtab.launch.run_directory import RunDirectory
-from trimtab.report.records import Evaluation, Step, Tail, read_record
+from trimtab.records.json_files import Tail, read_record
+from trimtab.records.lines import Evaluation, Step
+from trimtab.records.run_directory import RunDirectory
 from trimtab.report.summary import Target
 
 #: Seconds between lines where there is no terminal.

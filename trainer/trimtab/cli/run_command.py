@@ -11,7 +11,7 @@ from trimtab_api.command_line import path
 
 from trimtab.launch.interrupts import EXIT_CODE, Interrupted, interruptible
 from trimtab.launch.plans import parse_plan, plan_of, with_plan
-from trimtab.launch.run_directory import RunDirectory
+from trimtab.records.run_directory import RunDirectory
 
 if TYPE_CHECKING:
     from trimtab_api.trainingjob import TrainingJob
@@ -34,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
     from trimtab.cli.progress import Progress
     from trimtab.launch.run import RunRequest
     from trimtab.launch.run import run as run_job
-    from trimtab.report.records import read_run
+    from trimtab.records.run_reader import read_run
     from trimtab.report.summary import summarise, target_of
     from trimtab.report.table import sentence
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from trimtab_api.errors import UserError
 from trimtab_api.names import RESERVED_VARIABLES
 
-from trimtab.launch.environment import LaunchEnvironment
+from trimtab.environment.launch_environment import LaunchEnvironment
 from trimtab.launch.expansion import expand
-from trimtab.launch.run_directory import RunDirectory
+from trimtab.records.run_directory import RunDirectory
 
 if TYPE_CHECKING:
     from trimtab_api.trainingjob import TrainingJob

@@ -12,8 +12,8 @@ import psutil
 from trimtab_api.errors import UserError
 from trimtab_api.trainingjob import kubernetes_fields as known
 
+from trimtab.environment.launch_environment import LaunchEnvironment
 from trimtab.launch.command import trainer_process
-from trimtab.launch.environment import LaunchEnvironment
 from trimtab.launch.expansion import unknown
 
 if TYPE_CHECKING:

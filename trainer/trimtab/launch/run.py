@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Any
 
 from trimtab_api.units import format_duration
 
-from trimtab.launch import secret
+from trimtab.environment import job_secret
+from trimtab.environment.launch_environment import LaunchEnvironment
 from trimtab.launch.children import Children, Exit
 from trimtab.launch.command import status_command, trainer_process
 from trimtab.launch.culprit import culprit, with_cause
-from trimtab.launch.environment import LaunchEnvironment
 from trimtab.launch.interrupts import Interrupted, has_come, pause
 from trimtab.launch.places import Places, place
-from trimtab.launch.result import RunResult, describe_machine
-from trimtab.launch.run_directory import RunDirectory
+from trimtab.records.result import RunResult, describe_machine
+from trimtab.records.run_directory import RunDirectory
 
 if TYPE_CHECKING:
     from trimtab_api.trainingjob import TrainingJob
@@ -174,7 +174,7 @@ def _start_monitors(request: RunRequest, places: Places, children: Children) -> 
 def _start_trainers(request: RunRequest, places: Places, children: Children) -> None:
     spec = request.job.spec
     num_ranks = spec.workers * spec.processes_per_worker
-    known_by = secret.draw()
+    known_by = job_secret.draw()
     for rank in range(num_ranks):
         worker, local_rank = divmod(rank, spec.processes_per_worker)
         here = places.workers[worker]

@@ -15,18 +15,18 @@ from typing import TYPE_CHECKING
 from trimtab_api.errors import UserError
 from trimtab_api.names import MONITOR_PORT, TLS_VARIABLE, TRAINER_STATUS_PORT
 
+from trimtab.environment.launch_environment import LaunchEnvironment
 from trimtab.launch import last_words, rendezvous
 from trimtab.launch.children import Children, Exit
 from trimtab.launch.command import status_command, trainer_environment
 from trimtab.launch.culprit import culprit, with_cause
-from trimtab.launch.environment import LaunchEnvironment
 from trimtab.launch.interrupts import Interrupted, has_come, heed
 from trimtab.launch.kernel_cache import kernel_cache
 from trimtab.launch.plans import plan_of
 from trimtab.launch.pod import Pod, num_threads
-from trimtab.launch.result import RunResult, describe_machine
-from trimtab.launch.run_directory import RunDirectory
 from trimtab.launch.voices import Voices
+from trimtab.records.result import RunResult, describe_machine
+from trimtab.records.run_directory import RunDirectory
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

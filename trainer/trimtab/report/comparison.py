@@ -12,9 +12,10 @@ from typing import Any
 
 from trimtab_api.errors import UserError
 
-from trimtab.launch.run_directory import RunDirectory
-from trimtab.report.fields import mapping, number, text, texts, whole
-from trimtab.report.records import Run, read_json, read_record, read_run
+from trimtab.records.fields import mapping, number, text, texts, whole
+from trimtab.records.json_files import read_json, read_record
+from trimtab.records.run_directory import RunDirectory
+from trimtab.records.run_reader import Run, read_run
 from trimtab.report.summary import Summary, Target, summarise
 
 

@@ -9,10 +9,11 @@ from statistics import fmean
 
 from trimtab_api.units import format_bandwidth, format_duration
 
+from trimtab.records.lines import Step
+from trimtab.records.run_reader import Run
 from trimtab.report.chart import Panel, Point, Ribbon, Scale, figure, scale_for
 from trimtab.report.colors import color, stroke
 from trimtab.report.comparison import Comparison
-from trimtab.report.records import Run, Step
 
 #: Steps that a loss is averaged over before it is drawn: single batches are noise.
 LOSS_WINDOW = 20

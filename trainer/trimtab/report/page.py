@@ -8,10 +8,11 @@ from importlib.resources import files
 
 from trimtab_api.units import format_bandwidth, format_duration, format_size
 
+from trimtab.records.lines import DecisionLine
+from trimtab.records.run_reader import Run
 from trimtab.report import figures
 from trimtab.report.colors import color
 from trimtab.report.comparison import Comparison
-from trimtab.report.records import DecisionLine, Run
 from trimtab.report.summary import Summary
 from trimtab.report.table import headings, judge, notes, rows
 

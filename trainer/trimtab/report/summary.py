@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 from trimtab_api.errors import UserError
 from trimtab_api.trainingjob.types import unreachable
 
-from trimtab.report.records import Run, Step
-from trimtab.report.straggler import straggler_of
+from trimtab.records.lines import Step
+from trimtab.records.run_reader import Run
+from trimtab.records.straggler import straggler_of
 
 if TYPE_CHECKING:
     from trimtab_api.trainingjob import TrainingJob

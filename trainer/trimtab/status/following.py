@@ -23,7 +23,7 @@ from trimtab.status.pace import is_final
 from trimtab.status.reading import StatusReader
 
 if TYPE_CHECKING:
-    from trimtab.launch.run_directory import RunDirectory
+    from trimtab.records.run_directory import RunDirectory
 
 #: Seconds that a server has to answer before the run's files are looked at again.
 ATTEMPT_SECONDS = 2.0

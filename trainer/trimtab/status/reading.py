@@ -14,10 +14,11 @@ from trimtab_api.netmon_client import NOTHING_KNOWN, NetworkView
 from trimtab_api.trainer.v1 import status_pb2
 from trimtab_api.trainingjob import TrainingJob
 
-from trimtab.launch.run_directory import RunDirectory
 from trimtab.plan import Plan
-from trimtab.report.records import ALONE, Step, Tail
-from trimtab.report.straggler import straggler_of
+from trimtab.records.json_files import Tail
+from trimtab.records.lines import ALONE, Step
+from trimtab.records.run_directory import RunDirectory
+from trimtab.records.straggler import straggler_of
 
 #: Steps that "recent" means: of step time and gain.
 NUM_RECENT = 20

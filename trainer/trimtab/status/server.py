@@ -22,7 +22,7 @@ from trimtab_api.errors import UserError
 from trimtab_api.trainer.v1 import status_pb2, status_pb2_grpc
 from trimtab_api.trainingjob import load_job_file
 
-from trimtab.launch.run_directory import RunDirectory
+from trimtab.records.run_directory import RunDirectory
 from trimtab.status.pace import is_final, is_news
 from trimtab.status.reading import StatusReader
 

@@ -1,4 +1,4 @@
-"""What a run leaves behind: ``metrics.jsonl`` and ``decisions.jsonl``, a JSON object a line, written by rank 0."""
+"""What rank 0 writes of a run while it trains: ``metrics.jsonl`` and ``decisions.jsonl``, a JSON object a line."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any, TextIO
 
-from trimtab.launch.run_directory import RunDirectory
+from trimtab.records.run_directory import RunDirectory
 
 
 class Recorder:
@@ -19,30 +19,29 @@ class Recorder:
 
     def __init__(self, run_dir: Path | None) -> None:
         self._began: float | None = None
-        self._run_dir = run_dir
+        self._directory = None if run_dir is None else RunDirectory(run_dir)
         self._metrics: TextIO | None = None
         self._decisions: TextIO | None = None
-        if run_dir is not None:
-            run_dir.mkdir(parents=True, exist_ok=True)
-            files = RunDirectory(run_dir)
-            self._metrics = files.metrics.open("a", buffering=1)
-            self._decisions = files.decisions.open("a", buffering=1)
+        if self._directory is not None:
+            self._directory.path.mkdir(parents=True, exist_ok=True)
+            self._metrics = self._directory.metrics.open("a", buffering=1)
+            self._decisions = self._directory.decisions.open("a", buffering=1)
 
     def starting(self, sentence: str) -> None:
         """Say what is being done before the first step, for whoever waits for it."""
-        if self._run_dir is not None:
-            RunDirectory(self._run_dir).tell_starting(sentence)
+        if self._directory is not None:
+            self._directory.tell_starting(sentence)
 
     def begin(self) -> None:
-        """All ranks are ready: time zero, told to the launcher by the file ``started``."""
+        """All ranks are ready: time zero, which the file ``started`` tells the launcher."""
         self.starting("all ranks are ready; the first step is under way")
         self._began = time.monotonic()
-        if self._run_dir is not None:
-            RunDirectory(self._run_dir).started.touch()
+        if self._directory is not None:
+            self._directory.started.touch()
 
     @property
     def now(self) -> float:
-        """Seconds since `begin`; 0 until then, so that what is decided before the first step precedes all else."""
+        """Seconds since `begin`; 0 before it, so that a decision made before the first step has the earliest time."""
         return 0.0 if self._began is None else time.monotonic() - self._began
 
     def metric(self, line: dict[str, Any]) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from trimtab_api.certificates import Certificates
 
-from trimtab.launch.environment import LaunchEnvironment
+from trimtab.environment.launch_environment import LaunchEnvironment
 
 _NUM_BYTES = 32
 

@@ -1,0 +1,149 @@
+"""The lines of a run's files as records (``docs/reference/run-directory.md`` describes each field).
+
+A single process exchanges nothing, and its lines say nothing about an exchange.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from trimtab.records.fields import figure, mapping, mappings, number, numbers, text, whole
+
+#: The plan of a single process.
+ALONE = "no exchange"
+
+
+@dataclass(frozen=True)
+class Step:
+    """One training step, as rank 0 saw it. Times in seconds; ``time`` counts from the start of the schedule."""
+
+    step: int
+    time: float
+    loss: float | None
+    step_seconds: float
+    compute_seconds: float
+    """The part of the step that was not spent waiting for the exchange."""
+    compress_seconds: float
+    """Selecting and packing; runs beside backward, so it is no part of the step by itself."""
+    collective_seconds: float
+    """Sending and waiting for others; runs beside backward too."""
+    num_bytes: int
+    """Sent by rank 0 in this step."""
+    plan: str
+    plan_version: int
+    gain: float | None
+    latency: float | None
+    """Measured by the monitor: one way, seconds."""
+    bandwidth: float | None
+    """Measured by the monitor: bytes a second."""
+    network_is_stale: bool
+    """Whether the monitor marked one of the two as stale."""
+    trial: bool
+    last_rank: int | None = None
+    """The rank that came last to the exchange of the step before."""
+    late_seconds: float | None = None
+    """By how much it came after the middle one of the ranks."""
+
+    @classmethod
+    def from_json(cls, line: dict[str, Any]) -> Step:
+        """One step line of ``metrics.jsonl``."""
+        step_seconds = number(line, "step_seconds")
+        return cls(
+            step=whole(line, "step"),
+            time=number(line, "time"),
+            loss=figure(line, "loss"),
+            step_seconds=step_seconds,
+            compute_seconds=number(line, "compute_seconds", step_seconds),
+            compress_seconds=number(line, "compress_seconds", 0.0),
+            collective_seconds=number(line, "collective_seconds", 0.0),
+            num_bytes=whole(line, "bytes", 0),
+            plan=text(line, "plan", ALONE),
+            plan_version=whole(line, "plan_version", 0),
+            gain=figure(line, "gain"),
+            latency=figure(line, "latency"),
+            bandwidth=figure(line, "bandwidth"),
+            network_is_stale=bool(line.get("network_stale", False)),
+            trial=bool(line.get("trial", False)),
+            last_rank=None if line.get("last_rank") is None else whole(line, "last_rank"),
+            late_seconds=figure(line, "late_seconds"),
+        )
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What the user reported of the model at one time: accuracy and whatever else."""
+
+    step: int
+    time: float
+    values: dict[str, float]
+
+    @classmethod
+    def from_json(cls, line: dict[str, Any]) -> Evaluation:
+        """One evaluation line of ``metrics.jsonl``."""
+        values = {name: value for name, value in numbers(line).items() if name not in ("step", "time")}
+        return cls(whole(line, "step"), number(line, "time"), values)
+
+
+@dataclass(frozen=True)
+class DecisionLine:
+    """One decision of the controller, and what was measured of it later (None until then)."""
+
+    id: int
+    step: int
+    time: float
+    trigger: str
+    changed: bool
+    reason: str
+    previous: str
+    adopted: str
+    predicted_previous_seconds: float | None
+    predicted_seconds: float | None
+    inputs: dict[str, float]
+    """What the controller knew, by name; values that were not finite are left out."""
+    pareto: list[dict[str, Any]]
+    measured_previous_seconds: float | None
+    measured_seconds: float | None
+    solving_seconds: float
+    """Processor time that deciding took."""
+
+    @classmethod
+    def from_json(cls, line: dict[str, Any], measured: dict[str, Any]) -> DecisionLine:
+        """One decision line of ``decisions.jsonl``, with the line that tells what was ``measured`` of it, or {}."""
+        return cls(
+            id=whole(line, "id"),
+            step=whole(line, "step"),
+            time=number(line, "time"),
+            trigger=text(line, "trigger"),
+            changed=bool(line["changed"]),
+            reason=text(line, "reason"),
+            previous=text(mapping(line, "previous"), "name"),
+            adopted=text(mapping(line, "adopted"), "name"),
+            predicted_previous_seconds=figure(line, "predicted_previous_seconds"),
+            predicted_seconds=figure(line, "predicted_seconds"),
+            inputs=numbers(mapping(line, "inputs")),
+            pareto=[_pareto_point(each) for each in mappings(line, "pareto")],
+            measured_previous_seconds=figure(measured, "measured_previous_step_seconds"),
+            measured_seconds=figure(measured, "measured_step_seconds"),
+            solving_seconds=number(line, "solving_seconds", 0.0),  # earlier versions did not write it
+        )
+
+
+@dataclass(frozen=True)
+class Phase:
+    """One phase of the emulated network: what was set, not what was measured."""
+
+    time: float
+    latency: float
+    bandwidth: float
+
+    @classmethod
+    def from_json(cls, line: dict[str, Any]) -> Phase:
+        """One line of ``network.jsonl``."""
+        return cls(number(line, "time"), number(line, "latency"), number(line, "bandwidth"))
+
+
+def _pareto_point(data: dict[str, Any]) -> dict[str, Any]:
+    """A plan of the Pareto front: its name and what was predicted of it."""
+    predicted = {name: number(data, name) for name in ("compress_seconds", "sync_seconds", "gain", "step_seconds")}
+    return {"plan": text(data, "plan"), **predicted}

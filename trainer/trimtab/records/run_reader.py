@@ -1,0 +1,99 @@
+"""A finished run, read from its directory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from trimtab_api.errors import UserError
+
+from trimtab.records.fields import mapping, number, text, whole
+from trimtab.records.json_files import Tail, read_json, read_record
+from trimtab.records.lines import DecisionLine, Evaluation, Phase, Step
+from trimtab.records.run_directory import RunDirectory
+
+
+@dataclass(frozen=True)
+class Run:
+    """Everything that one run left behind."""
+
+    name: str
+    """The plan's name in tables: ``adaptive``, ``dense``, ``0.01/all-gather``."""
+    directory: RunDirectory
+    steps: list[Step]
+    evaluations: list[Evaluation]
+    decisions: list[DecisionLine]
+    phases: list[Phase]
+    job: dict[str, Any]
+    result: dict[str, Any]
+
+    @property
+    def training_steps(self) -> list[Step]:
+        """The steps that trained; those of trials were undone."""
+        return [step for step in self.steps if not step.trial]
+
+    @property
+    def seconds(self) -> float:
+        """From the start of the schedule to the last line: training, trials and evaluation."""
+        ends = [step.time for step in self.steps[-1:]] + [each.time for each in self.evaluations[-1:]]
+        return max(ends, default=0.0)
+
+
+def read_run(directory: RunDirectory) -> Run:
+    """All files of a finished run. Raises `UserError` where they are missing or damaged."""
+    try:
+        return _read_run(directory)
+    except FileNotFoundError as error:
+        remedy = "no such file: this is not the directory of a finished run; name one that is, or run it again"
+        raise UserError(remedy, file=str(error.filename)) from None
+    except OSError as error:
+        raise UserError(f"cannot be read ({error.strerror}); check the path", file=str(error.filename)) from None
+
+
+def _read_run(directory: RunDirectory) -> Run:
+    steps: list[Step] = []
+    evaluations: list[Evaluation] = []
+    for line in Tail(directory.metrics).new_lines():
+        if "event" not in line:
+            steps.append(read_record(Step.from_json, line, directory.metrics))
+        elif line["event"] == "evaluation":
+            evaluations.append(read_record(Evaluation.from_json, line, directory.metrics))
+    result = read_record(_result, read_json(directory.result), directory.result)
+    return Run(
+        name=result.get("plan", directory.path.name),
+        directory=directory,
+        steps=steps,
+        evaluations=evaluations,
+        decisions=read_record(_join_decisions, list(Tail(directory.decisions).new_lines()), directory.decisions),
+        phases=[read_record(Phase.from_json, line, directory.phases) for line in Tail(directory.phases).new_lines()],
+        job=read_record(_job, read_json(directory.job), directory.job),
+        result=result,
+    )
+
+
+def _join_decisions(lines: list[dict[str, Any]]) -> list[DecisionLine]:
+    measured = {whole(line, "id"): line for line in lines if line.get("record") == "measured"}
+    return [
+        DecisionLine.from_json(line, measured.get(whole(line, "id"), {}))
+        for line in lines
+        if line.get("record") == "decision"
+    ]
+
+
+def _result(data: dict[str, Any]) -> dict[str, Any]:
+    text(data, "plan", "")
+    text(data, "state", "")
+    mapping({"machine": {}} | data, "machine")
+    return data
+
+
+def _job(data: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a resolved job that the report shows. No more is checked: an older version had other rules."""
+    text(mapping(data, "metadata"), "name")
+    spec = mapping(data, "spec")
+    whole(spec, "workers")
+    whole(spec, "processesPerWorker", 1)
+    if spec.get("target") is not None:
+        text(mapping(spec, "target"), "metric")
+        number(spec["target"], "value")
+    return data
