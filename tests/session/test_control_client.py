@@ -40,7 +40,7 @@ class FakeController(Controller):
     def observe_step(self, report: StepReport, now: float) -> None:
         if not report.finite:
             raise ZeroDivisionError("a mistake in the controller")
-        self.log.add(Measured(1, report.step, now, None, 0.2, 10))
+        self.log.measured(Measured(1, report.step, now, None, 0.2, 10))
 
     def next_action(self, now: float, steps_left_in_epoch: int) -> KeepGoing:
         assert self.may_answer.wait(60)

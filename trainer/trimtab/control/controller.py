@@ -40,6 +40,7 @@ from trimtab.control.types import (
     KeepGoing,
     ModelFacts,
     NetworkView,
+    Profile,
     RunTrials,
     StepReport,
     TrialReport,
@@ -122,9 +123,15 @@ class Controller:
             self._learner.compression(report, self._since_plan.gain)
         if self._since_plan.num_steps > NUM_STEPS:
             measured, underperforms = self._since_network.outcome.review(self._step, now)
-            self.log.add(measured)
+            self.log.measured(measured)
             if underperforms:
                 self._triggers.look_again("measured", self._step)
+
+    def observe_profile(self, profile: Profile, now: float) -> None:
+        """Some steps were profiled. Raises `ValueError` for a profile of another model."""
+        if self._is_adaptive:
+            self._learner.predictor.observe_profile(profile)
+            self.log.profiled(profile, now)
 
     def observe_trials(self, reports: Sequence[TrialReport], now: float) -> None:
         """The trials asked for have run (some or all) and everything is restored; empty when they were refused."""
@@ -226,7 +233,7 @@ class Controller:
         if not decision.changed:
             return KeepGoing()
         outcome = self._since_network.outcome
-        self.log.add(outcome.close(self._step, now))
+        self.log.measured(outcome.close(self._step, now))
         outcome.begin(decision, lambda plan: self._learner.predictor.sync_seconds(plan, network.latency, network.beta))
         self.plan = decision.adopted
         self._since_plan = self._plan_begins()
@@ -256,7 +263,7 @@ class Controller:
     def _network_changed(self, change: NetworkChange, now: float) -> None:
         """All that a change of the network resets is reset here."""
         self._learner.network_changed(change, now)
-        self.log.add(self._since_network.outcome.close(self._step, now))
+        self.log.measured(self._since_network.outcome.close(self._step, now))
         self._since_network = _SinceNetworkChange(PlanOutcome(self._learner.steps), start=now)
         self.drift.network_changed(now)
         self._fallback.network_changed(self._step)

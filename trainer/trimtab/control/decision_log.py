@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from trimtab.control.choice import Choice
 from trimtab.control.decision import Decision, Inputs, Measured
 from trimtab.control.triggers import Trigger
+from trimtab.control.types import Profile
 
 
 class DecisionLog:
@@ -39,10 +41,28 @@ class DecisionLog:
         self._lines.append(decision.to_json())
         return decision
 
-    def add(self, measured: Measured | None) -> None:
+    def measured(self, measured: Measured | None) -> None:
         """Write down how a change turned out, if enough steps have passed to say so."""
         if measured is not None:
             self._lines.append(measured.to_json())
+
+    def profiled(self, profile: Profile, now: float) -> None:
+        """Write down what profiled steps measured as a whole."""
+        self._lines.append(
+            {
+                "record": "profile",
+                "step": profile.step,
+                "time": now,
+                "num_steps": profile.num_steps,
+                "plan": profile.plan.name,
+                "forward_seconds": profile.forward_seconds,
+                "backward_seconds": profile.backward_seconds,
+                "buckets": [asdict(bucket) for bucket in profile.buckets],
+                "loss": profile.loss,
+                "squared_gradient_norm": profile.squared_gradient_norm,
+                "gradient_variance": profile.gradient_variance,
+            }
+        )
 
     def drain(self) -> list[dict[str, Any]]:
         """The lines since the last call, in order."""

@@ -13,8 +13,9 @@ from trimtab.control import overlap
 from trimtab.control.curves import Curve
 from trimtab.control.decision import Prediction
 from trimtab.control.overheads import Overheads
+from trimtab.control.overlap import Readiness
 from trimtab.control.staleness import relative_steps
-from trimtab.control.types import ModelFacts, StepReport, TrialReport
+from trimtab.control.types import ModelFacts, Profile, StepReport, TrialReport
 from trimtab.plan import FusionPlan, Plan
 
 #: Before anything is measured, a gradient element costs about this much computation: what a share of a CPU takes. Less
@@ -23,8 +24,8 @@ _COMPUTE_SECONDS_PER_ELEMENT = 2e-8
 #: Steps after which a measured gain no longer speaks for the present stage of training.
 _GAIN_MAX_AGE_STEPS = 2000
 _COMPRESS_MAX_AGE_STEPS = 100_000
-#: Plans whose closed-form costs are kept.
-_MOST_KNOWN_COSTS = 20_000
+#: Plans whose closed-form costs are kept, and fusion plans whose buffers are.
+_MOST_KNOWN_COSTS, _MOST_KNOWN_FUSIONS = 20_000, 500
 #: Steps over which computation is averaged.
 _COMPUTE_WINDOW = 25
 
@@ -45,6 +46,10 @@ class Predictor:
             _COMPRESS_MAX_AGE_STEPS,
         )
         self._compute: deque[float] = deque(maxlen=_COMPUTE_WINDOW)
+        self._readiness = Readiness.by_size(facts.tensor_sizes)
+        self.profile: Profile | None = None
+        """The last one; None until steps are profiled."""
+        self._known_buffers: dict[FusionPlan, tuple[list[float], list[float]]] = {}
         self._known_costs: dict[tuple[str, float, FusionPlan], tuple[list[Cost], Cost]] = {}
 
     @property
@@ -60,6 +65,21 @@ class Predictor:
         """Learn the times of a step (or of a trial's median step) on a network."""
         self._compute.append(report.compute_seconds)
         self.overheads.observe(report.plan.collective, self.cost(report.plan), alpha, beta, report.collective_seconds)
+
+    def observe_profile(self, profile: Profile) -> None:
+        """Learn when gradients are complete.
+
+        Raises `ValueError` for a profile of another model, or one in which backward takes no time.
+        """
+        sizes, seconds = self._facts.tensor_sizes, profile.tensor_backward_seconds
+        if len(seconds) != len(sizes) or sum(seconds) <= 0:
+            raise ValueError(
+                f"tensor_backward_seconds: {len(seconds)} that sum to {sum(seconds):g}, for a model of {len(sizes)} "
+                "tensors; give the seconds of every tensor in the flat gradient, in backward order"
+            )
+        self.profile = profile
+        self._readiness = Readiness.measured(profile, sizes)
+        self._known_buffers.clear()
 
     def forget_steps(self, plan: Plan, alpha: float, beta: float, count: int) -> None:
         """Unlearn the exchange times of the last steps: the network had changed already."""
@@ -96,11 +116,15 @@ class Predictor:
         sync = self.sync_seconds(plan, alpha, beta)
         closed_form = [cost.seconds(alpha, beta) for cost in self._costs(plan)[0]]
         whole = sum(closed_form) or 1.0
-        shares = self._shares(plan)
-        exchanges = [
-            compress * share + sync * seconds / whole for share, seconds in zip(shares, closed_form, strict=True)
-        ]
-        seconds = overlap.step_seconds(compute, shares, exchanges)
+        ready_shares, sizes = self._buffers(plan.fusion)
+        seconds = overlap.step_seconds(
+            compute,
+            ready_shares,
+            [compress * size for size in sizes],
+            [sync * seconds / whole for seconds in closed_form],
+            plan.schedule,
+            plan.local_steps,
+        )
         gain = self.gain(plan)
         return Prediction(
             plan=plan,
@@ -118,6 +142,7 @@ class Predictor:
             "gain_odds": self._gain_odds.state_dict(),
             "compress_times": self.compress_times.state_dict(),
             "compute": list(self._compute),
+            "profile": None if self.profile is None else self.profile.to_json(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -126,6 +151,8 @@ class Predictor:
         self._gain_odds.load_state_dict(state["gain_odds"])
         self.compress_times.load_state_dict(state["compress_times"])
         self._compute = deque(state["compute"], maxlen=_COMPUTE_WINDOW)
+        if state["profile"] is not None:
+            self.observe_profile(Profile.from_json(state["profile"]))
 
     def _costs(self, plan: Plan) -> tuple[list[Cost], Cost]:
         """Of each buffer, and of all: the same few hundred plans are predicted at each decision."""
@@ -137,9 +164,17 @@ class Predictor:
             self._known_costs[key] = costs, sum(costs, Cost(0, 0))
         return self._known_costs[key]
 
-    def _shares(self, plan: Plan) -> list[float]:
-        num_elements = self._facts.num_elements
-        return [len(buffer) / num_elements for buffer in plan.fusion.buffers(num_elements)]
+    def _buffers(self, fusion: FusionPlan) -> tuple[list[float], list[float]]:
+        """Of each buffer: the share of computation after which it is complete, and its share of all elements."""
+        if fusion not in self._known_buffers:
+            if len(self._known_buffers) >= _MOST_KNOWN_FUSIONS:
+                self._known_buffers.clear()
+            buffers = fusion.buffers(self._facts.num_elements)
+            self._known_buffers[fusion] = (
+                [self._readiness.of_buffer(buffer.stop) for buffer in buffers],
+                [len(buffer) / self._facts.num_elements for buffer in buffers],
+            )
+        return self._known_buffers[fusion]
 
 
 def _odds(gain: float) -> float:
