@@ -11,7 +11,7 @@ from rank_pool import RankPool
 from trimtab import collectives
 from trimtab.collectives.group import Group
 from trimtab.plan import split_elements
-from trimtab.sparsify.tracked import EXACT_UP_TO
+from trimtab.sparsify.tracked_threshold import EXACT_UP_TO
 from trimtab_api import catalogue
 from trimtab_api.catalogue import DENSE_COLLECTIVES, SPARSE_COLLECTIVES
 

@@ -30,7 +30,7 @@ def same(a: torch.Tensor, b: torch.Tensor) -> bool:
     return torch.equal(a.view(torch.int32), b.view(torch.int32)) or torch.allclose(a, b, rtol=0, atol=0, equal_nan=True)
 
 
-def assert_agree(ours: kernels.Compacted, oracle: kernels.Compacted) -> None:
+def assert_agree(ours: kernels.CompactResult, oracle: kernels.CompactResult) -> None:
     assert ours.num_over == oracle.num_over
     assert torch.equal(ours.indices, oracle.indices)
     assert ours.indices.dtype == torch.int32

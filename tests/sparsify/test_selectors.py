@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trimtab import sparsify
 from trimtab.plan import elements_to_send
-from trimtab.sparsify.tracked import EXACT_UP_TO
+from trimtab.sparsify.tracked_threshold import EXACT_UP_TO
 from trimtab_api import catalogue
 from trimtab_api.errors import UserError
 

@@ -6,7 +6,7 @@ SPARSIFIERS = (
     Row(
         name="tracked",
         meaning="The largest k, by a threshold that is carried from step to step and corrected.",
-        factory="trimtab.sparsify.tracked:Tracked",
+        factory="trimtab.sparsify.tracked_threshold:TrackedThreshold",
     ),
     Row(name="topk", meaning="The largest k, exactly.", factory="trimtab.sparsify.topk:TopK"),
     Row(

@@ -26,7 +26,7 @@ from trimtab.plan import elements_to_send
 if TYPE_CHECKING:
     from trimtab.collectives.group import Group
     from trimtab.collectives.transport import Transport
-    from trimtab.kernels import Flat
+    from trimtab.kernels import FlatGrad
     from trimtab.sparsify.base import Selector
 
 #: Consecutive ranges of the flat gradient, by element: the buckets of a fusion plan.
@@ -37,7 +37,7 @@ Ranges = Sequence[tuple[int, int]]
 class Exchange:
     """One buffer to exchange: flat float32 vectors of one range of the arena, each of shape [n]."""
 
-    grad: Flat
+    grad: FlatGrad
     """This rank's gradient; unscaled. Not needed after `Collective.prepare`, so ``out`` may be the same tensor.
 
     In one piece for a dense scheme.

@@ -13,7 +13,7 @@ from trimtab.engine.arena import Arena, BufferRange
 from trimtab.engine.buckets import Bucket, Held
 from trimtab.engine.gradients import Gradients
 from trimtab.engine.step_vote import Aftermath
-from trimtab.kernels import Flat
+from trimtab.kernels import FlatGrad
 from trimtab.schedule import Send
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class Load:
     """What one exchange carries."""
 
-    grad: Flat
+    grad: FlatGrad
     """float32 [n]: the sum of what is sent."""
     out: Tensor
     """float32 [n]: where its mean is to arrive."""

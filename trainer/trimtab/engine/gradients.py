@@ -8,7 +8,7 @@ from torch import Tensor
 
 from trimtab.engine.arena import Arena, BufferRange
 from trimtab.engine.participation import FROZEN, HAS_GRADIENT, UNUSED, Participation
-from trimtab.kernels import Flat, Spliced
+from trimtab.kernels import ChunkedTensor, FlatGrad
 
 
 class Gradients:
@@ -58,7 +58,7 @@ class Gradients:
             self._lent[index] = lent
         self._gathered[index] = True
 
-    def of(self, span: BufferRange) -> Flat:
+    def of(self, span: BufferRange) -> FlatGrad:
         """A buffer's gradient: the arena's, but for the tensors that autograd lends."""
         pieces: list[Tensor] = []
         copied_from = span.start
@@ -73,4 +73,4 @@ class Gradients:
             copied_from = last
         if copied_from < span.stop:
             pieces.append(self._arena.grad[copied_from : span.stop])
-        return pieces[0] if len(pieces) == 1 else Spliced(pieces)
+        return pieces[0] if len(pieces) == 1 else ChunkedTensor(pieces)

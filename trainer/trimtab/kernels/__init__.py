@@ -3,7 +3,7 @@
 `reference` is plain torch, the oracle; `cpu` is compiled by numba and runs without the interpreter's lock, one thread
 a call; `gpu` is Triton. The functions here pick by the device of the tensors they are given. All tensors are flat,
 contiguous float32 of shape [n] unless a docstring says otherwise; indices are int32, unique and ascending within one
-tensor. A `Flat` gradient may lie in several tensors.
+tensor. A `FlatGrad` may lie in several tensors.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
-from trimtab.kernels.compacted import Compacted
-from trimtab.kernels.spliced import Flat, Spliced
+from trimtab.kernels.chunked_tensor import ChunkedTensor, FlatGrad
+from trimtab.kernels.compact_result import CompactResult
 
 __all__ = [
-    "Compacted",
-    "Flat",
-    "Spliced",
+    "ChunkedTensor",
+    "CompactResult",
+    "FlatGrad",
     "accumulate",
     "clear",
     "fused_select",
@@ -40,8 +40,8 @@ def scale_into(source: Tensor, target: Tensor, scale: float) -> None:
 
 
 def fused_select(
-    grad: Flat, residual: Tensor, next_residual: Tensor, threshold: float, capacity: int, offset: int = 0
-) -> Compacted:
+    grad: FlatGrad, residual: Tensor, next_residual: Tensor, threshold: float, capacity: int, offset: int = 0
+) -> CompactResult:
     """Form acc = grad + residual, send |acc| >= threshold and keep the rest, in one pass of 12 bytes an element.
 
     ``next_residual``, which shares no memory with the other two, becomes acc, or 0 where an element is sent. At most
@@ -49,9 +49,9 @@ def fused_select(
     stay in ``next_residual``. ``offset`` is added to the returned indices. NaN never reaches a threshold.
     """
     if isinstance(grad, Tensor):
-        result: Compacted = _backend(grad).fused_select(grad, residual, next_residual, threshold, capacity, offset)
+        result: CompactResult = _backend(grad).fused_select(grad, residual, next_residual, threshold, capacity, offset)
         return result
-    found: list[Compacted] = []
+    found: list[CompactResult] = []
     for start, stop, piece in grad.spans():
         part = fused_select(piece, residual[start:stop], next_residual[start:stop], threshold, capacity, offset + start)
         capacity -= part.indices.numel()
@@ -59,13 +59,13 @@ def fused_select(
     return _joined(found)
 
 
-def select_in_place(acc: Tensor, threshold: float, capacity: int, offset: int = 0) -> Compacted:
+def select_in_place(acc: Tensor, threshold: float, capacity: int, offset: int = 0) -> CompactResult:
     """`fused_select` where acc is formed already; ``acc`` becomes the residual."""
-    result: Compacted = _backend(acc).select_in_place(acc, threshold, capacity, offset)
+    result: CompactResult = _backend(acc).select_in_place(acc, threshold, capacity, offset)
     return result
 
 
-def sample(grad: Flat, residual: Tensor, num_samples: int, draw: int = 0) -> Tensor:
+def sample(grad: FlatGrad, residual: Tensor, num_samples: int, draw: int = 0) -> Tensor:
     """|grad + residual| of one element out of each of ``num_samples`` (at most n) equal strides: float32 [num_samples].
 
     Where in its stride an element lies is hashed from ``draw``: a fixed place would meet the period of a layer's rows.
@@ -82,7 +82,7 @@ def sample(grad: Flat, residual: Tensor, num_samples: int, draw: int = 0) -> Ten
     return torch.cat(parts)
 
 
-def accumulate(grad: Flat, residual: Tensor, next_residual: Tensor) -> float:
+def accumulate(grad: FlatGrad, residual: Tensor, next_residual: Tensor) -> float:
     """Write ``next_residual`` = grad + residual, all of it kept for now; returns its squared norm."""
     if isinstance(grad, Tensor):
         result: float = _backend(grad).accumulate(grad, residual, next_residual)
@@ -122,9 +122,9 @@ def scatter_mean(out: Tensor, parts: Sequence[tuple[Tensor, Tensor]], scale: flo
     _backend(out).scatter_mean(out, parts, scale)
 
 
-def _joined(parts: Sequence[Compacted]) -> Compacted:
+def _joined(parts: Sequence[CompactResult]) -> CompactResult:
     """What passes over consecutive ranges found, as one pass over all would have."""
-    return Compacted(
+    return CompactResult(
         torch.cat([part.indices for part in parts]),
         torch.cat([part.values for part in parts]),
         sum(part.num_over for part in parts),

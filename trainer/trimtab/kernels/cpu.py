@@ -14,8 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from trimtab.kernels.compacted import Compacted
-from trimtab.kernels.lanes import (
+from trimtab.kernels.compact_result import CompactResult
+from trimtab.kernels.simd import (
     BLOCK_BYTES,
     LANES,
     STREAM_ALIGNMENT,
@@ -48,20 +48,20 @@ def scale_into(source: Tensor, target: Tensor, scale: float) -> None:
 
 def fused_select(
     grad: Tensor, residual: Tensor, next_residual: Tensor, threshold: float, capacity: int, offset: int = 0
-) -> Compacted:
+) -> CompactResult:
     """See `trimtab.kernels.fused_select`."""
     indices, values = _room(capacity)
     found = _fused_select(
         _array(grad), _array(residual), _array(next_residual), np.float32(threshold), offset, indices, values
     )
-    return _compacted(indices, values, *found)
+    return _result(indices, values, *found)
 
 
-def select_in_place(acc: Tensor, threshold: float, capacity: int, offset: int = 0) -> Compacted:
+def select_in_place(acc: Tensor, threshold: float, capacity: int, offset: int = 0) -> CompactResult:
     """See `trimtab.kernels.select_in_place`."""
     indices, values = _room(capacity)
     found = _select_in_place(_array(acc), np.float32(threshold), offset, indices, values)
-    return _compacted(indices, values, *found)
+    return _result(indices, values, *found)
 
 
 def sample(grad: Tensor, residual: Tensor, num_samples: int, draw: int = 0) -> Tensor:
@@ -108,9 +108,9 @@ def _room(capacity: int) -> tuple[Indices, Floats]:
     return np.empty(capacity, np.int32), np.empty(capacity, np.float32)
 
 
-def _compacted(indices: Indices, values: Floats, num_over: int, before: float, removed: float) -> Compacted:
+def _result(indices: Indices, values: Floats, num_over: int, before: float, removed: float) -> CompactResult:
     num_sent = min(num_over, indices.size)
-    return Compacted(
+    return CompactResult(
         torch.from_numpy(indices[:num_sent]),
         torch.from_numpy(values[:num_sent]),
         num_over,

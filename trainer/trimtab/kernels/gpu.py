@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from trimtab.kernels.compacted import Compacted
+from trimtab.kernels.compact_result import CompactResult
 from trimtab.kernels.reference import clear, put, sample, scale_into, scatter_mean, take
 
 __all__ = [
@@ -34,12 +34,12 @@ BLOCK = 2048
 
 def fused_select(
     grad: Tensor, residual: Tensor, next_residual: Tensor, threshold: float, capacity: int, offset: int = 0
-) -> Compacted:
+) -> CompactResult:
     """See `trimtab.kernels.fused_select`."""
     return _launch(grad, residual, next_residual, threshold, capacity, offset)
 
 
-def select_in_place(acc: Tensor, threshold: float, capacity: int, offset: int = 0) -> Compacted:
+def select_in_place(acc: Tensor, threshold: float, capacity: int, offset: int = 0) -> CompactResult:
     """See `trimtab.kernels.select_in_place`."""
     return _launch(acc, None, acc, threshold, capacity, offset)
 
@@ -51,7 +51,7 @@ def accumulate(grad: Tensor, residual: Tensor, next_residual: Tensor) -> float:
 
 def _launch(
     grad: Tensor, residual: Tensor | None, next_residual: Tensor, threshold: float, capacity: int, offset: int
-) -> Compacted:
+) -> CompactResult:
     n = grad.numel()
     num_blocks = triton.cdiv(n, BLOCK)
     indices = torch.empty(capacity, dtype=torch.int32, device=grad.device)
@@ -81,7 +81,7 @@ def _launch(
     num_over, before, after = torch.cat([count.double(), norms.sum(1)]).tolist()  # the one wait for the device
     num_sent = min(int(num_over), capacity)
     order = indices[:num_sent].argsort()
-    return Compacted(indices[:num_sent][order], values[:num_sent][order], int(num_over), before, after)
+    return CompactResult(indices[:num_sent][order], values[:num_sent][order], int(num_over), before, after)
 
 
 def _select_block_source(  # type: ignore[no-untyped-def]  # Triton reads annotations as code

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from trimtab.kernels.compacted import Compacted
+from trimtab.kernels.compact_result import CompactResult
 
 
 def scale_into(source: Tensor, target: Tensor, scale: float) -> None:
@@ -17,20 +17,20 @@ def scale_into(source: Tensor, target: Tensor, scale: float) -> None:
 
 def fused_select(
     grad: Tensor, residual: Tensor, next_residual: Tensor, threshold: float, capacity: int, offset: int = 0
-) -> Compacted:
+) -> CompactResult:
     """See `trimtab.kernels.fused_select`."""
     torch.add(grad, residual, out=next_residual)
     return select_in_place(next_residual, threshold, capacity, offset)
 
 
-def select_in_place(acc: Tensor, threshold: float, capacity: int, offset: int = 0) -> Compacted:
+def select_in_place(acc: Tensor, threshold: float, capacity: int, offset: int = 0) -> CompactResult:
     """See `trimtab.kernels.select_in_place`."""
     before = squared_norm(acc)
     over = (acc.abs() >= threshold).nonzero().flatten()
     chosen = over[:capacity]
     values = acc[chosen]
     acc[chosen] = 0.0
-    return Compacted((chosen + offset).to(torch.int32), values, over.numel(), before, squared_norm(acc))
+    return CompactResult((chosen + offset).to(torch.int32), values, over.numel(), before, squared_norm(acc))
 
 
 def sample(grad: Tensor, residual: Tensor, num_samples: int, draw: int = 0) -> Tensor:

@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import Tensor
 
-from trimtab.kernels import Flat
+from trimtab.kernels import FlatGrad
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Selector(ABC):
     @abstractmethod
     def compress(
         self,
-        grad: Flat,
+        grad: FlatGrad,
         residual: Tensor,
         next_residual: Tensor,
         segments: Sequence[int],

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from trimtab import kernels
-from trimtab.kernels import Compacted, Flat
+from trimtab.kernels import CompactResult, FlatGrad
 from trimtab.sparsify.base import Selected, Selector, Sent
 from trimtab.sparsify.segments import select_segments, selected
 
@@ -35,7 +35,7 @@ class MSTopK(Selector):
 
     def compress(
         self,
-        grad: Flat,
+        grad: FlatGrad,
         residual: Tensor,
         next_residual: Tensor,
         segments: Sequence[int],
@@ -45,7 +45,7 @@ class MSTopK(Selector):
         """See `Selector.compress`."""
         self._used = True
 
-        def select(first: int, grad: Flat, residual: Tensor, next_residual: Tensor, k: int) -> Compacted:
+        def select(first: int, grad: FlatGrad, residual: Tensor, next_residual: Tensor, k: int) -> CompactResult:
             squared_norm = kernels.accumulate(grad, residual, next_residual)
             return self._take(next_residual, k, squared_norm, start + first, first)
 
@@ -56,12 +56,12 @@ class MSTopK(Selector):
         self._used = True
         return selected(self._take(acc, min(k, acc.numel()), kernels.squared_norm(acc), key[0], offset=0))
 
-    def _take(self, acc: Tensor, k: int, squared_norm: float, start: int, offset: int) -> Compacted:
+    def _take(self, acc: Tensor, k: int, squared_norm: float, start: int, offset: int) -> CompactResult:
         place = random.Random(f"{self._num_steps} {start}").random()
         chosen = multi_sampling(acc.abs(), k, place)
         values = kernels.take(acc, chosen)
         removed = kernels.clear(acc, chosen)
-        return Compacted(chosen + offset, values, k, squared_norm, max(0.0, squared_norm - removed))
+        return CompactResult(chosen + offset, values, k, squared_norm, max(0.0, squared_norm - removed))
 
     def commit(self, sent: Sequence[Sent] = ()) -> None:
         """See `Selector.commit`."""

@@ -7,15 +7,15 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from trimtab.kernels import Compacted, Flat
+from trimtab.kernels import CompactResult, FlatGrad
 from trimtab.sparsify.base import Selected
 
 #: (first element of the segment, gradient, residual, next residual, k) -> what was selected, relative to the buffer.
-SelectSegment = Callable[[int, Flat, Tensor, Tensor, int], Compacted]
+SelectSegment = Callable[[int, FlatGrad, Tensor, Tensor, int], CompactResult]
 
 
 def select_segments(
-    grad: Flat,
+    grad: FlatGrad,
     residual: Tensor,
     next_residual: Tensor,
     segments: Sequence[int],
@@ -44,6 +44,6 @@ def select_segments(
     )
 
 
-def selected(found: Compacted) -> Selected:
+def selected(found: CompactResult) -> Selected:
     """What was found in one block, as a selection."""
     return Selected(found.indices, found.values, found.squared_norm_before, found.squared_norm_after)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from trimtab import kernels
-from trimtab.kernels import Compacted, Flat
+from trimtab.kernels import CompactResult, FlatGrad
 from trimtab.sparsify.base import Selected, Selector
 from trimtab.sparsify.segments import select_segments, selected
 
@@ -24,7 +24,7 @@ class TopK(Selector):
 
     def compress(
         self,
-        grad: Flat,
+        grad: FlatGrad,
         residual: Tensor,
         next_residual: Tensor,
         segments: Sequence[int],
@@ -39,19 +39,19 @@ class TopK(Selector):
         return selected(top_k_in_place(acc, k, kernels.squared_norm(acc), offset=0))
 
 
-def select_exactly(offset: int, grad: Flat, residual: Tensor, next_residual: Tensor, k: int) -> Compacted:
+def select_exactly(offset: int, grad: FlatGrad, residual: Tensor, next_residual: Tensor, k: int) -> CompactResult:
     """The k elements of acc of largest magnitude; among equals at the boundary any may be taken."""
     return top_k_in_place(next_residual, k, kernels.accumulate(grad, residual, next_residual), offset)
 
 
-def top_k_in_place(acc: Tensor, k: int, squared_norm: float, offset: int) -> Compacted:
+def top_k_in_place(acc: Tensor, k: int, squared_norm: float, offset: int) -> CompactResult:
     """Take the k elements of largest magnitude out of ``acc``, whose squared norm is given; it becomes the residual.
 
     NaN counts as the largest, so that it is sent and seen.
     """
     n = acc.numel()
     if k >= n:
-        everything = Compacted(
+        everything = CompactResult(
             torch.arange(offset, offset + n, dtype=torch.int32, device=acc.device), acc.clone(), n, squared_norm, 0.0
         )
         acc.zero_()
@@ -65,7 +65,7 @@ def top_k_in_place(acc: Tensor, k: int, squared_norm: float, offset: int) -> Com
     chosen = torch.topk(magnitudes, k, sorted=False).indices.to(torch.int32).sort().values
     values = kernels.take(acc, chosen)
     removed = kernels.clear(acc, chosen)
-    return Compacted(chosen + offset, values, k, squared_norm, max(0.0, squared_norm - removed))
+    return CompactResult(chosen + offset, values, k, squared_norm, max(0.0, squared_norm - removed))
 
 
 def kth_largest(values: Tensor, k: int) -> float:

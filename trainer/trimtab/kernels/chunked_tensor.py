@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 
-class Spliced:
+class ChunkedTensor:
     """Flat float32 tensors end to end, read as one vector of shape [n]."""
 
     def __init__(self, pieces: Sequence[Tensor]) -> None:
@@ -35,7 +35,7 @@ class Spliced:
         """Each piece with the range ``start .. stop-1`` that it holds."""
         yield from zip(self._starts[:-1], self._starts[1:], self.pieces, strict=True)
 
-    def __getitem__(self, span: slice) -> Tensor | Spliced:
+    def __getitem__(self, span: slice) -> Tensor | ChunkedTensor:
         """The elements of a range, without copying: a tensor where one piece holds them all."""
         first, stop, _ = span.indices(self.numel())
         begin = bisect_right(self._starts, first) - 1
@@ -45,8 +45,8 @@ class Spliced:
             if start >= stop:
                 break
             found.append(self.pieces[index][max(0, first - start) : stop - start])
-        return found[0] if len(found) == 1 else Spliced(found)
+        return found[0] if len(found) == 1 else ChunkedTensor(found)
 
 
-#: What the passes that read a gradient accept.
-Flat = Tensor | Spliced
+#: What the passes that read a gradient accept: one flat tensor, or several end to end.
+FlatGrad = Tensor | ChunkedTensor

@@ -8,7 +8,7 @@ from torch import Tensor
 
 
 @dataclass(frozen=True)
-class Compacted:
+class CompactResult:
     """The elements of acc that reached a threshold, compacted."""
 
     indices: Tensor

@@ -7,16 +7,16 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from trimtab import kernels, sparsify
-from trimtab.kernels import Spliced
+from trimtab.kernels import ChunkedTensor
 from trimtab_api import catalogue
 
 LENGTHS = st.lists(st.integers(1, 700), min_size=1, max_size=6)
 SEEDS = st.integers(0, 10**6)
 
 
-def split(vector: torch.Tensor, lengths: list[int]) -> Spliced:
+def split(vector: torch.Tensor, lengths: list[int]) -> ChunkedTensor:
     """The vector in pieces of their own memory."""
-    return Spliced([piece.clone() for piece in vector.split(lengths)])
+    return ChunkedTensor([piece.clone() for piece in vector.split(lengths)])
 
 
 def noise(n: int, seed: int) -> torch.Tensor:
