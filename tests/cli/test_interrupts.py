@@ -96,15 +96,15 @@ def test_a_bench_leaves_no_namespace(tmp_path, point):
 
 
 @pytest.mark.slow
-def test_a_keeper_that_is_slow_to_end_makes_no_failure_of_it(toy_job, trimtab, tmp_path):
+def test_a_reaper_that_is_slow_to_end_makes_no_failure_of_it(toy_job, trimtab, tmp_path):
     process = trimtab("compare", toy_job("--forever"), "--out", "out")
     launcher = psutil.Process(process.pid)
 
-    def keeper() -> psutil.Process | None:
-        return next((child for child in launcher.children() if "keeper.py" in " ".join(child.cmdline())), None)
+    def reaper() -> psutil.Process | None:
+        return next((child for child in launcher.children() if "reaper.py" in " ".join(child.cmdline())), None)
 
-    wait_until(lambda: keeper() is not None)
-    stopped = keeper()
+    wait_until(lambda: reaper() is not None)
+    stopped = reaper()
     stopped.suspend()
     process.send_signal(signal.SIGINT)
     try:

@@ -3,7 +3,7 @@
 import io
 import json
 
-from made_up_runs import PHASES, step_line, write_lines
+from fake_runs import PHASES, step_line, write_lines
 from rich.console import Console
 from trimtab.cli.progress import Progress, RunView, sparkline
 from trimtab.records.json_files import Tail

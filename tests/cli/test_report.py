@@ -6,7 +6,7 @@ import re
 from html.parser import HTMLParser
 
 import pytest
-from made_up_runs import JOB, PHASES, decision, write_comparison, write_lines, write_run
+from fake_runs import JOB, PHASES, decision, write_comparison, write_lines, write_run
 from trimtab.cli.main import main
 from trimtab.report.comparison import read_comparison
 from trimtab.report.figures import plan_keys

@@ -10,10 +10,10 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from honest_network import PATIENCE, on_a_network
 from measure_emulator import listening_server, result_of, start_client
 from trimtab_api.errors import UserError
 from trimtab_netmon.emulate import Emulator, Link, Network, Phase, RelayError, available, build, namespaces
+from validated_network import PATIENCE, on_a_network
 
 pytestmark = [pytest.mark.namespaces, pytest.mark.timeout(600 + PATIENCE)]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from trimtab.cli.main import main
-from trimtab.launch.preflight import check, check_size, oddities
+from trimtab.launch.preflight import check, check_size, warnings
 from trimtab_api.errors import UserError
 from trimtab_api.trainingjob import TrainingJob, load_training_job
 
@@ -131,8 +131,8 @@ def test_more_processes_than_memory_holds_are_refused_with_the_reason():
 
 
 def test_what_a_cluster_alone_heeds_is_said_in_a_line_each():
-    assert oddities(job()) == []
-    assert oddities(job(suspend=True, managedBy="kueue.x-k8s.io/multikueue")) == [
+    assert warnings(job()) == []
+    assert warnings(job(suspend=True, managedBy="kueue.x-k8s.io/multikueue")) == [
         "spec.suspend: nothing suspends a job on one machine; it runs now",
         "spec.managedBy: 'kueue.x-k8s.io/multikueue' is of no concern on one machine; the job runs here",
     ]
@@ -146,7 +146,7 @@ def test_a_value_that_stays_as_it_is_written_is_said():
         "C": "$(JOB_COMPLETION_INDEX)",
         "D": "$(E)-$(D)",
     }
-    said = oddities(job({"env": [{"name": name, "value": value} for name, value in env.items()]}))
+    said = warnings(job({"env": [{"name": name, "value": value} for name, value in env.items()]}))
     stays = "stays as it is written, because a value may only refer to variables before it in env; "
     assert [line.partition(stays)[0] for line in said] == [
         f"{TRAINER}.env[2].value: $(JOB_COMPLETION_INDEX) ",

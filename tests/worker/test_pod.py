@@ -5,8 +5,8 @@ import os
 
 import pytest
 from trimtab.launch.kernel_cache import kernel_cache
-from trimtab.launch.last_words import LIMIT, num_oom_kills, shorten
 from trimtab.launch.pod import Pod, num_threads
+from trimtab.launch.termination_message import LIMIT, num_oom_kills, shorten
 from trimtab_api.errors import UserError
 from trimtab_api.trainingjob import load_job_file
 
@@ -65,7 +65,7 @@ def test_a_rank_has_its_share_of_the_containers_cpus(tmp_path, limit, processes,
     assert num_threads(load(tmp_path, processes, resources=resources), num_cores=16) == expected
 
 
-def test_last_words_keep_their_first_line_and_their_end():
+def test_a_termination_message_keeps_its_first_line_and_its_end():
     assert shorten("short") == b"short"
     message = "rank 0 ended with exit code 1; it last said\n" + "x" * 9000 + "\nthe end"
     short = shorten(message)

@@ -146,7 +146,7 @@ def test_worker_0_serves_the_status_over_mutual_tls(pods):
     assert trainer.poll() is None
 
 
-def test_a_rank_that_fails_ends_its_pod_with_its_code_and_last_words(pods):
+def test_a_rank_that_fails_ends_its_pod_with_its_code_and_its_last_lines(pods):
     job = pods(num_workers=1, processes=2)
     job.monitor(0)
     code, output, errors = end(job.toy(0, "--die-rank", "1", "--die-code", "9"))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from trimtab_api.errors import UserError
 
-from trimtab.launch.places import why_not_emulated
+from trimtab.launch.hosts import why_not_emulated
 
 if TYPE_CHECKING:
     from trimtab_api.trainingjob import TrainingJob
@@ -22,7 +22,7 @@ def prepare(args: argparse.Namespace) -> tuple[TrainingJob, Path | None]:
     """
     from trimtab_api.trainingjob import load_training_job
 
-    from trimtab.launch.preflight import check, oddities
+    from trimtab.launch.preflight import check, warnings
 
     job = load_training_job(args.job)
     try:
@@ -30,7 +30,7 @@ def prepare(args: argparse.Namespace) -> tuple[TrainingJob, Path | None]:
     except UserError as error:
         raise error.in_file(str(args.job)) from None
     network = choose_network(args.network, args.loopback, job.spec.workers)
-    for each in oddities(job):
+    for each in warnings(job):
         print(f"trimtab: {args.job}: {each}", file=sys.stderr)
     return job, network
 

@@ -16,13 +16,13 @@ from tempfile import mkdtemp
 from types import TracebackType
 from typing import Self
 
-from trimtab.launch import keeper
+from trimtab.launch import reaper
 from trimtab.launch.interrupts import heed
 
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
-#: Seconds between asking a process to end and killing its group, on a user's own machine.
+#: Seconds between SIGTERM to a process and SIGKILL to its group, on a user's own machine.
 GRACE_SECONDS = 5.0
 
 
@@ -48,18 +48,18 @@ class Exit:
 class Children:
     """The processes of one run. Leaving the context ends all of them, and their own children with them.
 
-    Should the launcher be killed, the kernel kills each child (PR_SET_PDEATHSIG) and the keeper the rest of its
-    process group.
+    If the launcher itself is killed, the kernel kills each child (PR_SET_PDEATHSIG), and the reaper kills the rest of
+    each child's process group.
     """
 
     def __init__(self, grace: float = GRACE_SECONDS) -> None:
-        """``grace``: seconds between asking a process to end and killing its group."""
+        """``grace``: seconds between SIGTERM to a process and SIGKILL to its group."""
         self._grace = grace
         self._running: dict[str, subprocess.Popen[bytes]] = {}
 
     def __enter__(self) -> Self:
-        self._keeper = subprocess.Popen(
-            [sys.executable, "-I", "-S", keeper.__file__],
+        self._reaper = subprocess.Popen(
+            [sys.executable, "-I", "-S", reaper.__file__],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             start_new_session=True,
@@ -70,10 +70,10 @@ class Children:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
-        assert self._keeper.stdin is not None
-        self._keeper.stdin.close()
-        with contextlib.suppress(subprocess.TimeoutExpired):  # it has nobody to kill, and ends whenever it comes to it
-            self._keeper.wait(timeout=GRACE_SECONDS)
+        assert self._reaper.stdin is not None
+        self._reaper.stdin.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):  # it has nothing left to kill, and ends by itself
+            self._reaper.wait(timeout=GRACE_SECONDS)
 
     def start(
         self,
@@ -106,28 +106,28 @@ class Children:
             preexec_fn=die_with_the_launcher,  # safe: the launcher has one thread
         )
         self._running[name] = process
-        self._tell_keeper(f"+{process.pid}")
+        self._tell_reaper(f"+{process.pid}")
 
     def temporary_directory(self, prefix: str) -> Path:
-        """An empty directory for the children, which goes with them."""
+        """An empty directory for the children, removed when the run ends."""
         directory = Path(mkdtemp(prefix=prefix))
-        self._tell_keeper(str(directory))
+        self._tell_reaper(str(directory))
         return directory
 
     @property
     def running(self) -> set[str]:
-        """Names of the children that have not been seen to end."""
+        """Names of the children that `collect` has not returned yet."""
         return set(self._running)
 
     def collect(self) -> list[Exit]:
-        """The children that ended since the last call; what they left of their process groups is killed."""
+        """The children that ended since the last call; what is left of their process groups is killed."""
         ended = [(name, process) for name, process in self._running.items() if _has_ended(process)]
         for name, process in ended:
             self._clear(name, process)
         return [Exit(name, process.returncode) for name, process in ended]
 
     def stop(self) -> None:
-        """End every child: SIGTERM, and SIGKILL for the groups that are still there after the grace."""
+        """End every child: SIGTERM first, and SIGKILL for each group that is left after the grace period."""
         for process in self._running.values():
             _signal_group(process.pid, signal.SIGTERM)
         deadline = time.monotonic() + self._grace
@@ -140,16 +140,16 @@ class Children:
         _signal_group(process.pid, signal.SIGKILL)
         process.wait()
         del self._running[name]
-        self._tell_keeper(f"-{process.pid}")
+        self._tell_reaper(f"-{process.pid}")
 
-    def _tell_keeper(self, line: str) -> None:
-        assert self._keeper.stdin is not None
-        self._keeper.stdin.write(f"{line}\n".encode())
-        self._keeper.stdin.flush()
+    def _tell_reaper(self, line: str) -> None:
+        assert self._reaper.stdin is not None
+        self._reaper.stdin.write(f"{line}\n".encode())
+        self._reaper.stdin.flush()
 
 
 def _has_ended(process: subprocess.Popen[bytes]) -> bool:
-    """Whether it ended, without reaping it: until then no other process group can take its number."""
+    """Whether it ended. It is not waited for yet: until it is, no other process group can take its number."""
     return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 

@@ -14,7 +14,7 @@ from trimtab_api.errors import UserError
 from trimtab_api.names import RESERVED_VARIABLES
 
 from trimtab.environment.launch_environment import LaunchEnvironment
-from trimtab.launch.expansion import expand
+from trimtab.launch.env_expansion import expand
 from trimtab.records.run_directory import RunDirectory
 
 if TYPE_CHECKING:

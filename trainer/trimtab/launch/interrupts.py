@@ -1,11 +1,11 @@
-"""Ctrl-C, SIGTERM and SIGHUP: from its first line to its last a command of `trimtab` ends with exit code 130.
+"""Ctrl-C, SIGTERM and SIGHUP: whenever one comes, a command of `trimtab` ends with exit code 130.
 
-A command that has made nothing yet ends at once, wherever it is (`end_when_told`). An exception would not do: what it
-passes through, such as an import, may swallow it or make another failure of it.
+A command that has started nothing yet ends at once (`end_when_told`). It does not raise an exception: an import in
+progress may swallow the exception or turn it into another.
 
-A command that holds processes, namespaces or files of a run (`interruptible`) only takes note, and `heed` raises
-`Interrupted` at the places that call it, where everything that was started is on record and so will be ended. An
-exception that came at any line could come between a child's fork and its entry in the list of children.
+Inside `interruptible`, where a command holds processes, namespaces or files of a run, the handler only sets a flag.
+`heed` raises `Interrupted`; it is called only where everything that was started is on record, and so will be ended. An
+exception raised by the handler itself could come between a child's fork and its entry in the list of children.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Interrupted(BaseException):
 
 
 class _Note:
-    """What `interruptible` knows of signals that came."""
+    """Whether a signal came inside `interruptible`, and whether `Interrupted` was raised for it."""
 
     has_come = False
     has_been_raised = False
@@ -47,9 +47,9 @@ def end_when_told() -> None:
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Within, signals are noted, and `heed` raises `Interrupted`; what came too late for it is raised at the end.
+    """Within, a signal sets a flag, for which `heed` raises `Interrupted`; if no `heed` follows, leaving raises it.
 
-    Later signals cannot disturb the cleaning up.
+    It is raised once, so that later signals cannot disturb the cleanup.
     """
     global _note
     note = _Note()
@@ -75,7 +75,7 @@ def has_come() -> bool:
 
 
 def heed() -> None:
-    """Raise `Interrupted` if a signal came: once, so that the cleaning up may call what calls this."""
+    """Raise `Interrupted` if a signal came; only once, so that the cleanup may call functions that call this."""
     if _note is not None and has_come():
         _note.has_been_raised = True
         raise Interrupted
@@ -88,12 +88,12 @@ def pause(seconds: float) -> None:
 
 
 def _heeded() -> list[signal.Signals]:
-    """All three, but not a hangup that whoever started the command has it survive (``nohup``)."""
+    """All three signals; without SIGHUP where the command was started to ignore it (``nohup``)."""
     return [each for each in _SIGNALS if each != signal.SIGHUP or signal.getsignal(each) is not signal.SIG_IGN]
 
 
 def _end(number: int, frame: FrameType | None) -> None:
-    with suppress(Exception):  # of what has been printed as much as can be; the reader may be gone
+    with suppress(Exception):  # print what is still buffered; the reader may be gone
         sys.stdout.flush()
     with suppress(OSError):
         os.write(2, b"trimtab: interrupted\n")

@@ -1,4 +1,4 @@
-"""What would keep a job from running on this machine, found before anything is made or started."""
+"""Finds what would keep a job from running on this machine, before anything is made or started."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trimtab_api.trainingjob import kubernetes_fields as known
 
 from trimtab.environment.launch_environment import LaunchEnvironment
 from trimtab.launch.command import trainer_process
-from trimtab.launch.expansion import unknown
+from trimtab.launch.env_expansion import unknown
 
 if TYPE_CHECKING:
     from trimtab_api.trainingjob import TrainingJob
@@ -24,11 +24,11 @@ RANK_BYTES = 256 * 2**20
 
 
 def check(job: TrainingJob) -> None:
-    """Raise `UserError` where the job cannot start here; its file is left to the caller."""
+    """Raise `UserError` where the job cannot start here; the caller adds the name of the job's file."""
     check_fields(job)
     check_size(job, psutil.virtual_memory().total)
     for worker in range(job.spec.workers):
-        trainer_process(job, _made_up(job, worker), worker, "127.0.0.1")
+        trainer_process(job, _placeholder_environment(job, worker), worker, "127.0.0.1")
     if job.spec.workers > 1 and shutil.which("iperf3") is None:
         raise UserError(
             "needs iperf3, which measures the bandwidth between them and is not installed; "
@@ -39,7 +39,7 @@ def check(job: TrainingJob) -> None:
 
 
 def check_size(job: TrainingJob, memory_bytes: int) -> None:
-    """Raise `UserError` where not even torch alone fits into the memory as often as there are ranks."""
+    """Raise `UserError` where the memory does not hold as many processes that import torch as there are ranks."""
     most = max(1, memory_bytes // RANK_BYTES)
     if job.spec.num_ranks <= most:
         return
@@ -53,7 +53,7 @@ def check_size(job: TrainingJob, memory_bytes: int) -> None:
 
 
 def check_fields(job: TrainingJob) -> None:
-    """Raise `UserError` about a field that Kubernetes does not have, where a cluster would drop or refuse it."""
+    """Raise `UserError` for a field that Kubernetes does not have: a cluster would drop or refuse it."""
     for field, data, names in _kubernetes_objects(job):
         for name in data:
             if name not in names:
@@ -62,8 +62,8 @@ def check_fields(job: TrainingJob) -> None:
                 raise UserError(f"is no field that Kubernetes has there; {remedy}", field=f"{field}.{name}")
 
 
-def oddities(job: TrainingJob) -> list[str]:
-    """What a reader of the file could expect, and does not happen on one machine: a line each."""
+def warnings(job: TrainingJob) -> list[str]:
+    """One line for each thing that the job's file asks for and that does not happen on one machine."""
     said = []
     if job.spec.suspend:
         said.append("spec.suspend: nothing suspends a job on one machine; it runs now")
@@ -73,7 +73,7 @@ def oddities(job: TrainingJob) -> list[str]:
 
 
 def _literal_references(job: TrainingJob) -> Iterator[str]:
-    """Values of variables that stay as they are written, as on a cluster: a value knows only what stands before it."""
+    """References that stay unexpanded, as on a cluster: a variable's value may only refer to variables before it."""
     before: set[str] = set()
     for index, entry in enumerate(job.spec.trainer.get("env") or []):
         for name in unknown(str(entry.get("value") or ""), before):
@@ -86,7 +86,7 @@ def _literal_references(job: TrainingJob) -> Iterator[str]:
 
 
 def _kubernetes_objects(job: TrainingJob) -> Iterator[tuple[str, Mapping[str, Any], Collection[str]]]:
-    """Each object of Kubernetes' own: its field, what it holds, and what it may hold."""
+    """Each object that Kubernetes defines: its field, its contents, and the names that it may hold."""
     template = job.spec.template
     pod = template["spec"]
     yield "metadata", job.metadata.model_dump(), known.METADATA
@@ -98,8 +98,8 @@ def _kubernetes_objects(job: TrainingJob) -> Iterator[tuple[str, Mapping[str, An
             yield f"spec.template.spec.{kind}[{index}]", container, known.CONTAINER
 
 
-def _made_up(job: TrainingJob, worker: int) -> LaunchEnvironment:
-    """The environment of a worker's first rank, as far as it is known before there are addresses and ports."""
+def _placeholder_environment(job: TrainingJob, worker: int) -> LaunchEnvironment:
+    """The environment of a worker's first rank, with placeholders for addresses and ports that are not known yet."""
     return LaunchEnvironment(
         rank=worker * job.spec.processes_per_worker,
         num_ranks=job.spec.num_ranks,

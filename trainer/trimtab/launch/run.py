@@ -20,9 +20,9 @@ from trimtab.environment import job_secret
 from trimtab.environment.launch_environment import LaunchEnvironment
 from trimtab.launch.children import Children, Exit
 from trimtab.launch.command import status_command, trainer_process
-from trimtab.launch.culprit import culprit, with_cause
+from trimtab.launch.hosts import Hosts, make_hosts
 from trimtab.launch.interrupts import Interrupted, has_come, pause
-from trimtab.launch.places import Places, place
+from trimtab.launch.root_cause import await_root_cause, root_cause
 from trimtab.records.result import RunResult, describe_machine
 from trimtab.records.run_directory import RunDirectory
 
@@ -110,14 +110,14 @@ def _run(request: RunRequest, observe: Callable[[], bool], restarted: Callable[[
         while True:
             with ExitStack() as stack:
                 workers = request.job.spec.workers
-                places = stack.enter_context(place(request.network, workers, request.directory.phases))
+                hosts = stack.enter_context(make_hosts(request.network, workers, request.directory.phases))
                 children = stack.enter_context(Children())
                 request.directory.tell_starting("the script has started and is not yet at trimtab.attach")
-                _start_monitors(request, places, children)
-                _start_trainers(request, places, children)
-                _start_status(request, places, children, stack)
-                ending = _watch(request, places, children, observe, begun)
-                relay = places.verdict()
+                _start_monitors(request, hosts, children)
+                _start_trainers(request, hosts, children)
+                _start_status(request, hosts, children, stack)
+                ending = _watch(request, hosts, children, observe, begun)
+                relay = hosts.relay_report()
                 if not ending.failed or restarts >= request.max_restarts:
                     result = finish(ending.state, _last_message(ending, request.directory, restarts))
                     _let_status_tell(children)
@@ -154,10 +154,10 @@ def _resolved(job: TrainingJob) -> dict[str, Any]:
     return job.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
-def _start_monitors(request: RunRequest, places: Places, children: Children) -> None:
+def _start_monitors(request: RunRequest, hosts: Hosts, children: Children) -> None:
     network = request.job.spec.network
-    peers = ",".join(f"{each.address}:{each.monitor_port}" for each in places.workers)
-    for worker, each in enumerate(places.workers):
+    peers = ",".join(f"{each.address}:{each.monitor_port}" for each in hosts.workers)
+    for worker, each in enumerate(hosts.workers):
         argv = [sys.executable, "-m", "trimtab_netmon.main", "serve"]
         argv += ["--rank", str(worker), "--peers", peers, "--listen", f"{each.address}:{each.monitor_port}"]
         argv += ["--interface", each.interface]
@@ -168,23 +168,23 @@ def _start_monitors(request: RunRequest, places: Places, children: Children) -> 
             f"{network.probe_budget:g}",
         ]
         name = f"monitor-{worker}"
-        _start(children, name, places.command(worker, argv), os.environ, request.directory)
+        _start(children, name, hosts.command(worker, argv), os.environ, request.directory)
 
 
-def _start_trainers(request: RunRequest, places: Places, children: Children) -> None:
+def _start_trainers(request: RunRequest, hosts: Hosts, children: Children) -> None:
     spec = request.job.spec
     num_ranks = spec.workers * spec.processes_per_worker
     known_by = job_secret.draw()
     for rank in range(num_ranks):
         worker, local_rank = divmod(rank, spec.processes_per_worker)
-        here = places.workers[worker]
+        here = hosts.workers[worker]
         launch = LaunchEnvironment(
             rank=rank,
             num_ranks=num_ranks,
             local_rank=local_rank,
             num_local_ranks=spec.processes_per_worker,
-            master_address=places.workers[0].address,
-            master_port=places.master_port,
+            master_address=hosts.workers[0].address,
+            master_port=hosts.master_port,
             interface=here.interface,
             job=request.directory.job.resolve(),
             run_directory=request.directory.path.resolve(),
@@ -195,16 +195,16 @@ def _start_trainers(request: RunRequest, places: Places, children: Children) -> 
         num_threads = max(1, (os.cpu_count() or 1) // num_ranks)  # every worker's processes share this machine
         inherited = {**os.environ, "OMP_NUM_THREADS": str(num_threads)}
         process = trainer_process(request.job, launch, worker, here.address, inherited)
-        argv = places.command(worker, process.argv)
+        argv = hosts.command(worker, process.argv)
         _start(children, f"rank-{rank}", argv, process.environment, request.directory, process.directory)
 
 
-def _start_status(request: RunRequest, places: Places, children: Children, stack: ExitStack) -> None:
+def _start_status(request: RunRequest, hosts: Hosts, children: Children, stack: ExitStack) -> None:
     """Serve the run's status at a Unix socket, which is reached from any network namespace."""
     address = f"unix:{children.temporary_directory('trimtab-')}/status"  # a run directory's path may be too long
-    monitor = f"{places.workers[0].address}:{places.workers[0].monitor_port}"
+    monitor = f"{hosts.workers[0].address}:{hosts.workers[0].monitor_port}"
     argv = status_command(request.directory, request.directory.job, monitor, address)
-    _start(children, STATUS, places.command(0, argv), os.environ, request.directory)
+    _start(children, STATUS, hosts.command(0, argv), os.environ, request.directory)
     request.directory.tell_status_address(address)
     stack.callback(request.directory.status_address.unlink, missing_ok=True)
 
@@ -229,9 +229,7 @@ def _let_status_tell(children: Children) -> None:
         time.sleep(POLL_SECONDS)
 
 
-def _watch(
-    request: RunRequest, places: Places, children: Children, observe: Callable[[], bool], begun: float
-) -> Ending:
+def _watch(request: RunRequest, hosts: Hosts, children: Children, observe: Callable[[], bool], begun: float) -> Ending:
     """Wait until every trainer has ended well, or anything has gone wrong."""
     deadline = request.job.spec.active_deadline_seconds
     has_begun = False
@@ -239,21 +237,21 @@ def _watch(
     while any(name.startswith("rank-") for name in children.running):
         failed = [each for each in children.collect() if _has_failed(each)]
         if failed:
-            fault = places.fault()  # a network that ends takes the processes on it along: it is the cause
+            fault = hosts.failure()  # a network that ends takes the processes on it along: it is the cause
             if fault:
                 return Ending("failed", f"the emulated network ended: {fault}")
-            last_lines = partial(_last_words, request.directory)
+            last_lines = partial(_last_lines, request.directory)
             wait = partial(pause, POLL_SECONDS)
-            return Ending("failed", failed=tuple(with_cause(failed, last_lines, children, wait, _has_failed)))
+            return Ending("failed", failed=tuple(await_root_cause(failed, last_lines, children, wait, _has_failed)))
         now = time.monotonic()
         if deadline is not None and now - begun > deadline:
             return Ending("deadline", f"ran longer than spec.activeDeadlineSeconds ({deadline:g} s)")
         if not has_begun and request.directory.started.exists():
-            places.begin()
+            hosts.start_schedule()
             has_begun = True
-        places.observe()
+        hosts.log_phase()
         if now - observed > OBSERVE_SECONDS:
-            if fault := places.fault():
+            if fault := hosts.failure():
                 return Ending("failed", f"the emulated network ended: {fault}")
             if observe():
                 return Ending("target")
@@ -270,16 +268,16 @@ def _has_failed(ended: Exit) -> bool:
 
 def describe_failure(failed: Sequence[Exit], directory: RunDirectory) -> str:
     """Which process failed, how, and the last lines of its log; of several, the one to blame."""
-    first = culprit(failed, partial(_last_words, directory))
+    first = root_cause(failed, partial(_last_lines, directory))
     kind, _, number = first.name.partition("-")
     who = f"rank {number}" if kind == "rank" else f"the monitor of worker {number}"
     log = directory.log(first.name)
-    lines = _last_words(directory, first.name)
+    lines = _last_lines(directory, first.name)
     head = f"{who} ended with {first.how}; its log is {log}"
     return "\n".join([f"{head}, and ends with" if lines else f"{head} (empty)", *(f"    {line}" for line in lines)])
 
 
-def _last_words(directory: RunDirectory, name: str) -> list[str]:
+def _last_lines(directory: RunDirectory, name: str) -> list[str]:
     """The last lines of what a process printed."""
     log = directory.log(name).read_text(errors="replace")
     return [line for line in log.splitlines() if line.strip()][-NUM_LAST_LINES:]

@@ -16,15 +16,16 @@ from trimtab_api.errors import UserError
 from trimtab_api.names import MONITOR_PORT, TLS_VARIABLE, TRAINER_STATUS_PORT
 
 from trimtab.environment.launch_environment import LaunchEnvironment
-from trimtab.launch import last_words, rendezvous
+from trimtab.launch import termination_message
 from trimtab.launch.children import Children, Exit
 from trimtab.launch.command import status_command, trainer_environment
-from trimtab.launch.culprit import culprit, with_cause
 from trimtab.launch.interrupts import Interrupted, has_come, heed
 from trimtab.launch.kernel_cache import kernel_cache
+from trimtab.launch.log_forwarding import LogForwarder
 from trimtab.launch.plans import plan_of
 from trimtab.launch.pod import Pod, num_threads
-from trimtab.launch.voices import Voices
+from trimtab.launch.root_cause import await_root_cause, root_cause
+from trimtab.launch.wait_for_peer import wait_for_peer
 from trimtab.records.result import RunResult, describe_machine
 from trimtab.records.run_directory import RunDirectory
 
@@ -56,17 +57,17 @@ def run_worker(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> 
 
     Leaves the cause of a failure as the container's termination message. Raises `UserError` where nothing could start.
     """
-    message_path = last_words.DEFAULT_PATH
+    message_path = termination_message.DEFAULT_PATH
     try:
         pod = Pod.read(environ)
         job = pod.load_job()
         message_path = Path(job.spec.trainer.get("terminationMessagePath", message_path))
         code, message = Worker(pod, job, environ).run(argv)
     except UserError as error:
-        last_words.leave(str(error), message_path)
+        termination_message.write(str(error), message_path)
         raise
     if message:
-        last_words.leave(message, message_path)
+        termination_message.write(message, message_path)
         print(f"trimtab: {message.splitlines()[0]}", file=sys.stderr)
     return code
 
@@ -89,24 +90,24 @@ class Worker:
 
     def run(self, argv: Sequence[str]) -> tuple[int, str]:
         """The exit code, and the cause where it is not 0. Raises `UserError` where nothing could start."""
-        num_oom_kills = last_words.num_oom_kills()
+        num_oom_kills = termination_message.num_oom_kills()
         several = self._job.spec.processes_per_worker > 1
         if self._leads:
             self._directory.prepare()
             self._directory.tell_starting("waiting for the network monitor of worker 0")
         try:
             with ExitStack() as stack:
-                voices = stack.enter_context(Voices(sys.stdout.buffer, named=several))
+                logs = stack.enter_context(LogForwarder(sys.stdout.buffer, named=several))
                 children = stack.enter_context(Children(GRACE_SECONDS))
                 self._find("localhost", MONITOR_PORT, MONITOR_SECONDS)
                 if self._leads:
                     self._start_status(children, stack)
                     self._directory.tell_starting("the script has started and is not yet at trimtab.attach")
                 master = self._pod.address if self._leads else self._find_master()
-                self._start_ranks(argv, master, children, voices)
-                failed = self._wait(children, voices)
-                voices.drain(DRAIN_SECONDS)
-                code, message = self._judge(failed, voices, last_words.num_oom_kills() > num_oom_kills)
+                self._start_ranks(argv, master, children, logs)
+                failed = self._wait(children, logs)
+                logs.drain(DRAIN_SECONDS)
+                code, message = self._judge(failed, logs, termination_message.num_oom_kills() > num_oom_kills)
                 self._finish("failed" if failed else "succeeded", message)
                 self._let_status_tell(children)
         except Interrupted:
@@ -115,7 +116,7 @@ class Worker:
         return code, message
 
     def _find(self, host: str, port: int, deadline: float) -> str:
-        return rendezvous.find(host, port, self._certificates, deadline, lambda line: print(f"trimtab: {line}"))
+        return wait_for_peer(host, port, self._certificates, deadline, lambda line: print(f"trimtab: {line}"))
 
     def _find_master(self) -> str:
         """Address of worker 0's pod of this very attempt: its status server is started before anything else."""
@@ -132,7 +133,7 @@ class Worker:
         self._directory.tell_status_address(STATUS)
         stack.callback(self._directory.status_address.unlink, missing_ok=True)
 
-    def _start_ranks(self, argv: Sequence[str], master: str, children: Children, voices: Voices) -> None:
+    def _start_ranks(self, argv: Sequence[str], master: str, children: Children, logs: LogForwarder) -> None:
         spec = self._job.spec
         cache = kernel_cache(self._environ, self._pod.run_directory)
         for local_rank in range(spec.processes_per_worker):
@@ -159,32 +160,32 @@ class Worker:
                     value=argv[0],
                 )
             name = f"rank {launch.rank}"
-            with voices.pipe(name) as pipe:
+            with logs.pipe(name) as pipe:
                 children.start(name, argv, environment, pipe)
 
-    def _wait(self, children: Children, voices: Voices) -> list[Exit]:
+    def _wait(self, children: Children, logs: LogForwarder) -> list[Exit]:
         """Until all ranks have ended well, or some have not: those."""
         while any(name.startswith("rank") for name in children.running):
-            self._listen(voices)
+            self._forward(logs)
             ended = children.collect()
             if any(each.name == "status" for each in ended):
                 print("trimtab: the status server ended; training goes on, but nobody can follow it", file=sys.stderr)
             failed = [each for each in ended if _has_failed(each)]
             if failed:
-                wait = partial(self._listen, voices)
-                return with_cause(failed, voices.last_lines, children, wait, _has_failed)
+                wait = partial(self._forward, logs)
+                return await_root_cause(failed, logs.last_lines, children, wait, _has_failed)
         return []
 
-    def _listen(self, voices: Voices) -> None:
-        voices.listen(POLL_SECONDS)
+    def _forward(self, logs: LogForwarder) -> None:
+        logs.forward(POLL_SECONDS)
         heed()
 
-    def _judge(self, failed: list[Exit], voices: Voices, out_of_memory: bool) -> tuple[int, str]:
+    def _judge(self, failed: list[Exit], logs: LogForwarder, out_of_memory: bool) -> tuple[int, str]:
         """The exit code by a shell's conventions, and the cause: of several ranks, the one to blame."""
         if not failed:
             return 0, ""
-        first = culprit(failed, voices.last_lines)
-        lines = voices.last_lines(first.name)
+        first = root_cause(failed, logs.last_lines)
+        lines = logs.last_lines(first.name)
         head = f"{first.name} ended with {first.how}"
         if out_of_memory:
             head += ": the container has no more memory; raise resources.limits.memory or use less"

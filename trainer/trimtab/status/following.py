@@ -19,8 +19,8 @@ from trimtab_api.errors import UserError
 from trimtab_api.trainer.v1 import status_pb2, status_pb2_grpc
 from trimtab_api.trainingjob import load_training_job
 
-from trimtab.status.pace import is_final
-from trimtab.status.reading import StatusReader
+from trimtab.status.notify_policy import is_final
+from trimtab.status.status_reader import StatusReader
 
 if TYPE_CHECKING:
     from trimtab.records.run_directory import RunDirectory

@@ -23,8 +23,8 @@ from trimtab_api.trainer.v1 import status_pb2, status_pb2_grpc
 from trimtab_api.trainingjob import load_job_file
 
 from trimtab.records.run_directory import RunDirectory
-from trimtab.status.pace import is_final, is_news
-from trimtab.status.reading import StatusReader
+from trimtab.status.notify_policy import is_final, is_news
+from trimtab.status.status_reader import StatusReader
 
 #: Seconds between two looks at the run's files.
 LOOK_SECONDS = 0.25

@@ -1,8 +1,8 @@
-"""Kills a run's processes when its launcher is gone, however it went (``kill -9`` included).
+"""Kills what is left of a run when its launcher is gone, whatever ended the launcher (``kill -9`` included).
 
-Run as a script, with a pipe from the launcher as standard input: each line is ``+PGID`` (a process group was started)
-or ``-PGID`` (it has been cleared away), or the absolute path of a directory. At the end of file the launcher is gone,
-and every group left is killed, every directory left removed.
+It runs as a script; its standard input is a pipe from the launcher. Each line is ``+PGID`` (a process group was
+started), ``-PGID`` (that group has been killed) or the absolute path of a directory. At the end of file the launcher is
+gone: the reaper then kills the groups that are left, and removes the directories.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import sys
 
 
 def main() -> None:
-    """Read until the launcher closes the pipe or dies, then kill what is left."""
+    """Read until the launcher closes the pipe or dies; then kill the groups that are left."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     groups: set[int] = set()

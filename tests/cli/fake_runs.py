@@ -1,4 +1,4 @@
-"""Run directories as a finished comparison leaves them, made up: for the tests of summary and report."""
+"""Run directories as a finished comparison leaves them, with fake figures: for the tests of summary and report."""
 
 import json
 import math

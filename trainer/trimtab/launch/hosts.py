@@ -1,4 +1,4 @@
-"""Where the workers live: a host each on an emulated network, or all of them on loopback."""
+"""The hosts that a local run's workers run on: one each on an emulated network, or all of them on loopback."""
 
 from __future__ import annotations
 
@@ -19,57 +19,61 @@ if TYPE_CHECKING:
 #: Ports in a worker's own namespace, where nothing else listens.
 MASTER_PORT = 29500
 MONITOR_PORT = 29400
-#: Of ports on loopback: the first that is anybody's, the last that has one above it, the first that kernels usually
-#: give to outgoing connections, and fewer than which are too few to choose from.
-_FIRST_PORT, _LAST_PORT, _USUAL_FIRST_LENT, _FEW_PORTS = 10000, 65535, 32768, 1000
+#: Ports on loopback are chosen from these; each must have one above it.
+_FIRST_PORT, _LAST_PORT = 10000, 65535
+#: The first port that kernels usually give to outgoing connections.
+_USUAL_FIRST_EPHEMERAL = 32768
+#: Where the kernel leaves fewer ports than this, all of `_FIRST_PORT` to `_LAST_PORT` are used.
+_MIN_PORTS = 1000
 
 
 @dataclass(frozen=True)
-class Place:
-    """One worker's address on the network that it shares with the others."""
+class Host:
+    """Where one worker runs: its address on the network that it shares with the others."""
 
     address: str
     interface: str
     monitor_port: int
 
 
-class Places(Protocol):
-    """The workers' places, one each, and the network between them."""
+class Hosts(Protocol):
+    """The workers' hosts and the network between them."""
 
-    workers: list[Place]
+    workers: list[Host]
+    """One each, by worker."""
     master_port: int
     """Free on the first worker's address."""
     emulated: bool
 
     def command(self, worker: int, argv: Sequence[str]) -> list[str]:
-        """What to run so that ``argv`` runs at that worker's place."""
+        """The command line that runs ``argv`` on that worker's host."""
         ...
 
-    def begin(self) -> None:
+    def start_schedule(self) -> None:
         """Start the network's schedule: now is time zero."""
         ...
 
-    def observe(self) -> None:
+    def log_phase(self) -> None:
         """Write down the network's phase if it changed since the last call."""
         ...
 
-    def fault(self) -> str | None:
-        """Why the network is no longer there; None while it is."""
+    def failure(self) -> str | None:
+        """Why the emulated network has ended; None while it runs."""
         ...
 
-    def verdict(self) -> dict[str, Any] | None:
-        """How well the network was emulated, ``valid`` among it; None where nothing is emulated."""
+    def relay_report(self) -> dict[str, Any] | None:
+        """What the relay says of its own delays, and whether they are ``valid``; None where nothing is emulated."""
         ...
 
 
-class Loopback(AbstractContextManager["Loopback"]):
+class LoopbackHosts(AbstractContextManager["LoopbackHosts"]):
     """All workers on 127.0.0.1, on ports that were free a moment ago."""
 
     emulated = False
 
     def __init__(self, num_workers: int) -> None:
         self.master_port, *monitor_ports = free_ports(num_workers + 1)
-        self.workers = [Place("127.0.0.1", "lo", port) for port in monitor_ports]
+        self.workers = [Host("127.0.0.1", "lo", port) for port in monitor_ports]
 
     def __exit__(self, *_: object) -> None:
         """Nothing was set up."""
@@ -78,21 +82,21 @@ class Loopback(AbstractContextManager["Loopback"]):
         """``argv`` itself."""
         return list(argv)
 
-    def begin(self) -> None:
+    def start_schedule(self) -> None:
         """Loopback has no schedule."""
 
-    def observe(self) -> None:
+    def log_phase(self) -> None:
         """Loopback has no phases."""
 
-    def fault(self) -> None:
+    def failure(self) -> None:
         """Loopback does not fail."""
 
-    def verdict(self) -> None:
+    def relay_report(self) -> None:
         """Nothing is emulated."""
 
 
-class Emulated(AbstractContextManager["Emulated"]):
-    """Every worker on a host of its own, on an emulated network whose phases are written to a file as they come."""
+class EmulatedHosts(AbstractContextManager["EmulatedHosts"]):
+    """A host for each worker, on an emulated network whose phases are written to a file as they come into force."""
 
     emulated = True
     master_port = MASTER_PORT
@@ -107,7 +111,7 @@ class Emulated(AbstractContextManager["Emulated"]):
 
     def __enter__(self) -> Self:
         self._emulator.__enter__()
-        self.workers = [Place(host.address, host.device, MONITOR_PORT) for host in self._emulator.hosts]
+        self.workers = [Host(host.address, host.device, MONITOR_PORT) for host in self._emulator.hosts]
         return self
 
     def __exit__(
@@ -119,16 +123,16 @@ class Emulated(AbstractContextManager["Emulated"]):
         """Enter the worker's namespace, then run ``argv``."""
         return self._emulator.command(worker, list(argv))
 
-    def begin(self) -> None:
-        """Start the schedule; a relay that is gone by now shows in `fault`."""
+    def start_schedule(self) -> None:
+        """Start the schedule; `failure` tells where the relay is gone already."""
         from trimtab_netmon.emulate import RelayError
 
         with suppress(RelayError):
             self._emulator.begin()
             self._begun = True
 
-    def observe(self) -> None:
-        """Append the phase in force, as its slowest link, to the phases file when it is a new one."""
+    def log_phase(self) -> None:
+        """Append the phase in force, as its slowest link, to the phases file if it is a new one."""
         phase = self._emulator.phase
         if not self._begun or phase is self._phase:
             return
@@ -138,13 +142,12 @@ class Emulated(AbstractContextManager["Emulated"]):
         with self._phases.open("a") as file:
             file.write(json.dumps(line) + "\n")
 
-    def fault(self) -> str | None:
-        """What the relay's end left to say; None while it answers."""
-        verdict = self.verdict()
-        return verdict.get("error")
+    def failure(self) -> str | None:
+        """Why the relay ended; None while it answers."""
+        return self.relay_report().get("error")
 
-    def verdict(self) -> dict[str, Any]:
-        """The relay's report on itself; a relay that is gone makes the run invalid, and leaves an ``error``."""
+    def relay_report(self) -> dict[str, Any]:
+        """The relay's report on itself; where the relay is gone, an ``error``, and the run is not ``valid``."""
         from trimtab_netmon.emulate import RelayError
 
         try:
@@ -155,7 +158,7 @@ class Emulated(AbstractContextManager["Emulated"]):
 
 
 def slowest(phase: Phase, num_workers: int) -> tuple[float, float]:
-    """The largest latency and the smallest bandwidth between any two workers: synchronous training waits for them."""
+    """The largest latency and the smallest bandwidth between any two workers: synchronous training waits for these."""
     latency, bandwidth = phase.latency, min(phase.host_bandwidth(host) for host in range(num_workers))
     for source, destination in permutations(range(num_workers), 2):
         latency = max(latency, phase.link_latency(source, destination))
@@ -163,27 +166,27 @@ def slowest(phase: Phase, num_workers: int) -> tuple[float, float]:
     return latency, bandwidth
 
 
-def place(network: Path | None, num_workers: int, phases: Path) -> AbstractContextManager[Places]:
-    """An emulated network where one is asked for, loopback otherwise."""
-    return Loopback(num_workers) if network is None else Emulated(network, num_workers, phases)
+def make_hosts(network: Path | None, num_workers: int, phases: Path) -> AbstractContextManager[Hosts]:
+    """Hosts on the emulated ``network``, or on loopback where it is None."""
+    return LoopbackHosts(num_workers) if network is None else EmulatedHosts(network, num_workers, phases)
 
 
 def why_not_emulated() -> str | None:
-    """None where networks can be emulated here; otherwise one sentence: what is missing, and what to do."""
+    """None where networks can be emulated here; else a sentence that says what is missing, and what to do."""
     from trimtab_netmon.emulate import available
 
     return available()
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of 127.0.0.1 that nothing uses now, nor the port above each, which a monitor needs for iperf3.
+    """Ports of 127.0.0.1 that are free, as is the port above each, which a monitor needs for iperf3.
 
-    None of them is one that the kernel gives to outgoing connections: such a port may be gone again before the process
-    that it is for listens there.
+    The kernel gives none of them to outgoing connections: it could take such a port before the process that it is for
+    listens there.
     """
     ports: list[int] = []
     candidates = iter(random.sample(server_ports(), len(server_ports())))
-    with ExitStack() as held:  # all at once: a port that was let go could be found again
+    with ExitStack() as held:  # all are held until the last is found, so that none is found twice
         while len(ports) < count:
             number = next(candidates)
             port, above = held.enter_context(socket.socket()), held.enter_context(socket.socket())
@@ -195,9 +198,9 @@ def free_ports(count: int) -> list[int]:
 
 
 def server_ports(kernels: Path = Path("/proc/sys/net/ipv4/ip_local_port_range")) -> range:
-    """Ports that only a process which asks for one by its number gets; all where the kernel leaves few of them."""
+    """Ports that the kernel never gives to outgoing connections; all ports where it leaves fewer than `_MIN_PORTS`."""
     try:
         first = int(kernels.read_text().split()[0])
     except (OSError, ValueError, IndexError):  # no Linux
-        first = _USUAL_FIRST_LENT
-    return range(_FIRST_PORT, first - 1) if first >= _FIRST_PORT + _FEW_PORTS else range(_FIRST_PORT, _LAST_PORT)
+        first = _USUAL_FIRST_EPHEMERAL
+    return range(_FIRST_PORT, first - 1) if first >= _FIRST_PORT + _MIN_PORTS else range(_FIRST_PORT, _LAST_PORT)

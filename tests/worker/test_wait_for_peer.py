@@ -6,7 +6,7 @@ import threading
 
 import pytest
 from certificates import Authority
-from trimtab.launch.rendezvous import find
+from trimtab.launch.wait_for_peer import wait_for_peer
 from trimtab_api.errors import UserError
 
 
@@ -50,12 +50,12 @@ def free_port():
 def test_whoever_proves_the_name_is_found(serve, tmp_path):
     authority = Authority.new()
     port = serve(authority.issue(tmp_path / "server"))
-    assert find("localhost", port, authority.issue(tmp_path / "mine"), 10, print) == "127.0.0.1"
+    assert wait_for_peer("localhost", port, authority.issue(tmp_path / "mine"), 10, print) == "127.0.0.1"
 
 
 def test_without_certificates_whoever_answers_is_found():
     with socket.create_server(("127.0.0.1", 0)) as server:
-        assert find("localhost", server.getsockname()[1], None, 10, print) == "127.0.0.1"
+        assert wait_for_peer("localhost", server.getsockname()[1], None, 10, print) == "127.0.0.1"
 
 
 def test_a_server_that_comes_later_is_waited_for(serve, tmp_path):
@@ -63,24 +63,24 @@ def test_a_server_that_comes_later_is_waited_for(serve, tmp_path):
     port = free_port()
     later = threading.Timer(0.3, serve, [authority.issue(tmp_path / "server"), port])
     later.start()
-    assert find("localhost", port, authority.issue(tmp_path / "mine"), 30, print) == "127.0.0.1"
+    assert wait_for_peer("localhost", port, authority.issue(tmp_path / "mine"), 30, print) == "127.0.0.1"
     later.join()
 
 
 def test_another_job_at_that_address_is_not_taken_for_it(serve, tmp_path):
     port = serve(Authority.new().issue(tmp_path / "server"))
     with pytest.raises(UserError) as caught:
-        find("localhost", port, Authority.new().issue(tmp_path / "mine"), 0, print)
+        wait_for_peer("localhost", port, Authority.new().issue(tmp_path / "mine"), 0, print)
     assert str(caught.value).startswith(
-        f"rendezvous: 'localhost:{port}': did not answer within 0 s: something else answers there ("
+        f"peer: 'localhost:{port}': did not answer within 0 s: something else answers there ("
     )
 
 
 def test_a_name_that_stays_unknown_is_said():
     with pytest.raises(UserError, match="did not answer within 0 s: the name is not known yet; see `kubectl get pods`"):
-        find("digits-0.digits.default.svc.invalid", 1, None, 0, print)
+        wait_for_peer("digits-0.digits.default.svc.invalid", 1, None, 0, print)
 
 
 def test_a_port_that_stays_closed_is_said():
     with pytest.raises(UserError, match="did not answer within 0 s: Connection refused"):
-        find("localhost", free_port(), None, 0, print)
+        wait_for_peer("localhost", free_port(), None, 0, print)

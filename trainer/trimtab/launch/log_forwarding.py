@@ -1,4 +1,4 @@
-"""What a worker's processes print: passed on to the container's log as it comes, its last lines kept."""
+"""Forwards what a worker's processes print to the container's log, and keeps the last lines of each."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ NUM_LAST_LINES = 12
 _CHUNK_BYTES = 1 << 16
 
 
-class Voices:
-    """A pipe for every process that prints, read by `listen`."""
+class LogForwarder:
+    """One pipe for each process that prints; `forward` reads them all."""
 
     def __init__(self, output: BinaryIO, *, named: bool) -> None:
-        """``named``: put each line's speaker before it, where several speak."""
+        """``named``: write the process's name before each line, for where several print."""
         self._output = output
         self._named = named
         self._selector = selectors.DefaultSelector()
@@ -39,7 +39,7 @@ class Voices:
 
     @contextlib.contextmanager
     def pipe(self, name: str) -> Iterator[int]:
-        """Within, the descriptor that a process called ``name`` may be started with."""
+        """Within, the file descriptor that the process called ``name`` is to print to."""
         reader, writer = os.pipe()
         self._last[name] = deque(maxlen=NUM_LAST_LINES)
         self._unfinished[name] = b""
@@ -49,45 +49,45 @@ class Voices:
         finally:
             os.close(writer)
 
-    def listen(self, seconds: float) -> None:
-        """Pass on what is being printed; returns early when something was."""
+    def forward(self, seconds: float) -> None:
+        """Forward what has been printed, after waiting for it for at most ``seconds``."""
         if not self._selector.get_map():
             time.sleep(seconds)
             return
         for key, _ in self._selector.select(seconds):
             chunk = os.read(key.fd, _CHUNK_BYTES)
             if chunk:
-                self._hear(key.data, chunk)
+                self._take(key.data, chunk)
             else:
                 self._close(key)
         self._output.flush()
 
     def drain(self, seconds: float) -> None:
-        """Pass on the rest, until all have fallen silent; at most so long, since a grandchild may hold on to a pipe."""
+        """Forward until every pipe is closed; for at most ``seconds``, since a grandchild may hold a pipe open."""
         deadline = time.monotonic() + seconds
         while self._selector.get_map() and time.monotonic() < deadline:
-            self.listen(max(0.0, deadline - time.monotonic()))
+            self.forward(max(0.0, deadline - time.monotonic()))
 
     def last_lines(self, name: str) -> list[str]:
         """The last lines that a process printed."""
         lines = [*self._last[name], self._unfinished[name]]
         return [line.decode(errors="replace").rstrip() for line in lines if line.strip()]
 
-    def _hear(self, name: str, chunk: bytes) -> None:
+    def _take(self, name: str, chunk: bytes) -> None:
         *lines, self._unfinished[name] = (self._unfinished[name] + chunk).split(b"\n")
         for line in lines:
-            self._say(name, line)
-        if len(self._unfinished[name]) > _CHUNK_BYTES:  # a line without end is passed on in pieces
-            self._say(name, self._unfinished[name])
+            self._write(name, line)
+        if len(self._unfinished[name]) > _CHUNK_BYTES:  # a line without end is forwarded in pieces
+            self._write(name, self._unfinished[name])
             self._unfinished[name] = b""
 
-    def _say(self, name: str, line: bytes) -> None:
+    def _write(self, name: str, line: bytes) -> None:
         self._last[name].append(line)
         self._output.write((f"[{name}] ".encode() if self._named else b"") + line + b"\n")
 
     def _close(self, key: selectors.SelectorKey) -> None:
         if self._unfinished[key.data]:
-            self._say(key.data, self._unfinished[key.data])
+            self._write(key.data, self._unfinished[key.data])
             self._unfinished[key.data] = b""
         self._selector.unregister(key.fd)
         os.close(key.fd)

@@ -6,10 +6,10 @@ import signal
 import time
 from pathlib import Path
 
-import honest_network
 import pytest
-from honest_network import on_a_network, was_on_time
+import validated_network
 from trimtab_netmon.emulate import Emulator, Network, Phase
+from validated_network import on_a_network, was_on_time
 
 pytestmark = pytest.mark.namespaces
 
@@ -26,8 +26,8 @@ def stand_still(emulator: Emulator, seconds: float) -> None:
 
 
 def test_a_check_that_fails_beside_a_relay_that_stood_still_is_tried_on_another_network(monkeypatch):
-    monkeypatch.setattr(honest_network, "_wait_for_the_processors", lambda deadline: None)
-    monkeypatch.setattr(honest_network, "_spent", 0.0)  # what it spends is not taken from other checks
+    monkeypatch.setattr(validated_network, "_wait_for_the_processors", lambda deadline: None)
+    monkeypatch.setattr(validated_network, "_spent", 0.0)  # what it spends is not taken from other checks
     seen = []
 
     def check(emulator: Emulator) -> str:
@@ -43,7 +43,7 @@ def test_a_check_that_fails_beside_a_relay_that_stood_still_is_tried_on_another_
 
 
 def test_a_check_that_never_holds_fails_with_the_last_report(monkeypatch):
-    monkeypatch.setattr(honest_network, "_spent", honest_network.PATIENCE)  # by checks before it
+    monkeypatch.setattr(validated_network, "_spent", validated_network.PATIENCE)  # by checks before it
 
     def check(emulator: Emulator) -> None:
         stand_still(emulator, 0.3)
@@ -66,15 +66,15 @@ def test_what_counts_as_on_time():
 
 def test_another_try_waits_until_the_processors_are_there(monkeypatch):
     stolen = [0.8, 0.03, 0.0, 0.0]
-    monkeypatch.setattr(honest_network, "_stolen_while_busy", lambda: stolen.pop(0))
-    monkeypatch.setattr(honest_network, "REST", 0.01)
-    honest_network._wait_for_the_processors(time.monotonic() + 60)
+    monkeypatch.setattr(validated_network, "_stolen_while_busy", lambda: stolen.pop(0))
+    monkeypatch.setattr(validated_network, "REST", 0.01)
+    validated_network._wait_for_the_processors(time.monotonic() + 60)
     assert stolen == [0.0]
 
 
 def test_nothing_is_waited_for_past_the_deadline(monkeypatch):
-    monkeypatch.setattr(honest_network, "_stolen_while_busy", lambda: 0.8)
-    honest_network._wait_for_the_processors(time.monotonic() + honest_network.REST / 2)
+    monkeypatch.setattr(validated_network, "_stolen_while_busy", lambda: 0.8)
+    validated_network._wait_for_the_processors(time.monotonic() + validated_network.REST / 2)
 
 
 def test_being_busy_is_noticed():
@@ -82,5 +82,5 @@ def test_being_busy_is_noticed():
         return sum(int(jiffies) for jiffies in Path("/proc/stat").read_text().split()[1:4])
 
     before = busy_jiffies()
-    assert 0.0 <= honest_network._stolen_while_busy() <= 1.0
+    assert 0.0 <= validated_network._stolen_while_busy() <= 1.0
     assert busy_jiffies() - before > 0.2 * os.sysconf("SC_CLK_TCK")

@@ -1,27 +1,27 @@
-"""Why a container ended, where Kubernetes shows it: the termination message."""
+"""The container's termination message: why it ended, where Kubernetes shows it."""
 
 from __future__ import annotations
 
 import contextlib
 from pathlib import Path
 
-#: Where Kubernetes reads it, unless the container says otherwise (``terminationMessagePath``).
+#: Where Kubernetes reads the message, unless the container says otherwise (``terminationMessagePath``).
 DEFAULT_PATH = Path("/dev/termination-log")
-#: Bytes that Kubernetes keeps.
+#: Bytes of the message that Kubernetes keeps.
 LIMIT = 4096
 
-#: Where the kernel counts, for this container, the processes it killed for want of memory: control groups 2 and 1.
+#: Where the kernel counts the container's processes that it killed for memory: control groups version 2, then 1.
 _OOM_COUNTERS = (Path("/sys/fs/cgroup/memory.events"), Path("/sys/fs/cgroup/memory/memory.oom_control"))
 
 
-def leave(message: str, path: Path = DEFAULT_PATH) -> None:
-    """Write the message, its beginning and its end if it is too long. Outside a pod nobody reads it."""
+def write(message: str, path: Path = DEFAULT_PATH) -> None:
+    """Write the message, shortened to `LIMIT`. Outside a pod there is nowhere to write it, and nobody reads it."""
     with contextlib.suppress(OSError):
         path.write_bytes(shorten(message))
 
 
 def shorten(message: str) -> bytes:
-    """The message in at most `LIMIT` bytes: the first line, and as much of the end as there is room for."""
+    """The message in at most `LIMIT` bytes: its first line, and as much of its end as there is room for."""
     text = message.encode()
     if len(text) <= LIMIT:
         return text
@@ -30,7 +30,7 @@ def shorten(message: str) -> bytes:
 
 
 def num_oom_kills(counters: tuple[Path, ...] = _OOM_COUNTERS) -> int:
-    """Processes of this container that were killed for want of memory so far; 0 where the kernel does not tell."""
+    """How many processes of this container the kernel has killed for memory; 0 where it does not count them."""
     for path in counters:
         with contextlib.suppress(OSError, ValueError):
             for line in path.read_text().splitlines():

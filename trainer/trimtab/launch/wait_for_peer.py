@@ -1,8 +1,8 @@
-"""How the pods of a job find each other: by name, again and again, until the one that answers proves who it is.
+"""Waits until another pod of the job answers at its name, and proves by certificate that it is that pod.
 
-A pod's name may not be known yet, or still mean the pod of an attempt before this one (DNS servers remember names for
-30 seconds and more). So a name counts as found only when what listens there shows a certificate of this job for that
-name. Done without gRPC, whose threads must not exist yet when the trainers are forked.
+DNS may not know a pod's name yet, or may still give the address of the attempt before, as servers remember names for 30
+seconds and more. So an address counts only when what listens there shows a certificate of this job for that name. This
+works without gRPC, whose threads must not exist yet when the ranks are forked.
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ from trimtab.launch.interrupts import pause
 
 #: Seconds between two attempts.
 RETRY_SECONDS = 0.5
-#: Seconds that one attempt may take.
+#: Seconds that one attempt may take to connect.
 ATTEMPT_SECONDS = 2.0
-#: Seconds between two lines that say what is still waited for.
+#: Seconds between two lines that say what it is still waiting for.
 REPEAT_SECONDS = 15.0
 
 
-def find(host: str, port: int, certificates: Path | None, deadline: float, say: Callable[[str], None]) -> str:
+def wait_for_peer(host: str, port: int, certificates: Path | None, deadline: float, say: Callable[[str], None]) -> str:
     """The IP address at which ``host`` answers on ``port``, proven by certificate where there are ``certificates``.
 
-    ``deadline`` is in seconds from now; ``say`` is told now and then why it takes so long. Raises `UserError` with the
-    last cause when the deadline has passed, and `Interrupted`.
+    Waits for at most ``deadline`` seconds; ``say`` takes a line now and then that says why it takes so long. Raises
+    `UserError` with the last cause when the deadline has passed, and `Interrupted`.
     """
     context = None if certificates is None else _context(certificates)
     begun = told = time.monotonic()
     while True:
         try:
-            return _knock(host, port, context)
+            return _try_once(host, port, context)
         except OSError as error:
             cause = _plain(error)
         now = time.monotonic()
         if now - begun > deadline:
             raise UserError(
                 f"did not answer within {deadline:g} s: {cause}; see `kubectl get pods` for what keeps it",
-                field="rendezvous",
+                field="peer",
                 value=f"{host}:{port}",
             )
         if now - told > REPEAT_SECONDS:
@@ -52,8 +52,8 @@ def find(host: str, port: int, certificates: Path | None, deadline: float, say: 
         pause(RETRY_SECONDS)
 
 
-def _knock(host: str, port: int, context: ssl.SSLContext | None) -> str:
-    """Resolve, connect and greet, once; returns the IP address. Raises OSError."""
+def _try_once(host: str, port: int, context: ssl.SSLContext | None) -> str:
+    """Resolve the name, connect and check the certificate; returns the IP address. Raises OSError."""
     address = str(socket.getaddrinfo(host, port, family=socket.AF_INET, type=socket.SOCK_STREAM)[0][4][0])
     with socket.create_connection((address, port), timeout=ATTEMPT_SECONDS) as connection:
         if context is not None:

@@ -2,7 +2,7 @@
 
 import pytest
 from trimtab.launch.children import Exit
-from trimtab.launch.culprit import culprit, with_cause
+from trimtab.launch.root_cause import await_root_cause, root_cause
 from trimtab.launch.run import describe_failure
 from trimtab.records.run_directory import RunDirectory
 
@@ -41,11 +41,11 @@ OWN = ["Traceback (most recent call last):", "ValueError: no such CommunicationE
 )
 def test_of_several_that_failed_the_one_to_blame_is_named(failed, said, name):
     exits = [Exit(*each) for each in failed]
-    assert culprit(exits, lambda each: said.get(each, [])).name == name
-    assert culprit(exits[::-1], lambda each: said.get(each, [])).name == name
+    assert root_cause(exits, lambda each: said.get(each, [])).name == name
+    assert root_cause(exits[::-1], lambda each: said.get(each, [])).name == name
 
 
-class MadeUpChildren:
+class FakeChildren:
     """Ranks that end one look after the other."""
 
     def __init__(self, *exits):
@@ -65,20 +65,20 @@ def has_failed(ended):
 
 def test_those_that_only_lost_another_are_asked_for_whom():
     first, well, cause, late = Exit("rank-0", 1), Exit("rank-1", 0), Exit("rank-3", 1), Exit("rank-4", 1)
-    children = MadeUpChildren(well, cause, late)
+    children = FakeChildren(well, cause, late)
     said = {"rank-0": LOST_IN_A_GROUP, "rank-3": OWN, "rank-4": LOST}
-    assert with_cause([first], said.get, children, lambda: None, has_failed) == [first, cause]
+    assert await_root_cause([first], said.get, children, lambda: None, has_failed) == [first, cause]
     assert children.running == ["rank-4"]
-    assert with_cause([cause], said.get, children, lambda: None, has_failed) == [cause]
+    assert await_root_cause([cause], said.get, children, lambda: None, has_failed) == [cause]
 
 
 def test_where_all_lost_another_the_search_for_the_cause_ends(monkeypatch):
     ends, said = [Exit(f"rank-{rank}", 1) for rank in range(3)], {f"rank-{rank}": LOST for rank in range(3)}
-    assert with_cause(ends[:1], said.get, MadeUpChildren(*ends[1:]), lambda: None, has_failed) == ends
-    monkeypatch.setattr("trimtab.launch.culprit.CAUSE_WITHIN", 0.01)
-    hanging = MadeUpChildren(*ends)
+    assert await_root_cause(ends[:1], said.get, FakeChildren(*ends[1:]), lambda: None, has_failed) == ends
+    monkeypatch.setattr("trimtab.launch.root_cause.ROOT_CAUSE_SECONDS", 0.01)
+    hanging = FakeChildren(*ends)
     hanging.collect = list
-    assert with_cause(ends[:1], said.get, hanging, lambda: None, has_failed) == ends[:1]
+    assert await_root_cause(ends[:1], said.get, hanging, lambda: None, has_failed) == ends[:1]
 
 
 def test_what_is_told_comes_from_the_logs(tmp_path):

@@ -1,0 +1,58 @@
+"""Of several processes that failed together, the one that failed first in fact: the others only lost it.
+
+A rank that fails closes its connections, and every rank that waits for it then fails too. The user must be told of the
+first, whichever of them the launcher happens to see first.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Sequence
+
+from trimtab.launch.children import Children, Exit
+
+#: Seconds that the root cause may take to end after the ranks that lost it, which it told before it ends.
+ROOT_CAUSE_SECONDS = 2.0
+
+#: The last line of the traceback of a rank that only lost another; notes may follow. torch writes the rank before it.
+_LOST_ANOTHER = re.compile(r"(?:\[rank\d+\]: )?(?:\w+\.)*CommunicationError\b")
+
+LastLines = Callable[[str], Sequence[str]]
+"""The last lines that a process printed, by its name."""
+
+
+def await_root_cause(
+    failed: Sequence[Exit],
+    last_lines: LastLines,
+    children: Children,
+    pause: Callable[[], object],
+    has_failed: Callable[[Exit], bool],
+) -> list[Exit]:
+    """``failed``, and what fails within `ROOT_CAUSE_SECONDS` more, as long as every process in it only lost another.
+
+    ``pause`` waits between two looks at the children.
+    """
+    found, newly, deadline = list(failed), list(failed), time.monotonic() + ROOT_CAUSE_SECONDS
+    while all(_lost_another(last_lines(each.name)) for each in newly) and time.monotonic() < deadline:
+        if not any(name.startswith("rank") for name in children.running):
+            break
+        pause()
+        newly = [each for each in children.collect() if has_failed(each)]
+        found += newly
+    return found
+
+
+def root_cause(failed: Sequence[Exit], last_lines: LastLines) -> Exit:
+    """The process to name: not one that only lost another; then one that a signal killed; then the lowest number."""
+    return min(failed, key=lambda each: (_lost_another(last_lines(each.name)), each.code >= 0, *_order(each.name)))
+
+
+def _lost_another(lines: Sequence[str]) -> bool:
+    return any(_LOST_ANOTHER.match(line) for line in lines)
+
+
+def _order(name: str) -> tuple[str, int]:
+    """``rank-10`` or ``rank 10`` as its kind and its number."""
+    kind, number = re.split("[- ]", name)
+    return kind, int(number)
