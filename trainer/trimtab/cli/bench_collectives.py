@@ -1,7 +1,7 @@
-"""``trimtab bench collectives``: does the cost model name the collective that is really fastest?
+"""``trimtab bench collectives``: does the cost model predict which collective is fastest?
 
-The model is calibrated on four cells (latency, bandwidth, ratio) and asked about the others. Cells where the two best
-differ by no more than a tenth count neither way.
+The model is calibrated on four cells (latency, bandwidth, ratio) and predicts the others. A cell whose two fastest
+collectives are within a tenth of each other is not counted.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from trimtab.control.overheads import Overheads
 NUM_ELEMENTS = 4_000_000
 RATIOS = ("0.1", "0.01", "0.001")
 COLLECTIVES = tuple(row.name for row in catalogue.collectives.rows if row.is_in_grid)
-#: Networks measured, by the number of hosts; the emulator carries 1 Gbit/s to 4 and 200 Mbit/s to 8.
+#: (latency, bandwidth) of the networks measured, by number of hosts. The emulator keeps up with 1 Gbit/s for 4 hosts
+#: and 200 Mbit/s for 8.
 NETWORKS = {
     4: (("1ms", "1Gbps"), ("5ms", "1Gbps"), ("25ms", "1Gbps"), ("1ms", "100Mbps"), ("10ms", "100Mbps")),
     8: (("1ms", "200Mbps"), ("25ms", "200Mbps"), ("5ms", "50Mbps")),
@@ -40,7 +41,7 @@ TIMEOUT_SECONDS = 300.0
 
 @dataclass(frozen=True)
 class Cell:
-    """One network and ratio: seconds of an exchange by collective."""
+    """One network at one ratio: the seconds of an exchange, by collective."""
 
     num_ranks: int
     latency: str

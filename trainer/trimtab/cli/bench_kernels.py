@@ -1,8 +1,8 @@
-"""``trimtab bench kernels``: what selecting costs on one core, beside moving its bytes and beside torch.topk.
+"""``trimtab bench kernels``: the time of a selection on one core, against a copy of its bytes and torch.topk.
 
-The floor of a kernel is the time to move 12 bytes an element (read gradient and residual, write the new residual) at
-the speed of a large copy. Everything is measured in turns, round by round, so that what else the machine does falls
-on all alike; the times are medians.
+The floor of a kernel is the time in which a large copy moves 12 bytes an element: gradient and residual are read, the
+new residual is written. Each round measures everything once, so that other load on the machine falls on all alike. The
+times are medians over the rounds.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Measured:
     """One line of the result."""
 
     kernel: str
-    """``fused_select``: one pass at a known threshold. ``tracked``: the whole default sparsifier, which finds it."""
+    """``fused_select``: one pass at a known threshold. ``tracked``: the default sparsifier, which also estimates it."""
     n: int
     """Elements of float32."""
     ratio: float
@@ -33,7 +33,7 @@ class Measured:
     floor_ratio: float
     """Seconds over the seconds in which a copy moves 12 bytes an element."""
     speedup_over_topk: float
-    """torch.topk's seconds of the same k, on |acc| that is formed already, over these seconds."""
+    """Seconds of torch.topk with the same k, on |acc| formed beforehand, over these seconds."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -1,4 +1,4 @@
-"""``trimtab bench step``: whole training steps of ResNet-18 on an emulated network, beside what a user would pick."""
+"""``trimtab bench step``: whole training steps of ResNet-18 on an emulated network, against DDP's own methods."""
 
 from __future__ import annotations
 

@@ -37,20 +37,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--target",
         type=number("--target", such_as="0.97"),
-        help="value of the target metric that counts as trained; else the job's",
+        help="value of the target metric at which the model counts as trained; else the job's",
     )
     parser.add_argument(
         "--until-target",
         action="store_true",
-        help="end each run at its target: a judge of many plans takes half as long",
+        help="end each run when it reaches the target, which halves the time that many plans take",
     )
     parser.add_argument(
         "--repeat",
         type=whole_number("--repeat", 1, 99),
         default=1,
         metavar="N",
-        help="run each plan N times, in turns, each turn with a seed of its own (spec.seed, the next, ...), and judge "
-        "it by its middle run: one run may be lucky, and with one seed so is every run of the plan",
+        help="run each plan N times, turn by turn, and judge it by its median run; turn i uses spec.seed + i, because "
+        "one seed may favour a plan in every run",
     )
     parser.add_argument("--resume", action="store_true", help="keep runs that finished with the same inputs")
     parser.add_argument("--loopback", action="store_true", help="do not emulate, even where --network is given")
@@ -99,7 +99,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _run_each(requests: list[RunRequest], kept: set[RunDirectory], target: Target | None, until: Target | None) -> str:
-    """Run, in turn, what is not kept, each up to a target if one is given; returns why one failed."""
+    """Run each request that is not in ``kept``, up to ``until`` if given; returns why one failed, or nothing."""
     from trimtab.cli.progress import Progress
     from trimtab.launch.run import WELL
     from trimtab.launch.run import run as run_job
@@ -109,7 +109,7 @@ def _run_each(requests: list[RunRequest], kept: set[RunDirectory], target: Targe
 
     for request in requests:
         if request.directory not in kept:
-            request.directory.result.unlink(missing_ok=True)  # else a table made early would show the run before
+            request.directory.result.unlink(missing_ok=True)  # or an early table would show the run before
     with Progress(len(requests), until) as progress:
         for request in requests:
             heed()

@@ -31,7 +31,7 @@ class Subcommand:
 COMMANDS = (
     Subcommand("run", "run_command", "train a TrainingJob on this machine"),
     Subcommand("compare", "compare_command", "train it under several plans in turn, and report"),
-    Subcommand("plan", "plan_command", "what would be chosen for a model and a network, and what each scheme costs"),
+    Subcommand("plan", "plan_command", "show the plan for a model and a network, and the cost of each scheme"),
     Subcommand("network", "network_command", "print a random network file, to compare plans on one nobody tuned for"),
     Subcommand("report", "report_command", "rebuild summary and report of a comparison from its files"),
     Subcommand("status", "status_command", "follow a job that trains, here or from inside one of its pods"),
@@ -39,9 +39,9 @@ COMMANDS = (
     Subcommand("bench", "", "measure kernels, collectives or whole steps on this machine"),
 )
 BENCHES = (
-    Subcommand("kernels", "bench_kernels", "selection against the time of moving its bytes"),
-    Subcommand("collectives", "bench_collectives", "what each scheme costs here, and what the cost model says"),
-    Subcommand("step", "bench_step", "a whole step of ResNet-18 beside DDP's own ways"),
+    Subcommand("kernels", "bench_kernels", "time a selection against a copy of its bytes"),
+    Subcommand("collectives", "bench_collectives", "time each scheme, and compare with the cost model"),
+    Subcommand("step", "bench_step", "time whole steps of ResNet-18 against DDP's own methods"),
 )
 
 
@@ -80,7 +80,7 @@ def _dispatch(arguments: Sequence[str]) -> int:
 def _add_subcommands(
     parser: Parser, commands: Sequence[Subcommand], asked: Sequence[str]
 ) -> dict[str, tuple[Parser, Callable[[argparse.Namespace], int]]]:
-    """Every subcommand with its help, and the arguments of the one that is asked for, the only one imported."""
+    """Every subcommand with its help. Only the one in ``asked`` is imported and gets its arguments."""
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     added = {}
     for command in commands:

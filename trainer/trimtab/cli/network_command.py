@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--seconds",
         type=whole_number("--seconds", 1, 86400),
         default=60,
-        help="phases, of 10 to 20 s each, until so much time is filled; the last one then lasts (default: 60)",
+        help="length of all phases, 10 to 20 s each; the last one then stays in force (default: 60)",
     )
 
 

@@ -1,7 +1,7 @@
-"""``trimtab plan``: what would be chosen for a model, a number of workers and a network, and what each scheme costs.
+"""``trimtab plan``: the plan that would be chosen for a model, workers and a network, and the cost of each scheme.
 
-Answers from closed forms and priors alone, before anything is bought or run; on a real job the overheads of its
-software are learned on top.
+It answers from closed forms and priors alone, before anything is bought or run. A running job also learns the overheads
+of its own software.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from trimtab_api.units import (
     parse_size,
 )
 
-#: Beyond these a figure is taken for a slip of the unit.
+#: A value beyond these bounds is refused: its unit is most likely wrong.
 MAX_PARAMETERS = 10**13
 MAX_WORKERS = 65536
 MAX_LATENCY = 10.0
@@ -126,7 +126,7 @@ class _Question:
 
 @dataclass(frozen=True)
 class _Row:
-    """One scheme at one ratio. The two seconds and bytes differ where they depend on the selections."""
+    """One scheme at one ratio. Bytes and seconds are (least, most): they may depend on what the ranks select."""
 
     ratio: float
     scheme: str
@@ -168,7 +168,7 @@ def _ratio(text: str) -> float:
 
 
 def _rows(question: _Question, ratio: float) -> list[_Row]:
-    """The whole table at one ratio; the winner is the fastest of the schemes that a plan may name."""
+    """The table at one ratio; the winner is the fastest scheme that a plan may name."""
     alpha, beta = question.latency, 1 / question.bandwidth
     table = cost_table(catalogue.collectives.rows, question.num_bytes, ratio, question.num_ranks)
     rows, planned = [], []
@@ -195,7 +195,7 @@ class _Choice:
 
 
 def _choose(question: _Question) -> tuple[_Choice, float]:
-    """What the controller would adopt after its warm-up, knowing nothing but its priors; and dense's step time."""
+    """What the controller would adopt by its priors alone, after the warm-up; and the step time of dense."""
     from trimtab.control.choice import choose
     from trimtab.control.plan_evaluator import PlanEvaluator
     from trimtab.control.predict import Predictor

@@ -1,4 +1,4 @@
-"""What `run` and `compare` do before anything is made: read the job and its network, and see that they can run here."""
+"""What `run` and `compare` do first: read the job and its network, and check that both can run here."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def prepare(args: argparse.Namespace) -> tuple[TrainingJob, Path | None]:
-    """The job of ``args.job``, and the network to emulate or None for loopback; what is odd about them is said.
+    """The job of ``args.job``, and the network to emulate or None for loopback. Prints warnings to stderr.
 
     Raises `UserError` that names the file at fault.
     """
@@ -36,9 +36,9 @@ def prepare(args: argparse.Namespace) -> tuple[TrainingJob, Path | None]:
 
 
 def choose_network(network: Path | None, loopback: bool, num_workers: int) -> Path | None:
-    """The network file to emulate, or None for loopback; a network that cannot be emulated here is said in one line.
+    """The network file to emulate, or None for loopback, with a line on stderr where emulation is impossible here.
 
-    The file is checked either way. Raises `UserError` where it is wrong.
+    The file is checked in either case. Raises `UserError` where it is wrong.
     """
     if network is None:
         return None

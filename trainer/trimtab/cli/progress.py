@@ -1,4 +1,4 @@
-"""What a user sees while a run goes on: a live panel on a terminal, a line every few seconds elsewhere."""
+"""Progress of a run: a live panel on a terminal, a line every few seconds elsewhere."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _BARS = "▁▂▃▄▅▆▇█"
 
 
 class Progress:
-    """Follows the files of one run after another. It has no thread: `update` reads and draws."""
+    """Follows the files of runs, one after another. It has no thread: `update` reads and draws."""
 
     def __init__(self, num_runs: int, until: Target | None = None, console: Console | None = None) -> None:
         self._console = console or Console()
@@ -61,7 +61,7 @@ class Progress:
         self._view = RunView(self._view.plan, self._view.directory)
 
     def update(self) -> bool:
-        """Read what is new, and show it; whether the run has reached the target after which nobody needs it."""
+        """Read and show what is new; returns whether the run has reached the target that ends it."""
         self._view.read()
         if self._live:
             self._live.update(self._panel(), refresh=True)
@@ -81,7 +81,7 @@ class Progress:
 
 
 class RunView:
-    """One run as far as its files tell."""
+    """What the files of one run have told so far."""
 
     def __init__(self, plan: str, directory: RunDirectory) -> None:
         self.plan = plan
@@ -106,11 +106,11 @@ class RunView:
             self._reason = line.get("reason", self._reason)
 
     def has_reached(self, target: Target | None) -> bool:
-        """Whether any evaluation so far did."""
+        """Whether any evaluation so far has reached the target."""
         return target is not None and any(target.reached_by(each.values) for each in self._evaluations)
 
     def facts(self) -> dict[str, str]:
-        """What there is to say, by name, in the order of reading."""
+        """What is known of the run, by name, in the order shown."""
         step = self._step
         facts = {"elapsed": f"{time.monotonic() - self._begun:.0f} s"}
         if step is None:

@@ -61,10 +61,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def max_restarts(job: TrainingJob) -> int:
-    """Restarts of all ranks after which a failure is final: none unless the job's own file speaks of them.
+    """How often all ranks may be restarted: never, unless the job's own file sets restartPolicy or maxRestarts.
 
-    A cluster's default makes up for pods and nodes that come and go. Here a worker that dies most likely dies again,
-    and whoever watches wants to know at once.
+    A cluster restarts by default, because pods and nodes come and go. On one machine a worker that died will most
+    likely die again, and the user wants to know at once.
     """
     spec = job.spec
     is_asked_for = bool(spec.model_fields_set & {"restart_policy", "max_restarts"})

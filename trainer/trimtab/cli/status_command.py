@@ -1,4 +1,4 @@
-"""`trimtab status`: follow a job that trains, by what rank 0's status server tells."""
+"""`trimtab status`: follow a training job through rank 0's status server."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trimtab.records.run_directory import RunDirectory
 if TYPE_CHECKING:
     from trimtab_api.trainer.v1 import status_pb2
 
-#: Seconds between two lines that bring no news.
+#: Seconds between two lines while nothing changes.
 LINE_SECONDS = 2.0
 
 
@@ -25,12 +25,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "run", nargs="?", type=path("RUN"), metavar="RUN", help="run directory (runs/NAME); in a pod, that of its job"
     )
-    parser.add_argument("--once", action="store_true", help="say what is now, and end")
+    parser.add_argument("--once", action="store_true", help="print the present status, and end")
     parser.add_argument("--json", action="store_true", help="a JSON object a line, by the contract's field names")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print lines until the job has ended; 0 where it succeeded or goes on, 1 where it failed or cannot be followed."""
+    """Print lines until the job has ended; returns 1 where it failed or cannot be followed, else 0."""
     from trimtab.status.following import LostError, follow
 
     directory = directory_of(args.run, os.environ.get("TRIMTAB_RUN_DIR"))
@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def directory_of(run: Path | None, here: str | None) -> RunDirectory:
-    """The directory of the run that is asked for; ``here`` is that of the pod this runs in. Raises `UserError`."""
+    """The run directory named on the command line, else ``here``, the pod's. Raises `UserError` without either."""
     if run is None and here is None:
         raise UserError("name a run directory, such as runs/digits", field="RUN")
     return RunDirectory(run or Path(str(here)))

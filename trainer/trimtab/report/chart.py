@@ -20,7 +20,7 @@ LEFT = 74
 RIGHT = 16
 #: Pixels that a key above a ribbon takes.
 KEY_WIDTH = 9
-#: More points than this on a line are drawn as the medians of as many slices of time.
+#: A line of more points than this is drawn as medians, one for each of this many slices of time.
 MAX_POINTS = 400
 
 
@@ -32,7 +32,7 @@ class Scale:
     high: float
     log: bool = False
     marks: tuple[float, ...] = ()
-    """Where to put ticks; none: at round values."""
+    """Where ticks stand; empty: at round values."""
 
     def __call__(self, value: float) -> float:
         """The position of a value; outside the bounds it stays at the edge."""
@@ -62,7 +62,7 @@ def nice_step(rough: float) -> float:
 
 
 def scale_for(values: Sequence[float], log: bool = False, from_zero: bool = False) -> Scale:
-    """A scale that holds the values with a little room; any scale where there are none."""
+    """A scale that holds the values and a little room around them; 0.1 to 1 where there are no values."""
     finite = [value for value in values if math.isfinite(value) and (value > 0 or not log)]
     if not finite:
         return Scale(0.1, 1.0, log)
@@ -150,7 +150,7 @@ class Panel:
 
 @dataclass
 class Ribbon:
-    """A row of coloured spans along the time axis, each with its name inside, or its key where that does not fit."""
+    """A row of coloured spans along the time axis. A span shows its name, or its key where the name is too long."""
 
     title: str
     time: Scale
@@ -161,7 +161,7 @@ class Ribbon:
     _last_key_at: float = -math.inf
 
     def span(self, start: float, end: float, style: str, names: Sequence[str], key: str = "") -> None:
-        """One span, named by the first of ``names`` that fits, else by its key; its whole name appears on hovering."""
+        """One span, labelled with the first of ``names`` that fits, else with ``key``; hovering shows ``names[0]``."""
         left, right = (LEFT + self.time(seconds) * (WIDTH - LEFT - RIGHT) for seconds in (start, end))
         width = max(1.0, right - left)
         self._marks.append(
@@ -175,7 +175,7 @@ class Ribbon:
                 f'<text class="span-name middle" x="{middle:.1f}" y="{self.height / 2 + 4}">{escape(name)}</text>'
             )
         elif key and (at := max(middle, self._last_key_at + KEY_WIDTH)) <= middle + 3 * KEY_WIDTH:
-            self._last_key_at = at  # moved aside where the span before it has its key
+            self._last_key_at = at  # beside the key of the span before, where that is in the way
             self._marks.append(f'<text class="small middle" x="{at:.1f}" y="-4">{escape(key)}</text>')
         self._marks.append("</g>")
 

@@ -10,12 +10,12 @@ from trimtab.plan import Plan
 
 
 def color(plan: str) -> str:
-    """A CSS colour: adaptive and dense have their own, a static plan its collective's, fainter for a smaller ratio."""
+    """A CSS colour: adaptive has its own, a static plan that of its collective, fainter the smaller its ratio."""
     if plan == "adaptive":
         return "var(--adaptive)"
     try:
         parsed = Plan.parse(plan)
-    except UserError:  # a plan of another version
+    except UserError:  # a plan that another version of Trimtab wrote
         return "var(--other)"
     variable = f"--{parsed.collective_row.hue}"
     if parsed.is_dense:

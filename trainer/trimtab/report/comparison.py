@@ -1,4 +1,4 @@
-"""A comparison: runs of one job under several plans, and what is kept of them together."""
+"""A comparison: runs of one job under several plans, and the file that says which (``comparison.json``)."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from trimtab.report.summary import Summary, Target, summarise
 
 @dataclass(frozen=True)
 class Comparison:
-    """Plans in the order in which they were asked for."""
+    """What a report shows: the finished runs of a comparison, or the one run of a run directory."""
 
     directory: Path
     runs: list[Run]
-    """One a plan; of a plan's repeated runs the middle one."""
+    """One for each plan, in the order asked for; where a plan ran several times, its median run."""
     target: Target | None
     command: list[str]
-    """The command line that made them."""
+    """The command line that made them; empty for a single run."""
     times: dict[str, tuple[float | None, ...]] = field(default_factory=dict)
-    """Seconds to the target of every run of a plan, by plan name, as they ran; empty where no plan was repeated."""
+    """By plan name, seconds to the target of each of its runs, in order; empty where each plan ran once."""
 
     @property
     def summaries(self) -> dict[str, Summary]:
@@ -42,7 +42,7 @@ class Comparison:
 
     @property
     def featured(self) -> Run:
-        """The run whose decisions are told: adaptive, or else the first."""
+        """The run whose decisions the report shows: the adaptive one, or else the first."""
         return next((run for run in self.runs if run.name == "adaptive"), self.runs[0])
 
 
@@ -54,7 +54,7 @@ def run_directory(directory: Path, plan: str, turn: int = 0) -> RunDirectory:
 def write_comparison(
     directory: Path, command: list[str], plans: list[str], target: Target | None, repeat: int = 1
 ) -> None:
-    """Note what was asked for: ``comparison.json``."""
+    """Write down what was asked for, in ``comparison.json``."""
     data = {
         "command": command,
         "plans": plans,
@@ -65,7 +65,7 @@ def write_comparison(
 
 
 def middle(runs: Sequence[Run], target: Target | None) -> Run:
-    """The median run by its time to the target, or by its whole time without one; of two in the middle the slower."""
+    """The median run by time to the target, or by total time without a target; of an even number, the slower one."""
 
     def slowness(run: Run) -> float:
         if target is None:
@@ -108,7 +108,7 @@ def read_comparison(directory: Path) -> Comparison:
 
 
 def _asked_for(data: dict[str, Any]) -> tuple[list[str], Target | None, list[str], int]:
-    """Plans, target, command line and runs of each plan, as `write_comparison` wrote them."""
+    """Plans, target, command line and the number of runs of each plan, as `write_comparison` wrote them."""
     target = None
     if data["target"] is not None:
         asked = mapping(data, "target")

@@ -15,11 +15,11 @@ from trimtab.report.chart import Panel, Point, Ribbon, Scale, figure, scale_for
 from trimtab.report.colors import color, stroke
 from trimtab.report.comparison import Comparison
 
-#: Steps that a loss is averaged over before it is drawn: single batches are noise.
+#: A loss is averaged over this many steps before it is drawn, since that of a single batch is noise.
 LOSS_WINDOW = 20
-#: What the ribbon of plans calls steps that were tried and undone.
+#: Name, in the ribbon of plans, of steps that belonged to a trial and were undone.
 TRIALS = "trials"
-#: Where the accuracy axis has its ticks, as the share that is wrong.
+#: Ticks of the accuracy axis, as error rates (1 - accuracy).
 ERROR_MARKS = (1.0, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001)
 
 
@@ -124,7 +124,7 @@ def plan_ribbon(run: Run, time: Scale) -> Ribbon:
 
 @dataclass(frozen=True)
 class StepParts:
-    """Mean seconds of a training step: it is compute, then waiting for what of the exchange backward did not hide."""
+    """Mean seconds of a training step's parts. The step is ``compute`` + ``waiting``; backward hides the rest."""
 
     compute: float
     waiting: float
@@ -151,12 +151,12 @@ def accuracy_points(run: Run) -> list[Point]:
 
 
 def loss_points(run: Run) -> list[Point]:
-    """Reported losses over time, as long as they were finite."""
+    """Reported losses over time, those that were finite."""
     return [(s.time, s.loss) for s in run.training_steps if s.loss is not None and isfinite(s.loss)]
 
 
 def error_scale(accuracies: dict[str, list[Point]]) -> Scale:
-    """The share that is wrong, downwards by logarithm: the last points, which cost the time, get the room."""
+    """A falling logarithmic axis of error rates: the last percents of accuracy take longest, and get most room."""
     least = min(1 - value for points in accuracies.values() for _, value in points)
     return Scale(1.0, max(0.001, 0.7 * least), log=True, marks=ERROR_MARKS)
 

@@ -158,7 +158,7 @@ def _breakdown(comparison: Comparison) -> str:
 
 
 def _decisions(run: Run) -> tuple[str, str]:
-    """The hint and the table of a run's decisions; those that kept the plan are folded away."""
+    """Hint and table of a run's decisions; decisions that kept the plan are folded."""
     if not run.decisions:
         return "", ""
     body = _decision_table([decision for decision in run.decisions if decision.changed])
@@ -207,7 +207,7 @@ def _inputs(decision: DecisionLine) -> str:
 
 
 def _pareto(decision: DecisionLine) -> str:
-    """The fastest plans of the Pareto front, folded away."""
+    """The fastest plans of the Pareto front, folded."""
     if not decision.pareto:
         return ""
     shown = sorted(decision.pareto, key=lambda point: float(point["step_seconds"]))[:MAX_PARETO_POINTS]

@@ -1,4 +1,4 @@
-"""What a run comes to, in a few numbers: ``summary.json`` (``docs/reference/summary.md``)."""
+"""A run in a few numbers: ``summary.json`` (``docs/reference/summary.md``)."""
 
 from __future__ import annotations
 
@@ -20,13 +20,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Target:
-    """The value of a reported metric that counts as trained. A metric named ``loss`` has to fall to it."""
+    """The value of a reported metric at which a model counts as trained.
+
+    A metric whose name ends in ``loss`` must fall to the value; any other must rise to it.
+    """
 
     metric: str = "accuracy"
     value: float = 1.0
 
     def reached_by(self, values: dict[str, float]) -> bool:
-        """Whether one evaluation reaches the target; never where it does not report the metric."""
+        """Whether one evaluation reaches the target; one that does not report the metric never does."""
         if self.metric not in values:
             return False
         achieved = values[self.metric]
@@ -34,7 +37,7 @@ class Target:
 
 
 def target_of(job: TrainingJob, value: float | None = None) -> Target | None:
-    """The target that a job names, or its metric (accuracy, where it names none) with the value of ``--target``.
+    """The job's target. ``value``, from ``--target``, replaces the job's; without a metric in the job, it is accuracy.
 
     Raises `UserError` where the metric cannot have that value.
     """
@@ -61,23 +64,23 @@ class Summary:
     """By rank 0, trials included."""
     plan_changes: int
     exploration_seconds: float
-    """Spent in trials, their snapshots and restores included, and in solving, which runs beside training."""
+    """Spent in trials (with their snapshots and restores) and in solving, which runs beside training."""
     wall_seconds: float
     """From the start of the schedule to the last step or evaluation."""
     valid: bool
-    """False where the emulator fell behind its own network: times of such a run are not to be trusted."""
+    """False where the emulator could not keep up with the network it emulates: the times are then wrong."""
     emulated: bool
     """False on loopback."""
     state: str
     """``succeeded``, ``target``, ``failed``, ``deadline`` or ``interrupted``."""
     num_steps: int
     straggler: str = ""
-    """Which rank kept the others waiting, in a sentence; empty where none did."""
+    """The rank that kept the others waiting, in a sentence; empty where none did."""
     all_seconds_to_target: tuple[float | None, ...] = ()
-    """Seconds to the target of every run of this plan, this one among them; empty where it ran once."""
+    """Seconds to the target of every run of this plan, this one included; empty where it ran once."""
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data; what was measured keeps six digits, what is not finite is null."""
+        """Plain data; floats are rounded to six digits, and null where not finite."""
         data = asdict(self)
         times = data.pop("all_seconds_to_target")
         if times:
@@ -110,7 +113,7 @@ def summarise(run: Run, target: Target | None) -> Summary:
 
 
 def trial_seconds(steps: list[Step]) -> float:
-    """Time from each last training step before trials to the end of the last trial of that row."""
+    """Seconds of each series of trials, from the end of the training step before it to the end of its last step."""
     total = 0.0
     previous: Step | None = None
     for step in steps:

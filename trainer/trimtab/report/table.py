@@ -1,4 +1,4 @@
-"""The table that a comparison ends with: every run beside dense."""
+"""The table that a comparison ends with: one row for each run, with ratios to dense."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trimtab.report.summary import Summary, Target
 
 @dataclass(frozen=True)
 class Cell:
-    """One figure, and how it stands to dense's (empty where there is nothing to stand beside)."""
+    """One figure, and its ratio to that of dense or its difference from it; empty where dense has none."""
 
     text: str
     against_dense: str = ""
@@ -24,7 +24,7 @@ def headings(target: Target | None) -> list[str]:
 
 
 def rows(summaries: dict[str, Summary], target: Target | None) -> list[list[Cell]]:
-    """A row a run, in order; the first cell is the plan's name."""
+    """One row for each run, in order; the first cell is the plan's name."""
     dense = summaries.get("dense")
     return [_row(name, summary, None if summary is dense else dense, target) for name, summary in summaries.items()]
 
@@ -48,14 +48,14 @@ def _row(name: str, summary: Summary, dense: Summary | None, target: Target | No
 
 
 def notes(summaries: dict[str, Summary]) -> list[str]:
-    """What has to be said beneath the table for it to be honest."""
+    """What a reader must know to judge the table, one line each; printed beneath it."""
     said = [
         "bytes are those that rank 0 sent; × is this run over dense; "
         "exploration is trials and solving, as a share of its own wall time"
     ]
     if repeated := max((len(summary.all_seconds_to_target) for summary in summaries.values()), default=0):
         said.append(
-            f"each plan ran {repeated} times, in turns, each with a seed of its own; shown is a plan's middle run"
+            f"each plan ran {repeated} times, turn by turn, each time with another seed; its median run is shown"
         )
     if not all(summary.valid for summary in summaries.values()):
         said.append("† the emulator fell behind its own network: do not trust the times of this run")
@@ -68,7 +68,7 @@ def notes(summaries: dict[str, Summary]) -> list[str]:
 
 
 def judge(summaries: dict[str, Summary]) -> str:
-    """How adaptive did beside the best static plan in hindsight; nothing where there is none to stand beside."""
+    """Adaptive against the static plan that turned out best; empty where one of the two did not reach the target."""
     adaptive = summaries.get("adaptive")
     static = {
         name: summary.seconds_to_target
