@@ -1,1 +1,1 @@
-"""What a job is doing, told while it trains (`trimtab.trainer.v1`): read from the run's files, served by gRPC."""
+"""What is a job doing while it trains? Read from the run's files, served by gRPC (`trimtab.trainer.v1`)."""

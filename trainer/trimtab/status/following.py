@@ -1,9 +1,9 @@
-"""A run followed from outside, from wherever it is to its end, beyond its status server and through restarts.
+"""Follows a run from outside, from its present state to its end, through restarts.
 
-While the run goes on its status server tells (`trimtab.status.server`). The server ends with the attempt that it
-serves: whoever asks it then loses the connection, in the middle of a message or before the first, and no server can
-wait for those who have not called yet. So how a run ended is read from its files where no server told it, and a
-connection that is lost says only that it is time to look there, or for the server of the next attempt.
+Each attempt of a run has a status server (`trimtab.status.server`), which ends with the attempt. A follower may then
+lose the connection before it has heard how the attempt ended, since a server cannot wait for those who have not called
+yet. After a lost connection the follower therefore looks twice: in the run's files for how the run ended, and else for
+the server of the next attempt.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from trimtab.status.status_reader import StatusReader
 if TYPE_CHECKING:
     from trimtab.records.run_directory import RunDirectory
 
-#: Seconds that a server has to answer before the run's files are looked at again.
+#: A server that has not answered within this many seconds is given up, and the run's files are read again.
 ATTEMPT_SECONDS = 2.0
-#: Seconds without a word from any server after which nobody is expected to tell more.
+#: After this many seconds without an answer from any server the run counts as lost.
 PATIENCE_SECONDS = 30.0
 #: Seconds between attempts that fail at once.
 RETRY_SECONDS = 0.05
 
 
 class LostError(Exception):
-    """The run's server has gone, no other came, and nothing says how the run ended; the message says what was heard."""
+    """The run's server is gone, no other took its place, and no file says how the run ended."""
 
 
 def follow(directory: RunDirectory, interval: float, patience: float = PATIENCE_SECONDS) -> Iterator[status_pb2.Status]:
-    """The run's statuses: the one now, then every ``interval`` seconds and at news, up to the final one.
+    """The run's statuses: now, at least every ``interval`` seconds, and at each change, up to the final one.
 
-    Raises `UserError` where no run goes on there, and `LostError` after ``patience`` seconds of silence.
+    Raises `UserError` where no run is under way there, and `LostError` after ``patience`` seconds without an answer.
     """
     address = address_of(directory)
     heard, cause = time.monotonic(), ""
@@ -64,7 +64,7 @@ def follow(directory: RunDirectory, interval: float, patience: float = PATIENCE_
 
 
 def address_of(directory: RunDirectory) -> str:
-    """Where the status of the run in the directory is served. Raises `UserError` where no run goes on there."""
+    """Where the status of the directory's run is served. Raises `UserError` where no run is under way there."""
     address = _read_address(directory.status_address)
     if not address:
         raise UserError(
@@ -74,29 +74,29 @@ def address_of(directory: RunDirectory) -> str:
 
 
 def _tell(address: str, interval: float) -> Iterator[status_pb2.Status]:
-    """What the server at the address tells. Raises RpcError."""
+    """The statuses that the server at the address sends, until it ends. Raises RpcError."""
     with open_channel(address) as channel:
         stub = status_pb2_grpc.TrainerStatusStub(channel)
         status = stub.GetStatus(status_pb2.GetStatusRequest(), timeout=ATTEMPT_SECONDS, wait_for_ready=True)
-        if is_final(status):  # a server that has told this may be gone before it is asked again
+        if is_final(status):  # the server may be gone before it could be asked again
             yield status
         else:
             yield from stub.WatchStatus(status_pb2.WatchStatusRequest(interval_seconds=interval))
 
 
 def _read_final(directory: RunDirectory) -> status_pb2.Status | None:
-    """How the run ended; None while it goes on."""
+    """The final status of a run that has ended; None until then."""
     if not directory.result.exists():
         return None
     try:
         status = StatusReader(directory, load_training_job(directory.job)).read()
-    except UserError:  # another run begins in the directory, and has removed them
+    except UserError:  # another run is starting in the directory, and has removed the files
         return None
     return status if is_final(status) else None
 
 
 def _read_address(file: Path) -> str:
-    """Empty where there is none."""
+    """The address in the file; empty where there is none."""
     try:
         return file.read_text().strip()
     except (OSError, ValueError):

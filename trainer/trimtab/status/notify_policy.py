@@ -1,4 +1,4 @@
-"""When a status is worth a message. Pure."""
+"""Whether a watcher should be told a status at once. Pure."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ FINAL = (status_pb2.STATE_SUCCEEDED, status_pb2.STATE_FAILED)
 
 
 def is_final(status: status_pb2.Status) -> bool:
-    """Whether nothing will follow."""
+    """Whether no other status will follow."""
     return status.state in FINAL
 
 
 def is_news(sent: status_pb2.Status, now: status_pb2.Status) -> bool:
-    """Whether a watcher should hear at once: another state or plan, or figures of the network begin or cease to hold.
+    """Whether state or plan changed, or the network's figures became stale or fresh, since the status last ``sent``.
 
-    Why a plan was kept is no news; it comes at the watcher's pace.
+    Everything else, such as the reason why a plan was kept, waits for the watcher's interval.
     """
     return (
         sent.state != now.state

@@ -1,6 +1,6 @@
-"""Serves a run's status by gRPC, as a process of its own beside the trainers; ends when the run's end has been told.
+"""Serves a run's status by gRPC until it has told how the run ended.
 
-A process, because the launcher that starts it has no threads, and because nothing here may take time from a trainer.
+It is a process of its own because the launcher must not have threads, and because no trainer may lose time to it.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ from trimtab.records.run_directory import RunDirectory
 from trimtab.status.notify_policy import is_final, is_news
 from trimtab.status.status_reader import StatusReader
 
-#: Seconds between two looks at the run's files.
+#: Seconds between two readings of the run's files.
 LOOK_SECONDS = 0.25
-#: Seconds that watchers have to take the final status.
+#: Seconds in which watchers can still receive the final status.
 FAREWELL_SECONDS = 2.0
-#: Seconds between two messages of a watch that brings no news, where the caller leaves it to us.
+#: Seconds between two messages of a watch while nothing changes, where the caller names no interval.
 DEFAULT_INTERVAL = 1.0
 
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 
 
 class TrainerStatus:
-    """The service: the newest status, and those who wait for the next."""
+    """The service: holds the newest status, and wakes those who watch."""
 
     def __init__(self, first: status_pb2.Status) -> None:
         self._status = first
-        self._looked = asyncio.Event()
+        self._published = asyncio.Event()
 
     def publish(self, status: status_pb2.Status) -> None:
-        """Another look at the run."""
+        """Replace the newest status, and wake the watchers."""
         self._status = status
-        looked, self._looked = self._looked, asyncio.Event()
-        looked.set()
+        published, self._published = self._published, asyncio.Event()
+        published.set()
 
     async def GetStatus(  # noqa: N802 - the contract's name
         self, request: status_pb2.GetStatusRequest, context: Context
@@ -58,13 +58,13 @@ class TrainerStatus:
     async def WatchStatus(  # noqa: N802
         self, request: status_pb2.WatchStatusRequest, context: Context
     ) -> AsyncIterator[status_pb2.Status]:
-        """The status at once, then at the asked pace, and at once when it brings news; ends after a final one."""
+        """The status now, every ``interval_seconds``, and at each change (`is_news`); ends after a final one."""
         interval = request.interval_seconds or DEFAULT_INTERVAL
         sent = self._status
         yield sent
         while not is_final(sent):
-            looked = self._looked
-            await looked.wait()
+            published = self._published
+            await published.wait()
             now = self._status
             if is_news(sent, now) or now.taken_at_unix_seconds - sent.taken_at_unix_seconds >= interval:
                 sent = now
@@ -72,7 +72,7 @@ class TrainerStatus:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Serve until the run has ended, or a signal comes; 2 for what the user must mend, said in one line."""
+    """Serve until the run has ended or a signal comes; returns 0, or 2 for a user's mistake, which it prints."""
     parser = argparse.ArgumentParser(prog="trimtab-status", description=__doc__)
     parser.add_argument("--run", type=Path, required=True, help="run directory")
     parser.add_argument("--job", type=Path, required=True, help="the TrainingJob")
@@ -116,7 +116,7 @@ async def serve(directory: RunDirectory, job: Path, monitor: str, address: str) 
 
 
 def _signalled() -> asyncio.Event:
-    """Set when the process is told to end."""
+    """An event that SIGINT or SIGTERM sets."""
     event = asyncio.Event()
     loop = asyncio.get_running_loop()
     for each in (signal.SIGINT, signal.SIGTERM):

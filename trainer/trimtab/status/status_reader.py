@@ -1,4 +1,4 @@
-"""From the files of a run to its status. The trainers write them anyway, so telling costs training nothing."""
+"""Makes a run's status from its files. The trainers write those anyway, so a status costs training nothing."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ from trimtab.records.lines import ALONE, Step
 from trimtab.records.run_directory import RunDirectory
 from trimtab.records.straggler import straggler_of
 
-#: Steps that "recent" means: of step time and gain.
+#: Step time and gain are taken over this many of the last steps under the plan in force.
 NUM_RECENT = 20
-#: Decisions remembered: one is logged before the first step under it, so the plan in force is among the last few.
+#: This many decisions are kept. A decision is logged before the first step under its plan, so that the plan in force
+#: may not be the last one decided.
 NUM_DECISIONS = 8
 
 
@@ -32,7 +33,7 @@ class StatusReader:
     def __init__(
         self, directory: RunDirectory, job: TrainingJob, network: Callable[[], NetworkView] = lambda: NOTHING_KNOWN
     ) -> None:
-        """``network`` tells the network as the monitor sees it now."""
+        """``network`` returns the network as the monitor sees it now."""
         self._directory = directory
         self._job = job
         self._network = network
@@ -45,7 +46,7 @@ class StatusReader:
 
     def read(self) -> status_pb2.Status:
         """The status now."""
-        end = self._end()  # before the steps: none comes after it, so that the last of them is told with it
+        end = self._end()  # read before the steps: no step follows it, so the final status holds the last step
         for line in self._decisions.new_lines():
             if line["record"] == "decision":
                 self._keep_reason(line["adopted"], line["reason"])
@@ -81,7 +82,7 @@ class StatusReader:
     def _take(self, step: Step) -> None:
         if self._step is None or step.plan_version != self._step.plan_version:
             self._adopted_at = step.step
-            self._recent.clear()  # times and gain of another plan say nothing about this one
+            self._recent.clear()  # times and gain under another plan say nothing about this one
         self._step = step
         self._recent.append(step)
 
@@ -113,7 +114,7 @@ class StatusReader:
         status.plan.CopyFrom(self._plan(step))
 
     def _plan(self, step: Step) -> status_pb2.Plan:
-        """The plan in force; what the metrics do not tell of it comes from the decision that adopted it."""
+        """The plan in force. What a metrics line leaves out comes from the decision that adopted the plan."""
         plan = Plan.parse(step.plan)
         told = status_pb2.Plan(
             version=step.plan_version,
