@@ -195,9 +195,10 @@ class Session:
             self._trials.leave()
         self._loops.close()
         self._is_closed = True
-        closing: tuple[OptimizerGate | StepEngine | None, ...] = (self._alone, self._engine)
-        for each in filter(None, closing):
-            each.close()
+        if self._alone is not None:
+            self._alone.close()
+        if self._engine is not None:
+            self._engine.close()
         self._control.close()
         if self._group is not None:
             self._group.close()
