@@ -1,4 +1,4 @@
-"""Names, ports and paths that several of the parts must agree on. Of schemes: `trimtab_api.catalogue`."""
+"""The names that parts of Trimtab must agree on, in one place; those of schemes stand in `trimtab_api.catalogue`."""
 
 from __future__ import annotations
 

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from trimtab_api.catalogue import costs
 from trimtab_api.units import parse_bandwidth, parse_duration
 
 Run = Callable[[], Any]
@@ -77,10 +78,9 @@ def algorithms(rank: int, size: int, num_elements: int) -> Iterator[tuple[str, A
     """Name, closed form, and what to run."""
     import torch
     import torch.distributed as dist
-    from trimtab.collectives import primitives
     from trimtab.collectives.group import Group
     from trimtab.collectives.process_group import ProcessGroupTransport
-    from trimtab_api.catalogue import costs
+    from trimtab_api import primitives
 
     vector = torch.zeros(num_elements)
     data, num_bytes = vector.view(torch.uint8), 4 * num_elements

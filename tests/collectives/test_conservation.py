@@ -9,11 +9,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rank_pool import RankPool
 from trimtab import collectives
-from trimtab.collectives.group import Group
 from trimtab.plan import split_elements
 from trimtab.sparsify.tracked_threshold import EXACT_UP_TO
 from trimtab_api import catalogue
-from trimtab_api.catalogue import DENSE_COLLECTIVES, SPARSE_COLLECTIVES
+from trimtab_api.catalogue import COLLECTIVES, DENSE_COLLECTIVES, SPARSE_COLLECTIVES
 
 LENGTHS = (1, 2, 3, 7, 31, 127, 1009, 5003)
 
@@ -48,14 +47,14 @@ def check(size: int, case: Case, outcomes: list[Outcome]) -> None:
 
 
 @pytest.mark.parametrize("size", EVERY_SIZE)
-@pytest.mark.parametrize("scheme", catalogue.collectives.names)
+@pytest.mark.parametrize("scheme", COLLECTIVES)
 def test_every_scheme_conserves_for_every_number_of_ranks(rank_pool: RankPool, scheme: str, size: int) -> None:
     for step, n in enumerate(LENGTHS):
         case = Case(scheme, segments=(0, n), k=(max(1, n // 10),), seed=n, step=step, vote_length=step % 4)
         check(size, case, rank_pool.run(size, run_case, case))
 
 
-@pytest.mark.parametrize("scheme", catalogue.collectives.names)
+@pytest.mark.parametrize("scheme", COLLECTIVES)
 def test_these_schemes_hold_back_nothing_of_what_they_send(rank_pool: RankPool, scheme: str) -> None:
     for outcome in rank_pool.run(4, run_case, Case(scheme, segments=(0, 500), k=(50,))):
         sent = outcome.exchanged.sent
@@ -72,7 +71,7 @@ def cases(draw: st.DrawFn) -> Case:
     segments = (0, *cuts)
     ratio = draw(st.sampled_from((0.001, 0.01, 0.1, 0.5, 1.0)))
     return Case(
-        scheme=draw(st.sampled_from(catalogue.collectives.names)),
+        scheme=draw(st.sampled_from(COLLECTIVES)),
         segments=segments,
         k=tuple(split_elements(ratio, segments)),
         seed=draw(st.integers(0, 10_000)),
@@ -103,7 +102,7 @@ def test_buffers_too_long_to_be_sorted_conserve_as_well(rank_pool: RankPool, sch
         check(4, case, rank_pool.run(4, run_case, case))
 
 
-@pytest.mark.parametrize("scheme", catalogue.collectives.names)
+@pytest.mark.parametrize("scheme", COLLECTIVES)
 def test_more_than_there_is_can_be_asked_for(rank_pool: RankPool, scheme: str) -> None:
     case = Case(scheme, segments=(0, 2, 3), k=(5, 5), vote_length=1)
     outcomes = rank_pool.run(3, run_case, case)
@@ -131,12 +130,12 @@ def test_under_var_the_leader_is_the_rank_whose_selection_weighs_most(rank_pool:
 
 
 @pytest.mark.parametrize("size", [2, 4, 8])
-@pytest.mark.parametrize("scheme", catalogue.collectives.names)
+@pytest.mark.parametrize("scheme", COLLECTIVES)
 def test_every_scheme_costs_its_closed_form_or_less(rank_pool: RankPool, scheme: str, size: int) -> None:
     n, k = 40_000, 400
     case = Case(scheme, segments=(0, n), k=(n if scheme in DENSE_COLLECTIVES else k,), vote_length=0)
     outcomes = rank_pool.run(size, run_case, case)
-    cost = catalogue.collectives.find(scheme).cost_at(4 * n, case.k[0] / n, size)
+    cost = catalogue.collective_cost(scheme, 4 * n, case.k[0] / n, size)
     for outcome in outcomes:
         assert outcome.exchanged.num_messages == cost.messages
         # Beside the closed form's bytes: lengths and counts, at most 16 a message.
@@ -153,9 +152,5 @@ def test_dense_schemes_give_the_mean(rank_pool: RankPool, scheme: str) -> None:
     torch.testing.assert_close(outcomes[0].update.double(), mean, rtol=1e-5, atol=1e-6)
 
 
-def test_the_catalogue_makes_each_by_its_name(rank_pool: RankPool) -> None:
-    assert rank_pool.run(2, names_of_what_is_made)[0] == catalogue.collectives.names
-
-
-def names_of_what_is_made(group: Group) -> tuple[str, ...]:
-    return tuple(collectives.create(name, group).name for name in catalogue.collectives.names)
+def test_every_collective_of_a_plan_can_be_made() -> None:
+    assert set(collectives.names()) == set(COLLECTIVES)

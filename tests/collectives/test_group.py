@@ -20,7 +20,7 @@ from trimtab.collectives.base import Exchange
 from trimtab.collectives.group import Group
 from trimtab.collectives.primitives import ring_all_reduce, tree_all_reduce
 from trimtab.collectives.transport import CommunicationError
-from trimtab_api import catalogue
+from trimtab_api.catalogue import COLLECTIVES
 
 
 def exchange_of_constants(values: list[float]) -> Exchange:
@@ -51,7 +51,7 @@ def many_in_flight(group: Group, schemes: tuple[str, ...]) -> list[list[float]]:
 
 
 def test_many_buffers_are_in_flight_at_once(rank_pool: RankPool) -> None:
-    schemes = catalogue.collectives.names * 3
+    schemes = COLLECTIVES * 3
     for outs in rank_pool.run(4, many_in_flight, schemes):
         assert outs == [[10.0 * i + 1.5] * (i + 1) for i in range(len(schemes))]
 
@@ -66,7 +66,7 @@ def not_finite(group: Group, scheme: str, value: float) -> float:
     return handle.wait(30).vote.item()
 
 
-@pytest.mark.parametrize("scheme", catalogue.collectives.names)
+@pytest.mark.parametrize("scheme", COLLECTIVES)
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_a_value_that_is_not_finite_reaches_everyone_in_the_vote(
     rank_pool: RankPool, scheme: str, value: float

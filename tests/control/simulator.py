@@ -23,8 +23,7 @@ from trimtab.control.types import (
     TrialReport,
 )
 from trimtab.plan import Plan, dense_plan
-from trimtab_api import catalogue
-from trimtab_api.catalogue.costs import Cost
+from trimtab_api.catalogue import COLLECTIVES, Cost
 
 GIGABIT = 1e9 / 8
 #: Seconds for which a machine's speed stays about what it is.
@@ -93,7 +92,7 @@ class World:
     def compress_seconds(self, plan: Plan) -> float:
         if plan.is_dense:
             return 0.0
-        arriving = plan.ratio * (1 if plan.collective_row.shares_indices else self.num_ranks)
+        arriving = plan.ratio * (1 if plan.shares_indices else self.num_ranks)
         passes = 1 + self.fetch_all_passes * (1 - exp(-16 * arriving))
         return self.num_elements * self.select_seconds_per_element * passes
 
@@ -133,7 +132,7 @@ def random_world(seed: int, num_ranks: int) -> World:
         phases=tuple(phases),
         compute_seconds=exp(rng.uniform(log(0.04), log(0.3))),
         select_seconds_per_element=rng.uniform(0.6e-9, 2e-9),
-        overheads={name: (*map(near, shared), near(wait)) for name in catalogue.collectives.names},
+        overheads={name: (*map(near, shared), near(wait)) for name in COLLECTIVES},
         half_gain_ratio={"all": half_gain, "artopk": half_gain * rng.uniform(1.1, 2.5)},
         staleness={"all": staleness, "artopk": staleness * rng.uniform(1.1, 1.9)},
         staleness_steps={"all": staleness_steps, "artopk": staleness_steps * rng.uniform(0.8, 1.9)},

@@ -18,7 +18,7 @@ from trimtab.control.types import (
     StepReport,
 )
 from trimtab.plan import Plan
-from trimtab_api import catalogue
+from trimtab_api.catalogue import COLLECTIVES
 from trimtab_api.errors import UserError
 
 FACTS = ModelFacts(10_000_000, (4_000_000, 6_000_000), 4)
@@ -33,7 +33,7 @@ def world(*phases, num_ranks=4, num_elements=10_000_000, **changes):
         phases=tuple(Phase(*phase) for phase in phases),
         compute_seconds=0.1,
         select_seconds_per_element=1e-9,
-        overheads=dict.fromkeys(catalogue.collectives.names, (1.0, 2e-4, 1.05, 5e-10, 2e-3)),
+        overheads=dict.fromkeys(COLLECTIVES, (1.0, 2e-4, 1.05, 5e-10, 2e-3)),
         half_gain_ratio={"all": 0.05, "artopk": 0.08},
         staleness={"all": 0.02, "artopk": 0.03},
         staleness_steps={"all": 2.3, "artopk": 2.3},
@@ -301,7 +301,7 @@ def test_a_residual_out_of_hand_brings_dense_back():
 def test_a_plan_measured_slower_than_dense_is_left():
     """The scheme's software is ten times as slow as its closed form says; dense's is not."""
     misleading = world((0, 1e-3, 2 * GIGABIT))
-    broken = dict.fromkeys(catalogue.collectives.names, (1.0, 2e-4, 1.05, 5e-10, 0.6))
+    broken = dict.fromkeys(COLLECTIVES, (1.0, 2e-4, 1.05, 5e-10, 0.6))
     broken["dense-ring"] = (1.0, 2e-4, 1.05, 5e-10, 2e-3)
     run = train(Run(replace(misleading, overheads=broken), ControllerSettings(), 1), 90)
     assert run.controller.plan.is_dense

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from trimtab.control.overheads import Overheads
-from trimtab_api import catalogue
+from trimtab_api.catalogue import collective_cost
 
 M, N = 40e6, 4
 GIGABIT = 1e9 / 8
@@ -19,17 +19,17 @@ SCHEMES = ("all-gather", "artopk-star-ring", "artopk-star-tree")
 
 def true_seconds(collective, ratio, alpha, beta, overhead=(1.3, 5e-4, 1.1, 1e-9, 5e-3)):
     a, o, e, g, w = overhead
-    cost = catalogue.collectives.find(collective).cost_at(M, ratio, N)
+    cost = collective_cost(collective, M, ratio, N)
     return a * cost.messages * alpha + o * cost.messages + (e * beta + g) * cost.bytes + w
 
 
 def learn(overheads, collective, ratio, alpha, beta, seconds, times=8):
     for _ in range(times):
-        overheads.observe(collective, catalogue.collectives.find(collective).cost_at(M, ratio, N), alpha, beta, seconds)
+        overheads.observe(collective, collective_cost(collective, M, ratio, N), alpha, beta, seconds)
 
 
 def predict(overheads, collective, ratio, alpha, beta):
-    return overheads.seconds(collective, catalogue.collectives.find(collective).cost_at(M, ratio, N), alpha, beta)
+    return overheads.seconds(collective, collective_cost(collective, M, ratio, N), alpha, beta)
 
 
 def test_four_cells_predict_the_others_and_name_the_fastest():
@@ -79,9 +79,7 @@ def test_what_was_learned_under_a_changed_network_can_be_taken_back():
     for either in (overheads, untouched):
         learn(either, "all-gather", 0.01, 1e-3, 1 / GIGABIT, 0.05, times=4)
     learn(overheads, "all-gather", 0.01, 1e-3, 1 / GIGABIT, 1.0, times=3)
-    overheads.forget(
-        "all-gather", catalogue.collectives.find("all-gather").cost_at(M, 0.01, N), 1e-3, 1 / GIGABIT, count=3
-    )
+    overheads.forget("all-gather", collective_cost("all-gather", M, 0.01, N), 1e-3, 1 / GIGABIT, count=3)
     assert overheads.state_dict() == untouched.state_dict()
 
 

@@ -4,7 +4,8 @@ import itertools
 
 from hypothesis import given
 from hypothesis import strategies as st
-from trimtab.fusion.fixed import BYTES_PER_ELEMENT, fixed_size
+from trimtab.fusion import plan_of
+from trimtab_api.catalogue import BYTES_PER_ELEMENT
 
 SIZES = st.lists(st.integers(1, 10_000), min_size=1, max_size=50)
 
@@ -18,7 +19,7 @@ def buffers(sizes, plan):
 
 @given(SIZES, st.integers(4, 50_000), st.sampled_from(["ahead", "behind"]))
 def test_every_tensor_is_in_one_buffer_within_the_bound_and_none_is_cut_early(sizes, buffer_bytes, selection):
-    plan = fixed_size(sizes, buffer_bytes, selection)
+    plan = plan_of(f"fixed:bytes={buffer_bytes}:selection={selection}", sizes)
     assert plan.selection == selection
     made = buffers(sizes, plan)
     assert list(itertools.chain(*made)) == sizes
@@ -31,8 +32,8 @@ def test_every_tensor_is_in_one_buffer_within_the_bound_and_none_is_cut_early(si
 
 @given(SIZES)
 def test_without_a_bound_there_is_one_buffer(sizes):
-    assert buffers(sizes, fixed_size(sizes, None)) == [sizes]
+    assert buffers(sizes, plan_of("single", sizes)) == [sizes]
 
 
 def test_a_tensor_larger_than_a_buffer_has_one_of_its_own():
-    assert fixed_size([10, 1000, 10], 200).cuts == (0, 10, 1010)
+    assert plan_of("fixed:bytes=200", [10, 1000, 10]).cuts == (0, 10, 1010)

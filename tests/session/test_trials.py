@@ -131,7 +131,7 @@ def leaving(rank: int, size: int, rounds: int, trials: bool) -> tuple[Any, bool,
     model, session, now, script = begin(rank, "0.05/all-gather", messages)
     train(session, model, steps=20, leave_after=rounds)
     assert not session.in_trial
-    assert (session.steps, session.plan.name) == (4, "0.05/all-gather"), "the trials begin after the fourth step"
+    assert (session.steps, session.plan.ratio) == (4, 0.05), "the trials begin after the fourth step"
     if script and trials:
         assert [len(reports) for reports in script.reports] == [1 if rounds == 9 else 0], "what was measured is told"
     train(session, model, steps=5)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trimtab.schedule import Iteration, Schedule, Send
 from trimtab_api import catalogue
-from trimtab_api.catalogue import Row
+from trimtab_api.catalogue import schedules
 
 
 class EverySecondLater(Schedule):
@@ -56,5 +56,4 @@ TOYS = (EverySecondLater, OneBehind, EveryThird, Queues)
 def register() -> None:
     """Let plans of this process name them."""
     for toy in TOYS:
-        row = Row(name=toy.name, meaning=str(toy.__doc__), factory=f"toy_schedules:{toy.__name__}")
-        catalogue.schedules._by_name[toy.name] = row
+        schedules.add(catalogue.Schedule(toy.name, toy.__doc__ or "", f"toy_schedules:{toy.__name__}"))

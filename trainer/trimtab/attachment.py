@@ -12,6 +12,7 @@ from torch import nn
 from torch.amp.grad_scaler import GradScaler
 from trimtab_api.trainingjob import TrainingJob, load_job_file
 
+from trimtab import fusion as fusion_planners
 from trimtab.attach_checks import (
     check_arguments,
     check_devices,
@@ -30,9 +31,8 @@ from trimtab.control_client import ControlClient
 from trimtab.engine.loss_scale import LossScale
 from trimtab.environment.job_secret import secret_of
 from trimtab.environment.launch_environment import LaunchEnvironment
-from trimtab.fusion.fixed import fixed_size
 from trimtab.optimizer_family import family_of
-from trimtab.plan import FusionPlan, Plan, dense_plan
+from trimtab.plan import Plan, dense_plan
 from trimtab.records.recorder import Recorder
 from trimtab.session import SchedulerInterval, Session
 
@@ -96,14 +96,14 @@ def attach(
 def controller_settings(job: TrainingJob, tensor_sizes: tuple[int, ...]) -> ControllerSettings:
     """What a TrainingJob's ``communication`` says, in the controller's terms."""
     wanted = job.spec.communication
-    fusion = fixed_size(
-        tensor_sizes,
-        None if wanted.fusion.buffer_size == "single" else wanted.fusion.buffer_size,
-        wanted.fusion.selection,
-    )
+    size, selection = wanted.fusion.buffer_size, wanted.fusion.selection
+    planner = "single" if size == "single" else f"fixed:bytes={size:.0f}"
+    fusion = fusion_planners.plan_of(f"{planner}:selection={selection}", tensor_sizes)
     return ControllerSettings(
         policy="adaptive" if wanted.policy == "Adaptive" else "static",
-        static_plan=None if wanted.plan is None else static_plan(wanted.plan, fusion, wanted.sparsifier),
+        static_plan=None
+        if wanted.plan is None
+        else fusion_planners.cut(Plan.parse(wanted.plan, fusion, sparsifier=wanted.sparsifier), tensor_sizes),
         min_ratio=wanted.ratio.min,
         max_ratio=wanted.ratio.max,
         candidate_ratios=wanted.ratio.candidates,
@@ -117,12 +117,6 @@ def controller_settings(job: TrainingJob, tensor_sizes: tuple[int, ...]) -> Cont
         speed_weight=wanted.speed_weight,
         warmup_steps=wanted.warmup_steps,
     )
-
-
-def static_plan(text: str, fusion: FusionPlan, sparsifier: str) -> Plan:
-    """The plan of a static policy."""
-    plan = Plan.parse(text, fusion)
-    return plan if plan.is_dense else Plan(plan.ratio, plan.collective, sparsifier, fusion)
 
 
 def _join(model: nn.Module, environment: LaunchEnvironment, timeout: float, recorder: Recorder) -> Group:

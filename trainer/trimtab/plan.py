@@ -1,7 +1,7 @@
 """What the controller may change: the plan, immutable and versioned, and its text and JSON forms.
 
-A plan in text is ``RATIO/COLLECTIVE`` (``0.01/all-gather``) or ``dense``; the full form is JSON. This module
-imports nothing heavy, so that ``trimtab plan`` answers at once.
+The text names every axis that is not the default (`trimtab_api.catalogue.plan_text`); JSON carries the cuts as well.
+This module imports nothing heavy, so that ``trimtab plan`` answers at once.
 """
 
 from __future__ import annotations
@@ -12,9 +12,16 @@ from itertools import pairwise
 from typing import Any, Literal
 
 from trimtab_api import catalogue
-from trimtab_api.catalogue import DENSE_COLLECTIVES
-from trimtab_api.catalogue.collective import CollectiveRow
-from trimtab_api.catalogue.costs import BYTES_PER_ELEMENT, Cost
+from trimtab_api.catalogue import (
+    BYTES_PER_ELEMENT,
+    DENSE,
+    Collective,
+    Cost,
+    collective_cost,
+    planners,
+    read_plan,
+    sources,
+)
 from trimtab_api.errors import UserError
 
 Selection = Literal["ahead", "behind"]
@@ -26,17 +33,24 @@ class FusionPlan:
 
     ``cuts`` are element offsets into the flat gradient, in backward order, where a new buffer begins; the first is
     always 0, and buffer ``i`` holds the elements ``cuts[i] .. cuts[i+1]-1``, so that a large tensor may be split.
-    ``selection`` is *ahead* of fusion (k per tensor, or per part of one) or *behind* it (k per buffer).
+    ``selection`` is *ahead* of fusion (k per tensor, or per part of one) or *behind* it (k per buffer). ``planner`` is
+    the spec of what made the cuts; empty: they were made by hand, or there are none.
     """
 
     cuts: tuple[int, ...] = (0,)
     selection: Selection = "behind"
+    planner: str = ""
 
     def __post_init__(self) -> None:
         if not self.cuts or self.cuts[0] != 0 or any(a >= b for a, b in pairwise(self.cuts)):
             raise UserError(
                 "a fusion plan's cuts start at 0 and increase", field="fusion.cuts", value=str(list(self.cuts))
             )
+        if not self.planner:
+            by_hand = "cuts:at=" + "+".join(map(str, self.cuts[1:])) if len(self.cuts) > 1 else planners.default
+            object.__setattr__(self, "planner", f"{by_hand}:selection={self.selection}")
+        object.__setattr__(self, "planner", planners.canonical(self.planner))
+        object.__setattr__(self, "selection", planners.options(self.planner)["selection"])
 
     def buffers(self, num_elements: int) -> list[range]:
         """The elements of each buffer of a gradient of ``num_elements``, in backward order."""
@@ -46,57 +60,56 @@ class FusionPlan:
 
 @dataclass(frozen=True)
 class Plan:
-    """How gradients cross the network at one time."""
+    """How gradients cross the network at one time. Every scheme is a spec: its name and its options."""
 
     ratio: float
     collective: str
-    sparsifier: str = "tracked"
+    sparsifier: str = catalogue.sparsifiers.default
     fusion: FusionPlan = FusionPlan()
-    schedule: str = "wait-free"
-    source: str = "gradient"
+    schedule: str = catalogue.schedules.default
+    source: str = catalogue.sources.default
+    wire: str = catalogue.wires.default
     version: int = 0
 
     def __post_init__(self) -> None:
-        if not 0 < self.ratio <= 1:
-            raise UserError(
-                "a compression ratio is in (0, 1]; 0.01 sends 1% of the gradient",
-                field="ratio",
-                value=f"{self.ratio:g}",
-            )
-        catalogue.sparsifiers.find(self.sparsifier)
-        catalogue.schedules.find(self.schedule)
-        if (self.ratio == 1) != self.is_dense:
-            raise UserError(
-                f"ratio 1 goes with {' or '.join(DENSE_COLLECTIVES)}, every other ratio with a sparse collective",
-                field="collective",
-                value=f"{self.ratio:g}/{self.collective}",
-            )
+        axes = (catalogue.collectives, catalogue.sparsifiers, catalogue.schedules, catalogue.sources, catalogue.wires)
+        for axis in axes:
+            object.__setattr__(self, axis.name, axis.canonical(getattr(self, axis.name)))
+        catalogue.check_ratio(self.ratio, self.collective)
+        if self.wire not in self.row.wires:
+            raise UserError(f"{self.collective} sends {' or '.join(self.row.wires)}", field="wire", value=self.wire)
+
+    @property
+    def row(self) -> Collective:
+        """The collective's row of the catalogue."""
+        return catalogue.collectives[self.collective]
 
     @property
     def is_dense(self) -> bool:
         """Whether the whole gradient is sent."""
-        return self.collective_row.is_dense
+        return self.row.is_dense
 
     @property
-    def collective_row(self) -> CollectiveRow:
-        """What the catalogue knows of the collective."""
-        return catalogue.collectives.find(self.collective)
+    def shares_indices(self) -> bool:
+        """Whether every rank sends the indices that one of them selected (AR-Topk), and not each its own."""
+        return self.row.shares_indices
 
     @property
     def name(self) -> str:
-        """The short text form, ``RATIO/COLLECTIVE``; the same plan in every table and log."""
-        return self.collective if self.is_dense else f"{self.ratio:g}/{self.collective}"
+        """The text form; the same plan in every table and log."""
+        axes = {"fusion": self.fusion.planner}
+        axes |= {name: getattr(self, name) for name in catalogue.AXES if name not in axes}
+        return catalogue.write_plan(self.ratio, self.collective, axes)
 
     @property
     def local_steps(self) -> int:
         """H: steps that each rank takes by itself before the update that they made is exchanged; 0: gradients are."""
-        name, _, steps = self.source.partition(":steps=")
-        return int(steps or 1) if name == "update" else 0
+        return int(sources.options(self.source).get("steps", 0))
 
     def buffer_costs(self, num_elements: int, num_ranks: int) -> list[Cost]:
         """The closed-form cost of each buffer for a gradient of ``num_elements``."""
         return [
-            self.collective_row.cost_at(BYTES_PER_ELEMENT * len(buffer), self.ratio, num_ranks)
+            collective_cost(self.collective, BYTES_PER_ELEMENT * len(buffer), self.ratio, num_ranks)
             for buffer in self.fusion.buffers(num_elements)
         ]
 
@@ -112,32 +125,27 @@ class Plan:
     def from_json(cls, data: dict[str, Any]) -> Plan:
         """Inverse of `to_json`."""
         fusion = data["fusion"]
-        return cls(**{**data, "fusion": FusionPlan(tuple(fusion["cuts"]), fusion["selection"])})
+        return cls(**{**data, "fusion": FusionPlan(tuple(fusion["cuts"]), planner=fusion["planner"])})
 
     @classmethod
-    def parse(cls, text: str, fusion: FusionPlan | None = None) -> Plan:
-        """Read ``dense``, ``dense-ring`` or ``0.01/all-gather``.
+    def parse(cls, text: str, fusion: FusionPlan | None = None, **otherwise: str) -> Plan:
+        """Read ``dense``, ``dense-ring``, ``0.01/all-gather`` or ``0.01/all-gather/sparsifier=topk``.
+
+        ``fusion`` and ``otherwise`` (by axis) are what is meant where the text does not name an axis. A fusion planner
+        that it names has not made its cuts yet: `trimtab.fusion.cut` does, given the tensors.
 
         Raises `UserError` naming the part that is wrong.
         """
-        fusion = fusion or FusionPlan()
-        if text == "dense":
-            text = "dense-ring"
-        if text in DENSE_COLLECTIVES:
-            return cls(ratio=1.0, collective=text, fusion=fusion)
-        ratio_text, slash, collective = text.partition("/")
-        try:
-            ratio = float(ratio_text)
-        except ValueError:
-            slash = ""
-        if not slash:
-            raise UserError("write dense, or RATIO/COLLECTIVE such as 0.01/all-gather", field="plan", value=text)
-        return cls(ratio=ratio, collective=collective, fusion=fusion)
+        told = read_plan(text)
+        axes: dict[str, Any] = {"fusion": fusion or FusionPlan(), **otherwise, **told.axes}
+        if "fusion" in told.axes:
+            axes["fusion"] = FusionPlan(planner=told.axes["fusion"])
+        return cls(told.ratio, told.collective, **axes)
 
 
 def dense_plan(fusion: FusionPlan | None = None) -> Plan:
     """The plan that sends everything, the fallback of every guard rail."""
-    return Plan(ratio=1.0, collective="dense-ring", fusion=fusion or FusionPlan())
+    return Plan(ratio=1.0, collective=DENSE, fusion=fusion or FusionPlan())
 
 
 def elements_to_send(ratio: float, num_elements: int) -> int:

@@ -1,40 +1,57 @@
-"""All that anyone must know of a scheme by its name, in one row: one list for each axis of a plan.
+"""Every scheme by name: what it costs, where it runs and what it takes, in one place and without torch.
 
-The CRD, validation, the controller's models and the registries of the trainer ask the row; none of them knows a scheme
-by its name. Torch-free: what makes a scheme is named by text, and imported by who uses it.
+A plan has axes: collective, sparsifier, fusion planner, schedule, source, wire format. Each has a list of rows here;
+`collectives.py` and `other_axes.py` are these lists. Who plans, predicts, validates, reports or runs a scheme asks its
+row, and nobody knows schemes by name.
 """
 
-from trimtab_api.catalogue.collective import COLLECTIVES, CollectiveRow
-from trimtab_api.catalogue.fusion import PLANNERS
-from trimtab_api.catalogue.registry import Registry
-from trimtab_api.catalogue.row import Option, Row
-from trimtab_api.catalogue.schedule import SCHEDULES
-from trimtab_api.catalogue.source import SOURCES
-from trimtab_api.catalogue.sparsifier import SPARSIFIERS
-from trimtab_api.catalogue.wire import WIRE_FORMATS
+from trimtab_api.catalogue.axis import Axis
+from trimtab_api.catalogue.collectives import collective_cost, collectives, cost_table
+from trimtab_api.catalogue.costs import BYTES_PER_ELEMENT, Cost, CostRange
+from trimtab_api.catalogue.other_axes import (
+    DEFAULT_BUFFER_BYTES,
+    planners,
+    schedules,
+    sources,
+    sparsifiers,
+    wires,
+)
+from trimtab_api.catalogue.plan_text import AXES, DENSE, PlanText, check_ratio, read_plan, write_plan
+from trimtab_api.catalogue.rows import Collective, Row, Schedule
+from trimtab_api.catalogue.spec import Option
 
 __all__ = [
+    "AXES",
+    "BYTES_PER_ELEMENT",
+    "COLLECTIVES",
+    "DEFAULT_BUFFER_BYTES",
+    "DENSE",
     "DENSE_COLLECTIVES",
     "SPARSE_COLLECTIVES",
-    "CollectiveRow",
+    "SPARSIFIERS",
+    "Axis",
+    "Collective",
+    "Cost",
+    "CostRange",
     "Option",
-    "Registry",
+    "PlanText",
     "Row",
+    "Schedule",
+    "check_ratio",
+    "collective_cost",
     "collectives",
+    "cost_table",
     "planners",
+    "read_plan",
     "schedules",
     "sources",
     "sparsifiers",
-    "wire_formats",
+    "wires",
+    "write_plan",
 ]
 
-collectives = Registry("collective", COLLECTIVES)
-sparsifiers = Registry("sparsifier", SPARSIFIERS)
-planners = Registry("fusion", PLANNERS)
-schedules = Registry("schedule", SCHEDULES)
-sources = Registry("source", SOURCES)
-wire_formats = Registry("wire", WIRE_FORMATS)
-
-#: Names of the collectives that send the whole gradient, and of those that send a selection of it.
-DENSE_COLLECTIVES = tuple(row.name for row in COLLECTIVES if row.is_dense)
-SPARSE_COLLECTIVES = tuple(row.name for row in COLLECTIVES if not row.is_dense)
+#: Names of what is built in, as the CRD lists them.
+COLLECTIVES = collectives.built_in
+DENSE_COLLECTIVES = tuple(name for name in COLLECTIVES if collectives[name].is_dense)
+SPARSE_COLLECTIVES = tuple(name for name in COLLECTIVES if not collectives[name].is_dense)
+SPARSIFIERS = sparsifiers.built_in

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trimtab_api.catalogue import DENSE_COLLECTIVES, SPARSE_COLLECTIVES
+from trimtab_api.catalogue import AXES, DENSE_COLLECTIVES, SPARSE_COLLECTIVES
 from trimtab_api.names import MOST_WORKERS, RESERVED_VARIABLES
 from trimtab_api.trainingjob.quantities import DURATION_PATTERN
 
@@ -29,9 +29,10 @@ class Rule:
 #: Fields of the spec that may change while the job exists.
 MUTABLE = ("suspend", "maxRestarts", "activeDeadlineSeconds", "progressDeadlineSeconds", "ttlSecondsAfterFinished")
 
-_DENSE = ", ".join(f"'{each}'" for each in ("dense", *DENSE_COLLECTIVES))
+_AXES = f"(/({'|'.join(AXES)})=[^/,]+)*$"
+_DENSE = f"^({'|'.join(('dense', *DENSE_COLLECTIVES))}){_AXES}"
 _NUMBER = r"([0-9]+(\\.[0-9]*)?|\\.[0-9]+)([eE][-+]?[0-9]+)?"
-_PLAN = f"^{_NUMBER}/({'|'.join(SPARSE_COLLECTIVES)})$"
+_PLAN = f"^{_NUMBER}/({'|'.join(SPARSE_COLLECTIVES)}){_AXES}"
 _RESERVED = ", ".join(f"'{each}'" for each in RESERVED_VARIABLES)
 _PLAN_REMEDY = (
     "write dense, or RATIO/COLLECTIVE with a ratio in (0, 1), such as 0.01/all-gather; collectives: "
@@ -77,7 +78,7 @@ RULES = (
     ),
     Rule(
         "spec.communication.plan",
-        f"self in [{_DENSE}] || (self.matches('{_PLAN}') && double(self.split('/')[0]) > 0.0 "
+        f"self.matches('{_DENSE}') || (self.matches('{_PLAN}') && double(self.split('/')[0]) > 0.0 "
         "&& double(self.split('/')[0]) < 1.0)",
         _PLAN_REMEDY,
     ),

@@ -8,14 +8,15 @@ the remedy; `load_training_job` turns that into a line naming file and field.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 
-from trimtab_api import catalogue
-from trimtab_api.catalogue import DENSE_COLLECTIVES, SPARSE_COLLECTIVES
+from trimtab_api.catalogue import SPARSE_COLLECTIVES, SPARSIFIERS, collectives, read_plan, sparsifiers
+from trimtab_api.errors import UserError
 from trimtab_api.names import MOST_WORKERS
 from trimtab_api.trainingjob.quantities import BufferSize, Duration, as_written
 from trimtab_api.trainingjob.rules import TOO_MANY_WORKERS
@@ -52,18 +53,16 @@ class Strict(BaseModel):
 
 
 def _check_plan(text: str) -> str:
-    """``dense``, a dense collective, or RATIO/COLLECTIVE with a ratio in (0, 1)."""
-    if text == "dense" or text in DENSE_COLLECTIVES:
-        return text
-    ratio, slash, collective = text.partition("/")
+    """A plan's text (`trimtab_api.catalogue.plan_text`)."""
     try:
-        is_ratio = 0 < float(ratio) < 1
-    except ValueError:
-        is_ratio = False
-    if not slash or not is_ratio:
-        raise ValueError("write dense, or RATIO/COLLECTIVE with a ratio in (0, 1), such as 0.01/all-gather")
-    if collective not in SPARSE_COLLECTIVES:
-        raise ValueError(f"not a sparse collective; choose from {', '.join(SPARSE_COLLECTIVES)}")
+        read_plan(text)
+    except UserError as error:
+        if error.field == "collective":
+            raise ValueError(f"not a sparse collective; choose from {', '.join(_sparse())}") from None
+        if error.field == "ratio" or error.remedy.startswith("write dense"):
+            remedy = "write dense, or RATIO/COLLECTIVE with a ratio in (0, 1), such as 0.01/all-gather"
+            raise ValueError(remedy) from None
+        raise ValueError(error.remedy if error.field == "plan" else str(error)) from None
     return text
 
 
@@ -85,12 +84,13 @@ def _check_timeout(seconds: float) -> float:
     return seconds
 
 
-def _one_of(known: tuple[str, ...]) -> AfterValidator:
+def _one_of(known: Callable[[], Iterable[str]]) -> AfterValidator:
     """A string that is one of the known names."""
 
     def check(name: str) -> str:
-        if name not in known:
-            raise ValueError(f"not known; choose from {', '.join(known)}")
+        names = tuple(known())
+        if name not in names:
+            raise ValueError(f"not known; choose from {', '.join(names)}")
         return name
 
     return AfterValidator(check)
@@ -105,9 +105,13 @@ def _wrong(field: Location, value: Any, remedy: str) -> PydanticCustomError:
     return PydanticCustomError("wrong_field", "{remedy}", {"remedy": remedy, "field": field, "value": value})
 
 
+def _sparse() -> Iterable[str]:
+    return (row.name for row in collectives.rows() if not row.is_dense)
+
+
 Ratio = Annotated[float, Field(gt=0, lt=1)]
-SparseCollective = Annotated[str, _one_of(SPARSE_COLLECTIVES), _enum(SPARSE_COLLECTIVES)]
-Sparsifier = Annotated[str, _one_of(catalogue.sparsifiers.names), _enum(catalogue.sparsifiers.names)]
+SparseCollective = Annotated[str, _one_of(_sparse), _enum(SPARSE_COLLECTIVES)]
+Sparsifier = Annotated[str, _one_of(sparsifiers.names), _enum(SPARSIFIERS)]
 
 
 class RatioBounds(Strict):
@@ -172,8 +176,10 @@ class Communication(Strict):
     policy: Literal["Adaptive", "Static"] = Field(
         "Adaptive", description="Adaptive: keep choosing the plan while training. Static: train under `plan`."
     )
-    plan: Annotated[str, Field(max_length=64), AfterValidator(_check_plan)] | None = Field(
-        None, description="The plan of a Static policy: `dense`, or RATIO/COLLECTIVE such as `0.01/all-gather`."
+    plan: Annotated[str, Field(max_length=512), AfterValidator(_check_plan)] | None = Field(
+        None,
+        description="The plan of a Static policy: `dense`, or RATIO/COLLECTIVE such as `0.01/all-gather`; then, by"
+        " slashes, axes that are not as the fields beside it say, such as `sparsifier=topk`.",
     )
     ratio: RatioBounds = Field(default_factory=RatioBounds, description="Compression ratios that may be chosen.")
     collectives: tuple[SparseCollective, ...] = Field(

@@ -17,6 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torchvision.models import resnet18
 
 from trimtab.collectives.group import Group
+from trimtab.fusion import cut
 from trimtab.plan import Plan
 from trimtab.records.recorder import Recorder
 from trimtab.session import Session
@@ -71,6 +72,11 @@ def _ours(images: torch.Tensor, labels: torch.Tensor, plan: Plan, group: Group, 
     return step
 
 
+def _plan(text: str, network: nn.Module) -> Plan:
+    sizes = [parameter.numel() for parameter in reversed(list(network.parameters()))]
+    return cut(Plan.parse(text), sizes)
+
+
 def main() -> None:
     """Measure every method named on the command line; rank 0 prints ``{method: seconds}`` as JSON."""
     parser = argparse.ArgumentParser()
@@ -93,7 +99,7 @@ def main() -> None:
         elif method.startswith("ddp"):
             step = _ddp(images, labels, method.removeprefix("ddp").removeprefix("-"), network)
         else:
-            step = _ours(images, labels, Plan.parse(method), group, network)
+            step = _ours(images, labels, _plan(method, network), group, network)
         for _ in range(args.warmup):
             step()
         times = []

@@ -11,8 +11,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from trimtab_api import catalogue
-from trimtab_api.catalogue.costs import BYTES_PER_ELEMENT, Cost
+from trimtab_api.catalogue import BYTES_PER_ELEMENT, Cost, collective_cost, collectives
 from trimtab_api.command_line import whole_number
 from trimtab_api.units import format_bandwidth, format_duration, parse_bandwidth, parse_duration
 from trimtab_netmon.emulate import Network, Phase
@@ -21,7 +20,7 @@ from trimtab.control.overheads import Overheads
 
 NUM_ELEMENTS = 4_000_000
 RATIOS = ("0.1", "0.01", "0.001")
-COLLECTIVES = tuple(row.name for row in catalogue.collectives.rows if row.is_in_grid)
+COLLECTIVES = tuple(row.name for row in collectives.rows() if row.is_representative)
 #: (latency, bandwidth) of the networks measured, by number of hosts. The emulator keeps up with 1 Gbit/s for 4 hosts
 #: and 200 Mbit/s for 8.
 NETWORKS = {
@@ -141,8 +140,7 @@ def _judge(cell: Cell, model: Overheads) -> dict[str, Any]:
 
 
 def _cost(cell: Cell, collective: str) -> Cost:
-    row = catalogue.collectives.find(collective)
-    return row.cost_at(NUM_ELEMENTS * BYTES_PER_ELEMENT, float(cell.ratio), cell.num_ranks)
+    return collective_cost(collective, NUM_ELEMENTS * BYTES_PER_ELEMENT, float(cell.ratio), cell.num_ranks)
 
 
 def _alpha_beta(cell: Cell) -> tuple[float, float]:

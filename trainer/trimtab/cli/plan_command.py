@@ -10,12 +10,10 @@ import argparse
 import json
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-from trimtab_api import catalogue
-from trimtab_api.catalogue.comparison import cost_table
-from trimtab_api.catalogue.costs import BYTES_PER_ELEMENT, CostRange
+from trimtab_api.catalogue import BYTES_PER_ELEMENT, DENSE_COLLECTIVES, CostRange, collectives, cost_table
 from trimtab_api.command_line import number, quantity, whole_number, wrong
 from trimtab_api.errors import UserError
 from trimtab_api.units import (
@@ -133,7 +131,6 @@ class _Row:
     messages: float
     bytes: tuple[float, float]
     seconds: tuple[float, float]
-    is_dense: bool
     is_winner: bool
 
 
@@ -170,18 +167,14 @@ def _ratio(text: str) -> float:
 def _rows(question: _Question, ratio: float) -> list[_Row]:
     """The table at one ratio; the winner is the fastest scheme that a plan may name."""
     alpha, beta = question.latency, 1 / question.bandwidth
-    table = cost_table(catalogue.collectives.rows, question.num_bytes, ratio, question.num_ranks)
-    rows, planned = [], []
-    for each in table:
-        cost = each.cost
+    table = cost_table(question.num_bytes, ratio, question.num_ranks)
+    rows = []
+    for scheme, cost in table:
         least, most = (cost.least, cost.most) if isinstance(cost, CostRange) else (cost, cost)
         seconds = (least.seconds(alpha, beta), most.seconds(alpha, beta))
-        row = _Row(ratio, each.scheme, least.messages, (least.bytes, most.bytes), seconds, each.is_dense, False)
-        rows.append(row)
-        if each.can_be_planned:
-            planned.append(row)
-    winner = min(planned, key=lambda row: row.seconds)
-    return [replace(row, is_winner=row is winner) for row in rows]
+        rows.append(_Row(ratio, scheme, least.messages, (least.bytes, most.bytes), seconds, is_winner=False))
+    winner = min((row for row in rows if row.scheme in collectives.names()), key=lambda row: row.seconds)
+    return [_Row(**{**vars(row), "is_winner": row is winner}) for row in rows]
 
 
 @dataclass(frozen=True)
@@ -253,16 +246,17 @@ def _as_text(question: _Question, choice: _Choice, dense_seconds: float, rows: l
         "",
         f"{'ratio':>7}  {'scheme':<17} {'seconds':>20} {'messages':>9} {'bytes':>20}",
     ]
-    shown_dense = False
+    shown: set[str] = set()
     for row in rows:
-        if row.is_dense and shown_dense and not row.is_winner:
+        is_dense = row.scheme == "parameter-server" or row.scheme in DENSE_COLLECTIVES
+        if is_dense and row.scheme in shown and not row.is_winner:
             continue  # the same at every ratio
-        ratio = "1" if row.is_dense else f"{row.ratio:g}"
+        shown.add(row.scheme)
+        ratio = "1" if is_dense else f"{row.ratio:g}"
         lines.append(
             f"{ratio:>7}  {row.scheme:<17} {_range(row.seconds, format_duration):>20} {row.messages:>9g} "
             f"{_range(row.bytes, format_size):>20}{'  <- fastest' if row.is_winner else ''}"
         )
-        shown_dense = shown_dense or not row.is_dense
     return [
         *lines,
         "",

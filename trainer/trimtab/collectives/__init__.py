@@ -1,6 +1,6 @@
 """How N gradients become one mean: one file per scheme, over the primitives in `primitives`.
 
-`create` makes a scheme by its name in the catalogue (`trimtab_api.catalogue.collective`), and imports torch only then.
+`create` makes a scheme by name, `names` lists them. What there is stands in the catalogue.
 """
 
 from __future__ import annotations
@@ -9,23 +9,42 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from trimtab_api import catalogue
+from trimtab_api.errors import UserError
 
 if TYPE_CHECKING:
     from trimtab.collectives.base import Collective, Exchange, Exchanged, Handle, Prepared
     from trimtab.collectives.group import Group
     from trimtab.collectives.transport import CommunicationError
 
-__all__ = ["Collective", "CommunicationError", "Exchange", "Exchanged", "Group", "Handle", "Prepared", "create"]
+__all__ = [
+    "Collective",
+    "CommunicationError",
+    "Exchange",
+    "Exchanged",
+    "Group",
+    "Handle",
+    "Prepared",
+    "create",
+    "names",
+]
 
 _HOMES = {"CommunicationError": "transport", "Group": "group"}
 
 
-def create(name: str, group: Group, **options: Any) -> Collective:
-    """The scheme ``name`` on the ranks of ``group``; ``options`` are that scheme's own.
+def names() -> tuple[str, ...]:
+    """Every scheme's name."""
+    return catalogue.collectives.names()
 
-    Raises `UserError` for an unknown name.
+
+def create(spec: str, group: Group) -> Collective:
+    """The scheme that ``spec`` names, on the ranks of ``group``.
+
+    Raises `UserError` where it is not known, has no such option, or does not run on so many ranks.
     """
-    made: Collective = catalogue.collectives.factory(name)(group, **options)
+    why_not = catalogue.collectives[spec].why_not(group.size)
+    if why_not is not None:
+        raise UserError(why_not, field="collective", value=spec)
+    made: Collective = catalogue.collectives.make(spec, group)
     return made
 
 

@@ -37,8 +37,6 @@ class Coded(Prepared):
 class AllGather(Collective):
     """Every rank clears its own selection from its residual; the update is the mean of all selections."""
 
-    name = "all-gather"
-
     def __init__(self, group: Group) -> None:
         super().__init__(group)
         index_code.warm_up()

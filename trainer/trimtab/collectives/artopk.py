@@ -7,9 +7,7 @@ what coding saves of the indices.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -19,14 +17,12 @@ from trimtab import kernels
 from trimtab.collectives import index_code
 from trimtab.collectives.base import Collective, Exchange, Exchanged, Prepared
 from trimtab.collectives.group import Group
-from trimtab.collectives.primitives import all_gather, broadcast, ring_all_reduce, tree_all_reduce
+from trimtab.collectives.primitives import ALL_REDUCE, all_gather, broadcast
 from trimtab.collectives.stopwatch import Stopwatch
 from trimtab.collectives.transport import Transport
 
 if TYPE_CHECKING:
     from trimtab.sparsify.base import Selected, Selector
-
-AllReduce = Callable[[Transport, Sequence[Tensor]], int]
 
 
 @dataclass(frozen=True)
@@ -46,12 +42,12 @@ class ArTopk(Collective):
     top of the closed form's messages.
     """
 
-    def __init__(self, group: Group, *, name: str, elect: bool, all_reduce: AllReduce) -> None:
+    def __init__(self, group: Group, *, election: str, shape: str) -> None:
+        """``election`` is ``star`` or ``var``, ``shape`` that of the all-reduce, ``ring`` or ``tree``."""
         super().__init__(group)
         index_code.warm_up()
-        self.name = name
-        self._elect = elect
-        self._all_reduce = all_reduce
+        self._elect = election == "var"
+        self._all_reduce = ALL_REDUCE[shape]
 
     def prepare(self, exchange: Exchange, selector: Selector | None) -> Candidates:
         assert selector is not None, "AR-Topk sends a selection"
@@ -122,9 +118,3 @@ def _elected(transport: Transport, selected: Selected) -> tuple[int, int]:
     norm = torch.linalg.vector_norm(selected.values).view(1)
     norms, num_messages = all_gather(transport, norm.view(torch.uint8))
     return int(torch.cat(norms).view(torch.float32).argmax().item()), num_messages
-
-
-star_ring = partial(ArTopk, name="artopk-star-ring", elect=False, all_reduce=ring_all_reduce)
-star_tree = partial(ArTopk, name="artopk-star-tree", elect=False, all_reduce=tree_all_reduce)
-var_ring = partial(ArTopk, name="artopk-var-ring", elect=True, all_reduce=ring_all_reduce)
-var_tree = partial(ArTopk, name="artopk-var-tree", elect=True, all_reduce=tree_all_reduce)

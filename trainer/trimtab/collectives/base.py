@@ -118,8 +118,6 @@ class Collective(ABC):
     during a step and kept only by `commit`, so that a dropped step leaves no trace; it is keyed by range of the arena.
     """
 
-    name: str
-
     def __init__(self, group: Group) -> None:
         self.group = group
         """The ranks that exchange; what communicates for them is given to `run`, for there may be several links."""

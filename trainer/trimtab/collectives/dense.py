@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,7 +10,7 @@ from torch import Tensor
 from trimtab import kernels
 from trimtab.collectives.base import Collective, Exchange, Exchanged, Prepared
 from trimtab.collectives.group import Group
-from trimtab.collectives.primitives import ring_all_reduce, tree_all_reduce
+from trimtab.collectives.primitives import ALL_REDUCE
 from trimtab.collectives.stopwatch import Stopwatch
 from trimtab.collectives.transport import Transport
 
@@ -29,10 +28,10 @@ class Accumulated(Prepared):
 class DenseAllReduce(Collective):
     """The mean of ``residual + gradient`` over the ranks; the new residual is zero."""
 
-    def __init__(self, name: str, group: Group, all_reduce: Callable[[Transport, Sequence[Tensor]], int]) -> None:
+    def __init__(self, group: Group, *, shape: str) -> None:
+        """``shape`` is ``ring`` or ``tree`` (Flexible Communication, Table I)."""
         super().__init__(group)
-        self.name = name
-        self._all_reduce = all_reduce
+        self._all_reduce = ALL_REDUCE[shape]
 
     def prepare(self, exchange: Exchange, selector: Selector | None) -> Accumulated:
         stopwatch = Stopwatch(exchange.out.device)
@@ -59,13 +58,3 @@ class DenseAllReduce(Collective):
             compress_seconds=stopwatch.compress_seconds,
             collective_seconds=stopwatch.collective_seconds,
         )
-
-
-def dense_ring(group: Group) -> Collective:
-    """Ring all-reduce: 2(N-1) alpha + 2 (N-1)/N M beta (Flexible Communication, Table I)."""
-    return DenseAllReduce("dense-ring", group, ring_all_reduce)
-
-
-def dense_tree(group: Group) -> Collective:
-    """Binomial tree all-reduce: 2 log2 N alpha + 2 log2 N M beta (Flexible Communication, Table I)."""
-    return DenseAllReduce("dense-tree", group, tree_all_reduce)

@@ -9,7 +9,7 @@ A vector may lie in several pieces of memory; what counts is their concatenation
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -77,6 +77,13 @@ def tree_all_reduce(transport: Transport, pieces: Sequence[Tensor]) -> int:
                 transport.send(child, *views)
     transport.flush()
     return 2 * chain_length(size)
+
+
+#: By shape.
+ALL_REDUCE: dict[str, Callable[[Transport, Sequence[Tensor]], int]] = {
+    "ring": ring_all_reduce,
+    "tree": tree_all_reduce,
+}
 
 
 def broadcast(transport: Transport, data: Tensor | None, root: int) -> tuple[Tensor, int]:

@@ -8,7 +8,7 @@ from itertools import pairwise
 from math import exp, log
 from typing import Any
 
-from trimtab_api import catalogue
+from trimtab_api.catalogue import collectives
 
 from trimtab.plan import Plan
 
@@ -88,11 +88,12 @@ class Curve:
 
 
 def _key(plan: Plan) -> str:
-    return f"{plan.collective}/{plan.fusion.selection}"
+    """All that decides what selection takes and what gets through, but for the ratio."""
+    return "/".join((plan.collective, plan.sparsifier, plan.fusion.selection, plan.source, plan.wire))
 
 
 def _family(key: str) -> str:
-    return catalogue.collectives.find(key.split("/")[0]).family
+    return collectives[key.partition("/")[0]].family
 
 
 def _by_ratio(points: list[_Known]) -> list[tuple[float, float]]:

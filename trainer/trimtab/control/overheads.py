@@ -23,8 +23,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from trimtab_api import catalogue
-from trimtab_api.catalogue.costs import Cost
+from trimtab_api.catalogue import Cost, collectives
 
 
 @dataclass(frozen=True)
@@ -186,7 +185,7 @@ def _features(cost: Cost, alpha: float, beta: float) -> NDArray[np.float64]:
 
 
 def _family(collective: str) -> str:
-    return "dense" if catalogue.collectives.find(collective).is_dense else "sparse"
+    return "dense" if collectives[collective].is_dense else "sparse"
 
 
 def _fit(cells: Sequence[_Cell]) -> dict[str, NDArray[np.float64]]:

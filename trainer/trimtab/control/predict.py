@@ -39,10 +39,10 @@ class Predictor:
         self._assumed_compute = compute_seconds or facts.num_elements * _COMPUTE_SECONDS_PER_ELEMENT
         self.overheads = Overheads()
         # Odds, gain / (1 - gain): they go in proportion to the ratio, where the gain itself saturates.
-        self._gain_odds = Curve(lambda plan: plan.ratio / plan.collective_row.half_gain_ratio, _GAIN_MAX_AGE_STEPS)
+        self._gain_odds = Curve(lambda plan: plan.ratio / plan.row.half_gain_ratio, _GAIN_MAX_AGE_STEPS)
         pass_seconds = facts.num_elements * facts.select_seconds_per_element
         self.compress_times = Curve(
-            lambda plan: pass_seconds * plan.collective_row.passes(plan.ratio, facts.num_ranks),
+            lambda plan: pass_seconds * plan.row.passes(plan.ratio, facts.num_ranks),
             _COMPRESS_MAX_AGE_STEPS,
         )
         self._compute: deque[float] = deque(maxlen=_COMPUTE_WINDOW)

@@ -19,9 +19,6 @@ from math import exp, log
 from trimtab.control.types import ModelFacts, OptimizerFamily
 from trimtab.plan import Plan
 
-#: Steps of staleness where the residual is as large as what was sent; more where all ranks send what one of them
-#: selected, for what that one passes over is held back everywhere.
-_STALE_STEPS, _STALE_STEPS_OF_SHARED = 1.5, 2.5
 #: The power of the residual's relative norm with which they grow: between that of gradients that all point one way, 2,
 #: and of such as have nothing in common, 1.
 _POWER = 1.5
@@ -49,13 +46,12 @@ def reads_gain(optimizer: OptimizerFamily) -> bool:
 
 
 def _sgd(plan: Plan, gain: float) -> float:
-    with_residual_as_sent = _STALE_STEPS_OF_SHARED if plan.collective_row.shares_indices else _STALE_STEPS
-    staleness: float = with_residual_as_sent * (1 / gain - 1) ** (_POWER / 2)
+    staleness: float = plan.row.stale_steps * (1 / gain - 1) ** (_POWER / 2)
     return 1 + staleness / _RUN_STEPS
 
 
 def _adam(plan: Plan, num_ranks: int) -> float:
-    heard_of = plan.ratio * (1 if plan.collective_row.shares_indices else min(num_ranks, _MOST_RANKS))
+    heard_of = plan.row.arriving(plan.ratio, min(num_ranks, _MOST_RANKS))
     (most, fewest), (least, steps) = _ADAM[0], _ADAM[-1]
     if heard_of >= most:
         return fewest

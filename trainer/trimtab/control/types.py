@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from trimtab_api.catalogue import SPARSE_COLLECTIVES
+from trimtab_api.catalogue import SPARSE_COLLECTIVES, collectives
 from trimtab_api.errors import UserError
 
 from trimtab.plan import FusionPlan, Plan
@@ -59,12 +59,11 @@ class ControllerSettings:
                 field="ratio bounds",
                 value=f"{self.min_ratio:g}..{self.max_ratio:g}",
             )
-        unknown = [name for name in self.collectives if name not in SPARSE_COLLECTIVES]
-        if unknown or not self.collectives:
+        unfit = [name for name in self.collectives if collectives[name].is_dense]
+        if unfit or not self.collectives:
+            sparse = ", ".join(row.name for row in collectives.rows() if not row.is_dense)
             raise UserError(
-                f"name at least one of {', '.join(SPARSE_COLLECTIVES)}; dense is always allowed",
-                field="collectives",
-                value=", ".join(unknown),
+                f"name at least one of {sparse}; dense is always allowed", field="collectives", value=", ".join(unfit)
             )
         if not 0 <= self.speed_weight <= 1:
             raise UserError(

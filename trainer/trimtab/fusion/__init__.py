@@ -1,1 +1,23 @@
-"""Which tensors share a buffer: one file per planner, by its name in `trimtab_api.catalogue.fusion`."""
+"""Which gradient elements share a buffer? One file per planner: from tensor sizes and options to cuts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from trimtab_api.catalogue import planners
+
+from trimtab.plan import FusionPlan, Plan
+
+
+def plan_of(planner: str, tensor_sizes: Sequence[int]) -> FusionPlan:
+    """The fusion plan that a planner makes for tensors of these sizes (elements, in backward order).
+
+    Raises `UserError` where the planner or an option of it is not known.
+    """
+    return FusionPlan(planners.make(planner, tensor_sizes), planner=planner)
+
+
+def cut(plan: Plan, tensor_sizes: Sequence[int]) -> Plan:
+    """The plan with the cuts that its fusion planner makes for tensors of these sizes."""
+    return replace(plan, fusion=plan_of(plan.fusion.planner, tensor_sizes))

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from trimtab_api.catalogue.costs import BYTES_PER_ELEMENT
-
-from trimtab.plan import FusionPlan, Selection
+from trimtab_api.catalogue import BYTES_PER_ELEMENT
 
 
-def fixed_size(tensor_sizes: Sequence[int], buffer_bytes: float | None, selection: Selection = "behind") -> FusionPlan:
-    """Cut where the next tensor would take a buffer over ``buffer_bytes``; None: one buffer.
+def fixed_size(tensor_sizes: Sequence[int], *, bytes: float, selection: str = "behind") -> tuple[int, ...]:
+    """Cut where the next tensor would take a buffer over ``bytes``.
 
     ``tensor_sizes`` are numbers of elements in backward order. A tensor larger than a buffer has one of its own.
     """
     cuts, end = [0], 0
     for size in tensor_sizes:
         filled = end - cuts[-1]
-        if buffer_bytes is not None and filled and (filled + size) * BYTES_PER_ELEMENT > buffer_bytes:
+        if filled and (filled + size) * BYTES_PER_ELEMENT > bytes:
             cuts.append(end)
         end += size
-    return FusionPlan(tuple(cuts), selection)
+    return tuple(cuts)
+
+
+def single_buffer(tensor_sizes: Sequence[int], *, selection: str = "behind") -> tuple[int, ...]:
+    """One buffer for all."""
+    return (0,)

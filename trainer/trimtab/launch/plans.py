@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trimtab_api import catalogue
+from trimtab_api.catalogue import collectives
 from trimtab_api.errors import UserError
 
 from trimtab.plan import Plan, dense_plan
@@ -17,7 +17,7 @@ GRID_NAME = "grid"
 
 #: The static grid that adaptive is judged against: every ratio with every collective (15 plans).
 GRID_RATIOS = (0.1, 0.033, 0.011, 0.004, 0.001)
-GRID_COLLECTIVES = tuple(row.name for row in catalogue.collectives.rows if row.is_in_grid)
+GRID_COLLECTIVES = tuple(row.name for row in collectives.rows() if row.is_representative)
 GRID = tuple(f"{ratio:g}/{collective}" for ratio in GRID_RATIOS for collective in GRID_COLLECTIVES)
 #: What `grid` stands for, for a flag's help.
 GRID_MEANS = (

@@ -1,18 +1,23 @@
-"""When are buckets sent? One file per schedule, by its name in `trimtab_api.catalogue.schedule`. Pure, no torch."""
+"""When are buckets sent? One file per schedule; pure, without torch."""
 
 from __future__ import annotations
 
-from trimtab_api import catalogue
+from trimtab_api.catalogue import schedules
 
 from trimtab.schedule.base import Iteration, Schedule, Send
 
-__all__ = ["Iteration", "Schedule", "Send", "create"]
+__all__ = ["Iteration", "Schedule", "Send", "create", "names"]
 
 
-def create(name: str, num_buckets: int) -> Schedule:
-    """The schedule ``name`` for a fusion plan of so many buckets.
+def names() -> tuple[str, ...]:
+    """Every schedule's name; the default first."""
+    return schedules.names()
 
-    Raises `UserError` for a name that is not known.
+
+def create(spec: str, num_buckets: int) -> Schedule:
+    """The schedule that ``spec`` names, for a fusion plan of so many buckets.
+
+    Raises `UserError` where it names none that is known, or an option that it does not have.
     """
-    made: Schedule = catalogue.schedules.factory(name)(num_buckets)
+    made: Schedule = schedules.make(spec, num_buckets)
     return made

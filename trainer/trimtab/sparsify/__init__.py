@@ -1,20 +1,23 @@
-"""Which k of n elements to send: one file per sparsifier, by its name in `trimtab_api.catalogue.sparsifier`."""
+"""Which k of n elements to send: one file per sparsifier."""
 
 from __future__ import annotations
 
-from typing import Any
-
-from trimtab_api import catalogue
+from trimtab_api.catalogue import sparsifiers
 
 from trimtab.sparsify.base import Selected, Selector
 
-__all__ = ["Selected", "Selector", "create"]
+__all__ = ["Selected", "Selector", "create", "names"]
 
 
-def create(name: str, **options: Any) -> Selector:
-    """A new selector without state; ``options`` are the class's own.
+def names() -> tuple[str, ...]:
+    """Every sparsifier's name; the default first."""
+    return sparsifiers.names()
 
-    Raises `UserError` for a name that is not known.
+
+def create(spec: str) -> Selector:
+    """A new selector without state.
+
+    Raises `UserError` where ``spec`` names none that is known, or an option that it does not have.
     """
-    made: Selector = catalogue.sparsifiers.factory(name)(**options)
+    made: Selector = sparsifiers.make(spec)
     return made

@@ -1,0 +1,99 @@
+"""All schemes of one axis of a plan: those that are built in, and those that others have added."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Any, Generic, TypeVar
+
+from trimtab_api.catalogue import spec
+from trimtab_api.catalogue.rows import Row
+from trimtab_api.errors import UserError
+
+R = TypeVar("R", bound=Row)
+
+#: Packages add schemes by entry points of this group; each names a function without arguments that calls `Axis.add`.
+ENTRY_POINTS = "trimtab.schemes"
+
+
+class Axis(Generic[R]):
+    """The first scheme is the default."""
+
+    def __init__(self, name: str, *rows: R) -> None:
+        self.name = name
+        self.built_in = tuple(row.name for row in rows)
+        """Names of the schemes that every version of this program has: those that the CRD knows."""
+        self._rows = {row.name: row for row in rows}
+        self._found: dict[str, tuple[R, dict[str, Any], str]] = {}
+        """By the text of a spec that was asked for: its row, the values of its options, its one text."""
+
+    @property
+    def default(self) -> str:
+        """The text of what is meant where nothing is said."""
+        return self.built_in[0]
+
+    def add(self, row: R) -> None:
+        """Make another scheme known to this process; one of the same name is replaced."""
+        self._rows[row.name] = row
+        self._found.clear()
+
+    def rows(self) -> tuple[R, ...]:
+        """Every scheme that is known."""
+        load_added_schemes()
+        return tuple(self._rows.values())
+
+    def names(self) -> tuple[str, ...]:
+        """Their names."""
+        return tuple(row.name for row in self.rows())
+
+    def __getitem__(self, text: str) -> R:
+        """The row of a spec's text, whatever its options. Raises `UserError` where no scheme has that name."""
+        name = text.partition(":")[0]
+        if name not in self._rows:
+            load_added_schemes()
+        if name not in self._rows:
+            raise UserError(f"not known; choose from {', '.join(self._rows)}", field=self.name, value=text)
+        return self._rows[name]
+
+    def options(self, text: str) -> dict[str, Any]:
+        """The value of every option. Raises `UserError`."""
+        return self._find(text)[1]
+
+    def canonical(self, text: str) -> str:
+        """The one text of a spec. Raises `UserError`."""
+        return self._find(text)[2]
+
+    def make(self, text: str, *arguments: Any) -> Any:
+        """What implements a spec, called with ``arguments`` and its options. Raises `UserError`."""
+        row = self[text]
+        module, _, attribute = row.implementation.partition(":")
+        return getattr(import_module(module), attribute)(*arguments, **row.arguments, **self.options(text))
+
+    def _find(self, text: str) -> tuple[R, dict[str, Any], str]:
+        if text not in self._found:
+            row = self[text]
+            try:
+                name, options = spec.split(text)
+                values = spec.read(options, row.options)
+            except ValueError as error:
+                raise UserError(str(error), field=self.name, value=text) from None
+            self._found[text] = row, values, spec.write(name, values, row.options)
+        return self._found[text]
+
+
+@cache
+def load_added_schemes() -> None:
+    """Have every installed package that adds schemes add them, once in a process.
+
+    Raises `UserError` where one fails.
+    """
+    for entry in entry_points(group=ENTRY_POINTS):
+        try:
+            entry.load()()
+        except Exception as error:
+            raise UserError(
+                f"adds no scheme, but fails: {type(error).__name__}: {error}; mend or uninstall it",
+                field=f"entry point {entry.name} of {ENTRY_POINTS}",
+                value=entry.value,
+            ) from error

@@ -1,0 +1,90 @@
+"""The collectives: how N gradients become one mean."""
+
+from __future__ import annotations
+
+from trimtab_api.catalogue import costs
+from trimtab_api.catalogue.axis import Axis
+from trimtab_api.catalogue.costs import Cost
+from trimtab_api.catalogue.rows import Collective
+
+
+def _artopk(election: str, shape: str) -> Collective:
+    """AR-Topk (Flexible Communication, section 3-A, Algorithm 1; costs 4a and 4b)."""
+    cost = costs.artopk_ring if shape == "ring" else costs.artopk_tree
+    who = "ranks take turns" if election == "star" else "the one whose selection weighs most"
+
+    def with_vote(M: float, c: float, N: int) -> Cost:
+        return costs.variance_vote(N) + cost(M, c, N)
+
+    return Collective(
+        f"artopk-{election}-{shape}",
+        f"one rank's selection ({who}), all-reduced by {shape}",
+        "trimtab.collectives.artopk:ArTopk",
+        {"election": election, "shape": shape},
+        family="artopk",
+        cost=cost if election == "star" else with_vote,
+        shares_indices=True,
+        pattern="ring" if shape == "ring" else "tree",
+        half_gain_ratio=0.08,
+        stale_steps=2.5,
+        is_representative=election == "star",
+    )
+
+
+def _dense(shape: str) -> Collective:
+    """Dense all-reduce (Flexible Communication, Table I)."""
+    cost = costs.ring_all_reduce if shape == "ring" else costs.tree_all_reduce
+    return Collective(
+        f"dense-{shape}",
+        f"everything, all-reduced by {shape}",
+        "trimtab.collectives.dense:DenseAllReduce",
+        {"shape": shape},
+        family="dense",
+        cost=lambda M, c, N: cost(M, N),
+        is_dense=True,
+        pattern="ring" if shape == "ring" else "tree",
+    )
+
+
+_ALL_GATHER = Collective(
+    "all-gather",
+    "every rank's own selection to every rank (AG: Flexible Communication, section 3-D)",
+    "trimtab.collectives.all_gather:AllGather",
+    family="all-gather",
+    cost=costs.sparse_all_gather,
+    pattern="all-gather",
+    is_representative=True,
+)
+
+collectives: Axis[Collective] = Axis(
+    "collective",
+    _dense("ring"),
+    _dense("tree"),
+    _ALL_GATHER,
+    *(_artopk(election, shape) for election in ("star", "var") for shape in ("ring", "tree")),
+)
+
+
+def collective_cost(collective: str, M: float, c: float, N: int) -> Cost:
+    """The cost of exchanging one buffer of ``M`` bytes; ``c`` is 1 for dense. A single rank exchanges nothing."""
+    return Cost(0, 0) if N == 1 else collectives[collective].cost(M, c, N)
+
+
+def cost_table(M: float, c: float, N: int) -> list[tuple[str, Cost | costs.CostRange]]:
+    """Every scheme that has a closed form at these N ranks, by name: what a whole gradient in one buffer costs.
+
+    Beside the collectives, those of the papers that they stand beside.
+    """
+    rows: list[tuple[str, Cost | costs.CostRange]] = [("parameter-server", costs.parameter_server(M, N))]
+    rows += [(row.name, collective_cost(row.name, M, c, N)) for row in collectives.rows() if row.why_not(N) is None]
+    if N & (N - 1) == 0:
+        rows += [
+            ("topk-dsa", costs.topk_dsa(M, c, N)),
+            ("gtopk", costs.gtopk(M, c, N)),
+            ("ok-topk", costs.ok_topk(M, c, N)),
+        ]
+    rows.append(("spardl", costs.spardl(M, c, N)))
+    if N % 2 == 0:
+        rows += [("spardl-r-sag-2", costs.spardl_r_sag(M, c, N, 2)), ("spardl-b-sag-2", costs.spardl_b_sag(M, c, N, 2))]
+    rows.append(("exdyna", costs.exdyna(M, c, N)))
+    return rows

@@ -1,0 +1,85 @@
+"""The text of a plan: ``RATIO/COLLECTIVE`` or a dense collective, and each axis that is not the default.
+
+``0.01/all-gather/sparsifier=topk/fusion=fixed:bytes=4000000:selection=ahead/source=update:steps=8``. Tables, logs,
+records, job files and flags all use this one form. It holds no comma, so that plans can be listed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from trimtab_api.catalogue.collectives import collectives
+from trimtab_api.catalogue.other_axes import planners, schedules, sources, sparsifiers, wires
+from trimtab_api.errors import UserError
+
+#: The axes that a plan's text names where they are not the default, in order.
+AXES = {axis.name: axis for axis in (sparsifiers, planners, schedules, sources, wires)}
+#: What is meant by ``dense``.
+DENSE = "dense-ring"
+_REMEDY = "write dense, or RATIO/COLLECTIVE such as 0.01/all-gather"
+
+
+@dataclass(frozen=True)
+class PlanText:
+    """What a plan's text says, each scheme by its one text."""
+
+    ratio: float
+    collective: str
+    axes: Mapping[str, str]
+    """By the names of `AXES`: those that the text names."""
+
+
+def read_plan(text: str) -> PlanText:
+    """What a plan's text says.
+
+    Raises `UserError` naming the part that is wrong.
+    """
+    head, *rest = text.split("/")
+    ratio, collective = 1.0, head
+    if head == "dense":
+        collective = DENSE
+    elif "=" in head or not _is_dense(head):
+        try:
+            ratio = float(head)
+        except ValueError:
+            raise UserError(_REMEDY, field="plan", value=text) from None
+        if not rest:
+            raise UserError(_REMEDY, field="plan", value=text)
+        collective, *rest = rest
+    axes: dict[str, str] = {}
+    for part in rest:
+        name, equals, spec = part.partition("=")
+        if not equals or name not in AXES:
+            remedy = f"after the collective, name axes as in sparsifier=topk; axes: {', '.join(AXES)}"
+            raise UserError(remedy, field="plan", value=text)
+        if name in axes:
+            raise UserError(f"the axis {name} is named twice; leave out one", field="plan", value=text)
+        axes[name] = AXES[name].canonical(spec)
+    check_ratio(ratio, collective)
+    return PlanText(ratio, collectives.canonical(collective), axes)
+
+
+def write_plan(ratio: float, collective: str, axes: Mapping[str, str]) -> str:
+    """The text of a plan, of whose ``axes`` all are given."""
+    head = collective if collectives[collective].is_dense else f"{ratio:g}/{collective}"
+    return "/".join([head, *(f"{name}={axes[name]}" for name, axis in AXES.items() if axes[name] != axis.default)])
+
+
+def check_ratio(ratio: float, collective: str) -> None:
+    """Raises `UserError` where a ratio is none, or does not go with a collective."""
+    if not 0 < ratio <= 1:
+        raise UserError(
+            "a compression ratio is in (0, 1]; 0.01 sends 1% of the gradient", field="ratio", value=f"{ratio:g}"
+        )
+    if (ratio == 1) != collectives[collective].is_dense:
+        dense = " or ".join(row.name for row in collectives.rows() if row.is_dense)
+        raise UserError(
+            f"ratio 1 goes with {dense}, every other ratio with a sparse collective",
+            field="collective",
+            value=f"{ratio:g}/{collective}",
+        )
+
+
+def _is_dense(text: str) -> bool:
+    return text.partition(":")[0] in {row.name for row in collectives.rows() if row.is_dense}

@@ -1,0 +1,81 @@
+"""What anyone must know of a scheme without running it: a row of the catalogue."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from math import exp
+from typing import Any, Literal
+
+from trimtab_api.catalogue.costs import Cost
+from trimtab_api.catalogue.spec import Option
+
+#: Float32 values in a cache line, and what fetching every line in no order costs, in passes over them all in order.
+_VALUES_PER_LINE, _FETCH_ALL_PASSES = 16, 1.4
+
+Pattern = Literal["all-gather", "ring", "tree", "other"]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One scheme of any axis of a plan."""
+
+    name: str
+    meaning: str
+    """In one line, for tables and messages."""
+    implementation: str = ""
+    """``module:attribute`` of what makes it, which only who runs the scheme imports; empty where there is none."""
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    """What that is called with, beside the options."""
+    options: tuple[Option, ...] = ()
+
+
+@dataclass(frozen=True)
+class Collective(Row):
+    """How N gradients become one mean."""
+
+    family: str = "other"
+    """What is learned of one scheme tells something of its family."""
+    cost: Callable[[float, float, int], Cost] = lambda M, c, N: Cost(0, 0)
+    """Closed form of one buffer: M bytes of float32 gradient, compression ratio c (1 for dense), N >= 2 ranks."""
+    why_not: Callable[[int], str | None] = lambda N: None
+    """Why it does not run on N ranks, in a sentence; None where it does."""
+    is_dense: bool = False
+    """Whether it sends the whole gradient."""
+    shares_indices: bool = False
+    """Whether k is chosen once for all ranks, which send the same indices; else every rank sends k of its own."""
+    pattern: Pattern = "other"
+    """How values travel: what colours it in reports."""
+    half_gain_ratio: float = 0.05
+    """Before anything is measured: the ratio at which half of the error-fed gradient gets through, gain = c / (c + it).
+
+    More where all ranks send what one of them selected.
+    """
+    stale_steps: float = 1.5
+    """Steps by which training with SGD lags where the residual is as large as what was sent."""
+    wires: tuple[str, ...] = ("float32",)
+    """Formats in which it can send values."""
+    is_representative: bool = False
+    """Whether it stands for its kin where all of them would be too many."""
+
+    def passes(self, ratio: float, num_ranks: int) -> float:
+        """What compressing costs, in passes over the gradient in order: selecting, and putting what arrives in place.
+
+        What arrives lies scattered: until every cache line is touched, each value fetches one of its own
+        (docs/measurements/compression.md). Nothing is selected of a dense gradient.
+        """
+        if self.is_dense:
+            return 0.0
+        return 1 + _FETCH_ALL_PASSES * (1 - exp(-_VALUES_PER_LINE * self.arriving(ratio, num_ranks)))
+
+    def arriving(self, ratio: float, num_ranks: int) -> float:
+        """Values that arrive on a rank, as a share of its elements: they cost the passes over memory."""
+        return ratio if self.shares_indices else num_ranks * ratio
+
+
+@dataclass(frozen=True)
+class Schedule(Row):
+    """When buckets are sent."""
+
+    delays_updates: bool = False
+    """Whether the optimizer gets a gradient in a later step than its own: then a user must allow it."""

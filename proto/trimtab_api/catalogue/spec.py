@@ -1,0 +1,87 @@
+"""The text of one axis of a plan: a scheme's name and its options, ``name:key=value:key=value``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option of a scheme."""
+
+    name: str
+    read: Callable[[str], Any]
+    """From its text to its value, which prints as that text; raises ValueError with the remedy."""
+    meaning: str
+    default: Any = None
+    """None: it must be given."""
+
+
+def split(text: str) -> tuple[str, dict[str, str]]:
+    """Name and options of a spec's text, unread.
+
+    Raises ValueError where an option has no value, or is given twice.
+    """
+    name, *parts = text.split(":")
+    options: dict[str, str] = {}
+    for part in parts:
+        key, equals, value = part.partition("=")
+        if not equals or not value:
+            raise ValueError(f"write an option as key=value, and not {part!r}")
+        if key in options:
+            raise ValueError(f"the option {key} is given twice; leave out one")
+        options[key] = value
+    return name, options
+
+
+def read(options: Mapping[str, str], known: tuple[Option, ...]) -> dict[str, Any]:
+    """The values of all ``known`` options, by name.
+
+    Raises ValueError for an option that is not known, is missing, or has a value that it cannot have.
+    """
+    unknown = [name for name in options if name not in {each.name for each in known}]
+    if unknown:
+        takes = ", ".join(each.name for each in known)
+        raise ValueError(f"takes no option {unknown[0]}; {f'it takes {takes}' if takes else 'it takes none'}")
+    values: dict[str, Any] = {}
+    for option in known:
+        if option.name in options:
+            try:
+                values[option.name] = option.read(options[option.name])
+            except ValueError as error:
+                raise ValueError(f"{option.name}={options[option.name]}: {error}") from None
+        elif option.default is None:
+            raise ValueError(f"needs the option {option.name}: {option.meaning}")
+        else:
+            values[option.name] = option.default
+    return values
+
+
+def write(name: str, values: Mapping[str, Any], known: tuple[Option, ...]) -> str:
+    """The text of a spec, its options sorted; those that have their default are left out."""
+    told = sorted((each.name, values[each.name]) for each in known if values[each.name] != each.default)
+    return ":".join([name, *(f"{key}={value}" for key, value in told)])
+
+
+def whole_number(least: int) -> Callable[[str], int]:
+    """Reads a whole number of at least ``least``."""
+
+    def read_number(text: str) -> int:
+        if not text.isdecimal() or int(text) < least:
+            raise ValueError(f"write a whole number, {least} or more")
+        return int(text)
+
+    return read_number
+
+
+def one_of(*known: str) -> Callable[[str], str]:
+    """Reads one of some words."""
+
+    def read_word(text: str) -> str:
+        if text not in known:
+            raise ValueError(f"choose from {', '.join(known)}")
+        return text
+
+    return read_word

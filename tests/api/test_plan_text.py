@@ -1,0 +1,92 @@
+"""The text of a plan: one form, which names what is not the default and reads back to the same plan."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from trimtab.fusion import cut, plan_of
+from trimtab.plan import FusionPlan, Plan
+from trimtab_api.catalogue import COLLECTIVES, SPARSIFIERS, collectives, read_plan
+from trimtab_api.errors import UserError
+
+SIZES = (70, 1, 5000, 320, 64, 9)
+PLANNERS = ("fixed", "fixed:bytes=4000", "single", "equal:buffers=3", "cuts:at=7+100")
+
+
+@st.composite
+def plans(draw):
+    collective = draw(st.sampled_from(COLLECTIVES))
+    ratio = 1.0 if collectives[collective].is_dense else draw(st.sampled_from((0.001, 0.033, 0.5)))
+    planner = draw(st.sampled_from(PLANNERS)) + draw(st.sampled_from(("", ":selection=ahead", ":selection=behind")))
+    return Plan(
+        ratio,
+        collective,
+        draw(st.sampled_from(SPARSIFIERS)),
+        plan_of(planner, SIZES),
+        draw(st.sampled_from(("wait-free", "after-backward"))),
+        draw(st.sampled_from(("gradient", "update", "update:steps=1", "update:steps=8"))),
+    )
+
+
+@given(plans())
+def test_a_plan_is_read_back_from_its_text_and_from_its_json(plan):
+    assert cut(Plan.parse(plan.name), SIZES) == plan
+    assert Plan.from_json(plan.to_json()) == plan
+    assert "," not in plan.name, "plans are listed with commas between them"
+
+
+@pytest.mark.parametrize(
+    ("plan", "text"),
+    [
+        (Plan(0.01, "all-gather"), "0.01/all-gather"),
+        (Plan(1.0, "dense-ring"), "dense-ring"),
+        (Plan(0.01, "all-gather", "topk"), "0.01/all-gather/sparsifier=topk"),
+        (
+            Plan(0.01, "all-gather", fusion=plan_of("fixed:bytes=4kB:selection=ahead", SIZES), source="update:steps=8"),
+            "0.01/all-gather/fusion=fixed:bytes=4000:selection=ahead/source=update:steps=8",
+        ),
+        (Plan(1.0, "dense-tree", schedule="after-backward"), "dense-tree/schedule=after-backward"),
+        (Plan(1.0, "dense-ring", fusion=FusionPlan((0, 7))), "dense-ring/fusion=cuts:at=7"),
+    ],
+)
+def test_the_text_names_what_is_not_the_default(plan, text):
+    assert plan.name == text
+
+
+def test_what_a_text_does_not_name_is_as_the_job_says():
+    fusion = FusionPlan(planner="single:selection=ahead")
+    plan = Plan.parse("0.01/all-gather/schedule=after-backward", fusion, sparsifier="topk")
+    assert (plan.sparsifier, plan.fusion, plan.schedule) == ("topk", fusion, "after-backward")
+    assert Plan.parse("0.01/all-gather/sparsifier=mstopk", fusion, sparsifier="topk").sparsifier == "mstopk"
+
+
+def test_specs_of_one_meaning_are_one_plan():
+    plan = Plan(0.01, "all-gather", source="update:steps=1", fusion=FusionPlan(planner="fixed:bytes=25MB"))
+    assert plan == replace(plan, source="update", fusion=FusionPlan())
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "plan: write dense, or RATIO/COLLECTIVE such as 0.01/all-gather"),
+        ("0.01", "plan: '0.01': write dense, or RATIO/COLLECTIVE such as 0.01/all-gather"),
+        ("2/all-gather", "ratio: '2': a compression ratio is in (0, 1]; 0.01 sends 1% of the gradient"),
+        ("1/all-gather", "ratio 1 goes with dense-ring or dense-tree"),
+        ("0.01/gather", "collective: 'gather': not known; choose from dense-ring, dense-tree, all-gather, artopk-"),
+        ("0.01/all-gather:k=3", "collective: 'all-gather:k=3': takes no option k; it takes none"),
+        ("0.01/all-gather/topk", "name axes as in sparsifier=topk; axes: sparsifier, fusion, schedule, source, wire"),
+        ("0.01/all-gather/sparsifier=best", "sparsifier: 'best': not known; choose from tracked, topk, mstopk"),
+        ("dense/source=update/source=gradient", "the axis source is named twice; leave out one"),
+        ("dense/source=update:steps=0", "source: 'update:steps=0': steps=0: write a whole number, 1 or more"),
+        ("dense/source=update:steps", "source: 'update:steps': write an option as key=value, and not 'steps'"),
+        ("dense/fusion=equal", "fusion: 'equal': needs the option buffers: how many"),
+        ("dense/fusion=cuts:at=7+3", "at=7+3: write element offsets that increase, with + between them"),
+        ("dense/fusion=fixed:bytes=9:bytes=8", "the option bytes is given twice; leave out one"),
+        ("dense/wire=int8", "wire: 'int8': not known; choose from float32"),
+    ],
+)
+def test_a_wrong_text_is_refused_by_axis_value_and_remedy(text, message):
+    with pytest.raises(UserError) as error:
+        read_plan(text)
+    assert message in str(error.value)
