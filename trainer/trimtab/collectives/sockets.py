@@ -1,12 +1,12 @@
 """Point-to-point over TCP, one connection for each pair of ranks: how gradients cross between CPUs.
 
 A send is eager: its bytes leave at once, whether or not the peer has asked for them, and wait in the peer's kernel
-until it does. One message so costs one one-way latency, where Gloo's rendezvous (the receiver's "ready" must reach
-the sender first) costs two or more. There is no thread of its own: whoever waits moves all pending bytes.
+until it does. A message therefore costs one one-way latency, where Gloo's rendezvous (the receiver's "ready" must reach
+the sender first) costs two or more. The transport has no thread: the caller that waits moves all pending bytes.
 
-A frame is a header (kind, sequence, place, length) and the payload; who is elsewhere in training is found out by it.
-Beside messages there are two kinds about failure: a rank that has waited for long says for whom, so that those who wait
-for it do not take it for the one at fault; and a rank that gives up says why, as its last words.
+A frame is a header (kind, sequence, place, length) and a payload. Sequence and place reveal a peer that is elsewhere in
+training. Two kinds of frames tell of failures. A rank that has waited long announces for whom it waits, so that the
+ranks that wait for it do not blame it. A rank that gives up sends an abort frame, which says why and is its last.
 """
 
 from __future__ import annotations
@@ -27,14 +27,15 @@ from trimtab.collectives.peer_liveness import SILENCE_SECONDS, UnackedTimer, pro
 from trimtab.collectives.transport import CommunicationError, Place, Transport, num_bytes
 
 _HEADER = struct.Struct("<IIQQ")
-_MESSAGE, _WAITING, _GIVING_UP = 0x7472696D, 0x77616974, 0x6F766572
-#: Rank at fault, and the reason; of one size, so that last words can be told from the payload before them.
-_LAST_WORDS = struct.Struct("<i508s")
+_MESSAGE, _WAITING, _ABORTING = 0x7472696D, 0x77616974, 0x6F766572
+#: Payload of an abort frame: the rank at fault, and the reason. Its size is fixed, so that the frame can be found at
+#: the end of whatever was received before it.
+_ABORT = struct.Struct("<i508s")
 #: Large enough to overlap sending, receiving and adding; small enough that a relay's delay is a few milliseconds.
 _CHUNK_BYTES = 1 << 19
 #: One sendmsg call takes at most this many buffers (Linux: IOV_MAX is 1024).
 _MAX_PARTS = 512
-#: Seconds that last words may take to leave.
+#: Seconds in which abort frames may be sent.
 _ABORT_SECONDS = 1.0
 
 
@@ -58,9 +59,9 @@ class SocketTransport(Transport):
     ) -> None:
         super().__init__(rank, len(connections) + 1)
         self.deadline = deadline
-        """Seconds a wait may pass without a byte moving."""
+        """Seconds that a wait may last without a byte moving."""
         self.silence = silence
-        """Seconds after which a peer whose machine does not acknowledge what it is sent counts as gone."""
+        """A peer counts as gone when its machine has acknowledged nothing for this many seconds."""
         self._connections = {}
         for peer, connected in connections.items():
             connected.setblocking(False)
@@ -100,7 +101,7 @@ class SocketTransport(Transport):
             self._wait(pending[0], reading=False)
 
     def abort(self, peer: int, reason: str) -> None:
-        frame = _HEADER.pack(_GIVING_UP, 0, 0, _LAST_WORDS.size) + _LAST_WORDS.pack(peer, reason.encode()[:508])
+        frame = _HEADER.pack(_ABORTING, 0, 0, _ABORT.size) + _ABORT.pack(peer, reason.encode()[:508])
         for connection in self._connections.values():
             connection.outbox.append(memoryview(frame))
         until = time.monotonic() + _ABORT_SECONDS
@@ -130,10 +131,10 @@ class SocketTransport(Transport):
             if kind != _WAITING:
                 break
             self._heard_waiting(connection, sequence)
-        if kind == _GIVING_UP:
-            words = bytearray(length)
-            self._read(connection, memoryview(words))
-            raise _gave_up(connection, words)
+        if kind == _ABORTING:
+            payload = bytearray(length)
+            self._read(connection, memoryview(payload))
+            raise _aborted(connection, payload)
         if kind != _MESSAGE or sequence != self.sequence & 0xFFFFFFFF:
             raise CommunicationError(
                 connection.peer,
@@ -163,7 +164,7 @@ class SocketTransport(Transport):
             view = view[count:]
 
     def _write(self, connection: _Connection) -> None:
-        """Hand the kernel what it takes now."""
+        """Give the kernel as much of the outbox as it takes now."""
         outbox = connection.outbox
         while outbox:
             try:
@@ -181,7 +182,7 @@ class SocketTransport(Transport):
                 outbox.popleft()
 
     def _wait(self, connection: _Connection, *, reading: bool) -> None:
-        """Until ``connection`` can be read (or, not ``reading``, was written to); moves all pending sends along."""
+        """Return when ``connection`` can be read, or else was written to; write all pending sends meanwhile."""
         moved = time.monotonic()
         announced = False
         timers: dict[int, UnackedTimer] = {}
@@ -201,7 +202,7 @@ class SocketTransport(Transport):
             if reading:
                 poll.register(awaited, select.POLLIN | (select.POLLOUT if awaited in writing else 0))
             ready = dict(poll.poll(min(seconds, self.silence / 6) * 1e3))
-            if not ready:  # else bytes move, and asking the kernel at each of them would cost
+            if not ready:  # while bytes move, there is no need to ask the kernel
                 for each in {connection.peer: connection, **{c.peer: c for c in writing.values()}}.values():
                     if timers.setdefault(each.peer, UnackedTimer()).seconds(each.socket) >= self.silence:
                         raise _gone(each, self.silence)
@@ -221,7 +222,7 @@ class SocketTransport(Transport):
                 self._write(connection)
 
     def _heard_waiting(self, connection: _Connection, peer: int) -> None:
-        """The rank that this one waits for says that it waits for ``peer`` itself: pass it on, once."""
+        """The rank at the other end itself waits for ``peer``: tell those who may wait for this rank, once."""
         if peer not in (connection.waits_for, self.rank):
             connection.waits_for = peer
             self._announce_waiting(peer)
@@ -242,8 +243,8 @@ def _bytes_of(tensor: Tensor) -> memoryview:
     return memoryview(array)
 
 
-def _gave_up(connection: _Connection, words: bytes | bytearray) -> CommunicationError:
-    at_fault, reason = _LAST_WORDS.unpack(words)
+def _aborted(connection: _Connection, payload: bytes | bytearray) -> CommunicationError:
+    at_fault, reason = _ABORT.unpack(payload)
     reporter = None if at_fault == connection.peer else connection.peer
     return CommunicationError(at_fault, reason.rstrip(b"\0").decode(errors="replace"), reported_by=reporter)
 
@@ -255,13 +256,13 @@ def _gone(connection: _Connection, seconds: float) -> CommunicationError:
 
 
 def _lost(connection: _Connection, error: OSError | None) -> CommunicationError:
-    """Why the connection ended: the peer's last words where it left some, else that it is lost."""
+    """Why the connection ended: what the peer's abort frame says, else that the connection is lost."""
     heard = bytearray()
     with contextlib.suppress(OSError):
         while data := connection.socket.recv(1 << 20):
-            heard = (heard + data)[-_HEADER.size - _LAST_WORDS.size :]
-    if heard[: _HEADER.size] == _HEADER.pack(_GIVING_UP, 0, 0, _LAST_WORDS.size):
-        return _gave_up(connection, heard[_HEADER.size :])
+            heard = (heard + data)[-_HEADER.size - _ABORT.size :]
+    if heard[: _HEADER.size] == _HEADER.pack(_ABORTING, 0, 0, _ABORT.size):
+        return _aborted(connection, heard[_HEADER.size :])
     reason = "it closed the connection" if error is None else (error.strerror or str(error)).lower()
     return CommunicationError(
         connection.peer, f"connection to {connection.address} lost ({reason}); that rank's log says why"
