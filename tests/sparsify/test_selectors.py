@@ -166,3 +166,22 @@ def test_the_plan_knows_every_sparsifier():
 def test_a_name_that_is_not_known_says_what_is():
     with pytest.raises(UserError, match="sparsifier: 'toppk': not known; choose from tracked, topk, mstopk"):
         sparsify.create("toppk")
+
+
+@pytest.mark.parametrize("name", sparsify.names())
+@pytest.mark.parametrize("n", [50, 50_021])
+def test_a_block_that_is_formed_is_selected_from_in_place(name: str, n: int) -> None:
+    grad, residual = torch.randn(2, n, generator=torch.Generator().manual_seed(n)).unbind()
+    acc, k = grad + residual, elements_to_send(0.01, n)
+    left = acc.clone()
+    selector = sparsify.create(name)
+    for _ in range(3):  # what it carries from step to step is kept by the block's place
+        left.copy_(acc)
+        taken = selector.take(left, k, (7, n))
+        selector.commit()
+    assert 0.9 * k <= taken.indices.numel() <= 1.1 * k
+    assert torch.equal(taken.values, acc[taken.indices.long()])
+    assert not left[taken.indices.long()].any()
+    left[taken.indices.long()] = taken.values
+    assert torch.equal(left, acc)
+    assert taken.squared_norm_before == pytest.approx(float(acc.double().square().sum()), rel=1e-5)

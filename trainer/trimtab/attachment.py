@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.amp.grad_scaler import GradScaler
+from trimtab_api.catalogue import collectives
 from trimtab_api.trainingjob import TrainingJob, load_job_file
 
 from trimtab import fusion as fusion_planners
@@ -107,7 +108,7 @@ def controller_settings(job: TrainingJob, tensor_sizes: tuple[int, ...]) -> Cont
         min_ratio=wanted.ratio.min,
         max_ratio=wanted.ratio.max,
         candidate_ratios=wanted.ratio.candidates,
-        collectives=wanted.collectives,
+        collectives=tuple(name for name in wanted.collectives if not collectives[name].why_not(job.spec.num_ranks)),
         fusions=(fusion,),
         sparsifier=wanted.sparsifier,
         network_change=wanted.triggers.network,

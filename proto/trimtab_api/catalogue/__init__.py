@@ -18,7 +18,7 @@ from trimtab_api.catalogue.other_axes import (
 )
 from trimtab_api.catalogue.plan_text import AXES, DENSE, PlanText, check_ratio, read_plan, write_plan
 from trimtab_api.catalogue.rows import Collective, Row, Schedule
-from trimtab_api.catalogue.spec import Option
+from trimtab_api.catalogue.spec import Option, whole_number
 
 __all__ = [
     "AXES",
@@ -46,6 +46,7 @@ __all__ = [
     "schedules",
     "sources",
     "sparsifiers",
+    "whole_number",
     "wires",
     "write_plan",
 ]

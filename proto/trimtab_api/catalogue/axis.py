@@ -20,8 +20,10 @@ ENTRY_POINTS = "trimtab.schemes"
 class Axis(Generic[R]):
     """The first scheme is the default."""
 
-    def __init__(self, name: str, *rows: R) -> None:
+    def __init__(self, name: str, *rows: R, common: tuple[spec.Option, ...] = ()) -> None:
+        """``common`` options are not one scheme's, but may be written with each."""
         self.name = name
+        self._common = common
         self.built_in = tuple(row.name for row in rows)
         """Names of the schemes that every version of this program has: those that the CRD knows."""
         self._rows = {row.name: row for row in rows}
@@ -66,19 +68,20 @@ class Axis(Generic[R]):
 
     def make(self, text: str, *arguments: Any) -> Any:
         """What implements a spec, called with ``arguments`` and its options. Raises `UserError`."""
-        row = self[text]
+        row, values = self[text], self.options(text)
         module, _, attribute = row.implementation.partition(":")
-        return getattr(import_module(module), attribute)(*arguments, **row.arguments, **self.options(text))
+        own = {option.name: values[option.name] for option in row.options}
+        return getattr(import_module(module), attribute)(*arguments, **row.arguments, **own)
 
     def _find(self, text: str) -> tuple[R, dict[str, Any], str]:
         if text not in self._found:
             row = self[text]
             try:
                 name, options = spec.split(text)
-                values = spec.read(options, row.options)
+                values = spec.read(options, (*row.options, *self._common))
             except ValueError as error:
                 raise UserError(str(error), field=self.name, value=text) from None
-            self._found[text] = row, values, spec.write(name, values, row.options)
+            self._found[text] = row, values, spec.write(name, values, (*row.options, *self._common))
         return self._found[text]
 
 

@@ -63,21 +63,22 @@ planners: Axis[Row] = Axis(
         "fixed",
         "buffers of a fixed size, of whole tensors (DistributedDataParallel, Horovod)",
         "trimtab.fusion.fixed:fixed_size",
-        options=(Option("bytes", _size, "bytes of a buffer", default=DEFAULT_BUFFER_BYTES), _SELECTION),
+        options=(Option("bytes", _size, "bytes of a buffer", default=DEFAULT_BUFFER_BYTES),),
     ),
-    Row("single", "one buffer for all", "trimtab.fusion.fixed:single_buffer", options=(_SELECTION,)),
+    Row("single", "one buffer for all", "trimtab.fusion.fixed:single_buffer"),
     Row(
         "equal",
         "so many buffers of the same size, tensors split",
         "trimtab.fusion.equal:equal_parts",
-        options=(Option("buffers", whole_number(1), "how many"), _SELECTION),
+        options=(Option("buffers", whole_number(1), "how many"),),
     ),
     Row(
         "cuts",
         "cut by hand",
         "trimtab.fusion.by_hand:cut_at",
-        options=(Option("at", _offsets, "element offsets, with + between them"), _SELECTION),
+        options=(Option("at", _offsets, "element offsets, with + between them"),),
     ),
+    common=(_SELECTION,),
 )
 
 wires: Axis[Row] = Axis("wire", Row("float32", "values as they are"))

@@ -314,6 +314,18 @@ class Spec(Strict):
         return next(container for container in containers if container["name"] == TRAINER_CONTAINER)
 
     @model_validator(mode="after")
+    def _check_collectives(self) -> Self:
+        """A collective may be made for some numbers of ranks only; of several that may be chosen, one must fit."""
+        wanted = self.communication
+        if wanted.plan is not None:
+            if why_not := collectives[read_plan(wanted.plan).collective].why_not(self.num_ranks):
+                raise _wrong(("communication", "plan"), wanted.plan, f"{why_not} ({self.num_ranks} ranks here)")
+        elif all(why_nots := [collectives[name].why_not(self.num_ranks) for name in wanted.collectives]):
+            remedy = f"{why_nots[0]} ({self.num_ranks} ranks here)"
+            raise _wrong(("communication", "collectives", 0), wanted.collectives[0], remedy)
+        return self
+
+    @model_validator(mode="after")
     def _check_template(self) -> Self:
         pod = self.template.get("spec")
         if not isinstance(pod, dict):

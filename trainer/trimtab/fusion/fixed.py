@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from trimtab_api.catalogue import BYTES_PER_ELEMENT
 
 
-def fixed_size(tensor_sizes: Sequence[int], *, bytes: float, selection: str = "behind") -> tuple[int, ...]:
+def fixed_size(tensor_sizes: Sequence[int], *, bytes: float) -> tuple[int, ...]:
     """Cut where the next tensor would take a buffer over ``bytes``.
 
     ``tensor_sizes`` are numbers of elements in backward order. A tensor larger than a buffer has one of its own.
@@ -21,6 +21,6 @@ def fixed_size(tensor_sizes: Sequence[int], *, bytes: float, selection: str = "b
     return tuple(cuts)
 
 
-def single_buffer(tensor_sizes: Sequence[int], *, selection: str = "behind") -> tuple[int, ...]:
+def single_buffer(tensor_sizes: Sequence[int]) -> tuple[int, ...]:
     """One buffer for all."""
     return (0,)

@@ -1,0 +1,16 @@
+"""A tiny training script of one's own, for any plan."""
+
+import torch
+import trimtab
+from torch import nn
+
+torch.manual_seed(0)
+torch.set_num_threads(1)
+model = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 128), nn.ReLU(), nn.Linear(128, 8))
+session = trimtab.attach(model, torch.optim.SGD(model.parameters(), lr=0.01))
+for _ in range(12):
+    loss = model(torch.randn(16, 64)).square().mean()
+    loss.backward()
+    session.step(loss)
+session.close()
+print("plan", session.plan.name, "weights", float(sum(p.double().sum() for p in model.parameters())))
