@@ -57,7 +57,7 @@ def test_a_command_that_has_made_nothing_ends_at_once(toy_job, tmp_path, point, 
         *(f"fork_exec#{number}" for number in (1, 2, 4, 5, 6)),
         "Children.temporary_directory",
         "RunDirectory.tell_status_address",
-        "_watch",
+        "Supervisor.wait",
         "Children.collect#40",
         "RunView.read",
     ],
@@ -72,7 +72,7 @@ def test_a_launcher_leaves_nothing_wherever_it_is(toy_job, tmp_path, point):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("point", ["_let_status_tell", "summarise", "read_comparison", "render_page"])
+@pytest.mark.parametrize("point", ["Supervisor.let_status_tell", "summarise", "read_comparison", "render_page"])
 def test_at_a_comparisons_end_too_and_what_was_finished_is_whole(toy_job, tmp_path, point):
     toy_job("--steps", "2", workers=1)
     code, errors = interrupted(point, COMPARE, tmp_path)

@@ -2,8 +2,9 @@
 
 import pytest
 from trimtab.launch.children import Exit
+from trimtab.launch.process_logs import LogFiles
 from trimtab.launch.root_cause import await_root_cause, root_cause
-from trimtab.launch.run import describe_failure
+from trimtab.launch.supervisor import describe_failure
 from trimtab.records.run_directory import RunDirectory
 
 LOST = [
@@ -20,7 +21,6 @@ OWN = ["Traceback (most recent call last):", "ValueError: no such CommunicationE
     ("failed", "said", "name"),
     [
         ([("rank-10", 1), ("rank-2", 1)], {}, "rank-2"),
-        ([("rank 10", 1), ("rank 2", 1)], {}, "rank 2"),
         ([("rank-0", 1), ("rank-10", -9)], {}, "rank-10"),
         ([("rank-0", 1), ("rank-10", 1)], {"rank-0": LOST, "rank-10": OWN}, "rank-10"),
         ([("rank-0", 1), ("rank-10", 1)], {"rank-0": LOST_IN_A_GROUP, "rank-10": OWN}, "rank-10"),
@@ -30,7 +30,6 @@ OWN = ["Traceback (most recent call last):", "ValueError: no such CommunicationE
     ],
     ids=[
         "by number",
-        "on a cluster",
         "killed",
         "victim",
         "victim of a group",
@@ -86,6 +85,6 @@ def test_what_is_told_comes_from_the_logs(tmp_path):
     directory.logs.mkdir()
     directory.log("rank-1").write_text("\n".join(LOST) + "\n")
     directory.log("rank-10").write_text("\n".join(OWN) + "\n\n")
-    told = describe_failure([Exit("rank-1", 1), Exit("rank-10", 3)], directory).splitlines()
+    told = describe_failure([Exit("rank-1", 1), Exit("rank-10", 3)], LogFiles(directory)).splitlines()
     log = directory.log("rank-10")
     assert told == [f"rank 10 ended with exit code 3; its log is {log}, and ends with", *(f"    {s}" for s in OWN)]

@@ -32,9 +32,40 @@ _TRAINER = "spec.template.spec.containers[trainer]"
 class Process:
     """What to start, and how."""
 
-    argv: list[str]
-    environment: dict[str, str]
-    directory: Path
+    argv: Sequence[str]
+    environment: Mapping[str, str]
+    directory: Path | None = None
+    """Where it runs; None: where the launcher does."""
+
+
+def rank_environment(
+    job: TrainingJob,
+    worker: int,
+    local_rank: int,
+    *,
+    master: tuple[str, int],
+    interface: str,
+    job_file: Path,
+    run_directory: Path,
+    monitor: str,
+    secret: str,
+) -> LaunchEnvironment:
+    """What the ``local_rank``-th rank of a worker is told; ``master`` is the address and port of rank 0."""
+    spec = job.spec
+    return LaunchEnvironment(
+        rank=worker * spec.processes_per_worker + local_rank,
+        num_ranks=spec.num_ranks,
+        local_rank=local_rank,
+        num_local_ranks=spec.processes_per_worker,
+        master_address=master[0],
+        master_port=master[1],
+        interface=interface,
+        job=job_file,
+        run_directory=run_directory,
+        monitor=monitor,
+        seed=spec.seed,
+        secret=secret,
+    )
 
 
 def trainer_process(

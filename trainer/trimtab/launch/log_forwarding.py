@@ -11,16 +11,17 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import BinaryIO, Self
 
-#: Lines of each process that are kept.
-NUM_LAST_LINES = 12
+from trimtab.launch.process_logs import NUM_LAST_LINES
+from trimtab.launch.process_names import label
+
 _CHUNK_BYTES = 1 << 16
 
 
 class LogForwarder:
-    """One pipe for each process that prints; `forward` reads them all."""
+    """One pipe for each process that prints; `wait` reads them all. The log of a pod: a `ProcessLogs`."""
 
     def __init__(self, output: BinaryIO, *, named: bool) -> None:
-        """``named``: write the process's name before each line, for where several print."""
+        """``named``: write before each line which process printed it, for where several do."""
         self._output = output
         self._named = named
         self._selector = selectors.DefaultSelector()
@@ -38,8 +39,8 @@ class LogForwarder:
         self._selector.close()
 
     @contextlib.contextmanager
-    def pipe(self, name: str) -> Iterator[int]:
-        """Within, the file descriptor that the process called ``name`` is to print to."""
+    def output(self, name: str) -> Iterator[int]:
+        """Within, the writing end of the process's pipe."""
         reader, writer = os.pipe()
         self._last[name] = deque(maxlen=NUM_LAST_LINES)
         self._unfinished[name] = b""
@@ -49,8 +50,8 @@ class LogForwarder:
         finally:
             os.close(writer)
 
-    def forward(self, seconds: float) -> None:
-        """Forward what has been printed, after waiting for it for at most ``seconds``."""
+    def wait(self, seconds: float) -> None:
+        """Forward what is printed; returns at once when something was, else after ``seconds``."""
         if not self._selector.get_map():
             time.sleep(seconds)
             return
@@ -66,12 +67,16 @@ class LogForwarder:
         """Forward until every pipe is closed; for at most ``seconds``, since a grandchild may hold a pipe open."""
         deadline = time.monotonic() + seconds
         while self._selector.get_map() and time.monotonic() < deadline:
-            self.forward(max(0.0, deadline - time.monotonic()))
+            self.wait(max(0.0, deadline - time.monotonic()))
 
     def last_lines(self, name: str) -> list[str]:
-        """The last lines that a process printed."""
+        """The last lines that a process printed, whether or not it ended the last of them."""
         lines = [*self._last[name], self._unfinished[name]]
         return [line.decode(errors="replace").rstrip() for line in lines if line.strip()]
+
+    def introduce(self, name: str) -> str:
+        """Nothing where the process printed nothing: the container's log has no more of it."""
+        return "it last said" if self.last_lines(name) else ""
 
     def _take(self, name: str, chunk: bytes) -> None:
         *lines, self._unfinished[name] = (self._unfinished[name] + chunk).split(b"\n")
@@ -83,7 +88,7 @@ class LogForwarder:
 
     def _write(self, name: str, line: bytes) -> None:
         self._last[name].append(line)
-        self._output.write((f"[{name}] ".encode() if self._named else b"") + line + b"\n")
+        self._output.write((f"[{label(name)}] ".encode() if self._named else b"") + line + b"\n")
 
     def _close(self, key: selectors.SelectorKey) -> None:
         if self._unfinished[key.data]:

@@ -13,7 +13,7 @@ from trimtab_api.errors import UserError
 from trimtab_api.trainingjob import kubernetes_fields as known
 
 from trimtab.environment.launch_environment import LaunchEnvironment
-from trimtab.launch.command import trainer_process
+from trimtab.launch.command import rank_environment, trainer_process
 from trimtab.launch.env_expansion import unknown
 
 if TYPE_CHECKING:
@@ -100,17 +100,14 @@ def _kubernetes_objects(job: TrainingJob) -> Iterator[tuple[str, Mapping[str, An
 
 def _placeholder_environment(job: TrainingJob, worker: int) -> LaunchEnvironment:
     """The environment of a worker's first rank, with placeholders for addresses and ports that are not known yet."""
-    return LaunchEnvironment(
-        rank=worker * job.spec.processes_per_worker,
-        num_ranks=job.spec.num_ranks,
-        local_rank=0,
-        num_local_ranks=job.spec.processes_per_worker,
-        master_address="127.0.0.1",
-        master_port=0,
+    return rank_environment(
+        job,
+        worker,
+        0,
+        master=("127.0.0.1", 0),
         interface="lo",
-        job=Path("job.json"),
+        job_file=Path("job.json"),
         run_directory=Path(),
         monitor="127.0.0.1:0",
-        seed=job.spec.seed,
         secret="",
     )

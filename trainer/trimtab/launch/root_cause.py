@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from trimtab.launch.children import Children, Exit
+from trimtab.launch.process_names import is_rank, kind_and_number
 
 #: Seconds that the root cause may take to end after the ranks that lost it, which it told before it ends.
 ROOT_CAUSE_SECONDS = 2.0
@@ -35,7 +36,7 @@ def await_root_cause(
     """
     found, newly, deadline = list(failed), list(failed), time.monotonic() + ROOT_CAUSE_SECONDS
     while all(_lost_another(last_lines(each.name)) for each in newly) and time.monotonic() < deadline:
-        if not any(name.startswith("rank") for name in children.running):
+        if not any(map(is_rank, children.running)):
             break
         pause()
         newly = [each for each in children.collect() if has_failed(each)]
@@ -45,14 +46,10 @@ def await_root_cause(
 
 def root_cause(failed: Sequence[Exit], last_lines: LastLines) -> Exit:
     """The process to name: not one that only lost another; then one that a signal killed; then the lowest number."""
-    return min(failed, key=lambda each: (_lost_another(last_lines(each.name)), each.code >= 0, *_order(each.name)))
+    return min(
+        failed, key=lambda each: (_lost_another(last_lines(each.name)), each.code >= 0, *kind_and_number(each.name))
+    )
 
 
 def _lost_another(lines: Sequence[str]) -> bool:
     return any(_LOST_ANOTHER.match(line) for line in lines)
-
-
-def _order(name: str) -> tuple[str, int]:
-    """``rank-10`` or ``rank 10`` as its kind and its number."""
-    kind, number = re.split("[- ]", name)
-    return kind, int(number)

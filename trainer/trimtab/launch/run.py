@@ -7,38 +7,31 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trimtab_api.units import format_duration
 
 from trimtab.environment import job_secret
-from trimtab.environment.launch_environment import LaunchEnvironment
-from trimtab.launch.children import Children, Exit
-from trimtab.launch.command import status_command, trainer_process
+from trimtab.launch.children import Exit
+from trimtab.launch.command import Process, rank_environment, status_command, trainer_process
 from trimtab.launch.hosts import Hosts, make_hosts
-from trimtab.launch.interrupts import Interrupted, has_come, pause
-from trimtab.launch.root_cause import await_root_cause, root_cause
-from trimtab.records.result import RunResult, describe_machine
-from trimtab.records.run_directory import RunDirectory
+from trimtab.launch.interrupts import Interrupted
+from trimtab.launch.process_logs import LogFiles
+from trimtab.launch.process_names import monitor_name, rank_name
+from trimtab.launch.supervisor import Ending, Supervisor, describe_failure, has_failed
+from trimtab.records.result import RunResult
+from trimtab.records.run_directory import RunDirectory, resolved
 
 if TYPE_CHECKING:
     from trimtab_api.trainingjob import TrainingJob
 
-#: Seconds between looks at the children: the order of deaths is known this well.
+#: Seconds between looks at the processes: the order in which they end is known this well.
 POLL_SECONDS = 0.01
 #: Seconds between calls of the observer.
 OBSERVE_SECONDS = 0.5
-#: Lines of a log that tell how a process failed.
-NUM_LAST_LINES = 12
-#: Name of the child that serves the run's status. It may fail; the run goes on.
-STATUS = "status"
-#: Seconds that it has to tell how the run ended.
-FAREWELL_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -53,16 +46,6 @@ class RunRequest:
     directory: RunDirectory
     max_restarts: int = 0
     """Restarts of all ranks after which a failure is final."""
-
-
-@dataclass(frozen=True)
-class Ending:
-    """How an attempt ended."""
-
-    state: str
-    message: str = ""
-    failed: tuple[Exit, ...] = ()
-    """The processes that failed, where all may be restarted for it."""
 
 
 #: States of a run that did what was asked of it.
@@ -84,47 +67,44 @@ def run(
 
 
 def _run(request: RunRequest, observe: Callable[[], bool], restarted: Callable[[str], None]) -> RunResult:
-    request.directory.prepare()
-    _write_json(request.directory.job, _resolved(request.job))
+    directory = request.directory
+    directory.prepare()
+    directory.write_job(request.job)
     if request.network is not None:
-        shutil.copyfile(request.network, request.directory.network)
-    begun = time.monotonic()
+        shutil.copyfile(request.network, directory.network)
+    began = time.monotonic()
     relay: dict[str, Any] | None = None
     restarts = 0
 
     def finish(state: str, message: str) -> RunResult:
-        result = RunResult(
-            state=state,
-            message=message,
-            plan=request.plan,
-            emulated=request.network is not None,
-            relay=relay,
-            wall_seconds=time.monotonic() - begun,
-            machine=describe_machine(),
-            restarts=restarts,
+        emulated = request.network is not None
+        result = RunResult.of(
+            state, message, plan=request.plan, began=began, emulated=emulated, relay=relay, restarts=restarts
         )
-        _write_json(request.directory.result, result.to_json())
+        directory.write_result(result)
         return result
 
     try:
         while True:
-            with ExitStack() as stack:
-                workers = request.job.spec.workers
-                hosts = stack.enter_context(make_hosts(request.network, workers, request.directory.phases))
-                children = stack.enter_context(Children())
-                request.directory.tell_starting("the script has started and is not yet at trimtab.attach")
-                _start_monitors(request, hosts, children)
-                _start_trainers(request, hosts, children)
-                _start_status(request, hosts, children, stack)
-                ending = _watch(request, hosts, children, observe, begun)
+            with (
+                make_hosts(request.network, request.job.spec.workers, directory.phases) as hosts,
+                Supervisor(directory, LogFiles(directory), POLL_SECONDS) as supervisor,
+            ):
+                directory.tell_starting("the script has started and is not yet at trimtab.attach")
+                _start_monitors(request, hosts, supervisor)
+                _start_trainers(request, hosts, supervisor)
+                _start_status(request, hosts, supervisor)
+                ending = supervisor.wait(Watch(request, hosts, observe, began).check)
+                if ending.state == "succeeded":
+                    observe()
                 relay = hosts.relay_report()
                 if not ending.failed or restarts >= request.max_restarts:
-                    result = finish(ending.state, _last_message(ending, request.directory, restarts))
-                    _let_status_tell(children)
+                    result = finish(ending.state, _last_message(ending, directory, restarts))
+                    supervisor.let_status_tell()
                     return result
-            aside = request.directory.set_aside(restarts)
+            aside = directory.set_aside(restarts)
             restarts += 1
-            cause = describe_failure(ending.failed, aside)
+            cause = describe_failure(ending.failed, LogFiles(aside))
             restarted(f"restart {restarts} of at most {request.max_restarts}, all ranks from the beginning: {cause}")
     except Interrupted:
         finish("interrupted", "stopped by Ctrl-C or SIGTERM")
@@ -134,7 +114,7 @@ def _run(request: RunRequest, observe: Callable[[], bool], restarted: Callable[[
 def _last_message(ending: Ending, directory: RunDirectory, restarts: int) -> str:
     if not ending.failed:
         return ending.message
-    cause = describe_failure(ending.failed, directory)
+    cause = describe_failure(ending.failed, LogFiles(directory))
     return f"after {restarts} restarts, the most that spec.maxRestarts allows: {cause}" if restarts else cause
 
 
@@ -142,7 +122,7 @@ def is_done(request: RunRequest, states: Sequence[str]) -> bool:
     """Whether the run's directory holds a run of the same job on the same network that ended in one of the states."""
     directory = request.directory
     try:
-        same_job = json.loads(directory.job.read_text()) == _resolved(request.job)
+        same_job = json.loads(directory.job.read_text()) == resolved(request.job)
         ended_well = json.loads(directory.result.read_text())["state"] in states
         kept_network = directory.network.read_bytes() if directory.network.exists() else None
     except (OSError, ValueError, KeyError):
@@ -150,138 +130,80 @@ def is_done(request: RunRequest, states: Sequence[str]) -> bool:
     return same_job and ended_well and kept_network == (request.network.read_bytes() if request.network else None)
 
 
-def _resolved(job: TrainingJob) -> dict[str, Any]:
-    return job.model_dump(mode="json", by_alias=True, exclude_none=True)
-
-
-def _start_monitors(request: RunRequest, hosts: Hosts, children: Children) -> None:
+def _start_monitors(request: RunRequest, hosts: Hosts, supervisor: Supervisor) -> None:
     network = request.job.spec.network
     peers = ",".join(f"{each.address}:{each.monitor_port}" for each in hosts.workers)
-    for worker, each in enumerate(hosts.workers):
+    for worker, host in enumerate(hosts.workers):
         argv = [sys.executable, "-m", "trimtab_netmon.main", "serve"]
-        argv += ["--rank", str(worker), "--peers", peers, "--listen", f"{each.address}:{each.monitor_port}"]
-        argv += ["--interface", each.interface]
-        argv += [
-            "--probe-interval",
-            format_duration(network.probe_interval),
-            "--probe-budget",
-            f"{network.probe_budget:g}",
-        ]
-        name = f"monitor-{worker}"
-        _start(children, name, hosts.command(worker, argv), os.environ, request.directory)
+        argv += ["--rank", str(worker), "--peers", peers, "--listen", f"{host.address}:{host.monitor_port}"]
+        argv += ["--interface", host.interface]
+        argv += ["--probe-interval", format_duration(network.probe_interval)]
+        argv += ["--probe-budget", f"{network.probe_budget:g}"]
+        supervisor.start(monitor_name(worker), Process(hosts.command(worker, argv), os.environ))
 
 
-def _start_trainers(request: RunRequest, hosts: Hosts, children: Children) -> None:
-    spec = request.job.spec
-    num_ranks = spec.workers * spec.processes_per_worker
-    known_by = job_secret.draw()
-    for rank in range(num_ranks):
-        worker, local_rank = divmod(rank, spec.processes_per_worker)
-        here = hosts.workers[worker]
-        launch = LaunchEnvironment(
-            rank=rank,
-            num_ranks=num_ranks,
-            local_rank=local_rank,
-            num_local_ranks=spec.processes_per_worker,
-            master_address=hosts.workers[0].address,
-            master_port=hosts.master_port,
-            interface=here.interface,
-            job=request.directory.job.resolve(),
-            run_directory=request.directory.path.resolve(),
-            monitor=f"{here.address}:{here.monitor_port}",
-            seed=spec.seed,
-            secret=known_by,
-        )
-        num_threads = max(1, (os.cpu_count() or 1) // num_ranks)  # every worker's processes share this machine
-        inherited = {**os.environ, "OMP_NUM_THREADS": str(num_threads)}
-        process = trainer_process(request.job, launch, worker, here.address, inherited)
-        argv = hosts.command(worker, process.argv)
-        _start(children, f"rank-{rank}", argv, process.environment, request.directory, process.directory)
+def _start_trainers(request: RunRequest, hosts: Hosts, supervisor: Supervisor) -> None:
+    spec, directory = request.job.spec, request.directory
+    num_threads = max(1, (os.cpu_count() or 1) // spec.num_ranks)  # every worker's processes share this machine
+    inherited = {**os.environ, "OMP_NUM_THREADS": str(num_threads)}
+    secret = job_secret.draw()
+    for worker, host in enumerate(hosts.workers):
+        for local_rank in range(spec.processes_per_worker):
+            launch = rank_environment(
+                request.job,
+                worker,
+                local_rank,
+                master=(hosts.workers[0].address, hosts.master_port),
+                interface=host.interface,
+                job_file=directory.job.resolve(),
+                run_directory=directory.path.resolve(),
+                monitor=f"{host.address}:{host.monitor_port}",
+                secret=secret,
+            )
+            process = trainer_process(request.job, launch, worker, host.address, inherited)
+            argv = hosts.command(worker, process.argv)
+            supervisor.start(rank_name(launch.rank), Process(argv, process.environment, process.directory))
 
 
-def _start_status(request: RunRequest, hosts: Hosts, children: Children, stack: ExitStack) -> None:
+def _start_status(request: RunRequest, hosts: Hosts, supervisor: Supervisor) -> None:
     """Serve the run's status at a Unix socket, which is reached from any network namespace."""
-    address = f"unix:{children.temporary_directory('trimtab-')}/status"  # a run directory's path may be too long
+    # Not in the run directory, whose path may be too long for a socket.
+    address = f"unix:{supervisor.children.temporary_directory('trimtab-')}/status"
     monitor = f"{hosts.workers[0].address}:{hosts.workers[0].monitor_port}"
     argv = status_command(request.directory, request.directory.job, monitor, address)
-    _start(children, STATUS, hosts.command(0, argv), os.environ, request.directory)
-    request.directory.tell_status_address(address)
-    stack.callback(request.directory.status_address.unlink, missing_ok=True)
+    supervisor.start_status(hosts.command(0, argv), os.environ, address)
 
 
-def _start(
-    children: Children,
-    name: str,
-    argv: Sequence[str],
-    environment: Mapping[str, str],
-    directory: RunDirectory,
-    working_directory: Path | None = None,
-) -> None:
-    with directory.log(name).open("wb") as log:
-        children.start(name, argv, environment, log.fileno(), working_directory)
+class Watch:
+    """What a local run looks at beside its processes: the emulated network, the deadline, the observer."""
 
+    def __init__(self, request: RunRequest, hosts: Hosts, observe: Callable[[], bool], began: float) -> None:
+        self._deadline = request.job.spec.active_deadline_seconds
+        self._started = request.directory.started
+        self._hosts, self._observe, self._began = hosts, observe, began
+        self._schedule_runs = False
+        self._observed = 0.0
 
-def _let_status_tell(children: Children) -> None:
-    """Give those who watch the status the time to hear how the run ended."""
-    deadline = time.monotonic() + FAREWELL_SECONDS
-    while STATUS in children.running and time.monotonic() < deadline and not has_come():
-        children.collect()
-        time.sleep(POLL_SECONDS)
-
-
-def _watch(request: RunRequest, hosts: Hosts, children: Children, observe: Callable[[], bool], begun: float) -> Ending:
-    """Wait until every trainer has ended well, or anything has gone wrong."""
-    deadline = request.job.spec.active_deadline_seconds
-    has_begun = False
-    observed = 0.0
-    while any(name.startswith("rank-") for name in children.running):
-        failed = [each for each in children.collect() if _has_failed(each)]
-        if failed:
-            fault = hosts.failure()  # a network that ends takes the processes on it along: it is the cause
-            if fault:
-                return Ending("failed", f"the emulated network ended: {fault}")
-            last_lines = partial(_last_lines, request.directory)
-            wait = partial(pause, POLL_SECONDS)
-            return Ending("failed", failed=tuple(await_root_cause(failed, last_lines, children, wait, _has_failed)))
+    def check(self, ended: Sequence[Exit]) -> Ending | None:
+        """The attempt's end, where it is none that the processes in ``ended`` tell; called at every look."""
+        if any(map(has_failed, ended)):  # a network that ends takes the processes on it along: it is the cause
+            return self._network_failure()
         now = time.monotonic()
-        if deadline is not None and now - begun > deadline:
-            return Ending("deadline", f"ran longer than spec.activeDeadlineSeconds ({deadline:g} s)")
-        if not has_begun and request.directory.started.exists():
-            hosts.start_schedule()
-            has_begun = True
-        hosts.log_phase()
-        if now - observed > OBSERVE_SECONDS:
-            if fault := hosts.failure():
-                return Ending("failed", f"the emulated network ended: {fault}")
-            if observe():
-                return Ending("target")
-            observed = now
-        pause(POLL_SECONDS)
-    observe()
-    return Ending("succeeded")
+        if self._deadline is not None and now - self._began > self._deadline:
+            return Ending("deadline", f"ran longer than spec.activeDeadlineSeconds ({self._deadline:g} s)")
+        if not self._schedule_runs and self._started.exists():
+            self._hosts.start_schedule()
+            self._schedule_runs = True
+        self._hosts.log_phase()
+        if now - self._observed <= OBSERVE_SECONDS:
+            return None
+        if (failure := self._network_failure()) is not None:
+            return failure
+        if self._observe():
+            return Ending("target")
+        self._observed = now
+        return None
 
-
-def _has_failed(ended: Exit) -> bool:
-    """Monitors do not end by themselves; that the status server has ended harms no training."""
-    return ended.name != STATUS and (ended.code != 0 or ended.name.startswith("monitor-"))
-
-
-def describe_failure(failed: Sequence[Exit], directory: RunDirectory) -> str:
-    """Which process failed, how, and the last lines of its log; of several, the one to blame."""
-    first = root_cause(failed, partial(_last_lines, directory))
-    kind, _, number = first.name.partition("-")
-    who = f"rank {number}" if kind == "rank" else f"the monitor of worker {number}"
-    log = directory.log(first.name)
-    lines = _last_lines(directory, first.name)
-    head = f"{who} ended with {first.how}; its log is {log}"
-    return "\n".join([f"{head}, and ends with" if lines else f"{head} (empty)", *(f"    {line}" for line in lines)])
-
-
-def _last_lines(directory: RunDirectory, name: str) -> list[str]:
-    """The last lines of what a process printed."""
-    log = directory.log(name).read_text(errors="replace")
-    return [line for line in log.splitlines() if line.strip()][-NUM_LAST_LINES:]
-
-
-def _write_json(path: Path, data: dict[str, Any]) -> None:
-    path.write_text(json.dumps(data, indent=2) + "\n")
+    def _network_failure(self) -> Ending | None:
+        failure = self._hosts.failure()
+        return Ending("failed", f"the emulated network ended: {failure}") if failure else None

@@ -1,9 +1,10 @@
-"""How a run ended, and on what machine: ``result.json``."""
+"""How a run ended, and on what machine: ``result.json``, which its launcher writes last."""
 
 from __future__ import annotations
 
 import os
 import platform
+import time
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -22,15 +23,31 @@ class RunResult:
     plan: str
     emulated: bool
     relay: dict[str, Any] | None
-    """What the emulator's relay says of itself; None on loopback."""
+    """The report of the emulator's relay on its own delays; None on loopback."""
     wall_seconds: float
     machine: dict[str, Any]
     restarts: int = 0
-    """How often all ranks had been restarted together; a pod is one attempt, and its job's status counts them."""
+    """How often all ranks were restarted together; 0 in a pod, which is one attempt: the job's status counts those."""
+
+    @classmethod
+    def of(
+        cls,
+        state: str,
+        message: str,
+        *,
+        plan: str,
+        began: float,
+        emulated: bool = False,
+        relay: dict[str, Any] | None = None,
+        restarts: int = 0,
+    ) -> RunResult:
+        """The result of a run on this machine that ends now; `time.monotonic` was ``began`` at its start."""
+        seconds = time.monotonic() - began
+        return cls(state, message, plan, emulated, relay, seconds, describe_machine(), restarts)
 
     @property
     def valid(self) -> bool:
-        """Whether its times can be trusted: the relay kept up. On loopback there is no relay to fall behind."""
+        """Whether its times can be trusted, because the relay kept up; on loopback there is no relay."""
         return self.relay is None or bool(self.relay["valid"])
 
     def to_json(self) -> dict[str, Any]:

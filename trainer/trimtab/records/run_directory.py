@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from trimtab_api.errors import UserError
+
+if TYPE_CHECKING:
+    from trimtab_api.trainingjob import TrainingJob
+
+    from trimtab.records.result import RunResult
 
 
 @dataclass(frozen=True)
@@ -98,6 +105,14 @@ class RunDirectory:
         except (OSError, ValueError):
             return ""
 
+    def write_job(self, job: TrainingJob) -> None:
+        """Write down the resolved job."""
+        _write_json(self.job, resolved(job))
+
+    def write_result(self, result: RunResult) -> None:
+        """Write down how the run ended."""
+        _write_json(self.result, result.to_json())
+
     @contextmanager
     def held(self) -> Iterator[None]:
         """Within, no other launcher can use the directory; it is made where there is none.
@@ -161,6 +176,15 @@ class RunDirectory:
     def _of_an_attempt(self) -> tuple[Path, ...]:
         """The files that every attempt writes anew."""
         return (self.starting, self.started, self.metrics, self.decisions, self.phases)
+
+
+def resolved(job: TrainingJob) -> dict[str, Any]:
+    """The job as ``job.json`` holds it: plain data, with defaults filled in."""
+    return job.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+def _write_json(file: Path, data: dict[str, Any]) -> None:
+    file.write_text(json.dumps(data, indent=2) + "\n")
 
 
 def _write_whole(file: Path, line: str) -> None:

@@ -1,0 +1,120 @@
+"""Runs the processes of one attempt, on this machine or in a pod: starts them, watches them, says which one failed.
+
+The local launcher (`trimtab.launch.run`) and a pod's worker (`trimtab.launch.worker`) decide what is started and where;
+what becomes of it is the same for both.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from trimtab.launch.children import GRACE_SECONDS, Children, Exit
+from trimtab.launch.command import Process
+from trimtab.launch.interrupts import has_come, heed
+from trimtab.launch.process_logs import LogFiles, ProcessLogs
+from trimtab.launch.process_names import STATUS, is_monitor, is_rank, label
+from trimtab.launch.root_cause import await_root_cause, root_cause
+from trimtab.records.run_directory import RunDirectory
+
+#: Seconds that the status server has to tell its watchers how the run ended.
+FAREWELL_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How an attempt ended."""
+
+    state: str
+    """As in `trimtab.records.result.RunResult`."""
+    message: str = ""
+    failed: tuple[Exit, ...] = ()
+    """The processes that failed, where all ranks may be restarted for it; `describe_failure` makes the message."""
+
+
+class Supervisor:
+    """The processes of one attempt. Leaving the context ends all of them."""
+
+    def __init__(
+        self, directory: RunDirectory, logs: ProcessLogs, poll_seconds: float, grace: float = GRACE_SECONDS
+    ) -> None:
+        """``poll_seconds``: between two looks at the processes; ``grace``: from SIGTERM to SIGKILL."""
+        self.children = Children(grace)
+        self._directory, self._logs, self._poll_seconds = directory, logs, poll_seconds
+        self._serves_status = False
+
+    def __enter__(self) -> Self:
+        self.children.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if self._serves_status:
+                self._directory.status_address.unlink(missing_ok=True)
+        finally:
+            self.children.__exit__(kind, error, trace)
+
+    def start(self, name: str, process: Process) -> None:
+        """Start a rank or a monitor. Raises FileNotFoundError where there is no such program, and `Interrupted`."""
+        with self._logs.output(name) as output:
+            self.children.start(name, process.argv, process.environment, output, process.directory)
+
+    def start_status(self, argv: Sequence[str], environment: Mapping[str, str], address: str) -> None:
+        """Start the status server, and write down that it is reached at ``address``."""
+        with LogFiles(self._directory).output(STATUS) as output:
+            self.children.start(STATUS, argv, environment, output)
+        self._directory.tell_status_address(address)
+        self._serves_status = True
+
+    def wait(self, check: Callable[[Sequence[Exit]], Ending | None]) -> Ending:
+        """Wait until all ranks have succeeded, a process has failed, or ``check`` ends the attempt.
+
+        ``check`` is called at every look with the processes that ended since the last; what it returns comes before
+        their own failures. Raises `Interrupted`.
+        """
+        while any(map(is_rank, self.children.running)):
+            self._pause()
+            ended = self.children.collect()
+            if (ending := check(ended)) is not None:
+                return ending
+            if failed := [each for each in ended if has_failed(each)]:
+                all_failed = await_root_cause(failed, self._last_lines, self.children, self._pause, has_failed)
+                return Ending("failed", failed=tuple(all_failed))
+        return Ending("succeeded")
+
+    def let_status_tell(self) -> None:
+        """Wait until the status server has told how the run ended, for at most `FAREWELL_SECONDS`."""
+        deadline = time.monotonic() + FAREWELL_SECONDS
+        while STATUS in self.children.running and time.monotonic() < deadline and not has_come():
+            self.children.collect()
+            time.sleep(self._poll_seconds)
+
+    def _last_lines(self, name: str) -> list[str]:
+        self._logs.wait(0.0)  # what a process printed right before its end may still be in its pipe
+        return self._logs.last_lines(name)
+
+    def _pause(self) -> None:
+        self._logs.wait(self._poll_seconds)
+        heed()
+
+
+def has_failed(ended: Exit) -> bool:
+    """Whether its end is a failure: monitors run until they are stopped, and training needs no status server."""
+    return ended.name != STATUS and (ended.code != 0 or is_monitor(ended.name))
+
+
+def describe_failure(failed: Sequence[Exit], logs: ProcessLogs, remark: str = "") -> str:
+    """Which process failed, how, and its last lines; of several processes, the root cause.
+
+    ``remark`` goes after how it failed.
+    """
+    first = root_cause(failed, logs.last_lines)
+    head = f"{label(first.name)} ended with {first.how}{remark}"
+    introduction = logs.introduce(first.name)
+    lines = [f"    {line}" for line in logs.last_lines(first.name)]
+    return "\n".join([f"{head}; {introduction}" if introduction else head, *lines])
