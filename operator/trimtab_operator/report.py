@@ -173,7 +173,8 @@ def _message(world: World, decision: Decision, state: State, workers: Workers) -
             unready = _unready(world)
             workers_train = "1 worker trains" if num_workers == 1 else f"{num_workers} workers train"
             training = unready.message if unready else workers_train
-            return f"{training}; {world.silence}" if world.silence else training
+            said = world.silence or (world.training.message if world.training is not None else "")
+            return f"{training}; {said}" if said else training
         case _:
             return _what_is_waited_for(world, state, workers)
 

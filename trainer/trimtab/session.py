@@ -30,7 +30,7 @@ from trimtab.control_messages import ControlMessages
 from trimtab.data.loops import Loops
 from trimtab.data.sharded_loader import Loaders
 from trimtab.engine.loss_scale import LossScale
-from trimtab.engine.optimizer_gate import OptimizerGate
+from trimtab.engine.optimizer_gate import OptimizerGate, warning_of_scheduler
 from trimtab.engine.outcome import Outcome
 from trimtab.engine.step_engine import StepEngine
 from trimtab.kernels.warm_up import warm_up
@@ -74,7 +74,7 @@ class Session:
             recorder.starting("sending the weights of rank 0 to all ranks")
             self._join(group, plan)
         self._is_closed = False
-        self._report: StepReport | None = None  # of the last step, until the next one tells what other ranks know of it
+        self._report: StepReport | None = None  # of the last step, until the next completes it
         self._step = 0
         self._said: set[str] = set()
         self._loops = Loops(Loaders(self.rank, self.num_ranks, seed), self._say, self._trials_ended, self._end_round)
@@ -93,9 +93,10 @@ class Session:
 
     def _join(self, group: Group, plan: Plan) -> None:
         """Take part in the ranks' steps."""
+        others = (each for each in self._also if isinstance(each, torch.optim.Optimizer))
         self._engine = StepEngine(
             self._model,
-            [self._optimizer, *(each for each in self._also if isinstance(each, torch.optim.Optimizer))],
+            (self._optimizer, *others),
             group,
             plan,
             scale=self._scale,
@@ -267,7 +268,8 @@ class Session:
             self._engine.adopt(plan_of(message), self._step)
             self._report = None
         elif self._loops.agree_on_trials(self._engine.group, self._trials, *trials_of(message)):
-            self._warn_of_schedulers()
+            if self._scheduler is None and (warning := warning_of_scheduler(self._optimizer, self._also)):
+                self._say(warning)
         else:
             self._trials_ended(False)
 
@@ -277,14 +279,6 @@ class Session:
         self._report = None
         if not have_begun:
             self._control.trials([])
-
-    def _warn_of_schedulers(self) -> None:
-        handed_over = any(isinstance(each, torch.optim.lr_scheduler.LRScheduler) for each in self._also)
-        if self._scheduler is None and not handed_over and hasattr(self._optimizer.step, "_wrapped_by_lr_sched"):
-            self._say(
-                "a learning rate scheduler wraps the optimizer, and trials would move it on: hand it to"
-                " attach(scheduler=...) or attach(also=[...])"
-            )
 
     def _snapshot(self) -> Snapshot:
         def others() -> list[Stateful | torch.optim.Optimizer]:

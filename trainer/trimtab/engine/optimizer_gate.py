@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -36,3 +37,14 @@ class OptimizerGate:
                 "call session.step(loss) in place of optimizer.step(), and of scaler.step(optimizer)",
                 field="optimizer",
             )
+
+
+def warning_of_scheduler(optimizer: torch.optim.Optimizer, also: Sequence[Any]) -> str:
+    """What to say of a learning rate scheduler that wraps ``optimizer`` and was not handed over; empty without one."""
+    handed_over = any(isinstance(each, torch.optim.lr_scheduler.LRScheduler) for each in also)
+    if handed_over or not hasattr(optimizer.step, "_wrapped_by_lr_sched"):
+        return ""
+    return (
+        "a learning rate scheduler wraps the optimizer, and trials would move it on: hand it to attach(scheduler=...)"
+        " or attach(also=[...])"
+    )
