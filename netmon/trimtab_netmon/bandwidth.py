@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from trimtab_netmon.figures import Method
+from trimtab_netmon.measurements import Method
 
 #: Seconds over which a rate is taken: shorter, and single packets and late wake-ups show.
 RATE_WINDOW = 0.3
@@ -17,7 +17,7 @@ RATE_WINDOW = 0.3
 SETTLE_WINDOW = 0.1
 #: Round trips that slow start may take to fill a link.
 SETTLE_ROUND_TRIPS = 8
-#: Seconds of its own data after which a test that meets the expected figure has seen enough.
+#: Seconds of its own data after which a test that meets the expected rate has seen enough.
 CONFIRM_AFTER = 0.3
 #: Seconds that a test lasts at most, wherever it runs.
 TEST_LIMIT = 3.0
@@ -27,13 +27,13 @@ UNSETTLED_LIMIT = 1.0
 SAME_RATE = 0.05
 #: More than this share beside the test's own flows is traffic of the job.
 SHARED_BEYOND = 0.15
-#: Bytes under way over what fills a link of the expected figure, in a test that is to confirm it.
+#: Bytes under way over what fills a link of the expected rate, in a test that is to confirm it.
 HEADROOM = 1.25
 #: Seconds by which a busy machine's processes lengthen a round trip.
 SCHEDULING = 0.010
 #: Bytes under way that any test may have.
 LEAST_UNDER_WAY = 1 << 18
-#: A figure that differs from the expected one by less than this share confirms it.
+#: A measurement that differs from the expected one by less than this share confirms it.
 CONFIRMS_WITHIN = 0.1
 #: Share of the bytes that a test may have under way, beyond which they and not the link may have been its limit: on a
 #: starved machine a round trip under load takes several times `SCHEDULING`.
@@ -101,7 +101,7 @@ def best_rates(samples: Sequence[Sample]) -> tuple[float, float]:
 
 
 def has_seen_enough(samples: Sequence[Sample], expected: float, round_trip: float) -> bool:
-    """Whether a test can stop: its own data flow, and the total meets the expected figure or has stopped rising.
+    """Whether a test can stop: its own data flow, and the total meets the expected rate or has stopped rising.
 
     ``samples`` are the receiver's; ``round_trip`` is in seconds. What the job itself sends may be steady long before
     the test's first byte.
@@ -112,7 +112,7 @@ def has_seen_enough(samples: Sequence[Sample], expected: float, round_trip: floa
     now, own = rates_over(flowing, CONFIRM_AFTER)
     if own == 0:  # behind the job's messages, or lost: the link may carry anything
         return False
-    newest, _ = rates_over(flowing, SETTLE_WINDOW)  # a rate on its way up passes the expected figure, too
+    newest, _ = rates_over(flowing, SETTLE_WINDOW)  # a rate on its way up passes the expected rate, too
     if expected > 0 and abs(now - expected) < SAME_RATE * expected and not is_more(newest, expected):
         return True
     if flowing[-1].at - flowing[0].at < RATE_WINDOW + SETTLE_ROUND_TRIPS * round_trip:
@@ -139,18 +139,18 @@ def was_starved(samples: Sequence[Sample]) -> bool:
 
 
 def has_risen(samples: Sequence[Sample], expected: float) -> bool:
-    """Whether more arrives than the expected figure."""
+    """Whether more arrives than the expected rate."""
     now, _ = rates_over(flowing_in(samples), CONFIRM_AFTER)
     return is_more(now, expected)
 
 
 def is_more(rate: float, expected: float) -> bool:
-    """Whether a rate is more than the expected figure allows."""
+    """Whether a rate is more than the expected rate allows."""
     return rate > (1 + CONFIRMS_WITHIN) * expected
 
 
 def under_way(expected: float, round_trip: float) -> int:
-    """Bytes that a test keeps under way to confirm an expected figure.
+    """Bytes that a test keeps under way to confirm an expected rate.
 
     What fills the link, and little more: a test that sends all it can leaves a queue behind, in which the job's own
     messages wait long after the test is over (0.4 s on an emulated 1 Gbit/s, 0.8 s on 100 Mbit/s).
@@ -162,8 +162,8 @@ def was_held_down(bandwidth: float, rates: Rates, limit: int, expected: float, r
     """Whether a test that could have only ``limit`` bytes under way may have found less than the link carries.
 
     ``bandwidth`` is what it found. ``round_trip`` is that of the test's end: the one that the limit was chosen by may
-    have been of another network. Where more arrives than the expected figure, the test's own part of it may be small
-    for no other reason than its limit: beside training, a link of ten times the figure looked as it had been.
+    have been of another network. Where more arrives than the expected rate, the test's own part of it may be small
+    for no other reason than its limit: beside training, a link of ten times the measurement looked as it had been.
     """
     if min(bandwidth, rates.received) < (1 - CONFIRMS_WITHIN) * expected:
         return rates.was_starved or rates.own * (round_trip + SCHEDULING) > HELD_DOWN_BEYOND * limit
@@ -180,7 +180,7 @@ def judge(rates: Rates, expected: float) -> tuple[float, Method]:
 
     On an otherwise idle link it is what arrived. Beside other traffic the test shows two bounds: the link carries at
     least what the test's own flows got, and at most that and what it pushed aside at one of the two ends. An expected
-    figure between the bounds stands: traffic alone never moves it. Otherwise what was moved at the busier end is
+    measurement between the bounds stands: traffic alone never moves it. Otherwise what was moved at the busier end is
     taken, since one of the two was full.
     """
     upper = max(rates.received, rates.own + rates.sent_before)

@@ -1,4 +1,4 @@
-"""Worker 0's part: whose bandwidth is tested when, and what all figures together say."""
+"""Worker 0's part: whose bandwidth is tested when, and what all measurements together say."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ import grpc
 from trimtab_api.channels import explain
 from trimtab_api.netmon.v1 import netmon_pb2
 
-from trimtab_netmon import wire
+from trimtab_netmon import converters
 from trimtab_netmon.bandwidth import TEST_LIMIT
-from trimtab_netmon.figures import LinkState, Summary, is_new, moved, settle, summarize
 from trimtab_netmon.iperf import PATIENCE
-from trimtab_netmon.latest import Latest
+from trimtab_netmon.measurements import LinkState, Summary, is_new, moved, settle, summarize
 from trimtab_netmon.metrics import Metrics
 from trimtab_netmon.peers import Peers
+from trimtab_netmon.probe_schedule import Budget, Pair, batches, disjoint_batches
 from trimtab_netmon.records import CHANGE, DOUBT_GRACE, BandwidthRecords, max_age
 from trimtab_netmon.settings import Settings
-from trimtab_netmon.turns import Budget, Pair, side_by_side, waves
+from trimtab_netmon.watch_value import WatchValue
 
 log = logging.getLogger("trimtab_netmon")
 
 #: Seconds of latency by which a busy machine's echoes are late: no reason to measure anything anew.
 LATE_ECHOES = 500e-6
-#: Times the figures of all links to a worker, beyond which what arrives there proves them wrong.
+#: Times the measurements of all links to a worker, beyond which what arrives there proves them wrong.
 MORE_ARRIVES = 1.25
 #: Seconds that such evidence reaches back: a test begun since may have been a part of it.
 EVIDENCE_SPAN = 5.0
-#: Seconds without word from a monitor after which its figures are stale.
+#: Seconds without word from a monitor after which its measurements are stale.
 SILENCE = 3.0
 #: Seconds between two attempts at a round that could not be completed.
 RETRY = 0.5
@@ -45,7 +45,7 @@ ROUND_TRIES = 3
 FAILURE_COST = 1.0
 #: Seconds between two looks at what has come in; longer where looking would take more than a quarter of the time.
 PUBLISH_INTERVAL = 0.1
-#: Seconds between two states where nothing moved: figures that were confirmed have another age.
+#: Seconds between two states where nothing moved: measurements that were confirmed have another age.
 HEARTBEAT = 5.0
 #: Bytes per second that telling every worker of single links may take of worker 0's network.
 TELLING_RATE = 1e6
@@ -68,10 +68,10 @@ class Round:
 
 
 class Coordinator:
-    """Takes turns, keeps the bandwidth figures, merges every worker's links, publishes the state."""
+    """Takes turns, keeps the bandwidth measurements, merges every worker's links, publishes the state."""
 
     def __init__(
-        self, settings: Settings, peers: Peers, published: Latest[netmon_pb2.NetworkState], metrics: Metrics
+        self, settings: Settings, peers: Peers, published: WatchValue[netmon_pb2.NetworkState], metrics: Metrics
     ) -> None:
         self._peers = peers
         self._published = published
@@ -111,12 +111,12 @@ class Coordinator:
         if self._wanted is None and time.monotonic() < self._routine_ended_at + self._calm:
             raise NotNowError("a routine test has just slowed a link: ask again if it stays slow")
         done = await asyncio.shield(self._want(reason))
-        return wire.with_round(self._published.value, done.measured, done.not_measured)
+        return converters.with_round(self._published.value, done.measured, done.not_measured)
 
     def _want(self, reason: str) -> asyncio.Future[Round]:
         if self._wanted is None:
             if not self._budget.allows_round(time.monotonic()):
-                raise NotNowError("the probe budget is spent; the last figures stand until it has recovered")
+                raise NotNowError("the probe budget is spent; the last measurements stand until it has recovered")
             log.info("measuring every worker: %s", reason)
             self._metrics.rounds.inc()
             self._wanted = asyncio.get_running_loop().create_future()
@@ -131,7 +131,7 @@ class Coordinator:
             if not self._owed:
                 log.warning("%s", error)
             self._owed = reason
-            self._has_news.set()  # figures that are in doubt have become stale
+            self._has_news.set()  # measurements that are in doubt have become stale
 
     def close(self) -> None:
         """Tell those who wait for a measurement that it will not come."""
@@ -147,7 +147,7 @@ class Coordinator:
         async with asyncio.TaskGroup() as tasks:
             for worker in range(self._num_workers):
                 tasks.create_task(self._follow(worker))
-            tasks.create_task(self._take_turns())
+            tasks.create_task(self._follow_probe_schedule())
             tasks.create_task(self._keep_publishing())
 
     # What others report ---------------------------------------------------------------------------------------------
@@ -157,15 +157,15 @@ class Coordinator:
         while True:
             try:
                 async for table in self._peers.peer(worker).WatchLinks(netmon_pb2.WatchLinksRequest()):
-                    links = wire.links_from_wire(table, worker, self._num_workers)
+                    links = converters.links_from_proto(table, worker, self._num_workers)
                     self._tables[worker] = (time.monotonic(), links)
-                    self._compare_with_arrivals(worker, wire.magnitude(table.received_bytes_per_second))
+                    self._compare_with_arrivals(worker, converters.magnitude(table.received_bytes_per_second))
                     self._has_news.set()
             except grpc.aio.AioRpcError:
                 await asyncio.sleep(RETRY)
 
     def _compare_with_arrivals(self, worker: int, rate: float) -> None:
-        """More that arrives at a worker than any link to it should carry proves their figures wrong.
+        """More that arrives at a worker than any link to it should carry proves their measurements wrong.
 
         Once: what tests have not confirmed must be exceeded anew, or the network have changed, to be evidence again.
         """
@@ -212,7 +212,9 @@ class Coordinator:
     def _publish_state(self) -> None:
         """Tell everybody: of single links not before the last state can have reached them, of the summary at once."""
         revision = self._published.value.revision + (1 if self._has_untold or self._num_workers == 1 else 0)
-        state = wire.state_to_wire(revision, time.time(), self._num_workers, list(self._links.values()), self._summary)
+        state = converters.state_to_proto(
+            revision, time.time(), self._num_workers, list(self._links.values()), self._summary
+        )
         self._published_at, self._has_untold = time.monotonic(), False
         self._spacing = self._num_workers * state.ByteSize() / TELLING_RATE
         self._published.set(state)
@@ -221,7 +223,7 @@ class Coordinator:
         """What is known of a link now."""
         heard_at, links = self._tables.get(pair[0], (float("-inf"), {}))
         link = links.get(pair, LinkState(*pair))
-        bandwidth = self._records.figure(pair, now, is_affordable=not self._owed)
+        bandwidth = self._records.measurement(pair, now, is_affordable=not self._owed)
         if link.latency.value == 0:
             return replace(link, bandwidth=bandwidth)
         is_silent = link.is_silent or now - heard_at > SILENCE
@@ -239,7 +241,7 @@ class Coordinator:
 
     # Taking turns ---------------------------------------------------------------------------------------------------
 
-    async def _take_turns(self) -> None:
+    async def _follow_probe_schedule(self) -> None:
         await self._wait_for_latencies()
         self._want("nothing is known yet")
         while True:
@@ -265,17 +267,17 @@ class Coordinator:
         """Test every worker once sending and once receiving, until all have been."""
         self._round_began_at = time.monotonic()
         tried: set[Pair] = set()
-        waiting = waves(self._num_workers, self._is_testable)
+        waiting = batches(self._num_workers, self._is_testable)
         tries = 0
         while (waiting and tries < ROUND_TRIES) or not self._records.num_tested:
             if tries > 0:
                 await asyncio.sleep(RETRY)
                 waiting = self._yet_to_test(tried)
             tries += 1
-            for wave in waiting:
+            for batch in waiting:
                 self._latency_at_round = self._summary.latency
-                tried |= set(wave)
-                await self._wave(wave)
+                tried |= set(batch)
+                await self._test_batch(batch)
             waiting = self._yet_to_test(tried)
         if not waiting and self._records.changed_at < self._round_began_at:
             self._records.reassure(self._round_began_at)
@@ -284,21 +286,21 @@ class Coordinator:
         self._publish_state()
         if wanted is not None and not wanted.done():
             measured = {pair for pair in tried if self._records.was_tested(pair, self._round_began_at)}
-            usual = {pair for wave in waves(self._num_workers) for pair in wave}
+            usual = {pair for batch in batches(self._num_workers) for pair in batch}
             wanted.set_result(Round(sorted(measured), sorted((tried | usual) - measured)))
 
     def _yet_to_test(self, tried: set[Pair]) -> list[list[Pair]]:
-        """What is left of a round, as waves.
+        """What is left of a round, as batches.
 
         Those who have not been tested yet, if need be by another link than the one that failed, and the links tested
         before the network changed in the midst of it all.
         """
         current = {pair for pair in self._pairs if self._records.is_current(pair, self._round_began_at)}
         senders, receivers = {source for source, _ in current}, {target for _, target in current}
-        links = {pair for wave in waves(self._num_workers, self._is_testable) for pair in wave}
+        links = {pair for batch in batches(self._num_workers, self._is_testable) for pair in batch}
         missing = {(i, j) for i, j in links if i not in senders or j not in receivers}
         outdated = {pair for pair in tried - current if self._is_testable(pair)}
-        return side_by_side(sorted(missing | outdated))
+        return disjoint_batches(sorted(missing | outdated))
 
     def _is_testable(self, pair: Pair) -> bool:
         """Whether a test may succeed: one with a host that does not answer keeps others waiting."""
@@ -312,13 +314,13 @@ class Coordinator:
         allows = self._budget.allows_answer if self._records.is_doubted(pair) else self._budget.allows_background
         if allows(pair, time.monotonic()):
             self._routine_ended_at = float("inf")  # under way
-            await self._wave([pair])
+            await self._test_batch([pair])
             self._routine_ended_at = time.monotonic()
 
-    async def _wave(self, wave: list[Pair]) -> None:
+    async def _test_batch(self, batch: list[Pair]) -> None:
         """Test links side by side. They begin as one, so that none supersedes another."""
         begun = time.monotonic()
-        await asyncio.gather(*(self._test(pair, begun) for pair in wave))
+        await asyncio.gather(*(self._test(pair, begun) for pair in batch))
 
     async def _test(self, pair: Pair, begun: float) -> None:
         """Have one link tested, if its workers answer; it costs them either way."""
@@ -327,8 +329,8 @@ class Coordinator:
         request = netmon_pb2.TestBandwidthRequest(target=target, expected_bytes_per_second=expected)
         try:
             answer = await self._peers.peer(source).TestBandwidth(request, timeout=2 * (TEST_LIMIT + 3 * PATIENCE))
-            figure, seconds = wire.test_from_wire(answer)
-        except (grpc.aio.AioRpcError, wire.NonsenseError) as error:
+            measurement, seconds = converters.test_result_from_proto(answer)
+        except (grpc.aio.AioRpcError, converters.NonsenseError) as error:
             now = time.monotonic()
             reason = error.code().name.lower() if isinstance(error, grpc.aio.AioRpcError) else "nonsense"
             self._budget.spend(pair, min(now - begun, FAILURE_COST), now)
@@ -339,7 +341,7 @@ class Coordinator:
             self._budget.spend(pair, seconds, time.monotonic())
             self._metrics.tests.inc()
             self._metrics.test_seconds.inc(seconds)
-            if self._records.succeed(pair, begun, figure):
-                log.info("worker %d to worker %d carries %.3g bytes/s now", source, target, figure.value)
+            if self._records.succeed(pair, begun, measurement):
+                log.info("worker %d to worker %d carries %.3g bytes/s now", source, target, measurement.value)
                 self._want_when_affordable("the bandwidth of a link changed")
         self._has_news.set()

@@ -1,6 +1,6 @@
 """From round trips to latency: the shortest of those that met no queue of the job's own making.
 
-Pure: samples and times go in, figures come out.
+Pure: samples and times go in, measurements come out.
 """
 
 from __future__ import annotations
@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
-#: Seconds of samples that a figure rests on, when they are quiet enough.
+#: Seconds of samples that a measurement rests on, when they are quiet enough.
 WINDOW = 1.0
-#: Quiet samples that a figure needs; while the link is busy the window reaches further back to find them.
+#: Quiet samples that a measurement needs; while the link is busy the window reaches further back to find them.
 FEWEST_QUIET = 4
 #: Seconds of latency by which a busy machine may send a few echoes in a row late.
 SLIGHT_RISE = 1e-3
@@ -70,7 +70,7 @@ class LatencyWindow:
         return shortest > DOUBTFUL * self._latency
 
     def estimate(self) -> Latency | None:
-        """The figures now; None before the first few echoes.
+        """The measurements now; None before the first few echoes.
 
         A rise needs `FEWEST_QUIET` quiet echoes, none of which met the old latency, and a slight one more of them. A
         fall needs a single echo of any kind: nothing arrives faster than the link allows. Where a link never pauses

@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 from trimtab_api.errors import UserError
 from trimtab_api.netmon.v1 import netmon_pb2
 
-from trimtab_netmon import wire
+from trimtab_netmon import converters
 from trimtab_netmon.settings import Endpoint
 
 
@@ -50,7 +50,7 @@ class Metrics:
 
 
 class _PublishedNetwork(Collector):
-    """The figures of the newest state, as they are when Prometheus asks."""
+    """The measurements of the newest state, as they are when Prometheus asks."""
 
     def __init__(self) -> None:
         self.state = netmon_pb2.NetworkState()
@@ -58,10 +58,12 @@ class _PublishedNetwork(Collector):
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         summary = self.state.summary
-        yield _gauge("latency_seconds", "One-way latency of the slowest link", wire.magnitude(summary.latency_seconds))
-        bandwidth = wire.magnitude(summary.bandwidth_bytes_per_second)
+        yield _gauge(
+            "latency_seconds", "One-way latency of the slowest link", converters.magnitude(summary.latency_seconds)
+        )
+        bandwidth = converters.magnitude(summary.bandwidth_bytes_per_second)
         yield _gauge("bandwidth_bytes_per_second", "Bandwidth of the slowest link", bandwidth)
-        text = "1 if the figures of the slowest link are missing or not to be trusted"
+        text = "1 if the measurements of the slowest link are missing or not to be trusted"
         yield GaugeMetricFamily("trimtab_network_stale", text, value=float(summary.stale))
         text = "Revision of the published network state"
         yield GaugeMetricFamily("trimtab_network_revision", text, value=self.state.revision)
@@ -80,19 +82,19 @@ class _PublishedNetwork(Collector):
             if link.source != self.worker:
                 continue
             labels = [str(link.source), str(link.target)]
-            if wire.magnitude(link.latency.value):
+            if converters.magnitude(link.latency.value):
                 latency.add_metric(labels, link.latency.value)
-                queueing.add_metric(labels, wire.magnitude(link.queueing_seconds))
-            if wire.magnitude(link.bandwidth.value):
+                queueing.add_metric(labels, converters.magnitude(link.queueing_seconds))
+            if converters.magnitude(link.bandwidth.value):
                 bandwidth.add_metric(labels, link.bandwidth.value)
-                age.add_metric(labels, wire.magnitude(link.bandwidth.age_seconds))
+                age.add_metric(labels, converters.magnitude(link.bandwidth.age_seconds))
                 stale.add_metric(labels, float(link.bandwidth.stale))
                 at_least.add_metric(labels, float(link.bandwidth.lower_bound))
         yield from (latency, queueing, bandwidth, age, stale, at_least)
 
 
 def _gauge(name: str, text: str, value: float) -> GaugeMetricFamily:
-    """A gauge of the whole network; without a sample where there is no figure."""
+    """A gauge of the whole network; without a sample where there is no measurement."""
     return GaugeMetricFamily(f"trimtab_network_{name}", text, value=value or None)
 
 

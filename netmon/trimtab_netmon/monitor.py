@@ -15,19 +15,19 @@ from trimtab_api.channels import SERVER_OPTIONS, listen
 from trimtab_api.errors import UserError
 from trimtab_api.netmon.v1 import netmon_pb2, netmon_pb2_grpc
 
-from trimtab_netmon import iperf, wire
+from trimtab_netmon import converters, iperf
 from trimtab_netmon.coordinator import Coordinator
 from trimtab_netmon.echo import Echo
-from trimtab_netmon.figures import Figure, LinkState, Method, moved
 from trimtab_netmon.interface import InterfaceWatch, require_device_of
 from trimtab_netmon.latency import LatencyWindow, RoundTrip
-from trimtab_netmon.latest import Latest
+from trimtab_netmon.measurements import LinkState, Measurement, Method, moved
 from trimtab_netmon.metrics import Metrics
 from trimtab_netmon.partial import StateReader
 from trimtab_netmon.peers import Peers
 from trimtab_netmon.services import MonitorPeer, NetworkMonitor
 from trimtab_netmon.settings import Settings
 from trimtab_netmon.tester import Tester
+from trimtab_netmon.watch_value import WatchValue
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,8 +62,8 @@ class Monitor:
         self._windows = {worker: LatencyWindow() for worker in settings.others}
         self._heard: dict[int, tuple[float, float]] = {}
         self._capacities: dict[int, float] = {}
-        self._links = Latest(netmon_pb2.LinkTable(source=settings.worker))
-        self._published = Latest(netmon_pb2.NetworkState(num_workers=len(settings.peers)))
+        self._links = WatchValue(netmon_pb2.LinkTable(source=settings.worker))
+        self._published = WatchValue(netmon_pb2.NetworkState(num_workers=len(settings.peers)))
         self._coordinator: Coordinator | None = None
         if settings.worker == 0:
             self._coordinator = Coordinator(settings, self._peers, self._published, self._metrics)
@@ -130,7 +130,7 @@ class Monitor:
                 self._links.set(
                     netmon_pb2.LinkTable(
                         source=self._settings.worker,
-                        links=[wire.link_to_wire(each) for each in links],
+                        links=[converters.link_to_proto(each) for each in links],
                         received_bytes_per_second=self._interface.most_received(ARRIVALS_WINDOW),
                     )
                 )
@@ -147,7 +147,7 @@ class Monitor:
         return LinkState(
             source=self._settings.worker,
             target=worker,
-            latency=Figure(
+            latency=Measurement(
                 estimate.latency, Method.UDP_ECHO, heard_at_unix - estimate.age, is_stale, age=silence + estimate.age
             ),
             jitter=estimate.jitter,
@@ -161,7 +161,7 @@ class Monitor:
             self._metrics.show(state, self._settings.worker)
             self._capacities = _capacities(state, self._settings.worker)
             mine = [each for each in state.links if self._settings.worker in (each.source, each.target)]
-            self._interface.capacity = max((wire.magnitude(each.bandwidth.value) for each in mine), default=0.0)
+            self._interface.capacity = max((converters.magnitude(each.bandwidth.value) for each in mine), default=0.0)
 
     async def _lead_or_follow(self) -> None:
         """Worker 0 coordinates; the others publish what it publishes."""
@@ -191,7 +191,7 @@ def _capacities(state: netmon_pb2.NetworkState, worker: int) -> dict[int, float]
     """Bytes per second that the slower way between a worker and each other carries, where one is known."""
     result: dict[int, float] = {}
     for link in state.links:
-        value = wire.magnitude(link.bandwidth.value)
+        value = converters.magnitude(link.bandwidth.value)
         if value > 0 and worker in (link.source, link.target):
             other = link.target if link.source == worker else link.source
             result[other] = min(value, result.get(other, value))

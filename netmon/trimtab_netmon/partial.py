@@ -81,7 +81,7 @@ def _says_more(old: netmon_pb2.Link, new: netmon_pb2.Link) -> bool:
 def _aged(link: netmon_pb2.Link, seconds: float) -> netmon_pb2.Link:
     older = netmon_pb2.Link()
     older.CopyFrom(link)
-    for figure in (older.latency, older.bandwidth):
-        if figure.value > 0:
-            figure.age_seconds += seconds
+    for measurement in (older.latency, older.bandwidth):
+        if measurement.value > 0:
+            measurement.age_seconds += seconds
     return older

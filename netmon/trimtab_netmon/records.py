@@ -1,30 +1,30 @@
-"""What tests have said of each link's bandwidth, and how much of it holds. Pure: times go in, figures come out."""
+"""What tests have said of each link's bandwidth, and how much of it holds. Pure: times go in, measurements come out."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from trimtab_netmon.figures import Figure, moved
-from trimtab_netmon.turns import TYPICAL_TEST, Pair, expected
+from trimtab_netmon.measurements import Measurement, moved
+from trimtab_netmon.probe_schedule import TYPICAL_TEST, Pair, expected
 
 #: Relative change of a link's bandwidth that supersedes all that was found before.
 CHANGE = 0.1
-#: Seconds for which a figure that evidence speaks against still counts, while it is being tested anew.
+#: Seconds for which a measurement that evidence speaks against still counts, while it is being tested anew.
 DOUBT_GRACE = 8.0
-#: Failures in a row after which a link's figure is not to be trusted.
+#: Failures in a row after which a link's measurement is not to be trusted.
 FAILURES_TO_DISTRUST = 2
 #: Seconds until a link whose test failed is tested again; twice as long after each further failure.
 FIRST_PAUSE = 0.4
 LONGEST_PAUSE = 300.0
-#: Times that every link's turn could have come, after which a figure is too old.
+#: Times that every link's turn could have come, after which a measurement is too old.
 CYCLES = 3.0
-#: Seconds that no figure is too old for.
+#: Seconds that no measurement is too old for.
 LEAST_MAX_AGE = 60.0
 
 
 def max_age(num_workers: int, interval: float, share: float) -> float:
-    """Seconds after which a figure is too old: three times what it takes until every link has had its turn.
+    """Seconds after which a measurement is too old: three times what it takes until every link has had its turn.
 
     ``interval`` is the time between two tests, ``share`` what a host may spend of its time; either may be the limit.
     """
@@ -37,13 +37,13 @@ def max_age(num_workers: int, interval: float, share: float) -> float:
 class _Record:
     """Of one link."""
 
-    figure: Figure = field(default_factory=Figure)
+    measurement: Measurement = field(default_factory=Measurement)
     tested_at: float = float("-inf")
     """When its last good test began."""
     tried_at: float = float("-inf")
     """When its last test began, good or not."""
     doubted_since: float = float("inf")
-    """Since when evidence speaks against its figure; the newest of it was found at `doubted_at`."""
+    """Since when evidence speaks against its measurement; the newest of it was found at `doubted_at`."""
     doubted_at: float = float("-inf")
     failures: int = 0
     """In a row."""
@@ -56,7 +56,7 @@ class _Record:
         return self.doubted_since < float("inf")
 
     def doubt(self, at: float) -> None:
-        """More evidence does not make the figure count for longer."""
+        """More evidence does not make the measurement count for longer."""
         self.doubted_since, self.doubted_at = min(self.doubted_since, at), max(self.doubted_at, at)
 
     def answer(self, begun: float) -> None:
@@ -82,38 +82,38 @@ class BandwidthRecords:
     @property
     def num_tested(self) -> int:
         """Links that were tested at least once."""
-        return sum(record.figure.value > 0 for record in self._records.values())
+        return sum(record.measurement.value > 0 for record in self._records.values())
 
-    def figure(self, pair: Pair, now: float, is_affordable: bool = True) -> Figure:
+    def measurement(self, pair: Pair, now: float, is_affordable: bool = True) -> Measurement:
         """What is believed of a link. ``is_affordable``: a test that was called for is coming."""
         record = self._records[pair]
-        if record.figure.value == 0:
-            return record.figure
+        if record.measurement.value == 0:
+            return record.measurement
         age = now - record.tested_at
         has_failed = record.failures >= FAILURES_TO_DISTRUST
         is_superseded = record.tested_at < self.changed_at and not has_failed
         is_contradicted = record.is_doubted and (not is_affordable or now - record.doubted_since > DOUBT_GRACE)
         is_stale = is_superseded or is_contradicted or has_failed or age > self._max_age
-        return replace(record.figure, age=age, stale=is_stale, is_superseded=is_superseded)
+        return replace(record.measurement, age=age, stale=is_stale, is_superseded=is_superseded)
 
-    def succeed(self, pair: Pair, begun: float, figure: Figure) -> bool:
+    def succeed(self, pair: Pair, begun: float, measurement: Measurement) -> bool:
         """Keep what a test found; whether it shows that the network has changed.
 
-        A figure that differs from what was believed supersedes all that were found before. One that is only a lower
-        bound says nothing against a higher one: it counts when the test, repeated, was disturbed again.
+        A measurement that differs from what was believed supersedes all earlier ones. A lower bound does not contradict
+        a higher value: it counts only when the repeated test was disturbed again.
         """
         record = self._records[pair]
         record.tried_at, record.failures = begun, 0
-        believed = record.figure.value if record.tested_at >= self.changed_at else 0.0
-        if figure.is_lower_bound and figure.value < (1 - CHANGE) * believed:
+        believed = record.measurement.value if record.tested_at >= self.changed_at else 0.0
+        if measurement.is_lower_bound and measurement.value < (1 - CHANGE) * believed:
             if record.unconfirmed == 0:
-                record.unconfirmed = figure.value
+                record.unconfirmed = measurement.value
                 record.doubt(begun)
                 return False
-            figure = replace(figure, value=max(figure.value, record.unconfirmed))
-        record.figure, record.tested_at, record.unconfirmed = figure, begun, 0.0
+            measurement = replace(measurement, value=max(measurement.value, record.unconfirmed))
+        record.measurement, record.tested_at, record.unconfirmed = measurement, begun, 0.0
         record.answer(begun)
-        if believed == 0 or not moved(believed, figure.value, CHANGE):
+        if believed == 0 or not moved(believed, measurement.value, CHANGE):
             return False
         if begun > self.changed_at:
             self.changed_at, self._changed = begun, set()
@@ -128,11 +128,11 @@ class BandwidthRecords:
         record.failures += 1
 
     def is_doubted(self, pair: Pair) -> bool:
-        """Whether evidence speaks against a link's figure that no test has answered yet."""
+        """Whether evidence speaks against a link's measurement that no test has answered yet."""
         return self._records[pair].is_doubted
 
     def doubt(self, pairs: Iterable[Pair], at: float) -> list[Pair]:
-        """Evidence of time ``at`` speaks against the figures of links not tested since; returns those."""
+        """Evidence of time ``at`` speaks against the measurements of links not tested since; returns those."""
         doubted = [pair for pair in pairs if -float("inf") < self._records[pair].tested_at < at]
         for pair in doubted:
             self._records[pair].doubt(at)
@@ -158,7 +158,7 @@ class BandwidthRecords:
     def is_current(self, pair: Pair, since: float) -> bool:
         """Whether a link has been tested since a round began, and since anything changed or spoke against it.
 
-        One that was as before while others of its wave were not may have been tested just before the change.
+        One that was as before while others of its batch were not may have been tested just before the change.
         """
         record = self._records[pair]
         has_shown_it = record.tested_at == self.changed_at and pair in self._changed
@@ -175,12 +175,12 @@ class BandwidthRecords:
         A test for which nothing is expected, or what a fast network carried, fills the queue of a link that has just
         become slow, and the job's exchanges wait there for seconds.
         """
-        tested = {each: record for each, record in self._records.items() if record.figure.value > 0}
+        tested = {each: record for each, record in self._records.items() if record.measurement.value > 0}
         current = [each for each, record in tested.items() if record.tested_at >= self.changed_at]
-        return expected(pair, {each: record.figure.value for each, record in tested.items()}, current)
+        return expected(pair, {each: record.measurement.value for each, record in tested.items()}, current)
 
     def next_routine(self, is_testable: Callable[[Pair], bool]) -> Pair | None:
-        """The link whose turn it is: one whose figure is doubted, one never tried, the one tried longest ago."""
+        """The link whose turn it is: one whose measurement is doubted, one never tried, the one tried longest ago."""
         return min(filter(is_testable, self._records), key=self._urgency, default=None)
 
     def _urgency(self, pair: Pair) -> tuple[bool, float, Pair]:

@@ -14,10 +14,10 @@ from trimtab_api.netmon.v1 import netmon_pb2
 
 from trimtab_netmon.coordinator import Coordinator, NotNowError, StoppingError
 from trimtab_netmon.iperf import TestError
-from trimtab_netmon.latest import Latest
 from trimtab_netmon.partial import StateSender
 from trimtab_netmon.peers import Peers
 from trimtab_netmon.tester import BusyError, Tester
+from trimtab_netmon.watch_value import WatchValue
 
 #: Seconds that a measurement out of turn may take, where a caller sets no deadline.
 MEASURE_LIMIT = 60.0
@@ -29,7 +29,7 @@ class NetworkMonitor:
     """What trainers ask."""
 
     def __init__(
-        self, published: Latest[netmon_pb2.NetworkState], coordinator: Coordinator | None, peers: Peers
+        self, published: WatchValue[netmon_pb2.NetworkState], coordinator: Coordinator | None, peers: Peers
     ) -> None:
         self._published = published
         self._coordinator = coordinator
@@ -74,7 +74,7 @@ class NetworkMonitor:
 class MonitorPeer:
     """What monitors ask each other."""
 
-    def __init__(self, links: Latest[netmon_pb2.LinkTable], tester: Tester, num_workers: int) -> None:
+    def __init__(self, links: WatchValue[netmon_pb2.LinkTable], tester: Tester, num_workers: int) -> None:
         self._num_workers = num_workers
         self._links = links
         self._tester = tester

@@ -30,8 +30,8 @@ from trimtab_netmon.bandwidth import (
     was_held_down,
     was_starved,
 )
-from trimtab_netmon.figures import Method
 from trimtab_netmon.interface import InterfaceWatch
+from trimtab_netmon.measurements import Method
 from trimtab_netmon.peers import Peers
 from trimtab_netmon.settings import Settings
 
@@ -84,7 +84,7 @@ class Tester:
                 raise iperf.TestError(f"worker {target}: {error.details()}") from None
 
     async def _send_gently(self, target: int, expected: float) -> TestResult:
-        """Confirm the expected figure with little under way; where that fails, send all that the link takes."""
+        """Confirm the expected rate with little under way; where that fails, send all that the link takes."""
         limit = under_way(expected, 2 * self._latency_to(target))
         # By the job, whose steps are alike; but what came over a link faster than this one says nothing of this one.
         most_known = max(expected, self._interface.capacity)

@@ -9,18 +9,18 @@ from typing import Literal
 
 from trimtab_operator.children.owned import in_the_way
 from trimtab_operator.labels import JOB_NAME
+from trimtab_operator.observed_state import Child, ObservedState
 from trimtab_operator.pods import Problem
-from trimtab_operator.policies.blocked import seconds_to_next_look
+from trimtab_operator.policies.blocked import seconds_to_next_check
 from trimtab_operator.policies.deadline import seconds_to_deadline
-from trimtab_operator.policies.lacking_pods import seconds_to_renewal
 from trimtab_operator.policies.loss import Loss, find_loss
+from trimtab_operator.policies.missing_pods import seconds_to_renewal
 from trimtab_operator.policies.progress import TIMEOUTS, progress_deadline
 from trimtab_operator.policies.restart import LONGEST_WAIT, GiveUp, Pace, Restart, after_loss, pace
 from trimtab_operator.policies.suspend import wanted_suspension
 from trimtab_operator.policies.ttl import seconds_to_expiry
-from trimtab_operator.world import Child, World
 
-#: Seconds between two looks at a job whose pods are to end.
+#: Seconds until a job whose pods are being deleted is reconciled again.
 _WHILE_ENDING_SECONDS = 30.0
 
 
@@ -48,7 +48,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Decision:
-    """What to do now, what has come to pass, and when to look again.
+    """What to do now, what has happened, and when to reconcile again.
 
     What has come to pass is written to the status before anything is done about it: a restart is counted first, and
     the Job of the attempt before is deleted when the status says that its time is over. So an operator that dies in
@@ -62,109 +62,109 @@ class Decision:
     """How soon the attempt after ``restart`` may follow it; set with it."""
     obstacle: str = ""
     """What stands in the way, to be told to the user."""
-    seconds_to_look_again: float | None = None
+    requeue_after_seconds: float | None = None
 
 
-def decide(world: World) -> Decision:
+def decide(observed: ObservedState) -> Decision:
     """What is to be done about this job."""
-    spec, status, child = world.job.spec, world.status, world.child
+    spec, status, child = observed.job.spec, observed.status, observed.child
 
     if status.is_final:
-        return _after_the_end(world)
+        return _after_the_end(observed)
 
-    if child is not None and child.owner_uid != world.uid:
-        return blocked(world, in_the_way("Job", world.name, child.is_deleting))
+    if child is not None and child.owner_uid != observed.uid:
+        return blocked(observed, in_the_way("Job", observed.name, child.is_deleting))
 
-    left = seconds_to_deadline(spec.active_deadline_seconds, parse_time(status.start_time), world.now)
+    left = seconds_to_deadline(spec.active_deadline_seconds, parse_time(status.start_time), observed.now)
     if left is not None and left <= 0 and not (child is not None and child.is_complete):
         message = f"ran longer than spec.activeDeadlineSeconds ({spec.active_deadline_seconds} s)"
         return Decision(outcome=Outcome("Failed", "DeadlineExceeded", message))
 
     if child is None:
-        waiting = min(LONGEST_WAIT, seconds_to(status.last_restart_time, world.now))  # else by another's wrong clock
+        waiting = min(LONGEST_WAIT, seconds_to(status.last_restart_time, observed.now))  # else by another's wrong clock
         if waiting > 0:
-            return Decision(seconds_to_look_again=min(waiting, waiting if left is None else left))
-        if world.earlier_pods:
-            return blocked(world, _earlier_pods_in_the_way(world), Decision(seconds_to_look_again=left))
-        return Decision(Action.CREATE_CHILD, seconds_to_look_again=left)
+            return Decision(requeue_after_seconds=min(waiting, waiting if left is None else left))
+        if observed.earlier_pods:
+            return blocked(observed, _earlier_pods_in_the_way(observed), Decision(requeue_after_seconds=left))
+        return Decision(Action.CREATE_CHILD, requeue_after_seconds=left)
     if child.is_deleting:  # which takes for ever where the node of a pod is gone: that is to be told
         return Decision(
-            seconds_to_look_again=_WHILE_ENDING_SECONDS if left is None else min(left, _WHILE_ENDING_SECONDS)
+            requeue_after_seconds=_WHILE_ENDING_SECONDS if left is None else min(left, _WHILE_ENDING_SECONDS)
         )
     if child.attempt != status.restarts:
         return Decision(Action.DELETE_CHILD)
     if not child.has_its_labels:
-        return Decision(Action.LABEL_CHILD, seconds_to_look_again=left)
+        return Decision(Action.LABEL_CHILD, requeue_after_seconds=left)
 
     if child.is_complete:
         return Decision(outcome=Outcome("Succeeded", "Completed", f"all {spec.workers} workers ended well"))
-    loss = find_loss(child.failure, world.pods) or _stall(world)
+    loss = find_loss(child.failure, observed.pods) or _stall(observed)
     if loss is not None:
         counted = status.restarts - status.disruptions
         verdict = after_loss(loss.cause, loss.disrupted, spec.restart_policy, counted, spec.max_restarts)
         if isinstance(verdict, GiveUp):
             return Decision(outcome=Outcome("Failed", verdict.reason, verdict.message))
-        lasted = _seconds_since(world.now, status.start_time, status.last_restart_time)
-        return Decision(restart=verdict, pace=pace(status.restarts_in_a_row, lasted), seconds_to_look_again=0.0)
+        lasted = _seconds_since(observed.now, status.start_time, status.last_restart_time)
+        return Decision(restart=verdict, pace=pace(status.restarts_in_a_row, lasted), requeue_after_seconds=0.0)
 
-    suspension = wanted_suspension(spec.suspend, child.is_suspended, child.is_suspended_by_us, world.is_queued)
+    suspension = wanted_suspension(spec.suspend, child.is_suspended, child.is_suspended_by_us, observed.is_queued)
     if suspension is not None:
-        return Decision(Action.SUSPEND_CHILD if suspension else Action.RESUME_CHILD, seconds_to_look_again=left)
-    if world.is_forsaken:
-        patience = seconds_to_renewal(world.lacking_seconds)
+        return Decision(Action.SUSPEND_CHILD if suspension else Action.RESUME_CHILD, requeue_after_seconds=left)
+    if observed.is_stuck:
+        patience = seconds_to_renewal(observed.missing_pods_seconds)
         if patience <= 0:
-            return Decision(Action.RENEW_CHILD, seconds_to_look_again=left)
-        return Decision(seconds_to_look_again=patience if left is None else min(left, patience))
-    return Decision(seconds_to_look_again=left)
+            return Decision(Action.RENEW_CHILD, requeue_after_seconds=left)
+        return Decision(requeue_after_seconds=patience if left is None else min(left, patience))
+    return Decision(requeue_after_seconds=left)
 
 
-def _stall(world: World) -> Loss | None:
+def _stall(observed: ObservedState) -> Loss | None:
     """Ranks that have got no further for too long, and who is missing as far as rank 0 or the pods say."""
-    spec, progress = world.job.spec, world.progress
+    spec, progress = observed.job.spec, observed.progress
     deadline = progress_deadline(spec.progress_deadline_seconds, spec.communication.timeout, progress.has_trained)
-    if world.training is None or world.training.is_final:  # nothing is known, or the last step was the last
+    if observed.training is None or observed.training.is_final:  # nothing is known, or the last step was the last
         return None
     if deadline is None or progress.stalled_seconds < deadline:
         return None
     by = "spec.progressDeadlineSeconds"
     if spec.progress_deadline_seconds is None:
         by = f"{TIMEOUTS} times spec.communication.timeout; {by} sets another"
-    last = f"no new step after step {world.training.step}" if progress.has_trained else "no first step"
-    unready = sorted(pod.worker for pod in world.pods if pod.is_unready)
+    last = f"no new step after step {observed.training.step}" if progress.has_trained else "no first step"
+    unready = sorted(pod.worker for pod in observed.pods if pod.is_unready)
     missing = f"worker {unready[0]} is not ready" if unready else ""
-    said = f"rank 0 last said: {world.training.message}" if world.training.message else ""
+    said = f"rank 0 last said: {observed.training.message}" if observed.training.message else ""
     message = "; ".join(filter(None, (f"{last} for {deadline:g} s ({by})", missing, said)))
     return Loss(Problem("ProgressDeadlineExceeded", message), disrupted=False)
 
 
-def blocked(world: World, obstacle: str, wanted: Decision | None = None) -> Decision:
-    """Wait for what is in the way of doing what was wanted, and look at the job no later than that asks for."""
-    ready = world.status.condition("Ready")
+def blocked(observed: ObservedState, obstacle: str, wanted: Decision | None = None) -> Decision:
+    """Report the obstacle and wait; reconcile again no later than ``wanted``, the decision that it blocks, asks for."""
+    ready = observed.status.condition("Ready")
     since = parse_time(ready.last_transition_time) if ready else None
-    waiting = (world.now - since).total_seconds() if since else 0.0
-    seconds = seconds_to_next_look(waiting)
-    if wanted is not None and wanted.seconds_to_look_again is not None:
-        seconds = min(seconds, wanted.seconds_to_look_again)
-    return Decision(obstacle=obstacle, seconds_to_look_again=seconds)
+    waiting = (observed.now - since).total_seconds() if since else 0.0
+    seconds = seconds_to_next_check(waiting)
+    if wanted is not None and wanted.requeue_after_seconds is not None:
+        seconds = min(seconds, wanted.requeue_after_seconds)
+    return Decision(obstacle=obstacle, requeue_after_seconds=seconds)
 
 
-def _earlier_pods_in_the_way(world: World) -> str:
+def _earlier_pods_in_the_way(observed: ObservedState) -> str:
     """Two pods of one rank would answer to one name."""
-    workers = ", ".join(str(each) for each in sorted({pod.worker for pod in world.earlier_pods}))
-    remedy = f"kubectl delete pods -n {world.namespace} -l {JOB_NAME}={world.name}"
+    workers = ", ".join(str(each) for each in sorted({pod.worker for pod in observed.earlier_pods}))
+    remedy = f"kubectl delete pods -n {observed.namespace} -l {JOB_NAME}={observed.name}"
     return f"waits for pods of an earlier attempt to end (worker {workers}); if they never do: {remedy}"
 
 
-def _after_the_end(world: World) -> Decision:
+def _after_the_end(observed: ObservedState) -> Decision:
     """A finished job: its pods end if they have not, and in time it is deleted."""
-    child = world.child
-    finished_at = parse_time(world.status.completion_time)
-    left = seconds_to_expiry(world.job.spec.ttl_seconds_after_finished, finished_at, world.now)
+    child = observed.child
+    finished_at = parse_time(observed.status.completion_time)
+    left = seconds_to_expiry(observed.job.spec.ttl_seconds_after_finished, finished_at, observed.now)
     if left is not None and left <= 0:
         return Decision(Action.DELETE_JOB)
-    if _is_to_end(child, world.uid):
-        return Decision(Action.DELETE_CHILD, seconds_to_look_again=left)
-    return Decision(seconds_to_look_again=left)
+    if _is_to_end(child, observed.uid):
+        return Decision(Action.DELETE_CHILD, requeue_after_seconds=left)
+    return Decision(requeue_after_seconds=left)
 
 
 def _is_to_end(child: Child | None, uid: str) -> bool:

@@ -12,7 +12,7 @@ from trimtab_api.trainingjob.types import API_VERSION, KIND
 
 from trimtab_operator.cluster.resources import Object
 from trimtab_operator.labels import MANAGER
-from trimtab_operator.words import shorten
+from trimtab_operator.truncate import truncate
 
 #: Reason of Ready while every worker is ready and no step is done yet.
 WAITING_FOR_TRAINING = "WaitingForTraining"
@@ -90,7 +90,7 @@ def manifest(event: Event, namespace: str, name: str, uid: str, time: str, seque
         "involvedObject": {"apiVersion": API_VERSION, "kind": KIND, "namespace": namespace, "name": name, "uid": uid},
         "type": event.kind,
         "reason": event.reason,
-        "message": shorten(event.message),
+        "message": truncate(event.message),
         "source": {"component": MANAGER},
         "reportingComponent": MANAGER,
         "firstTimestamp": time,

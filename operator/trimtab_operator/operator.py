@@ -117,10 +117,10 @@ class Operator:
     def _work(self) -> None:
         while (key := self._queue.get()) is not None:
             with metrics.RECONCILE_SECONDS.time():
-                result = self._look_at(key)
+                result = self._reconcile(key)
             metrics.RECONCILES.labels(result=result).inc()
 
-    def _look_at(self, key: str) -> str:
+    def _reconcile(self, key: str) -> str:
         try:
             seconds = self._reconciler.reconcile(key)
         except (RefusedError, *Unreachable) as error:

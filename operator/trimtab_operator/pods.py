@@ -9,7 +9,7 @@ from trimtab_api.trainingjob.types import TRAINER_CONTAINER
 
 from trimtab_operator.cluster.resources import Object, controller_uid
 from trimtab_operator.labels import COMPLETION_INDEX, JOB_NAME
-from trimtab_operator.words import printable
+from trimtab_operator.truncate import printable
 
 #: Reasons of waiting while a pod's volumes are mounted, among others.
 _MOUNTING = {"ContainerCreating", "PodInitializing"}

@@ -1,4 +1,4 @@
-"""One look at one TrainingJob: what is, what should be, and the step between. Safe to repeat at any time."""
+"""One reconciliation of one TrainingJob: observe, decide, act, write the status. Safe to repeat at any time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ from trimtab_operator.children.job import child_job, relabelled
 from trimtab_operator.cluster.api import Api, RefusedError
 from trimtab_operator.cluster.resources import JOBS, PODS, TRAINING_JOBS, Object
 from trimtab_operator.decide import Action, Decision, Outcome, blocked, decide
+from trimtab_operator.event_recorder import EventRecorder
 from trimtab_operator.labels import JOB_NAME, OPERATOR, SUSPENDED, is_queued
+from trimtab_operator.observed_state import Child, ObservedState
 from trimtab_operator.pods import Pod
 from trimtab_operator.policies.progress import Progress
 from trimtab_operator.refused_pods import RefusedPods
@@ -32,17 +34,15 @@ from trimtab_operator.report import (
     write_time,
 )
 from trimtab_operator.settings import Settings
-from trimtab_operator.teller import Teller
 from trimtab_operator.token_bucket import TokenBucket
 from trimtab_operator.trainer_message import TrainerMessage
-from trimtab_operator.world import Child, World
 from trimtab_operator.written_status import read_status
 
-#: Seconds after which any job is looked at again though nothing was heard of it.
-LOOK_AGAIN_SECONDS = 600.0
-#: Seconds after which a Job that is there, though the watch does not show it, is asked for.
+#: Seconds after which a job is reconciled again though no watch reported a change of it.
+RESYNC_SECONDS = 600.0
+#: Seconds after which the operator reads a Job that exists, though the watch does not show it.
 _UNSEEN_SECONDS = 1.0
-#: Seconds after which a job is looked at again though the watch has not brought the Job that was made for it.
+#: Seconds after which a job is reconciled again though the watch has not shown the Job that was created for it.
 _CREATED_SECONDS = 2.0
 #: Writes of a status that rank 0's news alone asks for, one after the other, and seconds for each one beyond.
 NEWS_WRITES, SECONDS_PER_NEWS_WRITE = 5, 10.0
@@ -71,10 +71,10 @@ class Cache(Protocol):
 
 
 class Training(Protocol):
-    """What rank 0 of each job says."""
+    """What rank 0 of each job reports."""
 
     def latest(self, uid: str) -> TrainerMessage | None:
-        """What it said last; None if nothing."""
+        """Its last message; None before the first."""
         ...
 
     def progress(self, uid: str) -> Progress:
@@ -82,11 +82,11 @@ class Training(Protocol):
         ...
 
     def silence(self, uid: str) -> str:
-        """Why it has said nothing for long; empty if it has."""
+        """Why rank 0 has not been heard for long; empty while it is heard."""
         ...
 
-    def follow(self, world: World) -> None:
-        """Keep asking while the job runs; no longer when it does not."""
+    def follow(self, observed: ObservedState) -> None:
+        """Follow rank 0 while the job runs, and stop when it does not."""
         ...
 
     def forget(self, namespace: str, name: str) -> None:
@@ -103,7 +103,7 @@ class _NewsBudget:
 
 
 class Reconciler:
-    """Looks at jobs, by ``namespace/name``. May be called from many threads, never from two with the same key."""
+    """Reconciles jobs by key, ``namespace/name``. Many threads may call it, but no two with the same key at a time."""
 
     def __init__(
         self,
@@ -117,7 +117,7 @@ class Reconciler:
         self._settings = settings
         self._cache = cache
         self._training = training
-        self._teller = Teller(api)
+        self._recorder = EventRecorder(api)
         self._refused_pods = RefusedPods(api)
         self._clock = clock
         self._ensured: dict[str, tuple[datetime, int]] = {}
@@ -127,15 +127,15 @@ class Reconciler:
         self._news: dict[str, _NewsBudget] = {}
 
     def reconcile(self, key: str) -> float | None:
-        """Look at a job and do what is to be done; returns the seconds until it must be looked at again, if ever.
+        """Observe a job and take the next step; returns the seconds until it must be reconciled again, if ever.
 
-        Raises `RefusedError` or one of `Unreachable` where it could not be done; trying again later is right.
+        Raises `RefusedError` or one of `Unreachable` where the step failed and a later attempt may succeed.
         """
-        seconds = self._look_at(key)
-        self._teller.tell(key)  # last, so that a job does not wait for its events
+        seconds = self._reconcile(key)
+        self._recorder.flush(key)  # last, so that a job does not wait for its events
         return seconds
 
-    def _look_at(self, key: str) -> float | None:
+    def _reconcile(self, key: str) -> float | None:
         namespace, _, name = key.partition("/")
         resource = self._get(namespace, name)
         if resource is None or "deletionTimestamp" in resource["metadata"]:
@@ -145,28 +145,30 @@ class Reconciler:
             return None
 
         try:
-            world = self._observe(resource)
+            observed = self._observe(resource)
         except UserError as mistake:
             self._leave(resource, str(mistake))
             return None  # the definition, the job or the operator changes before there is more to do
-        decision = self._act(resource, world, decide(world))
+        decision = self._act(resource, observed, decide(observed))
         if decision.action is Action.CREATE_CHILD:
             return _CREATED_SECONDS  # pods first: the watch brings the Job back, and then there is more to tell
 
-        after = report(world, decision)
+        after = report(observed, decision)
         news = self._news.setdefault(key, _NewsBudget())
-        wait = seconds_to_write(world.status, after, world.now, news.writes.seconds_to_token(world.now.timestamp()))
+        wait = seconds_to_write(
+            observed.status, after, observed.now, news.writes.seconds_to_token(observed.now.timestamp())
+        )
         if wait == 0.0:
-            self._write(resource, world.status, after)
-            wait = None  # the watch brings back what was written; to look before would be to ask for it
-        self._training.follow(world)
-        question = self._refused_pods.seconds_to_look(world)
-        waits = (wait, decision.seconds_to_look_again, question, LOOK_AGAIN_SECONDS)
+            self._write(resource, observed.status, after)
+            wait = None  # the watch will report this write, and that reconciles the job
+        self._training.follow(observed)
+        question = self._refused_pods.seconds_to_question(observed)
+        waits = (wait, decision.requeue_after_seconds, question, RESYNC_SECONDS)
         return min(each for each in waits if each is not None)
 
     def _forget(self, namespace: str, name: str) -> None:
         self._training.forget(namespace, name)
-        self._teller.forget(f"{namespace}/{name}")
+        self._recorder.forget(f"{namespace}/{name}")
         self._refused_pods.forget(f"{namespace}/{name}")
         self._ensured.pop(f"{namespace}/{name}", None)
         self._written.pop(f"{namespace}/{name}", None)
@@ -184,7 +186,7 @@ class Reconciler:
             return self._api.get(TRAINING_JOBS, namespace, name)
         return resource
 
-    def _observe(self, resource: Object) -> World:
+    def _observe(self, resource: Object) -> ObservedState:
         """All that is known of the job. Raises `UserError` where its spec cannot be read.
 
         The API server has checked it, by a definition that may be of a newer version: unknown fields are ignored.
@@ -195,7 +197,7 @@ class Reconciler:
         found = self._child(resource)
         child = Child.read(found) if found else None
         pods = [Pod.read(each) for each in self._pods(resource, child)]
-        world = World(
+        observed = ObservedState(
             job=job,
             namespace=namespace,
             uid=uid,
@@ -210,8 +212,10 @@ class Reconciler:
             now=self._clock(),
             progress=self._training.progress(uid),
         )
-        refusal = self._refused_pods.why(world)
-        return replace(world, refusal=refusal, lacking_seconds=self._refused_pods.lacking_seconds(world))
+        refusal = self._refused_pods.why(observed)
+        return replace(
+            observed, refusal=refusal, missing_pods_seconds=self._refused_pods.missing_pods_seconds(observed)
+        )
 
     def _child(self, resource: Object) -> Object | None:
         """The Job of that name; asked for where the watch shows none of a job that something is known of.
@@ -238,84 +242,86 @@ class Reconciler:
         # One whose label somebody has edited is seen by its controller alone.
         return found + [each for each in self._cache.pods(namespace, name) if each["metadata"]["name"] not in names]
 
-    def _act(self, resource: Object, world: World, decision: Decision) -> Decision:
+    def _act(self, resource: Object, observed: ObservedState, decision: Decision) -> Decision:
         """Do what was decided; returns what it came to."""
         match decision.action:
-            case Action.NOTHING if decision.outcome or decision.restart or not self._needs_repair(world):
+            case Action.NOTHING if decision.outcome or decision.restart or not self._needs_repair(observed):
                 return decision  # what has come to pass is written down before anything else
             case Action.NOTHING:
-                return self._ensure(world, decision)
+                return self._ensure(observed, decision)
             case Action.CREATE_CHILD:
-                return self._create(resource, world, decision)
+                return self._create(resource, observed, decision)
             case _:
                 try:
-                    self._change(world, decision.action)
+                    self._change(observed, decision.action)
                 except RefusedError as refusal:
-                    if world.status.is_final:
+                    if observed.status.is_final:
                         raise
-                    return _refused(world, decision, refusal)
+                    return _refused(observed, decision, refusal)
         return decision
 
-    def _change(self, world: World, action: Action) -> None:
+    def _change(self, observed: ObservedState, action: Action) -> None:
         """Delete the Job or the TrainingJob, or write to the Job."""
-        name, namespace = world.name, world.namespace
+        name, namespace = observed.name, observed.namespace
         match action:
             case Action.DELETE_CHILD:
-                assert world.child is not None
-                self._api.delete(JOBS, namespace, name, world.child.uid)
+                assert observed.child is not None
+                self._api.delete(JOBS, namespace, name, observed.child.uid)
             case Action.RENEW_CHILD:
-                assert world.child is not None
-                _log.warning("%s: its Job makes no pods and nobody says why; another is made", world.key)
-                self._api.delete(JOBS, namespace, name, world.child.uid, world.child.version)
+                assert observed.child is not None
+                _log.warning("%s: its Job makes no pods and nobody says why; another is made", observed.key)
+                self._api.delete(JOBS, namespace, name, observed.child.uid, observed.child.version)
             case Action.SUSPEND_CHILD | Action.RESUME_CHILD:
                 suspended = action is Action.SUSPEND_CHILD
                 annotations = {SUSPENDED: "true" if suspended else None}
                 change = {"metadata": {"annotations": annotations}, "spec": {"suspend": suspended}}
                 self._api.merge(JOBS, namespace, name, change)
             case Action.LABEL_CHILD:
-                assert world.child is not None
-                self._api.apply(JOBS, relabelled(name, namespace, world.child.uid, world.child.attempt))
+                assert observed.child is not None
+                self._api.apply(JOBS, relabelled(name, namespace, observed.child.uid, observed.child.attempt))
             case Action.DELETE_JOB:
-                self._api.delete(TRAINING_JOBS, namespace, name, world.uid)
+                self._api.delete(TRAINING_JOBS, namespace, name, observed.uid)
 
-    def _create(self, resource: Object, world: World, decision: Decision) -> Decision:
+    def _create(self, resource: Object, observed: ObservedState, decision: Decision) -> Decision:
         """The Job is created last, when all that its pods need is there, and once: a template never changes."""
-        decision = self._ensure(world, decision)
+        decision = self._ensure(observed, decision)
         if decision.obstacle or decision.outcome:
             return decision
         labels = resource["metadata"].get("labels", {})
-        manifest = child_job(world.job, world.namespace, world.uid, world.status.restarts, labels, self._settings)
+        manifest = child_job(
+            observed.job, observed.namespace, observed.uid, observed.status.restarts, labels, self._settings
+        )
         try:
             self._api.create(JOBS, manifest)
         except RefusedError as refusal:
             if refusal.reason == "AlreadyExists":  # which the watch does not show: with a status it is asked for
-                return Decision(seconds_to_look_again=_UNSEEN_SECONDS)
+                return Decision(requeue_after_seconds=_UNSEEN_SECONDS)
             if _is_final(refusal):
                 message = f"spec.template: {refusal.message}; {_REMEDY}"
                 return Decision(outcome=Outcome("Failed", "InvalidTemplate", message))
-            return _refused(world, decision, refusal)
+            return _refused(observed, decision, refusal)
         return decision
 
-    def _ensure(self, world: World, decision: Decision) -> Decision:
+    def _ensure(self, observed: ObservedState, decision: Decision) -> Decision:
         """Have every child but the Job as it should be."""
         try:
-            obstacle = ensure_children(self._api, world, self._settings)
+            obstacle = ensure_children(self._api, observed, self._settings)
         except RefusedError as refusal:
             if decision.action is Action.CREATE_CHILD and _is_final(refusal):  # a spec too large for a Secret
                 return Decision(outcome=Outcome("Failed", "InvalidSpec", f"spec: {refusal.message}; {_REMEDY}"))
-            return _refused(world, decision, refusal)
+            return _refused(observed, decision, refusal)
         if obstacle is not None:
-            return blocked(world, obstacle, decision)
-        self._ensured[world.key] = (world.now, world.generation)
+            return blocked(observed, obstacle, decision)
+        self._ensured[observed.key] = (observed.now, observed.generation)
         return decision
 
-    def _needs_repair(self, world: World) -> bool:
+    def _needs_repair(self, observed: ObservedState) -> bool:
         """Whether the spec has changed, or children have not been seen to for a while."""
-        if world.status.is_final or world.own_child is None or world.own_child.is_deleting:
+        if observed.status.is_final or observed.own_child is None or observed.own_child.is_deleting:
             return False
-        observed = (world.now, world.status.observed_generation)  # by this operator, or by the one before it
-        ensured_at, generation = self._ensured.setdefault(world.key, observed)
-        return generation != world.generation or (world.now - ensured_at).total_seconds() >= LOOK_AGAIN_SECONDS
+        seen = (observed.now, observed.status.observed_generation)  # by this operator, or by the one before it
+        ensured_at, generation = self._ensured.setdefault(observed.key, seen)
+        return generation != observed.generation or (observed.now - ensured_at).total_seconds() >= RESYNC_SECONDS
 
     def _leave(self, resource: Object, mistake: str) -> None:
         """Say that the job cannot be read, and touch nothing: definition and operator are of different versions.
@@ -351,7 +357,7 @@ class Reconciler:
             if event.reason in events.NEWS and not news.events.take(at.timestamp()):
                 continue
             said = events.manifest(event, metadata["namespace"], metadata["name"], metadata["uid"], now, sequel=attempt)
-            self._teller.owe(key, said)
+            self._recorder.enqueue(key, said)
         if after.restarts > before.restarts:
             metrics.RESTARTS.labels(counted=str(after.disruptions == before.disruptions).lower()).inc()
         if after.is_final and not before.is_final:
@@ -375,11 +381,11 @@ def _is_final(refusal: RefusedError) -> bool:
     return refusal.reason in ("Invalid", "BadRequest") or refusal.status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE
 
 
-def _refused(world: World, decision: Decision, refusal: RefusedError) -> Decision:
+def _refused(observed: ObservedState, decision: Decision, refusal: RefusedError) -> Decision:
     """To be mended by somebody (a quota, a rule, a webhook that is away), or to be tried again: then it is raised."""
     is_webhook = refusal.status >= 500 and "webhook" in refusal.message
     if not is_webhook and (refusal.status in (404, 409, 429) or not 400 <= refusal.status < 500):
         raise refusal
     is_change = decision.action not in (Action.NOTHING, Action.CREATE_CHILD)
     what = f" to {decision.action.value}" if is_change else ""
-    return blocked(world, f"the API server refuses{what}: {refusal.message}", decision)
+    return blocked(observed, f"the API server refuses{what}: {refusal.message}", decision)

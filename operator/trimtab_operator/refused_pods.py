@@ -13,9 +13,9 @@ from datetime import datetime
 from trimtab_operator.cluster.api import Api, RefusedError
 from trimtab_operator.cluster.resources import EVENTS, Object
 from trimtab_operator.decide import parse_time
+from trimtab_operator.observed_state import ObservedState
 from trimtab_operator.pods import Pod, Problem
-from trimtab_operator.policies.lacking_pods import MOUNT_PATIENCE_SECONDS, PATIENCE_SECONDS, seconds_to_question
-from trimtab_operator.world import World
+from trimtab_operator.policies.missing_pods import MOUNT_PATIENCE_SECONDS, PATIENCE_SECONDS, seconds_to_question
 
 #: Reason of the Job controller's event.
 _REASON = "FailedCreate"
@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass
-class _Lack:
+class _Inquiry:
     """A Job that has fewer pods than workers, or pods that wait for their volumes."""
 
     child_uid: str
@@ -53,9 +53,9 @@ class RefusedPods:
 
     def __init__(self, api: Api) -> None:
         self._api = api
-        self._lacks: dict[str, _Lack] = {}
+        self._inquiries: dict[str, _Inquiry] = {}
 
-    def why(self, world: World) -> Problem | None:
+    def why(self, observed: ObservedState) -> Problem | None:
         """Why the job's Job has fewer pods than workers, or else why a pod cannot mount its volumes.
 
         None if nothing is lacking, or nobody said, or it is early to ask. One question at a time: what a pod lacks is
@@ -63,57 +63,57 @@ class RefusedPods:
 
         Raises `RefusedError` or one of `Unreachable` where the answer may come in a while.
         """
-        child, mounting = world.own_child, _mounting(world)
-        if child is None or not (world.lacks_pods or mounting):
-            self.forget(world.key)
+        child, mounting = observed.own_child, _mounting(observed)
+        if child is None or not (observed.has_missing_pods or mounting):
+            self.forget(observed.key)
             return None
-        reason = _REASON if world.lacks_pods else _MOUNT_REASON
-        lack = self._lacks.get(world.key)
-        if lack is None or (lack.child_uid, lack.reason) != (child.uid, reason):
-            lack = self._lacks[world.key] = _Lack(child.uid, reason, world.now)
-        if lack.pod is not None and lack.pod.uid not in {pod.uid for pod in mounting}:
-            lack.why = None
-        if _seconds_to_question(lack, world.now) <= 0:
-            lack.pod = None if world.lacks_pods else _next_in_turn(mounting, lack)
-            lack.why = self._ask(world, child.uid, lack)
-            lack.asked_at = world.now
-        return lack.why
+        reason = _REASON if observed.has_missing_pods else _MOUNT_REASON
+        inquiry = self._inquiries.get(observed.key)
+        if inquiry is None or (inquiry.child_uid, inquiry.reason) != (child.uid, reason):
+            inquiry = self._inquiries[observed.key] = _Inquiry(child.uid, reason, observed.now)
+        if inquiry.pod is not None and inquiry.pod.uid not in {pod.uid for pod in mounting}:
+            inquiry.why = None
+        if _seconds_to_question(inquiry, observed.now) <= 0:
+            inquiry.pod = None if observed.has_missing_pods else _next_in_turn(mounting, inquiry)
+            inquiry.why = self._ask(observed, child.uid, inquiry)
+            inquiry.asked_at = observed.now
+        return inquiry.why
 
-    def seconds_to_look(self, world: World) -> float | None:
-        """Seconds until the job must be looked at again, for nothing may come to pass that tells; None: it need not."""
-        lack = self._lacks.get(world.key)
-        return None if lack is None else max(0.0, _seconds_to_question(lack, world.now))
+    def seconds_to_question(self, observed: ObservedState) -> float | None:
+        """Seconds until the job must be reconciled again, as no watch may report a change; None: it need not."""
+        inquiry = self._inquiries.get(observed.key)
+        return None if inquiry is None else max(0.0, _seconds_to_question(inquiry, observed.now))
 
-    def lacking_seconds(self, world: World) -> float:
+    def missing_pods_seconds(self, observed: ObservedState) -> float:
         """For how long the job's Job has lacked pods, once it was asked why; 0 if it lacks none."""
-        lack = self._lacks.get(world.key)
-        if lack is None or lack.reason != _REASON or lack.asked_at is None:
+        inquiry = self._inquiries.get(observed.key)
+        if inquiry is None or inquiry.reason != _REASON or inquiry.asked_at is None:
             return 0.0
-        return (world.now - lack.since).total_seconds()
+        return (observed.now - inquiry.since).total_seconds()
 
     def forget(self, key: str) -> None:
         """The job lacks nothing, or is gone."""
-        self._lacks.pop(key, None)
+        self._inquiries.pop(key, None)
 
-    def _ask(self, world: World, child_uid: str, lack: _Lack) -> Problem | None:
-        selector = f"involvedObject.uid={lack.pod.uid if lack.pod else child_uid},reason={lack.reason}"
+    def _ask(self, observed: ObservedState, child_uid: str, inquiry: _Inquiry) -> Problem | None:
+        selector = f"involvedObject.uid={inquiry.pod.uid if inquiry.pod else child_uid},reason={inquiry.reason}"
         try:
-            found = self._api.list(EVENTS, world.namespace, fieldSelector=selector, limit=_MOST)["items"]
+            found = self._api.list(EVENTS, observed.namespace, fieldSelector=selector, limit=_MOST)["items"]
         except RefusedError as refusal:
             if refusal.status == 429 or refusal.status >= 500:
                 raise
-            _log.warning("%s: why workers do not come up could not be read: %s", world.key, refusal)
+            _log.warning("%s: why workers do not come up could not be read: %s", observed.key, refusal)
             return None
-        return newest_failure_to_mount(lack.pod, found) if lack.pod else newest_refusal(world, found)
+        return newest_failure_to_mount(inquiry.pod, found) if inquiry.pod else newest_refusal(observed, found)
 
 
-def newest_refusal(world: World, events: list[Object]) -> Problem | None:
+def newest_refusal(observed: ObservedState, events: list[Object]) -> Problem | None:
     """What the newest of a Job's events says; None if there is none from after the job last had all its pods."""
     newest = max(events, key=_said_at, default=None)
     if newest is None:
         return None
-    ready = world.status.condition("Ready")
-    started = world.status.condition("Started")
+    ready = observed.status.condition("Ready")
+    started = observed.status.condition("Started")
     ran_until = parse_time(ready.last_transition_time) if ready and started and started.status == "True" else None
     said_at = parse_time(_said_at(newest))
     if ran_until is not None and (said_at is None or said_at < ran_until):
@@ -121,7 +121,7 @@ def newest_refusal(world: World, events: list[Object]) -> Problem | None:
     said = newest.get("message", "")
     for prefix in _PREFIXES:
         said = said.removeprefix(prefix)
-    return Problem(_REASON, f"the Job {world.name} cannot make pods: {said}")
+    return Problem(_REASON, f"the Job {observed.name} cannot make pods: {said}")
 
 
 def newest_failure_to_mount(pod: Pod, events: list[Object]) -> Problem | None:
@@ -133,20 +133,20 @@ def newest_failure_to_mount(pod: Pod, events: list[Object]) -> Problem | None:
     return Problem(_MOUNT_REASON, f"worker {pod.worker} cannot mount its volumes: {said}; {_MOUNT_REMEDY}")
 
 
-def _mounting(world: World) -> list[Pod]:
+def _mounting(observed: ObservedState) -> list[Pod]:
     """The pods of this attempt that wait for their volumes, for all that is known."""
-    child = world.own_child
-    if child is None or world.status.is_final or child.attempt != world.status.restarts:
+    child = observed.own_child
+    if child is None or observed.status.is_final or child.attempt != observed.status.restarts:
         return []
     if child.is_suspended or child.is_deleting or child.is_finished:
         return []
-    return [pod for pod in world.pods if pod.is_mounting and not pod.to_end_by]
+    return [pod for pod in observed.pods if pod.is_mounting and not pod.to_end_by]
 
 
-def _next_in_turn(pods: list[Pod], lack: _Lack) -> Pod:
+def _next_in_turn(pods: list[Pod], inquiry: _Inquiry) -> Pod:
     """The pod to ask of: the same again once it said why, else the next, for of many one may only be slow."""
-    said = [pod for pod in pods if lack.pod is not None and lack.why is not None and pod.uid == lack.pod.uid]
-    last = lack.pod.worker if lack.pod else -1
+    said = [pod for pod in pods if inquiry.pod is not None and inquiry.why is not None and pod.uid == inquiry.pod.uid]
+    last = inquiry.pod.worker if inquiry.pod else -1
     return said[0] if said else min(pods, key=lambda pod: (pod.worker <= last, pod.worker))
 
 
@@ -155,7 +155,7 @@ def _said_at(event: Object) -> str:
     return event.get("lastTimestamp") or event.get("eventTime") or event["metadata"].get("creationTimestamp") or ""
 
 
-def _seconds_to_question(lack: _Lack, now: datetime) -> float:
-    asked_seconds_ago = None if lack.asked_at is None else (now - lack.asked_at).total_seconds()
-    patience = PATIENCE_SECONDS if lack.reason == _REASON else MOUNT_PATIENCE_SECONDS
-    return seconds_to_question((now - lack.since).total_seconds(), asked_seconds_ago, patience)
+def _seconds_to_question(inquiry: _Inquiry, now: datetime) -> float:
+    asked_seconds_ago = None if inquiry.asked_at is None else (now - inquiry.asked_at).total_seconds()
+    patience = PATIENCE_SECONDS if inquiry.reason == _REASON else MOUNT_PATIENCE_SECONDS
+    return seconds_to_question((now - inquiry.since).total_seconds(), asked_seconds_ago, patience)

@@ -11,11 +11,11 @@ from trimtab_api.units import format_bandwidth, format_duration
 
 from trimtab_operator.decide import Action, Decision, parse_time, seconds_to
 from trimtab_operator.events import WAITING_FOR_TRAINING
+from trimtab_operator.observed_state import ObservedState
 from trimtab_operator.pods import Problem
 from trimtab_operator.policies.network import is_degraded
 from trimtab_operator.trainer_message import TrainerMessage
-from trimtab_operator.words import shorten
-from trimtab_operator.world import World
+from trimtab_operator.truncate import truncate
 
 #: Seconds between two writes that bring only new figures: at least so many, and at most one more.
 WRITE_SECONDS = 10.0
@@ -44,37 +44,37 @@ _SUSPENSIONS = {
 _Told = tuple[ConditionType, bool | None, str, str]
 
 
-def report(world: World, decision: Decision) -> Status:
+def report(observed: ObservedState, decision: Decision) -> Status:
     """The status as it should be now."""
-    before, child = world.status, world.own_child
+    before, child = observed.status, observed.own_child
     if before.is_final:
         if decision.action is Action.DELETE_JOB:
             return before
         # What waits for the controller to have seen an edit (kstatus) waits for this alone.
-        return before.model_copy(update={"observed_generation": world.generation})
+        return before.model_copy(update={"observed_generation": observed.generation})
     workers = Workers()
     if child is not None and child.attempt == before.restarts:
         workers = Workers(active=child.active, ready=child.ready, succeeded=child.succeeded, failed=child.failed)
     restart = decision.restart
-    state = _state(world, decision, workers)
-    figures = _figures(before, world.training)
+    state = _state(observed, decision, workers)
+    figures = _figures(before, observed.training)
     after = before.model_copy(
         update={
-            "observed_generation": world.generation,
+            "observed_generation": observed.generation,
             "state": state,
-            "message": shorten(_message(world, decision, state, workers)),
+            "message": truncate(_message(observed, decision, state, workers)),
             "workers": workers,
             "restarts": before.restarts + (restart is not None),
             "disruptions": before.disruptions + (restart is not None and not restart.counts),
-            "last_restart_reason": shorten(restart.cause.message) if restart else before.last_restart_reason,
+            "last_restart_reason": truncate(restart.cause.message) if restart else before.last_restart_reason,
             "restarts_in_a_row": decision.pace.in_a_row if decision.pace else before.restarts_in_a_row,
-            "last_restart_time": _restart_time(world, decision),
-            "start_time": _start_time(world, decision, state),
-            "completion_time": write_time(world.now) if decision.outcome else None,
+            "last_restart_time": _restart_time(observed, decision),
+            "start_time": _start_time(observed, decision, state),
+            "completion_time": write_time(observed.now) if decision.outcome else None,
             **figures,
         }
     )
-    return after.model_copy(update={"conditions": _conditions(world, decision, after)})
+    return after.model_copy(update={"conditions": _conditions(observed, decision, after)})
 
 
 def unreadable(before: Status, mistake: str, generation: int, now: datetime) -> Status:
@@ -84,7 +84,7 @@ def unreadable(before: Status, mistake: str, generation: int, now: datetime) -> 
     """
     if before.is_final:
         return before.model_copy(update={"observed_generation": generation})
-    message = shorten(f"{mistake}; {_UNREADABLE_REMEDY}")
+    message = truncate(f"{mistake}; {_UNREADABLE_REMEDY}")
     ready = _condition(before, ("Ready", None, "UnreadableSpec", message), generation, now)
     others = tuple(each for each in before.conditions if each.type != "Ready")
     update = {"observed_generation": generation, "message": message, "conditions": (ready, *others)}
@@ -139,67 +139,69 @@ def _news(status: Status) -> object:
     return plan, (network.status, network.reason) if network else None
 
 
-def _state(world: World, decision: Decision, workers: Workers) -> State:
+def _state(observed: ObservedState, decision: Decision, workers: Workers) -> State:
     if decision.outcome is not None:
         return decision.outcome.state
-    if _is_suspended(world):
+    if _is_suspended(observed):
         return "Suspended"
     if decision.restart is not None:
         return "Restarting"
-    if workers.ready == world.job.spec.workers and world.has_trained:
+    if workers.ready == observed.job.spec.workers and observed.has_trained:
         return "Running"
-    if world.status.state == "Running" and workers.active + workers.succeeded == world.job.spec.workers:
+    if observed.status.state == "Running" and workers.active + workers.succeeded == observed.job.spec.workers:
         return "Running"  # trainers have ended, and their pods have yet to
-    if world.status.restarts > 0 and not _is_resumed(world):
+    if observed.status.restarts > 0 and not _is_resumed(observed):
         return "Restarting"
-    return "Pending" if decision.obstacle and workers.ready < world.job.spec.workers else "Starting"
+    return "Pending" if decision.obstacle and workers.ready < observed.job.spec.workers else "Starting"
 
 
-def _message(world: World, decision: Decision, state: State, workers: Workers) -> str:
+def _message(observed: ObservedState, decision: Decision, state: State, workers: Workers) -> str:
     if decision.outcome is not None:
         return decision.outcome.message
     if decision.obstacle:
         return decision.obstacle
     if decision.restart is not None:
-        at = f" at {_restart_time(world, decision)}" if decision.pace and decision.pace.wait > 0 else ""
+        at = f" at {_restart_time(observed, decision)}" if decision.pace and decision.pace.wait > 0 else ""
         return f"all ranks restart together{at}: {decision.restart.cause.message}"
-    if state == "Restarting" and seconds_to(world.status.last_restart_time, world.now) > 0:
-        return f"all ranks restart together at {world.status.last_restart_time}: {world.status.last_restart_reason}"
-    num_workers = world.job.spec.workers
+    if state == "Restarting" and seconds_to(observed.status.last_restart_time, observed.now) > 0:
+        return (
+            f"all ranks restart together at {observed.status.last_restart_time}: {observed.status.last_restart_reason}"
+        )
+    num_workers = observed.job.spec.workers
     match state:
         case "Suspended":
-            return _SUSPENSIONS[_suspended_by(world)]
+            return _SUSPENSIONS[_suspended_by(observed)]
         case "Running":
-            unready = _unready(world)
+            unready = _unready(observed)
             workers_train = "1 worker trains" if num_workers == 1 else f"{num_workers} workers train"
             training = unready.message if unready else workers_train
-            said = world.silence or (world.training.message if world.training is not None else "")
+            said = observed.silence or (observed.training.message if observed.training is not None else "")
             return f"{training}; {said}" if said else training
         case _:
-            return _what_is_waited_for(world, state, workers)
+            return _what_is_waited_for(observed, state, workers)
 
 
-def _what_is_waited_for(world: World, state: State, workers: Workers) -> str:
+def _what_is_waited_for(observed: ObservedState, state: State, workers: Workers) -> str:
     """Of a job that does not train yet: what keeps pods from being ready, else what rank 0 says that it does."""
-    num_workers = world.job.spec.workers
+    num_workers = observed.job.spec.workers
     if workers.ready < num_workers:
         waiting = f"{workers.ready} of {num_workers} workers are ready"
-        obstacle = _obstacle(world, state)
-        unready = _unready(world) if workers.ready else None
-        missing = obstacle.message if obstacle else unready.message if unready else _missing(world, workers)
+        obstacle = _obstacle(observed, state)
+        unready = _unready(observed) if workers.ready else None
+        missing = obstacle.message if obstacle else unready.message if unready else _missing(observed, workers)
         return f"{waiting}; {missing}" if missing else waiting
     ready = "1 worker is ready" if num_workers == 1 else f"{num_workers} workers are ready"
-    if world.training is not None:
-        return f"{ready}, no step is done yet: {world.training.message or 'rank 0 does not say why'}"
-    if world.silence:
-        return f"{ready}, whether they train is not known: {world.silence}"
+    if observed.training is not None:
+        return f"{ready}, no step is done yet: {observed.training.message or 'rank 0 does not say why'}"
+    if observed.silence:
+        return f"{ready}, whether they train is not known: {observed.silence}"
     return f"{ready}, no step is done yet: rank 0 has not reported"
 
 
-def _missing(world: World, workers: Workers) -> str:
+def _missing(observed: ObservedState, workers: Workers) -> str:
     """Who is waited for; empty where that is everybody, or pods and Job do not yet say the same."""
-    ready = {pod.worker for pod in world.pods if pod.is_ready}
-    missing = [worker for worker in range(world.job.spec.workers) if worker not in ready]
+    ready = {pod.worker for pod in observed.pods if pod.is_ready}
+    missing = [worker for worker in range(observed.job.spec.workers) if worker not in ready]
     if not ready or len(ready) != workers.ready:
         return ""
     return f"waiting for {_named(missing, [str(each) for each in missing])}"
@@ -211,58 +213,58 @@ def _named(workers: Sequence[int], names: Sequence[str]) -> str:
     return f"worker{'s' if len(workers) > 1 else ''} {', '.join(names[:_MOST_NAMED])}{others}"
 
 
-def _is_suspended(world: World) -> bool:
+def _is_suspended(observed: ObservedState) -> bool:
     """Whether its Job is, or is about to be: of a Job in a queue, the queue says."""
-    asked = world.job.spec.suspend
-    if world.own_child is None:
+    asked = observed.job.spec.suspend
+    if observed.own_child is None:
         return asked
-    return world.own_child.is_suspended or (asked and not world.is_queued)
+    return observed.own_child.is_suspended or (asked and not observed.is_queued)
 
 
-def _is_resumed(world: World) -> bool:
+def _is_resumed(observed: ObservedState) -> bool:
     """Whether it was suspended after ranks last restarted (or were to) and resumes: then it starts as any other job."""
-    suspended = world.status.condition("Suspended")
+    suspended = observed.status.condition("Suspended")
     if suspended is None:
         return False
-    resumed_at = write_time(world.now) if suspended.status == "True" else suspended.last_transition_time
-    return resumed_at > (world.status.last_restart_time or "")  # as text sorts as time does
+    resumed_at = write_time(observed.now) if suspended.status == "True" else suspended.last_transition_time
+    return resumed_at > (observed.status.last_restart_time or "")  # as text sorts as time does
 
 
-def _suspended_by(world: World) -> str:
-    if world.is_queued:
+def _suspended_by(observed: ObservedState) -> str:
+    if observed.is_queued:
         return "WaitingForQueue"
-    return "SuspendedByUser" if world.job.spec.suspend else "SuspendedByOther"
+    return "SuspendedByUser" if observed.job.spec.suspend else "SuspendedByOther"
 
 
-def _obstacle(world: World, state: State) -> Problem | None:
+def _obstacle(observed: ObservedState, state: State) -> Problem | None:
     """What keeps this attempt's workers from starting: first of all that there are no pods for them."""
-    child = world.own_child
+    child = observed.own_child
     if state in ("Suspended", "Running") or child is None:
         return None
-    late = _late(world)
-    if late is not None or child.attempt != world.status.restarts:
+    late = _late(observed)
+    if late is not None or child.attempt != observed.status.restarts:
         return late
-    if world.refusal is not None:
-        return world.refusal
-    kept = [(pod.worker, pod.obstacle) for pod in world.pods if pod.obstacle is not None]
+    if observed.refusal is not None:
+        return observed.refusal
+    kept = [(pod.worker, pod.obstacle) for pod in observed.pods if pod.obstacle is not None]
     # Of several always the same, whichever pod had news last: a condition that flips would be written at every flip.
     return min(kept, key=lambda each: (each[0], each[1].reason, each[1].message))[1] if kept else None
 
 
-def _late(world: World) -> Problem | None:
+def _late(observed: ObservedState) -> Problem | None:
     """A pod that should have ended long ago: the next attempt waits for it, for ever if its node is gone."""
-    for pod in sorted(world.pods, key=lambda each: each.worker):
+    for pod in sorted(observed.pods, key=lambda each: each.worker):
         to_end_by = parse_time(pod.to_end_by)
-        if to_end_by is not None and (world.now - to_end_by).total_seconds() > _LATE_SECONDS:
+        if to_end_by is not None and (observed.now - to_end_by).total_seconds() > _LATE_SECONDS:
             where = f"the pod of worker {pod.worker} on node {pod.node}"
             remedy = "if that node is gone, delete the Node, or the pod with --force"
             return Problem("PodDoesNotEnd", f"{where} was deleted and has not ended; {remedy}")
     return None
 
 
-def _unready(world: World) -> Problem | None:
+def _unready(observed: ObservedState) -> Problem | None:
     """Workers that ran and are not ready any more, though no trainer has ended."""
-    unready = sorted((pod for pod in world.pods if pod.is_unready), key=lambda each: each.worker)
+    unready = sorted((pod for pod in observed.pods if pod.is_unready), key=lambda each: each.worker)
     if not unready:
         return None
     names = [f"{pod.worker} (on {pod.node})" if pod.node else str(pod.worker) for pod in unready]
@@ -270,20 +272,22 @@ def _unready(world: World) -> Problem | None:
     return Problem("WorkersNotReady", f"{which} not ready: a node may be away, or a readiness probe fails")
 
 
-def _restart_time(world: World, decision: Decision) -> str | None:
+def _restart_time(observed: ObservedState, decision: Decision) -> str | None:
     """When ranks restarted last; still to come where they wait."""
     if decision.pace is None:
-        return world.status.last_restart_time
-    return write_time(world.now + timedelta(seconds=decision.pace.wait))
+        return observed.status.last_restart_time
+    return write_time(observed.now + timedelta(seconds=decision.pace.wait))
 
 
-def _start_time(world: World, decision: Decision, state: State) -> str | None:
+def _start_time(observed: ObservedState, decision: Decision, state: State) -> str | None:
     """When pods were first asked for; anew after a suspension, as a Job's own startTime."""
     if state == "Suspended":
         return None
-    if world.status.start_time is None and (world.own_child is not None or decision.action is Action.CREATE_CHILD):
-        return write_time(world.now)
-    return world.status.start_time
+    if observed.status.start_time is None and (
+        observed.own_child is not None or decision.action is Action.CREATE_CHILD
+    ):
+        return write_time(observed.now)
+    return observed.status.start_time
 
 
 def _figures(before: Status, training: TrainerMessage | None) -> dict[str, object]:
@@ -321,16 +325,16 @@ def _figures(before: Status, training: TrainerMessage | None) -> dict[str, objec
     return figures
 
 
-def _conditions(world: World, decision: Decision, after: Status) -> tuple[Condition, ...]:
+def _conditions(observed: ObservedState, decision: Decision, after: Status) -> tuple[Condition, ...]:
     state, message, outcome = after.state, after.message, decision.outcome
-    started = world.status.condition("Started")
-    obstacle = None if decision.restart else _obstacle(world, state)
+    started = observed.status.condition("Started")
+    obstacle = None if decision.restart else _obstacle(observed, state)
     unready = "Blocked" if decision.obstacle else obstacle.reason if obstacle and not outcome else state
-    lost = _unready(world) if state == "Running" else None
-    all_ready = after.workers.ready == world.job.spec.workers
+    lost = _unready(observed) if state == "Running" else None
+    all_ready = after.workers.ready == observed.job.spec.workers
     is_well: bool | None = state == "Running" and lost is None
     if all_ready and unready in ("Starting", "Restarting") and decision.restart is None:
-        unheard = world.training is None and bool(world.silence)
+        unheard = observed.training is None and bool(observed.silence)
         is_well, unready = (None, "Rank0Silent") if unheard else (False, WAITING_FOR_TRAINING)
     told: list[_Told] = [("Ready", is_well, lost.reason if lost else unready, message)]
     if state == "Running" or all_ready or (started is not None and started.status == "True" and state != "Suspended"):
@@ -339,19 +343,19 @@ def _conditions(world: World, decision: Decision, after: Status) -> tuple[Condit
         why = "Suspended" if state == "Suspended" else "WaitingForWorkers"
         why = "Blocked" if decision.obstacle else obstacle.reason if obstacle else why
         told.append(("Started", False, why, message))
-    if state == "Suspended" or world.status.condition("Suspended") is not None:
+    if state == "Suspended" or observed.status.condition("Suspended") is not None:
         suspended = state == "Suspended"
-        told.append(("Suspended", suspended, _suspended_by(world) if suspended else "Resumed", message))
+        told.append(("Suspended", suspended, _suspended_by(observed) if suspended else "Resumed", message))
     if after.network is not None:
-        told.append(_network_condition(world, after.network))
+        told.append(_network_condition(observed, after.network))
     for kind in ("Succeeded", "Failed"):
         is_so = outcome is not None and state == kind
         told.append((kind, is_so, outcome.reason if outcome and is_so else state, message))
-    return tuple(_condition(world.status, each, world.generation, world.now) for each in told)
+    return tuple(_condition(observed.status, each, observed.generation, observed.now) for each in told)
 
 
-def _network_condition(world: World, network: NetworkStatus) -> _Told:
-    before = world.status.condition("NetworkDegraded")
+def _network_condition(observed: ObservedState, network: NetworkStatus) -> _Told:
+    before = observed.status.condition("NetworkDegraded")
     was = before is not None and before.status == "True"
     best = network.best_bandwidth_bytes_per_second
     degraded = is_degraded(was, network.bandwidth_bytes_per_second, best)
@@ -368,7 +372,7 @@ def _condition(before: Status, told: _Told, generation: int, now: datetime) -> C
         type=kind,
         status=status,
         reason=reason,
-        message=shorten(message),
+        message=truncate(message),
         last_transition_time=old.last_transition_time if old and old.status == status else write_time(now),
         observed_generation=generation,
     )

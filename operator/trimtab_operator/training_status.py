@@ -22,11 +22,11 @@ from trimtab_api.channels import explain, open_async_channel
 from trimtab_api.names import TRAINER_STATUS_PORT, worker_host
 from trimtab_api.trainer.v1 import status_pb2, status_pb2_grpc
 
+from trimtab_operator.observed_state import Child, ObservedState
 from trimtab_operator.policies.progress import Progress
 from trimtab_operator.token_bucket import TokenBucket
 from trimtab_operator.trainer_message import MAX_MESSAGE_BYTES, TrainerMessage
-from trimtab_operator.words import on_one_line, shorten
-from trimtab_operator.world import Child, World
+from trimtab_operator.truncate import on_one_line, truncate
 
 #: Seconds between two statuses of a job that has no other plan or state.
 INTERVAL_SECONDS = 5.0
@@ -41,7 +41,7 @@ SILENT_SECONDS = 60.0
 
 #: Messages of one job that are heard, and so reconciled, one after the other, and seconds for each one beyond. An
 #: honest rank 0 sends one in `INTERVAL_SECONDS`, and one with each change of plan or state.
-LOOKS, SECONDS_PER_LOOK = 10, 2.0
+NEWS_RECONCILES, SECONDS_PER_NEWS_RECONCILE = 10, 2.0
 #: Characters of why a job is silent; a server may say anything in refusing.
 _LONGEST_CAUSE = 512
 
@@ -76,7 +76,7 @@ class _Followed:
     is_ready: bool = True
     """Whether there is a worker that could answer."""
     watch: Future[None] | None = None
-    looks: TokenBucket = field(default_factory=lambda: TokenBucket(LOOKS, SECONDS_PER_LOOK))
+    reconciles: TokenBucket = field(default_factory=lambda: TokenBucket(NEWS_RECONCILES, SECONDS_PER_NEWS_RECONCILE))
 
 
 class TrainingStatus:
@@ -128,30 +128,30 @@ class TrainingStatus:
             followed = self._followed.get(uid)
             return followed.silence if followed else ""
 
-    def follow(self, world: World) -> None:
+    def follow(self, observed: ObservedState) -> None:
         """Watch from now on if workers of the job are ready.
 
         When none is any longer, what was said last holds until the attempt is over or the job's end is written down.
         Of a name one job is heard: another of it, which this one took the place of, is no longer.
         """
-        for uid in self._named(world.namespace, world.name):
-            if uid != world.uid:
+        for uid in self._named(observed.namespace, observed.name):
+            if uid != observed.uid:
                 self._drop(uid)
-        child = world.own_child
-        if child is None or child.is_deleting or child.is_suspended or world.status.is_final:
-            self._drop(world.uid)
+        child = observed.own_child
+        if child is None or child.is_deleting or child.is_suspended or observed.status.is_final:
+            self._drop(observed.uid)
             return
         with self._lock:
-            followed = self._of_this_attempt(world, child)
+            followed = self._of_this_attempt(observed, child)
             if followed is None:
                 return
             followed.is_ready = child.ready > 0
-            if followed.latest is None and child.ready < world.job.spec.workers:
+            if followed.latest is None and child.ready < observed.job.spec.workers:
                 followed.heard_at, followed.silence = time.monotonic(), ""  # worker 0 may be one that is missing
             ended = followed.watch is None or followed.watch.done()
             told_all = followed.latest is not None and followed.latest.is_final
             if followed.is_ready and ended and not told_all:
-                followed.watch = asyncio.run_coroutine_threadsafe(self._watch(world.uid, followed), self._loop)
+                followed.watch = asyncio.run_coroutine_threadsafe(self._watch(observed.uid, followed), self._loop)
 
     def forget(self, namespace: str, name: str) -> None:
         """Watch no job of that name any longer."""
@@ -163,14 +163,16 @@ class TrainingStatus:
         with self._lock:
             return [uid for uid, each in self._followed.items() if (each.namespace, each.name) == (namespace, name)]
 
-    def _of_this_attempt(self, world: World, child: Child) -> _Followed | None:
+    def _of_this_attempt(self, observed: ObservedState, child: Child) -> _Followed | None:
         """What is known of the attempt, begun if one of its workers is ready; an earlier attempt is forgotten."""
-        followed = self._followed.get(world.uid)
+        followed = self._followed.get(observed.uid)
         if followed is not None and followed.child_uid != child.uid:
-            _cancel(self._followed.pop(world.uid))
+            _cancel(self._followed.pop(observed.uid))
             followed = None
         if followed is None and child.ready > 0:
-            followed = self._followed[world.uid] = _Followed(world.namespace, world.name, child.uid, time.monotonic())
+            followed = self._followed[observed.uid] = _Followed(
+                observed.namespace, observed.name, child.uid, time.monotonic()
+            )
         return followed
 
     def _drop(self, uid: str) -> None:
@@ -212,8 +214,8 @@ class TrainingStatus:
             request = status_pb2.WatchStatusRequest(interval_seconds=INTERVAL_SECONDS)
             stub = cast("status_pb2_grpc.TrainerStatusAsyncStub", status_pb2_grpc.TrainerStatusStub(channel))
             async for said in stub.WatchStatus(request):
-                while not followed.looks.take(time.monotonic()):
-                    await asyncio.sleep(followed.looks.seconds_to_token(time.monotonic()))
+                while not followed.reconciles.take(time.monotonic()):
+                    await asyncio.sleep(followed.reconciles.seconds_to_token(time.monotonic()))
                 message = TrainerMessage.read(said)
                 with self._lock:
                     if self._followed.get(uid) is not followed:
@@ -231,7 +233,7 @@ class TrainingStatus:
         with self._lock:
             if followed.silence or time.monotonic() - followed.heard_at < SILENT_SECONDS:
                 return
-            cause = shorten(on_one_line(why), _LONGEST_CAUSE)
+            cause = truncate(on_one_line(why), _LONGEST_CAUSE)
             followed.silence = f"rank 0 has not reported for {SILENT_SECONDS:g} s: {cause}"
         self._changed(f"{followed.namespace}/{followed.name}")
 

@@ -1,4 +1,4 @@
-"""What is to be looked at: keys, each at most once, each by one worker at a time, failures later and later."""
+"""The work queue: each key at most once and with one worker at a time; failed keys return after growing delays."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ SHARE = 8
 
 
 class WorkQueue:
-    """Keys to look at. Every method may be called from any thread.
+    """Keys to reconcile. Every method may be called from any thread.
 
-    A key that is added while it waits is there once. One that is added while a worker looks at it comes back when the
+    A key that is added while it waits is there once. One that is added while a worker processes it comes back when the
     worker is done: what it saw may have been old. Urgent keys are handed out before the others.
     """
 
@@ -31,7 +31,7 @@ class WorkQueue:
         """Keys to hand out before those; none is in both."""
         self._urgent_in_a_row = 0
         self._held: dict[str, bool] = {}
-        """Keys that workers look at now; True: added again meanwhile."""
+        """Keys that workers are processing; True: added again meanwhile."""
         self._later: list[tuple[float, str]] = []
         self._due: dict[str, float] = {}
         """When each delayed key is due; an entry of the heap that says otherwise is void."""
@@ -41,13 +41,13 @@ class WorkQueue:
         """When a key was first asked for; None while nobody does, as in an operator that does not lead."""
 
     def add(self, key: str, urgent: bool = False) -> None:
-        """Have the key looked at as soon as possible."""
+        """Have the key processed as soon as possible."""
         with self._changed:
             self._add(key, urgent)
             self._changed.notify()
 
     def add_later(self, key: str, seconds: float) -> None:
-        """Have the key looked at after some time, or sooner if it is already due sooner."""
+        """Have the key processed after a delay, or sooner if it is already due sooner."""
         with self._changed:
             due = self._clock() + seconds
             if due < self._due.get(key, float("inf")):
@@ -70,13 +70,13 @@ class WorkQueue:
             return None
 
     def done(self, key: str) -> None:
-        """The key was looked at; its failures are forgotten."""
+        """The key was processed; its failures are forgotten."""
         with self._changed:
             self._failures.pop(key, None)
             self._release(key)
 
     def failed(self, key: str) -> float:
-        """Looking at the key failed: it comes back after a delay, returned [seconds]."""
+        """Processing the key failed: it comes back after a delay, returned [seconds]."""
         with self._changed:
             failures = self._failures.get(key, 0)
             self._failures[key] = failures + 1

@@ -32,7 +32,7 @@ NOWHERE = {
     "users": [{"name": "nobody", "user": {}}],
     "contexts": [{"name": "nowhere", "context": {"cluster": "nowhere", "user": "nobody"}}],
 }
-LOOKS = "trimtab_operator_reconciles_total"
+NEWS_RECONCILES = "trimtab_operator_reconciles_total"
 OF_A_JOB = '{namespace="team",trimtab_dev_job_name="digits"}'
 
 
@@ -171,24 +171,24 @@ def test_prometheus_takes_every_query_and_every_alert(tmp_path):
         ),
         (
             "TrimtabOperatorKeepsFailing",
-            {f"{LOOKS}{{result='error'}}": "0+1x30", f"{LOOKS}{{result='ok'}}": "0+9x30"},
+            {f"{NEWS_RECONCILES}{{result='error'}}": "0+1x30", f"{NEWS_RECONCILES}{{result='ok'}}": "0+9x30"},
             {
-                f"{LOOKS}{{result='error'}}": "0x18 2x12",
-                f"{LOOKS}{{result='conflict'}}": "0+1x30",
-                f"{LOOKS}{{result='ok'}}": "0+9x30",
+                f"{NEWS_RECONCILES}{{result='error'}}": "0x18 2x12",
+                f"{NEWS_RECONCILES}{{result='conflict'}}": "0+1x30",
+                f"{NEWS_RECONCILES}{{result='ok'}}": "0+9x30",
             },
             {"severity": "warning", "result": "error"},
-            {"summary": "Looks of the Trimtab operator at TrainingJobs keep ending as error."},
+            {"summary": "Reconciliations by the Trimtab operator keep ending as error."},
         ),
         (
             "TrimtabOperatorKeepsFailing",
             {
-                f"{LOOKS}{{result='refused',pod='{pod}'}}": values
+                f"{NEWS_RECONCILES}{{result='refused',pod='{pod}'}}": values
                 for pod, values in (("a", "0+1x15 15x15"), ("b", "0x14 0+1x15"))
             },
-            {f"{LOOKS}{{result='refused',pod='a'}}": "0+1x15 15x15"},
+            {f"{NEWS_RECONCILES}{{result='refused',pod='a'}}": "0+1x15 15x15"},
             {"severity": "warning", "result": "refused"},
-            {"summary": "Looks of the Trimtab operator at TrainingJobs keep ending as refused."},
+            {"summary": "Reconciliations by the Trimtab operator keep ending as refused."},
         ),
         (
             "TrimtabNetworkSlow",

@@ -10,7 +10,7 @@ from silent_training import SilentTraining
 from test_life_of_a_job import started
 from trimtab_operator.cluster.resources import JOBS, NETWORK_POLICIES, PODS, SECRETS, SERVICE_ACCOUNTS, SERVICES
 from trimtab_operator.main import read_settings
-from trimtab_operator.reconcile import LOOK_AGAIN_SECONDS, Reconciler
+from trimtab_operator.reconcile import RESYNC_SECONDS, Reconciler
 from workbench import Workbench, eventually
 
 pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(300)]
@@ -86,10 +86,10 @@ def test_deleted_children_are_back_after_ten_minutes_though_nothing_else_happens
     def present():
         return [resource.kind for resource, name in CHILDREN if bench.api.get(resource, bench.namespace, name)]
 
-    assert reconciler.reconcile(f"{bench.namespace}/digits") <= LOOK_AGAIN_SECONDS
+    assert reconciler.reconcile(f"{bench.namespace}/digits") <= RESYNC_SECONDS
     for resource, name in CHILDREN:
         delete(bench, resource, name)
-    now += timedelta(seconds=LOOK_AGAIN_SECONDS - 1)
+    now += timedelta(seconds=RESYNC_SECONDS - 1)
     reconciler.reconcile(f"{bench.namespace}/digits")
     assert present() == []
     now += timedelta(seconds=1)
@@ -232,7 +232,7 @@ def test_a_job_that_makes_no_pods_and_nobody_says_why_is_made_anew_after_a_minut
     now = datetime.now(UTC)
     settings = read_settings(["--namespace", "trimtab-system", "--netmon-image", "netmon.test/netmon:1"])
 
-    def look_for_a_minute(cache):
+    def reconcile_for_a_minute(cache):
         nonlocal now
         reconciler = Reconciler(bench.api, settings, cache, SilentTraining(), clock=lambda: now)
         reconciler.reconcile(f"{bench.namespace}/digits")  # it lacks pods
@@ -244,9 +244,9 @@ def test_a_job_that_makes_no_pods_and_nobody_says_why_is_made_anew_after_a_minut
         reconciler.reconcile(f"{bench.namespace}/digits")
 
     bench.control_plane.kubectl(*of_the_job, '-p={"metadata": {"annotations": {"somebody": "was here"}}}')
-    look_for_a_minute(SeenLongAgo(bench, theirs))
+    reconcile_for_a_minute(SeenLongAgo(bench, theirs))
     assert "deletionTimestamp" not in bench.child("digits")["metadata"], "it may have pods by now"
-    look_for_a_minute(Seen(bench))
+    reconcile_for_a_minute(Seen(bench))
     eventually(lambda: len(bench.pods("digits")) == 2, "another Job makes its pods")
     assert bench.child("digits")["metadata"]["uid"] != theirs["metadata"]["uid"]
     assert bench.status("digits")["restarts"] == 0

@@ -15,7 +15,7 @@ from trimtab_netmon.bandwidth import (
     was_held_down,
     was_starved,
 )
-from trimtab_netmon.figures import Method
+from trimtab_netmon.measurements import Method
 
 GIGABIT = 125e6
 
@@ -43,7 +43,7 @@ def test_an_idle_link_carries_what_arrived(rate):
     busy_before=st.floats(0, 1),
     where=st.sampled_from(["sender", "receiver", "both"]),
 )
-def test_traffic_at_either_end_never_moves_the_figure_of_an_unchanged_link(capacity, share, busy_before, where):
+def test_traffic_at_either_end_never_moves_the_measurement_of_an_unchanged_link(capacity, share, busy_before, where):
     own = share * capacity
     sent_before = max(busy_before, 1 - share) * capacity if where != "receiver" else 0.0
     received = capacity if where != "sender" else own
@@ -62,7 +62,7 @@ def test_a_test_goes_on_until_its_own_data_flow():
     assert not has_seen_enough(steady_traffic, GIGABIT, 0.002)
 
 
-def test_a_test_that_meets_the_expected_figure_is_short():
+def test_a_test_that_meets_the_expected_measurement_is_short():
     assert has_seen_enough(samples(lambda at: GIGABIT, 0.4), GIGABIT, 0.050)
     assert not has_seen_enough(samples(lambda at: GIGABIT, 0.4), 0.0, 0.050)
     assert has_seen_enough(samples(lambda at: GIGABIT, 0.8), 0.0, 0.050)
@@ -76,7 +76,7 @@ def test_slow_start_is_not_yet_the_rate():
     assert has_seen_enough(samples(doubling, 1.2), 0.0, 0.002)
 
 
-def test_a_rate_that_passes_the_expected_figure_on_its_way_up_does_not_confirm_it():
+def test_a_rate_that_passes_the_expected_measurement_on_its_way_up_does_not_confirm_it():
     def doubling(at):
         return min(GIGABIT, 1e6 * 2 ** (at / 0.05))
 
@@ -136,7 +136,7 @@ def test_a_busy_machine_that_holds_a_confirming_test_down_is_not_taken_for_the_l
     assert held_down(GIGABIT, 0.002, queueing=queueing)
 
 
-def test_more_than_the_figure_beside_the_job_may_be_a_rise_that_the_test_was_too_small_to_share_in():
+def test_more_than_the_measurement_beside_the_job_may_be_a_rise_that_the_test_was_too_small_to_share_in():
     limit = under_way(0.1 * GIGABIT, 0.050)
     beside = Rates(received=0.5 * GIGABIT, own=0.02 * GIGABIT, sent_before=0.25 * GIGABIT)
     bandwidth, _ = judge(beside, 0.1 * GIGABIT)

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 import grpc
 import pytest
 from trimtab_api.netmon.v1 import netmon_pb2
-from trimtab_netmon import wire
+from trimtab_netmon import converters
 from trimtab_netmon.coordinator import Coordinator, NotNowError, StoppingError
-from trimtab_netmon.figures import Figure, LinkState, Method
-from trimtab_netmon.latest import Latest
+from trimtab_netmon.measurements import LinkState, Measurement, Method
 from trimtab_netmon.metrics import Metrics
 from trimtab_netmon.settings import Endpoint, Settings
+from trimtab_netmon.watch_value import WatchValue
 
 NUM_WORKERS = 4
 FAST, SLOW = 125e6, 12.5e6
@@ -51,11 +51,11 @@ class MadeUpPeer:
     async def WatchLinks(self, request):  # noqa: N802 - as in the contract
         while True:
             links = [
-                LinkState(self.worker, target, Figure(self.network.latency, Method.UDP_ECHO, time.time()))
+                LinkState(self.worker, target, Measurement(self.network.latency, Method.UDP_ECHO, time.time()))
                 for target in range(NUM_WORKERS)
                 if target != self.worker
             ]
-            table = netmon_pb2.LinkTable(source=self.worker, links=[wire.link_to_wire(each) for each in links])
+            table = netmon_pb2.LinkTable(source=self.worker, links=[converters.link_to_proto(each) for each in links])
             table.received_bytes_per_second = self.network.received.get(self.worker, 0.0)
             for link in table.links:
                 pair = (link.source, link.target)
@@ -85,7 +85,7 @@ async def measured(network, probe_interval=60.0, probe_budget=0.1):
     """A coordinator of this network whose first round is over, and what it publishes."""
     peers = tuple(Endpoint("127.0.0.1", 9000 + 2 * worker) for worker in range(NUM_WORKERS))
     settings = Settings(0, peers, peers[0], "lo", probe_interval, probe_budget, metrics_port=0)
-    published = Latest(netmon_pb2.NetworkState(num_workers=NUM_WORKERS))
+    published = WatchValue(netmon_pb2.NetworkState(num_workers=NUM_WORKERS))
     coordinator = Coordinator(settings, network, published, Metrics())
     running = asyncio.create_task(coordinator.run())
     try:
@@ -102,7 +102,7 @@ async def measured(network, probe_interval=60.0, probe_budget=0.1):
 @pytest.mark.parametrize("before_test", [4, 5, 6])
 @pytest.mark.parametrize(("before", "after"), [(SLOW, FAST), (FAST, SLOW)])
 def test_the_round_in_which_the_network_changes_ends_with_what_it_carries_now(before, after, before_test):
-    """Tests 0 to 3 are the first round, 4 and 5 the next one's first wave. No routine test comes to its help."""
+    """Tests 0 to 3 are the first round, 4 and 5 the next one's first batch. No routine test comes to its help."""
 
     async def scenario():
         async with measured(MadeUpNetwork(before, after, before_test)) as (coordinator, published):

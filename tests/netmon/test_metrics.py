@@ -4,14 +4,14 @@ import time
 
 from prometheus_client import generate_latest
 from trimtab_api.netmon.v1 import netmon_pb2
-from trimtab_netmon import wire
-from trimtab_netmon.figures import Figure, LinkState, Method, Summary
+from trimtab_netmon import converters
+from trimtab_netmon.measurements import LinkState, Measurement, Method, Summary
 from trimtab_netmon.metrics import Metrics
 
 
 def samples(links, summary, worker=0):
     metrics = Metrics()
-    metrics.show(wire.state_to_wire(3, time.time(), 3, links, summary), worker)
+    metrics.show(converters.state_to_proto(3, time.time(), 3, links, summary), worker)
     lines = generate_latest(metrics.registry).decode().splitlines()
     return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))}
 
@@ -27,9 +27,9 @@ def test_before_anything_is_published_there_is_no_figure():
     assert not [line for line in lines if line.startswith(("trimtab_network_latency", "trimtab_network_bandwidth"))]
 
 
-def test_a_figure_is_told_with_its_age_and_what_it_is_worth():
-    bandwidth = Figure(125e6, Method.IPERF3_SHARED, 1.0, stale=True, age=42.0, is_lower_bound=True)
-    links = [LinkState(0, 1, Figure(0.001, Method.UDP_ECHO), bandwidth), LinkState(0, 2), LinkState(1, 0)]
+def test_a_measurement_is_told_with_its_age_and_what_it_is_worth():
+    bandwidth = Measurement(125e6, Method.IPERF3_SHARED, 1.0, stale=True, age=42.0, is_lower_bound=True)
+    links = [LinkState(0, 1, Measurement(0.001, Method.UDP_ECHO), bandwidth), LinkState(0, 2), LinkState(1, 0)]
     told = samples(links, Summary(0.001, 125e6, 0.0, True))
     of_link = {name: value for name, value in told.items() if 'target="1"' in name}
     assert of_link == {
@@ -43,7 +43,7 @@ def test_a_figure_is_told_with_its_age_and_what_it_is_worth():
     assert not [name for name in told if 'target="2"' in name or 'source="1"' in name]
 
 
-def test_a_figure_that_is_no_number_is_not_told():
+def test_a_measurement_that_is_no_number_is_not_told():
     metrics = Metrics()
     state = netmon_pb2.NetworkState()
     state.summary.bandwidth_bytes_per_second = float("inf")

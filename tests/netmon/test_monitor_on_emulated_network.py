@@ -1,4 +1,4 @@
-"""Real monitors on an emulated network: the figures are those that were set, whatever training does beside them."""
+"""Real monitors on an emulated network measure what was set, whatever training does beside them."""
 
 import contextlib
 import itertools
@@ -59,7 +59,7 @@ class Scene:
             self.start(rank, [*script, host.address, following, str(num_bytes), str(pause)])
 
     def wait_for(self, latency, bandwidth, since):
-        """Seconds from ``since`` until the published figures are those within 10% (or 0.5 ms)."""
+        """Seconds from ``since`` until the published measurements are those within 10% (or 0.5 ms)."""
         deadline = time.monotonic() + WITHIN
         last = None
         while time.monotonic() < deadline:
@@ -167,8 +167,8 @@ RESTLESS = (
 )
 """Seconds, latency, bandwidth: more changes than the default probe budget pays for."""
 UNNOTICED = 15
-"""Seconds that a figure may be wrong and called fresh: until the latency's echoes have shown that the network changed,
-and the tests that this provokes are over, or are known not to come."""
+"""Seconds for which a measurement may be wrong and called fresh: until the echoes have shown that the network changed,
+and the tests that this provokes have ended, or cannot be afforded."""
 
 
 def longest_wrong_and_fresh(views, phases, begun, until):
@@ -187,7 +187,7 @@ def longest_wrong_and_fresh(views, phases, begun, until):
     return longest
 
 
-def test_a_figure_that_the_budget_cannot_keep_right_is_not_called_fresh(tmp_path):
+def test_a_measurement_that_the_budget_cannot_keep_right_is_not_called_fresh(tmp_path):
     """A restless network under a steady plan that sends little, so that only the monitor can see what it carries."""
 
     def check(network):

@@ -12,15 +12,15 @@ from trimtab_api.channels import MAX_MESSAGE_BYTES, SERVER_OPTIONS, listen
 from trimtab_api.errors import UserError
 from trimtab_api.names import MOST_WORKERS
 from trimtab_api.netmon.v1 import netmon_pb2, netmon_pb2_grpc
-from trimtab_netmon import tester, wire
+from trimtab_netmon import converters, tester
 from trimtab_netmon.coordinator import Coordinator
-from trimtab_netmon.figures import Figure, LinkState, Method, Summary
-from trimtab_netmon.latest import Latest
+from trimtab_netmon.measurements import LinkState, Measurement, Method, Summary
 from trimtab_netmon.metrics import Metrics
 from trimtab_netmon.partial import StateReader
 from trimtab_netmon.peers import Peers
 from trimtab_netmon.services import MonitorPeer, NetworkMonitor
 from trimtab_netmon.settings import Endpoint, Settings
+from trimtab_netmon.watch_value import WatchValue
 
 FAST = 125e6
 TABLES_A_SECOND = 5
@@ -34,11 +34,11 @@ class MadeUpTester:
 
 def table(worker, latency, noise):
     links = [
-        LinkState(worker, target, Figure(latency + noise.uniform(0, 4e-4), Method.UDP_ECHO, 1.7e9, age=0.1))
+        LinkState(worker, target, Measurement(latency + noise.uniform(0, 4e-4), Method.UDP_ECHO, 1.7e9, age=0.1))
         for target in range(MOST_WORKERS)
         if target != worker
     ]
-    return netmon_pb2.LinkTable(source=worker, links=[wire.link_to_wire(each) for each in links])
+    return netmon_pb2.LinkTable(source=worker, links=[converters.link_to_proto(each) for each in links])
 
 
 @asynccontextmanager
@@ -47,9 +47,9 @@ async def whole_job():
     ports = free_ports(MOST_WORKERS)
     endpoints = tuple(Endpoint("127.0.0.1", port) for port in ports)
     settings = Settings(0, endpoints, endpoints[0], "lo", 2.0, 0.1, metrics_port=0)
-    peers, published = Peers(endpoints), Latest(netmon_pb2.NetworkState())
+    peers, published = Peers(endpoints), WatchValue(netmon_pb2.NetworkState())
     coordinator = Coordinator(settings, peers, published, Metrics())
-    tables = [Latest(netmon_pb2.LinkTable(source=worker)) for worker in range(MOST_WORKERS)]
+    tables = [WatchValue(netmon_pb2.LinkTable(source=worker)) for worker in range(MOST_WORKERS)]
     latency, states, servers = [0.002], {}, []
     for worker, endpoint in enumerate(endpoints):
         server = grpc.aio.server(options=SERVER_OPTIONS)
@@ -118,15 +118,17 @@ def test_every_worker_sees_the_network_of_the_largest_job_and_its_changes():
 
 
 def largest_state(num_workers):
-    figure = Figure(123456789.123, Method.IPERF3_SHARED, time.time(), stale=True, age=1234.5, is_lower_bound=True)
+    measurement = Measurement(
+        123456789.123, Method.IPERF3_SHARED, time.time(), stale=True, age=1234.5, is_lower_bound=True
+    )
     links = [
-        LinkState(source, target, figure, figure, 0.123456, 0.123456)
+        LinkState(source, target, measurement, measurement, 0.123456, 0.123456)
         for source in range(num_workers)
         for target in range(num_workers)
         if target != source
     ]
     summary = Summary(1.5, 1.5, 1.5, True, 1.5, 1.5, Method.IPERF3_SHARED, True)
-    return wire.state_to_wire(2**63, time.time(), num_workers, links, summary)
+    return converters.state_to_proto(2**63, time.time(), num_workers, links, summary)
 
 
 def test_the_state_of_the_largest_job_is_far_from_the_largest_message():

@@ -12,7 +12,7 @@ from trimtab_netmon.partial import WHOLE_EVERY, StateReader, StateSender
 DRIFTING = ("jitter_seconds", "queueing_seconds")
 
 
-def figure(value: int, is_stale: bool, is_bound: bool, at: float) -> netmon_pb2.Measurement:
+def measurement(value: int, is_stale: bool, is_bound: bool, at: float) -> netmon_pb2.Measurement:
     return netmon_pb2.Measurement(
         value=value,
         method=netmon_pb2.METHOD_IPERF3,
@@ -23,8 +23,8 @@ def figure(value: int, is_stale: bool, is_bound: bool, at: float) -> netmon_pb2.
     )
 
 
-figures = st.builds(
-    figure, st.integers(0, 3), st.booleans(), st.booleans(), st.floats(0, 100, allow_nan=False, width=32)
+measurements = st.builds(
+    measurement, st.integers(0, 3), st.booleans(), st.booleans(), st.floats(0, 100, allow_nan=False, width=32)
 )
 PAIRS = [(source, target) for source in range(3) for target in range(3) if source != target]
 
@@ -35,8 +35,8 @@ def states(draw: Any) -> tuple[float, netmon_pb2.NetworkState]:
         netmon_pb2.Link(
             source=source,
             target=target,
-            latency=draw(figures),
-            bandwidth=draw(figures),
+            latency=draw(measurements),
+            bandwidth=draw(measurements),
             jitter_seconds=draw(st.floats(0, 1, width=32)),
             silent=draw(st.booleans()),
         )
@@ -83,7 +83,7 @@ def of_workers(num_workers: int, bandwidth: float) -> netmon_pb2.NetworkState:
     """Every link alike, but the bandwidth of the first."""
     links = [
         netmon_pb2.Link(
-            source=a, target=b, latency=figure(1, False, False, 5.0), bandwidth=figure(2, False, False, 7.0)
+            source=a, target=b, latency=measurement(1, False, False, 5.0), bandwidth=measurement(2, False, False, 7.0)
         )
         for a in range(num_workers)
         for b in range(num_workers)

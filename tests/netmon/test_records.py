@@ -1,9 +1,9 @@
-"""What is believed of links' bandwidth: what makes a figure stale, and what a test that went wrong costs."""
+"""What is believed of links' bandwidth: what makes a measurement stale, and what a test that went wrong costs."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from trimtab_netmon.figures import Figure, Method
+from trimtab_netmon.measurements import Measurement, Method
 from trimtab_netmon.records import DOUBT_GRACE, LONGEST_PAUSE, BandwidthRecords, max_age
 
 PAIRS = [(0, 1), (1, 2), (2, 0)]
@@ -12,7 +12,7 @@ FOREVER = 1e9
 
 
 def found(value, is_lower_bound=False):
-    return Figure(value, Method.IPERF3, 0.0, is_lower_bound=is_lower_bound)
+    return Measurement(value, Method.IPERF3, 0.0, is_lower_bound=is_lower_bound)
 
 
 def after_tests(at=0.0, value=FAST, max_age=FOREVER):
@@ -23,27 +23,27 @@ def after_tests(at=0.0, value=FAST, max_age=FOREVER):
 
 
 @given(st.floats(0, 1e6))
-def test_a_figure_tells_its_age_and_goes_stale_when_too_old(age):
-    figure = after_tests(max_age=100.0).figure((0, 1), age)
-    assert (figure.age, figure.stale) == (age, age > 100.0)
+def test_a_measurement_tells_its_age_and_goes_stale_when_too_old(age):
+    measurement = after_tests(max_age=100.0).measurement((0, 1), age)
+    assert (measurement.age, measurement.stale) == (age, age > 100.0)
 
 
 @given(st.integers(2, 64), st.floats(0.1, 60), st.floats(0.001, 0.5))
-def test_no_figure_is_too_old_before_every_link_could_have_had_its_turn(num_workers, interval, share):
+def test_no_measurement_is_too_old_before_every_link_could_have_had_its_turn(num_workers, interval, share):
     num_links = num_workers * (num_workers - 1)
     assert max_age(num_workers, interval, share) >= num_links * interval
     assert max_age(num_workers, interval, share) >= num_links * 2 * 0.5 / (num_workers * share)
 
 
-def test_evidence_against_a_figure_makes_it_stale_unless_a_test_answers_soon():
+def test_evidence_against_a_measurement_makes_it_stale_unless_a_test_answers_soon():
     records = after_tests()
     assert records.doubt(PAIRS, 10.0) == PAIRS
-    assert not records.figure((0, 1), 10.0 + DOUBT_GRACE).stale
-    records.doubt(PAIRS, 14.0)  # more of it is no reason to believe the figure for longer
-    assert records.figure((0, 1), 10.1 + DOUBT_GRACE).stale
+    assert not records.measurement((0, 1), 10.0 + DOUBT_GRACE).stale
+    records.doubt(PAIRS, 14.0)  # more of it is no reason to believe the measurement for longer
+    assert records.measurement((0, 1), 10.1 + DOUBT_GRACE).stale
     records.succeed((0, 1), 16.0, found(FAST))
-    assert not records.figure((0, 1), 100.0).stale
-    assert records.figure((1, 2), 100.0).stale
+    assert not records.measurement((0, 1), 100.0).stale
+    assert records.measurement((1, 2), 100.0).stale
 
 
 def test_evidence_is_not_answered_by_a_test_that_began_before_it():
@@ -51,59 +51,59 @@ def test_evidence_is_not_answered_by_a_test_that_began_before_it():
     records.doubt([(0, 1)], 10.0)
     records.succeed((0, 1), 9.0, found(FAST))
     assert not records.is_current((0, 1), 9.0)
-    assert records.figure((0, 1), 11.0 + DOUBT_GRACE).stale
+    assert records.measurement((0, 1), 11.0 + DOUBT_GRACE).stale
     assert records.doubt([(0, 1)], 8.0) == [], "evidence that is older than the test says nothing"
 
 
-def test_where_no_test_can_be_paid_for_a_figure_in_doubt_is_stale_at_once():
+def test_where_no_test_can_be_paid_for_a_measurement_in_doubt_is_stale_at_once():
     records = after_tests()
     records.doubt(PAIRS, 10.0)
-    assert not records.figure((0, 1), 10.0).stale
-    assert records.figure((0, 1), 10.0, is_affordable=False).stale
-    assert not after_tests().figure((0, 1), 10.0, is_affordable=False).stale
+    assert not records.measurement((0, 1), 10.0).stale
+    assert records.measurement((0, 1), 10.0, is_affordable=False).stale
+    assert not after_tests().measurement((0, 1), 10.0, is_affordable=False).stale
 
 
 def test_a_round_that_found_nothing_changed_clears_the_other_links_too():
     records = after_tests()
     records.doubt(PAIRS, 10.0)
     records.reassure(11.0)
-    assert not records.figure((0, 1), 100.0).stale
+    assert not records.measurement((0, 1), 100.0).stale
     records.doubt(PAIRS, 12.0)
     records.reassure(11.0)
-    assert records.figure((0, 1), 100.0).stale
+    assert records.measurement((0, 1), 100.0).stale
 
 
-def test_a_figure_that_moved_supersedes_all_that_were_found_before():
+def test_a_measurement_that_moved_supersedes_all_that_were_found_before():
     records = after_tests()
     assert records.succeed((0, 1), 5.0, found(SLOW))
-    assert records.figure((1, 2), 6.0).is_superseded
-    assert not records.figure((0, 1), 6.0).stale
+    assert records.measurement((1, 2), 6.0).is_superseded
+    assert not records.measurement((0, 1), 6.0).stale
     assert not records.succeed((1, 2), 6.0, found(SLOW)), "what was superseded is not what was believed"
 
 
 def test_a_test_that_was_disturbed_says_nothing_against_a_higher_figure():
     records = after_tests(value=12.5e6)
     assert not records.succeed((0, 1), 5.0, found(0.84e6, is_lower_bound=True))
-    assert records.figure((0, 1), 6.0).value == 12.5e6
+    assert records.measurement((0, 1), 6.0).value == 12.5e6
     assert not records.is_current((0, 1), 5.0), "it is to be tested again"
     assert records.next_routine(lambda pair: True) == (0, 1)
-    assert records.figure((0, 1), 5.1 + DOUBT_GRACE).stale, "and not believed for ever meanwhile"
+    assert records.measurement((0, 1), 5.1 + DOUBT_GRACE).stale, "and not believed for ever meanwhile"
     assert not records.succeed((0, 1), 7.0, found(12.4e6))
-    assert records.figure((0, 1), 8.0) == Figure(12.4e6, Method.IPERF3, age=1.0)
+    assert records.measurement((0, 1), 8.0) == Measurement(12.4e6, Method.IPERF3, age=1.0)
 
 
 def test_a_test_that_was_disturbed_twice_is_believed_for_what_it_is():
     records = after_tests()
     records.succeed((0, 1), 5.0, found(SLOW, is_lower_bound=True))
     assert records.succeed((0, 1), 6.0, found(0.9 * SLOW, is_lower_bound=True))
-    figure = records.figure((0, 1), 7.0)
-    assert (figure.value, figure.is_lower_bound) == (SLOW, True)
+    measurement = records.measurement((0, 1), 7.0)
+    assert (measurement.value, measurement.is_lower_bound) == (SLOW, True)
 
 
 def test_a_higher_lower_bound_counts_at_once():
     records = after_tests(value=SLOW)
     assert records.succeed((0, 1), 5.0, found(FAST, is_lower_bound=True))
-    assert records.figure((0, 1), 6.0).is_lower_bound
+    assert records.measurement((0, 1), 6.0).is_lower_bound
 
 
 def test_a_link_that_fails_is_left_alone_for_longer_each_time():
@@ -122,16 +122,16 @@ def test_a_link_that_fails_is_left_alone_for_longer_each_time():
     assert records.may_be_tested((0, 1), now + 1 + pauses[0]), "a success forgives what was before"
 
 
-def test_the_figure_of_a_link_that_fails_twice_is_stale_and_stays_a_bound():
+def test_the_measurement_of_a_link_that_fails_twice_is_stale_and_stays_a_bound():
     records = after_tests()
     records.fail((0, 1), 5.0, 6.0)
-    assert not records.figure((0, 1), 7.0).stale
+    assert not records.measurement((0, 1), 7.0).stale
     records.fail((0, 1), 8.0, 9.0)
     records.succeed((1, 2), 10.0, found(2 * FAST))
-    figure = records.figure((0, 1), 11.0)
-    assert (figure.value, figure.stale, figure.is_superseded) == (FAST, True, False)
+    measurement = records.measurement((0, 1), 11.0)
+    assert (measurement.value, measurement.stale, measurement.is_superseded) == (FAST, True, False)
     records.succeed((0, 1), 12.0, found(FAST))
-    assert not records.figure((0, 1), 13.0).stale
+    assert not records.measurement((0, 1), 13.0).stale
 
 
 @pytest.mark.parametrize("num_failures", [1, 10])

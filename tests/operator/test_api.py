@@ -1,8 +1,8 @@
 """How the operator asks the API server: with credentials that are never older than a moment."""
 
 import pytest
+from fake_api import fake_api
 from kubernetes.client import ApiClient, Configuration
-from made_up_api import made_up_api
 from trimtab_operator.cluster import api
 from trimtab_operator.cluster.api import Api
 from trimtab_operator.cluster.resources import PODS
@@ -10,7 +10,7 @@ from trimtab_operator.cluster.resources import PODS
 
 @pytest.fixture
 def server():
-    with made_up_api() as server:
+    with fake_api() as server:
         yield server
 
 

@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import grpc
 import pytest
+from fixtures import NOW, SETTINGS, UID, job
 from trimtab_api.names import MOST_WORKERS, RESERVED_VARIABLES
 from trimtab_api.trainer.v1 import status_pb2, status_pb2_grpc
 from trimtab_api.trainingjob.load import parse_training_job
@@ -15,7 +16,6 @@ from trimtab_operator.children.job_file import job_file
 from trimtab_operator.children.network_policy import network_policy
 from trimtab_operator.children.pod import pod_template
 from trimtab_operator.children.secret import certificates_in, secret
-from worlds import NOW, SETTINGS, UID, job
 
 
 def pod_of(**template):

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from fixtures import UID, ago, child, failed_pod, observed, pod, training
 from hypothesis import given
 from hypothesis import strategies as st
 from trimtab_operator.decide import Action, decide
@@ -10,7 +11,6 @@ from trimtab_operator.pods import Problem
 from trimtab_operator.policies.progress import Progress
 from trimtab_operator.policies.restart import Pace
 from trimtab_operator.trainer_message import TrainerMessage
-from worlds import UID, ago, child, failed_pod, pod, training, world
 
 RESTARTS = {"restarts": 1}
 FAILED = child(failure="Job has reached the specified backoff limit")
@@ -43,14 +43,22 @@ LATER = Problem("Disrupted", "drained too")
         ("when it is time", {"status": RESTARTS | {"lastRestartTime": ago(0)}, "child": None}, Action.CREATE_CHILD),
         ("not before", {"status": RESTARTS | {"lastRestartTime": ago(-5)}, "child": None}, Action.NOTHING),
         ("not while pods of the one before are there", {"child": None, "earlier_pods": (pod(1),)}, Action.NOTHING),
-        ("a Job that makes no pod, and nobody says why, is made anew", {"lacking_seconds": 60.0}, Action.RENEW_CHILD),
-        ("not before", {"lacking_seconds": 59.0}, Action.NOTHING),
-        ("nor if it was said why", {"lacking_seconds": 600.0, "refusal": Problem("FailedCreate", "")}, Action.NOTHING),
-        ("nor if there is a pod", {"lacking_seconds": 600.0, "pods": (pod(0),)}, Action.NOTHING),
-        ("or was one", {"lacking_seconds": 600.0, "child": child(succeeded=1)}, Action.NOTHING),
+        (
+            "a Job that makes no pod, and nobody says why, is made anew",
+            {"missing_pods_seconds": 60.0},
+            Action.RENEW_CHILD,
+        ),
+        ("not before", {"missing_pods_seconds": 59.0}, Action.NOTHING),
+        (
+            "nor if it was said why",
+            {"missing_pods_seconds": 600.0, "refusal": Problem("FailedCreate", "")},
+            Action.NOTHING,
+        ),
+        ("nor if there is a pod", {"missing_pods_seconds": 600.0, "pods": (pod(0),)}, Action.NOTHING),
+        ("or was one", {"missing_pods_seconds": 600.0, "child": child(succeeded=1)}, Action.NOTHING),
         (
             "nor if it is to have none",
-            {"lacking_seconds": 600.0, "child": child(is_suspended=True), "spec": {"suspend": True}},
+            {"missing_pods_seconds": 600.0, "child": child(is_suspended=True), "spec": {"suspend": True}},
             Action.NOTHING,
         ),
         ("a Job that lost its labels gets them back", {"child": child(has_its_labels=False)}, Action.LABEL_CHILD),
@@ -102,7 +110,7 @@ LATER = Problem("Disrupted", "drained too")
     ],
 )
 def test_one_action_at_a_time(what, known, action):
-    decision = decide(world(**known))
+    decision = decide(observed(**known))
     assert (decision.action, decision.outcome, decision.restart) == (action, None, None)
 
 
@@ -127,7 +135,7 @@ def test_one_action_at_a_time(what, known, action):
     ],
 )
 def test_the_end(known, state, reason):
-    outcome = decide(world(**known)).outcome
+    outcome = decide(observed(**known)).outcome
     assert (outcome.state, outcome.reason) == (state, reason)
 
 
@@ -174,7 +182,7 @@ def test_the_end(known, state, reason):
     ],
 )
 def test_all_ranks_restart_together(known, counts, message):
-    decision = decide(world(**known))
+    decision = decide(observed(**known))
     assert decision.action is Action.NOTHING, "the restart is counted before anything is deleted"
     assert (decision.restart.counts, decision.restart.cause.message) == (counts, message)
 
@@ -201,54 +209,54 @@ def test_restarts_that_follow_each_other_fast_wait(in_a_row, last, began, pace):
         "lastRestartTime": None if last is None else ago(last),
         "startTime": None if began is None else ago(began),
     }
-    lost = world(status=status, child=child(attempt=20_000, failure="f"), pods=(DISRUPTED,))
+    lost = observed(status=status, child=child(attempt=20_000, failure="f"), pods=(DISRUPTED,))
     assert decide(lost).pace == pace
 
 
 @pytest.mark.parametrize(("deadline", "seconds"), [(None, 5), (61, 1), (3600, 5)])
 def test_while_a_restart_waits_the_deadline_does_not(deadline, seconds):
     spec = {} if deadline is None else {"activeDeadlineSeconds": deadline}
-    waiting = world(spec=spec, status=RESTARTS | {"lastRestartTime": ago(-5)}, child=None)
-    assert decide(waiting).seconds_to_look_again == seconds
+    waiting = observed(spec=spec, status=RESTARTS | {"lastRestartTime": ago(-5)}, child=None)
+    assert decide(waiting).requeue_after_seconds == seconds
 
 
 def test_pods_of_an_attempt_that_is_over_are_told_and_looked_at_again_in_time():
     blocked = {"type": "Ready", "status": "False", "reason": "Blocked", "lastTransitionTime": ago(600)}
     status = {"conditions": [blocked | {"observedGeneration": 1}]}
     known = {"child": None, "earlier_pods": (pod(1), pod(0)), "status": status}
-    decision = decide(world(**known, spec={"activeDeadlineSeconds": 65}))
+    decision = decide(observed(**known, spec={"activeDeadlineSeconds": 65}))
     assert decision.obstacle.startswith("waits for pods of an earlier attempt to end (worker 0, 1); if they never do: ")
     assert decision.obstacle.endswith("kubectl delete pods -n team -l trimtab.dev/job-name=digits")
-    assert decision.seconds_to_look_again == 5
+    assert decision.requeue_after_seconds == 5
 
 
 def test_a_clock_that_was_ahead_stops_nothing():
     an_hour_ahead = {"startTime": ago(-3600), "lastRestartTime": ago(-3600), "restarts": 1}
-    waits = decide(world(child=None, status=an_hour_ahead))
-    assert (waits.action, waits.seconds_to_look_again) == (Action.NOTHING, 300.0)
-    runs = decide(world(spec={"activeDeadlineSeconds": 60}, status={"startTime": ago(-3600)}))
-    assert runs.seconds_to_look_again == 60
+    waits = decide(observed(child=None, status=an_hour_ahead))
+    assert (waits.action, waits.requeue_after_seconds) == (Action.NOTHING, 300.0)
+    runs = decide(observed(spec={"activeDeadlineSeconds": 60}, status={"startTime": ago(-3600)}))
+    assert runs.requeue_after_seconds == 60
 
 
 def test_a_failed_pod_waits_for_the_job_controller():
-    assert decide(world(pods=(failed_pod(0),))).restart is None
+    assert decide(observed(pods=(failed_pod(0),))).restart is None
 
 
 def test_what_has_been_in_the_way_for_long_is_looked_for_seldom():
     ready = {"type": "Ready", "status": "False", "reason": "Blocked", "observedGeneration": 1}
     for since, seconds in ((5, 1.0), (100, 10.0), (3600, 30.0)):
         status = {"conditions": [{**ready, "lastTransitionTime": ago(since)}]}
-        assert decide(world(child=child(owner_uid="other"), status=status)).seconds_to_look_again == seconds
-    assert decide(world(child=child(owner_uid="other"))).seconds_to_look_again == 1.0
+        assert decide(observed(child=child(owner_uid="other"), status=status)).requeue_after_seconds == seconds
+    assert decide(observed(child=child(owner_uid="other"))).requeue_after_seconds == 1.0
 
 
 def test_a_deadline_is_looked_at_again_in_time():
-    assert decide(world(spec={"activeDeadlineSeconds": 100})).seconds_to_look_again == 40
+    assert decide(observed(spec={"activeDeadlineSeconds": 100})).requeue_after_seconds == 40
 
 
 def test_time_spent_suspended_has_no_deadline():
     known = {"spec": {"activeDeadlineSeconds": 1, "suspend": True}, "status": {"startTime": None}}
-    assert decide(world(**known, child=child(is_suspended=True))).outcome is None
+    assert decide(observed(**known, child=child(is_suspended=True))).outcome is None
 
 
 children = st.none() | st.builds(
@@ -281,14 +289,14 @@ def test_whatever_is_seen_nobody_elses_job_is_touched_and_ends_are_final(
     seen, pods, state, restarts, suspend, queued, deadline, max_restarts
 ):
     spec = {"suspend": suspend, "maxRestarts": max_restarts, "activeDeadlineSeconds": deadline}
-    seen_world = world(
+    observation = observed(
         spec={key: value for key, value in spec.items() if value is not None},
         status={"state": state, "restarts": restarts, "completionTime": ago(1)},
         child=seen,
         pods=tuple(pods),
         is_queued=queued,
     )
-    decision = decide(seen_world)
+    decision = decide(observation)
     if seen is not None and seen.owner_uid != UID:
         assert decision.action in (Action.NOTHING, Action.DELETE_JOB)
     if decision.action is Action.CREATE_CHILD:

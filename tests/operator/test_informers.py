@@ -2,15 +2,15 @@
 
 import time
 
+from fake_api import fake_api
 from kubernetes.client import ApiClient, Configuration
-from made_up_api import made_up_api
 from trimtab_operator.cluster.api import Api
 from trimtab_operator.cluster.informers import Informer
 from trimtab_operator.cluster.resources import PODS
 
 
 def test_an_api_server_that_is_away_leaves_nobody_stuck_who_goes_on_asking():
-    with made_up_api() as server:
+    with fake_api() as server:
         server.status, server.body = 503, {"reason": "ServiceUnavailable", "message": "away"}
         api = Api(ApiClient(Configuration(host=server.url)))
         informer = Informer(api, PODS, "team", lambda _: None, lambda _: None, lambda _: None)

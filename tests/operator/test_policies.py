@@ -3,10 +3,11 @@
 from datetime import timedelta
 
 import pytest
+from fixtures import NOW
 from hypothesis import given
 from hypothesis import strategies as st
 from trimtab_operator.pods import Problem
-from trimtab_operator.policies.blocked import seconds_to_next_look
+from trimtab_operator.policies.blocked import seconds_to_next_check
 from trimtab_operator.policies.deadline import seconds_to_deadline
 from trimtab_operator.policies.network import is_degraded
 from trimtab_operator.policies.progress import Progress
@@ -14,7 +15,6 @@ from trimtab_operator.policies.restart import GiveUp, Restart, after_loss
 from trimtab_operator.policies.suspend import wanted_suspension
 from trimtab_operator.policies.ttl import seconds_to_expiry
 from trimtab_operator.trainer_message import TrainerMessage
-from worlds import NOW
 
 CAUSE = Problem("Error", "worker 0 failed")
 
@@ -74,7 +74,7 @@ def test_an_unknown_network_is_not_degraded():
 
 @pytest.mark.parametrize(("waiting", "seconds"), [(-3, 1), (0, 1), (10, 1), (60, 6), (300, 30), (86400, 30)])
 def test_what_is_in_the_way_is_looked_for_more_and_more_seldom(waiting, seconds):
-    assert seconds_to_next_look(waiting) == seconds
+    assert seconds_to_next_check(waiting) == seconds
 
 
 def test_an_attempt_stalls_from_its_last_new_step_on_and_only_as_far_as_rank_0_was_heard():

@@ -7,12 +7,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
 
 import pytest
+from fixtures import NOW, SETTINGS, UID, ago, job, training
 from kubernetes.client import ApiClient, Configuration
 from silent_training import SilentTraining
 from trimtab_operator.children.job import child_job
 from trimtab_operator.cluster.api import Api, RefusedError, Unreachable
-from trimtab_operator.reconcile import LOOK_AGAIN_SECONDS, NEWS_EVENTS, NEWS_WRITES, Reconciler
-from worlds import NOW, SETTINGS, UID, ago, job, training
+from trimtab_operator.reconcile import NEWS_EVENTS, NEWS_WRITES, RESYNC_SECONDS, Reconciler
 
 
 class ApiServer(ThreadingHTTPServer):
@@ -193,27 +193,27 @@ def reconciler(server, seen=Ended, training=None, clock=lambda: NOW):
 )
 def test_an_event_that_could_not_be_written_is_told_at_the_next_look(serve, fault):
     server = serve(fault, fault)
-    looks = reconciler(server)
+    subject = reconciler(server)
     for _ in range(2):
         with pytest.raises((RefusedError, *Unreachable)):
-            looks.reconcile("team/digits")
+            subject.reconcile("team/digits")
     assert (server.status["state"], server.num_statuses, server.told) == ("Succeeded", 1, [])
     for _ in range(2):
-        looks.reconcile("team/digits")
+        subject.reconcile("team/digits")
     assert [reason for reason, _ in server.told] == ["Succeeded"]
     assert server.num_statuses == 1, "the status said so from the first"
 
 
 def test_what_was_written_is_looked_at_when_the_watch_brings_it_back(serve):
-    assert reconciler(serve()).reconcile("team/digits") == LOOK_AGAIN_SECONDS
+    assert reconciler(serve()).reconcile("team/digits") == RESYNC_SECONDS
 
 
 @pytest.mark.parametrize("fault", [(409, {"reason": "AlreadyExists"}), (403, {"reason": "Forbidden"})])
 def test_an_event_that_exists_or_may_not_be_is_left_at_that(serve, fault):
     server = serve(fault)
-    looks = reconciler(server)
+    subject = reconciler(server)
     for _ in range(2):
-        looks.reconcile("team/digits")
+        subject.reconcile("team/digits")
     assert (server.status["state"], server.told) == ("Succeeded", [])
 
 
@@ -313,17 +313,17 @@ def test_a_rank_0_that_changes_its_plan_all_the_time_costs_few_writes_and_few_ev
     """Ten minutes of a plan a second, and of a network that comes and goes; the job's end is told all the same."""
     server, now = serve(), [NOW]
     rank0 = Says(training())
-    looks = reconciler(server, Running, rank0, clock=lambda: now[0])
+    subject = reconciler(server, Running, rank0, clock=lambda: now[0])
     for second in range(600):
         now[0] = NOW + timedelta(seconds=second)
         rank0.message = training(bandwidth=(1e9, 1e6)[second % 2], plan_version=second + 1)
-        looks.reconcile("team/digits")
+        subject.reconcile("team/digits")
     reasons = [reason for reason, _ in server.told]
     assert NEWS_WRITES < server.num_statuses <= NEWS_WRITES + 2 * 600 / 10 + 1
     assert NEWS_EVENTS < len(reasons) <= NEWS_EVENTS + 600 / 60 + 2
     assert server.status["plan"]["version"] > 580
     written = server.num_statuses
-    looks._cache = Ended(server)
-    looks.reconcile("team/digits")
+    subject._cache = Ended(server)
+    subject.reconcile("team/digits")
     assert (server.status["state"], server.num_statuses) == ("Succeeded", written + 1)
     assert [reason for reason, _ in server.told][len(reasons) :][-1:] == ["Succeeded"]

@@ -6,13 +6,13 @@ from datetime import timedelta
 from urllib.parse import parse_qs, urlparse
 
 import pytest
+from fake_api import fake_api
+from fixtures import NOW, ago, child, observed, pod
 from kubernetes.client import ApiClient, Configuration
-from made_up_api import made_up_api
 from trimtab_operator.cluster.api import Api, RefusedError
 from trimtab_operator.pods import Problem
-from trimtab_operator.policies.lacking_pods import seconds_to_question
+from trimtab_operator.policies.missing_pods import seconds_to_question
 from trimtab_operator.refused_pods import RefusedPods, newest_refusal
-from worlds import NOW, ago, child, pod, world
 
 FORBIDDEN = 'pods "digits-0-x" is forbidden: exceeded quota: none'
 TOLD = Problem("FailedCreate", f"the Job digits cannot make pods: {FORBIDDEN}")
@@ -24,7 +24,7 @@ def event(seconds_ago=1, message=f"Error creating: {FORBIDDEN}"):
 
 @pytest.fixture
 def server():
-    with made_up_api() as server:
+    with fake_api() as server:
         server.body = {"items": [event()]}
         yield server
 
@@ -36,23 +36,23 @@ def refused(server):
 
 def after(seconds, **known):
     """A job of two workers that has one pod, so many seconds on."""
-    return world(**{"child": child(active=1), "now": NOW + timedelta(seconds=seconds), **known})
+    return observed(**{"child": child(active=1), "now": NOW + timedelta(seconds=seconds), **known})
 
 
 @pytest.mark.parametrize(
-    ("lacking", "asked_ago", "seconds"),
+    ("missing", "asked_ago", "seconds"),
     [(0, None, 5), (4, None, 1), (5, None, 0), (9, None, -4), (6, 1, 4), (10, 5, 0), (100, 4, 6), (3600, 10, 20)],
 )
-def test_pods_get_a_while_to_come_and_then_it_is_asked_more_and_more_seldom(lacking, asked_ago, seconds):
-    assert seconds_to_question(lacking, asked_ago) == seconds
+def test_pods_get_a_while_to_come_and_then_it_is_asked_more_and_more_seldom(missing, asked_ago, seconds):
+    assert seconds_to_question(missing, asked_ago) == seconds
 
 
 def test_a_job_that_lacks_pods_for_a_while_is_asked_why_once_until_it_is_time_again(server, refused):
-    assert (refused.why(after(0)), refused.seconds_to_look(after(0))) == (None, 5.0)
+    assert (refused.why(after(0)), refused.seconds_to_question(after(0))) == (None, 5.0)
     assert refused.why(after(4)) is None
     assert server.asked == []
     assert [refused.why(after(seconds)) for seconds in (5, 6, 9)] == [TOLD] * 3
-    assert refused.seconds_to_look(after(9)) == 1.0
+    assert refused.seconds_to_question(after(9)) == 1.0
     ((path, _),) = server.asked
     asked = urlparse(path)
     assert asked.path == "/api/v1/namespaces/team/events"
@@ -65,11 +65,11 @@ def test_a_job_that_lacks_pods_for_a_while_is_asked_why_once_until_it_is_time_ag
 
 def test_how_long_a_job_has_lacked_pods_counts_once_it_was_asked_why(server, refused):
     refused.why(after(0))
-    assert refused.lacking_seconds(after(4)) == 0.0
+    assert refused.missing_pods_seconds(after(4)) == 0.0
     refused.why(after(5))
-    assert refused.lacking_seconds(after(70)) == 70.0
+    assert refused.missing_pods_seconds(after(70)) == 70.0
     refused.why(after(71, child=child(uid="the-next", active=1)))
-    assert refused.lacking_seconds(after(72)) == 0.0
+    assert refused.missing_pods_seconds(after(72)) == 0.0
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_nobody_is_asked_of_a_job_that_has_its_pods_or_is_not_to_have_them(serve
     refused.why(after(0))
     for seconds in (1, 60):
         assert refused.why(after(seconds, **known)) is None
-        assert refused.seconds_to_look(after(seconds, **known)) is None
+        assert refused.seconds_to_question(after(seconds, **known)) is None
     assert server.asked == []
 
 
@@ -153,7 +153,7 @@ def asked_of(server):
 
 def test_a_pod_that_waits_for_its_volumes_for_long_is_asked_why_now_and_then(server, refused):
     server.body = {"items": [event(9, "older"), event(1, MISSING)]}
-    assert (refused.why(mounts(0, mounting(1))), refused.seconds_to_look(mounts(0))) == (None, 10.0)
+    assert (refused.why(mounts(0, mounting(1))), refused.seconds_to_question(mounts(0))) == (None, 10.0)
     assert refused.why(mounts(9, mounting(1))) is None
     assert server.asked == []
     assert [refused.why(mounts(seconds, mounting(1))) for seconds in (10, 11, 19)] == [UNMOUNTED] * 3
@@ -180,7 +180,7 @@ def test_what_kept_a_pod_from_starting_is_over_once_it_starts(server, refused):
     assert refused.why(mounts(10, mounting(1))) == UNMOUNTED
     assert refused.why(mounts(11, mounting(0), pod(1))) is None, "another waits: it is asked in its turn"
     assert refused.why(mounts(12, pod(0), pod(1))) is None
-    assert refused.seconds_to_look(mounts(12)) is None
+    assert refused.seconds_to_question(mounts(12)) is None
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from fixtures import NOW, UID, after, ago, child, failed_pod, observed, pod, training
 from trimtab_api.trainer.v1 import status_pb2
 from trimtab_operator.decide import Decision, Outcome, decide
 from trimtab_operator.events import events, manifest
@@ -11,7 +12,6 @@ from trimtab_operator.pods import Problem
 from trimtab_operator.policies.progress import Progress
 from trimtab_operator.report import report, seconds_to_write, unreadable
 from trimtab_operator.trainer_message import TrainerMessage
-from worlds import NOW, UID, after, ago, child, failed_pod, pod, training, world
 
 STUCK = pod(1, phase="Pending", obstacle=Problem("ImagePullBackOff", "worker 1 cannot start"))
 
@@ -122,7 +122,7 @@ IN_THE_WAY = (
 
 
 def test_what_is_in_the_way_is_told_with_the_remedy_before_a_job_runs_and_while_it_does():
-    for before in (world().status, after(child=child(ready=2))):
+    for before in (observed().status, after(child=child(ready=2))):
         theirs = child(owner_uid="other", is_suspended=True, active=2, ready=2)
         blocked = after(child=theirs, status=before.model_dump(by_alias=True))
         assert (blocked.state, blocked.message) == ("Pending", IN_THE_WAY)
@@ -319,7 +319,7 @@ def test_a_job_that_resumes_before_its_restart_is_due_still_says_when():
 
 def test_a_job_that_resumes_and_is_blocked_has_resumed_all_the_same():
     suspended = after(child=None, spec={"suspend": True}, status={"restarts": 1, "lastRestartTime": ago(600)})
-    seen = world(child=None, status=suspended.model_dump(by_alias=True))
+    seen = observed(child=None, status=suspended.model_dump(by_alias=True))
     blocked = report(seen, Decision(obstacle="the API server refuses: quota"))
     assert blocked.state == "Pending"
     assert [each.reason for each in events(suspended, blocked)] == ["Blocked", "Resumed"]
@@ -356,7 +356,7 @@ def test_a_network_at_a_tenth_of_its_best_is_degraded_and_an_event_says_so():
 
 def test_a_final_status_never_changes():
     done = after(child=child(is_complete=True))
-    seen = world(child=None, status=done.model_dump(by_alias=True), training=training())
+    seen = observed(child=None, status=done.model_dump(by_alias=True), training=training())
     assert report(seen, decide(seen)) == done
 
 
@@ -427,7 +427,7 @@ def test_an_event_that_is_told_twice_has_one_name_and_another_restart_another():
 
 
 def test_what_blocks_a_job_is_a_condition():
-    seen = world(child=None)
+    seen = observed(child=None)
     status = report(seen, Decision(obstacle="the API server refuses: quota"))
     assert (status.state, status.condition("Started").reason) == ("Pending", "Blocked")
     assert status.message == "the API server refuses: quota"
@@ -466,7 +466,7 @@ def test_long_words_lose_their_middle_and_not_the_remedy_wherever_they_are_told(
         status = after(**known)
         said = [status.message, *(each.message for each in status.conditions if each.type != "Started")]
         said += [
-            manifest(each, "team", "digits", UID, ago(0), "0")["message"] for each in events(world().status, status)
+            manifest(each, "team", "digits", UID, ago(0), "0")["message"] for each in events(observed().status, status)
         ]
         assert all(len(each) <= 1024 for each in (*said, status.last_restart_reason))
         assert all("worker 1 failed: xxx" in each for each in said)
@@ -474,7 +474,7 @@ def test_long_words_lose_their_middle_and_not_the_remedy_wherever_they_are_told(
 
 
 def test_an_outcome_is_a_condition_with_its_reason():
-    seen = replace(world(), child=None)
+    seen = replace(observed(), child=None)
     status = report(seen, Decision(outcome=Outcome("Failed", "InvalidTemplate", "spec.template: no")))
     assert (status.state, status.condition("Failed").reason) == ("Failed", "InvalidTemplate")
     assert status.completion_time == ago(0)

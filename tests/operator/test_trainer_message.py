@@ -4,13 +4,13 @@ import json
 import math
 
 import pytest
+from fixtures import NOW, UID, after, ago, child, said, training
 from hypothesis import given
 from hypothesis import strategies as st
 from trimtab_api.trainer.v1 import status_pb2
 from trimtab_operator.events import events, manifest
 from trimtab_operator.report import seconds_to_write
 from trimtab_operator.trainer_message import LARGEST_COUNT, TrainerMessage
-from worlds import NOW, UID, after, ago, child, said, training
 
 floats = st.floats(allow_nan=True, allow_infinity=True, width=64)
 counts = st.integers(0, 2**64 - 1)

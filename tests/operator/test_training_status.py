@@ -7,13 +7,13 @@ from types import SimpleNamespace
 
 import grpc
 import pytest
+from fixtures import NOW, UID, child, observed
 from trimtab_api.channels import listen
 from trimtab_api.trainer.v1 import status_pb2, status_pb2_grpc
 from trimtab_operator import training_status
 from trimtab_operator.certificates import issue
 from trimtab_operator.policies.progress import Progress
-from trimtab_operator.training_status import LOOKS, TrainingStatus
-from worlds import NOW, UID, child, world
+from trimtab_operator.training_status import NEWS_RECONCILES, TrainingStatus
 
 SUCCEEDED = status_pb2.STATE_SUCCEEDED
 
@@ -70,7 +70,7 @@ def say(rank0, news, **status):
 
 def test_a_job_that_runs_is_heard_and_its_news_looked_at(hearing, rank0):
     status, news = hearing
-    status.follow(world(child=child(ready=2)))
+    status.follow(observed(child=child(ready=2)))
     say(rank0, news, step=12)
     assert status.latest(UID).step == 12
     say(rank0, news, step=13)
@@ -79,34 +79,34 @@ def test_a_job_that_runs_is_heard_and_its_news_looked_at(hearing, rank0):
 
 def test_a_job_none_of_whose_workers_is_ready_is_not_heard(hearing):
     status, _ = hearing
-    status.follow(world(child=child(active=2, ready=0)))
+    status.follow(observed(child=child(active=2, ready=0)))
     assert status.latest(UID) is None
 
 
 def test_the_last_word_holds_when_the_pods_have_ended_and_until_it_is_written_down(hearing, rank0):
     status, news = hearing
-    status.follow(world(child=child(ready=2)))
+    status.follow(observed(child=child(ready=2)))
     say(rank0, news, step=12)
     say(rank0, news, step=132, state=SUCCEEDED)
     for ends in (child(active=2, ready=1), child(active=1, ready=0, succeeded=1), child(is_complete=True, succeeded=2)):
-        status.follow(world(child=ends))
+        status.follow(observed(child=ends))
         assert status.latest(UID).step == 132
-    status.follow(world(child=child(is_complete=True, succeeded=2), status={"state": "Succeeded"}))
+    status.follow(observed(child=child(is_complete=True, succeeded=2), status={"state": "Succeeded"}))
     assert status.latest(UID) is None
 
 
 def test_a_last_word_that_comes_after_the_pods_were_seen_to_end_is_heard(hearing, rank0):
     status, news = hearing
-    status.follow(world(child=child(ready=2)))
+    status.follow(observed(child=child(ready=2)))
     say(rank0, news, step=12)
-    status.follow(world(child=child(active=2, ready=0)))
+    status.follow(observed(child=child(active=2, ready=0)))
     say(rank0, news, step=132, state=SUCCEEDED)
     assert status.latest(UID).step == 132
 
 
 def test_a_stream_that_breaks_is_taken_up_again(hearing, rank0):
     status, news = hearing
-    status.follow(world(child=child(ready=2)))
+    status.follow(observed(child=child(ready=2)))
     say(rank0, news, step=12)
     rank0.says.put(None)
     say(rank0, news, step=13)
@@ -115,18 +115,18 @@ def test_a_stream_that_breaks_is_taken_up_again(hearing, rank0):
 
 def test_what_an_earlier_attempt_said_is_forgotten(hearing, rank0):
     status, news = hearing
-    status.follow(world(child=child(ready=2)))
+    status.follow(observed(child=child(ready=2)))
     say(rank0, news, step=12, state=SUCCEEDED)
-    status.follow(world(child=child(uid="another", ready=0)))
+    status.follow(observed(child=child(uid="another", ready=0)))
     assert status.latest(UID) is None
-    status.follow(world(child=child(uid="another", ready=2)))
+    status.follow(observed(child=child(uid="another", ready=2)))
     say(rank0, news, step=1)
     assert status.latest(UID).step == 1
 
 
 def test_a_job_that_is_gone_is_forgotten(hearing, rank0):
     status, news = hearing
-    status.follow(world(child=child(ready=2)))
+    status.follow(observed(child=child(ready=2)))
     say(rank0, news, step=12)
     status.forget("team", "digits")
     assert status.latest(UID) is None
@@ -135,11 +135,11 @@ def test_a_job_that_is_gone_is_forgotten(hearing, rank0):
 @pytest.mark.parametrize("ready", [0, 2])
 def test_a_job_whose_place_another_of_its_name_took_is_forgotten(hearing, rank0, ready):
     status, news = hearing
-    status.follow(world(child=child(ready=2)))
+    status.follow(observed(child=child(ready=2)))
     say(rank0, news, step=12)
-    status.follow(world(spec={"name": "letters"}, child=None, uid="letters-uid"))
+    status.follow(observed(spec={"name": "letters"}, child=None, uid="letters-uid"))
     assert status.latest(UID).step == 12
-    status.follow(world(child=child(uid="another", owner_uid="newer", ready=ready), uid="newer"))
+    status.follow(observed(child=child(uid="another", owner_uid="newer", ready=ready), uid="newer"))
     assert status.latest(UID) is None
 
 
@@ -149,8 +149,8 @@ def test_a_job_without_certificates_does_not_keep_the_others_from_being_heard(ce
     with serve(certificates, rank0) as address:
         status = TrainingStatus(lambda _, name: found[name], news.put, lambda *_: address)
         status.start()
-        status.follow(world(spec={"name": "bad"}, child=child(ready=2, owner_uid="bad-uid"), uid="bad-uid"))
-        status.follow(world(child=child(ready=2)))
+        status.follow(observed(spec={"name": "bad"}, child=child(ready=2, owner_uid="bad-uid"), uid="bad-uid"))
+        status.follow(observed(child=child(ready=2)))
         say(rank0, news, step=12)
         status.stop()
         rank0.says.put(None)
@@ -166,7 +166,7 @@ def test_a_rank_0_that_cannot_be_heard_for_long_is_told_with_the_cause_until_it_
     with serve(certificates, rank0) as address:
         status = TrainingStatus(lambda *_: known["certificates"], news.put, lambda *_: address)
         status.start()
-        status.follow(world(child=child(ready=2)))
+        status.follow(observed(child=child(ready=2)))
         assert news.get(timeout=30) == "team/digits"
         assert status.silence(UID).startswith("rank 0 has not reported for 0 s: ")
         assert address.rsplit(":")[-1] in status.silence(UID), "where it was looked for"
@@ -182,7 +182,7 @@ def test_a_job_whose_certificates_are_gone_says_so(rank0, monkeypatch):
     news = SimpleQueue()
     status = TrainingStatus(lambda *_: None, news.put, lambda *_: "localhost:1")
     status.start()
-    status.follow(world(child=child(ready=2)))
+    status.follow(observed(child=child(ready=2)))
     assert news.get(timeout=30) == "team/digits"
     assert status.silence(UID).endswith("the Secret with its certificates cannot be read")
     status.stop()
@@ -199,7 +199,7 @@ def test_a_rank_0_that_cannot_be_heard_does_not_have_its_certificates_read_each_
 
     status = TrainingStatus(lambda *_: read.append("once") or certificates, lambda _: None, address)
     status.start()
-    status.follow(world(child=child(ready=2)))
+    status.follow(observed(child=child(ready=2)))
     for _ in range(2 * 9):  # the address is asked for twice an attempt: to call it, and to tell of it
         attempts.get(timeout=30)
     assert read == ["once"]
@@ -213,7 +213,7 @@ def test_a_rank_0_that_takes_a_while_to_start_is_not_complained_of(certificates,
     with serve(certificates, rank0) as address:
         status = TrainingStatus(lambda *_: certificates, news.put, lambda *_: next(addresses, address))
         status.start()
-        status.follow(world(child=child(ready=2)))
+        status.follow(observed(child=child(ready=2)))
         say(rank0, news, step=1)
         assert status.silence(UID) == ""
         assert news.empty()
@@ -225,7 +225,7 @@ def test_a_message_that_is_too_long_is_not_read_and_the_user_is_told_why(hearing
     monkeypatch.setattr(training_status, "SILENT_SECONDS", 0.0)
     monkeypatch.setattr(training_status, "RETRY_SECONDS", 0.1)
     status, news = hearing
-    status.follow(world(child=child(ready=2)))
+    status.follow(observed(child=child(ready=2)))
     say(rank0, news, plan=status_pb2.Plan(version=1, reason=70_000 * "x"))
     assert status.latest(UID) is None
     assert "larger than max" in status.silence(UID)
@@ -235,7 +235,7 @@ def test_a_message_that_is_too_long_is_not_read_and_the_user_is_told_why(hearing
 
 
 def test_a_rank_0_that_floods_is_looked_at_no_more_than_its_share_and_others_are_heard(certificates, monkeypatch):
-    monkeypatch.setattr(training_status, "SECONDS_PER_LOOK", 1e6)
+    monkeypatch.setattr(training_status, "SECONDS_PER_NEWS_RECONCILE", 1e6)
     floods, digits, news = Rank0(), Rank0(), SimpleQueue()
     with serve(certificates, floods) as of_floods, serve(certificates, digits) as of_digits:
         addresses = {"floods": of_floods, "digits": of_digits}
@@ -243,12 +243,12 @@ def test_a_rank_0_that_floods_is_looked_at_no_more_than_its_share_and_others_are
         status.start()
         for version in range(50):
             floods.says.put(status_pb2.Status(plan=status_pb2.Plan(version=version)))
-        status.follow(world(spec={"name": "floods"}, child=child(ready=2, owner_uid="floods-uid"), uid="floods-uid"))
-        assert [news.get(timeout=30) for _ in range(LOOKS)] == ["team/floods"] * LOOKS
-        status.follow(world(child=child(ready=2)))
+        status.follow(observed(spec={"name": "floods"}, child=child(ready=2, owner_uid="floods-uid"), uid="floods-uid"))
+        assert [news.get(timeout=30) for _ in range(NEWS_RECONCILES)] == ["team/floods"] * NEWS_RECONCILES
+        status.follow(observed(child=child(ready=2)))
         say(digits, news, step=12)
         assert news.empty()
-        assert status.latest("floods-uid").plan.version == LOOKS - 1
+        assert status.latest("floods-uid").plan.version == NEWS_RECONCILES - 1
         status.stop()
         for each in (floods, digits):
             each.says.put(None)
@@ -256,13 +256,13 @@ def test_a_rank_0_that_floods_is_looked_at_no_more_than_its_share_and_others_are
 
 def test_how_far_an_attempt_has_got_is_kept_and_a_suspension_begins_it_anew(hearing, rank0):
     status, news = hearing
-    status.follow(world(child=child(ready=2)))
+    status.follow(observed(child=child(ready=2)))
     assert status.progress(UID) == Progress()
     say(rank0, news, step=12, state=status_pb2.STATE_RUNNING)
     assert status.progress(UID) == Progress(has_trained=True)
     say(rank0, news, step=12, state=status_pb2.STATE_RUNNING)
     assert status.progress(UID).stalled_seconds > 0
-    status.follow(world(child=child(is_suspended=True, ready=2)))
+    status.follow(observed(child=child(is_suspended=True, ready=2)))
     assert (status.latest(UID), status.progress(UID)) == (None, Progress())
 
 
@@ -277,7 +277,7 @@ def test_a_rank_0_whose_pod_is_not_there_yet_is_not_complained_of(certificates, 
     status.start()
     for _ in range(3):
         now[0] += 59.0
-        status.follow(world(child=child(ready=1)))
+        status.follow(observed(child=child(ready=1)))
         for _ in range(4):
             attempts.get(timeout=30)
         assert status.silence(UID) == ""

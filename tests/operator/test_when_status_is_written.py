@@ -3,10 +3,10 @@
 from datetime import timedelta
 
 import pytest
+from fixtures import NOW, after, ago, child, training
 from hypothesis import given
 from hypothesis import strategies as st
 from trimtab_operator.report import brings_news, seconds_to_write, write_time
-from worlds import NOW, after, ago, child, training
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,11 @@ from trimtab_operator.children.service import service
 from trimtab_operator.children.service_account import service_account
 from trimtab_operator.cluster.api import Api, RefusedError
 from trimtab_operator.cluster.resources import Object, controller_uid, resource_of
+from trimtab_operator.observed_state import ObservedState
 from trimtab_operator.settings import Settings
-from trimtab_operator.world import World
 
 
-def ensure_children(api: Api, world: World, settings: Settings) -> str | None:
+def ensure_children(api: Api, observed: ObservedState, settings: Settings) -> str | None:
     """Create what is missing and apply what is there; returns what is in the way, if anything.
 
     A new job's children are created without a look, for it has none. What may be there is looked for first: a quota
@@ -21,14 +21,14 @@ def ensure_children(api: Api, world: World, settings: Settings) -> str | None:
     An object of the same name that belongs to somebody else is left alone: server-side apply would merge into it, and
     deleting the job would then delete it.
     """
-    job, namespace, uid = world.job, world.namespace, world.uid
+    job, namespace, uid = observed.job, observed.namespace, observed.uid
     for manifest in (
         service_account(job, namespace, uid),
         service(job, namespace, uid),
         network_policy(job, namespace, uid, settings),
-        secret(job, namespace, uid, world.now),
+        secret(job, namespace, uid, observed.now),
     ):
-        obstacle = _ensure(api, manifest, uid, is_new=world.status.observed_generation == 0)
+        obstacle = _ensure(api, manifest, uid, is_new=observed.status.observed_generation == 0)
         if obstacle:
             return obstacle
     return None

@@ -1,4 +1,4 @@
-"""Worlds to decide about, made of a few words."""
+"""Observed states to decide about: a default of each part, with what a test changes."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from trimtab_api.trainer.v1 import status_pb2
 from trimtab_api.trainingjob import TrainingJob
 from trimtab_api.trainingjob.status import Status
 from trimtab_operator.decide import decide
+from trimtab_operator.observed_state import Child, ObservedState
 from trimtab_operator.pods import Pod, Problem
 from trimtab_operator.policies.progress import Progress
 from trimtab_operator.report import report, write_time
 from trimtab_operator.settings import Settings
 from trimtab_operator.trainer_message import TrainerMessage
-from trimtab_operator.world import Child, World
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 UID = "job-uid"
@@ -85,7 +85,7 @@ def failed_pod(worker: int, at: str = "", reason: str = "Error", exit_code: int 
     return pod(worker, phase="Failed", failure=failure, failed_at=at, exit_code=exit_code)
 
 
-def world(spec: dict | None = None, status: dict | None = None, **known) -> World:
+def observed(spec: dict | None = None, status: dict | None = None, **known) -> ObservedState:
     """A job that runs, unless said otherwise."""
     fields = {
         "job": job(**(spec or {})),
@@ -102,12 +102,12 @@ def world(spec: dict | None = None, status: dict | None = None, **known) -> Worl
         "now": NOW,
         "progress": Progress(has_trained=True),
     }
-    return World(**{**fields, **known})
+    return ObservedState(**{**fields, **known})
 
 
 def after(**known) -> Status:
-    """The status that a look at a world leads to."""
-    seen = world(**known)
+    """The status that one reconciliation leads to."""
+    seen = observed(**known)
     return report(seen, decide(seen))
 
 

@@ -5,24 +5,24 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from trimtab_netmon.figures import Figure, LinkState, Method, Summary, is_new, settle, summarize
+from trimtab_netmon.measurements import LinkState, Measurement, Method, Summary, is_new, settle, summarize
 
-figures = st.floats(1e-4, 1e9)
+measurements = st.floats(1e-4, 1e9)
 
 
 def link(source, target, latency=0.001, bandwidth=125e6, **changes):
-    return replace(LinkState(source, target, Figure(latency), Figure(bandwidth)), **changes)
+    return replace(LinkState(source, target, Measurement(latency), Measurement(bandwidth)), **changes)
 
 
 def superseded(value):
-    return Figure(value, stale=True, is_superseded=True)
+    return Measurement(value, stale=True, is_superseded=True)
 
 
 def ring(num_workers, **figures_of_all):
     return [link(worker, (worker + 1) % num_workers, **figures_of_all) for worker in range(num_workers)]
 
 
-@given(figures, st.floats(0.952, 1.048))
+@given(measurements, st.floats(0.952, 1.048))
 def test_noise_is_no_revision(bandwidth, factor):
     published = link(0, 1, bandwidth=bandwidth)
     settled = settle(published, link(0, 1, bandwidth=bandwidth * factor))
@@ -30,7 +30,7 @@ def test_noise_is_no_revision(bandwidth, factor):
     assert settled.bandwidth.value == bandwidth
 
 
-@given(figures, st.floats(1.06, 100) | st.floats(0.01, 0.94))
+@given(measurements, st.floats(1.06, 100) | st.floats(0.01, 0.94))
 def test_a_material_change_is_published_as_it_is(bandwidth, factor):
     published = link(0, 1, bandwidth=bandwidth)
     settled = settle(published, link(0, 1, bandwidth=bandwidth * factor))
@@ -50,7 +50,7 @@ def test_many_small_steps_add_up_to_a_change():
 
 def test_staleness_is_a_revision():
     published = link(0, 1)
-    assert is_new(published, settle(published, replace(link(0, 1), bandwidth=Figure(125e6, stale=True))))
+    assert is_new(published, settle(published, replace(link(0, 1), bandwidth=Measurement(125e6, stale=True))))
 
 
 def test_the_summary_is_the_slowest_link():
@@ -93,23 +93,23 @@ def test_a_fall_is_fresh_while_the_other_links_are_being_tested_and_not_for_ever
 def test_a_slowest_link_that_dies_is_no_improvement(what):
     slow = link(1, 0, latency=0.030, bandwidth=10e6)
     before = summarize([*ring(3), slow], 3, Summary())
-    figure = replace(getattr(slow, what), stale=True)
-    after = summarize([*ring(3), replace(slow, **{what: figure})], 3, before)
+    measurement = replace(getattr(slow, what), stale=True)
+    after = summarize([*ring(3), replace(slow, **{what: measurement})], 3, before)
     assert (after.latency, after.bandwidth, after.stale) == (0.030, 10e6, True)
 
 
-def test_an_old_figure_that_says_no_more_than_the_others_does_not_make_them_stale():
-    old = replace(link(1, 0), bandwidth=Figure(119e6, stale=True))
+def test_an_old_measurement_that_says_no_more_than_the_others_does_not_make_them_stale():
+    old = replace(link(1, 0), bandwidth=Measurement(119e6, stale=True))
     after = summarize([*ring(3), old], 3, Summary())
     assert (after.bandwidth, after.stale) == (125e6, False)
 
 
 def test_a_peer_that_begins_anew_does_not_take_its_links_figures_with_it():
     settled = settle(link(0, 1), LinkState(0, 1))
-    assert (settled.latency, settled.bandwidth) == (Figure(0.001, stale=True), Figure(125e6, stale=True))
+    assert (settled.latency, settled.bandwidth) == (Measurement(0.001, stale=True), Measurement(125e6, stale=True))
 
 
-def test_the_summary_tells_of_the_slowest_figure_what_it_is_worth():
-    slowest = Figure(10e6, Method.IPERF3_SHARED, age=7.0, is_lower_bound=True)
+def test_the_summary_tells_of_the_slowest_measurement_what_it_is_worth():
+    slowest = Measurement(10e6, Method.IPERF3_SHARED, age=7.0, is_lower_bound=True)
     summary = summarize([*ring(3), replace(link(1, 0), bandwidth=slowest)], 3, Summary())
     assert (summary.bandwidth_age, summary.method, summary.is_lower_bound) == (7.0, Method.IPERF3_SHARED, True)

@@ -32,7 +32,7 @@ class _Answer(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def made_up_api():
+def fake_api():
     with MadeUpApi() as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield server

@@ -1,11 +1,11 @@
-"""What is known of each directed link: immutable figures, and what counts as a change."""
+"""What is known of each directed link: immutable measurements, and what counts as a change."""
 
 from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, replace
 
-#: Relative change of a figure that is published as a new revision.
+#: Relative change of a measurement that is published as a new revision.
 MATERIAL_CHANGE = 0.05
 #: Seconds of latency that are noise, however large beside a tiny latency.
 LATENCY_NOISE = 100e-6
@@ -14,7 +14,7 @@ SAME_LINK = 0.1
 
 
 class Method(enum.Enum):
-    """How a figure was measured; the values are those of the contract. NONE: not, or by a method not known here."""
+    """How a value was measured; numbered as in netmon.proto. NONE: not measured, or by a method unknown here."""
 
     NONE = 0
     UDP_ECHO = 1
@@ -23,8 +23,8 @@ class Method(enum.Enum):
 
 
 @dataclass(frozen=True)
-class Figure:
-    """One measured figure."""
+class Measurement:
+    """One measured value."""
 
     value: float = 0.0
     """Seconds or bytes per second; 0: not measured yet."""
@@ -52,9 +52,9 @@ class LinkState:
 
     source: int
     target: int
-    latency: Figure = Figure()
+    latency: Measurement = Measurement()
     """One way, seconds."""
-    bandwidth: Figure = Figure()
+    bandwidth: Measurement = Measurement()
     """Bytes per second."""
     jitter: float = 0.0
     """Seconds."""
@@ -66,7 +66,7 @@ class LinkState:
 
 @dataclass(frozen=True)
 class Summary:
-    """What synchronous training gets: the slowest figures of all links."""
+    """What synchronous training gets: the slowest measurements of all links."""
 
     latency: float = 0.0
     bandwidth: float = 0.0
@@ -74,7 +74,7 @@ class Summary:
     stale: bool = True
     latency_age: float = 0.0
     bandwidth_age: float = 0.0
-    """Seconds, of the slowest link's figures."""
+    """Seconds, of the slowest link's measurements."""
     method: Method = Method.NONE
     """How that link's bandwidth was measured."""
     is_lower_bound: bool = False
@@ -93,15 +93,15 @@ def moved(old: float, new: float, share: float = MATERIAL_CHANGE, noise: float =
 
 
 def settle(published: LinkState, current: LinkState) -> LinkState:
-    """What to publish next: the current state, but a published figure stays until it has moved materially."""
+    """What to publish next: the current state, but a published measurement stays until it has moved materially."""
     return replace(
         current,
-        latency=_settle_figure(published.latency, current.latency, LATENCY_NOISE),
-        bandwidth=_settle_figure(published.bandwidth, current.bandwidth, 0.0),
+        latency=_settle_measurement(published.latency, current.latency, LATENCY_NOISE),
+        bandwidth=_settle_measurement(published.bandwidth, current.bandwidth, 0.0),
     )
 
 
-def _settle_figure(published: Figure, current: Figure, noise: float) -> Figure:
+def _settle_measurement(published: Measurement, current: Measurement, noise: float) -> Measurement:
     if published.value == 0:
         return current
     if current.value == 0:  # its peer has begun anew: what was known of the link still stands, but for what it is
@@ -120,24 +120,24 @@ def is_new(published: LinkState, settled: LinkState) -> bool:
 
 
 def summarize(links: list[LinkState], num_workers: int, previous: Summary, is_settling: bool = False) -> Summary:
-    """The slowest of the figures, and whether it is one to trust.
+    """The slowest of the measurements, and whether it is one to trust.
 
     Bandwidth falls at once, but rises only when every worker has been measured anew both sending and receiving: after
     a change, the first few links do not speak for the rest. Meanwhile (``is_settling``) what is known so far is not
-    stale. A link that cannot be measured any more keeps its last figures in the summary, which is stale where it rests
-    on one: a slowest link that dies is no improvement.
+    stale. A link that cannot be measured any more keeps its last measurements in the summary. A summary that rests on
+    them is stale: a slowest link that dies is no improvement.
     """
     if num_workers == 1:
         return Summary(stale=False)
     latencies = [link.latency for link in links if link.latency.value > 0]
-    latency = max(latencies, key=_value, default=Figure(previous.latency))
+    latency = max(latencies, key=_value, default=Measurement(previous.latency))
     fresh = [link for link in links if link.bandwidth.is_fresh]
     is_covered = len({link.source for link in fresh}) == len({link.target for link in fresh}) == num_workers
     known = [link.bandwidth for link in links if link.bandwidth.value > 0 and not link.bandwidth.is_superseded]
-    slowest = min(known, key=_value, default=Figure(previous.bandwidth, stale=True))
+    slowest = min(known, key=_value, default=Measurement(previous.bandwidth, stale=True))
     slowest_fresh = min((link.bandwidth for link in fresh), key=_value, default=slowest)
     if slowest.stale and not moved(slowest_fresh.value, slowest.value, SAME_LINK):
-        slowest = slowest_fresh  # an old figure that says nothing else is not missed
+        slowest = slowest_fresh  # an old measurement that says nothing else is not missed
     bandwidth = slowest.value if is_covered else min(slowest.value, previous.bandwidth)
     rests_on_old = slowest.stale or not (is_covered or is_settling)
     return Summary(
@@ -152,5 +152,5 @@ def summarize(links: list[LinkState], num_workers: int, previous: Summary, is_se
     )
 
 
-def _value(figure: Figure) -> float:
-    return figure.value
+def _value(measurement: Measurement) -> float:
+    return measurement.value

@@ -1,24 +1,24 @@
 """Messages that are too long."""
 
 import pytest
-from trimtab_operator.words import LONGEST_MESSAGE, shorten
+from trimtab_operator.truncate import LONGEST_MESSAGE, truncate
 
 
 @pytest.mark.parametrize("length", [0, 1, LONGEST_MESSAGE])
 def test_what_is_short_enough_is_told_whole(length):
-    assert shorten("x" * length) == "x" * length
+    assert truncate("x" * length) == "x" * length
 
 
 @pytest.mark.parametrize("length", [1, 2, 1000, 100_000])
 def test_of_what_is_too_long_the_middle_is_left_out(length):
-    said = shorten("worker 1 cannot start: " + "x" * (LONGEST_MESSAGE + length) + "; delete the job")
+    said = truncate("worker 1 cannot start: " + "x" * (LONGEST_MESSAGE + length) + "; delete the job")
     assert said.startswith("worker 1 cannot start: xxx")
     assert " … " in said
     assert said.endswith("xxx; delete the job")
     assert len(said) == LONGEST_MESSAGE
-    assert shorten(said) == said
+    assert truncate(said) == said
 
 
 def test_what_is_shortened_to_little_keeps_both_ends():
-    assert shorten("0123456789", 9) == "012 … 789"
-    assert shorten("0123456789", 8) == "012 … 89"
+    assert truncate("0123456789", 9) == "012 … 789"
+    assert truncate("0123456789", 8) == "012 … 89"

@@ -2,23 +2,23 @@
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from trimtab_netmon.turns import BUDGET_HORIZON, Budget, expected, waves
+from trimtab_netmon.probe_schedule import BUDGET_HORIZON, Budget, batches, expected
 
 
 @given(st.integers(2, 40))
 def test_a_round_measures_everyone_both_ways_and_nobody_twice_at_once(num_workers):
-    result = waves(num_workers)
-    for wave in result:
-        hosts = [host for pair in wave for host in pair]
+    result = batches(num_workers)
+    for batch in result:
+        hosts = [host for pair in batch for host in pair]
         assert len(hosts) == len(set(hosts))
-    pairs = [pair for wave in result for pair in wave]
+    pairs = [pair for batch in result for pair in batch]
     assert sorted(source for source, _ in pairs) == list(range(num_workers))
     assert sorted(target for _, target in pairs) == list(range(num_workers))
     assert len(result) <= 3
 
 
 def test_one_worker_has_nobody_to_test():
-    assert waves(1) == []
+    assert batches(1) == []
 
 
 @settings(deadline=None)
@@ -50,8 +50,8 @@ def test_what_routine_leaves_pays_for_rounds_out_of_turn():
 def test_a_link_that_cannot_be_tested_is_replaced_by_others_of_its_hosts(num_workers, data):
     links = [(i, j) for i in range(num_workers) for j in range(num_workers) if i != j]
     broken = data.draw(st.sets(st.sampled_from(links), max_size=1))
-    result = waves(num_workers, lambda pair: pair not in broken)
-    pairs = [pair for wave in result for pair in wave]
+    result = batches(num_workers, lambda pair: pair not in broken)
+    pairs = [pair for batch in result for pair in batch]
     assert not broken & set(pairs)
     assert {source for source, _ in pairs} == {target for _, target in pairs} == set(range(num_workers))
 

@@ -78,7 +78,7 @@ class Child:
 
 
 @dataclass(frozen=True)
-class World:
+class ObservedState:
     """One TrainingJob, what it has made, and the time."""
 
     job: TrainingJob
@@ -104,7 +104,7 @@ class World:
     """How far training has got in this attempt."""
     refusal: Problem | None = None
     """Why the Job cannot make pods that it should have, or a pod cannot mount its volumes, if it was said."""
-    lacking_seconds: float = 0.0
+    missing_pods_seconds: float = 0.0
     """For how long this operator has seen the Job lack pods, having asked why; 0 if it lacks none."""
 
     @property
@@ -125,7 +125,7 @@ class World:
         return self.progress.has_trained or is_written
 
     @property
-    def lacks_pods(self) -> bool:
+    def has_missing_pods(self) -> bool:
         """Whether its Job has set about making pods, should still, and has fewer than there are workers."""
         child = self.own_child
         if child is None or self.status.is_final or child.attempt != self.status.restarts:
@@ -135,10 +135,10 @@ class World:
         return child.active + child.succeeded + child.failed < self.job.spec.workers
 
     @property
-    def is_forsaken(self) -> bool:
+    def is_stuck(self) -> bool:
         """Whether its Job has set about making pods, has none at all, and nobody says why."""
         child = self.own_child
-        if child is None or not self.lacks_pods or self.refusal is not None or self.pods:
+        if child is None or not self.has_missing_pods or self.refusal is not None or self.pods:
             return False
         return child.active + child.succeeded + child.failed == 0
 

@@ -1,7 +1,8 @@
 """Between the monitor's own records and the messages of the contract.
 
-A message may come from a newer monitor, or from a peer that means harm. No figure that comes out of one is infinite,
-negative or not a number, a worker tells of its own links alone, and nothing is raised but `NonsenseError`.
+A message may come from a newer monitor, or from a hostile peer. What these functions return is therefore never
+infinite, negative or not a number, a worker can report only links that start at itself, and the only exception raised
+is `NonsenseError`.
 """
 
 from __future__ import annotations
@@ -12,33 +13,33 @@ from collections.abc import Iterable, Sequence
 
 from trimtab_api.netmon.v1 import netmon_pb2
 
-from trimtab_netmon.figures import Figure, LinkState, Method, Summary
+from trimtab_netmon.measurements import LinkState, Measurement, Method, Summary
 
 
 class NonsenseError(Exception):
     """A peer's answer that cannot be true; the message says what it was."""
 
 
-def link_to_wire(link: LinkState) -> netmon_pb2.Link:
+def link_to_proto(link: LinkState) -> netmon_pb2.Link:
     """A link as a message."""
     return netmon_pb2.Link(
         source=link.source,
         target=link.target,
-        latency=_figure_to_wire(link.latency),
-        bandwidth=_figure_to_wire(link.bandwidth),
+        latency=_measurement_to_proto(link.latency),
+        bandwidth=_measurement_to_proto(link.bandwidth),
         jitter_seconds=link.jitter,
         queueing_seconds=link.queueing,
         silent=link.is_silent,
     )
 
 
-def links_from_wire(table: netmon_pb2.LinkTable, worker: int, num_workers: int) -> dict[tuple[int, int], LinkState]:
+def links_from_proto(table: netmon_pb2.LinkTable, worker: int, num_workers: int) -> dict[tuple[int, int], LinkState]:
     """The links that leave one worker, as its table tells of them; of others' links it has nothing to say."""
     return {
         (worker, link.target): LinkState(
             source=worker,
             target=link.target,
-            latency=_figure_from_wire(link.latency),
+            latency=_measurement_from_proto(link.latency),
             jitter=magnitude(link.jitter_seconds),
             queueing=magnitude(link.queueing_seconds),
             is_silent=link.silent,
@@ -48,12 +49,12 @@ def links_from_wire(table: netmon_pb2.LinkTable, worker: int, num_workers: int) 
     }
 
 
-def test_from_wire(answer: netmon_pb2.TestBandwidthResponse) -> tuple[Figure, float]:
-    """The figure that a test found, and the seconds it took. Raises `NonsenseError`."""
+def test_result_from_proto(answer: netmon_pb2.TestBandwidthResponse) -> tuple[Measurement, float]:
+    """The measurement that a test found, and the seconds it took. Raises `NonsenseError`."""
     value, seconds = answer.bandwidth_bytes_per_second, answer.duration_seconds
     if not (0 < value < math.inf and 0 <= seconds < math.inf):
         raise NonsenseError(f"it answers {value:g} bytes/s after {seconds:g} s")
-    return Figure(value, _method(answer.method), time.time(), is_lower_bound=answer.lower_bound), seconds
+    return Measurement(value, _method(answer.method), time.time(), is_lower_bound=answer.lower_bound), seconds
 
 
 def with_round(
@@ -72,7 +73,7 @@ def magnitude(value: float) -> float:
     return value if 0 < value < math.inf else 0.0
 
 
-def state_to_wire(
+def state_to_proto(
     revision: int, now: float, num_workers: int, links: Sequence[LinkState], summary: Summary
 ) -> netmon_pb2.NetworkState:
     """The published state as a message."""
@@ -80,7 +81,7 @@ def state_to_wire(
         revision=revision,
         published_at_unix_seconds=now,
         num_workers=num_workers,
-        links=[link_to_wire(link) for link in links],
+        links=[link_to_proto(link) for link in links],
         summary=netmon_pb2.Summary(
             latency_seconds=summary.latency,
             bandwidth_bytes_per_second=summary.bandwidth,
@@ -88,35 +89,35 @@ def state_to_wire(
             stale=summary.stale,
             latency_age_seconds=summary.latency_age,
             bandwidth_age_seconds=summary.bandwidth_age,
-            bandwidth_method=_method_to_wire(summary.method),
+            bandwidth_method=_method_to_proto(summary.method),
             bandwidth_lower_bound=summary.is_lower_bound,
         ),
     )
 
 
-def _figure_to_wire(figure: Figure) -> netmon_pb2.Measurement:
+def _measurement_to_proto(measurement: Measurement) -> netmon_pb2.Measurement:
     return netmon_pb2.Measurement(
-        value=figure.value,
-        method=_method_to_wire(figure.method),
-        measured_at_unix_seconds=figure.measured_at,
-        stale=figure.stale,
-        age_seconds=figure.age,
-        lower_bound=figure.is_lower_bound,
+        value=measurement.value,
+        method=_method_to_proto(measurement.method),
+        measured_at_unix_seconds=measurement.measured_at,
+        stale=measurement.stale,
+        age_seconds=measurement.age,
+        lower_bound=measurement.is_lower_bound,
     )
 
 
-def _method_to_wire(method: Method) -> str:
+def _method_to_proto(method: Method) -> str:
     return netmon_pb2.Method.Name(method.value)
 
 
-def _figure_from_wire(figure: netmon_pb2.Measurement) -> Figure:
-    return Figure(
-        value=magnitude(figure.value),
-        method=_method(figure.method),
-        measured_at=magnitude(figure.measured_at_unix_seconds),
-        stale=figure.stale,
-        age=magnitude(figure.age_seconds),
-        is_lower_bound=figure.lower_bound,
+def _measurement_from_proto(measurement: netmon_pb2.Measurement) -> Measurement:
+    return Measurement(
+        value=magnitude(measurement.value),
+        method=_method(measurement.method),
+        measured_at=magnitude(measurement.measured_at_unix_seconds),
+        stale=measurement.stale,
+        age=magnitude(measurement.age_seconds),
+        is_lower_bound=measurement.lower_bound,
     )
 
 

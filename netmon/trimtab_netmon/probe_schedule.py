@@ -16,8 +16,8 @@ Pair = tuple[int, int]
 """Source and target of a directed link."""
 
 
-def waves(num_workers: int, is_testable: Callable[[Pair], bool] = lambda pair: True) -> list[list[Pair]]:
-    """A round that measures every worker sending and receiving, as waves of tests on different hosts.
+def batches(num_workers: int, is_testable: Callable[[Pair], bool] = lambda pair: True) -> list[list[Pair]]:
+    """A round that measures every worker sending and receiving, as batches of tests on different hosts.
 
     Worker i sends to worker i + 1; where that link cannot be tested, the next one that can takes its place.
     """
@@ -27,22 +27,22 @@ def waves(num_workers: int, is_testable: Callable[[Pair], bool] = lambda pair: T
         sending = next(filter(is_testable, ((worker, other) for other in others)), None)
         receiving = next(filter(is_testable, ((other, worker) for other in reversed(others))), None)
         chosen += [pair for pair in (sending, receiving) if pair is not None and pair not in chosen]
-    return side_by_side(sorted(chosen))
+    return disjoint_batches(sorted(chosen))
 
 
-def side_by_side(pairs: Sequence[Pair]) -> list[list[Pair]]:
-    """The pairs in as few waves as comes easily, in each of which a worker is in one test at most."""
+def disjoint_batches(pairs: Sequence[Pair]) -> list[list[Pair]]:
+    """The pairs in as few batches as comes easily, in each of which a worker is in one test at most."""
     remaining = list(pairs)
     result: list[list[Pair]] = []
     while remaining:
         taken: set[int] = set()
-        wave: list[Pair] = []
+        batch: list[Pair] = []
         for pair in remaining:
             if not taken & set(pair):
-                wave.append(pair)
+                batch.append(pair)
                 taken |= set(pair)
-        result.append(wave)
-        remaining = [pair for pair in remaining if pair not in wave]
+        result.append(batch)
+        remaining = [pair for pair in remaining if pair not in batch]
     return result
 
 
@@ -97,7 +97,7 @@ class Budget:
         return all(account.at(now) > 0 for account in self._accounts)
 
     def allows_answer(self, pair: Pair, now: float) -> bool:
-        """Whether a link may be tested whose figure is in doubt."""
+        """Whether a link may be tested whose measurement is in doubt."""
         return all(self._accounts[worker].at(now) > 0 for worker in pair)
 
     def allows_background(self, pair: Pair, now: float) -> bool:

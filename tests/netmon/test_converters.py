@@ -10,18 +10,18 @@ from hypothesis import strategies as st
 from trimtab_api.channels import listen
 from trimtab_api.netmon.v1 import netmon_pb2, netmon_pb2_grpc
 from trimtab_api.netmon_client import _view_of, watch
-from trimtab_netmon import wire
-from trimtab_netmon.figures import Figure, LinkState, Method
+from trimtab_netmon import converters
+from trimtab_netmon.measurements import LinkState, Measurement, Method
 
 anything = st.floats() | st.sampled_from([0.0, math.inf, -math.inf, math.nan])
 
 
 @given(anything, st.integers(-(2**31), 2**31 - 1), anything, anything)
-def test_no_figure_of_a_peer_is_infinite_negative_or_not_a_number(value, method, age, jitter):
+def test_no_measurement_of_a_peer_is_infinite_negative_or_not_a_number(value, method, age, jitter):
     table = netmon_pb2.LinkTable(source=1)
     link = table.links.add(source=1, target=0, jitter_seconds=jitter, queueing_seconds=value)
     link.latency.CopyFrom(netmon_pb2.Measurement(value=value, method=method, age_seconds=age))
-    read = wire.links_from_wire(table, 1, 2)[1, 0]
+    read = converters.links_from_proto(table, 1, 2)[1, 0]
     for each in (read.latency.value, read.latency.age, read.jitter, read.queueing):
         assert 0 <= each < math.inf
     assert read.latency.method is (Method(method) if method in range(4) else Method.NONE)
@@ -31,35 +31,37 @@ def test_a_worker_tells_of_its_own_links_alone():
     table = netmon_pb2.LinkTable(source=1)
     for source, target in [(1, 0), (0, 1), (2, 0), (1, 1), (1, 3), (1, 4_000_000_000)]:
         table.links.add(source=source, target=target).latency.value = 1.0
-    assert list(wire.links_from_wire(table, 1, 3)) == [(1, 0)]
+    assert list(converters.links_from_proto(table, 1, 3)) == [(1, 0)]
 
 
 def test_the_bandwidth_of_a_table_is_not_believed():
-    table = netmon_pb2.LinkTable(source=1, links=[wire.link_to_wire(LinkState(1, 0, bandwidth=Figure(1e9)))])
-    assert wire.links_from_wire(table, 1, 2)[1, 0].bandwidth == Figure()
+    table = netmon_pb2.LinkTable(
+        source=1, links=[converters.link_to_proto(LinkState(1, 0, bandwidth=Measurement(1e9)))]
+    )
+    assert converters.links_from_proto(table, 1, 2)[1, 0].bandwidth == Measurement()
 
 
 @given(anything, anything)
 def test_a_test_finds_a_bandwidth_or_nonsense(bandwidth, seconds):
     answer = netmon_pb2.TestBandwidthResponse(bandwidth_bytes_per_second=bandwidth, duration_seconds=seconds, method=77)
     if not (0 < bandwidth < math.inf and 0 <= seconds < math.inf):
-        with pytest.raises(wire.NonsenseError, match="it answers"):
-            wire.test_from_wire(answer)
+        with pytest.raises(converters.NonsenseError, match="it answers"):
+            converters.test_result_from_proto(answer)
         return
-    figure, spent = wire.test_from_wire(answer)
-    assert 0 < figure.value < math.inf
+    measurement, spent = converters.test_result_from_proto(answer)
+    assert 0 < measurement.value < math.inf
     assert 0 <= spent < math.inf
-    assert figure.method is Method.NONE
+    assert measurement.method is Method.NONE
 
 
 @pytest.mark.parametrize("value", [math.inf, math.nan, -1.0])
-def test_a_trainer_believes_no_such_figure_either(value):
+def test_a_trainer_believes_no_such_measurement_either(value):
     summary = netmon_pb2.Summary(latency_seconds=0.001, bandwidth_bytes_per_second=value, bandwidth_method=9)
     view = _view_of(netmon_pb2.NetworkState(revision=1, num_workers=2, summary=summary))
     assert (view.bandwidth, view.stale, view.is_measured, view.bandwidth_method) == (0.0, True, False, "")
 
 
-def test_a_trainer_hears_how_old_a_figure_is_and_what_it_is_worth():
+def test_a_trainer_hears_how_old_a_measurement_is_and_what_it_is_worth():
     summary = netmon_pb2.Summary(
         latency_seconds=0.001,
         bandwidth_bytes_per_second=125e6,
