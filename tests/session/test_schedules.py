@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 import toy_schedules
+import toy_schemes
 from rank_pool import RankPool
 from torch import Tensor, nn
 from trimtab.collectives.group import Group
@@ -99,8 +100,8 @@ def plan_drawn(draw: random.Random, schedules: tuple[str, ...] = SCHEDULES) -> P
     if draw.random() < 0.2:
         plan = Plan(1.0, draw.choice(DENSE_COLLECTIVES), fusion=fusion)
     else:
-        sparsifier = draw.choice(("tracked", "topk", "mstopk"))
-        plan = Plan(draw.choice((0.01, 0.1, 0.5)), draw.choice(SPARSE_COLLECTIVES), sparsifier, fusion)
+        sparsifier = draw.choice(("tracked", "mstopk", "toy-memory"))
+        plan = Plan(draw.choice((0.01, 0.1, 0.5)), draw.choice((*SPARSE_COLLECTIVES, "toy-ledger")), sparsifier, fusion)
     return replace(plan, schedule=draw.choice(schedules))
 
 
@@ -118,6 +119,7 @@ def fuzz(group: Group, seed: int, schedules: tuple[str, ...]) -> list[dict[str, 
     """Iterations under changing plans, some dropped, some undone; the balance after each."""
     draw = random.Random(seed)  # the same on every rank
     toy_schedules.register()
+    toy_schemes.register()
     rank = Rank(group, plan_drawn(draw, schedules))
     balances = []
     step = 0
@@ -147,7 +149,9 @@ def fuzz(group: Group, seed: int, schedules: tuple[str, ...]) -> list[dict[str, 
             span = rank.exchanger.buckets[draw.choice(sent)].span
             spoil(gradients, draw.randrange(span.start, span.stop), group.rank == step % group.size)
         before = rank.state()
+        sends = [send.bucket for send in rank.exchanger.sending._sends]
         assert rank.iterate(gradients) != spoils
+        check_counted(before[0], rank.exchanger, sends, dropped=spoils)
         if spoils:
             after = rank.state()
             assert torch.equal(before[1], after[1]), "the residual is what it was"
@@ -157,6 +161,17 @@ def fuzz(group: Group, seed: int, schedules: tuple[str, ...]) -> list[dict[str, 
         balances.append(rank.balance())
     rank.exchanger.close()
     return balances
+
+
+def check_counted(before: dict[str, Any], exchanger: Exchanger, sends: list[int], *, dropped: bool) -> None:
+    """The scheme in force has kept what this iteration's exchanges proposed, once each; a dropped one's not."""
+    if exchanger.plan.collective != "toy-ledger":
+        return
+    expected = dict(before["schemes"]["collectives"]["toy-ledger"]["counts"])
+    for number in [] if dropped else sends:
+        key = exchanger.buckets.ranges[number]
+        expected[key] = expected.get(key, 0) + 1
+    assert exchanger.state_dict()["schemes"]["collectives"]["toy-ledger"]["counts"] == expected
 
 
 def spoil(gradients: list[Tensor], element: int, is_here: bool) -> None:
@@ -195,6 +210,30 @@ def test_nothing_is_lost_whatever_plans_schedules_trials_and_dropped_steps_follo
     assert len(histories[0]) > 20
     for balances in zip(*histories, strict=True):
         check_conserved(list(balances))
+
+
+def re_bucketed(group: Group) -> tuple[dict[Any, int], dict[Any, int]]:
+    toy_schedules.register()
+    toy_schemes.register()
+    rank = Rank(group, Plan(0.1, "toy-ledger", fusion=FusionPlan((0, 100, 500))))
+    rank.iterate(rank.gradient())
+    rank.iterate(rank.gradient())
+
+    def counts() -> dict[Any, int]:
+        return rank.exchanger.state_dict()["schemes"]["collectives"]["toy-ledger"]["counts"]
+
+    before = counts()
+    rank.adopt(Plan(0.1, "all-gather", fusion=FusionPlan((0, 300))), 2)
+    rank.exchanger.close()
+    return before, counts()
+
+
+def test_what_a_scheme_carries_is_brought_to_the_new_buckets_also_while_another_is_in_force(
+    rank_pool: RankPool,
+) -> None:
+    for before, after in rank_pool.run(2, re_bucketed):
+        assert before == {(0, 100): 2, (100, 500): 2, (500, NUM_ELEMENTS): 2}
+        assert after == {(0, 300): 2, (300, NUM_ELEMENTS): 2}
 
 
 @dataclass

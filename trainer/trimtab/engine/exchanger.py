@@ -260,10 +260,11 @@ class Exchanger:
         self._handed.commit()
         exchanged = self.flights.wait()
         self._schemes.commit(
+            self.plan,
             [
                 Sent(flight.span.start, flight.span.stop, e.sent)
                 for flight, e in zip(self.flights, exchanged, strict=True)
-            ]
+            ],
         )
         if self.flights:
             self._aftermath = self.flights.aftermath(self._ended_at)

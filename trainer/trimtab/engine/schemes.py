@@ -34,12 +34,13 @@ class Schemes:
         """The collective and the sparsifier of a plan; a dense one has no sparsifier."""
         return self._collectives[plan.collective], None if plan.is_dense else self._selectors[plan.sparsifier]
 
-    def commit(self, sent: Sequence[Sent]) -> None:
-        """Keep what the exchanges of this iteration proposed; ``sent`` is what became of the selections."""
+    def commit(self, plan: Plan, sent: Sequence[Sent]) -> None:
+        """Keep what the exchanges of this iteration proposed; ``sent`` is what became of the selections of ``plan``."""
+        _, selecting = self.of(plan)
         for collective in self._collectives.values():
             collective.commit()
         for selector in self._selectors.values():
-            selector.commit(sent)
+            selector.commit(sent if selector is selecting else ())
 
     def discard(self) -> None:
         """Forget what they proposed."""
