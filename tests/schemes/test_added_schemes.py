@@ -94,6 +94,7 @@ def test_it_is_chosen(trimtab, tmp_path):
     assert "stripes" in adopted
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("communication", "workers", "message"),
     [
@@ -113,6 +114,7 @@ def test_it_is_refused_before_anything_starts(trimtab, tmp_path, communication, 
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_a_package_whose_schemes_cannot_be_added_is_named(trimtab, tmp_path):
     points = tmp_path / "site" / "added_schemes-1.0.dist-info" / "entry_points.txt"
     points.write_text(f"[{ENTRY_POINTS}]\nbroken = stripes:forget\n")

@@ -257,7 +257,7 @@ def trace(group: Group, plan: Plan, iterations: int) -> Trace:
         rank.backward(everyones[group.rank])
         outcome = rank.exchanger.finish()
         flights = rank.exchanger.flights
-        seen.sent.append([(f.send.bucket, f.send.generation, f.load.count) for f in flights])
+        seen.sent.append([(f.send.bucket, f.send.generation, f.payload.count) for f in flights])
         if outcome.updates:
             rank.handed += flat([torch.zeros(p.shape) if p.grad is None else p.grad for p in rank.parameters])
         rank.exchanger.commit()

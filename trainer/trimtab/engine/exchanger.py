@@ -31,7 +31,7 @@ from trimtab.engine.outcome import Outcome, non_finite_parameters
 from trimtab.engine.participation import Participation
 from trimtab.engine.schemes import Schemes
 from trimtab.engine.sending import Sending
-from trimtab.engine.step_vote import Aftermath, StepConsensus, StepVote, compares_weights
+from trimtab.engine.step_vote import ExchangeSummary, StepConsensus, StepVote, compares_weights
 from trimtab.plan import Plan
 from trimtab.sparsify.base import Sent
 
@@ -70,7 +70,7 @@ class Exchanger:
         self._participation = Participation(arena.names)
         self._gradients = Gradients(arena, self._participation, loss_scale)
         self.buckets = Buckets(arena, [])
-        self._aftermath = Aftermath()
+        self._summary = ExchangeSummary()
         self._ended_at: float | None = None
         """When the last exchange was over, by `time.perf_counter`."""
         self.adopt(plan)
@@ -96,21 +96,21 @@ class Exchanger:
         self.buckets = buckets
         self._schedule = schedule.create(plan.schedule, len(buckets))
         self._iteration_number = 0
-        self._aftermath = Aftermath()
+        self._summary = ExchangeSummary()
         self.plan = plan
 
     def state_dict(self) -> dict[str, Any]:
         """All that is carried from step to step under the present plan, but for residuals."""
         return {
             "iteration": self._iteration_number,
-            "aftermath": self._aftermath,
+            "summary": self._summary,
             "buckets": self.buckets.state_dict(),
             "schemes": self._schemes.state_dict(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Inverse of `state_dict`, between steps and under the same plan."""
-        self._iteration_number, self._aftermath = state["iteration"], state["aftermath"]
+        self._iteration_number, self._summary = state["iteration"], state["summary"]
         self.buckets.load_state_dict(state["buckets"])
         self._schemes.load_state_dict(state["schemes"])
         self.restart(self.place.step, self.place.trial)
@@ -196,7 +196,7 @@ class Exchanger:
             place=self.place,
             has_message=self._has_message(),
             participation_changed=self._participation.changed,
-            before=self._aftermath,
+            before=self._summary,
         )
         weights = Fingerprint.of(self._weights()) if compares_weights(self.place) else None
         return vote.encode(self.group.rank, self.group.size, weights)
@@ -267,12 +267,12 @@ class Exchanger:
             ],
         )
         if self.flights:
-            self._aftermath = self.flights.aftermath(self._ended_at)
+            self._summary = self.flights.summary(self._ended_at)
         self._next_step()
 
     def drop(self) -> None:
         """Leave everything as it was before the step, whose gradients are lost."""
-        self._aftermath = Aftermath()
+        self._summary = ExchangeSummary()
         self._schemes.discard()
         for flight in self.flights:
             flight.forget_non_finite()

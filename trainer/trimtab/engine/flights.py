@@ -12,7 +12,7 @@ from trimtab.collectives.base import Exchanged, Handle
 from trimtab.engine.arena import Arena, BufferRange
 from trimtab.engine.buckets import Bucket, Held
 from trimtab.engine.gradients import Gradients
-from trimtab.engine.step_vote import Aftermath
+from trimtab.engine.step_vote import ExchangeSummary
 from trimtab.kernels import FlatGrad
 from trimtab.schedule import Send
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Load:
+class Payload:
     """What one exchange carries."""
 
     grad: FlatGrad
@@ -39,7 +39,7 @@ class Load:
         return sum(held.count for held in self.waited) + self.has_present
 
 
-def load_of(bucket: Bucket, send: Send, arena: Arena, present: Gradients | None) -> Load:
+def payload_of(bucket: Bucket, send: Send, arena: Arena, present: Gradients | None) -> Payload:
     """What ``send`` carries of ``bucket``; ``present``: the gradients of this iteration, where they are part of it."""
     waited = tuple(bucket.waiting_up_to(send.generation))
     span = bucket.span
@@ -47,11 +47,11 @@ def load_of(bucket: Bucket, send: Send, arena: Arena, present: Gradients | None)
         total = arena.grad.new_zeros(span.num_elements)
         for held in waited:
             total += held.values
-        return Load(total, torch.empty_like(total), waited, has_present=False)
+        return Payload(total, torch.empty_like(total), waited, has_present=False)
     out = arena.grad[span.start : span.stop]
     for held in waited:  # then nothing of the bucket is lent
         out += held.values
-    return Load(present.of(span), out, waited, has_present=True)
+    return Payload(present.of(span), out, waited, has_present=True)
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Flight:
 
     send: Send
     bucket: Bucket
-    load: Load
+    payload: Payload
     handle: Handle
 
     @property
@@ -70,7 +70,7 @@ class Flight:
 
     def forget_non_finite(self) -> None:
         """The step was dropped: what made it so must not come again."""
-        for held in self.load.waited:
+        for held in self.payload.waited:
             if not bool(torch.isfinite(held.values).all()):
                 held.values.zero_()
 
@@ -87,11 +87,11 @@ class Flights(list[Flight]):
         """When the last of them was over, by `time.perf_counter`."""
         return max(flight.handle.ended_at for flight in self)
 
-    def aftermath(self, previous_end: float | None) -> Aftermath:
+    def summary(self, previous_end: float | None) -> ExchangeSummary:
         """What the next vote tells of them; ``previous_end`` is the `ended_at` of the exchanges before."""
         exchanged: Sequence[Exchanged] = self.wait()
         arrival = self[-1].handle.prepared_at
-        return Aftermath(
+        return ExchangeSummary(
             squared_norm_before=sum(each.squared_norm_before for each in exchanged),
             squared_norm_after=sum(each.squared_norm_after for each in exchanged),
             arrival_seconds=0.0 if previous_end is None else arrival - previous_end,

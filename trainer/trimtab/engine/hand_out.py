@@ -37,9 +37,9 @@ class HandOut:
         grad = self._arena.grad[bucket.span.start : bucket.span.stop]
         flight, update = self._flights.get(number), self._iteration.update
         arrived = list(bucket.arrived)
-        is_in_place = flight is not None and flight.load.has_present
+        is_in_place = flight is not None and flight.payload.has_present
         if flight is not None:
-            arrived.append(Held(flight.send.generation, flight.load.count, flight.load.out))
+            arrived.append(Held(flight.send.generation, flight.payload.count, flight.payload.out))
         taken = [held for held in arrived if update is not None and held.last <= update]
         if is_in_place and len(arrived) == len(taken) == 1 and not (averages and taken[0].count > 1):
             return True
@@ -59,7 +59,7 @@ class HandOut:
         for number, bucket in enumerate(self._buckets):
             bucket.arrived = self._kept.get(number, [])
             if (flight := self._flights.get(number)) is not None:
-                sent = flight.load.waited
+                sent = flight.payload.waited
                 bucket.waiting = [held for held in bucket.waiting if all(held is not one for one in sent)]
             if (pending := self._pending.get(number)) is not None:
                 bucket.add(pending, joins=self._iteration.joins)

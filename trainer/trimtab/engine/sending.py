@@ -10,7 +10,7 @@ from trimtab.collectives.base import Exchange, Prepared
 from trimtab.collectives.group import Group
 from trimtab.engine.arena import Arena
 from trimtab.engine.buckets import Buckets
-from trimtab.engine.flights import Flight, Flights, load_of
+from trimtab.engine.flights import Flight, Flights, payload_of
 from trimtab.engine.gradients import Gradients
 from trimtab.engine.schemes import Schemes
 from trimtab.plan import Plan, elements_to_send, split_elements
@@ -78,16 +78,16 @@ class Sending:
 
     def _send(self, send: Send, *, is_last: bool) -> Flight:
         arena, bucket = self._arena, self._buckets[send.bucket]
-        load = load_of(bucket, send, arena, self._gradients if send.bucket in self.present else None)
+        payload = payload_of(bucket, send, arena, self._gradients if send.bucket in self.present else None)
         span = bucket.span
         segments, k = self._selection(span.segments)
         collective, selector = self._schemes.of(self._plan)
         handle = collective.exchange(
             Exchange(
-                grad=load.grad,
+                grad=payload.grad,
                 residual=arena.residual[span.start : span.stop],
                 next_residual=arena.next_residual[span.start : span.stop],
-                out=load.out,
+                out=payload.out,
                 segments=segments,
                 k=k,
                 step=self._step,
@@ -97,7 +97,7 @@ class Sending:
             vote=self._vote if is_last else None,
             link=self._links[send.link],
         )
-        return Flight(send, bucket, load, handle)
+        return Flight(send, bucket, payload, handle)
 
     def _selection(self, segments: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Segments and k of a buffer: per tensor ahead of fusion, as a whole behind it."""

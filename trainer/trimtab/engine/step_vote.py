@@ -36,7 +36,7 @@ def compares_weights(place: Place) -> bool:
 
 
 @dataclass(frozen=True)
-class Aftermath:
+class ExchangeSummary:
     """What one rank knows of its last exchanges once they are over; told to all by the vote of the next step."""
 
     squared_norm_before: float = 0.0
@@ -59,7 +59,7 @@ class StepVote:
     """Rank 0 only: a message to all ranks follows this step."""
     participation_changed: bool
     """Which of this rank's parameters have a gradient is not what all ranks were told last."""
-    before: Aftermath
+    before: ExchangeSummary
     """Of the step before."""
 
     def encode(self, rank: int, num_ranks: int, weights: Fingerprint | None = None) -> Tensor:
@@ -96,7 +96,7 @@ class StepConsensus:
     None where there was no such step under this plan.
     """
     arrival_seconds: tuple[float, ...]
-    """Of the step before, by rank (`Aftermath`); all 0 where there was none."""
+    """Of the step before, by rank (`ExchangeSummary`); all 0 where there was none."""
     collective_seconds: tuple[float, ...]
     """Of the step before, by rank."""
     weights: Verdict | None = None
