@@ -15,7 +15,12 @@ from trimtab_netmon.emulate.emulator import MAX_HOSTS
 from trimtab.launch.plans import ADAPTIVE, GRID_MEANS, parse_plans
 
 NETWORKS = (("0.5ms", "1Gbps"), ("5ms", "1Gbps"), ("2ms", "200Mbps"))
-PLANS = ("0.01/all-gather", "0.01/artopk-star-ring", "0.01/artopk-star-tree")
+PLANS = (
+    "0.01/all-gather/fusion=single",
+    "0.01/all-gather/fusion=equal:buffers=5",
+    "0.01/artopk-star-ring/fusion=single",
+    "0.01/artopk-star-tree/fusion=single",
+)
 BASELINES = ("compute", "ddp", "ddp-fp16", "ddp-powersgd")
 TIMEOUT_SECONDS = 900.0
 
@@ -80,4 +85,4 @@ def _result(latency: float, bandwidth: float, seconds: dict[str, float]) -> dict
 def _print(result: dict[str, Any]) -> None:
     print(f"latency {format_duration(result['latency'])}, bandwidth {format_bandwidth(result['bandwidth'])}")
     for method, seconds in result["step_seconds"].items():
-        print(f"  {method:28} {seconds * 1000:8.0f} ms {result['speedup_over_dense'][method]:6.2f}x")
+        print(f"  {method:42} {seconds * 1000:8.0f} ms {result['speedup_over_dense'][method]:6.2f}x")
