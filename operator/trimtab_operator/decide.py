@@ -19,6 +19,7 @@ from trimtab_operator.policies.progress import TIMEOUTS, progress_deadline
 from trimtab_operator.policies.restart import LONGEST_WAIT, GiveUp, Pace, Restart, after_loss, pace
 from trimtab_operator.policies.suspend import wanted_suspension
 from trimtab_operator.policies.ttl import seconds_to_expiry
+from trimtab_operator.timestamps import parse_time, seconds_to
 
 #: Seconds until a job whose pods are being deleted is reconciled again.
 _WHILE_ENDING_SECONDS = 30.0
@@ -176,14 +177,3 @@ def _seconds_since(now: datetime, *moments: str | None) -> float:
     """Seconds since the last of some moments; zero if there is none."""
     known = [at for at in map(parse_time, moments) if at is not None]
     return (now - max(known)).total_seconds() if known else 0.0
-
-
-def seconds_to(moment: str | None, now: datetime) -> float:
-    """Seconds until then; zero if it has been, or never will be."""
-    at = parse_time(moment)
-    return 0.0 if at is None else max(0.0, (at - now).total_seconds())
-
-
-def parse_time(text: str | None) -> datetime | None:
-    """A point in time as Kubernetes writes it."""
-    return datetime.fromisoformat(text) if text else None

@@ -25,15 +25,10 @@ from trimtab_operator.observed_state import Child, ObservedState
 from trimtab_operator.pods import Pod
 from trimtab_operator.policies.progress import Progress
 from trimtab_operator.refused_pods import RefusedPods
-from trimtab_operator.report import (
-    brings_news,
-    report,
-    seconds_to_write,
-    unreadable,
-    without_figures,
-    write_time,
-)
+from trimtab_operator.report import report, unreadable
 from trimtab_operator.settings import Settings
+from trimtab_operator.status_writes import brings_news, seconds_to_write, without_training
+from trimtab_operator.timestamps import write_time
 from trimtab_operator.token_bucket import TokenBucket
 from trimtab_operator.trainer_message import TrainerMessage
 from trimtab_operator.written_status import read_status
@@ -343,10 +338,10 @@ class Reconciler:
             written = self._apply(metadata, after, now)
         except RefusedError as refusal:
             is_of_content = refusal.status in (400, 413, 422, 500)  # 500: of another type than the definition says
-            if not is_of_content or without_figures(before, after) == after:
+            if not is_of_content or without_training(before, after) == after:
                 raise
             _log.warning("%s: its status is written without what rank 0 says: %s", key, refusal)
-            after = without_figures(before, after)
+            after = without_training(before, after)
             written = self._apply(metadata, after, now)
         self._written[key] = int(written["metadata"]["resourceVersion"])
         news = self._news.setdefault(key, _NewsBudget())

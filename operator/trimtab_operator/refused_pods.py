@@ -12,10 +12,10 @@ from datetime import datetime
 
 from trimtab_operator.cluster.api import Api, RefusedError
 from trimtab_operator.cluster.resources import EVENTS, Object
-from trimtab_operator.decide import parse_time
 from trimtab_operator.observed_state import ObservedState
 from trimtab_operator.pods import Pod, Problem
 from trimtab_operator.policies.missing_pods import MOUNT_PATIENCE_SECONDS, PATIENCE_SECONDS, seconds_to_question
+from trimtab_operator.timestamps import parse_time
 
 #: Reason of the Job controller's event.
 _REASON = "FailedCreate"

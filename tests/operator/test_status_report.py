@@ -10,7 +10,8 @@ from trimtab_operator.decide import Decision, Outcome, decide
 from trimtab_operator.events import events, manifest
 from trimtab_operator.pods import Problem
 from trimtab_operator.policies.progress import Progress
-from trimtab_operator.report import report, seconds_to_write, unreadable
+from trimtab_operator.report import report, unreadable
+from trimtab_operator.status_writes import seconds_to_write
 from trimtab_operator.trainer_message import TrainerMessage
 
 STUCK = pod(1, phase="Pending", obstacle=Problem("ImagePullBackOff", "worker 1 cannot start"))

@@ -6,7 +6,8 @@ import pytest
 from fixtures import NOW, after, ago, child, training
 from hypothesis import given
 from hypothesis import strategies as st
-from trimtab_operator.report import brings_news, seconds_to_write, write_time
+from trimtab_operator.status_writes import brings_news, seconds_to_write
+from trimtab_operator.timestamps import write_time
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,107 @@
+"""The conditions of a status, each with its reason, its message and the time of its last change."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Literal
+
+from trimtab_api.trainingjob.status import Condition, ConditionType, NetworkStatus, Status
+from trimtab_api.units import format_bandwidth
+
+from trimtab_operator.decide import Decision
+from trimtab_operator.events import WAITING_FOR_TRAINING
+from trimtab_operator.observed_state import ObservedState
+from trimtab_operator.pods import Problem
+from trimtab_operator.policies.network import is_degraded
+from trimtab_operator.suspension import suspension_reason
+from trimtab_operator.timestamps import write_time
+from trimtab_operator.truncate import truncate
+from trimtab_operator.workers import obstacle_of, unready_workers
+
+#: A condition before its time is known: type, whether it holds (None: unknown), reason, message.
+_Draft = tuple[ConditionType, bool | None, str, str]
+
+
+def conditions_of(observed: ObservedState, decision: Decision, after: Status) -> tuple[Condition, ...]:
+    """All conditions of the status ``after``, which has everything else already."""
+    obstacle = None if decision.restart else obstacle_of(observed, after.state)
+    drafts = [_ready(observed, decision, after, obstacle), _started(observed, decision, after, obstacle)]
+    if after.state == "Suspended" or observed.status.condition("Suspended") is not None:
+        drafts.append(_suspended(observed, after))
+    if after.network is not None:
+        drafts.append(_network_degraded(observed, after.network))
+    drafts += [_ended("Succeeded", decision, after), _ended("Failed", decision, after)]
+    return tuple(condition(observed.status, each, observed.generation, observed.now) for each in drafts)
+
+
+def _ready(observed: ObservedState, decision: Decision, after: Status, obstacle: Problem | None) -> _Draft:
+    """Ready: whether the job trains with all its workers."""
+    lost = unready_workers(observed) if after.state == "Running" else None
+    if lost is not None:
+        return "Ready", False, lost.reason, after.message
+    reason: str = after.state
+    if decision.obstacle:
+        reason = "Blocked"
+    elif obstacle is not None and decision.outcome is None:
+        reason = obstacle.reason
+    if _are_all_ready(observed, after) and reason in ("Starting", "Restarting") and decision.restart is None:
+        if observed.training is None and observed.silence:
+            return "Ready", None, "Rank0Silent", after.message
+        return "Ready", False, WAITING_FOR_TRAINING, after.message
+    return "Ready", after.state == "Running", reason, after.message
+
+
+def _started(observed: ObservedState, decision: Decision, after: Status, obstacle: Problem | None) -> _Draft:
+    """Started: whether every worker has been ready since the job was made or resumed."""
+    before = observed.status.condition("Started")
+    had_started = before is not None and before.status == "True" and after.state != "Suspended"
+    if after.state == "Running" or _are_all_ready(observed, after) or had_started:
+        return "Started", True, "WorkersReady", "every worker has been ready"
+    if decision.obstacle:
+        return "Started", False, "Blocked", after.message
+    if obstacle is not None:
+        return "Started", False, obstacle.reason, after.message
+    return "Started", False, "Suspended" if after.state == "Suspended" else "WaitingForWorkers", after.message
+
+
+def _suspended(observed: ObservedState, after: Status) -> _Draft:
+    """Suspended: whether the job is, and who has suspended it."""
+    if after.state == "Suspended":
+        return "Suspended", True, suspension_reason(observed), after.message
+    return "Suspended", False, "Resumed", after.message
+
+
+def _ended(kind: Literal["Succeeded", "Failed"], decision: Decision, after: Status) -> _Draft:
+    """Succeeded and Failed: whether the job has just ended so."""
+    if decision.outcome is not None and after.state == kind:
+        return kind, True, decision.outcome.reason, after.message
+    return kind, False, after.state, after.message
+
+
+def _are_all_ready(observed: ObservedState, after: Status) -> bool:
+    return after.workers.ready == observed.job.spec.workers
+
+
+def _network_degraded(observed: ObservedState, network: NetworkStatus) -> _Draft:
+    """NetworkDegraded: how the slowest link compares with the best that it has carried."""
+    before = observed.status.condition("NetworkDegraded")
+    was = before is not None and before.status == "True"
+    best = network.best_bandwidth_bytes_per_second
+    degraded = is_degraded(was, network.bandwidth_bytes_per_second, best)
+    message = f"the slowest link carries {network.bandwidth}, the best it carried is {format_bandwidth(best)}"
+    return "NetworkDegraded", degraded, "BandwidthLow" if degraded else "BandwidthGood", message
+
+
+def condition(before: Status, draft: _Draft, generation: int, now: datetime) -> Condition:
+    """The condition; its transition time is kept while its status stays the same."""
+    kind, holds, reason, message = draft
+    status: Literal["True", "False", "Unknown"] = "Unknown" if holds is None else "True" if holds else "False"
+    old = before.condition(kind)
+    return Condition(
+        type=kind,
+        status=status,
+        reason=reason,
+        message=truncate(message),
+        last_transition_time=old.last_transition_time if old and old.status == status else write_time(now),
+        observed_generation=generation,
+    )

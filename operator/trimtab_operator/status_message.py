@@ -1,0 +1,64 @@
+"""The sentence in a status: what a user reads first under ``kubectl get``."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from trimtab_api.trainingjob.status import State, Workers
+
+from trimtab_operator.decide import Decision
+from trimtab_operator.observed_state import ObservedState
+from trimtab_operator.suspension import suspension_message
+from trimtab_operator.timestamps import seconds_to, write_time
+from trimtab_operator.workers import missing_workers, obstacle_of, unready_workers
+
+
+def message_of(observed: ObservedState, decision: Decision, state: State, workers: Workers) -> str:
+    """What the status says of the job in this state."""
+    if decision.outcome is not None:
+        return decision.outcome.message
+    if decision.obstacle:
+        return decision.obstacle
+    if decision.restart is not None:
+        at = f" at {restart_time(observed, decision)}" if decision.pace and decision.pace.wait > 0 else ""
+        return f"all ranks restart together{at}: {decision.restart.cause.message}"
+    if state == "Restarting" and seconds_to(observed.status.last_restart_time, observed.now) > 0:
+        return (
+            f"all ranks restart together at {observed.status.last_restart_time}: {observed.status.last_restart_reason}"
+        )
+    num_workers = observed.job.spec.workers
+    match state:
+        case "Suspended":
+            return suspension_message(observed)
+        case "Running":
+            unready = unready_workers(observed)
+            workers_train = "1 worker trains" if num_workers == 1 else f"{num_workers} workers train"
+            training = unready.message if unready else workers_train
+            said = observed.silence or (observed.training.message if observed.training is not None else "")
+            return f"{training}; {said}" if said else training
+        case _:
+            return _before_training(observed, state, workers)
+
+
+def _before_training(observed: ObservedState, state: State, workers: Workers) -> str:
+    """Of a job that does not train yet: what keeps its pods from being ready, else what rank 0 is doing."""
+    num_workers = observed.job.spec.workers
+    if workers.ready < num_workers:
+        waiting = f"{workers.ready} of {num_workers} workers are ready"
+        obstacle = obstacle_of(observed, state)
+        unready = unready_workers(observed) if workers.ready else None
+        missing = obstacle.message if obstacle else unready.message if unready else missing_workers(observed, workers)
+        return f"{waiting}; {missing}" if missing else waiting
+    ready = "1 worker is ready" if num_workers == 1 else f"{num_workers} workers are ready"
+    if observed.training is not None:
+        return f"{ready}, no step is done yet: {observed.training.message or 'rank 0 does not say why'}"
+    if observed.silence:
+        return f"{ready}, whether they train is not known: {observed.silence}"
+    return f"{ready}, no step is done yet: rank 0 has not reported"
+
+
+def restart_time(observed: ObservedState, decision: Decision) -> str | None:
+    """When ranks last restarted, or when they will if the next attempt waits."""
+    if decision.pace is None:
+        return observed.status.last_restart_time
+    return write_time(observed.now + timedelta(seconds=decision.pace.wait))

@@ -1,0 +1,57 @@
+"""When a new status is written: changes of the job's life at once, training's figures every ten seconds. Pure."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from trimtab_api.trainingjob.status import Status
+
+from trimtab_operator.timestamps import parse_time
+
+#: Least seconds between two writes that bring only new figures of training; the most are one second longer.
+WRITE_SECONDS = 10.0
+#: Seconds by which a written time may be earlier than the write: it is cut to the second.
+_CUT_SECONDS = 1.0
+
+
+def seconds_to_write(before: Status, after: Status, now: datetime, seconds_to_news: float = 0.0) -> float | None:
+    """Seconds until the new status may be written: 0 for now, None if nothing is new.
+
+    A change in the job's life is written at once. News of training (see `brings_news`), which rank 0 can cause as often
+    as it likes, waits ``seconds_to_news``. Other figures wait until the last write is certainly `WRITE_SECONDS` old.
+    """
+    unstamped = {"last_update_time": None}
+    if before.model_copy(update=unstamped) == after.model_copy(update=unstamped):
+        return None
+    written_at = parse_time(before.last_update_time)
+    if _life(before) != _life(after) or written_at is None:
+        return 0.0
+    elapsed = max(0.0, (now - written_at).total_seconds())  # the clock of whoever wrote it may be ahead
+    wait = max(0.0, WRITE_SECONDS + _CUT_SECONDS - elapsed)
+    return min(wait, seconds_to_news) if brings_news(before, after) else wait
+
+
+def brings_news(before: Status, after: Status) -> bool:
+    """Whether training has another plan, or its network has degraded or recovered."""
+    return _news(before) != _news(after)
+
+
+def without_training(before: Status, after: Status) -> Status:
+    """The new status with the old values of all that rank 0 reports: only the job's life changes."""
+    kept = {name: getattr(before, name) for name in ("step", "loss", "step_time", "plan", "network")}
+    network = before.condition("NetworkDegraded")
+    conditions = tuple(each for each in after.conditions if each.type != "NetworkDegraded")
+    return after.model_copy(update={**kept, "conditions": conditions + ((network,) if network else ())})
+
+
+def _life(status: Status) -> object:
+    """The part of a status whose changes are written at once."""
+    conditions = {(each.type, each.status, each.reason) for each in status.conditions if each.type != "NetworkDegraded"}
+    return status.observed_generation, status.state, status.restarts, conditions
+
+
+def _news(status: Status) -> object:
+    """The part of a status whose changes are written as soon as rank 0's budget for news allows."""
+    network = status.condition("NetworkDegraded")
+    plan = (status.plan.version, status.plan.name) if status.plan else None
+    return plan, (network.status, network.reason) if network else None

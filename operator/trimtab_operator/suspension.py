@@ -1,0 +1,42 @@
+"""Whether a job is suspended, and by whom."""
+
+from __future__ import annotations
+
+from trimtab_operator.observed_state import ObservedState
+from trimtab_operator.timestamps import write_time
+
+#: What the status says of a suspended job, by the reason of its condition.
+_MESSAGES = {
+    "SuspendedByUser": "suspended",
+    "WaitingForQueue": "waits for its queue to admit it",
+    "SuspendedByOther": "its Job is suspended, by neither spec.suspend nor a queue; who suspended it may lift that",
+}
+
+
+def is_suspended(observed: ObservedState) -> bool:
+    """Whether the job's Job is suspended or about to be. A queued Job is suspended when its queue says so."""
+    asked = observed.job.spec.suspend
+    if observed.own_child is None:
+        return asked
+    return observed.own_child.is_suspended or (asked and not observed.is_queued)
+
+
+def is_resumed(observed: ObservedState) -> bool:
+    """Whether the job was suspended after its last restart and has resumed: it then starts as a new job does."""
+    suspended = observed.status.condition("Suspended")
+    if suspended is None:
+        return False
+    resumed_at = write_time(observed.now) if suspended.status == "True" else suspended.last_transition_time
+    return resumed_at > (observed.status.last_restart_time or "")  # as text sorts as time does
+
+
+def suspension_reason(observed: ObservedState) -> str:
+    """The reason of condition Suspended: who has suspended the job."""
+    if observed.is_queued:
+        return "WaitingForQueue"
+    return "SuspendedByUser" if observed.job.spec.suspend else "SuspendedByOther"
+
+
+def suspension_message(observed: ObservedState) -> str:
+    """What the status says of a suspended job."""
+    return _MESSAGES[suspension_reason(observed)]

@@ -1,0 +1,70 @@
+"""Why workers are not ready: obstacles to pods that start, pods that do not end, workers that were ready before."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from trimtab_api.trainingjob.status import State, Workers
+
+from trimtab_operator.observed_state import ObservedState
+from trimtab_operator.pods import Problem
+from trimtab_operator.timestamps import parse_time
+
+#: Seconds past its deadline after which a pod that has not ended is reported.
+_LATE_SECONDS = 30.0
+#: Most workers that one sentence names.
+_MOST_NAMED = 4
+
+
+def obstacle_of(observed: ObservedState, state: State) -> Problem | None:
+    """What keeps this attempt's workers from starting; first of all that the Job cannot make pods."""
+    child = observed.own_child
+    if state in ("Suspended", "Running") or child is None:
+        return None
+    late = _overdue_pod(observed)
+    if late is not None or child.attempt != observed.status.restarts:
+        return late
+    if observed.refusal is not None:
+        return observed.refusal
+    blocked = [(pod.worker, pod.obstacle) for pod in observed.pods if pod.obstacle is not None]
+    # Always the same of several, whichever pod changed last: each flip of a condition would be another write.
+    return min(blocked, key=lambda each: (each[0], each[1].reason, each[1].message))[1] if blocked else None
+
+
+def unready_workers(observed: ObservedState) -> Problem | None:
+    """The workers that were ready and are no longer, though none of their trainers has ended."""
+    unready = sorted((pod for pod in observed.pods if pod.is_unready), key=lambda each: each.worker)
+    if not unready:
+        return None
+    names = [f"{pod.worker} (on {pod.node})" if pod.node else str(pod.worker) for pod in unready]
+    which = f"{_worker_list([pod.worker for pod in unready], names)} {'is' if len(unready) == 1 else 'are'}"
+    return Problem("WorkersNotReady", f"{which} not ready: a node may be away, or a readiness probe fails")
+
+
+def missing_workers(observed: ObservedState, workers: Workers) -> str:
+    """Names the workers that are not ready yet, as "waiting for ...".
+
+    Empty where no worker is ready, and where pods and Job disagree about how many are.
+    """
+    ready = {pod.worker for pod in observed.pods if pod.is_ready}
+    missing = [worker for worker in range(observed.job.spec.workers) if worker not in ready]
+    if not ready or len(ready) != workers.ready:
+        return ""
+    return f"waiting for {_worker_list(missing, [str(each) for each in missing])}"
+
+
+def _overdue_pod(observed: ObservedState) -> Problem | None:
+    """A pod that should have ended long ago. The next attempt waits for it, forever if its node is gone."""
+    for pod in sorted(observed.pods, key=lambda each: each.worker):
+        to_end_by = parse_time(pod.to_end_by)
+        if to_end_by is not None and (observed.now - to_end_by).total_seconds() > _LATE_SECONDS:
+            where = f"the pod of worker {pod.worker} on node {pod.node}"
+            remedy = "if that node is gone, delete the Node, or the pod with --force"
+            return Problem("PodDoesNotEnd", f"{where} was deleted and has not ended; {remedy}")
+    return None
+
+
+def _worker_list(workers: Sequence[int], names: Sequence[str]) -> str:
+    """Workers by their names, of many only the first."""
+    others = f" and {len(workers) - _MOST_NAMED} others" if len(workers) > _MOST_NAMED else ""
+    return f"worker{'s' if len(workers) > 1 else ''} {', '.join(names[:_MOST_NAMED])}{others}"
