@@ -1,7 +1,7 @@
-"""A user's loader with another sampler in it: whatever else it is or does stays its own.
+"""Copies a user's loader, and gives the copy another sampler; everything else stays as it is.
 
-A `DataLoader` cannot be given another sampler, and making one anew from its arguments would lose what a subclass adds.
-So it is copied, attribute by attribute, and the copy gets the sampler.
+A `DataLoader` does not let its sampler be replaced, and a new one made from its arguments would lose what a subclass
+adds. So the loader is copied attribute by attribute.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from typing import Any
 
 from torch.utils.data import BatchSampler, DataLoader, Sampler
 
-#: A copy's own, which it does not take over from its loader: what draws, and the iterator that owns its workers.
+#: Attributes that are not copied: the samplers, and the iterator that owns the workers.
 _OWN = ("sampler", "batch_sampler", "_iterator")
 
 
 class CountedSampler(Sampler[Any]):
-    """Draws what another sampler draws, and knows whether it was ever asked to."""
+    """Draws what another sampler draws, and counts how often it was iterated."""
 
     def __init__(self, source: Any) -> None:
         self._source = source
@@ -34,9 +34,9 @@ class CountedSampler(Sampler[Any]):
 
 
 class LoaderCopy:
-    """The copy of a loader that draws by ``sampler``: of batches where the loader's draws whole ones, else of samples.
+    """A copy of a loader that draws by ``sampler``: batches where the loader's own sampler draws batches, else samples.
 
-    It holds no reference to the loader itself, whose life may therefore be its own.
+    It holds no reference to the loader, and so does not keep it alive.
     """
 
     def __init__(self, sampler: CountedSampler) -> None:
@@ -46,7 +46,7 @@ class LoaderCopy:
         self._copy: Any = None
 
     def follow(self, loader: Any) -> Any:
-        """The copy, with everything that was changed about its loader since."""
+        """The copy, after every attribute that was changed on its loader since is changed on it too."""
         if self._copy is None:
             self._copy = object.__new__(type(loader))
             vars(self._copy).update(_iterator=None, **_drawing(loader, self.sampler))
@@ -55,19 +55,19 @@ class LoaderCopy:
 
 
 def draws_batches(loader: Any) -> bool:
-    """Whether what it draws by are whole batches, made by a sampler of the user's own."""
+    """Whether the loader draws whole batches, by a batch sampler of the user's own."""
     by = loader.batch_sampler
     return by is not None and (loader.batch_size is None or not isinstance(by, BatchSampler))
 
 
 def iterates_by_itself(loader: Any) -> bool:
-    """Whether its class says how it is iterated, so that it may or may not draw by its sampler."""
+    """Whether its class defines iteration itself, and so may not draw by its sampler."""
     kind = type(loader)
     return kind.__iter__ is not DataLoader.__iter__ or kind._get_iterator is not DataLoader._get_iterator
 
 
 def has_begun(loader: Any) -> bool:
-    """Whether it keeps an iterator of its own, begun before anybody asked for an epoch."""
+    """Whether it holds an iterator that it began before anybody asked for an epoch."""
     return any(isinstance(value, Iterator) for name, value in vars(loader).items() if name != "_iterator")
 
 

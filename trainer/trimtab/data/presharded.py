@@ -1,7 +1,7 @@
-"""Whether a loader's data are split among the ranks already, by something that the loader carries.
+"""Finds out whether a loader's data are split among the ranks already, by something that the loader carries.
 
-Samplers, data sets and the loaders of other libraries are known by their attributes, so none of these libraries is
-needed here: torch's `DistributedSampler` and its kin (``num_replicas``, ``rank``), accelerate's shards
+Samplers, data sets and loaders of other libraries are recognised by their attributes, so that none of these libraries
+is needed here: torch's `DistributedSampler` and its kin (``num_replicas``, ``rank``), accelerate's shards
 (``num_processes``, ``process_index``) and prepared loaders, `datasets.distributed.split_dataset_by_node`, webdataset's
 ``split_by_node``, a `sharding_filter` of torch's data pipes, and data sets of one's own that know ``world_size`` and
 ``rank``.
@@ -19,9 +19,9 @@ from typing import Any
 import torch.distributed as dist
 from torch.utils.data import DataLoader
 
-#: What the number of ranks and one's own are called.
+#: Names of the attributes that hold the number of ranks, and one's own rank.
 _NAMES = (("num_replicas", "rank"), ("num_processes", "process_index"), ("world_size", "rank"))
-#: What a loader, a sampler or a data set keeps the next one in.
+#: Attributes in which a loader, a sampler or a data set keeps the one that it wraps.
 _CARRIES = (
     "batch_sampler",
     "sampler",
@@ -35,7 +35,7 @@ _CARRIES = (
     "datapipe",
     "source_datapipe",
 )
-#: Enough for every library's layers, and an end for what points at itself anew each time it is asked.
+#: Objects that are looked at: enough for every library's layers, and an end for attributes that never end.
 _MOST = 64
 
 
@@ -53,7 +53,7 @@ class Split:
 
 
 def find_split(loader: Any) -> Split | None:
-    """What splits the loader's data among ranks, if only among one; None where nothing shows that anything does."""
+    """What splits the loader's data among ranks, even among a single one; None where nothing shows a split."""
     among_one: Split | None = None
     looked_at: list[Any] = []
     waiting = [loader]
@@ -107,7 +107,7 @@ def _carried(thing: Any) -> Iterator[Any]:
 
 
 def _attribute(thing: Any, name: str) -> Any:
-    """None where there is none, or where asking fails: what a data set of the user's does then is not our concern."""
+    """None where there is no such attribute, or where a data set of the user's raises when asked for it."""
     try:
         return getattr(thing, name, None)
     except Exception:
@@ -115,6 +115,6 @@ def _attribute(thing: Any, name: str) -> Any:
 
 
 def _name(thing: Any) -> str:
-    """Of a function, bare or with some of its arguments given, or else of the class."""
+    """The name of a function (also in a `partial`), or else that of the object's class."""
     function = thing.func if isinstance(thing, partial) else thing
     return function.__name__ if isinstance(function, FunctionType) else type(thing).__name__

@@ -1,4 +1,4 @@
-"""What the ranks of a job know each other by, when they meet and connect. It never crosses the network."""
+"""The secret by which the ranks of a job recognise each other when they connect. It never crosses the network."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _NUM_BYTES = 32
 
 
 def draw() -> str:
-    """A new one, for the ranks of one attempt on this machine."""
+    """A new secret, for the ranks of one attempt on this machine."""
     return secrets.token_hex(_NUM_BYTES)
 
 
 def secret_of(launch: LaunchEnvironment, environ: Mapping[str, str]) -> bytes:
-    """The job's: derived from the key that its pods share, or the one that the local launcher drew; empty: none.
+    """The job's secret: derived from the key that its pods share, or drawn by the local launcher; empty without either.
 
     Raises `UserError` for certificates that cannot be used.
     """

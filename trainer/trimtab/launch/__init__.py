@@ -1,1 +1,1 @@
-"""Who starts the trainers, and what they are told: the local launcher, and the environment that any launcher sets."""
+"""What starts the trainers and looks after them: the local launcher (`run`), and the entry of a pod (`worker`)."""

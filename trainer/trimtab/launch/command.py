@@ -1,4 +1,4 @@
-"""The processes of a run: the trainer container's command and environment as they are here; the status server."""
+"""The command lines and environments of a run's processes: of the trainer container, and of the status server."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def trainer_process(
     address: str,
     inherited: Mapping[str, str] = os.environ,
 ) -> Process:
-    """One rank of a local run; ``address`` is its worker's. Raises `UserError` where this machine cannot start it."""
+    """One rank of a local run, whose worker has this ``address``. Raises `UserError` where it cannot start here."""
     given = {**container_environment(job, launch), **pod_environment(launch, worker, address)}
     environment = trainer_environment(launch, {**inherited, **given})
     directory = working_directory(job)
@@ -102,7 +102,7 @@ def trainer_command(job: TrainingJob, variables: Mapping[str, str]) -> list[str]
 
 
 def python_script(argv: Sequence[str]) -> str | None:
-    """The file that a Python command runs; None where it runs a module, code of the command line or no Python."""
+    """The file that a Python command runs; None where it runs a module or ``-c`` code, or is not Python."""
     if not os.path.basename(argv[0]).startswith("python"):
         return None
     words = iter(argv[1:])
@@ -112,7 +112,7 @@ def python_script(argv: Sequence[str]) -> str | None:
         for flag in word[1:] or "-":
             if flag in "mc-":
                 return None
-            if flag in "WX":  # the rest, or else the next word, is its value
+            if flag in "WX":  # its value is the rest of this word, or else the next word
                 if word.endswith(flag):
                     next(words, None)
                 break
@@ -120,7 +120,7 @@ def python_script(argv: Sequence[str]) -> str | None:
 
 
 def why_not_runnable(program: str, directory: Path, search_path: str) -> str | None:
-    """None where a process in ``directory`` can run the program; otherwise why not, and what to do."""
+    """None where a process in ``directory`` can run the program; else why it cannot, and what to do."""
     if os.sep in program:
         file = os.path.join(directory, program)
         if os.path.isdir(file):
@@ -166,7 +166,7 @@ def status_command(directory: RunDirectory, job: Path, monitor: str, address: st
 
 
 def trainer_environment(launch: LaunchEnvironment, inherited: Mapping[str, str]) -> dict[str, str]:
-    """All variables of one trainer process: what is inherited, the launcher's, and what training wants by default."""
+    """All variables of one trainer process: the defaults of training, then what is inherited, then the launcher's."""
     return {
         **KEEP_FREED_MEMORY,
         **inherited,
@@ -177,9 +177,9 @@ def trainer_environment(launch: LaunchEnvironment, inherited: Mapping[str, str])
 
 
 def container_environment(job: TrainingJob, launch: LaunchEnvironment) -> dict[str, str]:
-    """What the trainer's container sets, where no cluster has set it already; a value may refer to those before it.
+    """The variables in the trainer container's ``env``; a value may refer to variables before it.
 
-    Raises `UserError` where it sets a variable that is the launcher's, or takes one from the cluster.
+    Raises `UserError` where it sets a variable of the launcher's, or takes a value from a cluster.
     """
     container = job.spec.trainer
     if container.get("envFrom"):
@@ -199,7 +199,7 @@ def container_environment(job: TrainingJob, launch: LaunchEnvironment) -> dict[s
 
 
 def pod_environment(launch: LaunchEnvironment, worker: int, address: str) -> dict[str, str]:
-    """What a cluster sets in a worker's pod beside the container's own, so that a command may refer to it here too."""
+    """The variables that a cluster adds to a worker's pod, so that a command may refer to them here too."""
     told = launch.variables()
     given = {name: told[name] for name in ("MASTER_ADDR", "MASTER_PORT", "TRIMTAB_JOB", "TRIMTAB_RUN_DIR")}
     return {**given, "JOB_COMPLETION_INDEX": str(worker), "TRIMTAB_POD_IP": address}

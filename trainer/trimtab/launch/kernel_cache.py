@@ -1,4 +1,4 @@
-"""Where a pod's ranks keep compiled kernels: an image that nobody may write to ships those it has compiled."""
+"""Where a pod's ranks keep compiled kernels. The image ships some, in a directory that may be read-only."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ VARIABLE = "NUMBA_CACHE_DIR"
 
 
 def kernel_cache(environ: Mapping[str, str], run_directory: Path) -> dict[str, str]:
-    """The variable for the ranks: what is set if it may be written to, else a copy in the run directory.
+    """The variable to set for the ranks: the shipped directory if it is writable, else a copy in the run directory.
 
-    Numba reads a cache only where it could also write, and compiles anew for a processor that the image was not built
-    on.
+    Numba reads a cache only in a directory that it may write to. It compiles anew on a processor other than the one
+    that the image was built on.
     """
     shipped = environ.get(VARIABLE)
     if shipped is not None and os.access(shipped, os.W_OK):

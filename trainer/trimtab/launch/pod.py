@@ -1,4 +1,4 @@
-"""What a worker's pod is told: the operator's variables, and the completion index that the Job gives every pod."""
+"""What the environment of a worker's pod says: the operator's variables, and the pod's completion index in its Job."""
 
 from __future__ import annotations
 

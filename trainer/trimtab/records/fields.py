@@ -1,4 +1,4 @@
-"""Fields of a JSON object, each read as the kind that it must be."""
+"""Reads fields of a JSON object, each as the type that it must have."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class WrongFieldError(Exception):
-    """A field that holds what it cannot; whoever knows the file tells the user."""
+    """A field holds a wrong value. `json_files.read_record` makes a `UserError` of it that names the file."""
 
     def __init__(self, name: str, value: Any, remedy: str) -> None:
         super().__init__(f"{name}: {value!r}: {remedy}")
@@ -18,7 +18,7 @@ class WrongFieldError(Exception):
 
 
 def number(data: Mapping[str, Any], name: str, default: float | None = None) -> float:
-    """A finite number that is not negative; all that runs measure is one. Raises KeyError and `WrongFieldError`."""
+    """A finite number, 0 or more, as every measurement is. Raises KeyError and `WrongFieldError`."""
     value = data[name] if default is None else data.get(name, default)
     if not _is_number(value) or not math.isfinite(value) or value < 0:
         raise WrongFieldError(name, value, "must be a number, 0 or more")

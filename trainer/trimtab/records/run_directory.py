@@ -28,7 +28,7 @@ class RunDirectory:
 
     @property
     def lock(self) -> Path:
-        """Locked (flock) by the launcher that uses the directory, and holds its process id; it stays when it ends."""
+        """Locked (flock) by the launcher that uses the directory; holds its process id, and outlives it."""
         return self.path / "lock"
 
     @property
@@ -83,7 +83,7 @@ class RunDirectory:
 
     @property
     def attempts(self) -> Path:
-        """What was set aside of attempts that failed and were followed by a restart."""
+        """Logs and lines of earlier attempts, each of which failed and was followed by a restart."""
         return self.path / "attempts"
 
     def log(self, name: str) -> Path:
@@ -91,15 +91,15 @@ class RunDirectory:
         return self.logs / f"{name}.log"
 
     def tell_status_address(self, address: str) -> None:
-        """Write down where the status is served; a reader finds the whole address or no file."""
+        """Write down where the status is served; a reader finds the whole address, or no file."""
         _write_whole(self.status_address, address)
 
     def tell_starting(self, sentence: str) -> None:
-        """Write down what is being done before the first step, in place of what was done until now."""
+        """Write down what is being done before the first step; it replaces what stood there."""
         _write_whole(self.starting, sentence)
 
     def read_starting(self) -> str:
-        """What is being done before the first step; empty where nobody has said."""
+        """What is being done before the first step; empty where nobody has written it."""
         try:
             return self.starting.read_text().strip()
         except (OSError, ValueError):
@@ -163,7 +163,7 @@ class RunDirectory:
         )
 
     def set_aside(self, attempt: int) -> RunDirectory:
-        """Move what a failed attempt left out of the way of the next; returns where it is now."""
+        """Move what a failed attempt wrote into `attempts`, before the next begins; returns where it is now."""
         aside = RunDirectory(self.attempts / str(attempt))
         aside.path.mkdir(parents=True)
         for each in (self.logs, *self._of_an_attempt):
@@ -188,7 +188,7 @@ def _write_json(file: Path, data: dict[str, Any]) -> None:
 
 
 def _write_whole(file: Path, line: str) -> None:
-    """A reader finds the old line or the new one, and never a part."""
+    """Replace the file in one go: a reader finds the old line or the new one, never a part of either."""
     unfinished = file.with_name(f"{file.name}.unfinished")
     unfinished.write_text(f"{line}\n")
     unfinished.replace(file)
