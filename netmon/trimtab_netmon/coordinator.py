@@ -1,4 +1,7 @@
-"""Worker 0's part: whose bandwidth is tested when, and what all measurements together say."""
+"""Worker 0's part of monitoring: it schedules the bandwidth tests, merges every worker's links, publishes the state.
+
+A routine test measures one link in turn. A round measures every host sending and receiving, when something changed.
+"""
 
 from __future__ import annotations
 
@@ -25,34 +28,34 @@ from trimtab_netmon.watch_value import WatchValue
 
 log = logging.getLogger("trimtab_netmon")
 
-#: Seconds of latency by which a busy machine's echoes are late: no reason to measure anything anew.
+#: Changes of latency up to this [seconds] start no round: a busy machine answers echoes that late.
 LATE_ECHOES = 500e-6
-#: Times the measurements of all links to a worker, beyond which what arrives there proves them wrong.
+#: A worker that receives more than this times the fastest link to it proves its links' bandwidths wrong.
 MORE_ARRIVES = 1.25
-#: Seconds that such evidence reaches back: a test begun since may have been a part of it.
+#: Seconds for which a report of received traffic reaches back; a test begun within them may be part of that traffic.
 EVIDENCE_SPAN = 5.0
-#: Seconds without word from a monitor after which its measurements are stale.
+#: Seconds of silence of a monitor after which its measurements are stale.
 SILENCE = 3.0
-#: Seconds between two attempts at a round that could not be completed.
+#: Seconds between two attempts to complete a round.
 RETRY = 0.5
-#: Seconds that the first bandwidth tests wait for latencies.
+#: Most seconds that the first bandwidth tests wait for the first latencies.
 FIRST_ECHOES = 5.0
-#: Seconds after a routine test in which exchanges that were slow were slow because of it; half the interval if shorter.
+#: Seconds for which slow exchanges are blamed on the routine test that has just ended; at most half the interval.
 JUST_TESTED = 2.0
-#: Attempts at a round before it counts as done without those who do not answer; the first round waits for ever.
+#: Attempts after which a round ends without the hosts that do not answer; the first round has no limit.
 ROUND_TRIES = 3
-#: Most seconds of its hosts' budgets that a test costs which could not run.
+#: Most seconds that a failed test costs its hosts' budgets.
 FAILURE_COST = 1.0
-#: Seconds between two looks at what has come in; longer where looking would take more than a quarter of the time.
+#: Least seconds between two merges of the workers' tables; more where merging would take over a quarter of the time.
 PUBLISH_INTERVAL = 0.1
-#: Seconds between two states where nothing moved: measurements that were confirmed have another age.
+#: Seconds between two states in which nothing has changed but the measurements' age.
 HEARTBEAT = 5.0
-#: Bytes per second that telling every worker of single links may take of worker 0's network.
+#: Most bytes per second that worker 0 sends to report changes of single links.
 TELLING_RATE = 1e6
 
 
 class NotNowError(Exception):
-    """No test out of turn for now; the message says why."""
+    """No round may start now; the message says why."""
 
 
 class StoppingError(Exception):
@@ -61,14 +64,14 @@ class StoppingError(Exception):
 
 @dataclass(frozen=True)
 class Round:
-    """Which links a round has measured, and which it should have, but could not."""
+    """The links that a round has measured, and those that it should have measured and could not."""
 
     measured: list[Pair]
     not_measured: list[Pair]
 
 
 class Coordinator:
-    """Takes turns, keeps the bandwidth measurements, merges every worker's links, publishes the state."""
+    """Schedules tests, keeps their results, merges every worker's links and publishes the state."""
 
     def __init__(
         self, settings: Settings, peers: Peers, published: WatchValue[netmon_pb2.NetworkState], metrics: Metrics
@@ -90,7 +93,7 @@ class Coordinator:
         self._summary = Summary()
         self._latency_at_round = 0.0
         self._explained: dict[int, tuple[float, float]] = {}
-        """What arrived at a worker when its links were last doubted because of it, and when the network had changed."""
+        """By worker: the traffic [bytes/s] that last cast doubt on its links, and `changed_at` of the records then."""
         self._round_began_at = float("-inf")
         self._wanted: asyncio.Future[Round] | None = None
         self._owed = ""
@@ -98,14 +101,14 @@ class Coordinator:
         self._has_news = asyncio.Event()
         self._published_at = float("-inf")
         self._spacing = 0.0
-        """Seconds between two states in which only single links have moved."""
+        """Least seconds between two states in which only single links have changed."""
         self._has_untold = False
-        """Links have moved since the last state."""
+        """Whether links have changed since the last state."""
 
     async def measure_now(self, reason: str) -> netmon_pb2.NetworkState:
-        """Measure every worker in both directions; callers share one round, and its answer says which links it tested.
+        """Run a round, or join the one under way; the answer lists the links that it measured.
 
-        Raises `NotNowError` if the budget is spent, or right after a routine test, whose traffic may be all that the
+        Raises `NotNowError` if the budget is spent, and right after a routine test, whose traffic may be all that the
         caller has noticed.
         """
         if self._wanted is None and time.monotonic() < self._routine_ended_at + self._calm:
@@ -124,20 +127,20 @@ class Coordinator:
         return self._wanted
 
     def _want_when_affordable(self, reason: str) -> None:
-        """Have everyone measured now, or as soon as the budget has recovered."""
+        """Start a round now, or as soon as the budget has recovered."""
         try:
             self._want(reason)
         except NotNowError as error:
             if not self._owed:
                 log.warning("%s", error)
             self._owed = reason
-            self._has_news.set()  # measurements that are in doubt have become stale
+            self._has_news.set()  # doubted measurements are stale while no test can follow
 
     def close(self) -> None:
-        """Tell those who wait for a measurement that it will not come."""
+        """Fail the round that callers of `measure_now` wait for."""
         if self._wanted is not None and not self._wanted.done():
             self._wanted.set_exception(StoppingError("this monitor stops"))
-            self._wanted.exception()  # there may be nobody to take notice: a round can be the monitor's own wish
+            self._wanted.exception()  # marks it as retrieved: nobody may be waiting
 
     async def run(self) -> None:
         """Test and publish until cancelled."""
@@ -150,10 +153,10 @@ class Coordinator:
             tasks.create_task(self._follow_probe_schedule())
             tasks.create_task(self._keep_publishing())
 
-    # What others report ---------------------------------------------------------------------------------------------
+    # What workers report ---------------------------------------------------------------------------------------------
 
     async def _follow(self, worker: int) -> None:
-        """Keep the table of the links that leave one worker."""
+        """Follow one worker's table of the links that start there."""
         while True:
             try:
                 async for table in self._peers.peer(worker).WatchLinks(netmon_pb2.WatchLinksRequest()):
@@ -165,9 +168,9 @@ class Coordinator:
                 await asyncio.sleep(RETRY)
 
     def _compare_with_arrivals(self, worker: int, rate: float) -> None:
-        """More that arrives at a worker than any link to it should carry proves their measurements wrong.
+        """Doubt the links to a worker that receives more than they are believed to carry.
 
-        Once: what tests have not confirmed must be exceeded anew, or the network have changed, to be evidence again.
+        The same traffic counts once: until the network changes, only more traffic than that is new evidence.
         """
         links = [pair for pair in self._pairs if pair[1] == worker]
         most = max(
@@ -185,7 +188,7 @@ class Coordinator:
             )
 
     async def _keep_publishing(self) -> None:
-        """Merge what has come in, however much it was, once in a while; also where nothing comes in any more."""
+        """Merge the tables at intervals, whether many updates have come or none."""
         while True:
             begun = time.monotonic()
             self._publish()
@@ -196,7 +199,7 @@ class Coordinator:
             self._has_news.clear()
 
     def _publish(self) -> None:
-        """Merge what is known; a new revision if it moved materially."""
+        """Merge all tables and results; publish if the summary has changed, or if a state is due."""
         now = time.monotonic()
         settled = {pair: settle(self._links[pair], self._current(pair, now)) for pair in self._pairs}
         has_changed = any(is_new(self._links[pair], settled[pair]) for pair in self._pairs)
@@ -210,7 +213,7 @@ class Coordinator:
         self._react()
 
     def _publish_state(self) -> None:
-        """Tell everybody: of single links not before the last state can have reached them, of the summary at once."""
+        """Publish the state, with a new revision if links have changed; `_spacing` then limits the next one."""
         revision = self._published.value.revision + (1 if self._has_untold or self._num_workers == 1 else 0)
         state = converters.state_to_proto(
             revision, time.time(), self._num_workers, list(self._links.values()), self._summary
@@ -220,7 +223,7 @@ class Coordinator:
         self._published.set(state)
 
     def _current(self, pair: Pair, now: float) -> LinkState:
-        """What is known of a link now."""
+        """The link's present state: latency from its source's table, bandwidth from the records."""
         heard_at, links = self._tables.get(pair[0], (float("-inf"), {}))
         link = links.get(pair, LinkState(*pair))
         bandwidth = self._records.measurement(pair, now, is_affordable=not self._owed)
@@ -232,14 +235,14 @@ class Coordinator:
         return replace(link, latency=latency, bandwidth=bandwidth, is_silent=is_silent)
 
     def _react(self) -> None:
-        """A latency that moved brings a bandwidth that may have moved too: measure now."""
+        """Start a round if the latency has changed: the bandwidth may have changed too."""
         latency = self._summary.latency
         if self._latency_at_round > 0 and moved(self._latency_at_round, latency, CHANGE, LATE_ECHOES):
             self._latency_at_round = latency
             self._records.doubt(self._pairs, time.monotonic())
             self._want_when_affordable(f"latency is now {latency * 1e3:.3g} ms")
 
-    # Taking turns ---------------------------------------------------------------------------------------------------
+    # Tests --------------------------------------------------------------------------------------------------------
 
     async def _follow_probe_schedule(self) -> None:
         await self._wait_for_latencies()
@@ -258,13 +261,13 @@ class Coordinator:
             await self._round()
 
     async def _wait_for_latencies(self) -> None:
-        """Let the first echoes pass before a test fills the links; not for ever, since a peer may be missing."""
+        """Wait for the first latencies, before tests fill the links; with a limit, since a peer may be missing."""
         deadline = time.monotonic() + FIRST_ECHOES
         while time.monotonic() < deadline and not all(link.latency.is_fresh for link in self._links.values()):
             await asyncio.sleep(0.05)
 
     async def _round(self) -> None:
-        """Test every worker once sending and once receiving, until all have been."""
+        """Test every host once sending and once receiving; repeat what failed, up to `ROUND_TRIES` times."""
         self._round_began_at = time.monotonic()
         tried: set[Pair] = set()
         waiting = batches(self._num_workers, self._is_testable)
@@ -290,10 +293,10 @@ class Coordinator:
             wanted.set_result(Round(sorted(measured), sorted((tried | usual) - measured)))
 
     def _yet_to_test(self, tried: set[Pair]) -> list[list[Pair]]:
-        """What is left of a round, as batches.
+        """The rest of a round, in batches.
 
-        Those who have not been tested yet, if need be by another link than the one that failed, and the links tested
-        before the network changed in the midst of it all.
+        It holds hosts that have not been tested, by another link where the first one failed, and links that were tested
+        before the network changed during the round.
         """
         current = {pair for pair in self._pairs if self._records.is_current(pair, self._round_began_at)}
         senders, receivers = {source for source, _ in current}, {target for _, target in current}
@@ -303,11 +306,11 @@ class Coordinator:
         return disjoint_batches(sorted(missing | outdated))
 
     def _is_testable(self, pair: Pair) -> bool:
-        """Whether a test may succeed: one with a host that does not answer keeps others waiting."""
+        """Whether a test may succeed; testing a host that does not answer would only delay others."""
         return not self._links[pair].is_silent and self._records.may_be_tested(pair, time.monotonic())
 
     async def _routine(self) -> None:
-        """Test the link whose turn it is, if the budget allows."""
+        """Test the next link in turn, if the budget allows."""
         pair = self._records.next_routine(self._is_testable)
         if pair is None:
             return
@@ -318,12 +321,12 @@ class Coordinator:
             self._routine_ended_at = time.monotonic()
 
     async def _test_batch(self, batch: list[Pair]) -> None:
-        """Test links side by side. They begin as one, so that none supersedes another."""
+        """Test links at the same time, with one starting time, so that no result supersedes another."""
         begun = time.monotonic()
         await asyncio.gather(*(self._test(pair, begun) for pair in batch))
 
     async def _test(self, pair: Pair, begun: float) -> None:
-        """Have one link tested, if its workers answer; it costs them either way."""
+        """Have one link tested and keep the result; a failed test costs its hosts' budgets as well."""
         source, target = pair
         expected = self._records.expected(pair)
         request = netmon_pb2.TestBandwidthRequest(target=target, expected_bytes_per_second=expected)
