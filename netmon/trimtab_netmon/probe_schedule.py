@@ -1,13 +1,13 @@
-"""Whose turn it is to be tested, and what may still be spent. Pure: times go in, decisions come out."""
+"""Which links are tested together, and what each host may spend on tests. Pure: times go in, decisions come out."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-#: Seconds over which the budget is an average.
+#: Seconds over which a host's budget is averaged.
 BUDGET_HORIZON = 600.0
-#: Seconds that a test takes, more or less.
+#: Seconds that a test usually takes.
 TYPICAL_TEST = 0.5
 #: Share of what a host earns that routine tests may spend while its balance recovers.
 TRICKLE = 0.5
@@ -17,7 +17,7 @@ Pair = tuple[int, int]
 
 
 def batches(num_workers: int, is_testable: Callable[[Pair], bool] = lambda pair: True) -> list[list[Pair]]:
-    """A round that measures every worker sending and receiving, as batches of tests on different hosts.
+    """A round, which measures every host sending and receiving, as batches of tests that share no host.
 
     Worker i sends to worker i + 1; where that link cannot be tested, the next one that can takes its place.
     """
@@ -31,7 +31,7 @@ def batches(num_workers: int, is_testable: Callable[[Pair], bool] = lambda pair:
 
 
 def disjoint_batches(pairs: Sequence[Pair]) -> list[list[Pair]]:
-    """The pairs in as few batches as comes easily, in each of which a worker is in one test at most."""
+    """The pairs in batches that name each worker once at most; greedy, so not always the fewest batches."""
     remaining = list(pairs)
     result: list[list[Pair]] = []
     while remaining:
@@ -93,11 +93,11 @@ class Budget:
             self._accounts[worker].spend(seconds, now)
 
     def allows_round(self, now: float) -> bool:
-        """Whether every host may be tested out of turn."""
+        """Whether every host can pay for a round."""
         return all(account.at(now) > 0 for account in self._accounts)
 
     def allows_answer(self, pair: Pair, now: float) -> bool:
-        """Whether a link may be tested whose measurement is in doubt."""
+        """Whether both hosts can pay for testing a link whose measurement is in doubt."""
         return all(self._accounts[worker].at(now) > 0 for worker in pair)
 
     def allows_background(self, pair: Pair, now: float) -> bool:

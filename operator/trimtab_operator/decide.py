@@ -1,4 +1,4 @@
-"""What is to be done about a job, from what is known of it: pure, the whole life of a job on one screen."""
+"""Decides the next action for a job from its observed state: pure, the whole life of a job on one screen."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ class Outcome:
 class Decision:
     """What to do now, what has happened, and when to reconcile again.
 
-    What has come to pass is written to the status before anything is done about it: a restart is counted first, and
-    the Job of the attempt before is deleted when the status says that its time is over. So an operator that dies in
-    between leaves no doubt to the next.
+    The operator writes what has happened to the status before it acts on it: it counts a restart first, and deletes
+    the previous attempt's Job once the status says that this attempt is over. An operator that dies in between thus
+    leaves no doubt to the next.
     """
 
     action: Action = Action.NOTHING
@@ -62,7 +62,7 @@ class Decision:
     pace: Pace | None = None
     """How soon the attempt after ``restart`` may follow it; set with it."""
     obstacle: str = ""
-    """What stands in the way, to be told to the user."""
+    """What blocks the job, in words for the user."""
     requeue_after_seconds: float | None = None
 
 
