@@ -15,11 +15,12 @@ from simulator import Run, World, random_world
 from trimtab.control import solve
 from trimtab.control.knee import knee, log_speedup
 from trimtab.control.pareto import front
+from trimtab.control.plan_evaluator import PlanEvaluator
+from trimtab.control.planning import FusionPlanning
 from trimtab.control.predict import Predictor
-from trimtab.control.space import Space, ratio_grid
+from trimtab.control.space import Space
 from trimtab.control.types import ControllerSettings, ModelFacts
-from trimtab.plan import FusionPlan, dense_plan
-from trimtab_api.catalogue import SPARSE_COLLECTIVES
+from trimtab.plan import dense_plan
 
 
 def decision_seconds(world: World, seed: int) -> list[float]:
@@ -39,26 +40,30 @@ def decision_seconds(world: World, seed: int) -> list[float]:
     return taken
 
 
-def random_problem(rng: random.Random, num_fusions: int):
-    """A model and a network as they come, and a space of so many fusion plans, of 1 to 24 buffers."""
+def random_problem(rng: random.Random, num_fusions: int) -> PlanEvaluator:
+    """A model and a network as they come, and so many ways to fuse, from 1 to 24 buffers."""
     size = round(exp(rng.uniform(log(1e5), log(1e8)))) // 24
     facts = ModelFacts(24 * size, (size,) * 24, rng.choice([2, 4, 8, 16]))
     predictor = Predictor(facts, exp(rng.uniform(log(0.01), log(1))))
     alpha, beta = exp(rng.uniform(log(1e-4), log(0.05))), 8e-9 / exp(rng.uniform(log(0.05), log(10)))
-    fusions = tuple(FusionPlan(tuple(range(0, 24 * size, 24 * size // n))[:n]) for n in range(1, num_fusions + 1))
-    space = Space(ratio_grid(0.001, 0.1), SPARSE_COLLECTIVES, fusion=fusions)
-    return space, lambda plan: predictor.predict(plan, alpha, beta)
+    fixed = tuple(f"fixed:bytes={4 * 24 * size // n}" for n in range(1, num_fusions + 1))
+    settings = ControllerSettings(fusions=fixed)
+    planning = FusionPlanning(predictor, facts, settings.candidate_ratios)
+    planning.renew(alpha, beta)
+    return PlanEvaluator(
+        lambda plan: predictor.predict(plan, alpha, beta), planning, settings, dense_plan(), facts.optimizer
+    )
 
 
 def compare(num_fusions: int, num_problems: int = 40) -> None:
     """How long both ways take, and how much later the plan that NSGA-II finds reaches the target."""
     rng, seconds, lost = random.Random(5), {"enumeration": [], "NSGA-II": []}, []
     for seed in range(num_problems):
-        space, evaluate = random_problem(rng, num_fusions)
-        dense, reached = evaluate(dense_plan()), []
+        evaluator, reached = random_problem(rng, num_fusions), []
+        space, dense = Space.of(evaluator.settings), evaluator.dense
         for method, most in (("NSGA-II", 0), ("enumeration", len(space))):
             began = time.thread_time()
-            found = front(solve.solve(space, evaluate, seed, most))
+            found = front(solve.solve(space, evaluator.predict, seed, most))
             seconds[method].append(time.thread_time() - began)
             reached.append(log_speedup(knee(found, dense, 0.5), dense, 0.5))
         lost.append(exp(reached[1] - reached[0]) - 1)

@@ -22,15 +22,17 @@ from trimtab.control.types import (
     StepReport,
     TrialReport,
 )
-from trimtab.plan import Plan, dense_plan
+from trimtab.plan import FusionPlan, Plan, dense_plan
 from trimtab_api.catalogue import COLLECTIVES, Cost
 
 GIGABIT = 1e9 / 8
 #: Seconds for which a machine's speed stays about what it is.
 _DRIFT_SECONDS = 5.0
 SGD = OptimizerFamily("SGD", "sgd")
+#: No step of a world hides its exchange, so that one buffer is best.
+SINGLE = FusionPlan(planner="single")
 GRID = [
-    Plan(ratio=ratio, collective=collective)
+    Plan(ratio=ratio, collective=collective, fusion=SINGLE)
     for ratio in (0.1, 0.033, 0.011, 0.004, 0.001)
     for collective in ("all-gather", "artopk-star-ring", "artopk-star-tree")
 ]
@@ -325,4 +327,4 @@ def static(plan: Plan) -> ControllerSettings:
 
 def dense() -> ControllerSettings:
     """Settings that send everything."""
-    return static(dense_plan())
+    return static(dense_plan(SINGLE))

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from plans import evaluator_of
 from trimtab.control.candidates import trials_to_run, within_budget, worth_a_trial
 from trimtab.control.decision import Prediction
 from trimtab.control.knee import log_speedup
-from trimtab.control.plan_evaluator import PlanEvaluator
-from trimtab.control.types import ControllerSettings, OptimizerFamily
+from trimtab.control.types import ControllerSettings
 from trimtab.plan import Plan, dense_plan
 
 SETTINGS = ControllerSettings(candidate_ratios=(0.1, 0.01), collectives=("all-gather",), trial_iterations=10)
@@ -21,7 +21,7 @@ def evaluate(plan: Plan) -> Prediction:
 
 
 DENSE = evaluate(dense_plan())
-EVALUATOR = PlanEvaluator(evaluate, SETTINGS, Plan(0.01, "all-gather"), OptimizerFamily("SGD", "sgd"))
+EVALUATOR = evaluator_of(evaluate, SETTINGS, Plan(0.01, "all-gather"))
 
 
 def predicted(step_seconds=0.2, ratio=0.01):

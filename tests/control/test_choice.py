@@ -7,17 +7,14 @@ from math import exp
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from plans import FACTS, evaluator_of
 from trimtab.control.choice import choose
 from trimtab.control.decision import Prediction
 from trimtab.control.knee import knee
-from trimtab.control.plan_evaluator import PlanEvaluator
 from trimtab.control.reason import reason_to_keep
 from trimtab.control.staleness import relative_steps
-from trimtab.control.types import ControllerSettings, ModelFacts, OptimizerFamily
+from trimtab.control.types import ControllerSettings
 from trimtab.plan import Plan, dense_plan
-
-SGD, ADAM = OptimizerFamily("SGD", "sgd"), OptimizerFamily("AdamW", "adam")
-FACTS = ModelFacts(1000, (1000,), 4, SGD)
 
 
 def prediction(step_seconds=0.2, gain=0.5, compress=0.01, sync=0.1, ratio=0.01):
@@ -101,8 +98,7 @@ def test_a_tenth_sooner_is_worth_a_change_only_where_the_step_is_clearly_shorter
         return Prediction(plan, 0.01, step_seconds - 0.06, 0.6, 1.2 * 0.1 / step_seconds * exp(-0.1), step_seconds)
 
     wanted = ControllerSettings(collectives=("all-gather", "artopk-star-tree"), min_ratio=0.01, max_ratio=0.01)
-    present = Plan(0.01, "all-gather", wanted.sparsifier, wanted.fusions[0])
-    choice = choose(PlanEvaluator(evaluate, wanted, present, SGD), banned=(), seed=1)
+    choice = choose(evaluator_of(evaluate, wanted, Plan(0.01, "all-gather")), banned=(), seed=1)
     assert (choice.chosen.plan.collective == "artopk-star-tree") is is_worth_it
 
 
@@ -116,7 +112,7 @@ def chosen_of(step_seconds, banned=()):
         return DENSE if plan.is_dense else Prediction(plan, 0.0, 0.1, 0.5, 1.0, step_seconds(plan.ratio))
 
     wanted = ControllerSettings(collectives=("all-gather",), min_ratio=0.01, max_ratio=0.02)
-    return choose(PlanEvaluator(evaluate, wanted, dense_plan(), SGD), banned, seed=1)
+    return choose(evaluator_of(evaluate, wanted, dense_plan()), banned, seed=1)
 
 
 def test_the_best_of_every_ratio_of_two_digits_is_chosen():

@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from simulator import GIGABIT, Phase, Run, World, dense, random_world, static
+from simulator import GIGABIT, SINGLE, Phase, Run, World, dense, random_world, static
 from trimtab.control.controller import Controller
 from trimtab.control.types import (
     Adopt,
@@ -104,7 +104,7 @@ def test_a_stale_view_is_no_view():
 # Policies that do not adapt -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("settings", [dense(), static(Plan.parse("0.01/all-gather"))])
+@pytest.mark.parametrize("settings", [dense(), static(Plan.parse("0.01/all-gather", SINGLE))])
 def test_a_static_plan_stays(settings):
     run = train(Run(random_world(5, 4), settings, seed=1), 60)
     assert run.controller.plan == settings.static_plan

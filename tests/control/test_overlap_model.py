@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from trimtab import schedule
 from trimtab.control import overlap
 from trimtab.control.overlap import Readiness, step_seconds
-from trimtab.control.types import BucketTimes, ModuleTimes, Profile
 from trimtab.plan import Plan
+from trimtab.profile import BucketTimes, ModuleTimes, Profile
 from trimtab.schedule import Iteration, Schedule, Send
 
 COMPUTE = 0.3

@@ -6,8 +6,9 @@ import json
 
 import pytest
 from trimtab.control.controller import Controller
-from trimtab.control.types import BucketTimes, ControllerSettings, ModelFacts, ModuleTimes, Profile
+from trimtab.control.types import ControllerSettings, ModelFacts
 from trimtab.plan import FusionPlan, Plan
+from trimtab.profile import BucketTimes, ModuleTimes, Profile
 
 FACTS = ModelFacts(4_000_000, (3_000_000, 1_000_000), 4)
 TWO_BUFFERS = FusionPlan((0, 3_000_000))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields, replace
 from itertools import pairwise, product
 from math import log10
 
@@ -10,26 +11,38 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trimtab.control.knee import knee, log_speedup
 from trimtab.control.pareto import front
+from trimtab.control.plan_evaluator import PlanEvaluator
+from trimtab.control.planning import FusionPlanning
 from trimtab.control.predict import Predictor
 from trimtab.control.solve import MOST_EVALUATIONS, solve
 from trimtab.control.space import Space, ratio_grid
 from trimtab.control.types import ControllerSettings, ModelFacts
-from trimtab.plan import FusionPlan, Plan, dense_plan
+from trimtab.plan import Plan, dense_plan
 from trimtab_api.catalogue import SPARSE_COLLECTIVES
 
 GIGABIT = 1e9 / 8
 
 
+def fixed(elements):
+    """Buffers of so many elements."""
+    return f"fixed:bytes={4 * elements}"
+
+
 def problem(num_ranks, num_elements, alpha, gigabits, compute):
+    """A space, and the evaluator of its plans."""
     size = num_elements // 8
-    predictor = Predictor(ModelFacts(8 * size, (size,) * 8, num_ranks), compute)
-    fusions = (FusionPlan(), FusionPlan((0, 3 * size, 6 * size)))
-    space = Space(ratio_grid(0.001, 0.1), SPARSE_COLLECTIVES, fusion=fusions)
-    return space, lambda plan: predictor.predict(plan, alpha, 1 / (gigabits * GIGABIT))
+    settings = ControllerSettings(fusions=("single", fixed(3 * size)))
+    facts, beta = ModelFacts(8 * size, (size,) * 8, num_ranks), 1 / (gigabits * GIGABIT)
+    predictor = Predictor(facts, compute)
+    planning = FusionPlanning(predictor, facts, settings.candidate_ratios)
+    planning.renew(alpha, beta)
+    return Space.of(settings), PlanEvaluator(
+        lambda plan: predictor.predict(plan, alpha, beta), planning, settings, dense_plan(), facts.optimizer
+    )
 
 
-def by_nsga(space, evaluate, seed):
-    return solve(space, evaluate, seed, most_evaluations=0)
+def by_nsga(space, evaluator, seed):
+    return solve(space, evaluator.predict, seed, most_evaluations=0)
 
 
 # The space ----------------------------------------------------------------------------------------------
@@ -38,7 +51,7 @@ def by_nsga(space, evaluate, seed):
 def test_by_default_every_ratio_of_two_digits_by_every_collective_may_be_chosen_and_all_are_looked_at():
     space = Space.of(ControllerSettings())
     assert len(space) == 181 * len(SPARSE_COLLECTIVES) <= MOST_EVALUATIONS
-    assert len(set(space.plans())) == len(space)
+    assert len({tuple(values.items()) for values in space}) == len(space)
 
 
 @given(st.floats(1e-5, 0.99), st.floats(1e-5, 0.99))
@@ -51,11 +64,24 @@ def test_ratios_lie_between_the_bounds_a_tenth_apart_at_most(a, b):
 
 
 def test_a_plan_is_found_by_its_index_on_each_axis():
-    two = (FusionPlan(), FusionPlan((0, 5)))
+    two = ("single", fixed(1000))
     space = Space((0.01, 0.1), ("all-gather", "artopk-star-ring"), ("tracked", "topk"), two)
-    assert space.plan((1, 0, 1, 1, 0)) == Plan(0.1, "all-gather", "topk", two[1])
+    assert space.at((1, 0, 1, 1, 0, 0, 0)) == {
+        "ratio": 0.1,
+        "collective": "all-gather",
+        "sparsifier": "topk",
+        "fusion": two[1],
+        "schedule": "wait-free",
+        "source": "gradient",
+        "wire": "float32",
+    }
     assert len(space) == 16
-    assert {space.plan((*indices, 0)) for indices in product((0, 1), repeat=4)} == set(space.plans())
+    by_index = [space.at((*indices, 0, 0, 0)) for indices in product((0, 1), repeat=4)]
+    assert by_index == list(space)
+
+
+def test_an_axis_is_named_after_the_field_of_a_plan_that_it_sets():
+    assert set(Space.of(ControllerSettings()).axes) == {field.name for field in fields(Plan)} - {"version"}
 
 
 # Both ways of looking at it -----------------------------------------------------------------------------
@@ -71,10 +97,10 @@ def test_a_plan_is_found_by_its_index_on_each_axis():
     seed=st.integers(0, 1000),
 )
 def test_nsga_finds_the_knee_that_enumeration_finds(num_ranks, num_elements, alpha, gigabits, compute, seed):
-    space, evaluate = problem(num_ranks, num_elements, alpha, gigabits, compute)
-    dense, everything = evaluate(dense_plan()), solve(space, evaluate, seed)
+    space, evaluator = problem(num_ranks, num_elements, alpha, gigabits, compute)
+    dense, everything = evaluator.dense, solve(space, evaluator.predict, seed)
     assert len(everything) == len(space)
-    found = by_nsga(space, evaluate, seed)
+    found = by_nsga(space, evaluator, seed)
     assert len(found) < len(space)
     best, reached = (log_speedup(knee(front(each), dense, 0.5), dense, 0.5) for each in (everything, found))
     assert best >= reached, "enumeration is exact"
@@ -82,15 +108,14 @@ def test_nsga_finds_the_knee_that_enumeration_finds(num_ranks, num_elements, alp
 
 
 def test_nsga_is_the_same_for_the_same_seed():
-    space, evaluate = problem(8, 10**7, 5e-3, 1.0, 0.1)
-    assert by_nsga(space, evaluate, 3) == by_nsga(space, evaluate, 3)
-    assert by_nsga(space, evaluate, 3) != by_nsga(space, evaluate, 4)
+    space, evaluator = problem(8, 10**7, 5e-3, 1.0, 0.1)
+    assert by_nsga(space, evaluator, 3) == by_nsga(space, evaluator, 3)
+    assert by_nsga(space, evaluator, 3) != by_nsga(space, evaluator, 4)
 
 
 @pytest.mark.parametrize("num_fusions", [5, 20])
 def test_a_space_of_more_plans_than_one_decision_may_predict_is_searched(num_fusions):
-    space, evaluate = problem(8, 10**7, 5e-3, 1.0, 0.1)
-    many = tuple(FusionPlan((0, 100 + cut)) for cut in range(num_fusions))
-    larger = Space(space.ratio, space.collective, fusion=many)
+    space, evaluator = problem(8, 10**7, 5e-3, 1.0, 0.1)
+    larger = replace(space, fusion=tuple(fixed(10**6 + n) for n in range(num_fusions)))
     assert len(larger) > MOST_EVALUATIONS
-    assert len(solve(larger, evaluate, 0)) <= MOST_EVALUATIONS
+    assert len(solve(larger, evaluator.predict, 0)) <= MOST_EVALUATIONS

@@ -10,10 +10,9 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.amp.grad_scaler import GradScaler
-from trimtab_api.catalogue import collectives
+from trimtab_api.catalogue import collectives, planners
 from trimtab_api.trainingjob import TrainingJob, load_job_file
 
-from trimtab import fusion as fusion_planners
 from trimtab.attach_checks import (
     check_arguments,
     check_devices,
@@ -33,7 +32,7 @@ from trimtab.engine.loss_scale import LossScale
 from trimtab.environment.job_secret import secret_of
 from trimtab.environment.launch_environment import LaunchEnvironment
 from trimtab.optimizer_family import family_of
-from trimtab.plan import Plan, dense_plan
+from trimtab.plan import FusionPlan, Plan, dense_plan
 from trimtab.records.recorder import Recorder
 from trimtab.session import SchedulerInterval, Session
 
@@ -80,7 +79,7 @@ def attach(
     refuse_second_session()
     group = _join(model, environment, job.spec.communication.timeout, recorder)
     sizes = tuple(p.numel() for p in reversed(list(model.parameters())) if p.requires_grad)
-    settings = controller_settings(job, sizes)
+    settings = controller_settings(job)
     facts = ModelFacts(sum(sizes), sizes, environment.num_ranks, optimizer=family_of(optimizer))
     controller = Controller(settings, facts, seed=environment.seed)
     plan = controller.plan  # every rank begins with it: once rank 0's client is there, the controller may decide
@@ -94,23 +93,23 @@ def attach(
     )
 
 
-def controller_settings(job: TrainingJob, tensor_sizes: tuple[int, ...]) -> ControllerSettings:
+def controller_settings(job: TrainingJob) -> ControllerSettings:
     """What a TrainingJob's ``communication`` says, in the controller's terms."""
     wanted = job.spec.communication
     size, selection = wanted.fusion.buffer_size, wanted.fusion.selection
     planner = "single" if size == "single" else f"fixed:bytes={size:.0f}"
-    fusion = fusion_planners.plan_of(f"{planner}:selection={selection}", tensor_sizes)
+    fusion = planners.canonical(f"{planner}:selection={selection}")
     return ControllerSettings(
         policy="adaptive" if wanted.policy == "Adaptive" else "static",
         static_plan=None
         if wanted.plan is None
-        else fusion_planners.cut(Plan.parse(wanted.plan, fusion, sparsifier=wanted.sparsifier), tensor_sizes),
+        else Plan.parse(wanted.plan, FusionPlan(planner=fusion), sparsifier=wanted.sparsifier),
         min_ratio=wanted.ratio.min,
         max_ratio=wanted.ratio.max,
         candidate_ratios=wanted.ratio.candidates,
         collectives=tuple(name for name in wanted.collectives if not collectives[name].why_not(job.spec.num_ranks)),
         fusions=(fusion,),
-        sparsifier=wanted.sparsifier,
+        sparsifiers=(wanted.sparsifier,),
         network_change=wanted.triggers.network,
         gain_change=wanted.triggers.gain,
         trial_iterations=wanted.trials.iterations,

@@ -191,18 +191,20 @@ def _choose(question: _Question) -> tuple[_Choice, float]:
     """What the controller would adopt by its priors alone, after the warm-up; and the step time of dense."""
     from trimtab.control.choice import choose
     from trimtab.control.plan_evaluator import PlanEvaluator
+    from trimtab.control.planning import FusionPlanning
     from trimtab.control.predict import Predictor
     from trimtab.control.types import ControllerSettings, ModelFacts, OptimizerFamily
     from trimtab.plan import Plan, dense_plan
 
     optimizer = OptimizerFamily(_OPTIMIZERS[question.optimizer], "sgd" if question.optimizer == "sgd" else "adam")
     facts = ModelFacts(question.num_elements, (question.num_elements,), question.num_ranks, optimizer)
-    predictor = Predictor(facts, question.compute_seconds)
+    predictor, settings = Predictor(facts, question.compute_seconds), ControllerSettings()
+    planning = FusionPlanning(predictor, facts, settings.candidate_ratios)
 
     def evaluate(plan: Plan) -> Any:
         return predictor.predict(plan, question.latency, 1 / question.bandwidth)
 
-    found = choose(PlanEvaluator(evaluate, ControllerSettings(), dense_plan(), optimizer), banned=(), seed=0)
+    found = choose(PlanEvaluator(evaluate, planning, settings, dense_plan(), optimizer), banned=(), seed=0)
     best = found.chosen
     choice = _Choice(
         best.plan.name, best.step_seconds, predictor.compute_seconds, best.sync_seconds, best.gain, best.relative_steps

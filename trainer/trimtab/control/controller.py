@@ -26,6 +26,7 @@ from trimtab.control.learning import Learner
 from trimtab.control.network_watch import Network, NetworkChange, NetworkWatch
 from trimtab.control.plan_evaluator import PlanEvaluator
 from trimtab.control.plan_outcome import NUM_STEPS, PlanOutcome
+from trimtab.control.planning import FusionPlanning
 from trimtab.control.prediction_drift import PredictionDrift
 from trimtab.control.reason import of_optimizer
 from trimtab.control.recent_steps import was_applied
@@ -40,12 +41,12 @@ from trimtab.control.types import (
     KeepGoing,
     ModelFacts,
     NetworkView,
-    Profile,
     RunTrials,
     StepReport,
     TrialReport,
 )
-from trimtab.plan import Plan, dense_plan
+from trimtab.plan import Plan
+from trimtab.profile import Profile
 
 #: Stands in a record where no view ever came.
 _UNKNOWN_NETWORK = Network(0, 1e-6, 1e12)
@@ -74,8 +75,6 @@ class Controller:
     """Chooses the plan while training. Rank 0 only; ``now`` is seconds on any monotonic clock."""
 
     def __init__(self, settings: ControllerSettings, facts: ModelFacts, seed: int = 0) -> None:
-        self.plan: Plan = settings.static_plan or dense_plan(settings.fusions[0])
-        """The present plan: adopt it before the first step."""
         self.drift = PredictionDrift()
         """Says when exchanges disagree with their predictions, so that the monitors should measure."""
         self.trial_budget = TrialBudget(settings.exploration_share)
@@ -85,6 +84,9 @@ class Controller:
         self._is_adaptive = settings.policy == "adaptive" and facts.num_ranks > 1
         self._network_watch = NetworkWatch(settings.network_change)
         self._learner = Learner(facts)
+        self._planning = FusionPlanning(self._learner.predictor, facts, settings.candidate_ratios)
+        self.plan: Plan = self._planning.first(settings)
+        """The present plan: adopt it before the first step. It is the same on every rank."""
         self._step = 0
         self._triggers = Triggers()
         self._fallback = Fallback()
@@ -129,9 +131,13 @@ class Controller:
 
     def observe_profile(self, profile: Profile, now: float) -> None:
         """Some steps were profiled. Raises `ValueError` for a profile of another model."""
-        if self._is_adaptive:
-            self._learner.predictor.observe_profile(profile)
-            self.log.profiled(profile, now)
+        if not self._is_adaptive:
+            return
+        is_first = self._learner.predictor.profile is None
+        self._learner.predictor.observe_profile(profile)
+        self.log.profiled(profile, now)
+        if is_first and len(self._settings.fusions) * len(self._settings.schedules) > 1:
+            self._triggers.queue("profile")
 
     def observe_trials(self, reports: Sequence[TrialReport], now: float) -> None:
         """The trials asked for have run (some or all) and everything is restored; empty when they were refused."""
@@ -156,6 +162,7 @@ class Controller:
         trigger = self._trigger(evaluator, now)
         if trigger is None:
             return self._start(evaluator, network, now)
+        evaluator = self._renew(network)
         if trigger == "gain":
             self._since_plan.gain.look()
             trials = self._trials(evaluator, now, steps_left_in_epoch)
@@ -214,7 +221,7 @@ class Controller:
         has_begun = self._triggers.is_warm or self.trial_budget.has_begun
         if has_begun or not warmup.takes_too_long(evaluator.dense, self._settings.warmup_steps):
             return KeepGoing()
-        made = choice.start(evaluator, self._seed + self.log.next_id)
+        made = choice.start(self._renew(network), self._seed + self.log.next_id)
         return KeepGoing() if made.chosen.plan.is_dense else self._carry_out("warm-up", made, network, now)
 
     def _carry_out(self, trigger: Trigger, made: Choice, network: Network, now: float) -> Action:
@@ -244,7 +251,12 @@ class Controller:
         def evaluate(plan: Plan) -> Prediction:
             return self._learner.predictor.predict(plan, network.latency, network.beta)
 
-        return PlanEvaluator(evaluate, self._settings, self.plan, self._facts.optimizer)
+        return PlanEvaluator(evaluate, self._planning, self._settings, self.plan, self._facts.optimizer)
+
+    def _renew(self, network: Network) -> PlanEvaluator:
+        """A decision is due: buffers are planned anew, by what is known now."""
+        self._planning.renew(network.latency, network.beta)
+        return self._evaluator(network)
 
     # Changes of the network -------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from itertools import accumulate
 from typing import Literal
 
 from trimtab import schedule
-from trimtab.control.types import Profile
+from trimtab.profile import Profile
 
 #: Share of the computation that has passed when backward begins: a forward costs half a backward.
 _FORWARD_SHARE = 1 / 3

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from trimtab.control.decision import Prediction
 from trimtab.control.knee import log_speedup
+from trimtab.control.planning import FusionPlanning
 from trimtab.control.staleness import reads_gain
 from trimtab.control.types import ControllerSettings, OptimizerFamily
-from trimtab.plan import Plan, dense_plan
+from trimtab.plan import Plan
 
 
 class PlanEvaluator:
@@ -17,22 +19,28 @@ class PlanEvaluator:
     def __init__(
         self,
         evaluate: Callable[[Plan], Prediction],
+        planning: FusionPlanning,
         settings: ControllerSettings,
         present: Plan,
         optimizer: OptimizerFamily,
     ) -> None:
-        self.evaluate = evaluate
         self.settings = settings
-        self.dense = evaluate(dense_plan(settings.fusions[0]))
+        self.dense = evaluate(planning.dense(settings.fusions[0]))
         self.present = evaluate(present)
         self.reads_gain = reads_gain(optimizer)
         """Whether the gain tells anything of the steps that the job needs."""
+        self._evaluate, self._planning = evaluate, planning
+
+    def predict(self, **axes: Any) -> Prediction:
+        """Of the plan with these values on the axes of a `Space`, in the buffers that are planned for it."""
+        return self._evaluate(self._planning.plan(**axes))
 
     def candidates(self) -> list[Prediction]:
-        """The plans that trials measure: some ratios by each collective, in the present buffers."""
-        settings, fusion = self.settings, self.present.plan.fusion
+        """The plans that trials measure: the present one with other ratios and collectives."""
+        settings, present = self.settings, self.present.plan
+        sparsifier = settings.sparsifiers[0] if present.is_dense else present.sparsifier
         return [
-            self.evaluate(Plan(ratio, collective, settings.sparsifier, fusion))
+            self._evaluate(Plan(ratio, collective, sparsifier, present.fusion, present.schedule, present.source))
             for ratio in settings.candidate_ratios
             for collective in settings.collectives
         ]

@@ -15,8 +15,9 @@ from trimtab.control.decision import Prediction
 from trimtab.control.overheads import Overheads
 from trimtab.control.overlap import Readiness
 from trimtab.control.staleness import relative_steps
-from trimtab.control.types import ModelFacts, Profile, StepReport, TrialReport
+from trimtab.control.types import ModelFacts, StepReport, TrialReport
 from trimtab.plan import FusionPlan, Plan
+from trimtab.profile import Profile
 
 #: Before anything is measured, a gradient element costs about this much computation: what a share of a CPU takes. Less
 #: would make the first choice a smaller ratio; going on from there to a slower step asks for more than going down does.

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from trimtab.control.decision import Prediction
 from trimtab.control.pareto import objectives
 from trimtab.control.space import Space
-from trimtab.plan import Plan
 
 #: Plans that may be predicted for one decision: 80 ms of a core, where they have one buffer. Training waits beside it.
 MOST_EVALUATIONS = 4000
@@ -24,15 +23,18 @@ _POPULATION, _GENERATIONS = 100, 20
 
 
 def solve(
-    space: Space, evaluate: Callable[[Plan], Prediction], seed: int, most_evaluations: int = MOST_EVALUATIONS
+    space: Space, evaluate: Callable[..., Prediction], seed: int, most_evaluations: int = MOST_EVALUATIONS
 ) -> list[Prediction]:
-    """Predictions of all plans of the space, or of those that a search for its front visits; the same for a seed."""
+    """Predictions of all plans of the space, or of those that a search for its front visits; the same for a seed.
+
+    ``evaluate`` predicts the plan that has the given value on each axis.
+    """
     if len(space) <= most_evaluations:
-        return [evaluate(plan) for plan in space.plans()]
+        return [evaluate(**values) for values in space]
     return _nsga2(space, evaluate, seed)
 
 
-def _nsga2(space: Space, evaluate: Callable[[Plan], Prediction], seed: int) -> list[Prediction]:
+def _nsga2(space: Space, evaluate: Callable[..., Prediction], seed: int) -> list[Prediction]:
     from pymoo.algorithms.moo.nsga2 import NSGA2
     from pymoo.core.problem import Problem
     from pymoo.optimize import minimize
@@ -43,7 +45,7 @@ def _nsga2(space: Space, evaluate: Callable[[Plan], Prediction], seed: int) -> l
     def at(row: NDArray[np.float64]) -> Prediction:
         indices = tuple(int(index) for index in row)
         if indices not in known:
-            known[indices] = evaluate(space.plan(indices))
+            known[indices] = evaluate(**space.at(indices))
         return known[indices]
 
     class PlanProblem(Problem):  # type: ignore[misc]

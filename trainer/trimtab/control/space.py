@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
-from functools import lru_cache
 from itertools import product
 from math import ceil, floor, log10, prod
 from typing import Any
 
+from trimtab_api.catalogue import schedules, sources, sparsifiers, wires
+
 from trimtab.control.types import ControllerSettings
-from trimtab.plan import FusionPlan, Plan
 
 
 @dataclass(frozen=True)
@@ -19,9 +19,12 @@ class Space:
 
     ratio: tuple[float, ...]
     collective: tuple[str, ...]
-    sparsifier: tuple[str, ...] = ("tracked",)
-    fusion: tuple[FusionPlan, ...] = (FusionPlan(),)
-    schedule: tuple[str, ...] = ("wait-free",)
+    sparsifier: tuple[str, ...] = (sparsifiers.default,)
+    fusion: tuple[str, ...] = ("single",)
+    """Planners: the buffers that they make depend on the other axes."""
+    schedule: tuple[str, ...] = (schedules.default,)
+    source: tuple[str, ...] = (sources.default,)
+    wire: tuple[str, ...] = (wires.default,)
 
     @classmethod
     def of(cls, settings: ControllerSettings) -> Space:
@@ -29,8 +32,11 @@ class Space:
         return cls(
             ratio=ratio_grid(settings.min_ratio, settings.max_ratio),
             collective=settings.collectives,
-            sparsifier=(settings.sparsifier,),
+            sparsifier=settings.sparsifiers,
             fusion=settings.fusions,
+            schedule=settings.schedules,
+            source=settings.sources,
+            wire=settings.wires,
         )
 
     @property
@@ -42,19 +48,14 @@ class Space:
         """The number of plans."""
         return prod(map(len, self.axes.values()))
 
-    def plan(self, indices: Sequence[int]) -> Plan:
-        """The plan with these values, by their index on each axis."""
-        return Plan(**{name: values[i] for (name, values), i in zip(self.axes.items(), indices, strict=True)})
+    def at(self, indices: Sequence[int]) -> dict[str, Any]:
+        """The values with these indices on each axis."""
+        return {name: values[i] for (name, values), i in zip(self.axes.items(), indices, strict=True)}
 
-    def plans(self) -> tuple[Plan, ...]:
-        """All of them; made once for the decisions that choose from the same space."""
-        return _plans(self)
-
-
-@lru_cache(maxsize=4)
-def _plans(space: Space) -> tuple[Plan, ...]:
-    names = tuple(space.axes)
-    return tuple(Plan(**dict(zip(names, values, strict=True))) for values in product(*space.axes.values()))
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """The values of every plan, by axis."""
+        names = tuple(self.axes)
+        return (dict(zip(names, values, strict=True)) for values in product(*self.axes.values()))
 
 
 def ratio_grid(least: float, most: float) -> tuple[float, ...]:

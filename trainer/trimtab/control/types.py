@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import dataclass
+from itertools import product
+from typing import TYPE_CHECKING, Literal
 
-from trimtab_api.catalogue import SPARSE_COLLECTIVES, collectives
+from trimtab_api.catalogue import SPARSE_COLLECTIVES, collectives, schedules, sources, sparsifiers, wires
 from trimtab_api.errors import UserError
 
-from trimtab.plan import FusionPlan, Plan
+from trimtab.plan import Plan
 
 if TYPE_CHECKING:
     from trimtab.control.decision import Decision
@@ -23,7 +24,7 @@ class ControllerSettings:
     policy: Policy = "adaptive"
     """*adaptive* chooses while training; *static* trains under `static_plan` (dense included) from the first step."""
     static_plan: Plan | None = None
-    """The plan of a static policy; None otherwise."""
+    """The plan of a static policy, of which its fusion planner makes the buffers; None otherwise."""
     min_ratio: float = 0.001
     max_ratio: float = 0.1
     """Bounds of the compression ratio that may be chosen; between them it is continuous."""
@@ -31,10 +32,16 @@ class ControllerSettings:
     """The ratios that trials measure; between them gain and compression time are interpolated in log c."""
     collectives: tuple[str, ...] = SPARSE_COLLECTIVES
     """Sparse collectives that may be chosen. Dense is always allowed: it is the fallback of every guard rail."""
-    sparsifier: str = "tracked"
-    """What selects, under every sparse plan that is chosen."""
-    fusions: tuple[FusionPlan, ...] = (FusionPlan(),)
-    """Fusion plans that may be chosen; the first is the one that training starts with."""
+    sparsifiers: tuple[str, ...] = (sparsifiers.default,)
+    """What may select, under a sparse plan."""
+    fusions: tuple[str, ...] = ("single",)
+    """Planners that may make the buffers; the first makes those that training starts with, and dense's."""
+    schedules: tuple[str, ...] = (schedules.default,)
+    """When buffers may be sent."""
+    sources: tuple[str, ...] = (sources.default,)
+    """What may be compressed."""
+    wires: tuple[str, ...] = (wires.default,)
+    """Formats in which values may be sent, by every one of `collectives`."""
     network_change: float = 0.10
     """Relative change of latency or of inverse bandwidth that reopens the choice."""
     gain_change: float = 0.10
@@ -65,6 +72,9 @@ class ControllerSettings:
             raise UserError(
                 f"name at least one of {sparse}; dense is always allowed", field="collectives", value=", ".join(unfit)
             )
+        for name, wire in product(self.collectives, self.wires):
+            if wire not in collectives[name].wires:
+                raise UserError(f"{name} sends {' or '.join(collectives[name].wires)}", field="wires", value=wire)
         if not 0 <= self.speed_weight <= 1:
             raise UserError(
                 "is between 0 (gain alone) and 1 (speed alone)", field="speed_weight", value=f"{self.speed_weight:g}"
@@ -157,83 +167,6 @@ class TrialReport:
     """Iterations that were measured."""
     wall_seconds: float
     """What this candidate cost, its share of snapshot and restore included."""
-
-
-@dataclass(frozen=True)
-class ModuleTimes:
-    """One module that owns parameters."""
-
-    name: str
-    """As in ``model.named_modules()``."""
-    start: int
-    stop: int
-    """Its own parameters are elements ``start .. stop-1`` of the flat gradient, in backward order."""
-    forward_seconds: float
-    backward_seconds: float
-    """Of the module itself: what modules inside it take is theirs."""
-
-
-@dataclass(frozen=True)
-class BucketTimes:
-    """One buffer's exchange."""
-
-    compress_seconds: float
-    """Selection, packing and unpacking."""
-    wire_seconds: float
-    """From its first message to its last; what it waited for other buckets, or for slower ranks, is not in it."""
-
-
-@dataclass(frozen=True)
-class Profile:
-    """Medians over a few steps of rank 0, measured after synchronising the device.
-
-    A planner of fusion or of a schedule must give the same plan on every rank: rank 0 plans, and the plan is sent.
-    """
-
-    step: int
-    """The last of these steps."""
-    num_steps: int
-    plan: Plan
-    """Under which all of them ran; `buckets` are those of its fusion plan."""
-    tensor_backward_seconds: tuple[float, ...]
-    """Of each tensor, in backward order: from when the gradient before it was complete until its own was."""
-    modules: tuple[ModuleTimes, ...]
-    """In forward order."""
-    buckets: tuple[BucketTimes, ...]
-    """In backward order."""
-    loss: float
-    """Mean over the steps."""
-    squared_gradient_norm: float
-    """Of the gradient's mean over ranks."""
-    gradient_variance: float
-    """Mean over ranks of the squared distance of a rank's gradient from that mean."""
-
-    @property
-    def forward_seconds(self) -> float:
-        """Of a whole step; 0 where no module was profiled."""
-        return sum(module.forward_seconds for module in self.modules)
-
-    @property
-    def backward_seconds(self) -> float:
-        """Of a whole step."""
-        return sum(self.tensor_backward_seconds)
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain data, for checkpoints and ``profile.json``."""
-        return {**asdict(self), "plan": self.plan.to_json()}
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Profile:
-        """Inverse of `to_json`."""
-        return cls(
-            **{
-                **data,
-                "plan": Plan.from_json(data["plan"]),
-                "tensor_backward_seconds": tuple(data["tensor_backward_seconds"]),
-                "modules": tuple(ModuleTimes(**module) for module in data["modules"]),
-                "buckets": tuple(BucketTimes(**bucket) for bucket in data["buckets"]),
-            }
-        )
 
 
 @dataclass(frozen=True)

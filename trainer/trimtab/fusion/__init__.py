@@ -1,4 +1,4 @@
-"""Which gradient elements share a buffer? One file per planner: from tensor sizes and options to cuts."""
+"""Which gradient elements share a buffer? One file per planner: from sizes, profile and costs to cuts."""
 
 from __future__ import annotations
 
@@ -7,15 +7,20 @@ from dataclasses import replace
 
 from trimtab_api.catalogue import planners
 
+from trimtab.fusion.base import BufferCosts
 from trimtab.plan import FusionPlan, Plan
+from trimtab.profile import Profile
 
 
-def plan_of(planner: str, tensor_sizes: Sequence[int]) -> FusionPlan:
+def plan_of(
+    planner: str, tensor_sizes: Sequence[int], *, profile: Profile | None = None, costs: BufferCosts | None = None
+) -> FusionPlan:
     """The fusion plan that a planner makes for tensors of these sizes (elements, in backward order).
 
-    Raises `UserError` where the planner or an option of it is not known.
+    ``profile`` and ``costs`` are what is known of them by now, if anything. Raises `UserError` where the planner or an
+    option of it is not known.
     """
-    return FusionPlan(planners.make(planner, tensor_sizes), planner=planner)
+    return FusionPlan(planners.make(planner, profile, tensor_sizes, costs or BufferCosts()), planner=planner)
 
 
 def cut(plan: Plan, tensor_sizes: Sequence[int]) -> Plan:

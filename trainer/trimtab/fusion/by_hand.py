@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from trimtab.fusion.base import BufferCosts
+from trimtab.profile import Profile
 
-def cut_at(tensor_sizes: Sequence[int], *, at: str) -> tuple[int, ...]:
+
+def cut_at(profile: Profile | None, tensor_sizes: Sequence[int], costs: BufferCosts, *, at: str) -> tuple[int, ...]:
     """``at``: element offsets with + between them."""
     return (0, *map(int, at.split("+")))

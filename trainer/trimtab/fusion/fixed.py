@@ -6,8 +6,13 @@ from collections.abc import Sequence
 
 from trimtab_api.catalogue import BYTES_PER_ELEMENT
 
+from trimtab.fusion.base import BufferCosts
+from trimtab.profile import Profile
 
-def fixed_size(tensor_sizes: Sequence[int], *, bytes: float) -> tuple[int, ...]:
+
+def fixed_size(
+    profile: Profile | None, tensor_sizes: Sequence[int], costs: BufferCosts, *, bytes: float
+) -> tuple[int, ...]:
     """Cut where the next tensor would take a buffer over ``bytes``.
 
     ``tensor_sizes`` are numbers of elements in backward order. A tensor larger than a buffer has one of its own.
@@ -21,6 +26,6 @@ def fixed_size(tensor_sizes: Sequence[int], *, bytes: float) -> tuple[int, ...]:
     return tuple(cuts)
 
 
-def single_buffer(tensor_sizes: Sequence[int]) -> tuple[int, ...]:
+def single_buffer(profile: Profile | None, tensor_sizes: Sequence[int], costs: BufferCosts) -> tuple[int, ...]:
     """One buffer for all."""
     return (0,)

@@ -1,0 +1,110 @@
+"""Planners are asked when a decision is due, for what is known by then, and as seldom as will do."""
+
+from __future__ import annotations
+
+import pytest
+from simulator import GIGABIT
+from trimtab.control.controller import Controller
+from trimtab.control.planning import FusionPlanning
+from trimtab.control.predict import Predictor
+from trimtab.control.types import ControllerSettings, ModelFacts, NetworkView
+from trimtab.plan import FusionPlan, Plan
+from trimtab.profile import BucketTimes, ModuleTimes, Profile
+from trimtab_api.catalogue import Option, Row, planners, whole_number
+
+FACTS = ModelFacts(4_000_000, (1_000_000, 1_000_000, 2_000_000), 4)
+RECORDING = "recording:at=1000000:selection=ahead"
+NETWORK = 1e-3, 8e-9
+asked: list[tuple] = []
+
+
+def recording(profile, tensor_sizes, costs, *, at):
+    """Cuts where it is told to, and remembers what it was asked."""
+    asked.append((profile, tensor_sizes, costs))
+    return (0, at)
+
+
+@pytest.fixture
+def planner(monkeypatch):
+    """The catalogue with a planner more, which remembers."""
+    asked.clear()
+    monkeypatch.setattr(planners, "_rows", dict(planners._rows))
+    planners.add(
+        Row("recording", "for tests", f"{__name__}:recording", options=(Option("at", whole_number(1), "where"),))
+    )
+    yield
+    planners._found.clear()
+
+
+@pytest.fixture
+def planning(planner):
+    return FusionPlanning(Predictor(FACTS), FACTS, ratios=(0.1, 0.01, 0.001))
+
+
+def profile():
+    plan = Plan(0.01, "all-gather")
+    modules, buckets = (ModuleTimes("all", 0, 4_000_000, 0.01, 0.03),), (BucketTimes(0.01, 0.1),)
+    return Profile(5, 3, plan, (0.01, 0.01, 0.01), modules, buckets, 1.0, 2.0, 3.0)
+
+
+def test_a_planner_gets_sizes_options_and_what_buffers_cost_under_the_plan(planning):
+    planning.renew(*NETWORK)
+    plan = planning.plan(0.01, "all-gather", "topk", RECORDING)
+    assert plan == Plan(0.01, "all-gather", "topk", FusionPlan((0, 1_000_000), planner=RECORDING))
+    ((seen_profile, sizes, costs),) = asked
+    assert (seen_profile, sizes) == (None, FACTS.tensor_sizes)
+    whole = Predictor(FACTS).sync_seconds(Plan(0.01, "all-gather"), *NETWORK)
+    assert costs.exchange(FACTS.num_elements) == pytest.approx(whole)
+    assert 0 < costs.exchange(1) < costs.exchange(1_000_000) < whole
+    assert costs.compress(1_000_000) == pytest.approx(costs.compress(2_000_000) / 2)
+
+
+def test_it_is_asked_once_for_the_ratios_around_each_of_a_few(planning):
+    made = {planning.plan(ratio, "all-gather", "tracked", RECORDING).ratio for ratio in (0.02, 0.012, 0.01, 0.009)}
+    assert made == {0.02, 0.012, 0.01, 0.009}
+    assert len(asked) == 1
+    planning.plan(0.09, "all-gather", "tracked", RECORDING)
+    planning.plan(0.01, "artopk-star-ring", "tracked", RECORDING)
+    assert len(asked) == 3
+
+
+def test_it_is_asked_anew_once_more_is_known(planning):
+    planning.plan(0.01, "all-gather", "tracked", RECORDING)
+    planning.renew(10 * NETWORK[0], NETWORK[1])
+    planning.plan(0.01, "all-gather", "tracked", RECORDING)
+    (*_, before), (*_, after) = asked
+    assert after.exchange(1000) > before.exchange(1000)
+
+
+def test_dense_sends_all_and_compresses_nothing(planning):
+    assert planning.dense(RECORDING) == Plan(1.0, "dense-ring", fusion=FusionPlan((0, 1_000_000), planner=RECORDING))
+    assert asked[0][2].compress(1_000_000) == 0
+
+
+def test_one_rank_has_no_exchange(planner):
+    alone = ModelFacts(10, (10,), 1)
+    assert FusionPlanning(Predictor(alone), alone, (0.01,)).dense("single").fusion.cuts == (0,)
+
+
+def test_training_begins_dense_in_the_buffers_of_the_first_planner(planner):
+    plan = Controller(ControllerSettings(fusions=(RECORDING, "single")), FACTS).plan
+    assert plan == Plan(1.0, "dense-ring", fusion=FusionPlan((0, 1_000_000), planner=RECORDING))
+
+
+def test_a_static_plan_is_cut_by_the_planner_that_it_names(planner):
+    static = Plan.parse(f"0.01/all-gather/sparsifier=topk/fusion={RECORDING}")
+    plan = Controller(ControllerSettings("static", static), FACTS).plan
+    assert plan == Plan(0.01, "all-gather", "topk", FusionPlan((0, 1_000_000), planner=RECORDING))
+
+
+def test_the_controller_asks_with_the_profile_and_chooses_among_all_planners_buffers(planner):
+    settings = ControllerSettings(fusions=("single", RECORDING))
+    controller = Controller(settings, FACTS)
+    controller.observe_network(NetworkView(1, 1e-3, 0.02 * GIGABIT), 0.0)
+    controller.next_action(0.0, 100)
+    assert {seen[0] for seen in asked} == {None}
+    asked.clear()
+    controller.observe_profile(profile(), 1.0)
+    controller.next_action(1.0, 100)
+    assert [line["trigger"] for line in controller.log.drain() if line["record"] == "decision"][-1] == "profile"
+    assert {seen[0] for seen in asked} == {profile()}

@@ -1,0 +1,96 @@
+"""Which tensors share a buffer under each plan: asked of the planners that a job allows, when a decision is due."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from math import log
+
+from trimtab_api.catalogue import BYTES_PER_ELEMENT, collective_cost, schedules, sources, wires
+
+from trimtab.control.predict import Predictor
+from trimtab.control.types import ControllerSettings, ModelFacts
+from trimtab.fusion import plan_of
+from trimtab.fusion.base import BufferCosts
+from trimtab.plan import FusionPlan, Plan, dense_plan
+
+#: The network planned for before one was measured, 1 ms and 1 Gbit/s: the first plan must be the same on every rank.
+_NOMINAL_ALPHA, _NOMINAL_BETA = 1e-3, 8e-9
+
+
+class FusionPlanning:
+    """Fusion plans on one network, by what is known when they are renewed; each is made once, when it is asked for.
+
+    Planners are asked at a few ratios, and what they plan serves for the ratios around them: buffers that differ a
+    little at each ratio of a space would be no better, and take seconds to plan.
+    """
+
+    def __init__(self, predictor: Predictor, facts: ModelFacts, ratios: Sequence[float]) -> None:
+        """``ratios`` are those that planners are asked at."""
+        self._predictor, self._facts, self._ratios = predictor, facts, tuple(ratios)
+        self._alpha, self._beta = _NOMINAL_ALPHA, _NOMINAL_BETA
+        self._made: dict[tuple[object, ...], FusionPlan] = {}
+        self._nearest: dict[float, float] = {1.0: 1.0}
+
+    def renew(self, alpha: float, beta: float) -> None:
+        """Forget what was planned: more is known by now, and of a network of these alpha and beta."""
+        self._alpha, self._beta = alpha, beta
+        self._made.clear()
+
+    def plan(
+        self,
+        ratio: float,
+        collective: str,
+        sparsifier: str,
+        fusion: str,
+        schedule: str = schedules.default,
+        source: str = sources.default,
+        wire: str = wires.default,
+    ) -> Plan:
+        """The plan with these values, in the buffers that the planner ``fusion`` makes for it."""
+        asked_at, others = self._nearest_ratio(ratio), (schedule, source, wire)
+        key = (fusion, asked_at, collective, sparsifier, *others)
+        if key not in self._made:
+            uncut = _plan(asked_at, collective, sparsifier, FusionPlan(planner=fusion), *others)
+            self._made[key] = plan_of(
+                fusion, self._facts.tensor_sizes, profile=self._predictor.profile, costs=self._costs(uncut)
+            )
+        return _plan(ratio, collective, sparsifier, self._made[key], *others)
+
+    def first(self, settings: ControllerSettings) -> Plan:
+        """The plan to begin training with: a static policy's own, or dense."""
+        static = settings.static_plan
+        return self.dense(settings.fusions[0]) if static is None else self._cut(static, static.fusion.planner)
+
+    def dense(self, fusion: str) -> Plan:
+        """The plan that sends everything, in the buffers that the planner makes for it."""
+        return self._cut(dense_plan(), fusion)
+
+    def _cut(self, plan: Plan, fusion: str) -> Plan:
+        return self.plan(plan.ratio, plan.collective, plan.sparsifier, fusion, plan.schedule, plan.source, plan.wire)
+
+    def _nearest_ratio(self, ratio: float) -> float:
+        if ratio not in self._nearest:
+            self._nearest[ratio] = min(self._ratios, key=lambda each: abs(log(each / ratio)))
+        return self._nearest[ratio]
+
+    def _costs(self, plan: Plan) -> BufferCosts:
+        """What buffers take under a plan that has one: in proportion to what all of the gradient takes in it."""
+        predictor, num_elements, num_ranks = self._predictor, self._facts.num_elements, self._facts.num_ranks
+        alpha, beta = self._alpha, self._beta
+        compress = 0.0 if plan.is_dense else predictor.compress_times(plan)
+        closed_form = predictor.cost(plan).seconds(alpha, beta)
+        overhead = predictor.sync_seconds(plan, alpha, beta) / closed_form if closed_form > 0 else 1.0
+
+        def exchange_seconds(size: int) -> float:
+            cost = collective_cost(plan.collective, BYTES_PER_ELEMENT * size, plan.ratio, num_ranks)
+            return overhead * cost.seconds(alpha, beta)
+
+        return BufferCosts(lambda size: compress * size / num_elements, exchange_seconds)
+
+
+@lru_cache(maxsize=20_000)
+def _plan(
+    ratio: float, collective: str, sparsifier: str, fusion: FusionPlan, schedule: str, source: str, wire: str
+) -> Plan:
+    return Plan(ratio, collective, sparsifier, fusion, schedule, source, wire)
