@@ -43,7 +43,7 @@ def test_adaptive_is_at_the_target_before_dense_and_every_change_of_plan_has_its
 
     told = [json.loads(line) for line in (out / "adaptive" / "decisions.jsonl").read_text().splitlines()]
     decisions = [each for each in told if "reason" in each]
-    assert decisions[0]["previous"]["name"] == "dense-ring"
+    assert decisions[0]["previous"]["collective"] == "dense-ring"
     for each in decisions:
         assert 0 < each["solving_seconds"] < 0.1 * summary["adaptive"]["wall_seconds"]
         assert each["trigger"]
