@@ -12,7 +12,7 @@ Each decision is a function or a small class of its own; here they are put in or
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from trimtab.control import candidates, choice, guards, warmup
@@ -21,7 +21,7 @@ from trimtab.control.decision import Inputs, Prediction
 from trimtab.control.decision_log import DecisionLog
 from trimtab.control.fallback import Fallback
 from trimtab.control.gain_watch import GainWatch
-from trimtab.control.guards import Alarm, ResidualWatch
+from trimtab.control.guards import Alarm
 from trimtab.control.learning import Learner
 from trimtab.control.network_watch import Network, NetworkChange, NetworkWatch
 from trimtab.control.plan_evaluator import PlanEvaluator
@@ -30,6 +30,7 @@ from trimtab.control.planning import FusionPlanning
 from trimtab.control.prediction_drift import PredictionDrift
 from trimtab.control.reason import of_optimizer
 from trimtab.control.recent_steps import was_applied
+from trimtab.control.since_change import SinceNetworkChange, SincePlanChange
 from trimtab.control.solve import preload
 from trimtab.control.staleness import reads_gain
 from trimtab.control.trial_budget import TrialBudget
@@ -52,25 +53,6 @@ from trimtab.profile import Profile
 _UNKNOWN_NETWORK = Network(0, 1e-6, 1e12)
 
 
-@dataclass
-class _SinceNetworkChange:
-    """What says nothing of another network: a change of the network makes a new one."""
-
-    outcome: PlanOutcome
-    start: float = float("-inf")
-    banned: set[tuple[str, float]] = field(default_factory=set)
-    """Collectives and ratios that guards have left."""
-
-
-@dataclass
-class _SincePlanChange:
-    """What says nothing of another plan: a change of the plan makes a new one."""
-
-    gain: GainWatch
-    residual: ResidualWatch = field(default_factory=ResidualWatch)
-    num_steps: int = 0
-
-
 class Controller:
     """Chooses the plan while training. Rank 0 only; ``now`` is seconds on any monotonic clock."""
 
@@ -90,7 +72,7 @@ class Controller:
         self._step = 0
         self._triggers = Triggers()
         self._fallback = Fallback()
-        self._since_network = _SinceNetworkChange(PlanOutcome(self._learner.steps))
+        self._since_network = SinceNetworkChange(PlanOutcome(self._learner.steps))
         self._since_plan = self._plan_begins()
 
     # What is observed -------------------------------------------------------------------------------
@@ -276,12 +258,12 @@ class Controller:
         """All that a change of the network resets is reset here."""
         self._learner.network_changed(change, now)
         self.log.measured(self._since_network.outcome.close(self._step, now))
-        self._since_network = _SinceNetworkChange(PlanOutcome(self._learner.steps), start=now)
+        self._since_network = SinceNetworkChange(PlanOutcome(self._learner.steps), start=now)
         self.drift.network_changed(now)
         self._fallback.network_changed(self._step)
 
-    def _plan_begins(self) -> _SincePlanChange:
-        return _SincePlanChange(GainWatch(self._settings.gain_change, self._settings.gain_window))
+    def _plan_begins(self) -> SincePlanChange:
+        return SincePlanChange(GainWatch(self._settings.gain_change, self._settings.gain_window))
 
     # Checkpoints ------------------------------------------------------------------------------------
 

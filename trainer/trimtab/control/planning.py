@@ -16,6 +16,7 @@ from trimtab.plan import FusionPlan, Plan, dense_plan
 
 #: The network planned for before one was measured, 1 ms and 1 Gbit/s: the first plan must be the same on every rank.
 _NOMINAL_ALPHA, _NOMINAL_BETA = 1e-3, 8e-9
+_DENSE = dense_plan()
 
 
 class FusionPlanning:
@@ -64,7 +65,7 @@ class FusionPlanning:
 
     def dense(self, fusion: str) -> Plan:
         """The plan that sends everything, in the buffers that the planner makes for it."""
-        return self._cut(dense_plan(), fusion)
+        return self._cut(_DENSE, fusion)
 
     def _cut(self, plan: Plan, fusion: str) -> Plan:
         return self.plan(plan.ratio, plan.collective, plan.sparsifier, fusion, plan.schedule, plan.source, plan.wire)
