@@ -114,6 +114,25 @@ def test_the_smaller_kernels_agree_with_the_reference(n, seed):
         assert same(cpu.sample(grad, residual, n // 3 + 1, draw), reference.sample(grad, residual, n // 3 + 1, draw))
 
 
+@settings(deadline=None)  # the first call compiles
+@given(n=LANES_AND_EDGES, seed=st.integers(0, 10**6), share=st.floats(0.01, 1.0), has_ties=st.booleans())
+def test_all_but_the_largest_are_put_back_as_in_the_reference(n, seed, share, has_ties):
+    acc = noise(n, seed)
+    if has_ties:
+        acc = acc.mul(2).round().div(2)
+    indices = torch.randperm(n, generator=torch.Generator().manual_seed(seed))[: n // 2 + 1].sort().values.int()
+    values, k = cpu.take(acc, indices), math.ceil(share * (n // 2 + 1))
+    cpu.clear(acc, indices)
+    boundary = float(values.abs().sort(descending=True).values[k - 1])
+    ours, oracle = acc.clone(), acc.clone()
+    kept = cpu.put_back(ours, indices + 5, values, k, boundary, offset=5)
+    assert kept[0].numel() == k
+    for mine, theirs in zip(kept[:2], reference.put_back(oracle, indices + 5, values, k, boundary, 5)[:2], strict=True):
+        assert torch.equal(mine, theirs)
+    assert same(ours, oracle)
+    assert kept[2] == pytest.approx(float(values.double().square().sum() - kept[1].double().square().sum()), abs=1e-9)
+
+
 def test_a_sample_is_one_element_of_each_stride_and_differs_between_draws():
     grad, residual = torch.arange(10_000.0), torch.zeros(10_000)
     first, second = (kernels.sample(grad, residual, 100, draw) for draw in (0, 1))

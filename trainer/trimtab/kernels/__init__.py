@@ -25,6 +25,7 @@ __all__ = [
     "clear",
     "fused_select",
     "put",
+    "put_back",
     "sample",
     "scale_into",
     "scatter_mean",
@@ -106,6 +107,18 @@ def take(acc: Tensor, indices: Tensor) -> Tensor:
 def put(acc: Tensor, indices: Tensor, values: Tensor) -> None:
     """Write the values back at the indices: the inverse of `take` followed by `clear`."""
     _backend(acc).put(acc, indices, values)
+
+
+def put_back(
+    acc: Tensor, indices: Tensor, values: Tensor, k: int, boundary: float, offset: int
+) -> tuple[Tensor, Tensor, float]:
+    """Put back into acc, at ``indices - offset``, all but the ``k`` values of largest magnitude.
+
+    ``boundary`` is the magnitude of the k-th; among equals the first are kept. Returns indices and values of those
+    kept, int32 and float32 [k], and the squared norm of the others.
+    """
+    result: tuple[Tensor, Tensor, float] = _backend(acc).put_back(acc, indices, values, k, boundary, offset)
+    return result
 
 
 def clear(acc: Tensor, indices: Tensor) -> float:

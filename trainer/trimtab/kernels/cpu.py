@@ -88,6 +88,17 @@ def put(acc: Tensor, indices: Tensor, values: Tensor) -> None:
     _put(_array(acc), _array(indices), _array(values))
 
 
+def put_back(
+    acc: Tensor, indices: Tensor, values: Tensor, k: int, boundary: float, offset: int
+) -> tuple[Tensor, Tensor, float]:
+    """See `trimtab.kernels.put_back`."""
+    kept_indices, kept_values = _room(k)
+    returned = _put_back(
+        _array(acc), _array(indices), _array(values), np.float32(boundary), offset, kept_indices, kept_values
+    )
+    return torch.from_numpy(kept_indices), torch.from_numpy(kept_values), returned
+
+
 def clear(acc: Tensor, indices: Tensor) -> float:
     """See `trimtab.kernels.clear`."""
     return _clear(_array(acc), _array(indices))
@@ -235,6 +246,36 @@ def _take(acc: Floats, indices: Indices, values: Floats) -> None:
 def _put(acc: Floats, indices: Indices, values: Floats) -> None:
     for j in range(indices.size):
         acc[indices[j]] = values[j]
+
+
+@_compiled
+def _put_back(
+    acc: Floats,
+    indices: Indices,
+    values: Floats,
+    boundary: np.float32,
+    offset: int,
+    kept_indices: Indices,
+    kept_values: Floats,
+) -> float:
+    equals = kept_indices.size
+    for j in range(indices.size):
+        if abs(values[j]) > boundary:
+            equals -= 1
+    kept, returned = 0, 0.0
+    for j in range(indices.size):
+        magnitude = abs(values[j])
+        keeps = magnitude > boundary
+        if magnitude == boundary and equals > 0:
+            keeps = True
+            equals -= 1
+        if keeps and kept < kept_indices.size:
+            kept_indices[kept], kept_values[kept] = indices[j], values[j]
+            kept += 1
+        else:
+            acc[indices[j] - offset] = values[j]
+            returned += np.float64(values[j]) * np.float64(values[j])
+    return returned
 
 
 @_compiled

@@ -15,13 +15,14 @@ import triton.language as tl
 from torch import Tensor
 
 from trimtab.kernels.compact_result import CompactResult
-from trimtab.kernels.reference import clear, put, sample, scale_into, scatter_mean, take
+from trimtab.kernels.reference import clear, put, put_back, sample, scale_into, scatter_mean, take
 
 __all__ = [
     "accumulate",
     "clear",
     "fused_select",
     "put",
+    "put_back",
     "sample",
     "scale_into",
     "scatter_mean",

@@ -59,6 +59,18 @@ def put(acc: Tensor, indices: Tensor, values: Tensor) -> None:
     acc[indices.long()] = values
 
 
+def put_back(
+    acc: Tensor, indices: Tensor, values: Tensor, k: int, boundary: float, offset: int
+) -> tuple[Tensor, Tensor, float]:
+    """See `trimtab.kernels.put_back`."""
+    magnitudes = values.abs()
+    kept = magnitudes > boundary
+    equals = (magnitudes == boundary).nonzero().flatten()
+    kept[equals[: k - int(kept.sum())]] = True
+    put(acc, indices[~kept] - offset, values[~kept])
+    return indices[kept], values[kept], squared_norm(values[~kept])
+
+
 def clear(acc: Tensor, indices: Tensor) -> float:
     """See `trimtab.kernels.clear`."""
     removed = squared_norm(take(acc, indices))

@@ -23,4 +23,5 @@ def warm_up(device: torch.device) -> None:
     values = kernels.take(grad, selected.indices)
     kernels.clear(next_residual, selected.indices)
     kernels.put(next_residual, selected.indices, values)
+    kernels.put_back(next_residual, selected.indices, values, 1, float(values.abs().max()), 0)
     kernels.scatter_mean(grad, [(selected.indices, values)], 0.5)

@@ -169,8 +169,7 @@ class TrackedThreshold(Selector):
             found = top_k_in_place(next_residual, k, found.squared_norm_before, offset)
             threshold = float(found.values.abs().min())
         if found.num_over > most:
-            found = _k_largest(found, k, next_residual, offset)
-            threshold = float(found.values.abs().min())
+            found, threshold = _k_largest(found, k, next_residual, offset)
 
         ratio = max(1, found.num_over) / k
         reached = max(SMALLEST, threshold * ratio ** _tail_decay(found, threshold, estimate))
@@ -251,22 +250,12 @@ def _drift(carried: SegmentState | None, reached: float) -> float:
     return new if math.isinf(carried.drift) else max(new, DRIFT_MEMORY * carried.drift)
 
 
-def _k_largest(found: CompactResult, k: int, next_residual: Tensor, offset: int) -> CompactResult:
-    """Keep the k largest of the elements found, and put the others back into the residual."""
-    magnitudes = found.values.abs()
-    boundary = kth_largest(magnitudes, k)
-    keep = magnitudes > boundary
-    equals = (magnitudes == boundary).nonzero().flatten()
-    keep[equals[: k - int(keep.sum())]] = True
-    returned = found.values[~keep]
-    kernels.put(next_residual, found.indices[~keep] - offset, returned)
-    return replace(
-        found,
-        indices=found.indices[keep],
-        values=found.values[keep],
-        num_over=k,
-        squared_norm_after=found.squared_norm_after + float(returned.double().square().sum()),
-    )
+def _k_largest(found: CompactResult, k: int, next_residual: Tensor, offset: int) -> tuple[CompactResult, float]:
+    """Keep the k largest of the elements found, and put the others back; with the smallest magnitude kept."""
+    boundary = kth_largest(found.values.abs(), k)
+    indices, values, returned = kernels.put_back(next_residual, found.indices, found.values, k, boundary, offset)
+    after = found.squared_norm_after + returned
+    return replace(found, indices=indices, values=values, num_over=k, squared_norm_after=after), boundary
 
 
 def _at_least_one(found: CompactResult, next_residual: Tensor, offset: int) -> CompactResult:
