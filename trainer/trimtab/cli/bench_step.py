@@ -18,6 +18,8 @@ NETWORKS = (("0.5ms", "1Gbps"), ("5ms", "1Gbps"), ("2ms", "200Mbps"))
 PLANS = (
     "0.01/all-gather/fusion=single",
     "0.01/all-gather/fusion=equal:buffers=5",
+    "0.1/all-gather/fusion=single",
+    "0.1/all-gather/fusion=equal:buffers=5",
     "0.01/artopk-star-ring/fusion=single",
     "0.01/artopk-star-tree/fusion=single",
 )

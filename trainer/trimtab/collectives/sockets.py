@@ -39,6 +39,11 @@ _MAX_PARTS = 512
 _ABORT_SECONDS = 1.0
 
 
+#: A rank that waits for more bytes than these wakes up once so many have come, and not at every packet. Linux holds a
+#: socket's receive window down where this is more than a third of its first buffer (128 KiB).
+_WAKE_BYTES = 1 << 15
+
+
 @dataclass
 class _Connection:
     peer: int
@@ -47,6 +52,14 @@ class _Connection:
     outbox: deque[memoryview] = field(default_factory=deque)
     waits_for: int | None = None
     """The rank that the peer says it waits for."""
+    wakes_at: int = 1
+    """Bytes that must have come for the socket to count as readable."""
+
+    def wake_at(self, num_bytes: int) -> None:
+        """Count the socket as readable only once so many bytes have come, or the connection has ended."""
+        if num_bytes != self.wakes_at:
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, num_bytes)
+            self.wakes_at = num_bytes
 
 
 class SocketTransport(Transport):
@@ -155,6 +168,7 @@ class SocketTransport(Transport):
             try:
                 count = connection.socket.recv_into(view)
             except BlockingIOError:
+                connection.wake_at(min(len(view), _WAKE_BYTES))
                 self._wait(connection, reading=True)
                 continue
             except OSError as error:
