@@ -9,7 +9,7 @@ from trimtab import schedule
 from trimtab.control import overlap
 from trimtab.control.overlap import Readiness, step_seconds
 from trimtab.plan import Plan
-from trimtab.profile import BucketTimes, ModuleTimes, Profile
+from trimtab.profile import BucketTimes, Profile
 from trimtab.schedule import Iteration, Schedule, Send
 
 COMPUTE = 0.3
@@ -23,9 +23,9 @@ def of(times, schedule="wait-free", local_steps=0, compute=COMPUTE, shares=None)
     return step_seconds(compute, shares, compress, wire, schedule, local_steps)
 
 
-def profile(backward, forward=()):
-    modules = tuple(ModuleTimes(f"layer{i}", 0, 1, seconds, 0.0) for i, seconds in enumerate(forward))
-    return Profile(9, 3, Plan(0.01, "all-gather"), tuple(backward), modules, (BucketTimes(0.01, 0.1),), 1.0, 2.0, 3.0)
+def profile(backward, lead=0.2):
+    buckets = (BucketTimes(0.01, 0.1),)
+    return Profile(9, 3, Plan(0.01, "all-gather"), lead, tuple(backward), (), buckets, 1.0, 2.0, 3.0)
 
 
 # Wait-free ----------------------------------------------------------------------------------------------
@@ -103,13 +103,8 @@ def test_a_tensors_gradient_is_complete_as_a_whole():
 
 
 def test_with_one_gradients_come_when_they_did_while_it_was_measured():
-    ready = Readiness.measured(profile([0.3, 0.1], forward=[0.1, 0.0]), (100, 300))
+    ready = Readiness.measured(profile([0.3, 0.1], lead=0.1), (100, 300))
     assert [ready.of_buffer(stop) for stop in (100, 400)] == pytest.approx([(0.1 + 0.3) / 0.5, 1])
-
-
-def test_where_no_module_was_profiled_forward_is_taken_for_half_of_backward():
-    ready = Readiness.measured(profile([0.3, 0.1]), (100, 300))
-    assert [ready.of_buffer(stop) for stop in (100, 400)] == pytest.approx([1 / 3 + 2 / 3 * 3 / 4, 1])
 
 
 @given(st.lists(st.tuples(st.integers(1, 1000), st.floats(1e-6, 1)), min_size=1, max_size=20))

@@ -44,7 +44,7 @@ def planning(planner):
 def profile():
     plan = Plan(0.01, "all-gather")
     modules, buckets = (ModuleTimes("all", 0, 4_000_000, 0.01, 0.03),), (BucketTimes(0.01, 0.1),)
-    return Profile(5, 3, plan, (0.01, 0.01, 0.01), modules, buckets, 1.0, 2.0, 3.0)
+    return Profile(5, 3, plan, 0.02, (0.01, 0.01, 0.01), modules, buckets, 1.0, 2.0, 3.0)
 
 
 def test_a_planner_gets_sizes_options_and_what_buffers_cost_under_the_plan(planning):

@@ -19,6 +19,7 @@ def profile(backward):
         step=12,
         num_steps=3,
         plan=Plan(0.01, "all-gather", fusion=TWO_BUFFERS),
+        lead_seconds=0.02,
         tensor_backward_seconds=backward,
         modules=(ModuleTimes("0", 3_000_000, 4_000_000, 0.01, 0.02), ModuleTimes("1", 0, 3_000_000, 0.01, 0.02)),
         buckets=(BucketTimes(0.001, 0.02), BucketTimes(0.003, 0.05)),

@@ -94,6 +94,8 @@ class Script:
     def step(self, before: Any, steps_left: int) -> None:
         self.now += 1
 
+    def profile(self, profile: Any) -> None: ...
+
     def trials(self, reports: list[Any]) -> None:
         self.reports.append(reports)
 

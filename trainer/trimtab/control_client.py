@@ -17,6 +17,7 @@ from trimtab_api import netmon_client
 from trimtab.control.controller import Controller
 from trimtab.control.types import Adopt, NetworkView, RunTrials, StepReport, TrialReport
 from trimtab.plan import Plan
+from trimtab.profile import Profile
 
 Message = dict[str, Any]
 
@@ -92,6 +93,10 @@ class ControlClient:
     def trials(self, reports: list[TrialReport]) -> None:
         """The trials have run."""
         self._tell(self._controller.observe_trials, reports, self._now())
+
+    def profile(self, profile: Profile) -> None:
+        """Some steps were profiled."""
+        self._tell(self._controller.observe_profile, profile, self._now())
 
     def close(self) -> None:
         """Finish what is queued and write the last of the log."""

@@ -8,6 +8,7 @@ from trimtab.broadcast import broadcast_json
 from trimtab.collectives.group import Group
 from trimtab.control.types import NetworkView, StepReport, TrialReport
 from trimtab.control_client import ControlClient
+from trimtab.profile import Profile
 
 
 class ControlMessages:
@@ -44,6 +45,11 @@ class ControlMessages:
         """The trials asked for have run, or none of them."""
         if self._client:
             self._client.trials(reports)
+
+    def profile(self, profile: Profile | None) -> None:
+        """Some steps were profiled; nothing where it is None."""
+        if self._client and profile is not None:
+            self._client.profile(profile)
 
     def close(self) -> None:
         """Let the controller finish and write down what it has to say."""

@@ -18,8 +18,9 @@ class ModuleTimes:
     stop: int
     """Its own parameters are elements ``start .. stop-1`` of the flat gradient, in backward order."""
     forward_seconds: float
+    """From when the module before it ended, or the forward pass began, until it ended itself."""
     backward_seconds: float
-    """Of the module itself: what modules inside it take is theirs."""
+    """Of its own parameters' gradients."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class BucketTimes:
     compress_seconds: float
     """Selection, packing and unpacking."""
     wire_seconds: float
-    """From its first message to its last; what it waited for other buckets, or for slower ranks, is not in it."""
+    """Its exchange in the step in which that was shortest: then it waited least for slower ranks."""
 
 
 @dataclass(frozen=True)
@@ -44,23 +45,26 @@ class Profile:
     num_steps: int
     plan: Plan
     """Under which all of them ran; `buckets` are those of its fusion plan."""
-    tensor_backward_seconds: tuple[float, ...]
-    """Of each tensor, in backward order: from when the gradient before it was complete until its own was."""
-    modules: tuple[ModuleTimes, ...]
-    """In forward order."""
-    buckets: tuple[BucketTimes, ...]
-    """In backward order."""
-    loss: float
-    """Mean over the steps."""
-    squared_gradient_norm: float
-    """Of the gradient's mean over ranks."""
-    gradient_variance: float
-    """Mean over ranks of the squared distance of a rank's gradient from that mean."""
+    lead_seconds: float
+    """From where the step before ended to where the backward pass began whose gradients are sent.
 
-    @property
-    def forward_seconds(self) -> float:
-        """Of a whole step; 0 where no module was profiled."""
-        return sum(module.forward_seconds for module in self.modules)
+    Drawing the batch, the forward pass with the loss, and passes that only accumulate.
+    """
+    tensor_backward_seconds: tuple[float, ...]
+    """Of each tensor, in backward order: from when the gradient before it was complete until its own was.
+
+    Of the first: since the forward pass ended. What became of the gradient before it in the engine is left out.
+    """
+    modules: tuple[ModuleTimes, ...]
+    """In forward order; none where hooks inside the model would have it compiled anew."""
+    buckets: tuple[BucketTimes, ...]
+    """In backward order; none where nothing was exchanged."""
+    loss: float | None
+    """Mean over the steps; None where the script does not tell its loss."""
+    squared_gradient_norm: float | None
+    """Of the gradient's mean over ranks, as last known: only dense steps tell it; None before any was profiled."""
+    gradient_variance: float | None
+    """Mean over ranks of the squared distance of a rank's gradient from that mean, likewise."""
 
     @property
     def backward_seconds(self) -> float:

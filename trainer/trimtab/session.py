@@ -245,6 +245,8 @@ class Session:
             self._trials.observe(before, report)
             return
         self._step += 1
+        assert self._engine is not None
+        self._control.profile(self._engine.profile(report.step, outcome, number(loss)))
         self._follow_rank_0(outcome)
         self._control.step(before, self._loops.num_steps_left)
 

@@ -55,7 +55,7 @@ class DecisionLog:
                 "time": now,
                 "num_steps": profile.num_steps,
                 "plan": profile.plan.name,
-                "forward_seconds": profile.forward_seconds,
+                "lead_seconds": profile.lead_seconds,
                 "backward_seconds": profile.backward_seconds,
                 "buckets": [asdict(bucket) for bucket in profile.buckets],
                 "loss": profile.loss,

@@ -40,12 +40,13 @@ class Readiness:
 
     @classmethod
     def measured(cls, profile: Profile, tensor_sizes: Sequence[int]) -> Readiness:
-        """As a profile has it; its forward is taken in proportion too where modules were profiled."""
-        forward, backward = profile.forward_seconds, profile.backward_seconds
-        forward_share = forward / (forward + backward) if forward > 0 else _FORWARD_SHARE
+        """As a profile has it."""
+        lead, backward = profile.lead_seconds, profile.backward_seconds
         passed = accumulate(profile.tensor_backward_seconds)
-        shares = (forward_share + (1 - forward_share) * min(1.0, seconds / backward) for seconds in passed)
-        return cls(tuple(accumulate(tensor_sizes)), tuple(shares))
+        return cls(
+            tuple(accumulate(tensor_sizes)),
+            tuple((lead + min(seconds, backward)) / (lead + backward) for seconds in passed),
+        )
 
     def of_buffer(self, stop: int) -> float:
         """The share that has passed when all elements before ``stop`` are complete: tensors come as a whole."""

@@ -29,6 +29,7 @@ from trimtab.engine.gradients import Gradients
 from trimtab.engine.hand_out import HandOut
 from trimtab.engine.outcome import Outcome, non_finite_parameters
 from trimtab.engine.participation import Participation
+from trimtab.engine.profiler import StepProfiler
 from trimtab.engine.schemes import Schemes
 from trimtab.engine.sending import Sending
 from trimtab.engine.step_vote import ExchangeSummary, StepConsensus, StepVote, compares_weights
@@ -55,6 +56,7 @@ class Exchanger:
         before_backward: Callable[[], None] = lambda: None,
         has_message: Callable[[], bool] = lambda: False,
         further_links: Sequence[Group] = (),
+        profiler: StepProfiler | None = None,
     ) -> None:
         """``weights`` are those that ranks compare; ``loss_scale`` is a GradScaler's, None without one.
 
@@ -80,7 +82,8 @@ class Exchanger:
         self._pass: int | None = None
         """The backward pass under way, as autograd numbers it."""
         self._accumulates = False
-        self._hooks = BackwardHooks(arena.parameters, self._on_gradient, self._on_backward_end)
+        on_gradient = self._on_gradient if profiler is None else profiler.watched(self._on_gradient)
+        self._hooks = BackwardHooks(arena.parameters, on_gradient, self._on_backward_end)
 
     def close(self) -> None:
         """Let go of the parameters."""

@@ -23,7 +23,9 @@ from trimtab.engine.local_updates import LocalUpdates
 from trimtab.engine.loss_scale import LossScale
 from trimtab.engine.optimizer_gate import OptimizerGate
 from trimtab.engine.outcome import Outcome
+from trimtab.engine.profiler import StepProfiler
 from trimtab.plan import Plan
+from trimtab.profile import Profile
 
 
 class StepEngine:
@@ -52,6 +54,7 @@ class StepEngine:
         self._gate = OptimizerGate(optimizers[0], scale)
         self._before_backward = before_backward
         self._local: LocalUpdates | None = None
+        self._profiler = StepProfiler(model, self.arena) if group.rank == 0 else None
         self._exchanger = Exchanger(
             self.arena,
             group,
@@ -60,11 +63,14 @@ class StepEngine:
             loss_scale=lambda: None if self._local else scale.get(),
             before_backward=self._before_gradients,
             has_message=has_message,
+            profiler=self._profiler,
         )
         self._enter(plan)
 
     def close(self) -> None:
-        """Let go of the parameters and the optimizer."""
+        """Let go of the model and the optimizer."""
+        if self._profiler is not None:
+            self._profiler.restart()
         self._gate.close()
         self._exchanger.close()
 
@@ -92,6 +98,8 @@ class StepEngine:
         self._enter(plan)
 
     def _enter(self, plan: Plan) -> None:
+        if self._profiler is not None:
+            self._profiler.restart()
         self._local = LocalUpdates(self.arena, plan.local_steps) if plan.local_steps else None
         self._exchanger.exchanges_in_backward = self._local is None
 
@@ -126,6 +134,10 @@ class StepEngine:
         outcome = self._step_by_gradients() if self._local is None else self._step_by_updates(self._local)
         self.arena.release_gradients()
         return outcome
+
+    def profile(self, step: int, outcome: Outcome, loss: float | None) -> Profile | None:
+        """Count ``step`` as one of training; what the last few were measured to take, where it ends their profile."""
+        return None if self._profiler is None else self._profiler.stepped(step, self.plan, outcome, loss)
 
     def end_round(self) -> Outcome | None:
         """Exchange what local steps have done so far; None where there is nothing. Every rank calls it together."""
@@ -169,6 +181,8 @@ class StepEngine:
 
     def _finish(self) -> Outcome:
         outcome = self._exchanger.finish()
+        if self._profiler is not None and self._profiler.is_profiling and self.plan.is_dense:
+            self._profiler.exchanged(self.arena.grad, self._scale.get())
         if outcome.is_finite:
             self._exchanger.commit()
         else:

@@ -95,6 +95,8 @@ class StepConsensus:
 
     None where there was no such step under this plan.
     """
+    mean_squared_norm: float | None
+    """Of the step before: mean over ranks of what each had to send, squared and summed; None as for the gain."""
     arrival_seconds: tuple[float, ...]
     """Of the step before, by rank (`ExchangeSummary`); all 0 where there was none."""
     collective_seconds: tuple[float, ...]
@@ -135,6 +137,7 @@ class StepConsensus:
             has_message=message > 0,
             participation_changed=participation > 0,
             gain=_gain(before, after),
+            mean_squared_norm=before / num_ranks if before > 0 and math.isfinite(before) else None,
             arrival_seconds=tuple(own[:num_ranks]),
             collective_seconds=tuple(own[num_ranks:]),
             weights=fingerprint.compare(fingerprints, place.step) if fingerprints else None,

@@ -1,0 +1,230 @@
+"""Profiled steps: what backward takes tensor by tensor, forward module by module, and the exchange bucket by bucket.
+
+A few steps now and then are profiled, of rank 0 alone. On a GPU each reading waits for the device, so profiled steps
+hide less than others do: **no run on a GPU has proven it**.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean, median
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+
+from trimtab import kernels
+from trimtab.engine.arena import Arena
+from trimtab.engine.outcome import Outcome
+from trimtab.plan import Plan
+from trimtab.profile import BucketTimes, ModuleTimes, Profile
+
+#: Steps under a plan before the first that is profiled: thresholds and memory have settled by then.
+NUM_SETTLING = 3
+#: Steps of a profile.
+NUM_STEPS = 5
+#: Steps under a plan from one profile to the next.
+STEPS_BETWEEN = 500
+
+
+@dataclass
+class _Step:
+    """One profiled step."""
+
+    lead: float = 0.0
+    tensors: dict[int, float] = field(default_factory=dict)
+    modules: dict[str, float] = field(default_factory=dict)
+    buckets: list[tuple[float, float]] = field(default_factory=list)
+    loss: float | None = None
+    squared_mean: float | None = None
+    """Squared norm of the gradient's mean over ranks; None where that is not known, as under compression."""
+    mean_squared: float | None = None
+    """Mean over ranks of a gradient's squared norm, which the vote of the next step tells."""
+
+
+class StepProfiler:
+    """Measures the profiled steps of one model; other steps are as without it."""
+
+    def __init__(self, model: nn.Module, arena: Arena) -> None:
+        self._model, self._arena = model, arena
+        self._device = arena.grad.device
+        self._indices = {id(parameter): index for index, parameter in enumerate(arena.parameters)}
+        self._hooks: list[RemovableHandle] = []
+        self._variance: tuple[float, float] | None = None
+        """Squared norm of the mean gradient and variance over ranks, where they were last known."""
+        self.restart()
+
+    def restart(self) -> None:
+        """The plan has changed, or steps come between that are none of training: begin anew."""
+        self._num_steps = 0
+        self._steps: list[_Step] = []
+        self._end()
+
+    @property
+    def is_profiling(self) -> bool:
+        """Whether the present step is profiled."""
+        return bool(self._hooks)
+
+    # What happens in a profiled step ------------------------------------------------------------------------------
+
+    def watched(self, on_gradient: Callable[[int], None]) -> Callable[[int], None]:
+        """``on_gradient``, which hears of each complete gradient, with the time that it takes left out."""
+
+        def on_watched_gradient(index: int) -> None:
+            if not self.is_profiling:
+                on_gradient(index)
+                return
+            self._gradient_complete(index)
+            on_gradient(index)
+            self._mark = time.perf_counter()
+
+        return on_watched_gradient
+
+    def _gradient_complete(self, index: int) -> None:
+        now, step = self._now(), self._step
+        if index in step.tensors:  # of another backward pass of the same step: the last one counts
+            step.tensors.clear()
+        if not step.tensors:
+            step.lead = self._mark - self._began
+        step.tensors[index] = now - self._mark
+
+    def exchanged(self, mean: Tensor, loss_scale: float | None) -> None:
+        """The arena holds the gradient's mean over ranks, times the loss scale."""
+        self._step.squared_mean = kernels.squared_norm(mean) / (loss_scale or 1.0) ** 2
+
+    def _on_forward_begin(self, *_: Any) -> None:
+        if not self._is_in_backward:
+            self._mark = self._now()
+
+    def _on_module_end(self, name: str) -> None:
+        if not self._is_in_backward:  # where a checkpoint runs it again
+            now = self._now()
+            self._step.modules[name] = self._step.modules.get(name, 0.0) + now - self._mark
+            self._mark = now
+
+    @property
+    def _is_in_backward(self) -> bool:
+        return torch._C._current_graph_task_id() != -1
+
+    def _now(self) -> float:
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+        return time.perf_counter()
+
+    # From step to step --------------------------------------------------------------------------------------------
+
+    def stepped(self, number: int, plan: Plan, outcome: Outcome, loss: float | None) -> Profile | None:
+        """Step ``number`` of training is over; the profile, where it was the last of one."""
+        profile = None
+        if self.is_profiling:
+            self._keep(plan, outcome, loss)
+            if len(self._steps) == NUM_STEPS:
+                self._end()
+                profile = self._profile(number, plan)
+                self._steps = []
+        self._num_steps += 1
+        if self._num_steps % STEPS_BETWEEN == NUM_SETTLING:
+            self._begin()
+        if self.is_profiling:
+            self._step = _Step()
+            self._began = self._mark = self._now()
+        return profile
+
+    def _keep(self, plan: Plan, outcome: Outcome, loss: float | None) -> None:
+        step = self._step
+        step.loss = loss
+        step.buckets = [(each.compress_seconds, each.collective_seconds) for each in outcome.exchanged]
+        if not plan.is_dense or plan.local_steps or not outcome.is_finite:
+            step.squared_mean = None
+        if self._steps and outcome.consensus is not None:
+            self._steps[-1].mean_squared = outcome.consensus.mean_squared_norm
+        self._steps.append(step)
+
+    def _begin(self) -> None:
+        """Watch forward passes."""
+        parts = list(self._model.named_modules())
+        if any(isinstance(m, torch.jit.ScriptModule) or type(m).__name__ == "OptimizedModule" for _, m in parts):
+            parts = []  # hooks inside would have it compiled anew, or are refused
+        self._hooks = [
+            self._model.register_forward_pre_hook(self._on_forward_begin),
+            self._model.register_forward_hook(self._on_forward_begin),
+            *(
+                module.register_forward_hook(lambda *_, name=name: self._on_module_end(name))
+                for name, module in parts
+                if self._range(module) is not None
+            ),
+        ]
+
+    def _end(self) -> None:
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks = []
+
+    # The profile --------------------------------------------------------------------------------------------------
+
+    def _profile(self, number: int, plan: Plan) -> Profile | None:
+        """None where there was no backward pass."""
+        steps = self._steps
+        tensors = tuple(
+            median(step.tensors.get(index, 0.0) for step in steps) for index in range(len(self._arena.parameters))
+        )
+        if sum(tensors) <= 0:
+            return None
+        losses = [step.loss for step in steps if step.loss is not None]
+        self._variance = _variance(steps) or self._variance
+        squared_norm, variance = self._variance or (None, None)
+        return Profile(
+            step=number,
+            num_steps=len(steps),
+            plan=plan,
+            lead_seconds=median(step.lead for step in steps),
+            tensor_backward_seconds=tensors,
+            modules=tuple(self._modules(tensors)),
+            buckets=_buckets([step.buckets for step in steps if step.buckets]),
+            loss=fmean(losses) if losses else None,
+            squared_gradient_norm=squared_norm,
+            gradient_variance=variance,
+        )
+
+    def _modules(self, tensors: Sequence[float]) -> list[ModuleTimes]:
+        """Those that ran in every step, in the order in which they first did."""
+        times = []
+        for name in self._steps[0].modules:
+            first, last = self._range(self._model.get_submodule(name)) or (0, 0)
+            times.append(
+                ModuleTimes(
+                    name,
+                    self._arena.offsets[first],
+                    self._arena.offsets[last],
+                    median(step.modules.get(name, 0.0) for step in self._steps),
+                    sum(tensors[first:last]),
+                )
+            )
+        return times
+
+    def _range(self, module: nn.Module) -> tuple[int, int] | None:
+        """First of the module's own tensors in the arena, and that after its last; None where it has none."""
+        own = [self._indices[id(p)] for p in module.parameters(recurse=False) if id(p) in self._indices]
+        return (min(own), max(own) + 1) if own else None
+
+
+def _buckets(steps: Sequence[list[tuple[float, float]]]) -> tuple[BucketTimes, ...]:
+    """Of each bucket: the median of its compression, and the least of its exchange, which waited the least."""
+    whole = [step for step in steps if len(step) == len(steps[0])]
+    return tuple(
+        BucketTimes(median(each[0] for each in bucket), min(each[1] for each in bucket))
+        for bucket in zip(*whole, strict=True)
+    )
+
+
+def _variance(steps: Sequence[_Step]) -> tuple[float, float] | None:
+    """Squared norm of the mean gradient and variance over ranks, by the steps in which both norms are known."""
+    both = [
+        (s.squared_mean, s.mean_squared) for s in steps if s.squared_mean is not None and s.mean_squared is not None
+    ]
+    if not both:
+        return None
+    return fmean(mean for mean, _ in both), fmean(max(0.0, own - mean) for mean, own in both)
