@@ -290,6 +290,31 @@ WRONG = [
         "spec.communication.sparsifier: 'top-k': not known; choose from tracked, topk, mstopk",
     ),
     (
+        (*COMMUNICATION, "fusion", "alternatives"),
+        ["single", "halves"],
+        "spec.communication.fusion.alternatives[1]: 'halves': not known; choose from fixed, single, equal, cuts",
+    ),
+    (
+        (*COMMUNICATION, "fusion", "alternatives"),
+        ["equal"],
+        "spec.communication.fusion.alternatives[0]: 'equal': needs the option buffers: how many",
+    ),
+    (
+        (*COMMUNICATION, "fusion", "alternatives"),
+        ["single", "single:selection=behind"],
+        "spec.communication.fusion.alternatives[1]: 'single': is there twice; remove one",
+    ),
+    (
+        (*COMMUNICATION, "schedules"),
+        ["at-once"],
+        "spec.communication.schedules[0]: 'at-once': not known; choose from wait-free, after-backward",
+    ),
+    (
+        (*COMMUNICATION, "schedules"),
+        [],
+        "spec.communication.schedules: '[]': must have at least 1 entries",
+    ),
+    (
         (*COMMUNICATION, "fusion", "bufferSize"),
         25,
         "spec.communication.fusion.bufferSize: '25': write it with its unit, such as 25MB",

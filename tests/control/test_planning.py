@@ -11,6 +11,7 @@ from trimtab.control.types import ControllerSettings, ModelFacts, NetworkView
 from trimtab.plan import FusionPlan, Plan
 from trimtab.profile import BucketTimes, ModuleTimes, Profile
 from trimtab_api.catalogue import Option, Row, planners, whole_number
+from trimtab_api.errors import UserError
 
 FACTS = ModelFacts(4_000_000, (1_000_000, 1_000_000, 2_000_000), 4)
 RECORDING = "recording:at=1000000:selection=ahead"
@@ -77,18 +78,31 @@ def test_it_is_asked_anew_once_more_is_known(planning):
 
 
 def test_dense_sends_all_and_compresses_nothing(planning):
-    assert planning.dense(RECORDING) == Plan(1.0, "dense-ring", fusion=FusionPlan((0, 1_000_000), planner=RECORDING))
+    assert planning.dense(ControllerSettings(fusions=(RECORDING,))) == Plan(
+        1.0, "dense-ring", fusion=FusionPlan((0, 1_000_000), planner=RECORDING)
+    )
     assert asked[0][2].compress(1_000_000) == 0
 
 
 def test_one_rank_has_no_exchange(planner):
     alone = ModelFacts(10, (10,), 1)
-    assert FusionPlanning(Predictor(alone), alone, (0.01,)).dense("single").fusion.cuts == (0,)
+    assert FusionPlanning(Predictor(alone), alone, (0.01,)).dense(ControllerSettings()).fusion.cuts == (0,)
 
 
 def test_training_begins_dense_in_the_buffers_of_the_first_planner(planner):
     plan = Controller(ControllerSettings(fusions=(RECORDING, "single")), FACTS).plan
     assert plan == Plan(1.0, "dense-ring", fusion=FusionPlan((0, 1_000_000), planner=RECORDING))
+
+
+def test_dense_is_sent_by_the_first_schedule():
+    assert Controller(ControllerSettings(schedules=("after-backward", "wait-free")), FACTS).plan.schedule == (
+        "after-backward"
+    )
+
+
+def test_a_planner_that_cannot_plan_the_model_is_refused_before_training():
+    with pytest.raises(UserError, match="fusion"):
+        Controller(ControllerSettings(fusions=("single", "cuts:at=4000000000")), FACTS)
 
 
 def test_a_static_plan_is_cut_by_the_planner_that_it_names(planner):

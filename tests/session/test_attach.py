@@ -54,6 +54,14 @@ def test_a_job_that_says_nothing_of_it_is_steered_as_the_controller_is_by_itself
     assert settings == replace(ControllerSettings(), fusions=("fixed",))
 
 
+def test_planners_and_schedules_that_may_be_chosen_each_stand_there_once(tmp_path: Path) -> None:
+    fusion = {"bufferSize": "single", "alternatives": ["equal:buffers=5", "single"]}
+    job = job_file(tmp_path, fusion=fusion, schedules=["after-backward", "wait-free"])
+    settings = controller_settings(load_training_job(job))
+    assert settings.fusions == ("single", "equal:buffers=5")
+    assert settings.schedules == ("after-backward", "wait-free")
+
+
 def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         return int(listener.getsockname()[1])

@@ -99,6 +99,7 @@ def controller_settings(job: TrainingJob) -> ControllerSettings:
     size, selection = wanted.fusion.buffer_size, wanted.fusion.selection
     planner = "single" if size == "single" else f"fixed:bytes={size:.0f}"
     fusion = planners.canonical(f"{planner}:selection={selection}")
+    fusions = dict.fromkeys((fusion, *wanted.fusion.alternatives))  # each once
     return ControllerSettings(
         policy="adaptive" if wanted.policy == "Adaptive" else "static",
         static_plan=None
@@ -108,8 +109,9 @@ def controller_settings(job: TrainingJob) -> ControllerSettings:
         max_ratio=wanted.ratio.max,
         candidate_ratios=wanted.ratio.candidates,
         collectives=tuple(name for name in wanted.collectives if not collectives[name].why_not(job.spec.num_ranks)),
-        fusions=(fusion,),
+        fusions=tuple(fusions),
         sparsifiers=(wanted.sparsifier,),
+        schedules=wanted.schedules,
         network_change=wanted.triggers.network,
         gain_change=wanted.triggers.gain,
         trial_iterations=wanted.trials.iterations,

@@ -7,8 +7,9 @@ test holds the two against each other. A message says the remedy; the API server
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
-from trimtab_api.catalogue import AXES, DENSE_COLLECTIVES, SPARSE_COLLECTIVES
+from trimtab_api.catalogue import AXES, DENSE_COLLECTIVES, SPARSE_COLLECTIVES, Axis, planners, schedules
 from trimtab_api.names import MOST_WORKERS, RESERVED_VARIABLES
 from trimtab_api.trainingjob.quantities import DURATION_PATTERN
 
@@ -38,6 +39,12 @@ _PLAN_REMEDY = (
     "write dense, or RATIO/COLLECTIVE with a ratio in (0, 1), such as 0.01/all-gather; collectives: "
     f"{', '.join(SPARSE_COLLECTIVES)}"
 )
+
+
+def _is_spec_of(axis: Axis[Any]) -> str:
+    """CEL: a scheme of the axis, whatever its options are: those are read on the cluster by who plans with them."""
+    return f"self.matches('^({'|'.join(axis.built_in)})(:[a-z]+=[^:/,]+)*$')"
+
 
 _CONTAINERS = "spec.template.spec.containers"
 
@@ -93,6 +100,16 @@ RULES = (
         "spec.communication.fusion.bufferSize",
         "self == 'single' || self.matches('[1-9]')",
         "holds nothing; write a size such as 25MB, or single for one buffer",
+    ),
+    Rule(
+        "spec.communication.fusion.alternatives[]",
+        _is_spec_of(planners),
+        f"not known; choose from {', '.join(planners.built_in)}, with options as in equal:buffers=5",
+    ),
+    Rule(
+        "spec.communication.schedules[]",
+        _is_spec_of(schedules),
+        f"not known; choose from {', '.join(schedules.built_in)}",
     ),
     Rule(
         "spec.communication.timeout",

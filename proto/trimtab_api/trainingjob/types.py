@@ -15,7 +15,16 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 
-from trimtab_api.catalogue import SPARSE_COLLECTIVES, SPARSIFIERS, collectives, read_plan, sparsifiers
+from trimtab_api.catalogue import (
+    SPARSE_COLLECTIVES,
+    SPARSIFIERS,
+    Axis,
+    collectives,
+    planners,
+    read_plan,
+    schedules,
+    sparsifiers,
+)
 from trimtab_api.errors import UserError
 from trimtab_api.names import MOST_WORKERS
 from trimtab_api.trainingjob.quantities import BufferSize, Duration, as_written
@@ -96,6 +105,18 @@ def _one_of(known: Callable[[], Iterable[str]]) -> AfterValidator:
     return AfterValidator(check)
 
 
+def _spec_of(axis: Axis[Any]) -> AfterValidator:
+    """A scheme of the axis with its options, in the one text that it has."""
+
+    def check(text: str) -> str:
+        try:
+            return axis.canonical(text)
+        except UserError as error:
+            raise ValueError(error.remedy) from None
+
+    return AfterValidator(check)
+
+
 def _enum(known: tuple[str, ...]) -> Any:
     return Field(json_schema_extra={"enum": list(known)})
 
@@ -112,6 +133,8 @@ def _sparse() -> Iterable[str]:
 Ratio = Annotated[float, Field(gt=0, lt=1)]
 SparseCollective = Annotated[str, _one_of(_sparse), _enum(SPARSE_COLLECTIVES)]
 Sparsifier = Annotated[str, _one_of(sparsifiers.names), _enum(SPARSIFIERS)]
+Planner = Annotated[str, Field(max_length=512), _spec_of(planners)]
+Schedule = Annotated[str, Field(max_length=512), _spec_of(schedules)]
 
 
 class RatioBounds(Strict):
@@ -150,6 +173,19 @@ class Fusion(Strict):
     selection: Literal["ahead", "behind"] = Field(
         "behind", description="Select elements in each tensor (ahead of fusion) or in each buffer (behind it)."
     )
+    alternatives: tuple[Planner, ...] = Field(
+        (),
+        strict=False,
+        max_length=20,
+        json_schema_extra={"x-kubernetes-list-type": "set"},
+        description="Further fusion planners that an Adaptive policy may choose from, such as `single` or"
+        " `equal:buffers=5`.",
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        _check_each_once(("alternatives",), self.alternatives)
+        return self
 
 
 class Triggers(Strict):
@@ -192,6 +228,14 @@ class Communication(Strict):
     )
     sparsifier: Sparsifier = Field("tracked", description="What picks the elements to send.")
     fusion: Fusion = Field(default_factory=Fusion, description="Which tensors share a buffer.")
+    schedules: tuple[Schedule, ...] = Field(
+        (schedules.default,),
+        strict=False,
+        min_length=1,
+        max_length=20,
+        json_schema_extra={"x-kubernetes-list-type": "set"},
+        description="When buffers may be sent; an Adaptive policy chooses from these and begins with the first.",
+    )
     triggers: Triggers = Field(default_factory=Triggers, description="What reopens the choice of a plan.")
     trials: Trials = Field(default_factory=Trials, description="How candidates are tried out while training.")
     warmup_steps: int = Field(
@@ -211,6 +255,7 @@ class Communication(Strict):
     @model_validator(mode="after")
     def _check(self) -> Self:
         _check_each_once(("collectives",), self.collectives)
+        _check_each_once(("schedules",), self.schedules)
         if self.policy == "Static" and self.plan is None:
             raise _wrong(("plan",), None, "a Static policy needs a plan, such as 0.01/all-gather")
         if self.policy == "Adaptive" and self.plan is not None:

@@ -25,7 +25,7 @@ class PlanEvaluator:
         optimizer: OptimizerFamily,
     ) -> None:
         self.settings = settings
-        self.dense = evaluate(planning.dense(settings.fusions[0]))
+        self.dense = evaluate(planning.dense(settings))
         self.present = evaluate(present)
         self.reads_gain = reads_gain(optimizer)
         """Whether the gain tells anything of the steps that the job needs."""

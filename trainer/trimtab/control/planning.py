@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 from math import log
 
@@ -59,13 +60,19 @@ class FusionPlanning:
         return _plan(ratio, collective, sparsifier, self._made[key], *others)
 
     def first(self, settings: ControllerSettings) -> Plan:
-        """The plan to begin training with: a static policy's own, or dense."""
-        static = settings.static_plan
-        return self.dense(settings.fusions[0]) if static is None else self._cut(static, static.fusion.planner)
+        """The plan to begin training with: a static policy's own, or dense.
 
-    def dense(self, fusion: str) -> Plan:
-        """The plan that sends everything, in the buffers that the planner makes for it."""
-        return self._cut(_DENSE, fusion)
+        Raises `UserError` where a planner that may be chosen later has no plan for this model.
+        """
+        if settings.static_plan is not None:
+            return self._cut(settings.static_plan, settings.static_plan.fusion.planner)
+        for fusion in settings.fusions:
+            self._cut(_DENSE, fusion)
+        return self.dense(settings)
+
+    def dense(self, settings: ControllerSettings) -> Plan:
+        """The plan that sends everything, by the first planner and the first schedule that are allowed."""
+        return self._cut(replace(_DENSE, schedule=settings.schedules[0]), settings.fusions[0])
 
     def _cut(self, plan: Plan, fusion: str) -> Plan:
         return self.plan(plan.ratio, plan.collective, plan.sparsifier, fusion, plan.schedule, plan.source, plan.wire)

@@ -37,7 +37,7 @@ class ControllerSettings:
     fusions: tuple[str, ...] = ("single",)
     """Planners that may make the buffers; the first makes those that training starts with, and dense's."""
     schedules: tuple[str, ...] = (schedules.default,)
-    """When buffers may be sent."""
+    """When buffers may be sent; the first is dense's, which training starts with."""
     sources: tuple[str, ...] = (sources.default,)
     """What may be compressed."""
     wires: tuple[str, ...] = (wires.default,)

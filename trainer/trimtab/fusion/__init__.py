@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from trimtab_api.catalogue import planners
+from trimtab_api.errors import UserError
 
 from trimtab.fusion.base import BufferCosts
 from trimtab.plan import FusionPlan, Plan
@@ -18,9 +19,16 @@ def plan_of(
     """The fusion plan that a planner makes for tensors of these sizes (elements, in backward order).
 
     ``profile`` and ``costs`` are what is known of them by now, if anything. Raises `UserError` where the planner or an
-    option of it is not known.
+    option of it is not known, or a cut lies beyond the last element.
     """
-    return FusionPlan(planners.make(planner, profile, tensor_sizes, costs or BufferCosts()), planner=planner)
+    cuts = planners.make(planner, profile, tensor_sizes, costs or BufferCosts())
+    if cuts[-1] >= sum(tensor_sizes):
+        raise UserError(
+            f"the model has {sum(tensor_sizes)} elements; cut before the last, not at {cuts[-1]}",
+            field="fusion",
+            value=planner,
+        )
+    return FusionPlan(cuts, planner=planner)
 
 
 def cut(plan: Plan, tensor_sizes: Sequence[int]) -> Plan:
