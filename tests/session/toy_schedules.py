@@ -50,7 +50,40 @@ class Queues(Schedule):
         return Iteration(sends, update=generation if t % 2 == 1 and sends else None, joins=t % 2 == 1)
 
 
-TOYS = (EverySecondLater, OneBehind, EveryThird, Queues)
+class LastFirst(Schedule):
+    """Once backward has ended the last buckets are sent first, and all but one may arrive by the next forward pass.
+
+    Their modules run first in it (ByteScheduler, P3).
+    """
+
+    name = "toy-last-first"
+
+    def iteration(self, t: int) -> Iteration:
+        first, *others = reversed(range(self.num_buckets))
+        late = (Send(bucket, t, arrives="forward") for bucket in others)
+        return Iteration((Send(first, t, after="backward"), *late), update=t)
+
+
+class OnlyLastAwaited(Schedule):
+    """As wait-free, but the optimizer waits only for the last bucket, and steps the others in the next forward pass."""
+
+    name = "toy-only-last-awaited"
+
+    def iteration(self, t: int) -> Iteration:
+        *others, last = range(self.num_buckets)
+        return Iteration((*(Send(bucket, t, arrives="forward") for bucket in others), Send(last, t)), update=t)
+
+
+class NothingAwaited(Schedule):
+    """All may arrive by the next forward pass; the vote has to travel with one of them."""
+
+    name = "toy-nothing-awaited"
+
+    def iteration(self, t: int) -> Iteration:
+        return Iteration(tuple(Send(b, t, arrives="forward") for b in range(self.num_buckets)), update=t)
+
+
+TOYS = (EverySecondLater, OneBehind, EveryThird, Queues, LastFirst, OnlyLastAwaited, NothingAwaited)
 
 
 def register() -> None:

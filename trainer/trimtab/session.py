@@ -288,6 +288,7 @@ class Session:
             return [self._scale, self._loops, *self._also, *scheduler]
 
         assert self._engine is not None
+        self._engine.settle()
         return Snapshot(TrainingState(self._model, self._optimizer, self._engine.arena, others))
 
     def _say(self, what: str) -> None:

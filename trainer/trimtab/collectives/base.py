@@ -154,12 +154,12 @@ class Collective(ABC):
         self,
         exchange: Exchange,
         selector: Selector | None = None,
-        vote: Callable[[Prepared], Tensor] | None = None,
+        vote: Callable[[], Tensor] | None = None,
         link: Group | None = None,
     ) -> Handle:
         """Queue one buffer; every rank must queue the same buffers in the same order.
 
-        ``vote`` is called on the link's thread, with what this buffer was compressed to, once it and all before it are.
+        ``vote`` is called on the link's thread once this buffer is compressed, and all before it.
         ``link`` is what the buffer crosses: the group's own connections where it is None.
         """
         link = link or self.group
@@ -172,7 +172,7 @@ class Collective(ABC):
 
         def run() -> Exchanged:
             prepared = handle.prepared.result()
-            own = torch.empty(0) if vote is None else vote(prepared)
+            own = torch.empty(0) if vote is None else vote()
             exchanged = self.run(exchange, prepared, link.transport, own.to(exchange.out.device))
             handle.ended_at = perf_counter()
             return exchanged

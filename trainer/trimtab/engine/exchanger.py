@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -17,15 +17,16 @@ from torch import Tensor
 from trimtab_api.errors import UserError
 
 from trimtab import schedule
-from trimtab.collectives.base import Prepared
+from trimtab.collectives.base import Exchanged
 from trimtab.collectives.group import Group
 from trimtab.collectives.transport import Place
 from trimtab.engine.arena import Arena
+from trimtab.engine.arrivals import Arrivals
 from trimtab.engine.backward import BackwardHooks
 from trimtab.engine.buckets import Buckets
 from trimtab.engine.fingerprint import Fingerprint
-from trimtab.engine.flights import Flights
-from trimtab.engine.gradients import Gradients
+from trimtab.engine.flights import Flight, Flights
+from trimtab.engine.gradients import Gradients, why_gathered
 from trimtab.engine.hand_out import HandOut
 from trimtab.engine.outcome import Outcome, non_finite_parameters
 from trimtab.engine.participation import Participation
@@ -63,16 +64,16 @@ class Exchanger:
         ``before_backward`` is called before a step's first gradient is touched; ``has_message``, on the communication
         thread, whether a message of rank 0 follows the step. ``further_links`` join the same ranks as ``group`` does.
         """
-        self.arena = arena
-        self.group = group
+        self.arena, self.group = arena, group
         self._links = (group, *further_links)
-        self._weights, self._has_message = weights, has_message
-        self._before_backward = before_backward
+        self._weights, self._has_message, self._before_backward = weights, has_message, before_backward
         self._schemes = Schemes(group)
         self._participation = Participation(arena.names)
         self._gradients = Gradients(arena, self._participation, loss_scale)
         self.buckets = Buckets(arena, [])
         self._summary = ExchangeSummary()
+        self._came_late: tuple[Exchanged, ...] = ()
+        """What arrived after the step before had been told of; it is told with the present one."""
         self._ended_at: float | None = None
         """When the last exchange was over, by `time.perf_counter`."""
         self.adopt(plan)
@@ -92,7 +93,10 @@ class Exchanger:
     # Plans ------------------------------------------------------------------------------------------------------
 
     def adopt(self, plan: Plan) -> None:
-        """Follow ``plan`` from the next `restart` on; moves no data but what a delaying schedule has left waiting."""
+        """Follow ``plan`` from the next `restart` on; moves no data but what a delaying schedule has left waiting.
+
+        Nothing may be `late`.
+        """
         buckets = Buckets(self.arena, self.arena.buffers(plan.fusion))
         self._schemes.adopt(plan, self.buckets.ranges, buckets.ranges)
         buckets.take_over(self.buckets)
@@ -163,12 +167,19 @@ class Exchanger:
         """Whether gradients of the present step have been sent."""
         return self._gradients.has_begun
 
+    def begin(self) -> None:
+        """A forward pass of training has begun: send what has waited for the present step."""
+        if not self._gradients.has_begun and self.outcome is None and self.place.trial == 0:
+            self.sending.begin()
+
     def _on_gradient(self, index: int) -> None:
         if (number := torch._C._current_graph_task_id()) != self._pass:
             self._pass = number
             self._before_backward()
         if self._gradients.is_gathered(index):
-            self._refusal = UserError(self._why_gathered(), field="backward", value=self.arena.names[index])
+            self._refusal = UserError(
+                why_gathered(is_exchanged=self.outcome is not None), field="backward", value=self.arena.names[index]
+            )
             raise self._refusal
         if self._accumulates or not self.exchanges_in_backward:
             return
@@ -179,21 +190,9 @@ class Exchanger:
         if self._gradients.has_begun and not self._accumulates:
             self.finish()
 
-    def _why_gathered(self) -> str:
-        if self.outcome is None:
-            return (
-                "had its gradient sent already in a backward pass that has not ended: a pass before ended with an"
-                " exception after part of it was sent, or checkpointing gives a shared parameter its gradient in parts."
-                " Let the exception end this rank; for the latter use checkpoint(..., use_reentrant=False)"
-            )
-        return (
-            "its gradient is the mean over ranks since the backward pass before: call session.step() between them, and"
-            " not optimizer.step(); where several passes belong to one step, wrap all but the last in session.no_sync()"
-        )
-
-    def _vote(self, last: Prepared) -> Tensor:
+    def _vote(self) -> Tensor:
         """This rank's part of what all agree on; on the communication thread, once all buckets are compressed."""
-        before = self.sending.squared_norm_before(last)
+        before = self.sending.squared_norm_before
         vote = StepVote(
             finite=before - before == 0,  # neither infinite nor not a number
             place=self.place,
@@ -225,37 +224,47 @@ class Exchanger:
         self._gradients.begin()
         self.sending.finish()
         began = time.perf_counter()
-        exchanged = self.flights.wait()
+        late = self.sending.late if self._may_be_late else []
+        exchanged = Flights(flight for flight in self.flights if flight not in late).wait()
         waited = time.perf_counter() - began
         consensus = None
         if exchanged:
-            consensus = StepConsensus.decode(exchanged[-1].vote, self.group.size, self.place)
+            vote = self.flights[self.sending.carrier].handle.wait().vote
+            consensus = StepConsensus.decode(vote, self.group.size, self.place)
             if consensus.participation_changed:
                 self._participation.agree(self.group)
         is_finite = consensus is None or consensus.finite
         names = () if is_finite else non_finite_parameters(self.arena, self.flights, self.plan.is_dense)
         self._handed = HandOut(self.arena, self.buckets, self.flights, self._iteration, self._iteration_number)
+        self._arrivals = Arrivals(self.arena, self._handed, late if is_finite else (), self._participation.unused)
+        exchanged = (*self._came_late, *exchanged)
         self.outcome = Outcome(consensus, exchanged, waited, self._iteration.update is not None, names)
         self._hand_out(is_finite)
         return self.outcome
 
+    @property
+    def _may_be_late(self) -> bool:
+        """A GradScaler looks at all gradients at once, a round of updates ends at once, and a trial is undone."""
+        return self._gradients.scale is None and self.exchanges_in_backward and self.place.trial == 0
+
     def _hand_out(self, finite: bool) -> None:
         """Make every ``grad`` what the optimizer is to see."""
-        arena, scale = self.arena, self._gradients.scale
-        if not finite and scale is None:
-            arena.release_gradients()  # no optimizer moves, whoever steps it
-            return
-        if not finite:
-            arena.grad.fill_(float("inf"))  # for the scaler of every rank to see, and to back off alike
-            return
-        self._handed.write(averages=self._schedule.averages)
-        if scale not in (None, 1.0):
-            arena.grad.mul_(scale)
-        for index in self._handed.without:
-            arena.parameters[index].grad = None
-        for index in self._participation.unused:
-            if not bool(arena.views[index].any()):
-                arena.parameters[index].grad = None
+        scale = self._gradients.scale
+        if finite:
+            self._arrivals.hand_out(len(self.buckets), averages=self._schedule.averages, scale=scale)
+        elif scale is None:
+            self.arena.release_gradients()  # no optimizer moves, whoever steps it
+        else:
+            self.arena.grad.fill_(float("inf"))  # for the scaler of every rank to see, and to back off alike
+
+    @property
+    def late(self) -> list[Flight]:
+        """What of a finished step has not been handed out; the step can be committed once it has."""
+        return [] if self.outcome is None else self._arrivals.late
+
+    def hand_out_late(self, tensors: Collection[int] | None = None) -> bool:
+        """Wait for what is late of ``tensors``, by index (None: of all), and hand it out; whether there was any."""
+        return self._arrivals.hand_out_late(tensors, averages=self._schedule.averages)
 
     def commit(self) -> None:
         """Keep the step: what became of each bucket, and what schemes and sparsifiers learned."""
@@ -271,6 +280,7 @@ class Exchanger:
         )
         if self.flights:
             self._summary = self.flights.summary(self._ended_at)
+        self._came_late = self._arrivals.came_late.wait()
         self._next_step()
 
     def drop(self) -> None:

@@ -54,7 +54,7 @@ def payload_of(bucket: Bucket, send: Send, arena: Arena, present: Gradients | No
     return Payload(present.of(span), out, waited, has_present=True)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Flight:
     """One bucket's exchange."""
 

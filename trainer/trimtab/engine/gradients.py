@@ -74,3 +74,17 @@ class Gradients:
         if copied_from < span.stop:
             pieces.append(self._arena.grad[copied_from : span.stop])
         return pieces[0] if len(pieces) == 1 else ChunkedTensor(pieces)
+
+
+def why_gathered(*, is_exchanged: bool) -> str:
+    """Why a gradient cannot be gathered again, and the remedy."""
+    if not is_exchanged:
+        return (
+            "had its gradient sent already in a backward pass that has not ended: a pass before ended with an"
+            " exception after part of it was sent, or checkpointing gives a shared parameter its gradient in parts."
+            " Let the exception end this rank; for the latter use checkpoint(..., use_reentrant=False)"
+        )
+    return (
+        "its gradient is the mean over ranks since the backward pass before: call session.step() between them, and"
+        " not optimizer.step(); where several passes belong to one step, wrap all but the last in session.no_sync()"
+    )

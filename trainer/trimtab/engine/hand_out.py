@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from trimtab.engine.arena import Arena
 from trimtab.engine.buckets import Bucket, Buckets, Held
 from trimtab.engine.flights import Flight, Flights
@@ -20,17 +22,18 @@ class HandOut:
         """By bucket: gradients of this iteration that were not sent."""
         self._kept: dict[int, list[Held]] = {}
         """By bucket: means that no update has taken."""
-        self.without: list[int] = []
-        """Tensors of which the optimizer gets nothing."""
 
-    def write(self, *, averages: bool) -> None:
-        """Make the arena's gradient what the optimizer is to see: the mean over ranks of all that its update takes."""
-        has_any = [False] * len(self._arena.parameters)
-        for number, bucket in enumerate(self._buckets):
+    def write(self, buckets: Iterable[int], *, averages: bool) -> set[int]:
+        """Make the arena's gradient what the optimizer is to see: the mean over ranks of all that its update takes.
+
+        Only in ``buckets``. Returns the tensors, by index, of which the optimizer gets something there.
+        """
+        with_any: set[int] = set()
+        for number in buckets:
+            bucket = self._buckets[number]
             if self._write_bucket(number, bucket, averages):
-                for index in range(bucket.span.first, bucket.span.last):
-                    has_any[index] = True
-        self.without = [index for index, has in enumerate(has_any) if not has]
+                with_any.update(range(bucket.span.first, bucket.span.last))
+        return with_any
 
     def _write_bucket(self, number: int, bucket: Bucket, averages: bool) -> bool:
         """Whether the optimizer gets anything of the bucket."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from functools import partial
 
 from torch import Tensor
 
@@ -31,17 +33,32 @@ class Sending:
         iteration: Iteration,
         number: int,
         step: int,
-        vote: Callable[[Prepared], Tensor],
+        vote: Callable[[], Tensor],
     ) -> None:
-        """``number`` is the iteration's, as its schedule counts; ``vote`` goes with the last of its sends."""
+        """``number`` is the iteration's, as its schedule counts; ``vote`` goes with the `carrier` of its sends."""
         self._arena, self._buckets, self._gradients, self._schemes = arena, buckets, gradients, schemes
         self._links, self._plan, self._step, self._vote = links, plan, step, vote
         self._sends = iteration.sends
         self._missing = [bucket.span.last - bucket.span.first for bucket in buckets]
         """By bucket: tensors whose gradient is yet to come."""
+        due = [index for index, send in enumerate(iteration.sends) if send.arrives == "update"]
+        self.carrier = due[-1] if due else 0
+        """Which of the sends carries the vote."""
+        self._compressed: list[Future[float]] = [Future() for _ in iteration.sends]
+        """Of each send: the squared norm before, once it is compressed."""
         self.present = {send.bucket for send in iteration.sends if send.generation >= number}
         """Buckets whose gradients of this very iteration are sent."""
         self.flights = Flights()
+
+    @property
+    def can_begin(self) -> bool:
+        """Whether the first of the sends is of gradients that wait since an earlier iteration."""
+        return bool(self._sends) and self._sends[0].bucket not in self.present
+
+    def begin(self) -> None:
+        """The forward pass has begun: send what waits, but for what carries the vote."""
+        while (index := len(self.flights)) < self.carrier and self._sends[index].bucket not in self.present:
+            self._append()
 
     def gather(self, index: int) -> None:
         """Take tensor ``index``'s gradient, and send what that completes."""
@@ -61,22 +78,33 @@ class Sending:
                 self.gather(index)
         self._send_ready(backward_has_ended=True)
 
-    def squared_norm_before(self, last: Prepared) -> float:
-        """Of all that this iteration sends, ``last`` being its last bucket; waits until all are compressed."""
-        earlier = self.flights[: len(self._sends) - 1]
-        norms = (flight.handle.prepared.result().squared_norm_before for flight in earlier)
-        return last.squared_norm_before + sum(norms)
+    @property
+    def late(self) -> list[Flight]:
+        """Of what has been sent: that which need not have arrived before the update."""
+        return [f for i, f in enumerate(self.flights) if f.send.arrives == "forward" and i != self.carrier]
+
+    @property
+    def squared_norm_before(self) -> float:
+        """Of all that this iteration sends; waits until all are compressed."""
+        return sum(norm.result() for norm in self._compressed)
 
     def _send_ready(self, *, backward_has_ended: bool) -> None:
-        while len(self.flights) < len(self._sends):
-            send = self._sends[len(self.flights)]
-            if send.bucket in self.present and (
-                self._missing[send.bucket] > 0 or (send.after == "backward" and not backward_has_ended)
-            ):
+        while (index := len(self.flights)) < len(self._sends):
+            send = self._sends[index]
+            is_present = send.bucket in self.present
+            awaits_end = (is_present and send.after == "backward") or index == self.carrier < len(self._sends) - 1
+            if (is_present and self._missing[send.bucket] > 0) or (awaits_end and not backward_has_ended):
                 return
-            self.flights.append(self._send(send, is_last=len(self.flights) == len(self._sends) - 1))
+            self._append()
 
-    def _send(self, send: Send, *, is_last: bool) -> Flight:
+    def _append(self) -> None:
+        """Send what is next."""
+        index = len(self.flights)
+        flight = self._send(self._sends[index], carries_vote=index == self.carrier)
+        flight.handle.prepared.add_done_callback(partial(_tell_norm, self._compressed[index]))
+        self.flights.append(flight)
+
+    def _send(self, send: Send, *, carries_vote: bool) -> Flight:
         arena, bucket = self._arena, self._buckets[send.bucket]
         payload = payload_of(bucket, send, arena, self._gradients if send.bucket in self.present else None)
         span = bucket.span
@@ -94,7 +122,7 @@ class Sending:
                 start=span.start,
             ),
             selector,
-            vote=self._vote if is_last else None,
+            vote=self._vote if carries_vote else None,
             link=self._links[send.link],
         )
         return Flight(send, bucket, payload, handle)
@@ -104,3 +132,12 @@ class Sending:
         if self._plan.is_dense or self._plan.fusion.selection == "behind":
             return (0, segments[-1]), (elements_to_send(self._plan.ratio, segments[-1]),)
         return segments, tuple(split_elements(self._plan.ratio, segments))
+
+
+def _tell_norm(norm: Future[float], prepared: Future[Prepared]) -> None:
+    """What a bucket was compressed to is known, or what went wrong."""
+    error = prepared.exception()
+    if error is None:
+        norm.set_result(prepared.result().squared_norm_before)
+    else:
+        norm.set_exception(error)

@@ -16,9 +16,10 @@ from trimtab_api.errors import UserError
 
 from trimtab.broadcast import broadcast_tensors
 from trimtab.collectives.group import Group
-from trimtab.collectives.transport import Place
+from trimtab.collectives.transport import CommunicationError, Place
 from trimtab.engine.arena import Arena
 from trimtab.engine.exchanger import Exchanger
+from trimtab.engine.forward_waits import ForwardWaits
 from trimtab.engine.local_updates import LocalUpdates
 from trimtab.engine.loss_scale import LossScale
 from trimtab.engine.optimizer_gate import OptimizerGate
@@ -65,12 +66,16 @@ class StepEngine:
             has_message=has_message,
             profiler=self._profiler,
         )
+        self._waits = ForwardWaits(model, optimizers[0], self._gate, self._exchanger)
         self._enter(plan)
 
     def close(self) -> None:
         """Let go of the model and the optimizer."""
         if self._profiler is not None:
             self._profiler.restart()
+        with contextlib.suppress(CommunicationError):  # which is why the session is closed
+            self._waits.settle()
+        self._waits.close()
         self._gate.close()
         self._exchanger.close()
 
@@ -93,6 +98,7 @@ class StepEngine:
 
     def adopt(self, plan: Plan, step: int, trial: int = 0) -> None:
         """Follow ``plan`` from ``step`` on, of a trial where that has a number; ranks' weights are alike now."""
+        self.settle()
         self._exchanger.adopt(plan)
         self._exchanger.restart(step, trial)
         self._enter(plan)
@@ -122,17 +128,24 @@ class StepEngine:
         """Backward passes inside only accumulate."""
         return self._exchanger.no_sync()
 
+    def settle(self) -> None:
+        """Have every parameter stepped whose gradient's mean was to arrive by the next forward pass."""
+        self._waits.settle()
+
     def synchronize(self) -> None:
         """Make every ``grad`` what the optimizer is to see, also where no backward pass has ended with it."""
         if self._local is None:
             self._before_gradients()
             self._exchanger.finish()
+            self._exchanger.hand_out_late()
 
     def step(self) -> Outcome:
         """Commit or drop what was exchanged and step the optimizer; afterwards gradients are released."""
         self._before_gradients()  # for a step without a backward pass
         outcome = self._step_by_gradients() if self._local is None else self._step_by_updates(self._local)
         self.arena.release_gradients()
+        if self._exchanger.sending.can_begin and self._local is None:
+            self._waits.watch()
         return outcome
 
     def profile(self, step: int, outcome: Outcome, loss: float | None) -> Profile | None:
@@ -155,7 +168,10 @@ class StepEngine:
 
     def _step_by_gradients(self) -> Outcome:
         outcome = self._finish()
-        if outcome.updates and (outcome.is_finite or self._scale.is_scaling):
+        if self._exchanger.late:
+            self._gate.step()
+            self._waits.begin()
+        elif outcome.updates and (outcome.is_finite or self._scale.is_scaling):
             self._gate.step()
         return outcome
 
@@ -183,10 +199,12 @@ class StepEngine:
         outcome = self._exchanger.finish()
         if self._profiler is not None and self._profiler.is_profiling and self.plan.is_dense:
             self._profiler.exchanged(self.arena.grad, self._scale.get())
-        if outcome.is_finite:
-            self._exchanger.commit()
-        else:
+        if isinstance(self._model, torch.jit.ScriptModule):  # takes no hooks, so nobody would wait
+            self._exchanger.hand_out_late()
+        if not outcome.is_finite:
             self._exchanger.drop()
+        elif not self._exchanger.late:
+            self._exchanger.commit()
         return outcome
 
     def _weights(self) -> Iterable[Tensor]:
@@ -198,6 +216,7 @@ class StepEngine:
 
         Raises `UserError` where an optimizer trains a parameter that the arena does not hold.
         """
+        self.settle()
         self._before_backward()
         for parameter in (p for each in self._optimizers for group in each.param_groups for p in group["params"]):
             if parameter.requires_grad and parameter not in self.arena:

@@ -1,0 +1,61 @@
+"""One iteration's means over ranks as they arrive: before the update, or some only before the next forward pass."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from trimtab.engine.arena import Arena
+from trimtab.engine.flights import Flight, Flights
+from trimtab.engine.hand_out import HandOut
+
+
+class Arrivals:
+    """Makes each ``grad`` what the optimizer is to see, once all of its tensor has arrived."""
+
+    def __init__(self, arena: Arena, handed: HandOut, late: Iterable[Flight], unused: Collection[int]) -> None:
+        """``late`` are flights that may arrive after the update; ``unused``, tensors without a gradient on any rank."""
+        self._arena, self._handed, self._unused = arena, handed, unused
+        self.late = list(late)
+        """What has not been handed out yet."""
+        self.came_late = Flights(self.late)
+        self._with_any: set[int] = set()
+        """Tensors, by index, of which the optimizer gets something."""
+
+    def hand_out(self, num_buckets: int, *, averages: bool, scale: float | None) -> None:
+        """Hand out all but what is late, times the loss scale."""
+        late = {flight.send.bucket for flight in self.late}
+        numbers = [number for number in range(num_buckets) if number not in late]
+        self._with_any |= self._handed.write(numbers, averages=averages)
+        if scale not in (None, 1.0):
+            self._arena.grad.mul_(scale)
+        whole = set(range(len(self._arena.parameters))) - self._awaited
+        for index in set(range(len(self._arena.parameters))) - self._to_be_seen(whole):
+            self._arena.parameters[index].grad = None
+
+    def hand_out_late(self, tensors: Collection[int] | None, *, averages: bool) -> bool:
+        """Wait for what is late of ``tensors``, by index (None: of all), and hand it out; whether there was any."""
+        due = [flight for flight in self.late if tensors is None or _holds(flight, tensors)]
+        if not due:
+            return False
+        for flight in due:
+            flight.handle.wait()
+        awaited, numbers = self._awaited, {flight.send.bucket for flight in due}
+        self.late = [flight for flight in self.late if flight.send.bucket not in numbers]
+        self._with_any |= self._handed.write(numbers, averages=averages)
+        for index in self._to_be_seen(awaited - self._awaited):
+            self._arena.parameters[index].grad = self._arena.views[index]
+        return True
+
+    @property
+    def _awaited(self) -> set[int]:
+        """Tensors of which a part is late."""
+        return {index for flight in self.late for index in range(flight.span.first, flight.span.last)}
+
+    def _to_be_seen(self, whole: set[int]) -> set[int]:
+        """Those of ``whole`` tensors that the optimizer is to move."""
+        untouched = {index for index in whole.intersection(self._unused) if not bool(self._arena.views[index].any())}
+        return (whole & self._with_any) - untouched
+
+
+def _holds(flight: Flight, tensors: Collection[int]) -> bool:
+    return any(index in tensors for index in range(flight.span.first, flight.span.last))

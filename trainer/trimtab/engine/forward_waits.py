@@ -1,0 +1,110 @@
+"""What a forward pass waits for, and what it sets going.
+
+Just before a module runs, the optimizer steps those of its parameters whose mean over ranks had not arrived when it
+stepped the others. Whoever looks at the weights in another way (a snapshot, ``state_dict``, the next backward pass, a
+change of plan) has all of them stepped first. And what waits since an earlier iteration is sent as the pass begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.hooks import RemovableHandle
+
+from trimtab.engine.exchanger import Exchanger
+from trimtab.engine.optimizer_gate import OptimizerGate
+
+
+class ForwardWaits:
+    """Steps late parameters of one model, with the settings that the optimizer had at the step they belong to."""
+
+    def __init__(
+        self, model: nn.Module, optimizer: torch.optim.Optimizer, gate: OptimizerGate, exchanger: Exchanger
+    ) -> None:
+        self._model, self._optimizer, self._gate, self._exchanger = model, optimizer, gate, exchanger
+        self._hooks: list[RemovableHandle] = []
+        self._settings: list[dict[str, Any]] = []
+        """Of each parameter group, when the others were stepped."""
+        self._is_waiting = False
+        """Whether the optimizer has stepped the others."""
+        self._seen: set[int] = set()
+        """Tensors, by index, whose module has been seen to run: only these may wait for it.
+
+        Of others a module may use what it does not own, as attention uses its projection's weight.
+        """
+
+    def begin(self) -> None:
+        """The optimizer has stepped all but what is late."""
+        self._is_waiting = True
+        self._settings = [_settings(group) for group in self._optimizer.param_groups]
+        self.watch()
+
+    def close(self) -> None:
+        """Let go of the model and the optimizer."""
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks = []
+
+    def settle(self, tensors: Collection[int] | None = None) -> None:
+        """Step what is late of ``tensors``, by index in the arena; of all where it is None."""
+        if not self._is_waiting:
+            return
+        parameters = self._exchanger.arena.parameters
+        gradients = [parameter.grad for parameter in parameters]  # of a backward pass that has just begun
+        for parameter in parameters:
+            parameter.grad = None
+        if self._exchanger.hand_out_late(tensors):
+            self._step()
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            parameter.grad = gradient
+        if not self._exchanger.late:
+            self._is_waiting = False
+            self._exchanger.commit()
+
+    def _step(self) -> None:
+        now = [_settings(group) for group in self._optimizer.param_groups]
+        for group, settings in zip(self._optimizer.param_groups, self._settings, strict=False):
+            group.update(settings)
+        try:
+            self._gate.step()
+        finally:
+            for group, settings in zip(self._optimizer.param_groups, now, strict=True):
+                group.update(settings)
+
+    def watch(self) -> None:
+        """Hear of forward passes, from now on."""
+        if self._hooks:
+            return
+        indices = {id(parameter): index for index, parameter in enumerate(self._exchanger.arena.parameters)}
+        parts = list(self._model.modules())
+        if any(isinstance(part, torch.jit.ScriptModule) or type(part).__name__ == "OptimizedModule" for part in parts):
+            parts = []  # hooks inside would have it compiled anew, or are refused
+        for part in parts:
+            own = {indices[id(p)] for p in part.parameters(recurse=False) if id(p) in indices}
+            if own and part is not self._model:
+                self._hooks.append(part.register_forward_pre_hook(lambda *_, own=own: self._before_module(own)))
+        self._hooks.append(self._model.register_forward_pre_hook(self._before_model, prepend=True))
+        self._hooks.append(self._model.register_state_dict_pre_hook(lambda *_: self.settle()))
+        self._hooks.append(self._optimizer.register_state_dict_pre_hook(lambda *_: self.settle()))
+
+    def _before_model(self, *_: Any) -> None:
+        if self._is_waiting:
+            self.settle(set(range(len(self._exchanger.arena.parameters))) - self._seen)
+        if self._model.training and torch.is_grad_enabled():
+            self._exchanger.begin()
+
+    def _before_module(self, own: set[int]) -> None:
+        self._seen |= own
+        self.settle(own)
+
+
+def _settings(group: dict[str, Any]) -> dict[str, Any]:
+    """All that a parameter group says but its parameters, such as the learning rate."""
+    return {
+        name: value.clone() if isinstance(value, torch.Tensor) else value
+        for name, value in group.items()
+        if name != "params"
+    }
