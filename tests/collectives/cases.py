@@ -90,8 +90,6 @@ def run_case(group: Group, case: Case) -> Outcome:
         case.step,
     )
     messages = group.num_messages
-    handle = collectives.create(case.scheme, group).exchange(
-        exchange, selector, None if vote is None else lambda _: vote.clone()
-    )
+    handle = collectives.create(case.scheme, group).exchange(exchange, selector, None if vote is None else vote.clone)
     exchanged = handle.wait(SECONDS_TO_ANSWER)
     return Outcome(acc, out, next_residual, vote, exchanged, group.num_messages - messages)

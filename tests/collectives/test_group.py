@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
 
@@ -60,9 +61,11 @@ def not_finite(group: Group, scheme: str, value: float) -> float:
     from trimtab import sparsify
 
     exchange = exchange_of_constants([1.0, value if group.rank == 1 else 2.0, 3.0])
+    norm: Future[float] = Future()
     handle = collectives.create(scheme, group).exchange(
-        exchange, sparsify.create("topk"), lambda prepared: torch.tensor([prepared.squared_norm_before])
+        exchange, sparsify.create("topk"), lambda: torch.tensor([norm.result(30)])
     )
+    norm.set_result(handle.prepared.result(30).squared_norm_before)
     return handle.wait(30).vote.item()
 
 
