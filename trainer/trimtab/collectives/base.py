@@ -5,8 +5,8 @@ The law, with ``acc = residual + gradient`` on each of the N ranks, per element 
     sum over ranks of acc  ==  N * update  +  sum over ranks of the new residual
 
 A scheme writes `Collective.prepare`, which compresses and does not communicate, and `Collective.run`, which
-communicates. Each has a thread of its own, on which buffers pass in the order they were submitted: the next buffer is
-compressed while the one before is on the wire.
+communicates. Each has a thread of its own, and on a GPU a stream (`trimtab.collectives.lane`), on which buffers pass in
+the order they were submitted: the next buffer is compressed while the one before is on the wire.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -63,7 +63,11 @@ class Exchange:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A compressed buffer; a scheme's own subclass holds what is to be sent."""
+    """A compressed buffer; a scheme's own subclass holds what is to be sent.
+
+    `run` may use the tensors that its fields hold, directly or in dataclasses, lists, tuples and dictionaries: those
+    cross from the stream that compressed to the one that communicates.
+    """
 
     squared_norm_before: float
     """Sum of squares of ``residual + gradient`` on this rank; not finite if and only if one of the elements is not."""
@@ -89,7 +93,10 @@ class Exchanged:
     num_messages: int
     """Messages on the longest chain of this exchange, the multiplier of the latency alpha."""
     vote: Tensor
-    """float32 [m]: the element-wise sum over ranks of the votes that travelled along, the same bits on every rank."""
+    """float32 [m]: the element-wise sum over ranks of the votes that travelled along, the same bits on every rank.
+
+    As `Handle.wait` returns it, it lies on the CPU.
+    """
     compress_seconds: float
     """Selection, packing and unpacking on this rank."""
     collective_seconds: float
@@ -175,10 +182,11 @@ class Collective(ABC):
             own = torch.empty(0) if vote is None else vote()
             exchanged = self.run(exchange, prepared, link.transport, own.to(exchange.out.device))
             handle.ended_at = perf_counter()
-            return exchanged
+            # Read here, where a GPU has only this exchange to wait for, and not where backward is under way.
+            return exchanged if exchanged.vote.is_cpu else replace(exchanged, vote=exchanged.vote.cpu())
 
-        handle.prepared = self.group.compress(prepare)
-        handle._exchanged = link.submit(run)
+        handle.prepared = self.group.compress(prepare, uses=exchange)
+        handle._exchanged = link.submit(run, uses=exchange)
         return handle
 
     def reduce(self, acc: Tensor, ratio: float, selector: Selector | None = None, step: int = 0) -> Tensor:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import queue
-import threading
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, TypeVar
+from concurrent.futures import Future
+from functools import partial
+from typing import TypeVar
 
 import torch.distributed as dist
 
 from trimtab.collectives.connect import Entrance, connect, connect_process_group
+from trimtab.collectives.lane import Lane
 from trimtab.collectives.rendezvous import meet
 from trimtab.collectives.transport import CommunicationError, Place, Transport
 
@@ -21,7 +21,7 @@ DEFAULT_DEADLINE = 1800.0
 
 
 class Group:
-    """Ranks joined by a `Transport`, with one thread that communicates and one that compresses.
+    """Ranks joined by a `Transport`, with one lane that communicates and one that compresses.
 
     Jobs run one at a time in the order submitted, which must be the same on every rank for those that communicate. Such
     a job that raises, for whatever reason, ends the group on every rank: each raises a `CommunicationError` that names
@@ -32,12 +32,10 @@ class Group:
         self.transport = transport
         self.place = Place()
         """Where in training the jobs submitted from now on belong: the same on every rank, or their messages fail."""
-        self._jobs: queue.SimpleQueue[tuple[Callable[[], Any], Place, Future[Any]] | None] = queue.SimpleQueue()
         self._failure: BaseException | None = None
-        # A daemon, so that a script that fails elsewhere can exit at once, which tells the peers.
-        self._thread = threading.Thread(target=self._work, name="trimtab-communication", daemon=True)
-        self._thread.start()
-        self._compressor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="trimtab-compression")
+        self._compression = Lane("trimtab-compression", transport.device, finishes_at_exit=True)
+        # A script that fails elsewhere exits in the midst of a job, which tells the peers.
+        self._communication = Lane("trimtab-communication", transport.device, finishes_at_exit=False)
 
     @classmethod
     def meet(
@@ -101,42 +99,35 @@ class Group:
         """Messages this rank sent so far."""
         return self.transport.num_messages
 
-    def submit(self, job: Callable[[], T]) -> Future[T]:
-        """Run ``job`` on the communication thread, after those submitted before it."""
-        future: Future[T] = Future()
-        self._jobs.put((job, self.place, future))
-        return future
+    def submit(self, job: Callable[[], T], uses: object = ()) -> Future[T]:
+        """Run ``job`` on the communication thread, after those submitted before it; ``uses``: see `Lane.submit`."""
+        return self._communication.submit(partial(self._communicate, job, self.place), uses)
 
-    def compress(self, job: Callable[[], T]) -> Future[T]:
+    def compress(self, job: Callable[[], T], uses: object = ()) -> Future[T]:
         """Run ``job``, which does not communicate, on the compression thread, after those submitted before it."""
-        return self._compressor.submit(job)
+        return self._compression.submit(job, uses)
 
     def close(self) -> None:
         """Finish what was submitted and leave; every rank calls it, in any order."""
-        self._compressor.shutdown()
-        self._jobs.put(None)
-        self._thread.join()
+        self._compression.close()
+        self._communication.close()
         if self._failure is None:  # for a rank that expects more of this one than it takes part in
             self.transport.abort(self.rank, "has closed its session, and takes part in no further step")
         self.transport.close()
 
-    def _work(self) -> None:
-        while (item := self._jobs.get()) is not None:
-            job, place, future = item
-            if self._failure is not None:
-                future.set_exception(self._failure)
-                continue
-            self.transport.sequence += 1
-            self.transport.place = place
-            try:
-                result = job()
-                self.transport.flush()
-            except BaseException as error:
-                self._failure = error
-                if isinstance(error, CommunicationError):
-                    self.transport.abort(error.peer, error.reason)
-                else:
-                    self.transport.abort(self.rank, f"failed: {type(error).__name__}: {error}")
-                future.set_exception(error)
+    def _communicate(self, job: Callable[[], T], place: Place) -> T:
+        if self._failure is not None:
+            raise self._failure
+        self.transport.sequence += 1
+        self.transport.place = place
+        try:
+            result = job()
+            self.transport.flush()
+        except BaseException as error:
+            self._failure = error
+            if isinstance(error, CommunicationError):
+                self.transport.abort(error.peer, error.reason)
             else:
-                future.set_result(result)
+                self.transport.abort(self.rank, f"failed: {type(error).__name__}: {error}")
+            raise
+        return result

@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
+from trimtab.collectives.streams import StreamChain
+
 
 class BackwardHooks:
     """Calls ``on_gradient(index)`` as each parameter's gradient is complete, then ``on_end()``, on autograd's thread.
@@ -30,6 +32,8 @@ class BackwardHooks:
         """Passes, as autograd numbers them, whose end is to be told."""
         self._waiting: int | None = None
         """The parameter whose gradient other hooks may still change."""
+        # Autograd works on the streams that forward used: who is told of a gradient may use all those before it.
+        self._streams = StreamChain(parameters[0].device)
         self._handles = [
             parameter.register_post_accumulate_grad_hook(self._hook(index))
             for index, parameter in enumerate(parameters)
@@ -48,6 +52,7 @@ class BackwardHooks:
     def _hook(self, index: int) -> Callable[[Tensor], None]:
         def on_accumulated(_: Tensor) -> None:
             self._watch_pass()
+            self._streams.join()
             self._tell_waiting()
             if self._is_last_hook(index):
                 self._on_gradient(index)
