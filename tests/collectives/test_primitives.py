@@ -125,6 +125,21 @@ def test_over_a_process_group_they_give_the_same(rank_pool: RankPool, size: int)
         assert [block.tolist() for block in gathered[0]] == [[rank] * 4 * rank for rank in range(size)]
 
 
+def own_all_reduce(rank: int, size: int):
+    transport = ProcessGroupTransport(None, deadline=30)
+    transport.has_own_all_reduce = True  # as NCCL's has; here it is Gloo's
+    pieces = [torch.arange(5.0) + rank, torch.empty(0), torch.tensor([float(rank)])]
+    chains = [primitives.all_reduce(transport, shape, [piece.clone() for piece in pieces]) for shape in ALL_REDUCES]
+    primitives.all_reduce(transport, "ring", pieces)
+    return pieces, chains
+
+
+def test_a_backend_that_sums_over_ranks_by_itself_is_asked_to(rank_pool: RankPool) -> None:
+    for pieces, chains in rank_pool.run_in_process_group(4, own_all_reduce):
+        assert [piece.tolist() for piece in pieces] == [[6.0, 10.0, 14.0, 18.0, 22.0], [], [6.0]]
+        assert dict(zip(ALL_REDUCES, chains, strict=True)) == {"ring": 6, "tree": 4}
+
+
 def ring_beside_torch(rank: int, size: int, length: int):
     group = Group.connect(None, deadline=30)
     vector = torch.randn(length, generator=torch.Generator().manual_seed(group.rank))

@@ -17,7 +17,7 @@ from trimtab import kernels
 from trimtab.collectives import index_code
 from trimtab.collectives.base import Collective, Exchange, Exchanged, Prepared
 from trimtab.collectives.group import Group
-from trimtab.collectives.primitives import ALL_REDUCE, all_gather, broadcast
+from trimtab.collectives.primitives import all_gather, all_reduce, broadcast
 from trimtab.collectives.stopwatch import Stopwatch
 from trimtab.collectives.transport import Transport
 
@@ -47,7 +47,7 @@ class ArTopk(Collective):
         super().__init__(group)
         index_code.warm_up()
         self._elect = election == "var"
-        self._all_reduce = ALL_REDUCE[shape]
+        self._shape = shape
 
     def prepare(self, exchange: Exchange, selector: Selector | None) -> Candidates:
         assert selector is not None, "AR-Topk sends a selection"
@@ -92,7 +92,7 @@ class ArTopk(Collective):
             after = max(0.0, prepared.squared_norm_before - kernels.clear(residual, indices))
         stopwatch.compressed()
 
-        num_messages += self._all_reduce(transport, [values, vote])
+        num_messages += all_reduce(transport, self._shape, [values, vote])
         stopwatch.communicated()
 
         kernels.scatter_mean(exchange.out, [(indices, values)], 1 / transport.size)

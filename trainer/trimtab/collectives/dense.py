@@ -10,7 +10,7 @@ from torch import Tensor
 from trimtab import kernels
 from trimtab.collectives.base import Collective, Exchange, Exchanged, Prepared
 from trimtab.collectives.group import Group
-from trimtab.collectives.primitives import ALL_REDUCE
+from trimtab.collectives.primitives import all_reduce
 from trimtab.collectives.stopwatch import Stopwatch
 from trimtab.collectives.transport import Transport
 
@@ -31,7 +31,7 @@ class DenseAllReduce(Collective):
     def __init__(self, group: Group, *, shape: str) -> None:
         """``shape`` is ``ring`` or ``tree`` (Flexible Communication, Table I)."""
         super().__init__(group)
-        self._all_reduce = ALL_REDUCE[shape]
+        self._shape = shape
 
     def prepare(self, exchange: Exchange, selector: Selector | None) -> Accumulated:
         stopwatch = Stopwatch(exchange.out.device)
@@ -45,7 +45,7 @@ class DenseAllReduce(Collective):
         assert isinstance(prepared, Accumulated)
         stopwatch, out, num_bytes = prepared.stopwatch, exchange.out, transport.num_bytes
         stopwatch.resume()
-        num_messages = self._all_reduce(transport, [out, vote])
+        num_messages = all_reduce(transport, self._shape, [out, vote])
         stopwatch.communicated()
         return Exchanged(
             sent=None,

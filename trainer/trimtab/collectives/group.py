@@ -112,7 +112,7 @@ class Group:
         self._compression.close()
         self._communication.close()
         if self._failure is None:  # for a rank that expects more of this one than it takes part in
-            self.transport.abort(self.rank, "has closed its session, and takes part in no further step")
+            self.transport.leave()
         self.transport.close()
 
     def _communicate(self, job: Callable[[], T], place: Place) -> T:

@@ -79,6 +79,17 @@ def tree_all_reduce(transport: Transport, pieces: Sequence[Tensor]) -> int:
     return 2 * chain_length(size)
 
 
+def all_reduce(transport: Transport, shape: str, pieces: Sequence[Tensor]) -> int:
+    """Sum the float32 vector ``pieces`` over the ranks in place, by ``shape`` (``ring`` or ``tree``).
+
+    A transport that has an all-reduce of its own (NCCL's) chooses the shape by itself.
+    """
+    if transport.has_own_all_reduce:
+        transport.all_reduce(pieces)
+        return 2 * (transport.size - 1 if shape == "ring" else chain_length(transport.size))
+    return ALL_REDUCE[shape](transport, pieces)
+
+
 #: By shape.
 ALL_REDUCE: dict[str, Callable[[Transport, Sequence[Tensor]], int]] = {
     "ring": ring_all_reduce,

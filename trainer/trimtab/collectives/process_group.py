@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -18,8 +18,9 @@ import torch.distributed as dist
 from torch import Tensor
 
 from trimtab.collectives.connect import own_address
+from trimtab.collectives.notices import Notices
 from trimtab.collectives.rendezvous import Card, meet
-from trimtab.collectives.transport import CommunicationError, Transport, num_bytes
+from trimtab.collectives.transport import HAS_LEFT, CommunicationError, Transport, num_bytes
 
 
 def form(
@@ -72,6 +73,10 @@ class ProcessGroupTransport(Transport):
         self._process_group = process_group
         cuda = "nccl" in dist.get_backend(process_group)
         self.device = torch.device("cuda", torch.cuda.current_device()) if cuda else torch.device("cpu")
+        self.has_own_all_reduce = cuda  # no run on a GPU has proven it
+        self._notices = Notices.of(process_group)
+        if cuda:  # NCCL's own communicator would wait for a rank that has failed until its deadline
+            self._notices.watch(self._abort_communicator)
         self._next_batch: list[dist.P2POp] = []
         self._batch_after: list[dist.P2POp] = []
 
@@ -102,11 +107,25 @@ class ProcessGroupTransport(Transport):
         while self._next_batch:
             self._exchange_batch(self._next_batch[0].group_peer)
 
+    def all_reduce(self, pieces: Sequence[Tensor]) -> None:
+        for piece in pieces:
+            self._count((piece,))
+        try:
+            self._wait_for([dist.all_reduce(p, group=self._process_group, async_op=True) for p in pieces if p.numel()])
+        except RuntimeError as error:
+            raise self._cause((self.rank + 1) % self.size, error) from error
+
     def abort(self, peer: int, reason: str) -> None:
-        """Nothing: the peers find out at their own deadline, which is the backend's too."""
+        self._notices.post_failure(peer, reason)
+        if self.device.type == "cuda":
+            self._abort_communicator()
+
+    def leave(self) -> None:
+        self._notices.post_leaving()
 
     def close(self) -> None:
-        """Nothing: the process group is its owner's."""
+        """The process group is its owner's."""
+        self._notices.close()
 
     def _queue(self, batch: list[dist.P2POp], operation: Callable[..., Any], message: Tensor, peer: int) -> None:
         if message.numel():  # both sides know of an empty message, and leave it out
@@ -118,12 +137,29 @@ class ProcessGroupTransport(Transport):
         if not batch:
             return
         try:
-            for work in dist.batch_isend_irecv(batch):
-                work.wait(timedelta(seconds=self.deadline))
-            if self.device.type == "cuda":
-                torch.cuda.current_stream(self.device).synchronize()
+            self._wait_for(dist.batch_isend_irecv(batch))
         except RuntimeError as error:
-            raise CommunicationError(peer, f"no exchange with it: {error}") from error
+            raise self._cause(peer, error) from error
+
+    def _wait_for(self, works: Sequence[dist.Work]) -> None:
+        for work in works:
+            work.wait(timedelta(seconds=self.deadline))
+        if self.device.type == "cuda":
+            torch.cuda.current_stream(self.device).synchronize()
+
+    def _cause(self, peer: int, error: RuntimeError) -> CommunicationError:
+        """What another rank has said of it, or else what the backend says of ``peer``."""
+        failure = self._notices.failure()
+        if failure is not None:
+            reporter, at_fault, reason = failure
+            return CommunicationError(at_fault, reason, reported_by=None if reporter == at_fault else reporter)
+        if self._notices.has_left(peer):
+            return CommunicationError(peer, HAS_LEFT)
+        return CommunicationError(peer, f"no exchange with it: {error}")
+
+    def _abort_communicator(self) -> None:
+        with contextlib.suppress(RuntimeError):
+            (self._process_group or dist.distributed_c10d._get_default_group()).abort()
 
 
 def _joined(parts: tuple[Tensor, ...]) -> Tensor:

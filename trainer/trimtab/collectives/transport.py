@@ -13,6 +13,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+#: Of a rank that has left.
+HAS_LEFT = "has closed its session, and takes part in no further step"
+
 
 @dataclass(frozen=True)
 class Place:
@@ -58,6 +61,8 @@ class Transport(ABC):
     """Where the parts of a message must lie."""
     chunk_bytes: int
     """A longer message is best sent as several of this size, so that relays forward one while the next arrives."""
+    has_own_all_reduce = False
+    """Whether the backend sums over ranks by itself, better than messages from here could."""
 
     def __init__(self, rank: int, size: int) -> None:
         self.rank = rank
@@ -105,6 +110,14 @@ class Transport(ABC):
     @abstractmethod
     def abort(self, peer: int, reason: str) -> None:
         """Give the group up: tell every other rank that ``peer`` is at fault. Takes a second at most, never raises."""
+
+    def leave(self) -> None:
+        """This rank takes part in no further exchange: let whoever expects one of it know. Never raises."""
+        self.abort(self.rank, HAS_LEFT)
+
+    def all_reduce(self, pieces: Sequence[Tensor]) -> None:
+        """Sum the float32 ``pieces`` over the ranks in place, where `has_own_all_reduce`."""
+        raise NotImplementedError
 
     @abstractmethod
     def close(self) -> None:

@@ -19,6 +19,8 @@ from trimtab_api.errors import UserError
 from trimtab import kernels
 from trimtab.plan import FusionPlan
 
+#: Elements of a buffer at which its indices, 32 bits each, end.
+MOST_ELEMENTS = 1 << 31
 #: Elements from which a gradient is worth a pass of its own: a second-level cache holds no more.
 LEND_FROM = 1 << 17
 
@@ -136,6 +138,18 @@ class Arena:
         parameter.grad = self.views[index]
         return grad.detach().view(-1)
 
+    def all_zero(self, indices: Sequence[int]) -> list[int]:
+        """Which of these tensors' gradients are zero everywhere; one wait for the device."""
+        return [
+            index for index, has in zip(indices, _each([self.views[i].any() for i in indices]), strict=True) if not has
+        ]
+
+    def not_finite(self, flat: Tensor) -> list[int]:
+        """Tensors that hold an infinity or a NaN in ``flat``, float32 [n] as the arena; one wait for the device."""
+        ranges = zip(self.offsets, self.sizes, strict=False)
+        finite = _each([torch.isfinite(flat[start : start + size]).all() for start, size in ranges])
+        return [index for index, is_finite in enumerate(finite) if not is_finite]
+
     def release_gradients(self) -> None:
         """Unbind every ``grad``: the next backward pass starts from nothing and copies once."""
         for parameter in self.parameters:
@@ -152,7 +166,7 @@ class Arena:
     def buffers(self, fusion: FusionPlan) -> list[BufferRange]:
         """The fusion buffers that ``fusion`` cuts this arena into.
 
-        Raises `UserError` where a cut lies beyond the last element.
+        Raises `UserError` where a cut lies beyond the last element, or a buffer is too large for its indices.
         """
         if fusion.cuts[-1] >= self.num_elements:
             raise UserError(
@@ -160,10 +174,23 @@ class Arena:
                 field="fusion.cuts",
                 value=str(fusion.cuts[-1]),
             )
-        return [self._range(elements.start, elements.stop) for elements in fusion.buffers(self.num_elements)]
+        buffers = fusion.buffers(self.num_elements)
+        if (most := max(map(len, buffers))) >= MOST_ELEMENTS:
+            raise UserError(
+                f"makes a buffer of {most} elements, and indices end at 2^31; write more buffers, or a"
+                " spec.communication.fusion.bufferSize of at most 4GB",
+                field="fusion",
+                value=fusion.planner,
+            )
+        return [self._range(elements.start, elements.stop) for elements in buffers]
 
     def _range(self, start: int, stop: int) -> BufferRange:
         first = bisect_right(self.offsets, start) - 1
         last = bisect_left(self.offsets, stop)
         inner = (offset - start for offset in self.offsets[first + 1 : last])
         return BufferRange(first, last, start, stop, (0, *inner, stop - start))
+
+
+def _each(flags: Sequence[Tensor]) -> list[bool]:
+    """Boolean scalars of one device, read at once."""
+    return torch.stack(list(flags)).tolist() if flags else []

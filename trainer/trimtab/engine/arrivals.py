@@ -53,8 +53,7 @@ class Arrivals:
 
     def _to_be_seen(self, whole: set[int]) -> set[int]:
         """Those of ``whole`` tensors that the optimizer is to move."""
-        untouched = {index for index in whole.intersection(self._unused) if not bool(self._arena.views[index].any())}
-        return (whole & self._with_any) - untouched
+        return (whole & self._with_any) - set(self._arena.all_zero(sorted(whole.intersection(self._unused))))
 
 
 def _holds(flight: Flight, tensors: Collection[int]) -> bool:

@@ -46,7 +46,7 @@ class Fingerprint:
         """Take the fingerprint: one pass over the weights."""
         generator = torch.Generator().manual_seed(_SEED)
         direction = torch.randn(_PERIOD, dtype=torch.float64, generator=generator)
-        projection, squared_norm = 0.0, 0.0
+        parts: list[Tensor] = []
         for parameter in parameters:
             flat = parameter.detach().reshape(-1)
             direction = direction.to(flat.device)
@@ -55,9 +55,15 @@ class Fingerprint:
                 rows, rest = divmod(exact.numel(), _PERIOD)
                 weights = torch.randn(rows + 1, dtype=torch.float64, generator=generator).to(flat.device)
                 whole = exact[: rows * _PERIOD].view(rows, _PERIOD)
-                projection += float((whole @ direction) @ weights[:rows])
-                projection += float(exact[rows * _PERIOD :] @ direction[:rest] * weights[rows])
-                squared_norm += float(torch.linalg.vector_norm(chunk)) ** 2
+                parts.append((whole @ direction) @ weights[:rows])
+                parts.append(exact[rows * _PERIOD :] @ direction[:rest] * weights[rows])
+                parts.append(torch.linalg.vector_norm(chunk).double())
+        numbers = torch.stack(parts).tolist() if parts else []  # one wait for the device
+        projection, squared_norm = 0.0, 0.0
+        for whole_rows, rest_of_row, norm in zip(numbers[0::3], numbers[1::3], numbers[2::3], strict=True):
+            projection += whole_rows
+            projection += rest_of_row
+            squared_norm += norm**2
         return cls(projection, squared_norm**0.5)
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
-
 from trimtab.collectives.base import Exchanged
 from trimtab.engine.arena import Arena
 from trimtab.engine.flights import Flights
@@ -69,10 +67,5 @@ def non_finite_parameters(arena: Arena, flights: Flights, is_dense: bool) -> tup
     """
     if all(e.squared_norm_before - e.squared_norm_before == 0 for e in flights.wait()):
         return ()
-    source = arena.grad if is_dense else arena.next_residual
-    names = tuple(
-        name
-        for name, start, size in zip(arena.names, arena.offsets, arena.sizes, strict=False)
-        if not bool(torch.isfinite(source[start : start + size]).all())
-    )
+    names = tuple(arena.names[index] for index in arena.not_finite(arena.grad if is_dense else arena.next_residual))
     return names or ("a sum of squares",)
