@@ -169,7 +169,7 @@ class Exchanger:
 
     def begin(self) -> None:
         """A forward pass of training has begun: send what has waited for the present step."""
-        if not self._gradients.has_begun and self.outcome is None and self.place.trial == 0:
+        if self.exchanges_in_backward and not self.is_mid_step and self.outcome is None and self.place.trial == 0:
             self.sending.begin()
 
     def _on_gradient(self, index: int) -> None:
