@@ -286,7 +286,7 @@ def test_more_that_arrives_than_links_should_carry_proves_them_wrong():
             await until(lambda: published.value.summary.bandwidth_bytes_per_second == FAST)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("trimtab_netmon.coordinator.EVIDENCE_SPAN", 0.0)
+        patch.setattr("trimtab_netmon.arrivals.EVIDENCE_SPAN", 0.0)
         asyncio.run(scenario())
 
 
@@ -307,7 +307,7 @@ def test_what_arrives_and_no_test_confirms_is_not_tested_again_and_again():
             assert published.value.revision == revision
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("trimtab_netmon.coordinator.EVIDENCE_SPAN", 0.0)
+        patch.setattr("trimtab_netmon.arrivals.EVIDENCE_SPAN", 0.0)
         asyncio.run(scenario())
 
 

@@ -1,0 +1,75 @@
+"""Have the monitor at a link's source test the link, and keep what came of it: record, budget and metrics."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+
+import grpc
+from trimtab_api.channels import explain
+from trimtab_api.netmon.v1 import netmon_pb2
+
+from trimtab_netmon import converters
+from trimtab_netmon.bandwidth import TEST_LIMIT
+from trimtab_netmon.iperf import PATIENCE
+from trimtab_netmon.metrics import Metrics
+from trimtab_netmon.peers import Peers
+from trimtab_netmon.probe_schedule import Budget, Pair
+from trimtab_netmon.records import BandwidthRecords
+
+log = logging.getLogger("trimtab_netmon")
+
+#: Most seconds that a failed test costs its hosts' budgets.
+FAILURE_COST = 1.0
+
+
+class LinkTests:
+    """Runs tests; ``on_end`` is told of each one's end, and whether it showed that the network has changed."""
+
+    def __init__(
+        self,
+        peers: Peers,
+        records: BandwidthRecords,
+        budget: Budget,
+        metrics: Metrics,
+        on_end: Callable[[bool], None],
+    ) -> None:
+        self._peers = peers
+        self._records = records
+        self._budget = budget
+        self._metrics = metrics
+        self._on_end = on_end
+
+    async def run(self, batch: Sequence[Pair]) -> None:
+        """Test links at the same time, with one starting time, so that no result supersedes another."""
+        begun = time.monotonic()
+        await asyncio.gather(*(self._run_one(pair, begun) for pair in batch))
+
+    async def _run_one(self, pair: Pair, begun: float) -> None:
+        source, target = pair
+        request = netmon_pb2.TestBandwidthRequest(target=target, expected_bytes_per_second=self._records.expected(pair))
+        has_changed = False
+        try:
+            answer = await self._peers.peer(source).TestBandwidth(request, timeout=2 * (TEST_LIMIT + 3 * PATIENCE))
+            measurement, seconds = converters.test_result_from_proto(answer)
+        except (grpc.aio.AioRpcError, converters.NonsenseError) as error:
+            self._keep_failure(pair, begun, error)
+        else:
+            self._budget.spend(pair, seconds, time.monotonic())
+            self._metrics.tests.inc()
+            self._metrics.test_seconds.inc(seconds)
+            has_changed = self._records.succeed(pair, begun, measurement)
+            if has_changed:
+                log.info("worker %d to worker %d carries %.3g bytes/s now", source, target, measurement.value)
+        self._on_end(has_changed)
+
+    def _keep_failure(self, pair: Pair, begun: float, error: grpc.aio.AioRpcError | converters.NonsenseError) -> None:
+        """A failed test costs its hosts' budgets as well."""
+        now = time.monotonic()
+        reason = error.code().name.lower() if isinstance(error, grpc.aio.AioRpcError) else "nonsense"
+        self._budget.spend(pair, min(now - begun, FAILURE_COST), now)
+        self._records.fail(pair, begun, now)
+        self._metrics.failed_tests.labels(reason=reason).inc()
+        log.info("no test from worker %d to worker %d: %s", *pair, explain(error))

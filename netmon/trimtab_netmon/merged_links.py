@@ -1,0 +1,55 @@
+"""What worker 0 believes of every link, merged from the workers' tables and the tests. Pure: times go in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from trimtab_netmon.measurements import LinkState, Summary, is_new, settle, summarize
+from trimtab_netmon.probe_schedule import Pair
+from trimtab_netmon.records import DOUBT_GRACE, BandwidthRecords
+
+#: Seconds of silence of a monitor after which its measurements are stale.
+SILENCE = 3.0
+
+
+class MergedLinks:
+    """All links: latency from the table of the worker where a link starts, bandwidth from the tests' records."""
+
+    def __init__(self, num_workers: int, records: BandwidthRecords) -> None:
+        self._num_workers = num_workers
+        self._records = records
+        self._tables: dict[int, tuple[float, Mapping[Pair, LinkState]]] = {}
+        """By worker: when its last table came, and the links in it."""
+        self.states = {pair: LinkState(*pair) for pair in records}
+        """Every link as last merged. A value stays until it has moved materially."""
+        self.summary = Summary()
+        """The slowest of them."""
+
+    def keep_table(self, worker: int, links: Mapping[Pair, LinkState], now: float) -> None:
+        """Keep what a worker says of the links that start there, for the next merge."""
+        self._tables[worker] = (now, links)
+
+    def merge(self, now: float, is_affordable: bool) -> bool:
+        """Merge tables and records into `states` and `summary`; whether any link has changed.
+
+        ``is_affordable``: the budget pays for the tests that are called for; doubted measurements are stale otherwise.
+        """
+        settled = {pair: settle(state, self._current(pair, now, is_affordable)) for pair, state in self.states.items()}
+        has_changed = any(is_new(self.states[pair], settled[pair]) for pair in settled)
+        is_settling = now - self._records.changed_at < DOUBT_GRACE and is_affordable
+        self.states = settled
+        self.summary = summarize(list(settled.values()), self._num_workers, self.summary, is_settling)
+        return has_changed
+
+    def _current(self, pair: Pair, now: float, is_affordable: bool) -> LinkState:
+        """The link's present state, before small changes are left out."""
+        heard_at, links = self._tables.get(pair[0], (float("-inf"), {}))
+        link = links.get(pair, LinkState(*pair))
+        bandwidth = self._records.measurement(pair, now, is_affordable=is_affordable)
+        if link.latency.value == 0:
+            return replace(link, bandwidth=bandwidth)
+        is_silent = link.is_silent or now - heard_at > SILENCE
+        latency = replace(link.latency, stale=link.latency.stale or is_silent, age=link.latency.age + now - heard_at)
+        bandwidth = replace(bandwidth, stale=bandwidth.stale or is_silent)
+        return replace(link, latency=latency, bandwidth=bandwidth, is_silent=is_silent)
