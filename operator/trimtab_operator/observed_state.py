@@ -23,20 +23,20 @@ class Child:
     uid: str
     owner_uid: str
     attempt: int
-    """Restarts that there had been when it was made."""
+    """Number of restarts before it was made."""
     has_its_labels: bool
     """Whether it still has the labels that it was made with: without them the watch does not show it."""
     is_deleting: bool
     is_suspended: bool
     is_suspended_by_us: bool
-    """Whether that was spec.suspend's doing."""
+    """Whether the operator suspended it, for spec.suspend."""
     is_complete: bool
     failure: str | None
     """Why it failed, or is about to; None if it has not."""
     version: str = ""
     """Its resource version."""
     is_begun: bool = True
-    """Whether the Job controller has been at making its pods since it was made or resumed."""
+    """Whether the Job controller has begun to make its pods since it was made or resumed."""
     active: int = 0
     ready: int = 0
     succeeded: int = 0
@@ -54,7 +54,7 @@ class Child:
         conditions = {each["type"]: each for each in status.get("conditions", ()) if each["status"] == "True"}
         # FailureTarget comes first, Failed when the last pod has ended.
         failed = conditions.get("FailureTarget") or conditions.get("Failed")
-        # Anybody may edit the labels of a Job; those of its template are as they were when it was made.
+        # Anybody may edit the labels of a Job; its template still has those that it was made with.
         template = job["spec"].get("template", {}).get("metadata", {})
         attempt = template.get("labels", {}).get(ATTEMPT, "")
         its_labels = {**labels(metadata["name"]), ATTEMPT: attempt}
@@ -90,11 +90,11 @@ class ObservedState:
     status: Status
     """As it was last written."""
     child: Child | None
-    """The Job of its name, whosever it is."""
+    """The Job of its name, whoever owns it."""
     pods: tuple[Pod, ...]
     """Pods of the child, not those of earlier attempts."""
     earlier_pods: tuple[Pod, ...]
-    """Where there is no Job, pods of one that was: they have yet to end."""
+    """Where there is no Job, the pods of a deleted one that have yet to end."""
     training: TrainerMessage | None
     """What rank 0 says, if it says anything."""
     silence: str
@@ -103,9 +103,9 @@ class ObservedState:
     progress: Progress = field(default_factory=Progress)
     """How far training has got in this attempt."""
     refusal: Problem | None = None
-    """Why the Job cannot make pods that it should have, or a pod cannot mount its volumes, if it was said."""
+    """Why the Job cannot make pods that it should have, or a pod cannot mount its volumes; None: no event says so."""
     missing_pods_seconds: float = 0.0
-    """For how long this operator has seen the Job lack pods, having asked why; 0 if it lacks none."""
+    """For how long this operator has seen the Job lack pods; 0 if it lacks none, or its events were not read yet."""
 
     @property
     def name(self) -> str:
@@ -119,14 +119,14 @@ class ObservedState:
 
     @property
     def has_trained(self) -> bool:
-        """Whether steps have been done in this attempt, as this operator has heard or the one before has written."""
+        """Whether steps have been done in this attempt, as rank 0 told this operator or an earlier one wrote down."""
         child = self.own_child
         is_written = self.status.state == "Running" and child is not None and child.attempt == self.status.restarts
         return self.progress.has_trained or is_written
 
     @property
     def has_missing_pods(self) -> bool:
-        """Whether its Job has set about making pods, should still, and has fewer than there are workers."""
+        """Whether its Job has begun to make pods, has yet to make more, and has fewer than there are workers."""
         child = self.own_child
         if child is None or self.status.is_final or child.attempt != self.status.restarts:
             return False
@@ -136,7 +136,7 @@ class ObservedState:
 
     @property
     def is_stuck(self) -> bool:
-        """Whether its Job has set about making pods, has none at all, and nobody says why."""
+        """Whether its Job has begun to make pods, has none at all, and no event says why."""
         child = self.own_child
         if child is None or not self.has_missing_pods or self.refusal is not None or self.pods:
             return False

@@ -72,7 +72,7 @@ class Operator:
             informer.start()
         threading.Thread(target=self._read_gauges, name="gauges", daemon=True).start()
         self._election.start()
-        self.health.start()  # last: what has not begun yet is not what has ended
+        self.health.start()  # last, since a probe takes a thread that has not begun for one that has ended
 
     def stop(self) -> None:
         """Finish what is being done, then let another lead at once."""
@@ -101,10 +101,10 @@ class Operator:
         return self._jobs, self._children, self._pod_watch
 
     def _lead(self) -> None:
-        """Called when elected: from here on this process writes."""
+        """Start the workers once elected: from here on this process writes."""
         _log.info("%s leads", self._settings.identity)
         metrics.IS_LEADER.set(1)
-        for informer in self._informers:  # deciding before all is known could make what is there already
+        for informer in self._informers:  # to decide before all is listed could create what already exists
             while not informer.wait_until_listed(1.0):
                 if self._stopped.is_set():
                     return
@@ -112,7 +112,7 @@ class Operator:
         for number in range(self._settings.num_workers):
             worker = threading.Thread(target=self._work, name=f"worker-{number}", daemon=True)
             worker.start()
-            self._workers.append(worker)  # once it lives: a probe in between would take it for one that has ended
+            self._workers.append(worker)  # after its start, or a probe would take it for one that has ended
 
     def _work(self) -> None:
         while (key := self._queue.get()) is not None:
@@ -126,7 +126,7 @@ class Operator:
         except (RefusedError, *Unreachable) as error:
             conflict = isinstance(error, RefusedError) and error.reason == "Conflict"
             delay = self._queue.failed(key)
-            if not conflict:  # a conflict only says that there is something newer to look at
+            if not conflict:  # a conflict only says that the object has changed since it was read
                 _log.warning("%s: %s; trying again in %.1f s", key, error, delay)
             return "conflict" if conflict else "refused"
         except Exception:
@@ -138,15 +138,15 @@ class Operator:
         return "ok"
 
     def _job_changed(self, job: Object) -> None:
-        # Of a crowd of jobs all get their pods before any is told of in its status, which would take as long again.
+        # Among many new jobs, every one gets its pods before any gets its status, which would take as long again.
         self._queue.add(_key(job["metadata"]["namespace"], job["metadata"]["name"]), urgent="status" not in job)
 
     def _job_removed(self, job: Object) -> None:
-        # After a new list the cache still holds an object for a moment that is gone; a little later it does not.
+        # After a new list the cache holds a deleted object for a moment longer.
         self._queue.add_later(_key(job["metadata"]["namespace"], job["metadata"]["name"]), 0.1)
 
     def _child_changed(self, child: Object) -> None:
-        # It has the TrainingJob's name; of its labels anybody may make another.
+        # By its name, which is the TrainingJob's: anybody may edit its labels.
         self._queue.add(_key(child["metadata"]["namespace"], child["metadata"]["name"]))
 
     def _child_removed(self, child: Object) -> None:
@@ -186,7 +186,7 @@ class Operator:
         while not self._stopped.wait(_GAUGE_SECONDS):
             metrics.QUEUE_LENGTH.set(
                 len(self._queue) if self._workers else 0
-            )  # a standby's fills, for nobody empties it
+            )  # a standby's queue fills, since no worker empties it
             metrics.QUEUE_WAIT_SECONDS.set(self._queue.longest_wait)
             for informer in self._informers:
                 silence = informer.seconds_since_progress
@@ -194,19 +194,19 @@ class Operator:
 
 
 class PodCache:
-    """Pods by the Job that made them, as `Pod` knows them; tells whether news of a pod says anything new.
+    """Pods by the Job that made them, and whether an event of a pod says anything new to `Pod`.
 
-    By its controller, that is: of a pod's labels anybody may make others.
+    The Job is the pod's controller: anybody may edit a pod's labels.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._by_job: dict[str, dict[str, Object]] = {}
         self._job_of: dict[str, str] = {}
-        """The job that each pod was last seen to be of; one that was orphaned is of none."""
+        """The job that each pod last belonged to; an orphaned pod belongs to none."""
 
     def put(self, pod: Object) -> bool:
-        """Keep a pod; whether it says something that it did not say before."""
+        """Keep a pod; whether it differs from the pod kept before in what `Pod` reads."""
         metadata = pod["metadata"]
         job = _key(metadata["namespace"], controller_name(pod))
         with self._lock:
@@ -221,7 +221,7 @@ class PodCache:
             self._take(pod["metadata"])
 
     def _take(self, metadata: Object) -> Object | None:
-        """The pod of that name, which is then no longer kept."""
+        """Remove the pod of that name and return it; None if there was none."""
         job = self._job_of.pop(_key(metadata["namespace"], metadata["name"]), None)
         if job is None:
             return None

@@ -11,11 +11,11 @@ from trimtab_operator.cluster.resources import Object, controller_uid
 from trimtab_operator.labels import COMPLETION_INDEX, JOB_NAME
 from trimtab_operator.truncate import printable
 
-#: Reasons of waiting while a pod's volumes are mounted, among others.
+#: Reasons that a waiting container gives while its pod's volumes are mounted, and at other times.
 _MOUNTING = {"ContainerCreating", "PodInitializing"}
-#: Reasons of waiting that pass by themselves, and are no problem.
+#: Reasons that pass by themselves, and are no problem.
 _PASSING = {*_MOUNTING, ""}
-#: Longest piece of a container's last words that is repeated.
+#: Most characters of a container's termination message that are repeated.
 _LONGEST_MESSAGE = 600
 #: Labels that are read here.
 _LABELS = (JOB_NAME, COMPLETION_INDEX)
@@ -37,7 +37,7 @@ class Pod:
 
     worker: int
     owner_uid: str
-    """Of the Job that made it: labels alone anybody may give to a pod."""
+    """Uid of the Job that made it: anybody may give a pod the labels, but not the owner."""
     phase: str
     disruption: Problem | None
     """Set if the cluster took the pod away, through no fault of its own."""
@@ -52,13 +52,13 @@ class Pod:
     node: str = ""
     """Where it was placed; empty while it is not."""
     to_end_by: str = ""
-    """When it should have ended at the latest, being deleted (RFC 3339); empty if it is not."""
+    """When a deleted pod should have ended at the latest (RFC 3339); empty if it is not being deleted."""
     is_ready: bool = False
     is_unready: bool = False
-    """Whether it runs, is not ready, and its trainer has not ended: a node that is away, or a probe that fails."""
+    """Whether it runs and its trainer has not ended, yet it is not ready: its node is away, or a probe fails."""
     uid: str = ""
     is_mounting: bool = False
-    """Whether a node has it and nothing of it has begun: it waits for its volumes, for all that is known."""
+    """Whether a node has it and none of its containers has begun: it may be waiting for its volumes."""
 
     @property
     def has_ended(self) -> bool:
@@ -131,7 +131,7 @@ def _failure(worker: int, status: Object, failed: Object | None, is_deleted: boo
 
 
 def _first_failed_container(status: Object) -> Object | None:
-    """Of the containers that failed, the trainer if it did, else the one that ended first."""
+    """The trainer if it failed, else the container that failed first; None if none did."""
     failed = [each for each in _containers(status) if (each.get("state", {}).get("terminated") or {}).get("exitCode")]
     return min(
         failed,
@@ -156,7 +156,7 @@ def _is_mounting(status: Object) -> bool:
     if status.get("phase") not in (None, "Pending"):
         return False
     holding = {each["type"] for each in status.get("conditions", ()) if each["status"] == "True"}
-    if "PodReadyToStartContainers" in holding:  # volumes come before that; what is left to wait for are images
+    if "PodReadyToStartContainers" in holding:  # the volumes are mounted; the pod waits for its images
         return False
     reasons = {(each.get("state", {}).get("waiting") or {}).get("reason", "") for each in _containers(status)}
     return bool(reasons) and reasons <= _MOUNTING

@@ -1,7 +1,7 @@
-"""Why workers do not come up where nothing but an event ever says so: on the Job, or on a pod.
+"""Why workers do not come up, where only an event says so.
 
-A Job that cannot make its pods (a quota, pod security, a webhook), and a pod that cannot mount its volumes (a ConfigMap
-that does not exist).
+An event of the Job says why it cannot make its pods (a quota, pod security, a webhook). An event of a pod says why it
+cannot mount its volumes (a ConfigMap that does not exist).
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from trimtab_operator.timestamps import parse_time
 _REASON = "FailedCreate"
 #: Reason of the kubelet's event.
 _MOUNT_REASON = "FailedMount"
-#: Events that are read at most: recorders write some 25, then one in five minutes, and each lives an hour.
+#: Most events that are read: a recorder writes some 25, then one in five minutes, and each lives an hour.
 _MOST = 100
-#: What the Job controller and its event recorder put before the API server's words.
+#: What the Job controller and its event recorder put before the API server's message.
 _PREFIXES = ("(combined from similar events): ", "Error creating: ")
 
 _MOUNT_REMEDY = (
@@ -40,16 +40,16 @@ class _Inquiry:
 
     child_uid: str
     reason: str
-    """Of the events that would say why."""
+    """The reason that the events have which would say why."""
     since: datetime
     asked_at: datetime | None = None
     pod: Pod | None = None
-    """The pod that was asked of last; None if it was the Job."""
+    """The pod whose events were read last; None if it was the Job's."""
     why: Problem | None = None
 
 
 class RefusedPods:
-    """What keeps workers from coming up, by ``namespace/name``. Never to be called from two threads with one key."""
+    """What keeps workers from coming up, by ``namespace/name``. Two threads must not call it with the same key."""
 
     def __init__(self, api: Api) -> None:
         self._api = api
@@ -58,10 +58,10 @@ class RefusedPods:
     def why(self, observed: ObservedState) -> Problem | None:
         """Why the job's Job has fewer pods than workers, or else why a pod cannot mount its volumes.
 
-        None if nothing is lacking, or nobody said, or it is early to ask. One question at a time: what a pod lacks is
-        asked when all pods are there.
+        None if nothing is missing, no event gives a reason, or it is too early to ask. One question at a time: a pod's
+        events are read once all pods are there.
 
-        Raises `RefusedError` or one of `Unreachable` where the answer may come in a while.
+        Raises `RefusedError` or one of `Unreachable` where a later attempt may succeed.
         """
         child, mounting = observed.own_child, _mounting(observed)
         if child is None or not (observed.has_missing_pods or mounting):
@@ -80,19 +80,19 @@ class RefusedPods:
         return inquiry.why
 
     def seconds_to_question(self, observed: ObservedState) -> float | None:
-        """Seconds until the job must be reconciled again, as no watch may report a change; None: it need not."""
+        """Seconds until the job must be reconciled again, since no watch reports such a change; None: it need not."""
         inquiry = self._inquiries.get(observed.key)
         return None if inquiry is None else max(0.0, _seconds_to_question(inquiry, observed.now))
 
     def missing_pods_seconds(self, observed: ObservedState) -> float:
-        """For how long the job's Job has lacked pods, once it was asked why; 0 if it lacks none."""
+        """For how long the job's Job has lacked pods; 0 if it lacks none, or its events were not read yet."""
         inquiry = self._inquiries.get(observed.key)
         if inquiry is None or inquiry.reason != _REASON or inquiry.asked_at is None:
             return 0.0
         return (observed.now - inquiry.since).total_seconds()
 
     def forget(self, key: str) -> None:
-        """The job lacks nothing, or is gone."""
+        """End the inquiry: nothing is missing, or the job is gone."""
         self._inquiries.pop(key, None)
 
     def _ask(self, observed: ObservedState, child_uid: str, inquiry: _Inquiry) -> Problem | None:
@@ -134,7 +134,7 @@ def newest_failure_to_mount(pod: Pod, events: list[Object]) -> Problem | None:
 
 
 def _mounting(observed: ObservedState) -> list[Pod]:
-    """The pods of this attempt that wait for their volumes, for all that is known."""
+    """The pods of this attempt that may be waiting for their volumes."""
     child = observed.own_child
     if child is None or observed.status.is_final or child.attempt != observed.status.restarts:
         return []
@@ -144,14 +144,14 @@ def _mounting(observed: ObservedState) -> list[Pod]:
 
 
 def _next_in_turn(pods: list[Pod], inquiry: _Inquiry) -> Pod:
-    """The pod to ask of: the same again once it said why, else the next, for of many one may only be slow."""
+    """The pod whose events to read: the one that last gave a reason, else the next, since one pod may only be slow."""
     said = [pod for pod in pods if inquiry.pod is not None and inquiry.why is not None and pod.uid == inquiry.pod.uid]
     last = inquiry.pod.worker if inquiry.pod else -1
     return said[0] if said else min(pods, key=lambda pod: (pod.worker <= last, pod.worker))
 
 
 def _said_at(event: Object) -> str:
-    """When it was last said (RFC 3339, UTC, so that text sorts as time does)."""
+    """When the event last occurred (RFC 3339 in UTC, so that the text sorts as time does)."""
     return event.get("lastTimestamp") or event.get("eventTime") or event["metadata"].get("creationTimestamp") or ""
 
 

@@ -1,8 +1,8 @@
-"""What rank 0 of every running job says of its training, heard over gRPC with the job's own certificates.
+"""What rank 0 of every running job says of its training, read over gRPC with the job's own certificates.
 
-Pods need no rights on the API server that way. One thread watches all of them: rank 0 tells at its own pace, at once
-what is news, and last of all how the training ended, just before its pod does. So a finished job's figures are the true
-last ones, which nobody could ask for afterwards.
+Pods need no rights on the API server that way. One thread watches all jobs. Rank 0 sends at its own pace, news at once,
+and, just before its pod ends, how the training ended. So the operator has the true last figures of a finished job,
+which it could no longer ask for.
 """
 
 from __future__ import annotations
@@ -30,19 +30,20 @@ from trimtab_operator.truncate import on_one_line, truncate
 
 #: Seconds between two statuses of a job that has no other plan or state.
 INTERVAL_SECONDS = 5.0
-#: Seconds between two attempts to reach a rank 0 that does not answer, at first and at most; each half as long again.
+#: Seconds between two attempts to reach a rank 0 that does not answer, at first and at most; each wait is 1.5 times the
+#: one before.
 RETRY_SECONDS = 2.0
 LONGEST_RETRY_SECONDS = 10.0
-#: Attempts in vain after which the certificates are read anew: somebody may have deleted the Secret.
+#: Failed attempts after which the certificates are read anew: somebody may have deleted the Secret.
 _ATTEMPTS_BY_CERTIFICATES = 10
 
-#: Seconds without a word from rank 0 after which the user is told why: a trainer takes a while to start.
+#: Seconds without a message from rank 0 after which the user is told why: a trainer takes a while to start.
 SILENT_SECONDS = 60.0
 
-#: Messages of one job that are heard, and so reconciled, one after the other, and seconds for each one beyond. An
-#: honest rank 0 sends one in `INTERVAL_SECONDS`, and one with each change of plan or state.
+#: A job's burst of messages that are read without a pause, each of which costs a reconcile, and the seconds for each
+#: further one. An honest rank 0 sends one in `INTERVAL_SECONDS`, and one with each change of plan or state.
 NEWS_RECONCILES, SECONDS_PER_NEWS_RECONCILE = 10, 2.0
-#: Characters of why a job is silent; a server may say anything in refusing.
+#: Most characters of the reason why a job is silent: a server may refuse with any text.
 _LONGEST_CAUSE = 512
 
 _log = logging.getLogger(__name__)
@@ -54,25 +55,25 @@ Address = Callable[[str, str], str]
 
 
 def rank0_address(namespace: str, name: str) -> str:
-    """By the DNS name of worker 0's pod."""
+    """The address of a job's rank 0, by the DNS name of worker 0's pod."""
     return f"{worker_host(name, namespace, 0)}:{TRAINER_STATUS_PORT}"
 
 
 @dataclass
 class _Followed:
-    """One attempt at a job."""
+    """What is known of one attempt of a job."""
 
     namespace: str
     name: str
     child_uid: str
     heard_at: float
-    """When it was heard last, or followed from (monotonic clock)."""
+    """When its last message came, or when it was first followed (monotonic clock)."""
     silence: str = ""
-    """Why it has not been heard for long; empty while it is."""
+    """Why no message has come for long; empty while messages come."""
     latest: TrainerMessage | None = None
     progress: Progress = field(default_factory=Progress)
     certificates: Certificates | None = None
-    """As they were last read; None where they are to be."""
+    """As they were last read; None: they are to be read."""
     is_ready: bool = True
     """Whether there is a worker that could answer."""
     watch: Future[None] | None = None
@@ -80,7 +81,7 @@ class _Followed:
 
 
 class TrainingStatus:
-    """Hears the jobs that it was told to follow; ``changed`` is called with ``namespace/name`` when a job has news."""
+    """Reads the status of the jobs it follows; ``changed`` is called with ``namespace/name`` when a job has news."""
 
     def __init__(
         self, fetch: FetchCertificates, changed: Callable[[str], None], address: Address = rank0_address
@@ -111,19 +112,19 @@ class TrainingStatus:
         self._loop.close()
 
     def latest(self, uid: str) -> TrainerMessage | None:
-        """What rank 0 said last; None if nothing, or of an earlier attempt."""
+        """Rank 0's last message; None if none has come in this attempt."""
         with self._lock:
             followed = self._followed.get(uid)
             return followed.latest if followed else None
 
     def progress(self, uid: str) -> Progress:
-        """How far the attempt has got, by all that rank 0 has said."""
+        """How far the attempt has got, by all messages of rank 0."""
         with self._lock:
             followed = self._followed.get(uid)
             return followed.progress if followed else Progress()
 
     def silence(self, uid: str) -> str:
-        """Why rank 0 has not been heard for `SILENT_SECONDS` though every worker is ready; empty if it has."""
+        """Why no message has come for `SILENT_SECONDS` though every worker is ready; empty if one has."""
         with self._lock:
             followed = self._followed.get(uid)
             return followed.silence if followed else ""
@@ -131,8 +132,8 @@ class TrainingStatus:
     def follow(self, observed: ObservedState) -> None:
         """Watch from now on if workers of the job are ready.
 
-        When none is any longer, what was said last holds until the attempt is over or the job's end is written down.
-        Of a name one job is heard: another of it, which this one took the place of, is no longer.
+        When none is ready any longer, the last message holds until the attempt is over or the job's end is written
+        down. Only one job of a name is followed: an earlier job of that name is dropped.
         """
         for uid in self._named(observed.namespace, observed.name):
             if uid != observed.uid:
@@ -159,12 +160,12 @@ class TrainingStatus:
             self._drop(uid)
 
     def _named(self, namespace: str, name: str) -> list[str]:
-        """Uids of the jobs of that name: one, or for a moment also that which it took the place of."""
+        """Uids of the jobs of that name: one, or for a moment also the earlier job that it replaces."""
         with self._lock:
             return [uid for uid, each in self._followed.items() if (each.namespace, each.name) == (namespace, name)]
 
     def _of_this_attempt(self, observed: ObservedState, child: Child) -> _Followed | None:
-        """What is known of the attempt, begun if one of its workers is ready; an earlier attempt is forgotten."""
+        """What is known of the attempt, made here once one of its workers is ready; an earlier attempt is forgotten."""
         followed = self._followed.get(observed.uid)
         if followed is not None and followed.child_uid != child.uid:
             _cancel(self._followed.pop(observed.uid))
@@ -182,7 +183,10 @@ class TrainingStatus:
             _cancel(followed)
 
     async def _watch(self, uid: str, followed: _Followed) -> None:
-        """Hear rank 0 to the end, through whatever breaks the connection, as long as there may be one to hear."""
+        """Read rank 0's messages to the final one, and connect again whenever the connection breaks.
+
+        It ends early once no worker is ready: there is then no rank 0 to answer.
+        """
         in_vain, heard_at = 0, followed.heard_at
         while followed.is_ready:
             if in_vain % _ATTEMPTS_BY_CERTIFICATES == 0:
@@ -190,18 +194,19 @@ class TrainingStatus:
             try:
                 if await self._hear(uid, followed):
                     return
-            except grpc.aio.AioRpcError as error:  # it starts, or ends, or is on its way back: the pods tell of that
+            except grpc.aio.AioRpcError as error:  # rank 0 is starting or ending; the pods tell which
                 self._note_silence(followed, f"{self._address(followed.namespace, followed.name)}: {explain(error)}")
-            except Exception:  # one job's trouble is not the others'
+            except Exception:  # must not end the watches of other jobs
                 _log.exception("rank 0 of %s/%s could not be heard", followed.namespace, followed.name)
             in_vain = in_vain + 1 if followed.heard_at == heard_at else 0
             heard_at = followed.heard_at
             await asyncio.sleep(min(LONGEST_RETRY_SECONDS, RETRY_SECONDS * 1.5 ** min(max(0, in_vain - 1), 10)))
 
     async def _hear(self, uid: str, followed: _Followed) -> bool:
-        """Take one stream of statuses; whether the last was final. Raises AioRpcError where the connection broke.
+        """Read one stream of statuses; whether the last was final. Raises AioRpcError where the connection broke.
 
-        The stream is read no faster than the job may cost a reconcile: what comes faster waits with its sender.
+        Each message costs a reconcile, so the stream is read only as fast as the job may cause one. Flow control holds
+        further messages back at their sender.
         """
         if followed.certificates is None:
             followed.certificates = await asyncio.to_thread(self._fetch, followed.namespace, followed.name)
@@ -229,7 +234,7 @@ class TrainingStatus:
         return is_final
 
     def _note_silence(self, followed: _Followed, why: str) -> None:
-        """Have it told that rank 0 cannot be heard, once it has been so for long."""
+        """Keep the reason why no message comes, and tell it, once none has come for `SILENT_SECONDS`."""
         with self._lock:
             if followed.silence or time.monotonic() - followed.heard_at < SILENT_SECONDS:
                 return

@@ -1,7 +1,7 @@
-"""One operator at a time: the official client's Lease election, made to bear an API server that is away for a while.
+"""One operator at a time: the official client's Lease election, which here survives an unreachable API server.
 
-The official loop adds its pauses and its last requests to its deadline, and goes by a clock that may be set: a leader
-might go on for 15 s that another may follow after 12. So a thread of ours watches over the deadline.
+The official loop goes by the wall clock, and adds its pauses and its last requests to its deadline. A leader could go
+on for 15 s although another may take over after 12. So a second thread watches the deadline.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from trimtab_operator.cluster.api import Unreachable
 
 #: Seconds without renewal after which another may lead.
 LEASE_SECONDS = 12
-#: Seconds after the last renewal, reckoned from its request, at which a leader has lost; before another may lead.
+#: Seconds after the request of the last renewal at which a leader has lost; less than `LEASE_SECONDS`.
 RENEW_DEADLINE_SECONDS = 8
 #: Seconds between attempts.
 RETRY_SECONDS = 2

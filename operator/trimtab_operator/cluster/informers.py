@@ -1,4 +1,4 @@
-"""Watching collections: the official client's SharedInformer, fed with plain data, that says when it last got on."""
+"""Caches of collections: the official client's SharedInformer, fed with plain data, and when it last made progress."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from trimtab_operator.cluster.resources import Object, Resource
 
 #: Seconds after which the server ends a watch; a new one then resumes where it ended. So a quiet watch shows life.
 WATCH_SECONDS = 60
-#: Seconds without a list, a watch, an event or a failed attempt at one, after which an informer is stuck. An API server
-#: that is away makes none stuck: to start anew would not bring it back, and would make the wait longer when it is.
+#: Seconds without a list, a watch, an event or a failed attempt at one, after which an informer is stuck. While the API
+#: server is unreachable no informer is stuck: a restart would not help, and would take time when the server is back.
 STUCK_SECONDS = 180.0
 
 logging.getLogger("kubernetes.informer.informer").addFilter(lambda record: _in_one_line(record))
@@ -29,7 +29,7 @@ _LONGEST_WAIT = 10.0
 class Informer:
     """A cache of one collection, kept up to date by a thread.
 
-    ``shrink`` cuts an object down to what its readers need, in place, before they see it: thousands are kept.
+    ``shrink`` cuts an object down to what its readers need, in place, before they see it: a cache holds thousands.
     ``changed`` is called with each object that was added or changed, ``removed`` with each that is gone.
     """
 
@@ -82,15 +82,15 @@ class Informer:
 
     @property
     def seconds_since_turn(self) -> float:
-        """Seconds since this got on: by an answer, an event, or an attempt that failed and is followed by another."""
+        """Seconds since the last answer or event, or the last failed attempt, which another one follows."""
         return time.monotonic() - max(self._collection.progress_at, self._collection.turned_at)
 
 
 class _Collection:
     """What SharedInformer calls to list and to watch.
 
-    It keeps the version to resume a watch from itself: the official client would for that encode every event again and
-    decode it once more, a third of all that the operator computes. Hence `list` must not say what it returns.
+    It keeps by itself the version from which a watch resumes. The official client would encode and decode every event
+    once more for that, a third of the operator's processor time. To prevent it, `list` must not say what it returns.
     """
 
     def __init__(self, api: Api, resource: Resource, namespace: str | None, shrink: Callable[[Object], None]) -> None:
@@ -122,13 +122,13 @@ class _Collection:
         return answer
 
     def note(self, seen: Object) -> None:
-        """The API server has said something. What was listed is of an older version than the list."""
+        """Keep the version of a watched object, to resume from it; a listed object is older than its list."""
         self.progress_at = time.monotonic()
         if self._watches:
             self._version = seen["metadata"]["resourceVersion"]
 
     def _watch(self, resource_version: str, label_selector: str | None = None) -> Any:
-        self.listed.set()  # the official client has by now put what was listed into its cache, and told of it
+        self.listed.set()  # the official client has by now put the list into its cache, and called the handlers
         self._watches = True
         query = _query(resourceVersion=self._version, labelSelector=label_selector)
         query |= {"timeoutSeconds": WATCH_SECONDS, "allowWatchBookmarks": "true"}
@@ -154,7 +154,7 @@ class _Collection:
             query["continue"] = page["metadata"]["continue"]
 
     def _pause(self) -> None:
-        """Wait before the caller's next attempt, twice as long each time: it makes one at once."""
+        """Wait, twice as long each time, before the caller is told of a failure: it tries again at once."""
         self.stopped.wait(min(_LONGEST_WAIT, 0.25 * 2**self._failures))
         self._failures = min(self._failures + 1, 10)
 
@@ -164,7 +164,7 @@ def _query(**parameters: str | int | None) -> dict[str, str | int]:
 
 
 def _in_one_line(record: logging.LogRecord) -> bool:
-    """Sixty lines of traceback say no more of a server that is away than one."""
+    """Shorten a traceback to one line: sixty say no more of an unreachable server."""
     if record.exc_info:
         record.msg, record.args = f"{record.getMessage()}: {record.exc_info[1]}", ()
         record.exc_info = None

@@ -1,6 +1,6 @@
 """spec.activeDeadlineSeconds: how long a job may run, restarts included; when it resumes, the time begins anew.
 
-So it is with Kubernetes' own Jobs: neither the time spent suspended nor what came before it counts.
+Kubernetes' own Jobs do the same: neither the time spent suspended nor the time before it counts.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Success and failure: what the Job and its pods say has become of the workers."""
+"""Which worker was lost first, and why, as the Job and its pods tell it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from trimtab_operator.pods import Pod, Problem
 
-#: An exit code above it is that of a process which a signal ended, by so much.
+#: A process that a signal ended has the exit code 128 + the signal's number.
 _SIGNALLED = 128
 
 
@@ -24,12 +24,13 @@ class Loss:
 def find_loss(job_failure: str | None, pods: Sequence[Pod]) -> Loss | None:
     """The worker that was lost first, and why; None while none is.
 
-    * A disrupted pod is a loss at once, and the cause even if others failed after it: they failed for want of it. Of
-      several, the lowest worker's.
-    * A failed pod is one when the Job has failed, of several the one that failed first: the others' failures follow.
-      Within one second, which is all that is known of the time, one that was killed for memory or by a signal comes
-      before one that ended by itself, as a worker does whose connection to the killed one breaks; then the lowest.
-    * If the Job failed and no pod is left to say why, the Job's own message must do.
+    * A disrupted pod is a loss at once. It is the cause even if others failed too, since they failed for want of it. Of
+      several disrupted pods, the lowest worker's is the cause.
+    * A failed pod is a loss once the Job has failed. Of several, the one that failed first is the cause; the others'
+      failures follow from it. Kubernetes tells the time to the second. Within one second, a pod that was killed for
+      memory or by a signal comes before one that ended by itself, because a worker ends by itself when its connection
+      to a killed one breaks; after that the lowest worker comes first.
+    * If the Job failed and no pod is left to say why, the cause is the Job's own message.
     """
     for pod in sorted(pods, key=lambda pod: pod.worker):
         if pod.disruption is not None and pod.phase != "Succeeded":
@@ -45,9 +46,9 @@ def find_loss(job_failure: str | None, pods: Sequence[Pod]) -> Loss | None:
 
 
 def _violence(pod: Pod) -> int:
-    """How little of its end was the worker's own doing: 0 killed for memory, 1 by a signal, 2 not killed.
+    """0: the worker was killed for memory; 1: a signal ended it; 2: it ended by itself.
 
-    SIGTERM does not count: the Job controller has it sent to all others as soon as one has failed.
+    SIGTERM counts as 2: the Job controller has it sent to all other workers as soon as one has failed.
     """
     if pod.failure is not None and pod.failure.reason == "OOMKilled":
         return 0

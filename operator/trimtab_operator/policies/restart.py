@@ -1,7 +1,7 @@
 """spec.restartPolicy and spec.maxRestarts: when a worker is lost, all ranks restart together, or the job has failed.
 
-Restarts that follow each other fast wait, ever longer: a node short of memory evicts the next attempt, too, and what a
-restart undoes no count bounds where the cluster takes pods away.
+Each restart in quick succession waits longer than the one before. A node that is short of memory evicts the next
+attempt too, and no count bounds the restarts of a job whose pods the cluster takes away.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from typing import Literal
 
 from trimtab_operator.pods import Problem
 
-#: Seconds that the second restart in a row waits; each one after it twice as long as the one before, up to the last.
+#: Seconds that the second restart in a row waits, and the longest wait; each further restart waits twice as long.
 SHORTEST_WAIT, LONGEST_WAIT = 10.0, 300.0
-#: Seconds after which an attempt has gone well: whatever ended it, the next begins at once, and counting anew.
+#: Seconds after which an attempt has gone well: whatever ended it, the next begins at once, and is the first in a row.
 WENT_WELL = 600.0
 
 
@@ -65,7 +65,7 @@ class Pace:
 
 
 def pace(in_a_row: int, lasted: float) -> Pace:
-    """Of the next restart, after so many in a row and an attempt that lasted so long [seconds]."""
+    """The pace of the next restart, after ``in_a_row`` restarts and an attempt that ``lasted`` so many seconds."""
     if in_a_row == 0 or lasted >= WENT_WELL:
         return Pace(1, 0.0)
     return Pace(in_a_row + 1, min(LONGEST_WAIT, SHORTEST_WAIT * 2.0 ** min(in_a_row - 1, 30)))

@@ -6,10 +6,10 @@ from __future__ import annotations
 def wanted_suspension(asked: bool, is_suspended: bool, is_suspended_by_us: bool, is_queued: bool) -> bool | None:
     """What the Job's `suspend` has to become; None: it stays.
 
-    * In a queue it is the queue's (Kueue): were it set here whenever asked for, the queue would admit the Job, and
-      see it suspended again, for ever.
-    * Asked for, and the Job runs: it is suspended.
-    * No longer asked for: what was suspended for it resumes. What others suspended is theirs to resume.
+    * The Job is in a queue (Kueue): the queue decides. If the operator set the field too, the queue would admit the Job
+      and find it suspended again, for ever.
+    * spec.suspend is true and the Job runs: the Job is suspended.
+    * spec.suspend is false and the operator had suspended the Job: it resumes. A Job that others suspended stays so.
     """
     if is_queued:
         return None
