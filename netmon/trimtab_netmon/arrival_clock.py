@@ -1,8 +1,9 @@
 """When datagrams arrived, by a clock that nobody sets.
 
-The kernel stamps them by the wall clock, which whoever keeps it may set at any time: one that is set back by 10 ms
-between a request and its answer makes a network of 10 ms one of none. So a stamp is turned into monotonic time at once,
-by the two clocks' present difference; where that difference has just jumped, the stamp may be of before.
+The kernel stamps them by the wall clock, which may be set at any time: if it is set back by 10 ms between a request and
+its answer, a round trip of 10 ms seems to take none. So a stamp is turned into monotonic time at once, by the present
+difference of the two clocks. Where that difference has just jumped, the stamp may be from before the jump, and does not
+count.
 """
 
 from __future__ import annotations
@@ -10,10 +11,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-#: Nanoseconds by which the difference of the two clocks may seem to move where neither was set: they are read one after
-#: the other, and the process may have to wait in between.
+#: Nanoseconds by which the difference of the two clocks may seem to move though neither was set: they are read one
+#: after the other, and the process may be interrupted in between.
 SAME_CLOCK = 100_000
-#: Times that both clocks are read until nothing came in between.
+#: Most times that both clocks are read to get a reading without an interruption.
 _READINGS = 5
 
 

@@ -1,7 +1,7 @@
 """From byte counters to bandwidth: when a test has seen enough, and what a link carries.
 
-The job's own traffic does not stop for a test, and beside it iperf3 gets a part of the link only. But test and traffic
-together fill the link, so what passes the interfaces tells its bandwidth. Pure: samples go in, decisions come out.
+The job's own traffic does not stop for a test, and beside it iperf3 gets only a part of the link. But test and traffic
+together fill the link, so the interfaces' counters tell its bandwidth. Pure: samples go in, decisions come out.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from trimtab_netmon.measurements import Method
 
-#: Seconds over which a rate is taken: shorter, and single packets and late wake-ups show.
+#: Seconds over which a rate is taken. Over less, single packets and late wake-ups distort it.
 RATE_WINDOW = 0.3
-#: Seconds of one of the windows that must be alike before a rate counts as settled.
+#: Seconds of each of the three windows whose rates must agree before a rate counts as settled.
 SETTLE_WINDOW = 0.1
 #: Round trips that slow start may take to fill a link.
 SETTLE_ROUND_TRIPS = 8
@@ -21,26 +21,26 @@ SETTLE_ROUND_TRIPS = 8
 CONFIRM_AFTER = 0.3
 #: Seconds that a test lasts at most, wherever it runs.
 TEST_LIMIT = 3.0
-#: Seconds of its own data, beside the round trips that slow start may take twice, after which a test ends unsettled.
+#: Seconds of its own data, plus twice the round trips of slow start, after which a test ends unsettled.
 UNSETTLED_LIMIT = 1.0
 #: Two rates within this share of each other are the same.
 SAME_RATE = 0.05
 #: More than this share beside the test's own flows is traffic of the job.
 SHARED_BEYOND = 0.15
-#: Bytes under way over what fills a link of the expected rate, in a test that is to confirm it.
+#: A test that is to confirm an expected rate has this many times the bytes under way that fill such a link.
 HEADROOM = 1.25
 #: Seconds by which a busy machine's processes lengthen a round trip.
 SCHEDULING = 0.010
-#: Bytes under way that any test may have.
+#: Least bytes under way that a test is limited to.
 LEAST_UNDER_WAY = 1 << 18
 #: A measurement that differs from the expected one by less than this share confirms it.
 CONFIRMS_WITHIN = 0.1
-#: Share of the bytes that a test may have under way, beyond which they and not the link may have been its limit: on a
-#: starved machine a round trip under load takes several times `SCHEDULING`.
+#: A test with more than this share of the allowed bytes under way may have been held down by that limit rather than by
+#: the link: on a starved machine a round trip under load takes several times `SCHEDULING`.
 HELD_DOWN_BEYOND = 1 / 8
 #: Seconds between the receiver's samples.
 SAMPLE_INTERVAL = 0.025
-#: Times that interval, on average, beyond which the receiver's host was too busy for its test to say much.
+#: The receiver's host was starved if its samples came, on average, more than this many intervals apart.
 STARVED_BEYOND = 3
 
 
@@ -63,26 +63,26 @@ class Rates:
     received: float
     """What arrived at the receiver's interface at the test's end, all flows together."""
     own: float
-    """What the test's own flows brought of it."""
+    """The part of it that the test's own flows brought."""
     sent_before: float
     """What left the sender's interface just before the test.
 
-    Not during it: where something beyond the interface shapes (a relay, a host's qdisc), a starting test fills that
-    queue, and the interface counts what is yet to be let through.
+    Not during the test: where something beyond the interface shapes traffic (a relay, a host's qdisc), a starting test
+    fills the queue there, and the interface also counts what still waits in it.
     """
     was_starved: bool = False
-    """The receiver's host was too busy to look in time, and so perhaps to receive."""
+    """The receiver's host was too busy to sample in time, and so perhaps too busy to receive."""
     has_settled: bool = True
-    """The test met what was expected or stopped rising, before its time was over."""
+    """The rate met what was expected, or stopped rising, before the test's time was over."""
 
 
 def flowing_in(samples: Sequence[Sample]) -> list[Sample]:
-    """The samples since the test's own data flowed."""
+    """The samples from the test's first own data on."""
     return [each for each in samples if each.own > 0]
 
 
 def rates_over(samples: Sequence[Sample], window: float) -> tuple[float, float]:
-    """Total and own bytes per second over the last ``window`` seconds; zeros where there is less than that."""
+    """Total and own bytes per second over the last ``window`` seconds; zeros where the samples span less."""
     for first in reversed(samples):
         elapsed = samples[-1].at - first.at
         if elapsed >= window:
@@ -93,7 +93,7 @@ def rates_over(samples: Sequence[Sample], window: float) -> tuple[float, float]:
 def best_rates(samples: Sequence[Sample]) -> tuple[float, float]:
     """Total and own bytes per second of the `RATE_WINDOW` with the largest total in which the test's own data flowed.
 
-    Zeros if there is none: what the job receives while the test's data wait behind it says nothing of a test.
+    Zeros if there is none: while the test's data wait behind the job's, the job's rate tells nothing of the link.
     """
     flowing = flowing_in(samples)
     rates = (rates_over(flowing[: end + 1], RATE_WINDOW) for end in range(len(flowing)))
@@ -103,8 +103,8 @@ def best_rates(samples: Sequence[Sample]) -> tuple[float, float]:
 def has_seen_enough(samples: Sequence[Sample], expected: float, round_trip: float) -> bool:
     """Whether a test can stop: its own data flow, and the total meets the expected rate or has stopped rising.
 
-    ``samples`` are the receiver's; ``round_trip`` is in seconds. What the job itself sends may be steady long before
-    the test's first byte.
+    ``samples`` are the receiver's; ``round_trip`` is in seconds. Only samples with the test's own data count, because
+    the job's traffic may be steady long before the test's first byte.
     """
     flowing = flowing_in(samples)
     if not flowing or flowing[-1].at - flowing[0].at < CONFIRM_AFTER:
@@ -117,7 +117,7 @@ def has_seen_enough(samples: Sequence[Sample], expected: float, round_trip: floa
         return True
     if flowing[-1].at - flowing[0].at < RATE_WINDOW + SETTLE_ROUND_TRIPS * round_trip:
         return False
-    # Three windows in a row alike: slow start doubles the rate every round trip, which is not.
+    # Three windows in a row must agree; under slow start they do not, since it doubles the rate every round trip.
     windows = []
     for back in range(3):
         end = flowing[-1].at - back * SETTLE_WINDOW
@@ -127,14 +127,14 @@ def has_seen_enough(samples: Sequence[Sample], expected: float, round_trip: floa
 
 
 def is_over_time(samples: Sequence[Sample], round_trip: float) -> bool:
-    """Whether a test has had its time without settling: what it costs is the job's, and its best rate is known."""
+    """Whether a test has had its time without settling; the job pays for more of it, and its best rate is known."""
     flowing = flowing_in(samples)
     limit = min(TEST_LIMIT, UNSETTLED_LIMIT + 2 * SETTLE_ROUND_TRIPS * round_trip)
     return bool(flowing) and flowing[-1].at - flowing[0].at > limit
 
 
 def was_starved(samples: Sequence[Sample]) -> bool:
-    """Whether the receiver came to look much more rarely than it wanted to."""
+    """Whether the receiver sampled much more rarely than it should."""
     return samples[-1].at - samples[0].at > STARVED_BEYOND * SAMPLE_INTERVAL * max(1, len(samples) - 1)
 
 
@@ -152,7 +152,7 @@ def is_more(rate: float, expected: float) -> bool:
 def under_way(expected: float, round_trip: float) -> int:
     """Bytes that a test keeps under way to confirm an expected rate.
 
-    What fills the link, and little more: a test that sends all it can leaves a queue behind, in which the job's own
+    They fill the link, and little more. A test that sends all it can leaves a queue behind, in which the job's own
     messages wait long after the test is over (0.4 s on an emulated 1 Gbit/s, 0.8 s on 100 Mbit/s).
     """
     return max(LEAST_UNDER_WAY, round(HEADROOM * expected * (round_trip + SCHEDULING)))
@@ -161,9 +161,9 @@ def under_way(expected: float, round_trip: float) -> int:
 def was_held_down(bandwidth: float, rates: Rates, limit: int, expected: float, round_trip: float) -> bool:
     """Whether a test that could have only ``limit`` bytes under way may have found less than the link carries.
 
-    ``bandwidth`` is what it found. ``round_trip`` is that of the test's end: the one that the limit was chosen by may
-    have been of another network. Where more arrives than the expected rate, the test's own part of it may be small
-    for no other reason than its limit: beside training, a link of ten times the measurement looked as it had been.
+    ``bandwidth`` is what it found. ``round_trip`` is the one at the test's end: the network may have changed since the
+    limit was chosen by an earlier one. Where more arrives than the expected rate, the limit alone may keep the test's
+    own part small: beside training, a link ten times as fast as expected once looked unchanged.
     """
     if min(bandwidth, rates.received) < (1 - CONFIRMS_WITHIN) * expected:
         return rates.was_starved or rates.own * (round_trip + SCHEDULING) > HELD_DOWN_BEYOND * limit
@@ -171,7 +171,7 @@ def was_held_down(bandwidth: float, rates: Rates, limit: int, expected: float, r
 
 
 def is_lower_bound(bandwidth: float, rates: Rates, expected: float) -> bool:
-    """Whether the link may carry more than what a test found, and did not merely confirm."""
+    """Whether the link may carry more than a test found; a test that confirmed what was expected found no bound."""
     return bandwidth != expected and (rates.was_starved or not rates.has_settled)
 
 
@@ -179,9 +179,9 @@ def judge(rates: Rates, expected: float) -> tuple[float, Method]:
     """What the link carries, bytes per second.
 
     On an otherwise idle link it is what arrived. Beside other traffic the test shows two bounds: the link carries at
-    least what the test's own flows got, and at most that and what it pushed aside at one of the two ends. An expected
-    measurement between the bounds stands: traffic alone never moves it. Otherwise what was moved at the busier end is
-    taken, since one of the two was full.
+    least what the test's own flows got, and at most that plus the traffic that they displaced at one of the two ends.
+    An expected measurement between the bounds stands, so that traffic alone never changes it. Otherwise the rate at the
+    busier end is taken, since one of the two ends was full.
     """
     upper = max(rates.received, rates.own + rates.sent_before)
     beside = max(rates.received - rates.own, rates.sent_before)

@@ -8,9 +8,9 @@ network (RFC 5905's four timestamps, of which only differences on one clock are 
 
     round trip = (t4 - t1) - (t3 - t2)
 
-All four are times of a clock that nobody sets (`arrival_clock`). Nothing but an answer to a request of this monitor is
-believed, once, and only from where the request went: a request carries a random number that its answer repeats, and
-what else there is to know of it (when it left, and to whom) does not leave this host.
+All four are times of a clock that nobody sets (`arrival_clock`). A monitor believes an answer only once, and only from
+the address that it sent the request to. A request carries a random number that its answer repeats; when the request
+left, and to whom, stays on this host.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from trimtab_netmon.settings import Endpoint
 RATE = 10.0
 #: Echoes a second where the latency is in doubt: enough of them fall into the short pauses of a busy link.
 RATE_IN_DOUBT = 50.0
-#: Echoes a second to all peers together: each costs a tenth of a millisecond of a processor here and there.
+#: Most echoes a second to all peers together: each takes a tenth of a millisecond of processor time on either host.
 MOST_ECHOES = 300.0
-#: Seconds around an echo in which a busy interface makes it count as not quiet.
+#: An echo is quiet if the interfaces were not busy from this many seconds before it until its end.
 QUIET_BEFORE = 0.03
 #: Seconds of silence after which a peer's name is looked up again: a pod that comes back has another address.
 LOOK_UP_AFTER = 2.0
@@ -69,7 +69,7 @@ class Echo:
     """Asks every peer, answers every peer, and hands each round trip to ``on_round_trip(worker, round trip)``.
 
     ``is_in_doubt(worker)`` says whether to ask that peer more often, ``capacity_to(worker)`` how many bytes per second
-    the slower way between here and there carries (0: not known). Nobody else to ask: it only waits.
+    the slower direction between this host and the peer carries (0: not known). Without peers it only waits.
     """
 
     def __init__(
@@ -136,7 +136,7 @@ class Echo:
             self._asked[number] = _Asked(worker, address, time.monotonic_ns())
             self._socket.sendto(_PACKET.pack(_MAGIC, _REQUEST, self._worker, worker, False, number, 0), address)
         except OSError:
-            self._confirmed.pop(worker, None)  # a name may come to mean another address, or become known
+            self._confirmed.pop(worker, None)  # look the name up again: it may have a new address, or its first
 
     def _forget_the_unanswered(self) -> None:
         """Of requests whose answers would come too late: they are the first."""
@@ -178,11 +178,11 @@ class Echo:
     ) -> None:
         asked = self._asked.get(number)
         if asked is None or (asked.worker, asked.address) != (responder, address):
-            return  # nobody asked for it: forged, or twice the same, or of a monitor that was here before
+            return  # no answer to a request of this monitor: forged, a duplicate, or meant for an earlier monitor here
         del self._asked[number]
         seconds = (arrived - asked.at - held) * 1e-9
         if not 0 < seconds < LONGEST_ROUND_TRIP:
-            return  # the other host was suspended, or says what cannot be
+            return  # the other host was suspended, or sent an impossible time
         now = time.monotonic()
         self._confirmed[responder] = now
         quiet_here = not self._interface.was_busy(now - seconds - QUIET_BEFORE, self._capacity_to(responder))

@@ -1,4 +1,4 @@
-"""The byte counters of one network device, whether it was busy, and whether it is the one that is meant."""
+"""The byte counters of one network device, whether it was busy, and whether it is the device of an address."""
 
 from __future__ import annotations
 
@@ -77,8 +77,9 @@ class InterfaceWatch:
     def was_busy(self, since: float, capacity: float) -> bool:
         """Whether the device was busy in any interval between readings that reaches past ``since`` (monotonic).
 
-        Busy for a link that carries ``capacity`` bytes per second; 0: not known, and nothing counts as busy. All that
-        passes is counted, for it may all be on that link: what leaves a fast one nearly idle may fill a slow one.
+        Busy for a link that carries ``capacity`` bytes per second; 0: not known, and nothing counts as busy. All of the
+        device's traffic counts, since all of it may be on that link. The same traffic may fill a slow link and leave a
+        fast one nearly idle.
         """
         if capacity == 0:
             return False
@@ -94,19 +95,19 @@ class InterfaceWatch:
         return False
 
     def sending_rate(self, window: float) -> float:
-        """Bytes per second sent over the last ``window`` seconds; 0 before there is that much to look back on."""
+        """Bytes per second sent over the last ``window`` seconds; 0 while the readings span less."""
         self.read()
         _, sent = _rates(list(self._readings), window)
         return sent
 
     def most_received(self, window: float) -> float:
-        """Bytes per second that arrived in the best ``window`` seconds of those that are kept; 0 if they are fewer."""
+        """Bytes per second that arrived in the busiest ``window`` seconds of the readings; 0 if they span less."""
         readings = list(self._readings)
         return max(_rates(readings[: end + 1], window)[0] for end in range(len(readings)))
 
 
 def _rates(readings: list[Reading], window: float) -> tuple[float, float]:
-    """Bytes per second received and sent over the last ``window`` seconds; zeros where the readings are of less."""
+    """Bytes per second received and sent over the last ``window`` seconds; zeros where the readings span less."""
     now = readings[-1]
     for before in reversed(readings):
         if (elapsed := now.at - before.at) >= window:
@@ -135,9 +136,9 @@ def device_addresses() -> list[tuple[str, str]]:
 
 
 def require_device_of(listen: str, interface: str) -> None:
-    """Raise `UserError` where what arrives at an address does not pass the device whose counters are to be read.
+    """Raise `UserError` where traffic to the address ``listen`` does not pass the device whose counters are read.
 
-    An address of this machine alone: one that is not cannot be listened on, and says so by itself.
+    An address that is not this machine's is left alone: listening on it fails by itself, with a message of its own.
     """
     if listen == "0.0.0.0":  # noqa: S104 - compared, not bound
         return

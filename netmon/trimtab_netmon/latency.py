@@ -1,4 +1,4 @@
-"""From round trips to latency: the shortest of those that met no queue of the job's own making.
+"""From round trips to latency: the shortest of those that did not wait behind the job's own traffic.
 
 Pure: samples and times go in, measurements come out.
 """
@@ -12,11 +12,11 @@ from dataclasses import dataclass
 WINDOW = 1.0
 #: Quiet samples that a measurement needs; while the link is busy the window reaches further back to find them.
 FEWEST_QUIET = 4
-#: Seconds of latency by which a busy machine may send a few echoes in a row late.
+#: Seconds of latency that a busy machine may add to a few echoes in a row.
 SLIGHT_RISE = 1e-3
 #: Quiet samples that must agree on so slight a rise.
 FEWEST_QUIET_OF_SLIGHT_RISE = 12
-#: Times the latency that even the shortest recent echo takes, where it is in doubt.
+#: A latency is in doubt when even the shortest recent echo takes more than this many times as long.
 DOUBTFUL = 1.1
 #: Seconds that the window reaches back at most.
 LONGEST_WINDOW = 10.0
@@ -44,7 +44,7 @@ class Latency:
     queueing: float
     """Median extra delay of the last second's echoes, quiet or not."""
     age: float
-    """How long ago quiet echoes, or one that took no longer, last showed this latency."""
+    """Seconds since an echo last showed this latency: a quiet one, or any that took no longer."""
 
 
 class LatencyWindow:
@@ -87,7 +87,7 @@ class LatencyWindow:
         if len(quiet) >= FEWEST_QUIET:
             latency = min(quiet) / 2
             if self._latency < latency < self._latency + SLIGHT_RISE:
-                # Older ones than the rise before this one may be among so many: they do not make it a fall.
+                # Some of these echoes may be from before an earlier rise: they must not lower the latency.
                 agreed = min(all_quiet[-FEWEST_QUIET_OF_SLIGHT_RISE:]) / 2
                 latency = max(self._latency, min(latency, agreed))
             self._latency = latency

@@ -34,17 +34,17 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("trimtab_netmon")
 
-#: Seconds between two looks at the latencies.
+#: Seconds between two checks whether a latency has moved.
 TABLE_INTERVAL = 0.2
-#: Seconds between two tables where nothing moved: each one wakes every reader of it.
+#: Seconds between two tables while no latency moves: each table wakes every reader.
 HEARTBEAT = 1.0
 #: A latency that moved by this share is news.
 NEWS = 0.02
 #: Seconds without an echo after which a latency is stale.
 ECHO_SILENCE = 3.0
-#: Seconds without an echo that shows a latency after which it is stale: the link never pauses, or it has risen.
+#: Seconds after which a latency is stale that no echo shows any more: the link never pauses, or its latency has risen.
 UNSEEN = 10.0
-#: Seconds for which what arrives must do so on end to be evidence of what links carry.
+#: Seconds over which received traffic is averaged, as evidence of what links carry.
 ARRIVALS_WINDOW = 1.0
 
 
@@ -110,7 +110,7 @@ class Monitor:
         return worker in self._heard and self._windows[worker].is_in_doubt()
 
     def _capacity_to(self, worker: int) -> float:
-        """Bytes per second of the slower way to a worker or back; else of the slowest known link here; 0: not known."""
+        """Bytes per second of the slower direction to a worker; else of the slowest known link here; 0: not known."""
         return self._capacities.get(worker) or min(self._capacities.values(), default=0.0)
 
     def _latency(self, worker: int) -> float:
@@ -119,7 +119,7 @@ class Monitor:
         return 0.0 if estimate is None else estimate.latency
 
     async def _tabulate(self) -> None:
-        """Keep the table of the links that leave this worker; a new one when a latency moved, or now and then."""
+        """Publish the table of the links that leave this worker, when a latency has moved and once a `HEARTBEAT`."""
         last: list[LinkState] = []
         written = float("-inf")
         while True:
@@ -156,7 +156,7 @@ class Monitor:
         )
 
     async def _show(self) -> None:
-        """Keep the metrics, and what counts as a full interface, up to date with the published state."""
+        """Keep the metrics and the links' capacities up to date with the published state."""
         async for state in self._published.follow():
             self._metrics.show(state, self._settings.worker)
             self._capacities = _capacities(state, self._settings.worker)
@@ -181,14 +181,14 @@ class Monitor:
 
 
 def _is_news(before: LinkState, after: LinkState) -> bool:
-    """Whether a link's latency moved, or went or ceased to be stale."""
+    """Whether a link's latency moved, or began or ceased to be stale."""
     if (before.latency.stale, before.is_silent) != (after.latency.stale, after.is_silent):
         return True
     return moved(before.latency.value, after.latency.value, NEWS)
 
 
 def _capacities(state: netmon_pb2.NetworkState, worker: int) -> dict[int, float]:
-    """Bytes per second that the slower way between a worker and each other carries, where one is known."""
+    """Bytes per second of the slower direction between a worker and each other one, where one is known."""
     result: dict[int, float] = {}
     for link in state.links:
         value = converters.magnitude(link.bandwidth.value)

@@ -8,25 +8,26 @@ from dataclasses import dataclass, field, replace
 from trimtab_netmon.measurements import Measurement, moved
 from trimtab_netmon.probe_schedule import TYPICAL_TEST, Pair, expected
 
-#: Relative change of a link's bandwidth that supersedes all that was found before.
+#: Relative change of a link's bandwidth that supersedes all earlier measurements.
 CHANGE = 0.1
-#: Seconds for which a measurement that evidence speaks against still counts, while it is being tested anew.
+#: Seconds for which a doubted measurement still counts, while its link is being tested anew.
 DOUBT_GRACE = 8.0
 #: Failures in a row after which a link's measurement is not to be trusted.
 FAILURES_TO_DISTRUST = 2
 #: Seconds until a link whose test failed is tested again; twice as long after each further failure.
 FIRST_PAUSE = 0.4
 LONGEST_PAUSE = 300.0
-#: Times that every link's turn could have come, after which a measurement is too old.
+#: A measurement is too old after this many times the time in which every link can have its turn.
 CYCLES = 3.0
-#: Seconds that no measurement is too old for.
+#: No measurement is too old before it has this age [seconds].
 LEAST_MAX_AGE = 60.0
 
 
 def max_age(num_workers: int, interval: float, share: float) -> float:
-    """Seconds after which a measurement is too old: three times what it takes until every link has had its turn.
+    """Seconds after which a measurement is too old: `CYCLES` times what it takes until every link has had its turn.
 
-    ``interval`` is the time between two tests, ``share`` what a host may spend of its time; either may be the limit.
+    ``interval`` is the time between two tests [seconds], ``share`` the share of its time that a host may spend on them;
+    either may be the limit.
     """
     by_turn = num_workers * (num_workers - 1) * interval
     by_budget = 2 * (num_workers - 1) * TYPICAL_TEST / share
@@ -35,7 +36,7 @@ def max_age(num_workers: int, interval: float, share: float) -> float:
 
 @dataclass
 class _Record:
-    """Of one link."""
+    """What is known of one link."""
 
     measurement: Measurement = field(default_factory=Measurement)
     tested_at: float = float("-inf")
@@ -43,24 +44,25 @@ class _Record:
     tried_at: float = float("-inf")
     """When its last test began, good or not."""
     doubted_since: float = float("inf")
-    """Since when evidence speaks against its measurement; the newest of it was found at `doubted_at`."""
+    """When the first evidence against its measurement was found; infinite: there is none."""
     doubted_at: float = float("-inf")
+    """When the newest was."""
     failures: int = 0
     """In a row."""
     retry_at: float = float("-inf")
     unconfirmed: float = 0.0
-    """What the last test found, if it was disturbed and found less than is believed: bytes per second."""
+    """Bytes per second that the last test found, if it was disturbed and found less than is believed; else 0."""
 
     @property
     def is_doubted(self) -> bool:
         return self.doubted_since < float("inf")
 
     def doubt(self, at: float) -> None:
-        """More evidence does not make the measurement count for longer."""
+        """Note evidence found ``at`` that time; the grace of `DOUBT_GRACE` still counts from the first."""
         self.doubted_since, self.doubted_at = min(self.doubted_since, at), max(self.doubted_at, at)
 
     def answer(self, begun: float) -> None:
-        """A test begun then has been made: evidence found since is yet to be answered."""
+        """A good test has been made that began then: only evidence found since remains."""
         self.doubted_since = self.doubted_at if self.doubted_at > begun else float("inf")
 
 
@@ -71,9 +73,9 @@ class BandwidthRecords:
         self._records = {pair: _Record() for pair in pairs}
         self._max_age = max_age
         self.changed_at = float("-inf")
-        """When the tests began that showed the last change of the network."""
+        """When the tests that showed the network's last change began."""
         self._changed: set[Pair] = set()
-        """The links whose tests, begun then, showed it."""
+        """The links whose tests showed it."""
 
     def __iter__(self) -> Iterator[Pair]:
         """Every link."""
@@ -85,7 +87,7 @@ class BandwidthRecords:
         return sum(record.measurement.value > 0 for record in self._records.values())
 
     def measurement(self, pair: Pair, now: float, is_affordable: bool = True) -> Measurement:
-        """What is believed of a link. ``is_affordable``: a test that was called for is coming."""
+        """What is believed of a link. ``is_affordable``: the budget allows the test that doubt calls for."""
         record = self._records[pair]
         if record.measurement.value == 0:
             return record.measurement
@@ -97,7 +99,7 @@ class BandwidthRecords:
         return replace(record.measurement, age=age, stale=is_stale, is_superseded=is_superseded)
 
     def succeed(self, pair: Pair, begun: float, measurement: Measurement) -> bool:
-        """Keep what a test found; whether it shows that the network has changed.
+        """Keep what a test found; returns whether it shows that the network has changed.
 
         A measurement that differs from what was believed supersedes all earlier ones. A lower bound does not contradict
         a higher value: it counts only when the repeated test was disturbed again.
@@ -121,34 +123,35 @@ class BandwidthRecords:
         return True
 
     def fail(self, pair: Pair, begun: float, now: float) -> None:
-        """A test could not run: leave the link alone for a while, longer with every failure."""
+        """Note a test that could not run: the link is left alone for a while, longer after every failure."""
         record = self._records[pair]
         record.tried_at = begun
         record.retry_at = now + min(FIRST_PAUSE * 2.0 ** min(record.failures, 30), LONGEST_PAUSE)
         record.failures += 1
 
     def is_doubted(self, pair: Pair) -> bool:
-        """Whether evidence speaks against a link's measurement that no test has answered yet."""
+        """Whether evidence against a link's measurement waits for a test."""
         return self._records[pair].is_doubted
 
     def doubt(self, pairs: Iterable[Pair], at: float) -> list[Pair]:
-        """Evidence of time ``at`` speaks against the measurements of links not tested since; returns those."""
+        """Note evidence, found ``at`` that time, against links; returns those that were tested, but not since then."""
         doubted = [pair for pair in pairs if -float("inf") < self._records[pair].tested_at < at]
         for pair in doubted:
             self._records[pair].doubt(at)
         return doubted
 
     def reassure(self, before: float) -> None:
-        """Every host was tested since and nothing had changed: neither have the links that were not tested.
+        """Drop the evidence found up to ``before``: a round since then has tested every host and found no change.
 
-        Most limits are a host's. Not those of a link whose own test was disturbed.
+        The links that it did not test have not changed either, since most limits are a host's. Evidence against a link
+        whose own test was disturbed stays.
         """
         for record in self._records.values():
             if record.unconfirmed == 0 and record.doubted_at <= before:
                 record.doubted_since = float("inf")
 
     def may_be_tested(self, pair: Pair, now: float) -> bool:
-        """Whether a link's tests have not failed, or long enough ago."""
+        """Whether a link is not being left alone after a failed test."""
         return now >= self._records[pair].retry_at
 
     def next_try(self) -> float:
@@ -156,9 +159,9 @@ class BandwidthRecords:
         return min(record.retry_at for record in self._records.values())
 
     def is_current(self, pair: Pair, since: float) -> bool:
-        """Whether a link has been tested since a round began, and since anything changed or spoke against it.
+        """Whether a link has been tested since a round began, since the network changed and since evidence was found.
 
-        One that was as before while others of its batch were not may have been tested just before the change.
+        A link whose test found no change, in a batch that did, may have been tested just before the change.
         """
         record = self._records[pair]
         has_shown_it = record.tested_at == self.changed_at and pair in self._changed
@@ -170,17 +173,17 @@ class BandwidthRecords:
         return self._records[pair].tested_at >= since
 
     def expected(self, pair: Pair) -> float:
-        """What a test of a link should find, bytes per second; 0: anything.
+        """Bytes per second that a test of a link should find; 0: unknown.
 
-        A test for which nothing is expected, or what a fast network carried, fills the queue of a link that has just
-        become slow, and the job's exchanges wait there for seconds.
+        A test that expects nothing, or as much as a fast network carried, fills the queue of a link that has just
+        become slow, and the job's exchanges wait in that queue for seconds.
         """
         tested = {each: record for each, record in self._records.items() if record.measurement.value > 0}
         current = [each for each, record in tested.items() if record.tested_at >= self.changed_at]
         return expected(pair, {each: record.measurement.value for each, record in tested.items()}, current)
 
     def next_routine(self, is_testable: Callable[[Pair], bool]) -> Pair | None:
-        """The link whose turn it is: one whose measurement is doubted, one never tried, the one tried longest ago."""
+        """The link whose turn it is: first doubted ones, then ones never tried, then the one tried longest ago."""
         return min(filter(is_testable, self._records), key=self._urgency, default=None)
 
     def _urgency(self, pair: Pair) -> tuple[bool, float, Pair]:

@@ -54,7 +54,7 @@ class TestResult:
 
     @classmethod
     def of(cls, rates: Rates, expected: float, duration: float) -> TestResult:
-        """What these rates say of a link from which so much was expected."""
+        """What these rates say of a link that was ``expected`` to carry so many bytes per second."""
         bandwidth, method = judge(rates, expected)
         return cls(bandwidth, method, duration, is_lower_bound(bandwidth, rates, expected))
 
@@ -84,9 +84,9 @@ class Tester:
                 raise iperf.TestError(f"worker {target}: {error.details()}") from None
 
     async def _send_gently(self, target: int, expected: float) -> TestResult:
-        """Confirm the expected rate with little under way; where that fails, send all that the link takes."""
+        """Confirm the expected rate with few bytes under way; where that fails, send all that the link takes."""
         limit = under_way(expected, 2 * self._latency_to(target))
-        # By the job, whose steps are alike; but what came over a link faster than this one says nothing of this one.
+        # What the job received may refute the expected rate, unless it can have come over a faster link than this one.
         most_known = max(expected, self._interface.capacity)
         is_refuted = is_more(self._interface.most_received(RATE_WINDOW), most_known)
         if expected == 0 or is_refuted or limit // iperf.NUM_STREAMS > iperf.largest_window():
@@ -155,7 +155,7 @@ class Tester:
         return rates, duration
 
     def _sent_by_the_job(self) -> float:
-        """Bytes per second that just left this host; not those of its own last test, if that has just ended."""
+        """Bytes per second that just left this host; if a test has just ended here, those from before that test."""
         if time.monotonic() < self._sent_at + RATE_WINDOW:
             return self._sent_before
         return self._interface.sending_rate(RATE_WINDOW)
