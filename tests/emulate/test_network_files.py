@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from trimtab_api.errors import UserError
 from trimtab_api.units import format_bandwidth, format_duration
-from trimtab_netmon.emulate import Link, Network, Phase, load_network, schedule
+from trimtab_netmon.emulate import Link, Network, Phase, load_network, network_file
 from trimtab_netmon.emulate.emulator import MAX_HOSTS
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "networks"
@@ -35,9 +35,9 @@ def test_the_reference_shows_a_network_that_can_be_read_and_names_the_limits(loa
     assert [phase.duration for phase in network.phases] == [12.0, 90.0]
     assert network.phases[1].hosts == {2: 12.5e6}
     assert network.phases[1].links == (Link(0, 1, 0.03), Link(1, 0, 0.03, 1.25e6))
-    assert f"{format_bandwidth(schedule.MIN_BANDWIDTH)} to {format_bandwidth(schedule.MAX_BANDWIDTH)}" in page
-    assert f"{format_duration(schedule.MIN_DURATION)} to {schedule.MAX_DURATION / 3600:g}h" in page
-    assert f"0ms to {format_duration(schedule.MAX_LATENCY)}" in page
+    assert f"{format_bandwidth(network_file.MIN_BANDWIDTH)} to {format_bandwidth(network_file.MAX_BANDWIDTH)}" in page
+    assert f"{format_duration(network_file.MIN_DURATION)} to {network_file.MAX_DURATION / 3600:g}h" in page
+    assert f"0ms to {format_duration(network_file.MAX_LATENCY)}" in page
     assert f"at\nmost {MAX_HOSTS}." in page
 
 

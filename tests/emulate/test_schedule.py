@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 from trimtab_netmon.emulate import Link, Network, Phase, random_network
+from trimtab_netmon.emulate.network_file import parse_network, write_network
 from trimtab_netmon.emulate.random_network import BANDWIDTHS, DURATIONS, LATENCIES
 from trimtab_netmon.emulate.relay import Lag, RelayReport, commands
-from trimtab_netmon.emulate.schedule import parse_network
 
 FAST = Phase(duration=10, latency=0.001, bandwidth=125e6)
 FAR = Phase(duration=5, latency=0.025, bandwidth=125e6)
@@ -60,14 +60,14 @@ def test_the_relay_is_told_every_host_and_every_directed_link():
 
 def test_a_network_survives_being_written_and_read():
     network = Network((FAST, NARROW), repeat=True)
-    assert parse_network(network.to_text()) == network
+    assert parse_network(write_network(network)) == network
 
 
 @given(seed=st.integers(), seconds=st.floats(min_value=1, max_value=300))
 def test_a_random_network_is_in_bounds_reproducible_and_survives_being_written(seed: int, seconds: float):
     network = random_network(seed, seconds)
     assert network == random_network(seed, seconds)
-    assert parse_network(network.to_text()) == network
+    assert parse_network(write_network(network)) == network
     assert seconds <= network.duration < seconds + DURATIONS[1] + 0.1
     rounding = 1 + 5e-3
     for phase in network.phases:
@@ -80,7 +80,7 @@ def test_a_random_network_is_in_bounds_reproducible_and_survives_being_written(s
 
 
 def test_other_seeds_give_other_networks():
-    assert len({random_network(seed).to_text() for seed in range(20)}) == 20
+    assert len({write_network(random_network(seed)) for seed in range(20)}) == 20
 
 
 def test_a_run_is_valid_while_one_sample_in_a_hundred_is_late():

@@ -1,9 +1,10 @@
 """A network emulator: hosts on one machine, latency and bandwidth that change over time."""
 
 from trimtab_netmon.emulate.emulator import Emulator, Host, available
+from trimtab_netmon.emulate.network_file import load_network, write_network
 from trimtab_netmon.emulate.random_network import random_network
 from trimtab_netmon.emulate.relay import Lag, RelayError, RelayReport
-from trimtab_netmon.emulate.schedule import Link, Network, Phase, load_network
+from trimtab_netmon.emulate.schedule import Link, Network, Phase
 
 __all__ = [
     "Emulator",
@@ -17,4 +18,5 @@ __all__ = [
     "available",
     "load_network",
     "random_network",
+    "write_network",
 ]

@@ -25,8 +25,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the file."""
-    from trimtab_netmon.emulate import random_network
+    from trimtab_netmon.emulate import random_network, write_network
 
     print(f"# trimtab network --seed {args.seed} --seconds {args.seconds}")
-    print(random_network(args.seed, args.seconds).to_text(), end="")
+    print(write_network(random_network(args.seed, args.seconds)), end="")
     return 0
