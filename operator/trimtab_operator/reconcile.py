@@ -7,13 +7,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from http import HTTPStatus
-from typing import Any, Protocol
+from typing import Protocol
 
 from trimtab_api.errors import UserError
 from trimtab_api.trainingjob.load import read_training_job
-from trimtab_api.trainingjob.status import Status
 
-from trimtab_operator import events, metrics
 from trimtab_operator.children.apply import ensure_children
 from trimtab_operator.children.job import child_job, relabelled
 from trimtab_operator.cluster.api import Api, RefusedError
@@ -27,9 +25,8 @@ from trimtab_operator.policies.progress import Progress
 from trimtab_operator.refused_pods import RefusedPods
 from trimtab_operator.report import report, unreadable
 from trimtab_operator.settings import Settings
-from trimtab_operator.status_writes import brings_news, seconds_to_write, without_training
-from trimtab_operator.timestamps import write_time
-from trimtab_operator.token_bucket import TokenBucket
+from trimtab_operator.status_writer import StatusWriter
+from trimtab_operator.status_writes import seconds_to_write
 from trimtab_operator.trainer_message import TrainerMessage
 from trimtab_operator.written_status import read_status
 
@@ -39,10 +36,6 @@ RESYNC_SECONDS = 600.0
 _UNSEEN_SECONDS = 1.0
 #: Seconds after which a job is reconciled again though the watch has not shown the Job that was created for it.
 _CREATED_SECONDS = 2.0
-#: Writes of a status that rank 0's news alone asks for, one after the other, and seconds for each one beyond.
-NEWS_WRITES, SECONDS_PER_NEWS_WRITE = 5, 10.0
-#: Events that rank 0's news alone gives rise to, likewise. More are left out: the status says how things are now.
-NEWS_EVENTS, SECONDS_PER_NEWS_EVENT = 25, 60.0
 #: What a user does about a job that can never run as it is written: what has failed stays so.
 _REMEDY = "delete the job, mend its file and create it anew"
 
@@ -89,14 +82,6 @@ class Training(Protocol):
         ...
 
 
-class _NewsBudget:
-    """What rank 0 of one job may cost by changing its plan or its network's figures, as often as it likes."""
-
-    def __init__(self) -> None:
-        self.writes = TokenBucket(NEWS_WRITES, SECONDS_PER_NEWS_WRITE)
-        self.events = TokenBucket(NEWS_EVENTS, SECONDS_PER_NEWS_EVENT)
-
-
 class Reconciler:
     """Reconciles jobs by key, ``namespace/name``. Many threads may call it, but no two with the same key at a time."""
 
@@ -117,9 +102,7 @@ class Reconciler:
         self._clock = clock
         self._ensured: dict[str, tuple[datetime, int]] = {}
         """When the children of each job were last seen to, and for which generation of the job."""
-        self._written: dict[str, int] = {}
-        """Resource version of each job when its status was last written."""
-        self._news: dict[str, _NewsBudget] = {}
+        self._status_writer = StatusWriter(api, self._recorder, clock)
 
     def reconcile(self, key: str) -> float | None:
         """Observe a job and take the next step; returns the seconds until it must be reconciled again, if ever.
@@ -149,12 +132,10 @@ class Reconciler:
             return _CREATED_SECONDS  # pods first: the watch brings the Job back, and then there is more to tell
 
         after = report(observed, decision)
-        news = self._news.setdefault(key, _NewsBudget())
-        wait = seconds_to_write(
-            observed.status, after, observed.now, news.writes.seconds_to_token(observed.now.timestamp())
-        )
+        seconds_to_news = self._status_writer.seconds_to_news_write(key, observed.now)
+        wait = seconds_to_write(observed.status, after, observed.now, seconds_to_news)
         if wait == 0.0:
-            self._write(resource, observed.status, after)
+            self._status_writer.write(resource, observed.status, after)
             wait = None  # the watch will report this write, and that reconciles the job
         self._training.follow(observed)
         question = self._refused_pods.seconds_to_question(observed)
@@ -166,8 +147,7 @@ class Reconciler:
         self._recorder.forget(f"{namespace}/{name}")
         self._refused_pods.forget(f"{namespace}/{name}")
         self._ensured.pop(f"{namespace}/{name}", None)
-        self._written.pop(f"{namespace}/{name}", None)
-        self._news.pop(f"{namespace}/{name}", None)
+        self._status_writer.forget(f"{namespace}/{name}")
 
     def _get(self, namespace: str, name: str) -> Object | None:
         """The job as last seen; asked for anew where that is from before the status was last written.
@@ -177,7 +157,7 @@ class Reconciler:
         resource = self._cache.job(namespace, name)
         if resource is None:
             return None
-        if int(resource["metadata"]["resourceVersion"]) < self._written.get(f"{namespace}/{name}", 0):
+        if self._status_writer.is_older_than_written(f"{namespace}/{name}", resource):
             return self._api.get(TRAINING_JOBS, namespace, name)
         return resource
 
@@ -327,48 +307,7 @@ class Reconciler:
         before = read_status(resource)
         after = unreadable(before, mistake, resource["metadata"]["generation"], self._clock())
         if after != before:
-            self._write(resource, before, after)
-
-    def _write(self, resource: Object, before: Status, after: Status) -> None:
-        """Write the status; what changed is then to be told. Nothing newer is overwritten: then this is a Conflict."""
-        metadata, at = resource["metadata"], self._clock()
-        now = write_time(at)
-        key = f"{metadata['namespace']}/{metadata['name']}"
-        try:
-            written = self._apply(metadata, after, now)
-        except RefusedError as refusal:
-            is_of_content = refusal.status in (400, 413, 422, 500)  # 500: of another type than the definition says
-            if not is_of_content or without_training(before, after) == after:
-                raise
-            _log.warning("%s: its status is written without what rank 0 says: %s", key, refusal)
-            after = without_training(before, after)
-            written = self._apply(metadata, after, now)
-        self._written[key] = int(written["metadata"]["resourceVersion"])
-        news = self._news.setdefault(key, _NewsBudget())
-        if brings_news(before, after):
-            news.writes.take(at.timestamp())
-        attempt = f"{after.restarts}/{after.start_time or before.start_time}"
-        for event in events.events(before, after):
-            if event.reason in events.NEWS and not news.events.take(at.timestamp()):
-                continue
-            said = events.manifest(event, metadata["namespace"], metadata["name"], metadata["uid"], now, sequel=attempt)
-            self._recorder.enqueue(key, said)
-        if after.restarts > before.restarts:
-            metrics.RESTARTS.labels(counted=str(after.disruptions == before.disruptions).lower()).inc()
-        if after.is_final and not before.is_final:
-            metrics.FINISHED.labels(state=after.state).inc()
-
-    def _apply(self, metadata: Object, status: Status, now: str) -> Object:
-        """Send a status; returns the head of the job as it is then."""
-        manifest: dict[str, Any] = {
-            "apiVersion": TRAINING_JOBS.api_version,
-            "kind": TRAINING_JOBS.kind,
-            "metadata": {key: metadata[key] for key in ("name", "namespace", "resourceVersion")},
-            "status": status.model_copy(update={"last_update_time": now}).model_dump(
-                mode="json", by_alias=True, exclude_none=True
-            ),
-        }
-        return self._api.apply(TRAINING_JOBS, manifest, subresource="status")
+            self._status_writer.write(resource, before, after)
 
 
 def _is_final(refusal: RefusedError) -> bool:

@@ -12,7 +12,8 @@ from kubernetes.client import ApiClient, Configuration
 from silent_training import SilentTraining
 from trimtab_operator.children.job import child_job
 from trimtab_operator.cluster.api import Api, RefusedError, Unreachable
-from trimtab_operator.reconcile import NEWS_EVENTS, NEWS_WRITES, RESYNC_SECONDS, Reconciler
+from trimtab_operator.reconcile import RESYNC_SECONDS, Reconciler
+from trimtab_operator.status_writer import NEWS_EVENTS, NEWS_WRITES
 
 
 class ApiServer(ThreadingHTTPServer):
