@@ -47,10 +47,11 @@ def disjoint_batches(pairs: Sequence[Pair]) -> list[list[Pair]]:
 
 
 def expected(pair: Pair, found: Mapping[Pair, float], current: Sequence[Pair]) -> float:
-    """What a test of a link should find, in the unit of what was ``found`` before; 0 if nothing is known.
+    """What a test of a link should find, in the unit of ``found`` (the last result of each link); 0: nothing is known.
 
-    What it was found to carry last, if that was not superseded since (it is among the ``current`` links); otherwise the
-    least that a current link of either host carries, since most limits are a host's; otherwise what it once carried.
+    A link among the ``current`` ones, whose results no change has superseded, should carry what it carried last.
+    Another one should carry the least of the current links of either host, since most limits are a host's; if there
+    are none, what it once carried.
     """
     if pair in current:
         return found[pair]
@@ -59,7 +60,7 @@ def expected(pair: Pair, found: Mapping[Pair, float], current: Sequence[Pair]) -
 
 @dataclass
 class Account:
-    """What one host may still spend on tests, seconds; earns its share of time up to the horizon."""
+    """Seconds that one host may still spend on tests; the balance grows by its share of time, up to the horizon's."""
 
     share: float
     balance: float
@@ -103,7 +104,7 @@ class Budget:
     def allows_background(self, pair: Pair, now: float) -> bool:
         """Whether a routine test may be made: it leaves both hosts half of their budget, for when something changes.
 
-        Below that half, now and then one all the same: otherwise nobody would look at a host for five minutes.
+        Below that half a few tests are made all the same; otherwise none would reach a host for five minutes.
         """
         return all(
             account.at(now) > self._full / 2 or (account.at(now) > 0 and account.has_rested(now))

@@ -26,7 +26,7 @@ def _dumped(job: TrainingJob) -> dict[str, Any]:
 
 
 def _differing(values: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
-    """The values that are not as by default, however deep."""
+    """The values that differ from their defaults, at any depth."""
     differing = {}
     for name, value in values.items():
         default = defaults.get(name)

@@ -1,4 +1,4 @@
-"""Who may talk to the job's pods: each other, the operator, and whoever collects metrics. Nobody else."""
+"""Who may connect to the job's pods: only each other, the operator, and whoever collects metrics."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _OPERATOR_PODS = {"app.kubernetes.io/name": "trimtab-operator"}
 
 
 def network_policy(job: TrainingJob, namespace: str, uid: str, settings: Settings) -> Object:
-    """What comes in is limited; what goes out is not: training data may be anywhere."""
+    """The policy limits incoming traffic only: training data may come from anywhere."""
     same_job = {"podSelector": {"matchLabels": {JOB_NAME: job.metadata.name}}}
     operator = {
         "namespaceSelector": {"matchLabels": {_NAMESPACE: settings.namespace}},

@@ -1,4 +1,4 @@
-"""What all children have in common: their names, their labels, and their owner, with whom they go."""
+"""What all children have in common: their names, their labels, and the owner with which they are deleted."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def owned(resource: Resource, name: str, job: TrainingJob, namespace: str, uid: 
 
 
 def in_the_way(kind: str, name: str, is_deleting: bool) -> str:
-    """What a user is told, and can do, where something else has the name of a child: it is never written to."""
+    """The message, with its remedy, where an object of someone else has a child's name; it is never written to."""
     if is_deleting:
         return f"waits for the {kind} {name}, which is going"
     remedy = "delete it, or create this TrainingJob under another name"

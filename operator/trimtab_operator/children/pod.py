@@ -53,7 +53,7 @@ _TLS_MOUNT: Object = {"name": _TLS_VOLUME, "mountPath": TLS_DIRECTORY, "readOnly
 
 
 def pod_template(job: TrainingJob, namespace: str, attempt: int, settings: Settings) -> Object:
-    """The template of a Job. What the user wrote stays, but for what would let ranks restart alone."""
+    """The template of a Job. What the user wrote stays, except what would let ranks restart one by one."""
     template = copy.deepcopy(job.spec.template)
     metadata, pod = template.get("metadata") or {}, template["spec"]
     template["metadata"] = metadata
@@ -165,7 +165,7 @@ def _files(volume: str, job: TrainingJob, *names: str) -> Object:
 
 
 def _peers(job: TrainingJob, namespace: str) -> str:
-    """All monitors, by rank. A pattern: written out, the names of a thousand workers are too long for one word."""
+    """The addresses of all monitors, by rank, as a pattern: a list of many names is too long for one argument."""
     host = worker_host(job.metadata.name, namespace, f"{{0..{job.spec.workers - 1}}}")
     return f"{host}:{MONITOR_PORT}"
 

@@ -20,7 +20,7 @@ JOB_KEY = PurePosixPath(JOB_FILE).name
 
 
 def secret(job: TrainingJob, namespace: str, uid: str, now: datetime) -> Object:
-    """The one child that must not be applied again once it is there: its certificates are new each time.
+    """The only child that must not be applied again once it exists, because its certificates are new each time.
 
     Nor need it be: what may change of a job's spec is the operator's business, not its processes'.
     """
