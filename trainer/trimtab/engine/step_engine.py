@@ -199,8 +199,8 @@ class StepEngine:
         outcome = self._exchanger.finish()
         if self._profiler is not None and self._profiler.is_profiling and self.plan.is_dense:
             self._profiler.exchanged(self.arena.grad, self._scale.get())
-        if isinstance(self._model, torch.jit.ScriptModule):  # takes no hooks, so nobody would wait
-            self._exchanger.hand_out_late()
+        if isinstance(self._model, torch.jit.ScriptModule) or len(self._optimizers) > 1:
+            self._exchanger.hand_out_late()  # the one takes no hooks, and the other optimizers nobody steps here
         if not outcome.is_finite:
             self._exchanger.drop()
         elif not self._exchanger.late:
