@@ -76,6 +76,8 @@ class AsWritten:
         self._taken += 1
         self._next_step = self._taken + 1  # announced during one step, adopted before the next
 
+    def profile(self, profile: Any) -> None: ...
+
     def trials(self, reports: list[Any]) -> None:
         raise AssertionError("nothing was to be tried")
 
