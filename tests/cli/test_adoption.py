@@ -2,6 +2,7 @@
 
 import difflib
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -70,3 +71,48 @@ def test_the_adopted_script_trains_on_several_workers(trimtab, tmp_path):
     considered = [point for line in decided if line["record"] == "decision" for point in line["pareto"]]
     assert considered
     assert all(point["relative_steps"] > 1.5 for point in considered), "it trains by AdamW, which is charged more"
+
+
+DDP_STYLE = Path(__file__).parent / "ddp_style.py"
+WRAPPING = "model = DistributedDataParallel(model)"
+ATTACHING = "__import__('trimtab').attach(model, optimizer)"
+
+
+def printed(text: str) -> list[str]:
+    """The losses and norms that rank 0 printed, every digit."""
+    return [line[line.index("epoch") :] for line in text.splitlines() if " loss " in line]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("plan", ["dense", "0.05/all-gather", "adaptive"])
+def test_one_line_of_a_ddp_script_changes_and_dense_prints_the_same_digits(trimtab, tmp_path, plan):
+    source = DDP_STYLE.read_text()
+    assert source.count(WRAPPING) == 1
+    script = tmp_path / "adopted.py"
+    script.write_text(source.replace(WRAPPING, ATTACHING))
+    policy = "{policy: Adaptive}" if plan == "adaptive" else f"{{policy: Static, plan: {plan}}}"
+    job = tmp_path / "job.yaml"
+    job.write_text(
+        "apiVersion: trimtab.dev/v1alpha1\nkind: TrainingJob\nmetadata: {name: ddp-style}\n"
+        f"spec:\n  workers: 2\n  communication: {policy}\n"
+        f"  template: {{spec: {{containers: [{{name: trainer, command: [python, '{script}']}}]}}}}\n"
+    )
+    process = trimtab("run", job, "--out", "out")
+    _, errors = process.communicate(timeout=240)
+    assert (process.returncode, errors) == (0, "")
+    ours = printed((tmp_path / "out" / "logs" / "rank-0.log").read_text())
+    assert len(ours) == 3 * 256 // 16 // 2
+    lines = [json.loads(line) for line in (tmp_path / "out" / "metrics.jsonl").read_text().splitlines()]
+    assert len(lines) == len(ours)
+    assert all(line["bytes"] > 0 for line in lines)
+    if plan != "dense":
+        return
+    theirs = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", DDP_STYLE],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    assert ours == printed(theirs.stdout)

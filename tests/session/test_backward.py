@@ -274,10 +274,11 @@ def test_accumulating_onto_the_mean_is_refused_in_no_sync_too(rank_pool: RankPoo
 # What a script left in place -----------------------------------------------------------------------------------------
 
 
-def stepping_by_hand(rank: int, size: int) -> str:
+def stepping_twice(rank: int, size: int) -> str:
     model = layers()
     session = attach(model)
     model(torch.randn(4, 8)).sum().backward()
+    session.step()
     try:
         session._optimizer.step()
     except Exception as error:
@@ -286,7 +287,7 @@ def stepping_by_hand(rank: int, size: int) -> str:
 
 
 def test_an_optimizer_step_left_in_place_is_named(rank_pool: RankPool) -> None:
-    for message in rank_pool.run_in_process_group(2, stepping_by_hand):
+    for message in rank_pool.run_in_process_group(2, stepping_twice):
         assert "call session.step(loss) in place of optimizer.step()" in message
 
 

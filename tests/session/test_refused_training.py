@@ -173,6 +173,7 @@ def test_one_process_refuses_an_optimizer_step_left_in_place_and_a_closure() -> 
     model, optimizer = model_and(torch.optim.SGD, lr=0.5)
     session = trimtab.attach(model, optimizer)
     model(torch.ones(3, 2)).sum().backward()
+    session.step()
     with pytest.raises(UserError, match=r"in place of optimizer\.step\(\)"):
         optimizer.step()
     with pytest.raises(UserError, match="takes the loss, not a closure"):

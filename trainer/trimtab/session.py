@@ -30,7 +30,7 @@ from trimtab.control_messages import ControlMessages
 from trimtab.data.loops import Loops
 from trimtab.data.sharded_loader import Loaders
 from trimtab.engine.loss_scale import LossScale
-from trimtab.engine.optimizer_gate import OptimizerGate, warning_of_scheduler
+from trimtab.engine.optimizer_gate import warning_of_scheduler
 from trimtab.engine.outcome import Outcome
 from trimtab.engine.step_engine import StepEngine
 from trimtab.kernels.warm_up import warm_up
@@ -38,6 +38,7 @@ from trimtab.plan import Plan
 from trimtab.records.recorder import Recorder
 from trimtab.step_number import StepInTrial
 from trimtab.step_record import completed, metric_of, metric_value, number, report_of
+from trimtab.stepping import Stepping
 from trimtab.trials import TrialRunner
 
 SchedulerInterval = Literal["epoch", "step"]
@@ -69,7 +70,7 @@ class Session:
         self._static_plan = plan
         self._engine: StepEngine | None = None
         self._trials: TrialRunner | None = None
-        self._alone = None if group is not None else OptimizerGate(optimizer, self._scale)
+        self._stepping = Stepping(optimizer, self._scale, lambda: self._engine, self._stepped)
         if group is not None:
             recorder.starting("sending the weights of rank 0 to all ranks")
             self._join(group, plan)
@@ -100,6 +101,7 @@ class Session:
             group,
             plan,
             scale=self._scale,
+            gate=self._stepping.gate,
             before_backward=lambda: self._trials.before_backward() if self._trials else None,
             has_message=lambda: not self.in_trial and self._control.is_pending,
         )
@@ -158,15 +160,7 @@ class Session:
             raise UserError("takes the loss, not a closure; call loss.backward() before it", field="session.step")
         if self.is_closed:
             raise UserError("the session is closed", field="session.step")
-        if self._engine is None:
-            self._step_alone(loss)
-            return
-        scale = self._scale.get()
-        outcome = self._engine.step()
-        self._after_exchange(outcome)
-        if self._scheduler is not None and self._scheduler_interval == "step":
-            self._scheduler.step()
-        self._after_step(outcome, loss, scale)
+        self._stepping.step(loss)
 
     def synchronize(self) -> None:
         """Make every ``grad`` what the optimizer will see: the mean over ranks, without the loss scale.
@@ -196,10 +190,9 @@ class Session:
             self._trials.leave()
         self._loops.close()
         self._is_closed = True
-        if self._alone is not None:
-            self._alone.close()
         if self._engine is not None:
             self._engine.close()
+        self._stepping.close()
         self._control.close()
         if self._group is not None:
             self._group.close()
@@ -207,12 +200,15 @@ class Session:
 
     # After a step -------------------------------------------------------------------------------------------------
 
-    def _step_alone(self, loss: Tensor | float | None) -> None:
-        assert self._alone is not None
-        self._alone.step()
-        self._optimizer.zero_grad(set_to_none=True)
+    def _stepped(self, outcome: Outcome | None, loss: Tensor | float | None, scale: float | None) -> None:
+        """The optimizer has stepped; ``outcome`` is None where nothing is exchanged."""
+        if outcome is not None:
+            self._after_exchange(outcome)
         if self._scheduler is not None and self._scheduler_interval == "step":
             self._scheduler.step()
+        if outcome is not None:
+            self._after_step(outcome, loss, scale)
+            return
         now = time.perf_counter()
         self._recorder.metric({"step": self._step, "loss": number(loss), "step_seconds": now - self._step_began})
         self._step += 1

@@ -7,6 +7,7 @@ scaler sees the same gradients, infinite ones where the step was dropped, and so
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -41,6 +42,23 @@ class LossScale:
         else:
             self._scaler.step(optimizer)
             self._scaler.update()
+
+    def watch(self, before_update: Callable[[], None]) -> None:
+        """Have ``before_update`` called whenever the scaler is about to update its scale; until `release`."""
+        if self._scaler is None:
+            return
+        update = self._scaler.update
+
+        def watched(*args: Any, **kwargs: Any) -> None:
+            before_update()
+            update(*args, **kwargs)
+
+        self._scaler.update = watched  # type: ignore[method-assign]
+
+    def release(self) -> None:
+        """Let go of the scaler."""
+        if self._scaler is not None:
+            self._scaler.__dict__.pop("update", None)
 
     def state_dict(self) -> dict[str, Any]:
         """The scaler's state."""

@@ -40,21 +40,24 @@ class StepEngine:
         plan: Plan,
         *,
         scale: LossScale,
+        gate: OptimizerGate,
         before_backward: Callable[[], None] = lambda: None,
         has_message: Callable[[], bool] = lambda: False,
     ) -> None:
         """Every rank takes over rank 0's weights and buffers; all make one together.
 
-        The first of ``optimizers`` is stepped here; others only must train nothing that ranks do not exchange. For the
-        rest see `Exchanger`.
+        The first of ``optimizers`` is stepped by ``gate``; others only must train nothing that ranks do not exchange.
+        For the rest see `Exchanger`.
         """
         self.arena = Arena(list(model.named_parameters()))
         broadcast_tensors(group, (*model.parameters(), *model.buffers()))
         self.group = group
         self._model, self._optimizers, self._scale = model, optimizers, scale
-        self._gate = OptimizerGate(optimizers[0], scale)
+        self._gate = gate
         self._before_backward = before_backward
         self._local: LocalUpdates | None = None
+        self.is_step_owed = False
+        """Whether a backward pass has been, and no step has followed."""
         self._profiler = StepProfiler(model, self.arena) if group.rank == 0 else None
         self._exchanger = Exchanger(
             self.arena,
@@ -62,7 +65,7 @@ class StepEngine:
             plan,
             weights=self._weights,
             loss_scale=lambda: None if self._local else scale.get(),
-            before_backward=self._before_gradients,
+            before_backward=self._before_backward_pass,
             has_message=has_message,
             profiler=self._profiler,
         )
@@ -76,7 +79,6 @@ class StepEngine:
         with contextlib.suppress(CommunicationError):  # which is why the session is closed
             self._waits.settle()
         self._waits.close()
-        self._gate.close()
         self._exchanger.close()
 
     # Plans --------------------------------------------------------------------------------------------------------
@@ -141,10 +143,34 @@ class StepEngine:
 
     def step(self) -> Outcome:
         """Commit or drop what was exchanged and step the optimizer; afterwards gradients are released."""
-        self._before_gradients()  # for a step without a backward pass
-        outcome = self._step_by_gradients() if self._local is None else self._step_by_updates(self._local)
+        outcome = self.begin_step()
+        if outcome.updates and (outcome.is_finite or self._scale.is_scaling):
+            self._gate.step()
+        outcome = self.end_step(outcome)
         self.arena.release_gradients()
-        if self._exchanger.sending.can_begin and self._local is None:
+        return outcome
+
+    def begin_step(self) -> Outcome:
+        """Commit or drop what was exchanged; then the optimizer is to step, and moves nothing where it should not."""
+        self._before_gradients()  # for a step without a backward pass
+        if self._local is None:
+            outcome = self._finish()
+        else:
+            names = () if self._scale.is_scaling else self._local.non_finite_gradients()
+            outcome = Outcome.of_local_step(names)
+        if not outcome.updates:
+            self.arena.release_gradients()
+        return outcome
+
+    def end_step(self, outcome: Outcome) -> Outcome:
+        """The optimizer has stepped, or its scaler has left the step out; what became of the step by now."""
+        self.is_step_owed = False
+        if self._local is not None:
+            self._local.num_taken += 1
+            return self._exchange_updates(self._local) if self._local.is_round_over else outcome
+        if self._exchanger.late:
+            self._waits.begin()
+        if self._exchanger.sending.can_begin:
             self._waits.watch()
         return outcome
 
@@ -165,26 +191,6 @@ class StepEngine:
         broadcast_tensors(self.group, self._model.parameters())
         if self._local is not None:
             self._local.set_anchor()
-
-    def _step_by_gradients(self) -> Outcome:
-        outcome = self._finish()
-        if self._exchanger.late:
-            self._gate.step()
-            self._waits.begin()
-        elif outcome.updates and (outcome.is_finite or self._scale.is_scaling):
-            self._gate.step()
-        return outcome
-
-    def _step_by_updates(self, local: LocalUpdates) -> Outcome:
-        names: tuple[str, ...] = ()
-        if not self._scale.is_scaling:
-            names = local.non_finite_gradients()
-        if not names:
-            self._gate.step()  # with a scaler it is that which leaves the step out
-        local.num_taken += 1
-        if not local.is_round_over:
-            return Outcome.of_local_step(names)
-        return self._exchange_updates(local)
 
     def _exchange_updates(self, local: LocalUpdates) -> Outcome:
         local.put_updates()
@@ -210,6 +216,10 @@ class StepEngine:
     def _weights(self) -> Iterable[Tensor]:
         """What ranks compare: in a round of local steps, where it began."""
         return self._model.parameters() if self._local is None else [self._local.anchor]
+
+    def _before_backward_pass(self) -> None:
+        self._before_gradients()
+        self.is_step_owed = True
 
     def _before_gradients(self) -> None:
         """Before a step's first gradient is touched: what ranks do not exchange would part between them.

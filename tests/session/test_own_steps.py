@@ -1,0 +1,205 @@
+"""A script that keeps its own loop: ``optimizer.step()`` is the step, and what it trains is what DDP trains."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import trimtab
+from rank_pool import RankPool
+from torch import Tensor, nn
+from torch.amp.grad_scaler import GradScaler
+from trimtab.collectives.group import Group
+from trimtab.engine.loss_scale import LossScale
+from trimtab.plan import FusionPlan, Plan
+from trimtab.records.recorder import Recorder
+from trimtab.session import Session
+from trimtab_api.errors import UserError
+
+SIZE = 2
+STEPS = 6
+
+
+def model_of() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 1))
+
+
+def loss_of(model: nn.Module, number: int, rank: int) -> Tensor:
+    x = torch.randn(4, 8, generator=torch.Generator().manual_seed(100 * number + rank))
+    return nn.functional.mse_loss(model(x), x.sum(dim=1, keepdim=True))
+
+
+def weights(model: nn.Module) -> Tensor:
+    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()]).clone()
+
+
+def attached(model: nn.Module, optimizer: torch.optim.Optimizer, text: str, **options: Any) -> Session:
+    plan = Plan.parse(text, FusionPlan((0, 20)))
+    return Session(model, optimizer, group=Group.connect(), plan=plan, recorder=Recorder(None), **options)
+
+
+def train(rank: int, size: int, text: str | None, style: str) -> tuple[Tensor, int]:
+    """The weights after a loop as its author wrote it, with DDP where there is no plan; and the steps counted."""
+    model = model_of()
+    optimizer: torch.optim.Optimizer
+    if style == "adam":
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    else:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, weight_decay=1e-3)
+    scaler = GradScaler("cpu", init_scale=2.0**8, growth_interval=3, enabled=style == "scaler")
+    session, module = None, model
+    if text is None:
+        module = nn.parallel.DistributedDataParallel(model)
+    else:
+        session = attached(model, optimizer, text, scale=LossScale(scaler))
+    for number in range(STEPS):
+        optimizer.zero_grad(set_to_none=number % 2 == 0)
+        if style == "accumulate":
+            with module.no_sync() if session is None else session.no_sync():
+                loss_of(module, number + 50, rank).backward()
+        scaler.scale(loss_of(module, number, rank)).backward()
+        if style == "clip":
+            nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+        if style == "scaler":
+            scaler.unscale_(optimizer)
+            nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+        scaler.step(optimizer)
+        scaler.update()
+    steps = STEPS
+    if session is not None:
+        steps = session.steps
+        session.close()
+    return weights(model), steps
+
+
+@pytest.mark.parametrize("style", ["plain", "adam", "clip", "accumulate", "scaler"])
+def test_dense_is_ddp_bit_for_bit(rank_pool: RankPool, style: str) -> None:
+    ours = rank_pool.run_in_process_group(SIZE, train, "dense", style)
+    theirs = rank_pool.run_in_process_group(SIZE, train, None, style)
+    for (mine, steps), (other, _) in zip(ours, theirs, strict=True):
+        assert steps == STEPS
+        assert torch.equal(mine, other)
+
+
+@pytest.mark.parametrize("text", ["0.1/all-gather", "0.2/artopk-star-ring", "0.2/all-gather/source=update:steps=3"])
+def test_ranks_stay_equal_under_compression(rank_pool: RankPool, text: str) -> None:
+    (first, steps), (second, _) = rank_pool.run_in_process_group(SIZE, train, text, "plain")
+    assert steps == STEPS
+    assert torch.equal(first, second)
+    assert not torch.equal(first, weights(model_of()))
+
+
+def overflowing(rank: int, size: int, text: str) -> list[tuple[float, bool, int]]:
+    """Scale after each step, whether weights moved, steps counted; rank 1 overflows in the third step."""
+    model = model_of()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    scaler = GradScaler("cpu", init_scale=2.0**8, growth_interval=100)
+    session = attached(model, optimizer, text, scale=LossScale(scaler))
+    seen = []
+    for number in range(5):
+        before = weights(model)
+        optimizer.zero_grad()
+        loss = loss_of(model, number, rank)
+        scaler.scale(loss * float("inf") if number == 2 and rank == 1 else loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        seen.append((scaler.get_scale(), not torch.equal(before, weights(model)), session.steps))
+    session.close()
+    assert "update" not in scaler.__dict__
+    return seen
+
+
+@pytest.mark.parametrize("text", ["dense", "0.1/all-gather"])
+def test_a_step_that_overflows_on_one_rank_is_left_out_by_every_scaler(rank_pool: RankPool, text: str) -> None:
+    for seen in rank_pool.run_in_process_group(SIZE, overflowing, text):
+        assert [scale for scale, _, _ in seen] == [256.0, 256.0, 128.0, 128.0, 128.0]
+        assert [moved for _, moved, _ in seen] == [True, True, False, True, True]
+        assert [steps for _, _, steps in seen] == [1, 2, 3, 4, 5]
+
+
+def unknown_scaler(rank: int, size: int) -> list[str]:
+    said = []
+    for enabled in (True, False):
+        model = model_of()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+        scaler = GradScaler("cpu", enabled=enabled)
+        session = attached(model, optimizer, "dense")
+        scaler.scale(loss_of(model, 0, rank)).backward()
+        try:
+            scaler.step(optimizer)
+            said.append("stepped")
+        except UserError as error:
+            said.append(str(error))
+        session.close()
+    return said
+
+
+def test_a_scaler_that_was_not_handed_over_is_refused_unless_it_scales_nothing(rank_pool: RankPool) -> None:
+    for refused, taken in rank_pool.run_in_process_group(SIZE, unknown_scaler):
+        assert "hand it over: attach(..., scaler=scaler)" in refused
+        assert taken == "stepped"
+
+
+def not_finite(rank: int, size: int) -> list[bool]:
+    """Whether weights moved in each step; rank 1's gradient is infinite in the second."""
+    model = model_of()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, weight_decay=0.1)
+    session = attached(model, optimizer, "0.1/all-gather")
+    moved = []
+    for number in range(3):
+        before = weights(model)
+        optimizer.zero_grad()
+        (loss_of(model, number, rank) * (float("inf") if number == rank == 1 else 1.0)).backward()
+        optimizer.step()
+        moved.append(not torch.equal(before, weights(model)))
+    session.close()
+    return moved
+
+
+def test_a_gradient_that_is_not_finite_moves_no_rank(rank_pool: RankPool) -> None:
+    for moved in rank_pool.run_in_process_group(SIZE, not_finite):
+        assert moved == [True, False, True]
+
+
+def both_ways(rank: int, size: int) -> list[str]:
+    said = []
+    for first, then in (("session", "optimizer"), ("optimizer", "session"), ("optimizer", "closure")):
+        model = model_of()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+        session = attached(model, optimizer, "dense")
+        steps = {
+            "session": session.step,
+            "optimizer": optimizer.step,
+            "closure": lambda optimizer=optimizer: optimizer.step(lambda: 0.0),
+        }
+        loss_of(model, 0, rank).backward()
+        steps[first]()
+        try:
+            steps[then]()
+        except UserError as error:
+            said.append(str(error))
+        session.close()
+    return said
+
+
+def test_a_step_that_is_taken_twice_is_refused(rank_pool: RankPool) -> None:
+    for left_in, twice, closure in rank_pool.run_in_process_group(SIZE, both_ways):
+        assert left_in.startswith("optimizer.step: this script's steps are taken by session.step()")
+        assert twice.startswith("session.step: this script's steps are taken by optimizer.step()")
+        assert "closure" in closure
+
+
+def test_one_process_trains_as_it_did_and_counts_its_steps() -> None:
+    ours, theirs = model_of(), model_of()
+    session = trimtab.attach(ours, optimizer := torch.optim.SGD(ours.parameters(), lr=0.1))
+    plain = torch.optim.SGD(theirs.parameters(), lr=0.1)
+    for number in range(3):
+        for model, stepping in ((ours, optimizer), (theirs, plain)):
+            stepping.zero_grad()
+            loss_of(model, number, 0).backward()
+            stepping.step()
+    assert session.steps == 3
+    assert torch.equal(weights(ours), weights(theirs))
+    session.close()

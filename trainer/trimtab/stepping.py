@@ -1,0 +1,84 @@
+"""A step, whoever takes it: `Session.step`, or the script's own ``optimizer.step()`` or ``scaler.step(optimizer)``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+from torch import Tensor
+from trimtab_api.errors import UserError
+
+from trimtab.engine.loss_scale import LossScale
+from trimtab.engine.optimizer_gate import OptimizerGate
+from trimtab.engine.outcome import Outcome
+from trimtab.engine.step_engine import StepEngine
+
+#: (what came of the exchange, None where there is none; the loss, where it was given; the loss scale of the step).
+Stepped = Callable[[Outcome | None, Tensor | float | None, float | None], None]
+
+
+class Stepping:
+    """Takes the session's steps, or notices that the script takes them; a script does the one or the other."""
+
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        scale: LossScale,
+        engine: Callable[[], StepEngine | None],
+        stepped: Stepped,
+    ) -> None:
+        """``engine`` is None where nothing is exchanged; ``stepped`` is told of each step."""
+        self._optimizer, self._scale = optimizer, scale
+        self._engine, self._stepped = engine, stepped
+        self.gate = OptimizerGate(optimizer, scale, self._before_own, self._after_own, self._left_out)
+        self._by: Literal["session.step", "optimizer.step"] | None = None
+        """What takes this script's steps."""
+        self._own: tuple[float | None, Outcome | None] = None, None
+        """Loss scale and outcome of the step that the script is taking."""
+
+    def close(self) -> None:
+        """Let go of the optimizer and its scaler."""
+        self.gate.close()
+
+    def step(self, loss: Tensor | float | None) -> None:
+        """Take a step; afterwards gradients are released.
+
+        Raises `UserError` where the script takes its steps by itself.
+        """
+        self._is_by("session.step")
+        scale, engine = self._scale.get(), self._engine()
+        if engine is not None:
+            self._stepped(engine.step(), loss, scale)
+            return
+        self.gate.step()
+        self._optimizer.zero_grad(set_to_none=True)
+        self._stepped(None, loss, scale)
+
+    def _before_own(self) -> None:
+        self._is_by("optimizer.step")
+        engine = self._engine()
+        self._own = self._scale.get(), None if engine is None else engine.begin_step()
+
+    def _after_own(self) -> None:
+        (scale, outcome), self._own = self._own, (None, None)
+        engine = self._engine()
+        if engine is not None and outcome is not None:
+            outcome = engine.end_step(outcome)
+        self._stepped(outcome, None, scale)
+
+    def _left_out(self) -> None:
+        """The script's scaler is about to update its scale; a step that it left out for infinite gradients ends so."""
+        engine = self._engine()
+        if engine is not None and engine.is_step_owed:
+            self._before_own()
+            self._after_own()
+
+    def _is_by(self, by: Literal["session.step", "optimizer.step"]) -> None:
+        self._by = self._by or by
+        if self._by != by:
+            raise UserError(
+                f"this script's steps are taken by {self._by}(); call session.step(loss) in place of optimizer.step()"
+                " and scaler.step(optimizer), or leave it out: the optimizer's step is the session's",
+                field=by,
+            )
