@@ -1,6 +1,6 @@
 """examples/digits.yaml, applied with more epochs and another speed weight, trains on four pods.
 
-When the network of one pod becomes ten times slower this is measured, told, and answered by another plan. The file's
+When the network of one pod becomes forty times slower this is measured, told, and answered by another plan. The file's
 six epochs can be over in the time that this may take (`EPOCHS`), and with its own speed weight it already sends as
 little as it may over 1 Gbit/s, so that a slower network would find nothing to change (`SPEED_WEIGHT`). The very file is
 applied in test_the_example_as_it_stands.py.
@@ -27,8 +27,8 @@ EPOCHS = 24
 STEPS = EPOCHS * 22
 #: Cares more for the gain than for the step time: larger ratios where the network bears them.
 SPEED_WEIGHT = 0.3
-#: What one pod's network is made to carry: a tenth of what it did.
-SLOW_BITS_PER_SECOND = 100_000_000
+#: What one pod's network is made to carry, so little that a step notices, however slow the machine computes.
+SLOW_BITS_PER_SECOND = 25_000_000
 #: What a measurement of the untouched network, of 1 Gbit/s, must exceed.
 FULL_BITS_PER_SECOND = 800_000_000
 
@@ -117,6 +117,11 @@ def slowed(story) -> Seen:
     return story.slowed
 
 
+def is_slow(bandwidth: str) -> bool:
+    """Whether that is what the slowed network carries, as well as a test beside training measures it."""
+    return 0.8 < parse_bandwidth(bandwidth) * 8 / SLOW_BITS_PER_SECOND < 1.2
+
+
 def test_the_columns_show_workers_plan_network_and_step(story):
     assert list(story.training.columns) == [
         "NAME", "STATE", "WORKERS", "RATIO", "COLLECTIVE", "LATENCY", "BANDWIDTH", "STEP", "AGE",
@@ -128,7 +133,7 @@ def test_the_columns_show_workers_plan_network_and_step(story):
 
 def test_monitors_measure_what_the_pods_network_carries(story, slowed):
     assert FULL_BITS_PER_SECOND < parse_bandwidth(story.training.columns["BANDWIDTH"]) * 8 < 1000e6
-    assert 80e6 < parse_bandwidth(slowed.columns["BANDWIDTH"]) * 8 < 120e6
+    assert is_slow(slowed.columns["BANDWIDTH"])
 
 
 def test_another_plan_answers_a_slower_network(story, slowed):
@@ -144,7 +149,7 @@ def test_events_tell_of_the_network_and_of_the_plans(story, slowed):
     assert max(told.index("Running"), told.index("PlanChanged")) < told.index("NetworkDegraded")
     carried = re.match(r"the slowest link carries (\S+),", dict(story.events)["NetworkDegraded"])
     assert carried is not None
-    assert 80e6 < parse_bandwidth(carried[1]) * 8 < 120e6
+    assert is_slow(carried[1])
     changes = [message for reason, message in story.events if reason == "PlanChanged"]
     plan = slowed.status["plan"]
     assert any(
