@@ -1,0 +1,77 @@
+"""Nothing of the CPU is handed to a backend that takes tensors of a device alone."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from only_device_tensors import DEVICE, OnDevice, only_device_tensors
+from rank_pool import RankError, RankPool
+from trimtab.broadcast import barrier, broadcast_json, broadcast_tensors, gather_numbers
+from trimtab.collectives import primitives
+from trimtab.collectives.group import Group
+from trimtab.collectives.process_group import ProcessGroupTransport
+
+
+def device_group(rank: int) -> Group:
+    transport = ProcessGroupTransport(None, deadline=30)
+    transport.device = DEVICE
+    transport.has_own_all_reduce = True
+    return Group(transport)
+
+
+def messages(rank: int, size: int):
+    """What ranks say to each other beside gradients."""
+    with only_device_tensors():
+        group = device_group(rank)
+        try:
+            weights = torch.full((3,), float(rank), device=DEVICE)
+            counts = torch.tensor([rank])  # a buffer that the model keeps on the CPU
+            broadcast_tensors(group, [weights, counts])
+            barrier(group)
+            told = broadcast_json(group, {"adopt": "dense"} if rank == 0 else None)
+            return told, gather_numbers(group, rank), weights.tolist(), counts.tolist()
+        finally:
+            group.close()
+
+
+def sums(rank: int, size: int):
+    with only_device_tensors():
+        group = device_group(rank)
+        try:
+            piece = torch.full((4,), float(rank), device=DEVICE)
+            group.submit(lambda: primitives.all_reduce(group.transport, "ring", [piece])).result(30)
+            mine = torch.full((4 * rank,), rank, dtype=torch.uint8, device=DEVICE)
+            blocks, _ = group.submit(lambda: primitives.all_gather(group.transport, mine)).result(30)
+            assert all(isinstance(each, OnDevice) for each in blocks)
+            return piece.tolist(), [block.tolist() for block in blocks]
+        finally:
+            group.close()
+
+
+def a_message_of_the_cpu(rank: int, size: int):
+    with only_device_tensors():
+        group = device_group(rank)
+        try:
+            group.submit(lambda: primitives.all_gather(group.transport, torch.zeros(4, dtype=torch.uint8))).result(30)
+        finally:
+            group.close()
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_what_ranks_say_beside_gradients_lies_on_the_device(rank_pool: RankPool, size: int) -> None:
+    for told, numbers, weights, counts in rank_pool.run_in_process_group(size, messages):
+        assert told == {"adopt": "dense"}
+        assert numbers == list(range(size))
+        assert (weights, counts) == ([0.0] * 3, [0])
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_gradients_lie_on_the_device(rank_pool: RankPool, size: int) -> None:
+    for total, blocks in rank_pool.run_in_process_group(size, sums):
+        assert total == [size * (size - 1) / 2] * 4
+        assert blocks == [[rank] * 4 * rank for rank in range(size)]
+
+
+def test_the_stand_in_refuses_what_nccl_refuses(rank_pool: RankPool) -> None:
+    with pytest.raises(RankError, match="No backend type associated with device type cpu"):
+        rank_pool.run_in_process_group(2, a_message_of_the_cpu)
