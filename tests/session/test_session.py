@@ -80,6 +80,7 @@ class Script:
     """Stands where rank 0's controller stands, with its messages written down beforehand."""
 
     view = None
+    makes_trials = True
 
     def __init__(self, messages: dict[int, dict[str, Any]]) -> None:
         self.messages, self.now, self.reports = messages, 0, []

@@ -49,6 +49,20 @@ def gather_numbers(group: Group, number: int) -> list[int]:
     return group.submit(lambda: [int(part[0]) for part in all_gather(group.transport, message)[0]]).result()
 
 
+def gather_json(group: Group, data: Any) -> list[Any]:
+    """Every rank's ``data`` (plain JSON), in rank order, on every rank."""
+    encoded = torch.frombuffer(bytearray(json.dumps(data).encode()), dtype=torch.uint8).to(group.transport.device)
+    received = group.submit(lambda: all_gather(group.transport, encoded)[0]).result()
+    return [json.loads(each.cpu().numpy().tobytes()) for each in received]
+
+
+def gather_tensor(group: Group, tensor: Tensor) -> list[Tensor]:
+    """Every rank's ``tensor`` (one type on all), flat, in rank order, on every rank; on the transport's device."""
+    raw = tensor.detach().contiguous().view(-1).view(torch.uint8).to(group.transport.device)
+    received = group.submit(lambda: all_gather(group.transport, raw)[0]).result()
+    return [each.clone().view(tensor.dtype) for each in received]
+
+
 def barrier(group: Group) -> None:
     """Wait until every rank has come here."""
     gather_numbers(group, 0)

@@ -23,6 +23,11 @@ class ControlMessages:
         return self._client.view if self._client else None
 
     @property
+    def makes_trials(self) -> bool:
+        """Whether this rank's controller asks for trials where they can be run."""
+        return self._client is not None and self._client.makes_trials
+
+    @property
     def is_pending(self) -> bool:
         """Whether this rank has a message for all."""
         return self._client is not None and self._client.pending_message is not None

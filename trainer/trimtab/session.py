@@ -14,13 +14,14 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal, SupportsFloat
 
 import torch
 from torch import Tensor, nn
 from trimtab_api.errors import UserError
 
+from trimtab.among_ranks import AmongRanks
 from trimtab.broadcast import barrier
 from trimtab.checkpoint.snapshot import Snapshot, Stateful, TrainingState
 from trimtab.collectives.group import Group
@@ -44,7 +45,7 @@ from trimtab.trials import TrialRunner
 SchedulerInterval = Literal["epoch", "step"]
 
 
-class Session:
+class Session(AmongRanks):
     """Made by `trimtab.attach`; every rank has one."""
 
     def __init__(
@@ -61,11 +62,14 @@ class Session:
         also: Sequence[Stateful | torch.optim.Optimizer] = (),
         control_client: ControlClient | None = None,
         seed: int = 0,
+        when_closed: Callable[[], None] = lambda: None,
     ) -> None:
+        self._when_closed = when_closed
         self._model, self._optimizer = model, optimizer
         self._scheduler, self._scheduler_interval = scheduler, scheduler_interval
         self._scale, self._also = scale or LossScale(None), tuple(also)
-        self._group, self._recorder = group, recorder
+        super().__init__(group)
+        self._recorder = recorder
         self._control = ControlMessages(group, control_client)
         self._static_plan = plan
         self._engine: StepEngine | None = None
@@ -78,7 +82,8 @@ class Session:
         self._report: StepReport | None = None  # of the last step, until the next completes it
         self._step = 0
         self._said: set[str] = set()
-        self._loops = Loops(Loaders(self.rank, self.num_ranks, seed), self._say, self._trials_ended, self._end_round)
+        loaders = Loaders(self.rank, self.num_ranks, seed)
+        self._loops = Loops(loaders, self._control, self._say, self._trials_ended, self._end_round)
         self._step_began = time.perf_counter()
         if group is not None:
             recorder.starting("loading kernels, which are compiled the first time that a machine trains")
@@ -110,16 +115,6 @@ class Session:
     # What a training script reads ---------------------------------------------------------------------------------
 
     @property
-    def rank(self) -> int:
-        """This process, 0 .. `num_ranks` - 1."""
-        return self._group.rank if self._group else 0
-
-    @property
-    def num_ranks(self) -> int:
-        """How many processes train together."""
-        return self._group.size if self._group else 1
-
-    @property
     def in_trial(self) -> bool:
         """Whether the present steps belong to a trial: they will be undone, so a user's logging should be quiet."""
         return self._trials is not None and self._trials.is_active
@@ -147,6 +142,15 @@ class Session:
         ``sharded``: ``loader`` holds this rank's share alone, as many batches as on every rank; it is taken as it is.
         """
         return self._loops.batches(loader, sharded=sharded)
+
+    def trials(self, step: Callable[[], Any]) -> None:
+        """Run the trials that are due, for a loop that draws its batches by itself; call it before each step.
+
+        ``step`` is one whole training step, from drawing a batch to the optimizer's step. Each candidate is tried by
+        calling it some times, which is undone as in a loop over `batches`. Raises `UserError` inside such a loop.
+        """
+        for _ in self._loops.trials():
+            step()
 
     def step(self, loss: Tensor | float | None = None) -> None:
         """Commit or drop the step, step the optimizer, and let the controller speak.
@@ -180,7 +184,7 @@ class Session:
 
         Raises `UserError` where a value is no number; a tensor or an array of one element is one.
         """
-        if self.rank == 0 and (not self.in_trial or (self._trials is not None and self._trials.is_suspended)):
+        if self.is_main and (not self.in_trial or (self._trials is not None and self._trials.is_suspended)):
             values = {name: metric_value(name, value) for name, value in metrics.items()}
             self._recorder.metric({"event": "evaluation", "step": self._step, **values})
 
@@ -197,6 +201,7 @@ class Session:
         if self._group is not None:
             self._group.close()
         self._recorder.close()
+        self._when_closed()
 
     # After a step -------------------------------------------------------------------------------------------------
 
@@ -233,7 +238,7 @@ class Session:
         report = report_of(outcome, self.plan, step=self._step, seconds=seconds, loss_scale=scale)
         before = None if self._report is None else completed(self._report, outcome.consensus, self.rank)
         self._report = report
-        if self.rank == 0:
+        if self.is_main:
             line = metric_of(report, loss, outcome.consensus, self._control.view, in_trial=self.in_trial)
             self._recorder.metric(line)
         self._loops.stepped(in_trial=self.in_trial)
@@ -289,6 +294,6 @@ class Session:
 
     def _say(self, what: str) -> None:
         """A line of rank 0's on stderr, once."""
-        if self.rank == 0 and self.num_ranks > 1 and what not in self._said:
+        if self.is_main and self.num_ranks > 1 and what not in self._said:
             self._said.add(what)
             print(f"trimtab: {what}", file=sys.stderr, flush=True)

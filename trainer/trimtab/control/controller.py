@@ -64,6 +64,8 @@ class Controller:
         self.log = DecisionLog()
         self._settings, self._facts, self._seed = settings, facts, seed
         self._is_adaptive = settings.policy == "adaptive" and facts.num_ranks > 1
+        self.makes_trials = self._is_adaptive and settings.exploration_share > 0
+        """Whether candidates are tried where the loop allows it."""
         self._network_watch = NetworkWatch(settings.network_change)
         self._learner = Learner(facts)
         self._planning = FusionPlanning(self._learner.predictor, facts, settings.candidate_ratios)

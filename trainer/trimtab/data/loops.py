@@ -7,9 +7,12 @@ belong to the loop whose batch the step was made of, and begin only where every 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import sys
 from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any, Protocol
+
+from trimtab_api.errors import UserError
 
 from trimtab.broadcast import gather_numbers
 from trimtab.collectives.group import Group
@@ -23,6 +26,23 @@ _CAN_TRY, _TOO_FEW_BATCHES, _CANNOT_REPLAY = range(3)
 _SEVERAL_LOOPS = (
     "steps are made of batches of several loops over session.batches, as by zip(); loop over one loader of them all"
 )
+
+
+#: Steps after which a script that has asked for no batches is taken not to.
+_STEPS_WITHOUT_LOOP = 3
+_NO_TRIALS = (
+    "no trials, since batches come neither from session.batches nor by session.trials; plans are chosen by what is"
+    " measured and predicted"
+)
+
+
+class Control(Protocol):
+    """What knows the controller: `trimtab.control_messages.ControlMessages`."""
+
+    @property
+    def makes_trials(self) -> bool:
+        """Whether the controller asks for trials where they can be run."""
+        ...
 
 
 class TrialRunner(Protocol):
@@ -39,21 +59,27 @@ class Loops:
     def __init__(
         self,
         loaders: Loaders,
+        control: Control,
         say: Callable[[str], None],
         trials_ended: Callable[[bool], None],
         epoch_ended: Callable[[], None],
     ) -> None:
-        """``say`` takes a line for people; ``trials_ended`` is called after trials: whether they had begun.
+        """``control`` knows whether trials are wanted; ``say`` takes a line for people.
 
-        ``epoch_ended`` is called when a loop has no batch left, on every rank at the same step.
+        ``trials_ended`` is called after trials: whether they had begun. ``epoch_ended`` is called when a loop has no
+        batch left, on every rank at the same step.
         """
-        self._loaders, self._say = loaders, say
+        self._loaders, self._control, self._say = loaders, control, say
         self._trials_ended, self._epoch_ended = trials_ended, epoch_ended
         self._loops: list[Replay] = []
         """The last is the one that gave the present batch."""
         self._num_epochs = 0
         self._request: tuple[Replay, TrialRunner, list[Plan], int] | None = None
         """Trials that all ranks have agreed on, and the loop whose batches they replay."""
+        self._unseen: Replay | None = None
+        """Stands for a loop that draws its batches by itself and calls `trials`."""
+        self._num_steps_unseen = 0
+        """Steps without any loop."""
         self._never_tries = False
         self._mixes_loops = False
         """Whether a step was made of the batches of several loops, which could not all be given again."""
@@ -78,15 +104,35 @@ class Loops:
                 self._request = None  # the loop was left before they began
                 self._trials_ended(False)
 
+    def trials(self) -> Iterator[None]:
+        """Those that are due, in a loop that draws its batches by itself: one item for each step to take.
+
+        Raises `UserError` where a loop over `batches` is under way.
+        """
+        if any(loop is not self._unseen for loop in self._loops):
+            raise UserError(
+                "is called in a loop over session.batches, which runs its trials by itself; leave the call out",
+                field="session.trials",
+            )
+        if self._unseen is None:
+            self._unseen = Replay(itertools.repeat(None), sys.maxsize)  # what it gives says only: take a step
+            self._loops.append(self._unseen)
+        yield from self._trials_of(self._unseen)
+        self._unseen.next()
+
+    def _trials_of(self, replay: Replay) -> Iterator[Any]:
+        """The batches of the trials that were asked for in this loop."""
+        if self._request is not None and self._request[0] is replay:
+            _, trials, plans, iterations = self._request
+            self._request = None
+            others = [other for other in self._loops if other is not replay]
+            yield from trials.run(replay, others, plans, iterations)
+            self._trials_ended(True)
+
     def _epoch_of(self, replay: Replay) -> Generator[Any]:
         """Each batch, and before it the trials that were asked for."""
         while True:
-            if self._request is not None and self._request[0] is replay:
-                _, trials, plans, iterations = self._request
-                self._request = None
-                others = [other for other in self._loops if other is not replay]
-                yield from trials.run(replay, others, plans, iterations)
-                self._trials_ended(True)
+            yield from self._trials_of(replay)
             try:
                 batch = replay.next()
             except StopIteration:
@@ -96,6 +142,10 @@ class Loops:
 
     def stepped(self, *, in_trial: bool) -> None:
         """The script has taken a step with the batches that it was given since the last."""
+        if not self._loops and not self._num_epochs and self._control.makes_trials:
+            self._num_steps_unseen += 1
+            if self._num_steps_unseen == _STEPS_WITHOUT_LOOP:
+                self._say(_NO_TRIALS)
         self._mixes_loops |= sum(loop.num_since_step > 0 for loop in self._loops) > 1
         for loop in self._loops:
             loop.stepped(in_trial=in_trial)

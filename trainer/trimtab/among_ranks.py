@@ -1,0 +1,67 @@
+"""What a training script asks of all ranks beside the exchange of gradients: who am I, wait, add up a metric."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+from trimtab_api.errors import UserError
+
+from trimtab.broadcast import barrier, gather_tensor
+from trimtab.collectives.group import Group
+
+
+class AmongRanks:
+    """One process among those that train together; without a group it is the only one."""
+
+    def __init__(self, group: Group | None) -> None:
+        self._group = group
+
+    @property
+    def rank(self) -> int:
+        """This process, 0 .. `num_ranks` - 1."""
+        return self._group.rank if self._group else 0
+
+    @property
+    def num_ranks(self) -> int:
+        """How many processes train together."""
+        return self._group.size if self._group else 1
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this is rank 0, which prints, saves and reports."""
+        return self.rank == 0
+
+    def barrier(self) -> None:
+        """Wait until every rank has come here."""
+        if self._group is not None:
+            barrier(self._group)
+
+    def all_reduce(self, value: float | Tensor, op: Literal["mean", "sum", "max", "min"] = "mean") -> float | Tensor:
+        """A metric over all ranks, the same bits on each; a number, or a tensor of one shape on every rank.
+
+        Tensors keep shape, type and device; they are reduced in float64 (``mean`` of whole numbers rounds down). Every
+        rank calls it together. Raises `UserError` where ``op`` is not known, or shapes differ between ranks.
+        """
+        if op not in ("mean", "sum", "max", "min"):
+            raise UserError("is mean, sum, max or min", field="op", value=op)
+        if self._group is None:
+            return value
+        own = torch.as_tensor(value).detach()
+        everyone = gather_tensor(self._group, own.double())
+        if any(each.numel() != own.numel() for each in everyone):
+            raise UserError(
+                "has another number of elements on some rank; reduce what has one shape on all",
+                field="value",
+                value=str(list(own.shape)),
+            )
+        stacked = torch.stack(everyone)
+        if op in ("mean", "sum"):
+            total = stacked.sum(dim=0)
+            reduced = total / self.num_ranks if op == "mean" else total
+        else:
+            reduced = stacked.amax(dim=0) if op == "max" else stacked.amin(dim=0)
+        if not isinstance(value, Tensor):
+            return float(reduced.item())
+        return reduced.reshape(own.shape).to(device=own.device, dtype=own.dtype)
