@@ -85,6 +85,10 @@ def _docker_runs() -> bool:
         return False
 
 
+def _why_no_mpi() -> str | None:
+    return debian_programs.why_missing("mpi")
+
+
 #: Kinds of test that a machine may be unable to run, and how to find out why.
 KINDS = {
     "images": _why_no_images,
@@ -92,6 +96,7 @@ KINDS = {
     "cuda": _why_no_cuda,
     "controlplane": _why_no_controlplane,
     "helm": _why_no_helm,
+    "mpi": _why_no_mpi,
     "promtool": _why_no_promtool,
     "node": _why_no_node,
 }

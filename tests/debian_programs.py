@@ -47,6 +47,7 @@ _OF_KIND = {
         "runc": "runc",
     },
     "images": {"buildah": "buildah"},
+    "mpi": {"mpirun": "openmpi-bin"},
 }
 #: Programs that are no Debian package's here: a user's own, and called only where they are.
 _OWN = {"docker", "go"}

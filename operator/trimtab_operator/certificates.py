@@ -1,96 +1,14 @@
-"""The certificates of one job: an authority that exists only to sign them, and one certificate that its pods share.
-
-Elliptic curve P-256: an RSA key would cost 40 ms of a core, a thousand jobs the better part of a minute.
-"""
+"""The certificates of one job, which its pods share."""
 
 from __future__ import annotations
 
-import ipaddress
-from datetime import datetime, timedelta
+from datetime import datetime
 
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from trimtab_api import certificate_authority
 from trimtab_api.certificates import Certificates
-
-#: They live as long as their Secret, which lives as long as the job; this is only longer than any job.
-_VALIDITY = timedelta(days=3650)
-#: Clocks of nodes differ.
-_BACKDATED = timedelta(hours=1)
-#: A common name may not be longer.
-_LONGEST_NAME = 64
 
 
 def issue(job: str, namespace: str, now: datetime) -> Certificates:
-    """Certificates by which the pods of a job, and the operator, know each other; nobody keeps the authority's key."""
-    authority_key, key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
-    authority_name, name = _name(f"{namespace}/{job} authority"), _name(f"{namespace}/{job}")
-    authority = (
-        _builder(authority_name, authority_name, authority_key.public_key(), now)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_key_usage(signs_certificates=True), critical=True)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(authority_key.public_key()), critical=False)
-        .sign(authority_key, hashes.SHA256())
-    )
-    certificate = (
-        _builder(name, authority_name, key.public_key(), now)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_key_usage(signs_certificates=False), critical=True)
-        .add_extension(
-            x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False
-        )
-        .add_extension(x509.SubjectAlternativeName(_hosts(job, namespace)), critical=False)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key()), critical=False)
-        .sign(authority_key, hashes.SHA256())
-    )
-    return Certificates(
-        authority=authority.public_bytes(serialization.Encoding.PEM),
-        certificate=certificate.public_bytes(serialization.Encoding.PEM),
-        key=key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        ),
-    )
-
-
-def _hosts(job: str, namespace: str) -> list[x509.GeneralName]:
-    """Every worker by its Service's name, and the way to oneself."""
+    """Certificates by which the job's pods and the operator know each other; each worker has its Service's name."""
     domain = f"*.{job}.{namespace}.svc"
-    return [
-        x509.DNSName(domain),
-        x509.DNSName(f"{domain}.cluster.local"),
-        x509.DNSName("localhost"),
-        x509.IPAddress(ipaddress.ip_address("127.0.0.1")),
-    ]
-
-
-def _name(text: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text[:_LONGEST_NAME])])
-
-
-def _builder(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, now: datetime
-) -> x509.CertificateBuilder:
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(key)
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - _BACKDATED)
-        .not_valid_after(now + _VALIDITY)
-    )
-
-
-def _key_usage(signs_certificates: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=not signs_certificates,
-        key_cert_sign=signs_certificates,
-        crl_sign=signs_certificates,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        encipher_only=False,
-        decipher_only=False,
-    )
+    return certificate_authority.issue(f"{namespace}/{job}", (domain, f"{domain}.cluster.local"), now)

@@ -44,6 +44,14 @@ class Certificates:
         found._check(directory)
         return found
 
+    def write(self, directory: Path) -> None:
+        """Inverse of `read`; only this user may read the files."""
+        of_file = {AUTHORITY_FILE: self.authority, CERTIFICATE_FILE: self.certificate, KEY_FILE: self.key}
+        for name, pem in of_file.items():
+            file = directory / name
+            file.touch(mode=0o600)
+            file.write_bytes(pem)
+
     def _check(self, directory: Path) -> None:
         """Find what a handshake would refuse: there, the cause is seen by nobody but the other side's log."""
         from cryptography import x509

@@ -19,6 +19,7 @@ from typing import Self
 
 import grpc
 
+from trimtab_api.certificates import Certificates
 from trimtab_api.channels import explain, open_channel
 from trimtab_api.netmon.v1 import netmon_pb2, netmon_pb2_grpc
 
@@ -64,13 +65,15 @@ NOTHING_KNOWN = NetworkView(revision=0, latency=0.0, bandwidth=0.0, stale=True)
 class NetworkWatch:
     """The newest `NetworkView`, kept current by a thread until `close`. Made by `watch`."""
 
-    def __init__(self, address: str, on_change: Callable[[NetworkView], None] | None) -> None:
+    def __init__(
+        self, address: str, on_change: Callable[[NetworkView], None] | None, certificates: Certificates | None
+    ) -> None:
         self._view = NOTHING_KNOWN
         self._problem = ""
         self._on_change = on_change
         self._changed = threading.Condition()
         self._closed = threading.Event()
-        self._channel = open_channel(address)
+        self._channel = open_channel(address, certificates)
         self._stub = netmon_pb2_grpc.NetworkMonitorStub(self._channel)
         self._thread = threading.Thread(target=self._follow, name="network-watch", daemon=True)
         self._thread.start()
@@ -141,14 +144,16 @@ class NetworkWatch:
             self._on_change(view)
 
 
-def watch(address: str, on_change: Callable[[NetworkView], None] | None = None) -> NetworkWatch:
-    """Follow the monitor at ``address`` (``HOST:PORT``).
+def watch(
+    address: str, on_change: Callable[[NetworkView], None] | None = None, certificates: Certificates | None = None
+) -> NetworkWatch:
+    """Follow the monitor at ``address`` (``HOST:PORT``), by ``certificates`` or else those of the environment.
 
     Returns at once, whether or not the monitor is up yet; ``on_change`` is called from the watching thread with every
     new view, also when the monitor stops answering (``stale``). Raises `UserError` where the job's certificates cannot
     be used.
     """
-    return NetworkWatch(address, on_change)
+    return NetworkWatch(address, on_change, certificates)
 
 
 def _view_of(state: netmon_pb2.NetworkState) -> NetworkView:

@@ -32,14 +32,14 @@ def test_reading_inverts_writing(launch: LaunchEnvironment, others: dict[str, st
     assert LaunchEnvironment.read(others | launch.variables()) == launch
 
 
-def test_without_a_launcher_there_is_nothing_to_read():
-    assert LaunchEnvironment.read({"RANK": "0", "WORLD_SIZE": "4"}) is None
+def test_without_a_launcher_of_ours_there_is_nothing_to_read():
+    assert LaunchEnvironment.read({"RANK": "0", "WORLD_SIZE": "4", "TRIMTAB_JOB": "job.yaml"}) is None
 
 
 @given(environments, st.data())
 def test_a_missing_variable_is_named(launch: LaunchEnvironment, data: st.DataObject):
     variables = launch.variables()
-    missing = data.draw(st.sampled_from([name for name in variables if name != "TRIMTAB_JOB"]))
+    missing = data.draw(st.sampled_from([name for name in variables if name not in ("TRIMTAB_MONITOR", "NODE_RANK")]))
     del variables[missing]
     with pytest.raises(UserError, match=missing):
         LaunchEnvironment.read(variables)
@@ -47,5 +47,5 @@ def test_a_missing_variable_is_named(launch: LaunchEnvironment, data: st.DataObj
 
 def test_a_variable_that_is_no_number_is_named():
     with pytest.raises(UserError) as caught:
-        LaunchEnvironment.read({"TRIMTAB_JOB": "job.json", "RANK": "first"})
+        LaunchEnvironment.read({"TRIMTAB_MONITOR": "localhost:1", "RANK": "first"})
     assert str(caught.value) == "RANK: 'first': must be a whole number"

@@ -2,7 +2,7 @@
 
 import pytest
 from trimtab.cli.main import main
-from trimtab.launch.plans import GRID, parse_plan, parse_plans, plan_of, with_plan
+from trimtab.plan_names import GRID, parse_plan, parse_plans, plan_of, with_plan
 from trimtab_api.errors import UserError
 from trimtab_api.trainingjob import TrainingJob, load_training_job
 

@@ -71,8 +71,8 @@ def environment_of(rank: int, job: Path, port: int) -> LaunchEnvironment:
     return LaunchEnvironment(
         rank=rank,
         num_ranks=2,
-        local_rank=rank,
-        num_local_ranks=2,
+        local_rank=0,
+        num_local_ranks=1,
         master_address="127.0.0.1",
         master_port=port,
         interface="lo",
@@ -121,6 +121,21 @@ def telling_what_is_done(group: Group, job: Path, port: int) -> list[str]:
         patch.setattr(RunDirectory, "tell_starting", lambda _, sentence: said.append(sentence))
         attaching(group, job, port)
     return said
+
+
+def attaching_on_one_worker(group: Group, job: Path, port: int) -> list[str]:
+    with pytest.MonkeyPatch.context() as patch:
+        alone = replace(environment_of(group.rank, job, port), num_local_ranks=2, local_rank=group.rank)
+        patch.setitem(globals(), "environment_of", lambda *_: alone)
+        return telling_what_is_done(group, job, port)
+
+
+def test_one_worker_has_no_network_to_measure(two: RankPool, tmp_path: Path) -> None:
+    job, port = job_file(tmp_path), free_port()
+    for rank in range(2):
+        two.tell(rank, attaching_on_one_worker, 2, job, port)
+    assert "measuring the network" not in two.answer(0)
+    assert two.answer(1) == []
 
 
 def test_rank_0_says_what_is_done_before_the_first_step(two: RankPool, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from trimtab_api.netmon_client import NetworkView
 class FakeWatch:
     """A monitor that has measured."""
 
-    def __init__(self, address: str, on_change: Any) -> None:
+    def __init__(self, address: str, on_change: Any, certificates: object = None) -> None:
         self.on_change = on_change
 
     def wait_until_measured(self, timeout: float) -> NetworkView:

@@ -5,14 +5,11 @@ from __future__ import annotations
 import contextlib
 import gc
 import io
-import os
-import subprocess
-import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 import trimtab
 from rank_pool import RankPool
 from test_session import make_session, network
@@ -53,55 +50,16 @@ def test_a_model_wrapped_in_ddp_is_refused_inside_another_too(rank_pool: RankPoo
         assert "the module inside" in said[1]
 
 
-def joined_without_a_job(rank: int, size: int) -> str:
-    dist.barrier()  # a rank that left before the others had joined would fail them
-    try:
-        trimtab.attach(*model_and(torch.optim.SGD, lr=0.1))
-    except UserError as error:
-        return str(error)
-    return ""
-
-
-def test_a_process_group_without_a_job_is_refused(rank_pool: RankPool) -> None:
-    for said in rank_pool.run_in_process_group(2, joined_without_a_job):
-        assert said.startswith("torch.distributed process group: '2 ranks'")
-        assert "trimtab run" in said
-
-
 @pytest.mark.parametrize("name", ["WORLD_SIZE", "SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE"])
-def test_ranks_of_another_launcher_are_refused_and_a_single_one_trains(
-    name: str, monkeypatch: pytest.MonkeyPatch
+def test_a_single_process_of_another_launcher_trains_plainly(
+    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv(name, "1")
-    trimtab.attach(*model_and(torch.optim.SGD, lr=0.1)).close()
-    monkeypatch.setenv(name, "4")
-    with pytest.raises(UserError) as refused:
-        trimtab.attach(*model_and(torch.optim.SGD, lr=0.1))
-    assert str(refused.value).startswith(f"{name}: '4': ")
-    assert "train a model of its own" in str(refused.value)
-
-
-def test_torchrun_without_a_job_trains_nothing() -> None:
-    """By torchrun itself: what it sets is what `attach` looks for."""
-    script = "import torch, trimtab; m = torch.nn.Linear(2, 1); trimtab.attach(m, torch.optim.SGD(m.parameters(), 0.1))"
-    ended = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "torch.distributed.run",
-            "--nproc-per-node=2",
-            "--no-python",
-            sys.executable,
-            "-c",
-            script,
-        ],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-    assert ended.returncode != 0
-    assert "WORLD_SIZE: '2': torchrun started several processes" in ended.stderr
+    session = trimtab.attach(*model_and(torch.optim.SGD, lr=0.1))
+    assert (session.rank, session.num_ranks) == (0, 1)
+    session.close()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_optimizer_that_steps_by_a_closure_is_refused() -> None:

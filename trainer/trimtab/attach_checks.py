@@ -4,23 +4,14 @@ from __future__ import annotations
 
 import inspect
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import nn
 from trimtab_api.errors import UserError
 
 from trimtab.session import Session
-
-#: What launchers tell their processes about how many there are.
-_RANK_COUNTS = {
-    "WORLD_SIZE": "torchrun",
-    "SLURM_STEP_NUM_TASKS": "srun",
-    "OMPI_COMM_WORLD_SIZE": "mpirun",
-    "PMI_SIZE": "mpiexec",
-}
 
 _only_session: weakref.ref[Session] | None = None
 
@@ -83,22 +74,6 @@ def check_devices(devices: Iterable[torch.device], local_rank: int) -> None:
             f"this process is LOCAL_RANK {local_rank}; put the model on cuda:{local_rank}, by the variable LOCAL_RANK",
             field="model",
             value=", ".join(wrong),
-        )
-
-
-def refuse_lonely_ranks(environ: Mapping[str, str]) -> None:
-    """One of several processes without a job would train a model of its own. Raises `UserError`."""
-    remedy = "without a job each would train a model of its own; start the script by `trimtab run job.yaml`"
-    for name, launcher in _RANK_COUNTS.items():
-        if environ.get(name, "1") != "1":
-            raise UserError(
-                f"{launcher} started several processes, and {remedy}, or unset {name}", field=name, value=environ[name]
-            )
-    if dist.is_initialized() and dist.get_world_size() > 1:
-        raise UserError(
-            f"joins several processes, and {remedy}",
-            field="torch.distributed process group",
-            value=f"{dist.get_world_size()} ranks",
         )
 
 

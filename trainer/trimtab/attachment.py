@@ -1,9 +1,10 @@
-"""`trimtab.attach`: from what the launcher left in the environment to a `Session`."""
+"""`trimtab.attach`: from what a launcher left in the environment to a `Session`."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -11,26 +12,25 @@ import torch.distributed as dist
 from torch import nn
 from torch.amp.grad_scaler import GradScaler
 from trimtab_api.catalogue import collectives, planners
-from trimtab_api.trainingjob import TrainingJob, load_job_file
+from trimtab_api.trainingjob import TrainingJob
 
 from trimtab.attach_checks import (
     check_arguments,
     check_devices,
     check_optimizer_of_many_ranks,
     only_session,
-    refuse_lonely_ranks,
     refuse_second_session,
 )
 from trimtab.checkpoint.snapshot import Stateful
-from trimtab.collectives import process_group
-from trimtab.collectives.group import Group
-from trimtab.collectives.rendezvous import waiting_for
 from trimtab.control.controller import Controller
 from trimtab.control.types import ControllerSettings, ModelFacts
 from trimtab.control_client import ControlClient
 from trimtab.engine.loss_scale import LossScale
-from trimtab.environment.job_secret import secret_of
 from trimtab.environment.launch_environment import LaunchEnvironment
+from trimtab.environment.launchers import Ranks, ranks_of
+from trimtab.joining import by_another_launcher, by_our_launcher
+from trimtab.joining.configuration import Configuration
+from trimtab.joining.joined import Joined
 from trimtab.optimizer_family import family_of
 from trimtab.plan import FusionPlan, Plan, dense_plan
 from trimtab.records.recorder import Recorder
@@ -45,51 +45,100 @@ def attach(
     scheduler_interval: SchedulerInterval = "epoch",
     scaler: GradScaler | None = None,
     also: Sequence[Stateful | torch.optim.Optimizer] = (),
+    job: str | Path | None = None,
+    plan: str | None = None,
+    run_directory: str | Path | None = None,
 ) -> Session:
-    """Join the job that the launcher started, and return the loop's `Session`.
+    """Join the job that this process was started for, and return the loop's `Session`.
 
     ``scheduler`` is snapshotted around trials; with ``scheduler_interval="step"`` the session steps it after each
     step, otherwise the user does. ``scaler`` is a GradScaler, which the session steps and updates. ``also``: whatever
     else a step changes and a trial must put back, such as averaged weights or a second optimizer; each has
-    ``state_dict`` and ``load_state_dict``. Broadcasts rank 0's weights and buffers. Without a launcher this is
-    single-process training.
+    ``state_dict`` and ``load_state_dict``. Broadcasts rank 0's weights and buffers.
+
+    Under ``trimtab run`` and on a cluster the job is theirs. Where torchrun, srun, mpirun or the script itself started
+    several processes, ``job`` is a TrainingJob's file (or ``TRIMTAB_JOB``; else one of defaults), ``plan`` replaces its
+    plan (or ``TRIMTAB_PLAN``), and the run is recorded in ``run_directory`` (or ``TRIMTAB_RUN_DIR``; else runs/ and the
+    job's name). A single process trains plainly, and records nothing.
 
     Raises `UserError` for what cannot work: a model that another library wraps, parameters that are not float32, an
-    optimizer of another model or one that steps by a closure, a model on the GPU of another rank, a second session,
-    several processes without a job.
+    optimizer of another model or one that steps by a closure, a model on the GPU of another rank, a second session, a
+    job that cannot be read.
     """
     check_arguments(model, optimizer, scheduler_interval, also)
-    environment = LaunchEnvironment.read(os.environ)
     options: dict[str, Any] = {
         "scheduler": scheduler,
         "scheduler_interval": scheduler_interval,
         "scale": LossScale(scaler),
         "also": also,
     }
+    environment = LaunchEnvironment.read(os.environ)
     if environment is None:
-        refuse_lonely_ranks(os.environ)
-        return Session(model, optimizer, group=None, plan=dense_plan(), recorder=Recorder(None), **options)
-    job = load_job_file(environment.job)
-    recorder = Recorder(environment.run_directory if environment.rank == 0 else None)
-    options["seed"] = environment.seed
-    if environment.num_ranks == 1:
+        ranks = _ranks_of_another_launcher()
+        if ranks is None:
+            return Session(model, optimizer, group=None, plan=dense_plan(), recorder=Recorder(None), **options)
+        _check_several_ranks(model, optimizer, ranks.local_rank)
+        configuration = Configuration.of(job, plan, run_directory, os.environ)
+        joined = by_another_launcher.join(ranks, configuration, on_gpu=_is_on_gpu(model))
+    elif environment.num_ranks == 1:
+        recorder = Recorder(environment.run_directory)
+        options["seed"] = environment.seed
         return Session(model, optimizer, group=None, plan=dense_plan(), recorder=recorder, **options)
-    check_devices([parameter.device for parameter in model.parameters()], environment.local_rank)
+    else:
+        _check_several_ranks(model, optimizer, environment.local_rank)
+        joined = by_our_launcher.join(environment, on_gpu=_is_on_gpu(model))
+    return only_session(_session_of(joined, model, optimizer, options))
+
+
+def _ranks_of_another_launcher() -> Ranks | None:
+    """This process's place among several: in the script's process group, or else as its launcher says it."""
+    if not dist.is_initialized():
+        return ranks_of(os.environ)
+    if dist.get_world_size() == 1:
+        return None
+    local_rank = os.environ.get("LOCAL_RANK", "")
+    local = int(local_rank) if local_rank.isdecimal() else None
+    return Ranks("a process group", dist.get_rank(), dist.get_world_size(), local)
+
+
+def _check_several_ranks(model: nn.Module, optimizer: torch.optim.Optimizer, local_rank: int | None) -> None:
+    if local_rank is not None:
+        check_devices([parameter.device for parameter in model.parameters()], local_rank)
     check_optimizer_of_many_ranks(optimizer)
     refuse_second_session()
-    group = _join(model, environment, job.spec.communication.timeout, recorder)
+
+
+def _is_on_gpu(model: nn.Module) -> bool:
+    return next(model.parameters()).is_cuda
+
+
+def _session_of(joined: Joined, model: nn.Module, optimizer: torch.optim.Optimizer, options: dict[str, Any]) -> Session:
+    """The session of one rank; rank 0's has the controller."""
+    group, recorder, seed = joined.group, joined.recorder, joined.job.spec.seed
     sizes = tuple(p.numel() for p in reversed(list(model.parameters())) if p.requires_grad)
-    settings = controller_settings(job)
-    facts = ModelFacts(sum(sizes), sizes, environment.num_ranks, optimizer=family_of(optimizer))
-    controller = Controller(settings, facts, seed=environment.seed)
+    facts = ModelFacts(sum(sizes), sizes, group.size, optimizer=family_of(optimizer))
+    controller = Controller(controller_settings(joined.job), facts, seed=seed)
     plan = controller.plan  # every rank begins with it: once rank 0's client is there, the controller may decide
     control_client = None
-    if environment.rank == 0:
+    if group.rank == 0:
         control_client = ControlClient(
-            controller, environment.monitor, log=recorder.decision, now=lambda: recorder.now, say=recorder.starting
+            controller,
+            joined.monitor,
+            log=recorder.decision,
+            now=lambda: recorder.now,
+            say=recorder.starting,
+            certificates=joined.certificates,
         )
-    return only_session(
-        Session(model, optimizer, group=group, plan=plan, recorder=recorder, control_client=control_client, **options)
+    return Session(
+        model,
+        optimizer,
+        group=group,
+        plan=plan,
+        recorder=recorder,
+        control_client=control_client,
+        seed=seed,
+        when_closed=joined.leave,
+        **options,
     )
 
 
@@ -119,21 +168,3 @@ def controller_settings(job: TrainingJob) -> ControllerSettings:
         speed_weight=wanted.speed_weight,
         warmup_steps=wanted.warmup_steps,
     )
-
-
-def _join(model: nn.Module, environment: LaunchEnvironment, timeout: float, recorder: Recorder) -> Group:
-    """All ranks, by the process group that the script has made if it has; no wait passes ``timeout`` seconds."""
-    on_gpu = next(model.parameters()).is_cuda
-    if on_gpu:
-        torch.cuda.set_device(environment.local_rank)
-    secret = secret_of(environment, os.environ)
-
-    def say(missing: list[int]) -> None:
-        recorder.starting(waiting_for(missing, environment.num_ranks))
-
-    where = environment.master_address, environment.master_port, environment.rank, environment.num_ranks, timeout
-    if not dist.is_initialized():
-        if not on_gpu:
-            return Group.meet(*where, secret=secret, say=say)
-        process_group.form("nccl", *where, secret=secret, say=say)
-    return Group.connect(deadline=timeout, secret=secret)

@@ -13,6 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from trimtab_api import netmon_client
+from trimtab_api.certificates import Certificates
 
 from trimtab.control.controller import Controller
 from trimtab.control.types import Adopt, NetworkView, RunTrials, StepReport, TrialReport
@@ -38,12 +39,15 @@ class ControlClient:
     def __init__(
         self,
         controller: Controller,
-        monitor: str,
+        monitor: str | None,
         log: Callable[[dict[str, Any]], None],
         now: Callable[[], float],
         say: Callable[[str], None] = lambda doing: None,
+        certificates: Certificates | None = None,
     ) -> None:
-        """``monitor`` is ``HOST:PORT``; ``now`` the run's clock, ``log`` takes the lines of ``decisions.jsonl``.
+        """``monitor`` is ``HOST:PORT``, None where the network is not measured; ``certificates`` to call it by.
+
+        ``now`` is the run's clock; ``log`` takes the lines of ``decisions.jsonl``.
 
         ``say`` is told what is done before the first step, which may take a while.
         """
@@ -58,14 +62,21 @@ class ControlClient:
         self._pending_message: Message | None = None
         self._failure: BaseException | None = None
         self.view: NetworkView | None = None
-        self._watch = netmon_client.watch(monitor, self._on_change)
-        say("measuring the network")
-        self._watch.wait_until_measured(FIRST_MEASUREMENT_SECONDS)
+        self._watch: netmon_client.NetworkWatch | None = None
+        if monitor is not None:
+            self._watch = netmon_client.watch(monitor, self._on_change, certificates)
+            say("measuring the network")
+            self._watch.wait_until_measured(FIRST_MEASUREMENT_SECONDS)
         say("choosing the first plan")
         # Where dense steps would take seconds, the first plan is chosen before the first step.
         self._asked = self._control.submit(self._ask, 0)
         with contextlib.suppress(TimeoutError):  # it is announced by a later step then
             self._asked.exception(FIRST_DECISION_SECONDS)
+
+    @property
+    def makes_trials(self) -> bool:
+        """Whether the controller asks for trials where they can be run."""
+        return self._controller.makes_trials
 
     @property
     def pending_message(self) -> Message | None:
@@ -100,7 +111,8 @@ class ControlClient:
 
     def close(self) -> None:
         """Finish what is queued and write the last of the log."""
-        self._watch.close()
+        if self._watch is not None:
+            self._watch.close()
         self._prober.shutdown(wait=False, cancel_futures=True)
         self._control.shutdown(wait=True)
 
@@ -139,7 +151,7 @@ class ControlClient:
             else:
                 self._controller.drift.measured()
             self._probe = None
-        if self._probe is None and self._controller.drift.asks_to_measure(self._now()):
+        if self._watch is not None and self._probe is None and self._controller.drift.asks_to_measure(self._now()):
             self._probe = self._prober.submit(
                 self._watch.measure_now, "collectives no longer fit the measured network", PROBE_TIMEOUT_SECONDS
             )

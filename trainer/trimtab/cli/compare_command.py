@@ -12,7 +12,7 @@ from trimtab_api.command_line import number, path, whole_number
 from trimtab_api.errors import UserError
 
 from trimtab.launch.interrupts import EXIT_CODE, Interrupted, heed, interruptible
-from trimtab.launch.plans import GRID_MEANS, parse_plans, with_plan, with_seed
+from trimtab.plan_names import GRID_MEANS, parse_plans, with_plan, with_seed
 from trimtab.records.run_directory import RunDirectory
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from trimtab_api.command_line import path
 
 from trimtab.launch.interrupts import EXIT_CODE, Interrupted, interruptible
-from trimtab.launch.plans import parse_plan, plan_of, with_plan
+from trimtab.plan_names import parse_plan, plan_of, with_plan
 from trimtab.records.run_directory import RunDirectory
 
 if TYPE_CHECKING:

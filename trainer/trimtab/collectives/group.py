@@ -7,11 +7,14 @@ from concurrent.futures import Future
 from functools import partial
 from typing import TypeVar
 
+import torch
 import torch.distributed as dist
 
 from trimtab.collectives.connect import Entrance, connect, connect_process_group
 from trimtab.collectives.lane import Lane
+from trimtab.collectives.primitives import all_gather
 from trimtab.collectives.rendezvous import meet
+from trimtab.collectives.store_rendezvous import meet_in_store
 from trimtab.collectives.transport import CommunicationError, Place, Transport
 
 T = TypeVar("T")
@@ -58,6 +61,30 @@ class Group:
         with entrance.listener:
             met = meet(host, port, rank, num_ranks, deadline, secret=secret, card=entrance.card, say=say)
             return cls(connect(rank, met.cards, entrance, secret, met.attempt, deadline))
+
+    @classmethod
+    def meet_in_store(
+        cls,
+        host: str,
+        port: int,
+        rank: int,
+        num_ranks: int,
+        deadline: float = DEFAULT_DEADLINE,
+        *,
+        secret: bytes = b"",
+        say: Callable[[list[int]], None] = lambda missing: None,
+    ) -> Group:
+        """The same of ranks that another launcher started, which meet in torch's store at ``host:port``.
+
+        Without a ``secret`` one is drawn, which crosses the store: it is worth as much as that is guarded.
+        """
+        entrance = Entrance.open(num_ranks)
+        with entrance.listener:
+            met, store = meet_in_store(host, port, rank, num_ranks, deadline, card=entrance.card, say=say)
+            group = cls(connect(rank, met.cards, entrance, secret or met.attempt, met.attempt, deadline))
+        group.submit(lambda: all_gather(group.transport, torch.zeros(0, dtype=torch.uint8))).result()
+        del store  # rank 0's serves the others until all have come through
+        return group
 
     @classmethod
     def connect(

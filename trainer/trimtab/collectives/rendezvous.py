@@ -119,7 +119,7 @@ def _receive_all(
             with contextlib.suppress(OSError):  # it finds out when it is connected to, or has ended
                 connection.sendall(handshake.seal(key, _ALL, told))
     if missing:
-        raise _missing(missing, f"{host}:{port}", timeout)
+        raise missing_ranks(missing, f"{host}:{port}", timeout)
     return Met(_in_order(cards), attempt)
 
 
@@ -152,7 +152,7 @@ def _go_to_first(host: str, port: int, rank: int, timeout: float, until: float, 
                     0, f"has left {where} before all ranks met there ({explain(error)}); that rank's log says why"
                 ) from error
         if missing := told.get("missing"):
-            raise _missing(missing, where, timeout)
+            raise missing_ranks(missing, where, timeout)
         return Met(told["cards"], bytes.fromhex(told["attempt"]))
 
 
@@ -178,7 +178,8 @@ def _in_order(cards: dict[int, Card]) -> list[Card]:
     return [cards[rank] for rank in sorted(cards)]
 
 
-def _missing(missing: list[int], where: str, timeout: float) -> CommunicationError:
+def missing_ranks(missing: list[int], where: str, timeout: float) -> CommunicationError:
+    """What is raised where ranks have not come in time."""
     others = f", nor did ranks {', '.join(map(str, missing[1:]))}" if len(missing) > 1 else ""
     return CommunicationError(
         missing[0],

@@ -25,6 +25,9 @@ def secret_of(launch: LaunchEnvironment, environ: Mapping[str, str]) -> bytes:
     Raises `UserError` for certificates that cannot be used.
     """
     certificates = Certificates.from_environment(environ)
-    if certificates is not None:
-        return hmac.digest(certificates.key, b"trimtab: the ranks of a job", hashlib.sha256)
-    return launch.secret.encode()
+    return launch.secret.encode() if certificates is None else secret_of_certificates(certificates)
+
+
+def secret_of_certificates(certificates: Certificates) -> bytes:
+    """The secret of all who share these."""
+    return hmac.digest(certificates.key, b"trimtab: the ranks of a job", hashlib.sha256)

@@ -38,11 +38,11 @@ class LaunchEnvironment:
 
     @classmethod
     def read(cls, environ: Mapping[str, str]) -> LaunchEnvironment | None:
-        """What the launcher said, or None without one (no ``TRIMTAB_JOB``): then training is plain and single.
+        """What the launcher said, or None where none of ours did (no ``TRIMTAB_MONITOR``).
 
         Raises `UserError` naming the variable that is missing or not a number.
         """
-        if "TRIMTAB_JOB" not in environ:
+        if "TRIMTAB_MONITOR" not in environ:
             return None
         return cls(
             rank=_number(environ, "RANK"),
@@ -66,6 +66,7 @@ class LaunchEnvironment:
             "WORLD_SIZE": str(self.num_ranks),
             "LOCAL_RANK": str(self.local_rank),
             "LOCAL_WORLD_SIZE": str(self.num_local_ranks),
+            "NODE_RANK": str(self.rank // max(1, self.num_local_ranks)),  # for scripts; a session does not read it
             "MASTER_ADDR": self.master_address,
             "MASTER_PORT": str(self.master_port),
             "GLOO_SOCKET_IFNAME": self.interface,
@@ -82,7 +83,8 @@ def _text(environ: Mapping[str, str], name: str) -> str:
         return environ[name]
     except KeyError:
         raise UserError(
-            "is not set although TRIMTAB_JOB is; start training with `trimtab run`, or unset TRIMTAB_JOB", field=name
+            "is not set although TRIMTAB_MONITOR is; start training with `trimtab run`, or unset TRIMTAB_MONITOR",
+            field=name,
         ) from None
 
 

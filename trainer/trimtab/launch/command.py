@@ -1,4 +1,4 @@
-"""The command lines and environments of a run's processes: of the trainer container, and of the status server."""
+"""The command line and environment of the trainer container's processes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from trimtab_api.names import RESERVED_VARIABLES
 
 from trimtab.environment.launch_environment import LaunchEnvironment
 from trimtab.launch.env_expansion import expand
-from trimtab.records.run_directory import RunDirectory
 
 if TYPE_CHECKING:
     from trimtab_api.trainingjob import TrainingJob
@@ -157,12 +156,6 @@ def working_directory(job: TrainingJob) -> Path:
             value=str(given),
         )
     return Path(given).resolve()
-
-
-def status_command(directory: RunDirectory, job: Path, monitor: str, address: str) -> list[str]:
-    """The process that serves the status of the run in ``directory`` at ``address``, beside rank 0's monitor."""
-    argv = [sys.executable, "-m", "trimtab.status.server", "--run", str(directory.path), "--job", str(job)]
-    return [*argv, "--monitor", monitor, "--listen", address]
 
 
 def trainer_environment(launch: LaunchEnvironment, inherited: Mapping[str, str]) -> dict[str, str]:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-import random
-import socket
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, ExitStack, suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass
 from itertools import permutations
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
+
+from trimtab.environment.free_ports import free_ports
 
 if TYPE_CHECKING:
     from trimtab_netmon.emulate import Emulator, Phase
@@ -19,12 +19,6 @@ if TYPE_CHECKING:
 #: Ports in a worker's own namespace, where nothing else listens.
 MASTER_PORT = 29500
 MONITOR_PORT = 29400
-#: Ports on loopback are chosen from these; each must have one above it.
-_FIRST_PORT, _LAST_PORT = 10000, 65535
-#: The first port that kernels usually give to outgoing connections.
-_USUAL_FIRST_EPHEMERAL = 32768
-#: Where the kernel leaves fewer ports than this, all of `_FIRST_PORT` to `_LAST_PORT` are used.
-_MIN_PORTS = 1000
 
 
 @dataclass(frozen=True)
@@ -176,31 +170,3 @@ def why_not_emulated() -> str | None:
     from trimtab_netmon.emulate import available
 
     return available()
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports of 127.0.0.1 that are free, as is the port above each, which a monitor needs for iperf3.
-
-    The kernel gives none of them to outgoing connections: it could take such a port before the process that it is for
-    listens there.
-    """
-    ports: list[int] = []
-    candidates = iter(random.sample(server_ports(), len(server_ports())))
-    with ExitStack() as held:  # all are held until the last is found, so that none is found twice
-        while len(ports) < count:
-            number = next(candidates)
-            port, above = held.enter_context(socket.socket()), held.enter_context(socket.socket())
-            with suppress(OSError):  # taken
-                port.bind(("127.0.0.1", number))
-                above.bind(("127.0.0.1", number + 1))
-                ports.append(number)
-        return ports
-
-
-def server_ports(kernels: Path = Path("/proc/sys/net/ipv4/ip_local_port_range")) -> range:
-    """Ports that the kernel never gives to outgoing connections; all ports where it leaves fewer than `_MIN_PORTS`."""
-    try:
-        first = int(kernels.read_text().split()[0])
-    except (OSError, ValueError, IndexError):  # no Linux
-        first = _USUAL_FIRST_EPHEMERAL
-    return range(_FIRST_PORT, first - 1) if first >= _FIRST_PORT + _MIN_PORTS else range(_FIRST_PORT, _LAST_PORT)

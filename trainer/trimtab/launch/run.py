@@ -5,18 +5,16 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trimtab_api.units import format_duration
-
 from trimtab.environment import job_secret
+from trimtab.environment.side_processes import monitor_command, status_command
 from trimtab.launch.children import Exit
-from trimtab.launch.command import Process, rank_environment, status_command, trainer_process
+from trimtab.launch.command import Process, rank_environment, trainer_process
 from trimtab.launch.hosts import Hosts, make_hosts
 from trimtab.launch.interrupts import Interrupted
 from trimtab.launch.process_logs import LogFiles
@@ -132,13 +130,15 @@ def is_done(request: RunRequest, states: Sequence[str]) -> bool:
 
 def _start_monitors(request: RunRequest, hosts: Hosts, supervisor: Supervisor) -> None:
     network = request.job.spec.network
-    peers = ",".join(f"{each.address}:{each.monitor_port}" for each in hosts.workers)
+    addresses = [(each.address, each.monitor_port) for each in hosts.workers]
     for worker, host in enumerate(hosts.workers):
-        argv = [sys.executable, "-m", "trimtab_netmon.main", "serve"]
-        argv += ["--rank", str(worker), "--peers", peers, "--listen", f"{host.address}:{host.monitor_port}"]
-        argv += ["--interface", host.interface]
-        argv += ["--probe-interval", format_duration(network.probe_interval)]
-        argv += ["--probe-budget", f"{network.probe_budget:g}"]
+        argv = monitor_command(
+            worker,
+            addresses,
+            host.interface,
+            probe_interval=network.probe_interval,
+            probe_budget=network.probe_budget,
+        )
         supervisor.start(monitor_name(worker), Process(hosts.command(worker, argv), os.environ))
 
 
@@ -170,7 +170,7 @@ def _start_status(request: RunRequest, hosts: Hosts, supervisor: Supervisor) -> 
     # Not in the run directory, whose path may be too long for a socket.
     address = f"unix:{supervisor.children.temporary_directory('trimtab-')}/status"
     monitor = f"{hosts.workers[0].address}:{hosts.workers[0].monitor_port}"
-    argv = status_command(request.directory, request.directory.job, monitor, address)
+    argv = status_command(request.directory.path, request.directory.job, monitor, address)
     supervisor.start_status(hosts.command(0, argv), os.environ, address)
 
 

@@ -13,18 +13,19 @@ from typing import TYPE_CHECKING
 from trimtab_api.errors import UserError
 from trimtab_api.names import MONITOR_PORT, TLS_VARIABLE, TRAINER_STATUS_PORT
 
+from trimtab.environment.side_processes import status_command
 from trimtab.launch import termination_message
 from trimtab.launch.children import Exit
-from trimtab.launch.command import Process, rank_environment, status_command, trainer_environment
+from trimtab.launch.command import Process, rank_environment, trainer_environment
 from trimtab.launch.interrupts import Interrupted
 from trimtab.launch.kernel_cache import kernel_cache
 from trimtab.launch.log_forwarding import LogForwarder
-from trimtab.launch.plans import plan_of
 from trimtab.launch.pod import Pod, num_threads
 from trimtab.launch.process_names import STATUS, rank_name
 from trimtab.launch.root_cause import root_cause
 from trimtab.launch.supervisor import Supervisor, describe_failure
 from trimtab.launch.wait_for_peer import wait_for_peer
+from trimtab.plan_names import plan_of
 from trimtab.records.result import RunResult
 from trimtab.records.run_directory import RunDirectory
 
@@ -128,7 +129,7 @@ class Worker:
     def _start_status(self, supervisor: Supervisor) -> None:
         self._directory.write_job(self._job)
         listen = f"0.0.0.0:{TRAINER_STATUS_PORT}" if self._certificates else STATUS_ADDRESS
-        argv = status_command(self._directory, self._pod.job_file, MONITOR_ADDRESS, listen)
+        argv = status_command(self._directory.path, self._pod.job_file, MONITOR_ADDRESS, listen)
         supervisor.start_status(argv, self._environ, STATUS_ADDRESS)
 
     def _start_ranks(self, argv: Sequence[str], master: str, supervisor: Supervisor) -> None:

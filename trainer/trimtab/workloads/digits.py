@@ -63,7 +63,8 @@ def data(seed: int) -> tuple[TensorDataset, TensorDataset]:
 
 def evaluate(network: nn.Module, held_out: TensorDataset) -> tuple[float, float]:
     """Accuracy and mean loss on the held-out images."""
-    images, labels = held_out.tensors
+    device = next(network.parameters()).device
+    images, labels = (each.to(device) for each in held_out.tensors)
     network.eval()
     with torch.no_grad():
         logits: Tensor = network(images)
@@ -84,12 +85,14 @@ def main() -> None:
     parser.add_argument(
         "--seed", type=int, default=int(os.environ.get("TRIMTAB_SEED", "1")), help="(default: the job's)"
     )
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="no run on a GPU has proven cuda yet")
     args = parser.parse_args()
+    device = torch.device("cpu" if args.device == "cpu" else f"cuda:{os.environ.get('LOCAL_RANK', '0')}")
 
     torch.manual_seed(args.seed)
     train, held_out = data(args.seed)
     loader = DataLoader(train, batch_size=args.batch_size, shuffle=True, drop_last=True)
-    network = model(args.hidden)
+    network = model(args.hidden).to(device)
     optimizer = torch.optim.SGD(network.parameters(), lr=args.learning_rate, momentum=args.momentum, fused=True)
     criterion = nn.CrossEntropyLoss(label_smoothing=0.1)
 
@@ -98,7 +101,7 @@ def main() -> None:
     session = trimtab.attach(network, optimizer, scheduler=scheduler, scheduler_interval="step")
     for _ in range(args.epochs):
         for images, labels in session.batches(loader):
-            loss = criterion(network(images), labels)
+            loss = criterion(network(images.to(device)), labels.to(device))
             loss.backward()
             session.step(loss)
             if session.rank == 0 and not session.in_trial and session.steps % args.evaluate_every == 0:

@@ -3,7 +3,7 @@
 import socket
 
 import pytest
-from trimtab.launch.hosts import free_ports, server_ports
+from trimtab.environment.free_ports import free_ports, server_ports
 
 
 def test_no_port_is_one_that_an_outgoing_connection_may_be_given():

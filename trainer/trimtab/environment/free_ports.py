@@ -1,0 +1,44 @@
+"""Ports of this machine for servers that are started later: free, and never given to outgoing connections."""
+
+from __future__ import annotations
+
+import random
+import socket
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+#: Ports are chosen from these; each must have one above it.
+_FIRST_PORT, _LAST_PORT = 10000, 65535
+#: The first port that kernels usually give to outgoing connections.
+_USUAL_FIRST_EPHEMERAL = 32768
+#: Where the kernel leaves fewer ports than this, all of `_FIRST_PORT` to `_LAST_PORT` are used.
+_MIN_PORTS = 1000
+
+
+def free_ports(count: int, address: str = "127.0.0.1") -> list[int]:
+    """Ports of ``address`` that are free, as is the port above each, which a monitor needs for iperf3.
+
+    The kernel gives none of them to outgoing connections: it could take such a port before the process that it is for
+    listens there.
+    """
+    ports: list[int] = []
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    candidates = iter(random.sample(server_ports(), len(server_ports())))
+    with ExitStack() as held:  # all are held until the last is found, so that none is found twice
+        while len(ports) < count:
+            number = next(candidates)
+            port, above = (held.enter_context(socket.socket(family)) for _ in range(2))
+            with suppress(OSError):  # taken
+                port.bind((address, number))
+                above.bind((address, number + 1))
+                ports.append(number)
+        return ports
+
+
+def server_ports(kernels: Path = Path("/proc/sys/net/ipv4/ip_local_port_range")) -> range:
+    """Ports that the kernel never gives to outgoing connections; all ports where it leaves fewer than `_MIN_PORTS`."""
+    try:
+        first = int(kernels.read_text().split()[0])
+    except (OSError, ValueError, IndexError):  # no Linux
+        first = _USUAL_FIRST_EPHEMERAL
+    return range(_FIRST_PORT, first - 1) if first >= _FIRST_PORT + _MIN_PORTS else range(_FIRST_PORT, _LAST_PORT)

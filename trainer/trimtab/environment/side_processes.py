@@ -1,0 +1,31 @@
+"""The command lines of what runs beside a job's trainers: network monitors, and the server of its status."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from trimtab_api.units import format_duration
+
+
+def monitor_command(
+    worker: int,
+    addresses: Sequence[tuple[str, int]],
+    interface: str,
+    *,
+    probe_interval: float,
+    probe_budget: float,
+) -> list[str]:
+    """The monitor of one worker; ``addresses`` are those of every worker's, this one included."""
+    host, port = addresses[worker]
+    argv = [sys.executable, "-m", "trimtab_netmon.main", "serve", "--rank", str(worker)]
+    argv += ["--peers", ",".join(f"{each}:{number}" for each, number in addresses)]
+    argv += ["--listen", f"{host}:{port}", "--interface", interface]
+    return [*argv, "--probe-interval", format_duration(probe_interval), "--probe-budget", f"{probe_budget:g}"]
+
+
+def status_command(directory: Path, job: Path, monitor: str, address: str) -> list[str]:
+    """The process that serves the status of the run in ``directory`` at ``address``, beside rank 0's monitor."""
+    argv = [sys.executable, "-m", "trimtab.status.server", "--run", str(directory), "--job", str(job)]
+    return [*argv, "--monitor", monitor, "--listen", address]

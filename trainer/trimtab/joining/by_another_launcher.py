@@ -1,0 +1,218 @@
+"""Joining a job whose ranks were started by torchrun, srun, mpirun, or a process group that the script has made.
+
+The ranks meet, tell each other of their hosts, and do what a launcher of ours would have done: the first rank of each
+host starts the network monitor there, and rank 0 keeps the run's directory.
+"""
+
+from __future__ import annotations
+
+import atexit
+import dataclasses
+import json
+import os
+import sys
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from trimtab_api import certificate_authority
+from trimtab_api.addresses import is_of_this_machine
+from trimtab_api.certificates import Certificates
+from trimtab_api.errors import UserError
+from trimtab_api.names import TLS_VARIABLE
+from trimtab_api.trainingjob import TrainingJob
+
+from trimtab.broadcast import broadcast_json, gather_json
+from trimtab.collectives.group import DEFAULT_DEADLINE, Group
+from trimtab.collectives.rendezvous import waiting_for
+from trimtab.environment.job_secret import secret_of_certificates
+from trimtab.environment.launchers import Ranks, meeting_point
+from trimtab.environment.side_processes import monitor_command, status_command
+from trimtab.joining.configuration import Configuration, with_ranks
+from trimtab.joining.hosts import HostCard, Layout, layout
+from trimtab.joining.joined import Joined
+from trimtab.joining.run_keeper import RunKeeper
+from trimtab.joining.side_processes import SideProcesses
+from trimtab.records.recorder import Recorder
+from trimtab.records.run_directory import RunDirectory, resolved
+
+
+def join(ranks: Ranks, configuration: Configuration, *, on_gpu: bool) -> Joined:
+    """Meet all ranks, and start what the job needs beside them.
+
+    Raises `UserError` on every rank where one rank's job cannot be read, or ranks read different ones, and
+    `CommunicationError`.
+    """
+    job, mistake = _load(configuration)
+    timeout = DEFAULT_DEADLINE if job is None else job.spec.communication.timeout
+    group = _meet(ranks, timeout, on_gpu=on_gpu)
+    try:
+        _agree_on_job(group, job, mistake)
+        assert job is not None, "its mistake was raised"
+        cards = [HostCard(**each) for each in gather_json(group, HostCard.of_this_rank().to_json())]
+        return _Host(group, layout(cards, group.rank), job, configuration).begin()
+    except BaseException:
+        group.close()
+        raise
+
+
+def _load(configuration: Configuration) -> tuple[TrainingJob | None, UserError | None]:
+    """The job, or what is wrong with it, which all ranks are told before this one gives up."""
+    try:
+        return configuration.load(), None
+    except UserError as error:
+        return None, error
+
+
+def _meet(ranks: Ranks, timeout: float, *, on_gpu: bool) -> Group:
+    certificates = Certificates.from_environment()
+    secret = b"" if certificates is None else secret_of_certificates(certificates)
+    if dist.is_initialized():
+        return Group.connect(deadline=timeout, secret=secret)
+    host, port = meeting_point(os.environ, ranks)
+    if on_gpu:
+        if ranks.local_rank is not None:
+            torch.cuda.set_device(ranks.local_rank)
+        os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"] = host, str(port)
+        patience = timedelta(seconds=timeout)
+        dist.init_process_group("nccl", rank=ranks.rank, world_size=ranks.num_ranks, timeout=patience)
+        return Group.connect(deadline=timeout, secret=secret)
+
+    def say(missing: list[int]) -> None:
+        print(f"trimtab: {waiting_for(missing, ranks.num_ranks)} at {host}:{port}", file=sys.stderr, flush=True)
+
+    return Group.meet_in_store(host, port, ranks.rank, ranks.num_ranks, timeout, secret=secret, say=say)
+
+
+def _agree_on_job(group: Group, job: TrainingJob | None, mistake: UserError | None) -> None:
+    """Raise this rank's mistake, or the first of another's, or where ranks have read different jobs."""
+    mine = {"job": None if job is None else resolved(job), "mistake": None if mistake is None else str(mistake)}
+    everyone: list[dict[str, Any]] = gather_json(group, mine)
+    if mistake is not None:
+        raise mistake
+    for rank, each in enumerate(everyone):
+        if each["mistake"] is not None:
+            raise UserError(f"rank {rank} cannot join: {each['mistake']}", field="job")
+    for rank, each in enumerate(everyone):
+        if each["job"] != everyone[0]["job"]:
+            raise UserError(
+                f"rank {rank} has read another job than rank 0 ({_difference(everyone[0]['job'], each['job'])}); give"
+                " all ranks the same file and arguments",
+                field="job",
+            )
+
+
+def _difference(one: Any, other: Any, path: str = "") -> str:
+    """The first field in which two plain values differ."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        for name in sorted(one.keys() | other.keys()):
+            if one.get(name) != other.get(name):
+                return _difference(one.get(name), other.get(name), f"{path}.{name}" if path else name)
+    return f"{path}: {json.dumps(one)} and {json.dumps(other)}"
+
+
+class _Host:
+    """What this rank does for its host and, as rank 0, for the run."""
+
+    def __init__(self, group: Group, hosts: Layout, job: TrainingJob, configuration: Configuration) -> None:
+        self._group, self._hosts = group, hosts
+        self._job = with_ranks(job, len(hosts.hosts), group.size)
+        self._directory = RunDirectory(configuration.directory(job).resolve())  # a script may change its directory
+        self._side = SideProcesses()
+        self._addresses = [(each.address, each.port) for each in hosts.hosts]
+
+    @property
+    def _is_main(self) -> bool:
+        return self._group.rank == 0
+
+    def begin(self) -> Joined:
+        """Start what the job needs here. Raises `UserError` on every rank where rank 0 cannot keep the run."""
+        keeper = self._keep_run()
+        certificates = self._certificates()
+        monitor = None
+        if self._is_measured():
+            if self._hosts.is_first:
+                self._start_monitor(certificates)
+            monitor = "{}:{}".format(*self._addresses[self._hosts.worker])
+            if self._is_main:
+                self._start_status(monitor, certificates)
+        recorder = Recorder(self._directory.path if self._is_main else None)
+        atexit.register(self._leave, keeper)
+        return Joined(self._group, self._job, recorder, monitor, certificates, partial(self._leave, keeper))
+
+    def _keep_run(self) -> RunKeeper | None:
+        """Rank 0 takes the run's directory; all hear whether it could."""
+        keeper, mistake = None, None
+        if self._is_main:
+            try:
+                keeper = RunKeeper(self._directory)
+                keeper.begin(self._job)
+            except UserError as error:
+                mistake = UserError(error.remedy, field="run_directory", value=error.value)
+        told = broadcast_json(self._group, None if mistake is None else str(mistake))
+        if told is not None:
+            raise mistake or UserError(f"rank 0 cannot keep the run: {told}", field="run_directory")
+        return keeper
+
+    def _is_measured(self) -> bool:
+        """Whether monitors run; says why not."""
+        hosts = self._hosts.hosts
+        if len(hosts) == 1:
+            self._say(f"all {self._group.size} ranks are on one host: no network is measured")
+            return False
+        lacking = [each.address for each in hosts if not each.has_iperf3]
+        if lacking:
+            self._say(
+                f"the network is not measured, and the plan stays as it is, because iperf3 is not installed on"
+                f" {', '.join(lacking)}; install it on every host"
+            )
+        return not lacking
+
+    def _certificates(self) -> Certificates | None:
+        """Drawn for this run by rank 0 where monitors would else speak plain text between machines."""
+        addresses = [each.address for each in self._hosts.hosts]
+        if len(addresses) == 1 or TLS_VARIABLE in os.environ or all(map(is_of_this_machine, addresses)):
+            return None
+        told = None
+        if self._is_main:
+            issued = certificate_authority.issue(self._job.metadata.name, addresses, datetime.now(UTC))
+            told = {name: pem.decode() for name, pem in dataclasses.asdict(issued).items()}
+        return Certificates(**{name: pem.encode() for name, pem in broadcast_json(self._group, told).items()})
+
+    def _environment(self, certificates: Certificates | None) -> dict[str, str]:
+        if certificates is None:
+            return dict(os.environ)
+        folder = self._side.private_folder()
+        certificates.write(folder)
+        return {**os.environ, TLS_VARIABLE: str(folder)}
+
+    def _start_monitor(self, certificates: Certificates | None) -> None:
+        network = self._job.spec.network
+        worker = self._hosts.worker
+        argv = monitor_command(
+            worker,
+            self._addresses,
+            self._hosts.hosts[worker].interface,
+            probe_interval=network.probe_interval,
+            probe_budget=network.probe_budget,
+        )
+        self._side.start(argv, self._directory.log(f"monitor-{worker}"), self._environment(certificates))
+
+    def _start_status(self, monitor: str, certificates: Certificates | None) -> None:
+        """At a Unix socket, for `trimtab status`."""
+        address = f"unix:{self._side.private_folder()}/status"  # not in the run directory: its path may be too long
+        argv = status_command(self._directory.path, self._directory.job, monitor, address)
+        self._side.start(argv, self._directory.log("status"), self._environment(certificates))
+        self._directory.tell_status_address(address)
+
+    def _leave(self, keeper: RunKeeper | None) -> None:
+        if keeper is not None:
+            keeper.write()
+            self._directory.status_address.unlink(missing_ok=True)
+        self._side.close()
+
+    def _say(self, what: str) -> None:
+        if self._is_main:
+            print(f"trimtab: {what}", file=sys.stderr, flush=True)

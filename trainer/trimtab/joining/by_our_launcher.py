@@ -1,0 +1,43 @@
+"""Joining a job whose launcher, ``trimtab run`` or a pod's worker, has told this process all that it must know."""
+
+from __future__ import annotations
+
+import os
+
+import torch
+import torch.distributed as dist
+from trimtab_api.trainingjob import load_job_file
+
+from trimtab.collectives import process_group
+from trimtab.collectives.group import Group
+from trimtab.collectives.rendezvous import waiting_for
+from trimtab.environment.job_secret import secret_of
+from trimtab.environment.launch_environment import LaunchEnvironment
+from trimtab.joining.joined import Joined
+from trimtab.records.recorder import Recorder
+
+
+def join(environment: LaunchEnvironment, *, on_gpu: bool) -> Joined:
+    """Meet all ranks. Raises `UserError` and `CommunicationError`."""
+    job = load_job_file(environment.job)
+    recorder = Recorder(environment.run_directory if environment.rank == 0 else None)
+    group = _meet(environment, job.spec.communication.timeout, recorder, on_gpu=on_gpu)
+    has_network = environment.num_local_ranks < environment.num_ranks
+    return Joined(group, job, recorder, environment.monitor if has_network else None)
+
+
+def _meet(environment: LaunchEnvironment, timeout: float, recorder: Recorder, *, on_gpu: bool) -> Group:
+    """All ranks, by the process group that the script has made if it has; no wait passes ``timeout`` seconds."""
+    if on_gpu:
+        torch.cuda.set_device(environment.local_rank)
+    secret = secret_of(environment, os.environ)
+
+    def say(missing: list[int]) -> None:
+        recorder.starting(waiting_for(missing, environment.num_ranks))
+
+    where = environment.master_address, environment.master_port, environment.rank, environment.num_ranks, timeout
+    if not dist.is_initialized():
+        if not on_gpu:
+            return Group.meet(*where, secret=secret, say=say)
+        process_group.form("nccl", *where, secret=secret, say=say)
+    return Group.connect(deadline=timeout, secret=secret)

@@ -1,0 +1,79 @@
+"""What a script that another launcher started trains by: a TrainingJob's file, or the defaults.
+
+The file's fields for a cluster or for ``trimtab run`` (how many workers, what they run, restarts, deadlines) are the
+launcher's business here; what counts is how gradients cross the network, how it is measured, the seed and the target.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from trimtab_api.errors import UserError
+from trimtab_api.trainingjob import TrainingJob, load_training_job
+from trimtab_api.trainingjob.load import read_training_job
+
+from trimtab.plan_names import parse_plan, with_plan
+
+#: A Kubernetes name has no more characters.
+_LONGEST_NAME = 63
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """What a script gives to `trimtab.attach`; an environment variable stands in for each that it leaves out."""
+
+    job: Path | None = None
+    """``TRIMTAB_JOB``."""
+    plan: str | None = None
+    """``TRIMTAB_PLAN``: as for ``trimtab run --plan``; replaces the job's."""
+    run_directory: Path | None = None
+    """``TRIMTAB_RUN_DIR``."""
+
+    @classmethod
+    def of(
+        cls, job: str | Path | None, plan: str | None, run_directory: str | Path | None, environ: Mapping[str, str]
+    ) -> Configuration:
+        """What the script says, and else the environment."""
+        file, folder = job or environ.get("TRIMTAB_JOB"), run_directory or environ.get("TRIMTAB_RUN_DIR")
+        return cls(
+            job=Path(file) if file else None,
+            plan=plan or environ.get("TRIMTAB_PLAN") or None,
+            run_directory=Path(folder) if folder else None,
+        )
+
+    def load(self) -> TrainingJob:
+        """The job, under the plan. Raises `UserError`."""
+        job = _default_job() if self.job is None else load_training_job(self.job)
+        if self.plan is None:
+            return job
+        return with_plan(job, parse_plan(self.plan, "plan"))
+
+    def directory(self, job: TrainingJob) -> Path:
+        """Where the run is recorded."""
+        return self.run_directory or Path("runs") / job.metadata.name
+
+
+def with_ranks(job: TrainingJob, num_hosts: int, num_ranks: int) -> TrainingJob:
+    """The job with as many workers as hosts and the ranks of each, or with one a worker where hosts have unlike many.
+
+    Raises `UserError` where a plan of the job does not run on so many ranks.
+    """
+    workers, on_each = (num_hosts, num_ranks // num_hosts) if num_ranks % num_hosts == 0 else (num_ranks, 1)
+    data = job.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    return read_training_job({**data, "spec": {**data["spec"], "workers": workers, "processesPerWorker": on_each}})
+
+
+def _default_job() -> TrainingJob:
+    """A job of defaults, named after the script."""
+    script = sys.argv[0] if sys.argv else ""
+    name = re.sub(r"[^a-z0-9]+", "-", Path(script).stem.lower()).strip("-")[:_LONGEST_NAME].strip("-") or "training"
+    container = {"name": "trainer", "command": ["python", *(sys.argv or [name])]}
+    head = {"apiVersion": "trimtab.dev/v1alpha1", "kind": "TrainingJob", "metadata": {"name": name}}
+    try:
+        return read_training_job({**head, "spec": {"workers": 1, "template": {"spec": {"containers": [container]}}}})
+    except UserError as error:
+        raise UserError("write a TrainingJob, and give it to attach as job", field="job", value=str(error)) from None

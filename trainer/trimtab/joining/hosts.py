@@ -1,0 +1,78 @@
+"""Which ranks share a host, and who starts what serves them there."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from trimtab.collectives.connect import own_address
+from trimtab.environment.free_ports import free_ports
+
+
+@dataclass(frozen=True)
+class HostCard:
+    """What a rank tells the others of the host that it runs on."""
+
+    host: str
+    """Tells hosts apart: a machine, or a container or namespace with a network of its own."""
+    address: str
+    """By which other hosts reach it."""
+    interface: str
+    """The network device with that address."""
+    port: int
+    """Free here, as is the one above, for a network monitor."""
+    has_iperf3: bool
+
+    @classmethod
+    def of_this_rank(cls) -> HostCard:
+        """This process's."""
+        address, _ = own_address()
+        (port,) = free_ports(1, address)
+        host = f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()} {Path('/proc/self/ns/net').readlink()}"
+        return cls(host, address, _device_with(address), port, shutil.which("iperf3") is not None)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The job's hosts, as one rank sees them."""
+
+    hosts: tuple[HostCard, ...]
+    """One each, in the order of their first ranks: the job's workers. The card is that of the host's first rank."""
+    worker: int
+    """This rank's."""
+    is_first: bool
+    """Whether this rank is its host's first, which starts the host's monitor."""
+    local_rank: int
+    """Place among the ranks of its host."""
+
+
+def layout(cards: Sequence[HostCard], rank: int) -> Layout:
+    """From every rank's card, in rank order."""
+    ranks_of: dict[str, list[int]] = {}
+    for each, card in enumerate(cards):
+        ranks_of.setdefault(card.host, []).append(each)
+    names, here = list(ranks_of), ranks_of[cards[rank].host]
+    return Layout(
+        hosts=tuple(cards[ranks[0]] for ranks in ranks_of.values()),
+        worker=names.index(cards[rank].host),
+        is_first=here[0] == rank,
+        local_rank=here.index(rank),
+    )
+
+
+def _device_with(address: str) -> str:
+    """Name of the network device that has the address."""
+    for name, addresses in psutil.net_if_addrs().items():
+        if any(each.family in (socket.AF_INET, socket.AF_INET6) and each.address == address for each in addresses):
+            return name
+    return "lo"

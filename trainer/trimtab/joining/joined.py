@@ -1,0 +1,27 @@
+"""What a process has when it has joined its job, whoever started it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from trimtab_api.certificates import Certificates
+from trimtab_api.trainingjob import TrainingJob
+
+from trimtab.collectives.group import Group
+from trimtab.records.recorder import Recorder
+
+
+@dataclass(frozen=True)
+class Joined:
+    """One rank among all of its job."""
+
+    group: Group
+    job: TrainingJob
+    recorder: Recorder
+    monitor: str | None
+    """``HOST:PORT`` of this host's network monitor; None where the network is not measured."""
+    certificates: Certificates | None = None
+    """By which the monitor is called; None: those of the environment, if any."""
+    leave: Callable[[], None] = lambda: None
+    """Ends what was started for the job on this host; called when the session is closed."""

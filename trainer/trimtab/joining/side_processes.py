@@ -1,0 +1,57 @@
+"""The processes beside a trainer that no launcher of ours has started: its host's monitor, the server of its status."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+#: The kernel ends the process when the trainer ends, whatever ended it.
+_WITH_PARENT = ("setpriv", "--pdeathsig", "KILL", "--")
+#: Seconds from SIGTERM to SIGKILL.
+_GRACE_SECONDS = 5.0
+
+
+class SideProcesses:
+    """Processes that end with this one at the latest. `start` is called by the main thread, which lives that long."""
+
+    def __init__(self) -> None:
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._folders: list[Path] = []
+
+    def start(self, argv: Sequence[str], log: Path, environment: Mapping[str, str] = os.environ) -> None:
+        """Start a process that prints to the end of ``log``."""
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("ab") as output:
+            process = subprocess.Popen(
+                [*_WITH_PARENT, *argv],
+                env=dict(environment),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # Ctrl-C is for the trainer, which then ends this
+            )
+        self._processes.append(process)
+
+    def private_folder(self) -> Path:
+        """An empty folder that only this user may read, removed by `close`."""
+        self._folders.append(Path(tempfile.mkdtemp(prefix="trimtab-")))
+        return self._folders[-1]
+
+    def close(self) -> None:
+        """End every process, and remove the folders."""
+        for process in self._processes:
+            process.terminate()
+        for process in self._processes:
+            try:
+                process.wait(_GRACE_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        self._processes.clear()
+        for folder in self._folders:
+            shutil.rmtree(folder, ignore_errors=True)
+        self._folders.clear()
