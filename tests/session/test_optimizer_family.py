@@ -98,3 +98,10 @@ def test_a_wrapper_is_of_the_family_of_what_it_wraps(attribute, wrapped, kind):
     wrapper = named("Wrapper")(parameters())
     setattr(wrapper, attribute, wrapped(parameters(), lr=0.1))
     assert family_of(wrapper).kind == kind
+
+
+def test_of_several_the_one_that_pays_most_for_compression_counts():
+    sgd, adam, own = optim.SGD(parameters(), lr=0.1), optim.AdamW(parameters()), named("Mine", Plain)(parameters())
+    assert (family_of(sgd, adam).kind, family_of(sgd, adam).name) == ("adam", "SGD and AdamW")
+    assert family_of(sgd, own).kind == "unknown"
+    assert family_of(sgd, sgd).kind == "sgd"

@@ -35,7 +35,7 @@ def weights(model: nn.Module) -> Tensor:
     return torch.cat([parameter.detach().flatten() for parameter in model.parameters()]).clone()
 
 
-def attached(model: nn.Module, optimizer: torch.optim.Optimizer, text: str, **options: Any) -> Session:
+def attached(model: nn.Module, optimizer: Any, text: str, **options: Any) -> Session:
     plan = Plan.parse(text, FusionPlan((0, 20)))
     return Session(model, optimizer, group=Group.connect(), plan=plan, recorder=Recorder(None), **options)
 
@@ -203,3 +203,86 @@ def test_one_process_trains_as_it_did_and_counts_its_steps() -> None:
     assert session.steps == 3
     assert torch.equal(weights(ours), weights(theirs))
     session.close()
+
+
+def two_optimizers(model: nn.Module) -> list[torch.optim.Optimizer]:
+    """One for matrices, one for the rest."""
+    matrices = [parameter for parameter in model.parameters() if parameter.ndim == 2]
+    others = [parameter for parameter in model.parameters() if parameter.ndim != 2]
+    return [torch.optim.Muon(matrices, lr=0.02), torch.optim.AdamW(others, lr=0.01)]
+
+
+def with_two(rank: int, size: int, text: str | None, style: str) -> tuple[Tensor, int]:
+    """The weights after training by two optimizers, with DDP where there is no plan."""
+    model = model_of()
+    optimizers = two_optimizers(model)
+    scaler = GradScaler("cpu", init_scale=2.0**8, enabled=style == "scaler")
+    session = None if text is None else attached(model, optimizers, text, scale=LossScale(scaler))
+    module = nn.parallel.DistributedDataParallel(model) if session is None else model
+    for number in range(STEPS):
+        for each in optimizers:
+            each.zero_grad()
+        scaler.scale(loss_of(module, number, rank)).backward()
+        if session is not None and style == "session.step":
+            session.step()
+            continue
+        for each in reversed(optimizers) if style == "reversed" else optimizers:
+            scaler.step(each)
+        scaler.update()
+    steps = STEPS if session is None else session.steps
+    if session is not None:
+        session.close()
+    return weights(model), steps
+
+
+@pytest.mark.parametrize("style", ["in order", "reversed", "scaler", "session.step"])
+def test_two_optimizers_step_as_under_ddp(rank_pool: RankPool, style: str) -> None:
+    ours = rank_pool.run_in_process_group(SIZE, with_two, "dense", style)
+    theirs = rank_pool.run_in_process_group(SIZE, with_two, None, style)
+    for (mine, steps), (other, _) in zip(ours, theirs, strict=True):
+        assert steps == STEPS
+        assert torch.equal(mine, other)
+
+
+def infinite_with_two(rank: int, size: int) -> tuple[bool, int]:
+    """Whether weights moved in a step that is infinite on rank 1 alone, and in another."""
+    model = model_of()
+    optimizers = two_optimizers(model)
+    session = attached(model, optimizers, "0.1/all-gather")
+    before = weights(model)
+    (loss_of(model, 0, rank) * (float("inf") if rank == 1 else 1.0)).backward()
+    for each in optimizers:
+        each.step()
+        each.zero_grad()
+    have_moved = not torch.equal(before, weights(model))
+    steps = session.steps
+    session.close()
+    return have_moved, steps
+
+
+def test_a_dropped_step_moves_the_parameters_of_neither(rank_pool: RankPool) -> None:
+    assert rank_pool.run_in_process_group(SIZE, infinite_with_two) == [(False, 1), (False, 1)]
+
+
+def stepping_one_of_two(rank: int, size: int, again: str) -> str:
+    model = model_of()
+    optimizers = two_optimizers(model)
+    session = attached(model, optimizers, "dense")
+    loss_of(model, 0, rank).backward()
+    optimizers[1].step()
+    try:
+        if again == "step":
+            optimizers[1].step()
+        else:
+            loss_of(model, 1, rank).backward()
+    except UserError as error:
+        return str(error)
+    finally:
+        session.close()
+    return ""
+
+
+@pytest.mark.parametrize("again", ["step", "backward"])
+def test_an_optimizer_that_is_left_out_is_named(rank_pool: RankPool, again: str) -> None:
+    for said in rank_pool.run_in_process_group(SIZE, stepping_one_of_two, again):
+        assert said.startswith("optimizer: 'Muon': has not stepped since the last backward pass, although others have")

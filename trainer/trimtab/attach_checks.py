@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -17,13 +17,24 @@ _only_session: weakref.ref[Session] | None = None
 
 
 def check_arguments(
-    model: nn.Module, optimizer: torch.optim.Optimizer, scheduler_interval: str, also: Sequence[Any]
+    model: nn.Module, optimizers: Sequence[torch.optim.Optimizer], scheduler_interval: str, also: Sequence[Any]
 ) -> None:
     """What is wrong on any number of ranks. Raises `UserError`."""
     if scheduler_interval not in ("epoch", "step"):
         raise UserError("is epoch or step", field="scheduler_interval", value=scheduler_interval)
     _check_model(model)
+    if not optimizers:
+        raise UserError("give it at least one", field="optimizer")
     known = {id(parameter) for parameter in model.parameters()}
+    for each in optimizers:
+        _check_optimizer(each, known)
+    for each in also:
+        if not (hasattr(each, "state_dict") and hasattr(each, "load_state_dict")):
+            raise UserError("give each a state_dict and a load_state_dict", field="also", value=type(each).__name__)
+
+
+def _check_optimizer(optimizer: torch.optim.Optimizer, known: Collection[int]) -> None:
+    """It steps parameters of the model, whose ids are ``known``, by their gradients."""
     for group in optimizer.param_groups:
         if any(id(parameter) not in known for parameter in group["params"]):
             raise UserError(
@@ -38,9 +49,6 @@ def check_arguments(
             field="optimizer",
             value=type(optimizer).__name__,
         )
-    for each in also:
-        if not (hasattr(each, "state_dict") and hasattr(each, "load_state_dict")):
-            raise UserError("give each a state_dict and a load_state_dict", field="also", value=type(each).__name__)
 
 
 def _check_model(model: nn.Module) -> None:

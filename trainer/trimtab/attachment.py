@@ -26,6 +26,7 @@ from trimtab.control.controller import Controller
 from trimtab.control.types import ControllerSettings, ModelFacts
 from trimtab.control_client import ControlClient
 from trimtab.engine.loss_scale import LossScale
+from trimtab.engine.optimizer_gate import as_list
 from trimtab.environment.launch_environment import LaunchEnvironment
 from trimtab.environment.launchers import Ranks, ranks_of
 from trimtab.joining import by_another_launcher, by_our_launcher
@@ -39,7 +40,7 @@ from trimtab.session import SchedulerInterval, Session
 
 def attach(
     model: nn.Module,
-    optimizer: torch.optim.Optimizer,
+    optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer],
     *,
     scheduler: Any = None,
     scheduler_interval: SchedulerInterval = "epoch",
@@ -50,6 +51,8 @@ def attach(
     run_directory: str | Path | None = None,
 ) -> Session:
     """Join the job that this process was started for, and return the loop's `Session`.
+
+    Of several optimizers, such as Muon for matrices and AdamW for the rest, each steps once a step.
 
     ``scheduler`` is snapshotted around trials; with ``scheduler_interval="step"`` the session steps it after each
     step, otherwise the user does. ``scaler`` is a GradScaler, which the session steps and updates. ``also``: whatever
@@ -65,7 +68,8 @@ def attach(
     optimizer of another model or one that steps by a closure, a model on the GPU of another rank, a second session, a
     job that cannot be read.
     """
-    check_arguments(model, optimizer, scheduler_interval, also)
+    optimizers = as_list(optimizer)
+    check_arguments(model, optimizers, scheduler_interval, also)
     options: dict[str, Any] = {
         "scheduler": scheduler,
         "scheduler_interval": scheduler_interval,
@@ -76,18 +80,18 @@ def attach(
     if environment is None:
         ranks = _ranks_of_another_launcher()
         if ranks is None:
-            return Session(model, optimizer, group=None, plan=dense_plan(), recorder=Recorder(None), **options)
-        _check_several_ranks(model, optimizer, ranks.local_rank)
+            return Session(model, optimizers, group=None, plan=dense_plan(), recorder=Recorder(None), **options)
+        _check_several_ranks(model, optimizers, ranks.local_rank)
         configuration = Configuration.of(job, plan, run_directory, os.environ)
         joined = by_another_launcher.join(ranks, configuration, on_gpu=_is_on_gpu(model))
     elif environment.num_ranks == 1:
         recorder = Recorder(environment.run_directory)
         options["seed"] = environment.seed
-        return Session(model, optimizer, group=None, plan=dense_plan(), recorder=recorder, **options)
+        return Session(model, optimizers, group=None, plan=dense_plan(), recorder=recorder, **options)
     else:
-        _check_several_ranks(model, optimizer, environment.local_rank)
+        _check_several_ranks(model, optimizers, environment.local_rank)
         joined = by_our_launcher.join(environment, on_gpu=_is_on_gpu(model))
-    return only_session(_session_of(joined, model, optimizer, options))
+    return only_session(_session_of(joined, model, optimizers, options))
 
 
 def _ranks_of_another_launcher() -> Ranks | None:
@@ -101,10 +105,11 @@ def _ranks_of_another_launcher() -> Ranks | None:
     return Ranks("a process group", dist.get_rank(), dist.get_world_size(), local)
 
 
-def _check_several_ranks(model: nn.Module, optimizer: torch.optim.Optimizer, local_rank: int | None) -> None:
+def _check_several_ranks(model: nn.Module, optimizers: Sequence[torch.optim.Optimizer], local_rank: int | None) -> None:
     if local_rank is not None:
         check_devices([parameter.device for parameter in model.parameters()], local_rank)
-    check_optimizer_of_many_ranks(optimizer)
+    for each in optimizers:
+        check_optimizer_of_many_ranks(each)
     refuse_second_session()
 
 
@@ -112,11 +117,13 @@ def _is_on_gpu(model: nn.Module) -> bool:
     return next(model.parameters()).is_cuda
 
 
-def _session_of(joined: Joined, model: nn.Module, optimizer: torch.optim.Optimizer, options: dict[str, Any]) -> Session:
+def _session_of(
+    joined: Joined, model: nn.Module, optimizers: Sequence[torch.optim.Optimizer], options: dict[str, Any]
+) -> Session:
     """The session of one rank; rank 0's has the controller."""
     group, recorder, seed = joined.group, joined.recorder, joined.job.spec.seed
     sizes = tuple(p.numel() for p in reversed(list(model.parameters())) if p.requires_grad)
-    facts = ModelFacts(sum(sizes), sizes, group.size, optimizer=family_of(optimizer))
+    facts = ModelFacts(sum(sizes), sizes, group.size, optimizer=family_of(*optimizers))
     controller = Controller(controller_settings(joined.job), facts, seed=seed)
     plan = controller.plan  # every rank begins with it: once rank 0's client is there, the controller may decide
     control_client = None
@@ -131,7 +138,7 @@ def _session_of(joined: Joined, model: nn.Module, optimizer: torch.optim.Optimiz
         )
     return Session(
         model,
-        optimizer,
+        optimizers,
         group=group,
         plan=plan,
         recorder=recorder,

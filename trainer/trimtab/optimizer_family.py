@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from trimtab.control.types import OptimizerFamily
 
@@ -28,14 +28,21 @@ _SECOND_MOMENT = re.compile(r"(?:^|_)sq(?:uare)?(?:_|$)|second_moment|exp_inf")
 _WRAPPED = ("optimizer", "optim", "base_optimizer")
 
 
-def family_of(optimizer: torch.optim.Optimizer) -> OptimizerFamily:
-    """The family of an optimizer, or of the one that it wraps; ``unknown`` where nothing tells."""
-    name = type(optimizer).__name__
+def family_of(*optimizers: torch.optim.Optimizer) -> OptimizerFamily:
+    """The family of an optimizer, or of the one that it wraps; of several, the one that pays most for compression.
+
+    ``unknown`` where nothing tells.
+    """
+    kinds = [_family_of_one(each) for each in optimizers]
+    name = " and ".join(type(each).__name__ for each in optimizers)
+    return OptimizerFamily(name, next(kind for kind in ("adam", "unknown", "sgd") if kind in kinds))
+
+
+def _family_of_one(optimizer: torch.optim.Optimizer) -> Literal["adam", "sgd", "unknown"]:
     kinds = [_kind(each) for each in _unwrapped(optimizer)]
-    for kind in ("adam", "sgd"):
-        if kind in kinds:
-            return OptimizerFamily(name, kind)
-    return OptimizerFamily(name, "unknown")
+    if "adam" in kinds:
+        return "adam"
+    return "sgd" if "sgd" in kinds else "unknown"
 
 
 def _kind(optimizer: Any) -> str | None:

@@ -31,7 +31,7 @@ from trimtab.control_messages import ControlMessages
 from trimtab.data.loops import Loops
 from trimtab.data.sharded_loader import Loaders
 from trimtab.engine.loss_scale import LossScale
-from trimtab.engine.optimizer_gate import warning_of_scheduler
+from trimtab.engine.optimizer_gate import as_list, warning_of_scheduler
 from trimtab.engine.outcome import Outcome
 from trimtab.engine.step_engine import StepEngine
 from trimtab.kernels.warm_up import warm_up
@@ -51,7 +51,7 @@ class Session(AmongRanks):
     def __init__(
         self,
         model: nn.Module,
-        optimizer: torch.optim.Optimizer,
+        optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer],
         *,
         group: Group | None,
         plan: Plan,
@@ -65,7 +65,7 @@ class Session(AmongRanks):
         when_closed: Callable[[], None] = lambda: None,
     ) -> None:
         self._when_closed = when_closed
-        self._model, self._optimizer = model, optimizer
+        self._model, self._optimizers = model, as_list(optimizer)
         self._scheduler, self._scheduler_interval = scheduler, scheduler_interval
         self._scale, self._also = scale or LossScale(None), tuple(also)
         super().__init__(group)
@@ -74,7 +74,7 @@ class Session(AmongRanks):
         self._static_plan = plan
         self._engine: StepEngine | None = None
         self._trials: TrialRunner | None = None
-        self._stepping = Stepping(optimizer, self._scale, lambda: self._engine, self._stepped)
+        self._stepping = Stepping(self._optimizers, self._scale, lambda: self._engine, self._stepped)
         if group is not None:
             recorder.starting("sending the weights of rank 0 to all ranks")
             self._join(group, plan)
@@ -102,7 +102,7 @@ class Session(AmongRanks):
         others = (each for each in self._also if isinstance(each, torch.optim.Optimizer))
         self._engine = StepEngine(
             self._model,
-            (self._optimizer, *others),
+            (*self._optimizers, *others),
             group,
             plan,
             scale=self._scale,
@@ -173,7 +173,7 @@ class Session(AmongRanks):
         """
         if self._engine is not None:
             self._engine.synchronize()
-        self._scale.unscale(self._optimizer)
+        self._scale.unscale(self._optimizers)
 
     def no_sync(self) -> contextlib.AbstractContextManager[None]:
         """Backward passes inside only accumulate; the exchange comes with the first one outside."""
@@ -271,7 +271,7 @@ class Session(AmongRanks):
             self._engine.adopt(plan_of(message), self._step)
             self._report = None
         elif self._loops.agree_on_trials(self._engine.group, self._trials, *trials_of(message)):
-            if self._scheduler is None and (warning := warning_of_scheduler(self._optimizer, self._also)):
+            if self._scheduler is None and (warning := warning_of_scheduler(self._optimizers, self._also)):
                 self._say(warning)
         else:
             self._trials_ended(False)
@@ -286,11 +286,11 @@ class Session(AmongRanks):
     def _snapshot(self) -> Snapshot:
         def others() -> list[Stateful | torch.optim.Optimizer]:
             scheduler = [] if self._scheduler is None else [self._scheduler]
-            return [self._scale, self._loops, *self._also, *scheduler]
+            return [self._scale, self._loops, *self._optimizers[1:], *self._also, *scheduler]
 
         assert self._engine is not None
         self._engine.settle()
-        return Snapshot(TrainingState(self._model, self._optimizer, self._engine.arena, others))
+        return Snapshot(TrainingState(self._model, self._optimizers[0], self._engine.arena, others))
 
     def _say(self, what: str) -> None:
         """A line of rank 0's on stderr, once."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import torch
@@ -23,22 +23,22 @@ class Stepping:
 
     def __init__(
         self,
-        optimizer: torch.optim.Optimizer,
+        optimizers: Sequence[torch.optim.Optimizer],
         scale: LossScale,
         engine: Callable[[], StepEngine | None],
         stepped: Stepped,
     ) -> None:
         """``engine`` is None where nothing is exchanged; ``stepped`` is told of each step."""
-        self._optimizer, self._scale = optimizer, scale
+        self._optimizers, self._scale = optimizers, scale
         self._engine, self._stepped = engine, stepped
-        self.gate = OptimizerGate(optimizer, scale, self._before_own, self._after_own, self._left_out)
+        self.gate = OptimizerGate(optimizers, scale, self._before_own, self._after_own, self._left_out)
         self._by: Literal["session.step", "optimizer.step"] | None = None
         """What takes this script's steps."""
         self._own: tuple[float | None, Outcome | None] = None, None
         """Loss scale and outcome of the step that the script is taking."""
 
     def close(self) -> None:
-        """Let go of the optimizer and its scaler."""
+        """Let go of the optimizers and their scaler."""
         self.gate.close()
 
     def step(self, loss: Tensor | float | None) -> None:
@@ -52,7 +52,8 @@ class Stepping:
             self._stepped(engine.step(), loss, scale)
             return
         self.gate.step()
-        self._optimizer.zero_grad(set_to_none=True)
+        for each in self._optimizers:
+            each.zero_grad(set_to_none=True)
         self._stepped(None, loss, scale)
 
     def _before_own(self) -> None:

@@ -7,7 +7,7 @@ scaler sees the same gradients, infinite ones where the step was dropped, and so
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -29,18 +29,20 @@ class LossScale:
         """What the loss, and so every gradient, is multiplied by; None without a scaler."""
         return None if self._scaler is None else float(self._scaler.get_scale())
 
-    def unscale(self, optimizer: torch.optim.Optimizer) -> None:
-        """Bring gradients to their own size, unless that was done; the optimizer's step will know."""
-        if self._scaler is not None:
+    def unscale(self, optimizers: Sequence[torch.optim.Optimizer]) -> None:
+        """Bring gradients to their own size, unless that was done; the optimizers' steps will know."""
+        for each in optimizers if self._scaler is not None else ():
             with contextlib.suppress(RuntimeError):  # GradScaler's word for: already done since the last step
-                self._scaler.unscale_(optimizer)
+                self._scaler.unscale_(each)  # type: ignore[union-attr]
 
-    def step(self, optimizer: torch.optim.Optimizer) -> None:
-        """Step the optimizer, unless gradients are not finite, and update the scale."""
-        if self._scaler is None:
-            optimizer.step()
-        else:
-            self._scaler.step(optimizer)
+    def step(self, optimizers: Sequence[torch.optim.Optimizer]) -> None:
+        """Step each of the optimizers, unless its gradients are not finite, and update the scale."""
+        for each in optimizers:
+            if self._scaler is None:
+                each.step()
+            else:
+                self._scaler.step(each)
+        if self._scaler is not None:
             self._scaler.update()
 
     def watch(self, before_update: Callable[[], None]) -> None:

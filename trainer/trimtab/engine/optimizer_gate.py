@@ -1,4 +1,7 @@
-"""The optimizer, whose step is the session's step, whoever takes it: the session, the script, or a GradScaler."""
+"""The optimizers, whose steps are the session's step, whoever takes them: the session, the script, or a GradScaler.
+
+Of several optimizers each steps once: the session's step begins with the first of them and ends with the last.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +16,19 @@ from trimtab_api.errors import UserError
 from trimtab.engine.loss_scale import LossScale
 
 
+def as_list(
+    optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer],
+) -> list[torch.optim.Optimizer]:
+    """One optimizer or several, as several."""
+    return list(optimizer) if isinstance(optimizer, Sequence) else [optimizer]
+
+
 class OptimizerGate:
-    """Steps one optimizer, by its GradScaler where it has one, and tells of the steps that others take."""
+    """Steps the optimizers, by their GradScaler where they have one, and tells of the steps that others take."""
 
     def __init__(
         self,
-        optimizer: torch.optim.Optimizer,
+        optimizers: Sequence[torch.optim.Optimizer],
         scale: LossScale,
         before_own: Callable[[], None],
         after_own: Callable[[], None],
@@ -28,14 +38,15 @@ class OptimizerGate:
 
         ``left_out`` is, before the script has its GradScaler update the scale: that may have left the step out.
         """
-        self._optimizer, self._scale = optimizer, scale
+        self._optimizers, self._scale = tuple(optimizers), scale
         self._before_own, self._after_own, self._left_out = before_own, after_own, left_out
         self._is_stepping = False
+        self._have_stepped: list[torch.optim.Optimizer] = []
+        """In the script's own step that is under way."""
+        self._is_under_way = False
         scale.watch(self._before_update)
-        self._handles = [
-            optimizer.register_step_pre_hook(self._before_step),
-            optimizer.register_step_post_hook(self._after_step),
-        ]
+        self._handles = [each.register_step_pre_hook(self._before_step) for each in self._optimizers]
+        self._handles += [each.register_step_post_hook(self._after_step) for each in self._optimizers]
 
     def close(self) -> None:
         """Let go of the optimizer and its scaler."""
@@ -44,14 +55,25 @@ class OptimizerGate:
             handle.remove()
 
     def step(self) -> None:
-        """Step it, unless its scaler finds a gradient that is not finite."""
+        """Step all, unless their scaler finds a gradient that is not finite."""
         self._is_stepping = True
         try:
-            self._scale.step(self._optimizer)
+            self._scale.step(self._optimizers)
         finally:
             self._is_stepping = False
 
-    def _before_step(self, _: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def check_all_have_stepped(self) -> None:
+        """Raise `UserError` where the script has stepped some of the optimizers, and not the others."""
+        if self._is_under_way:
+            missing = [type(each).__name__ for each in self._optimizers if not _is_in(each, self._have_stepped)]
+            raise UserError(
+                "has not stepped since the last backward pass, although others have; step each optimizer once for each"
+                " step, or attach one session to the parameters that step together",
+                field="optimizer",
+                value=", ".join(missing),
+            )
+
+    def _before_step(self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if self._is_stepping:
             return
         if any(callable(each) for each in (*args, *kwargs.values())):
@@ -66,15 +88,34 @@ class OptimizerGate:
                 " hand it over: attach(..., scaler=scaler)",
                 field="optimizer",
             )
-        self._before_own()
+        if not self._is_under_way:
+            self._before_own()
+            self._is_under_way = True
+        elif _is_in(optimizer, self._have_stepped):
+            self.check_all_have_stepped()
 
     def _before_update(self) -> None:
-        if not self._is_stepping:
+        if self._is_stepping:
+            return
+        if self._is_under_way:  # the scaler has left out those that have not stepped
+            self._end_own()
+        else:
             self._left_out()
 
-    def _after_step(self, *_: Any) -> None:
-        if not self._is_stepping:
-            self._after_own()
+    def _after_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        if self._is_stepping:
+            return
+        self._have_stepped.append(optimizer)
+        if len(self._have_stepped) == len(self._optimizers):
+            self._end_own()
+
+    def _end_own(self) -> None:
+        self._have_stepped, self._is_under_way = [], False
+        self._after_own()
+
+
+def _is_in(optimizer: torch.optim.Optimizer, some: Sequence[torch.optim.Optimizer]) -> bool:
+    return any(each is optimizer for each in some)
 
 
 def _is_called_by_a_scaler() -> bool:
@@ -88,10 +129,10 @@ def _is_called_by_a_scaler() -> bool:
     return False
 
 
-def warning_of_scheduler(optimizer: torch.optim.Optimizer, also: Sequence[Any]) -> str:
-    """What to say of a learning rate scheduler that wraps ``optimizer`` and was not handed over; empty without one."""
+def warning_of_scheduler(optimizers: Sequence[torch.optim.Optimizer], also: Sequence[Any]) -> str:
+    """What to say of a learning rate scheduler that wraps an optimizer and was not handed over; empty without one."""
     handed_over = any(isinstance(each, torch.optim.lr_scheduler.LRScheduler) for each in also)
-    if handed_over or not hasattr(optimizer.step, "_wrapped_by_lr_sched"):
+    if handed_over or not any(hasattr(each.step, "_wrapped_by_lr_sched") for each in optimizers):
         return ""
     return (
         "a learning rate scheduler wraps the optimizer, and trials would move it on: hand it to attach(scheduler=...)"

@@ -46,7 +46,7 @@ class StepEngine:
     ) -> None:
         """Every rank takes over rank 0's weights and buffers; all make one together.
 
-        The first of ``optimizers`` is stepped by ``gate``; others only must train nothing that ranks do not exchange.
+        Of ``optimizers`` some are stepped by ``gate``; others only must train nothing that ranks do not exchange.
         For the rest see `Exchanger`.
         """
         self.arena = Arena(list(model.named_parameters()))
@@ -218,6 +218,7 @@ class StepEngine:
         return self._model.parameters() if self._local is None else [self._local.anchor]
 
     def _before_backward_pass(self) -> None:
+        self._gate.check_all_have_stepped()
         self._before_gradients()
         self.is_step_owed = True
 
