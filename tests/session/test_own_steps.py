@@ -286,3 +286,44 @@ def stepping_one_of_two(rank: int, size: int, again: str) -> str:
 def test_an_optimizer_that_is_left_out_is_named(rank_pool: RankPool, again: str) -> None:
     for said in rank_pool.run_in_process_group(SIZE, stepping_one_of_two, again):
         assert said.startswith("optimizer: 'Muon': has not stepped since the last backward pass, although others have")
+
+
+def stepping_by_hand(rank: int, size: int, cleared: bool) -> str:
+    """What a loop that changes weights by itself is told at its second backward pass."""
+    model = model_of()
+    session = attached(model, torch.optim.SGD(model.parameters(), lr=0.1), "dense")
+    try:
+        for number in range(2):
+            loss_of(model, number, rank).backward()
+            with torch.no_grad():
+                for parameter in model.parameters():
+                    parameter -= 0.1 * parameter.grad
+                    if cleared:
+                        parameter.grad = None
+    except UserError as error:
+        return str(error)
+    finally:
+        session.close()
+    return ""
+
+
+@pytest.mark.parametrize("cleared", [True, False])
+def test_weights_changed_by_hand_are_refused_with_the_remedy(rank_pool: RankPool, cleared: bool) -> None:
+    for said in rank_pool.run_in_process_group(SIZE, stepping_by_hand, cleared):
+        assert "call session.step() between them" in said
+
+
+def in_bfloat16(rank: int, size: int) -> str:
+    model = model_of().to(torch.bfloat16)
+    try:
+        attached(model, torch.optim.SGD(model.parameters(), lr=0.1), "dense")
+    except UserError as error:
+        return str(error)
+    return ""
+
+
+def test_parameters_of_lower_precision_are_refused_by_name(rank_pool: RankPool) -> None:
+    for said in rank_pool.run_in_process_group(SIZE, in_bfloat16):
+        assert said.startswith(
+            "model parameter 0.weight: 'torch.bfloat16': keep parameters in float32 and use autocast"
+        )
