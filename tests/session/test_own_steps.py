@@ -165,15 +165,11 @@ def test_a_gradient_that_is_not_finite_moves_no_rank(rank_pool: RankPool) -> Non
 
 def both_ways(rank: int, size: int) -> list[str]:
     said = []
-    for first, then in (("session", "optimizer"), ("optimizer", "session"), ("optimizer", "closure")):
+    for first, then in (("session", "optimizer"), ("optimizer", "session")):
         model = model_of()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
         session = attached(model, optimizer, "dense")
-        steps = {
-            "session": session.step,
-            "optimizer": optimizer.step,
-            "closure": lambda optimizer=optimizer: optimizer.step(lambda: 0.0),
-        }
+        steps = {"session": session.step, "optimizer": optimizer.step}
         loss_of(model, 0, rank).backward()
         steps[first]()
         try:
@@ -185,10 +181,9 @@ def both_ways(rank: int, size: int) -> list[str]:
 
 
 def test_a_step_that_is_taken_twice_is_refused(rank_pool: RankPool) -> None:
-    for left_in, twice, closure in rank_pool.run_in_process_group(SIZE, both_ways):
+    for left_in, twice in rank_pool.run_in_process_group(SIZE, both_ways):
         assert left_in.startswith("optimizer.step: this script's steps are taken by session.step()")
         assert twice.startswith("session.step: this script's steps are taken by optimizer.step()")
-        assert "closure" in closure
 
 
 def test_one_process_trains_as_it_did_and_counts_its_steps() -> None:

@@ -28,28 +28,6 @@ def model_and(optimizer: Any, **options: Any) -> tuple[nn.Module, torch.optim.Op
     return model, optimizer(model.parameters(), **options)
 
 
-def wrapped(rank: int, size: int) -> list[str]:
-    model = nn.Linear(2, 1)
-    ddp = nn.parallel.DistributedDataParallel(model)
-    said = []
-    for each in (ddp, nn.Sequential(ddp)):
-        try:
-            trimtab.attach(each, torch.optim.SGD(model.parameters(), lr=0.1))
-        except UserError as error:
-            said.append(str(error))
-    return said
-
-
-def test_a_model_wrapped_in_ddp_is_refused_inside_another_too(rank_pool: RankPool) -> None:
-    for said in rank_pool.run_in_process_group(2, wrapped):
-        assert len(said) == 2
-        assert said[0] == (
-            "model: 'DistributedDataParallel': exchanges gradients by itself; "
-            "attach model.module, and leave the wrapper out"
-        )
-        assert "the module inside" in said[1]
-
-
 @pytest.mark.parametrize("name", ["WORLD_SIZE", "SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE"])
 def test_a_single_process_of_another_launcher_trains_plainly(
     name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path

@@ -25,6 +25,7 @@ from trimtab.checkpoint.snapshot import Stateful
 from trimtab.control.controller import Controller
 from trimtab.control.types import ControllerSettings, ModelFacts
 from trimtab.control_client import ControlClient
+from trimtab.ddp_wrapper import silence, unwrapped
 from trimtab.engine.loss_scale import LossScale
 from trimtab.engine.optimizer_gate import as_list
 from trimtab.environment.launch_environment import LaunchEnvironment
@@ -52,6 +53,7 @@ def attach(
 ) -> Session:
     """Join the job that this process was started for, and return the loop's `Session`.
 
+    ``model`` may be wrapped in DistributedDataParallel, whose exchange then stands still until the session is closed.
     Of several optimizers, such as Muon for matrices and AdamW for the rest, each steps once a step.
 
     ``scheduler`` is snapshotted around trials; with ``scheduler_interval="step"`` the session steps it after each
@@ -64,10 +66,11 @@ def attach(
     plan (or ``TRIMTAB_PLAN``), and the run is recorded in ``run_directory`` (or ``TRIMTAB_RUN_DIR``; else runs/ and the
     job's name). A single process trains plainly, and records nothing.
 
-    Raises `UserError` for what cannot work: a model that another library wraps, parameters that are not float32, an
-    optimizer of another model or one that steps by a closure, a model on the GPU of another rank, a second session, a
-    job that cannot be read.
+    Raises `UserError` for what cannot work: a part of the model that exchanges gradients by itself, parameters that are
+    not float32, an optimizer of another model or one that evaluates closures again and again (LBFGS), a model on the
+    GPU of another rank, a second session, a job that cannot be read.
     """
+    wrapper, model = model, unwrapped(model)
     optimizers = as_list(optimizer)
     check_arguments(model, optimizers, scheduler_interval, also)
     options: dict[str, Any] = {
@@ -91,7 +94,9 @@ def attach(
     else:
         _check_several_ranks(model, optimizers, environment.local_rank)
         joined = by_our_launcher.join(environment, on_gpu=_is_on_gpu(model))
-    return only_session(_session_of(joined, model, optimizers, options))
+    session = only_session(_session_of(joined, model, optimizers, options))
+    session.when_closed.callback(silence(wrapper, session.no_sync))
+    return session
 
 
 def _ranks_of_another_launcher() -> Ranks | None:
@@ -136,7 +141,7 @@ def _session_of(
             say=recorder.starting,
             certificates=joined.certificates,
         )
-    return Session(
+    session = Session(
         model,
         optimizers,
         group=group,
@@ -144,9 +149,10 @@ def _session_of(
         recorder=recorder,
         control_client=control_client,
         seed=seed,
-        when_closed=joined.leave,
         **options,
     )
+    session.when_closed.callback(joined.leave)
+    return session
 
 
 def controller_settings(job: TrainingJob) -> ControllerSettings:

@@ -62,9 +62,9 @@ class Session(AmongRanks):
         also: Sequence[Stateful | torch.optim.Optimizer] = (),
         control_client: ControlClient | None = None,
         seed: int = 0,
-        when_closed: Callable[[], None] = lambda: None,
     ) -> None:
-        self._when_closed = when_closed
+        self.when_closed = contextlib.ExitStack()
+        """What is to be done when the session has been closed."""
         self._model, self._optimizers = model, as_list(optimizer)
         self._scheduler, self._scheduler_interval = scheduler, scheduler_interval
         self._scale, self._also = scale or LossScale(None), tuple(also)
@@ -201,7 +201,7 @@ class Session(AmongRanks):
         if self._group is not None:
             self._group.close()
         self._recorder.close()
-        self._when_closed()
+        self.when_closed.close()
 
     # After a step -------------------------------------------------------------------------------------------------
 

@@ -73,26 +73,25 @@ class OptimizerGate:
                 value=", ".join(missing),
             )
 
-    def _before_step(self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _before_step(
+        self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+        """As torch calls it: what it returns replaces the arguments of ``step``, the optimizer first."""
         if self._is_stepping:
-            return
-        if any(callable(each) for each in (*args, *kwargs.values())):
-            raise UserError(
-                "evaluates a closure, whose backward pass would be exchanged in the midst of the step; call"
-                " loss.backward() first, and step() without it",
-                field="optimizer.step",
-            )
+            return None
         if not self._scale.is_scaling and _is_called_by_a_scaler():
             raise UserError(
                 "is stepped by a GradScaler that the session does not know, and residuals must be free of its scale;"
                 " hand it over: attach(..., scaler=scaler)",
                 field="optimizer",
             )
+        evaluated = _with_closure_evaluated(optimizer, args, kwargs)
         if not self._is_under_way:
             self._before_own()
             self._is_under_way = True
         elif _is_in(optimizer, self._have_stepped):
             self.check_all_have_stepped()
+        return evaluated
 
     def _before_update(self) -> None:
         if self._is_stepping:
@@ -116,6 +115,34 @@ class OptimizerGate:
 
 def _is_in(optimizer: torch.optim.Optimizer, some: Sequence[torch.optim.Optimizer]) -> bool:
     return any(each is optimizer for each in some)
+
+
+def _with_closure_evaluated(
+    optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+    """The arguments of a step, with what a closure among them returned in its place; None where there is none.
+
+    torch's own optimizers (but LBFGS, which `attach` refuses) evaluate it once, before all else. Others may do so in
+    the midst of their step, as SAM does, where its backward pass would be exchanged a second time: `UserError`.
+    """
+    if not any(callable(each) for each in (*args, *kwargs.values())):
+        return None
+    if not type(optimizer).__module__.startswith("torch.optim."):
+        raise UserError(
+            "may evaluate its closure in the midst of the step, where a backward pass cannot be exchanged; call"
+            " loss.backward() first, and step() without it",
+            field="optimizer.step",
+            value=type(optimizer).__name__,
+        )
+
+    def evaluate(value: Any) -> Any:
+        if not callable(value):
+            return value
+        with torch.enable_grad():
+            loss = value()
+        return lambda: loss
+
+    return tuple(map(evaluate, args)), {name: evaluate(value) for name, value in kwargs.items()}
 
 
 def _is_called_by_a_scaler() -> bool:

@@ -139,8 +139,9 @@ class _Host:
             if self._is_main:
                 self._start_status(monitor, certificates)
         recorder = Recorder(self._directory.path if self._is_main else None)
-        atexit.register(self._leave, keeper)
-        return Joined(self._group, self._job, recorder, monitor, certificates, partial(self._leave, keeper))
+        leave = partial(self._leave, keeper)
+        atexit.register(leave)  # most scripts close no session
+        return Joined(self._group, self._job, recorder, monitor, certificates, leave)
 
     def _keep_run(self) -> RunKeeper | None:
         """Rank 0 takes the run's directory; all hear whether it could."""
@@ -209,7 +210,7 @@ class _Host:
 
     def _leave(self, keeper: RunKeeper | None) -> None:
         if keeper is not None:
-            keeper.write()
+            keeper.close()
             self._directory.status_address.unlink(missing_ok=True)
         self._side.close()
 

@@ -1,0 +1,110 @@
+"""A model that stays wrapped in DistributedDataParallel, and steps that evaluate a closure, as frameworks have them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import trimtab
+from rank_pool import RankPool
+from test_own_steps import SIZE, attached, loss_of, model_of, weights
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from trimtab_api.errors import UserError
+
+STEPS = 5
+
+
+def train_wrapped(rank: int, size: int, folder: Path, plan: str | None, style: str) -> tuple[Tensor, bool, list[str]]:
+    """The weights after a DDP script, with one line more where there is a plan; whether DDP exchanges afterwards."""
+    os.chdir(folder)
+    model = model_of()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    ddp = DistributedDataParallel(model, gradient_as_bucket_view=style == "views")
+    session = None if plan is None else trimtab.attach(ddp, optimizer, plan=plan)
+    for number in range(STEPS):
+        if style == "accumulate":
+            with ddp.no_sync():
+                loss_of(ddp, number + 50, rank).backward()
+        if style == "closure":
+
+            def closure(number: int = number) -> Tensor:
+                optimizer.zero_grad()
+                loss = loss_of(ddp, number, rank)
+                loss.backward()
+                return loss
+
+            assert optimizer.step(closure).item() > 0
+            continue
+        loss_of(ddp, number, rank).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    trained = weights(model)
+    names = list(ddp.state_dict())
+    if session is not None:
+        assert session.steps == STEPS
+        session.close()
+    loss_of(ddp, rank, rank).backward()  # by DDP itself: the mean of unlike gradients
+    alike = [torch.empty(17) for _ in range(size)]
+    torch.distributed.all_gather(alike, torch.cat([p.grad.flatten() for p in model[2].parameters()]))
+    return trained, torch.equal(alike[0], alike[1]), names
+
+
+@pytest.mark.parametrize("style", ["plain", "views", "accumulate", "closure"])
+def test_a_wrapped_model_trains_as_under_ddp_and_ddp_is_itself_again_afterwards(
+    rank_pool: RankPool, style: str, tmp_path: Path
+) -> None:
+    ours = rank_pool.run_in_process_group(SIZE, train_wrapped, tmp_path, "dense", style)
+    theirs = rank_pool.run_in_process_group(SIZE, train_wrapped, tmp_path, None, style)
+    for (mine, is_ddp, names), (other, _, _) in zip(ours, theirs, strict=True):
+        assert torch.equal(mine, other)
+        assert is_ddp
+        assert names[0] == "module.0.weight"
+    compressed = rank_pool.run_in_process_group(SIZE, train_wrapped, tmp_path, "0.2/all-gather", style)
+    assert torch.equal(compressed[0][0], compressed[1][0])
+    assert not torch.equal(compressed[0][0], ours[0][0])
+
+
+class SharpnessAware(torch.optim.SGD):
+    """Evaluates its closure in the midst of the step."""
+
+    def step(self, closure: Any = None) -> Any:
+        with torch.enable_grad():
+            closure()
+        return super().step()
+
+
+def stepping_in_the_midst(rank: int, size: int) -> str:
+    model = model_of()
+    optimizer = SharpnessAware(model.parameters(), lr=0.05)
+    session = attached(model, optimizer, "dense")
+    try:
+        optimizer.step(lambda: loss_of(model, 0, rank).backward())
+    except UserError as error:
+        return str(error)
+    finally:
+        session.close()
+    return ""
+
+
+def test_a_closure_that_may_be_evaluated_in_the_midst_of_a_step_is_refused(rank_pool: RankPool) -> None:
+    for said in rank_pool.run_in_process_group(SIZE, stepping_in_the_midst):
+        assert said.startswith("optimizer.step: 'SharpnessAware': may evaluate its closure in the midst of the step")
+
+
+def inside_another(rank: int, size: int) -> str:
+    model = nn.Sequential(DistributedDataParallel(nn.Linear(2, 1)))
+    try:
+        trimtab.attach(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    except UserError as error:
+        return str(error)
+    return ""
+
+
+def test_a_wrapped_part_of_a_model_is_refused(rank_pool: RankPool) -> None:
+    for said in rank_pool.run_in_process_group(SIZE, inside_another):
+        assert said.startswith("model: 'DistributedDataParallel': exchanges gradients by itself")
+        assert "attach a model whose 0 is the module inside" in said
