@@ -19,8 +19,21 @@ from trimtab.engine.loss_scale import LossScale
 def as_list(
     optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer],
 ) -> list[torch.optim.Optimizer]:
-    """One optimizer or several, as several."""
-    return list(optimizer) if isinstance(optimizer, Sequence) else [optimizer]
+    """One optimizer or several, as several; of a wrapper that takes no hooks, such as accelerate's, what it wraps."""
+    return [_that_takes_hooks(each) for each in (optimizer if isinstance(optimizer, Sequence) else [optimizer])]
+
+
+def _that_takes_hooks(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
+    while not hasattr(optimizer, "_optimizer_step_pre_hooks"):
+        inner = getattr(optimizer, "optimizer", None)
+        if inner is None:
+            raise UserError(
+                "is no torch.optim.Optimizer; attach the one that it wraps",
+                field="optimizer",
+                value=type(optimizer).__name__,
+            )
+        optimizer = inner
+    return optimizer
 
 
 class OptimizerGate:

@@ -88,7 +88,7 @@ def _meet(ranks: Ranks, timeout: float, *, on_gpu: bool) -> Group:
 
 def _agree_on_job(group: Group, job: TrainingJob | None, mistake: UserError | None) -> None:
     """Raise this rank's mistake, or the first of another's, or where ranks have read different jobs."""
-    mine = {"job": None if job is None else resolved(job), "mistake": None if mistake is None else str(mistake)}
+    mine = {"job": None if job is None else _what_counts(job), "mistake": None if mistake is None else str(mistake)}
     everyone: list[dict[str, Any]] = gather_json(group, mine)
     if mistake is not None:
         raise mistake
@@ -102,6 +102,13 @@ def _agree_on_job(group: Group, job: TrainingJob | None, mistake: UserError | No
                 " all ranks the same file and arguments",
                 field="job",
             )
+
+
+def _what_counts(job: TrainingJob) -> dict[str, Any]:
+    """What all ranks must have read alike; what is run, and where, is the launcher's, and may differ between hosts."""
+    data = resolved(job)
+    spec = {name: data["spec"].get(name) for name in ("communication", "network", "seed", "target")}
+    return {"metadata": {"name": data["metadata"]["name"]}, "spec": spec}
 
 
 def _difference(one: Any, other: Any, path: str = "") -> str:
