@@ -15,7 +15,7 @@ from trimtab.attachment import attach
 from trimtab.session import Session
 
 
-class TrimtabCallback(TrainerCallback):  # type: ignore[misc]
+class TrimtabCallback(TrainerCallback):
     """Attaches the trainer's model and optimizer when training begins, and closes the session when it ends.
 
     ``options`` go to `trimtab.attach`: ``job``, ``plan``, ``run_directory``. The Trainer draws its batches by itself,
