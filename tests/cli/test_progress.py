@@ -83,3 +83,27 @@ def test_a_terminal_shows_a_panel_with_the_last_reason(tmp_path):
 def test_bars_stand_for_values_from_zero_to_the_largest():
     assert sparkline([0.0, 0.5, 1.0]) == "▁▅█"
     assert sparkline([0.0, 0.0]) == "▁▁"
+
+
+def test_what_a_rank_prints_is_shown_line_by_line_and_anew_after_a_restart(tmp_path):
+    directory = RunDirectory(tmp_path)
+    log = directory.log("rank-1")
+    screen = io.StringIO()
+    with Progress(num_runs=1, console=Console(file=screen, width=40), tail=1) as progress:
+        progress.start("dense", directory)
+        progress.update()
+        assert screen.getvalue() == ""
+        log.parent.mkdir()
+        log.write_bytes(b"[red]one[/red] \xff\ntw")
+        progress.update()
+        assert screen.getvalue() == "[red]one[/red] \ufffd\n"
+        with log.open("ab") as file:
+            file.write(b"o" * 60 + b"\nthree")
+        progress.update()
+        assert screen.getvalue().splitlines()[1:] == ["tw" + "o" * 60]
+        log.write_bytes(b"again\n")  # a restart's log is another file, and shorter
+        progress.update()
+        with log.open("ab") as file:
+            file.write(b"the end")
+        progress.end()
+    assert screen.getvalue().splitlines()[2:] == ["again", "the end"]

@@ -40,6 +40,16 @@ def test_every_rank_meets_the_others_and_the_files_are_there(toy_job, trimtab, t
     assert len((out / "metrics.jsonl").read_text().splitlines()) == 6
 
 
+def test_what_a_rank_prints_is_shown_on_demand(toy_job, trimtab, tmp_path):
+    code, output, _ = end(trimtab("run", toy_job("--steps", "5"), "--out", "out", "--tail", "2"))
+    assert code == 0
+    assert output.splitlines()[0] == "rank 2 of 3 says hello"
+    code, output, errors = end(trimtab("run", tmp_path / "job.yaml", "--out", "other", "--tail", "3"))
+    assert (code, output) == (2, "")
+    assert errors == "trimtab: --tail: '3': is no rank of the job, which has 3; name one from 0 to 2\n"
+    assert not (tmp_path / "other").exists()
+
+
 @pytest.mark.slow
 def test_a_run_replaces_the_one_before_it_and_nothing_else(toy_job, trimtab, tmp_path):
     out = tmp_path / "out"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Iterable
 from types import TracebackType
 from typing import Self
 
@@ -14,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 from trimtab_api.units import format_bandwidth, format_duration
 
+from trimtab.cli.log_tail import LogTail
 from trimtab.records.json_files import Tail, read_record
 from trimtab.records.lines import Evaluation, Step
 from trimtab.records.run_directory import RunDirectory
@@ -27,11 +29,20 @@ _BARS = "▁▂▃▄▅▆▇█"
 class Progress:
     """Follows the files of runs, one after another. It has no thread: `update` reads and draws."""
 
-    def __init__(self, num_runs: int, until: Target | None = None, console: Console | None = None) -> None:
+    def __init__(
+        self,
+        num_runs: int,
+        until: Target | None = None,
+        console: Console | None = None,
+        tail: int | None = None,
+    ) -> None:
+        """``until`` ends a run that reaches it; ``tail`` is the rank whose script's output is shown as well."""
         self._console = console or Console()
         self._live = Live(console=self._console, auto_refresh=False, transient=True) if self._is_live else None
         self._num_runs = num_runs
         self._until = until
+        self._tail = tail
+        self._log: LogTail | None = None
         self._num_started = 0
 
     def __enter__(self) -> Self:
@@ -53,6 +64,7 @@ class Progress:
         """Follow another run from its beginning."""
         self._num_started += 1
         self._view = RunView(plan, directory)
+        self._log = None if self._tail is None else LogTail(directory, self._tail)
         self._last_line = time.monotonic()
 
     def restart(self, message: str) -> None:
@@ -63,12 +75,23 @@ class Progress:
     def update(self) -> bool:
         """Read and show what is new; returns whether the run has reached the target that ends it."""
         self._view.read()
+        if self._log is not None:
+            self._show(self._log.new_lines())
         if self._live:
             self._live.update(self._panel(), refresh=True)
         elif time.monotonic() - self._last_line >= LINE_SECONDS:
             self._last_line = time.monotonic()
             self._console.print(self._view.line(), highlight=False, soft_wrap=True)
         return self._view.has_reached(self._until)
+
+    def end(self) -> None:
+        """The run has ended: show what its script printed last."""
+        if self._log is not None:
+            self._show(self._log.rest())
+
+    def _show(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self._console.print(line, highlight=False, markup=False, soft_wrap=True)
 
     def finish(self, text: str) -> None:
         """Show the end of one run and keep it on the screen."""

@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trimtab_api.command_line import path
+from trimtab_api.command_line import path, whole_number
+from trimtab_api.errors import UserError
 
 from trimtab.launch.interrupts import EXIT_CODE, Interrupted, interruptible
 from trimtab.plan_names import parse_plan, plan_of, with_plan
@@ -25,6 +26,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--plan", help="adaptive, dense, or RATIO/COLLECTIVE such as 0.01/all-gather; else the job's")
     parser.add_argument("--out", type=path("--out"), help="run directory (runs/NAME)")
+    parser.add_argument(
+        "--tail",
+        type=whole_number("--tail", 0, 1_000_000),
+        metavar="RANK",
+        help="show what that rank's script prints, as it prints it; all ranks' output is in DIR/logs",
+    )
     parser.add_argument("--loopback", action="store_true", help="do not emulate, even where --network is given")
 
 
@@ -41,12 +48,19 @@ def run(args: argparse.Namespace) -> int:
     plan = None if args.plan is None else parse_plan(args.plan, "--plan")
     job, network = prepare(args)
     job = job if plan is None else with_plan(job, plan)
+    if args.tail is not None and args.tail >= job.spec.num_ranks:
+        raise UserError(
+            f"is no rank of the job, which has {job.spec.num_ranks}; name one from 0 to {job.spec.num_ranks - 1}",
+            field="--tail",
+            value=str(args.tail),
+        )
     directory = RunDirectory(args.out or Path("runs") / job.metadata.name)
     try:
-        with interruptible(), Progress(num_runs=1) as progress:
+        with interruptible(), Progress(num_runs=1, tail=args.tail) as progress:
             progress.start(plan_of(job), directory)
             request = RunRequest(job, plan_of(job), network, directory, max_restarts(job))
             result = run_job(request, progress.update, progress.restart)
+            progress.end()
     except Interrupted:
         print("trimtab: interrupted; nothing is left running", file=sys.stderr)
         return EXIT_CODE
