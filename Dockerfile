@@ -60,7 +60,7 @@ FROM build AS trainer-locked
 COPY proto/pyproject.toml proto/
 COPY netmon/pyproject.toml netmon/
 COPY trainer/pyproject.toml trainer/
-RUN --mount=type=secret,id=ca,target=/run/ca.crt with-authority /run/ca.crt install-locked proto netmon trainer
+RUN --mount=type=secret,id=ca,target=/run/ca.crt with-authority /run/ca.crt install-locked proto netmon 'trainer[workloads]'
 
 FROM trainer-locked AS trainer-own
 COPY proto proto

@@ -43,6 +43,12 @@ lock: $(UV) ## Bring requirements.lock up to date with the manifests (UPGRADE=1:
 generate: setup ## Regenerate what comes from the contracts: gRPC stubs, CRD schema, reference docs
 	$(BIN)/python scripts/generate
 
+.PHONY: dist
+dist: setup ## Wheels of all four parts, in dist/
+	@rm -rf dist
+	@for member in $(MEMBERS); do $(UV) build --quiet --wheel --no-build-isolation --python $(BIN)/python --out-dir dist $$member; done
+	@ls dist
+
 .PHONY: images
 images: ## Container images (docker, or buildah as root): make images [REGISTRY=R PUSH=1] [IMAGES="operator netmon"] [BASE=IMAGE]
 	@scripts/images $(BASE:%=--base=%) $(REGISTRY:%=--registry=%) $(if $(PUSH),--push) $(IMAGES)
@@ -108,4 +114,4 @@ test: lint cluster-programs ## Every test that this machine can run, and a line 
 
 .PHONY: clean
 clean: ## Remove what the commands above made, runs/ apart
-	rm -rf .venv $(TOOLS) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv dist $(TOOLS) .pytest_cache .mypy_cache .ruff_cache .hypothesis

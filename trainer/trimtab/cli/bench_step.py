@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from importlib.util import find_spec
 from typing import Any
 
 from trimtab_api.command_line import whole_number
@@ -55,6 +56,8 @@ def run(args: argparse.Namespace) -> int:
     """Measure and print; one object a network."""
     from trimtab.bench.fleet import run_on_hosts
 
+    if find_spec("torchvision") is None:
+        raise UserError("times torchvision's ResNet-18; pip install 'trimtab[bench]'", field="trimtab bench step")
     results = []
     for latency, bandwidth in NETWORKS:
         network = Network(

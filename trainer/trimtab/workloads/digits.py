@@ -13,12 +13,16 @@ import os
 
 import numpy as np
 import torch
-from sklearn.datasets import load_digits
-from sklearn.model_selection import train_test_split
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import trimtab
+
+try:
+    from sklearn.datasets import load_digits
+    from sklearn.model_selection import train_test_split
+except ModuleNotFoundError:
+    raise SystemExit("trimtab: this workload needs scikit-learn; pip install 'trimtab[workloads]'") from None
 
 NUM_CLASSES = 10
 IMAGE_SIDE = 8
