@@ -79,6 +79,10 @@ def test_specs_of_one_meaning_are_one_plan():
         ("0.01/all-gather/sparsifier=best", "sparsifier: 'best': not known; choose from tracked, topk, mstopk"),
         ("dense/source=update/source=gradient", "the axis source is named twice; leave out one"),
         ("dense/source=update:steps=0", "source: 'update:steps=0': steps=0: write a whole number, 1 or more"),
+        (
+            "dense/fusion=equal:buffers=5000000",
+            "fusion: 'equal:buffers=5000000': buffers=5000000: write a whole number, 1 to 1000",
+        ),
         ("dense/source=update:steps", "source: 'update:steps': write an option as key=value, and not 'steps'"),
         ("dense/fusion=equal", "fusion: 'equal': needs the option buffers: how many"),
         ("dense/fusion=cuts:at=7+3", "at=7+3: write element offsets that increase, with + between them"),

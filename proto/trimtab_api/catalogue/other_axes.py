@@ -10,6 +10,8 @@ from trimtab_api.units import parse_size
 
 #: Bytes of a buffer where nothing is said, as in DistributedDataParallel.
 DEFAULT_BUFFER_BYTES = 25_000_000
+#: Each is a message or several: with more, a step is spent on them.
+MOST_BUFFERS = 1000
 
 sparsifiers: Axis[Row] = Axis(
     "sparsifier",
@@ -70,7 +72,7 @@ planners: Axis[Row] = Axis(
         "equal",
         "so many buffers of the same size, tensors split",
         "trimtab.fusion.equal:equal_parts",
-        options=(Option("buffers", whole_number(1), "how many"),),
+        options=(Option("buffers", whole_number(1, MOST_BUFFERS), "how many"),),
     ),
     Row(
         "cuts",

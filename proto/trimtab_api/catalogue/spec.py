@@ -65,12 +65,13 @@ def write(name: str, values: Mapping[str, Any], known: tuple[Option, ...]) -> st
     return ":".join([name, *(f"{key}={value}" for key, value in told)])
 
 
-def whole_number(least: int) -> Callable[[str], int]:
-    """Reads a whole number of at least ``least``."""
+def whole_number(least: int, most: int | None = None) -> Callable[[str], int]:
+    """Reads a whole number of at least ``least``, and of at most ``most`` where that is given."""
 
     def read_number(text: str) -> int:
-        if not text.isdecimal() or int(text) < least:
-            raise ValueError(f"write a whole number, {least} or more")
+        if not text.isdecimal() or int(text) < least or (most is not None and int(text) > most):
+            span = f"{least} or more" if most is None else f"{least} to {most}"
+            raise ValueError(f"write a whole number, {span}")
         return int(text)
 
     return read_number
