@@ -37,6 +37,8 @@ _BRIDGE_ADDRESS = "10.79.0.1"
 POD_BITS_PER_SECOND = 1_000_000_000
 #: Bits that may come at once: some packets as large as the kernel makes them before it cuts them for the wire.
 _BURST_BITS = 2_097_152
+#: Of a slower limit, in seconds of what it lets through.
+_BURST_SECONDS = 0.01
 _SOCKET = "/run/containerd/containerd.sock"
 #: containerd's name for what Kubernetes runs.
 _KUBERNETES = ("--namespace", "k8s.io")
@@ -96,7 +98,9 @@ class Node:
 
     def limit(self, pod_address: str, bits_per_second: int) -> None:
         """Limit what the pod with that address receives from now on. Raises LookupError where there is no such pod."""
-        shape = ("tbf", "rate", f"{bits_per_second}bit", "burst", f"{_BURST_BITS // 8}", "latency", "25ms")
+        # A larger burst would be a good part of all that a bandwidth test sends in its fraction of a second.
+        burst_bits = min(_BURST_BITS, bits_per_second * _BURST_SECONDS)
+        shape = ("tbf", "rate", f"{bits_per_second}bit", "burst", f"{burst_bits / 8:.0f}", "latency", "25ms")
         self.run("tc", "qdisc", "replace", "dev", self._device(pod_address), "root", *shape)
 
     def images(self) -> set[str]:
