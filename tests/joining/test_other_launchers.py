@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -114,42 +113,3 @@ def test_torchrun_on_several_hosts_adapts_to_their_network(tmp_path):
     logs = {each.name for each in (run / "logs").iterdir()}
     assert logs == {"monitor-0.log", "monitor-1.log", "monitor-2.log", "status.log"}
     assert not (run / "status.address").exists()
-
-
-def by_hand(folder, *of_each):
-    """One process a rank, each with its own arguments, that meet at a port that was free; their outputs."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-    started = []
-    for rank, arguments in enumerate(of_each):
-        place = {"RANK": rank, "WORLD_SIZE": len(of_each), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", **{name: str(value) for name, value in place.items()}}
-        started.append(
-            subprocess.Popen(
-                [sys.executable, SCRIPT, *arguments],
-                cwd=folder,
-                env=environment,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-            )
-        )
-    outputs = [each.communicate(timeout=120)[0] for each in started]
-    assert all(each.returncode != 0 for each in started), outputs
-    return [output.strip().splitlines()[-1] for output in outputs]
-
-
-def test_what_one_rank_cannot_do_every_rank_is_told(tmp_path):
-    one, other = by_hand(tmp_path, ["plan=dense"], ["plan=0.01/all-gather"])
-    assert "rank 1 has read another job than rank 0 (spec.communication.plan: " in one
-    assert one == other
-
-    first, second = by_hand(tmp_path, ["plan=dense"], ["plan=dense", "job=missing.yaml"])
-    assert "job: rank 1 cannot join: missing.yaml: cannot be read" in first
-    assert "missing.yaml: cannot be read" in second
-
-    (tmp_path / "file").touch()
-    first, second = by_hand(tmp_path, *[["plan=dense", "run_directory=file"]] * 2)
-    assert "run_directory: " in first
-    assert "run_directory: rank 0 cannot keep the run" in second
-    assert not (tmp_path / "runs").exists()
