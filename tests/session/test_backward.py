@@ -280,7 +280,7 @@ def stepping_twice(rank: int, size: int) -> str:
     model(torch.randn(4, 8)).sum().backward()
     session.step()
     try:
-        session._optimizer.step()
+        session._optimizers[0].step()
     except Exception as error:
         return str(error)
     return ""
@@ -295,7 +295,7 @@ def closing(rank: int, size: int) -> tuple[Any, ...]:
     """After `close` the model is the script's alone again."""
     model = layers()
     session = attach(model)
-    optimizer = session._optimizer
+    optimizer = session._optimizers[0]
     model(torch.randn(4, 8)).sum().backward()
     session.step()
     session.close()
