@@ -70,6 +70,11 @@ class Rates:
     Not during the test: where something beyond the interface shapes traffic (a relay, a host's qdisc), a starting test
     fills the queue there, and the interface also counts what still waits in it.
     """
+    sent_throughout: float = float("inf")
+    """The least that left the sender's interface in any `SETTLE_WINDOW` while the test's own data flowed.
+
+    A host that is full stays so throughout a test; one whose job only sends in bursts does not.
+    """
     was_starved: bool = False
     """The receiver's host was too busy to sample in time, and so perhaps too busy to receive."""
     has_settled: bool = True
@@ -181,7 +186,8 @@ def judge(rates: Rates, expected: float) -> tuple[float, Method]:
     On an otherwise idle link it is what arrived. Beside other traffic the test shows two bounds: the link carries at
     least what the test's own flows got, and at most that plus the traffic that they displaced at one of the two ends.
     An expected measurement between the bounds stands, so that traffic alone never changes it. Otherwise the rate at the
-    busier end is taken, since one of the two ends was full.
+    busier end is taken, since one of the two ends was full. What the job sent counts only as far as the sender went on
+    sending as much: a burst to other hosts, just before the test, once made a link of 25 Mbit/s look like one of 33.
     """
     upper = max(rates.received, rates.own + rates.sent_before)
     beside = max(rates.received - rates.own, rates.sent_before)
@@ -190,4 +196,4 @@ def judge(rates: Rates, expected: float) -> tuple[float, Method]:
         return expected, method
     if method is Method.IPERF3:
         return rates.received, method
-    return max(rates.received, rates.sent_before), method
+    return max(rates.received, min(rates.sent_before, rates.sent_throughout)), method

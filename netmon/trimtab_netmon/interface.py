@@ -6,6 +6,7 @@ import array
 import asyncio
 import fcntl
 import ipaddress
+import math
 import socket
 import struct
 import time
@@ -21,6 +22,10 @@ SAMPLE_INTERVAL = 0.025
 HISTORY = 2.0
 #: An interface that moves more than this share of what a link carries is busy, as far as that link goes.
 BUSY_SHARE = 0.2
+
+#: A reading that took longer [seconds] was interrupted, and nobody knows when the counters were read.
+PROMPT = 2e-3
+_TRIES = 3
 
 #: Of this process's own network namespace; /sys/class/net may be another's.
 _COUNTERS = Path("/proc/self/net/dev")
@@ -40,9 +45,13 @@ class Reading:
 
 def read_counters(interface: str) -> Reading:
     """The counters now. Raises `UserError` where there is no such device."""
-    before = time.monotonic()
-    text = _COUNTERS.read_text()
-    at = (before + time.monotonic()) / 2
+    for _ in range(_TRIES):
+        before = time.monotonic()
+        text = _COUNTERS.read_text()
+        after = time.monotonic()
+        if after - before < PROMPT:
+            break
+    at = (before + after) / 2
     for line in text.splitlines():
         name, colon, counts = line.partition(":")
         if colon and name.strip() == interface:
@@ -99,6 +108,13 @@ class InterfaceWatch:
         self.read()
         _, sent = _rates(list(self._readings), window)
         return sent
+
+    def least_sent(self, window: float, since: float) -> float:
+        """Bytes per second that left in the idlest ``window`` seconds since then (monotonic); infinite: no window."""
+        self.read()
+        readings = [each for each in self._readings if each.at >= since]
+        spans = (readings[: end + 1] for end in range(len(readings)))
+        return min((_rates(span, window)[1] for span in spans if span[-1].at - span[0].at >= window), default=math.inf)
 
     def most_received(self, window: float) -> float:
         """Bytes per second that arrived in the busiest ``window`` seconds of the readings; 0 if they span less."""

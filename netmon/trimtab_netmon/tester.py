@@ -15,6 +15,7 @@ from trimtab_netmon import iperf
 from trimtab_netmon.bandwidth import (
     RATE_WINDOW,
     SAMPLE_INTERVAL,
+    SETTLE_WINDOW,
     TEST_LIMIT,
     Rates,
     Sample,
@@ -120,6 +121,7 @@ class Tester:
         client, sent_before = None, 0.0
         round_trip = 2 * self._latency_to(target)
         begun, report = time.monotonic(), ""
+        flows_since, sent_throughout = float("inf"), float("inf")
         received: list[Sample] = []
         try:
             async for update in call:
@@ -130,6 +132,8 @@ class Tester:
                         self._settings.peers[target], self._settings.listen, TEST_LIMIT, window
                     )
                     begun = time.monotonic()
+                if received[-1].own > 0:
+                    flows_since = min(flows_since, time.monotonic())
                 has_ended = client.returncode is not None or time.monotonic() - begun > TEST_LIMIT
                 if has_ended or is_over_time(received, round_trip) or has_seen_enough(received, expected, round_trip):
                     break
@@ -137,6 +141,7 @@ class Tester:
                     break
         finally:
             call.cancel()
+            sent_throughout = self._interface.least_sent(SETTLE_WINDOW, flows_since)
             if client is not None:
                 report = await iperf.stop(client)
                 self._sent_before, self._sent_at = sent_before, time.monotonic()
@@ -149,6 +154,7 @@ class Tester:
             received=total,
             own=own,
             sent_before=sent_before,
+            sent_throughout=sent_throughout,
             was_starved=was_starved(received),
             has_settled=has_seen_enough(received, expected, round_trip),
         )

@@ -57,6 +57,13 @@ def test_a_changed_link_full_of_traffic_shows_what_was_moved(expected):
     assert judge(rates, expected) == (GIGABIT, Method.IPERF3_SHARED)
 
 
+def test_a_senders_bursts_to_other_hosts_are_not_what_a_slow_link_carries():
+    bursts = Rates(received=3.1e6, own=1.5e6, sent_before=4.2e6, sent_throughout=2.0e6)
+    assert judge(bursts, GIGABIT) == (3.1e6, Method.IPERF3_SHARED)
+    full = Rates(received=3.1e6, own=1.5e6, sent_before=4.2e6, sent_throughout=4.3e6)
+    assert judge(full, GIGABIT) == (4.2e6, Method.IPERF3_SHARED)
+
+
 def test_a_test_goes_on_until_its_own_data_flow():
     steady_traffic = samples(lambda at: GIGABIT, 2.0, own_from=99.0)
     assert not has_seen_enough(steady_traffic, GIGABIT, 0.002)

@@ -1,5 +1,6 @@
 """The counters that are read: of which device, and when it was busy for which link."""
 
+import math
 import socket
 import subprocess
 import sys
@@ -11,11 +12,11 @@ from trimtab_netmon.interface import InterfaceWatch, Reading, device_addresses, 
 
 
 def watch_of(rates, seconds=0.5, step=0.025):
-    """A device through which so many bytes per second came, at the times before now that this says."""
+    """A device through which so many bytes per second came and went, at the times before now that this says."""
     watch = InterfaceWatch("lo")
     start, total, readings = time.monotonic() - seconds, 0.0, []
     for index in range(round(seconds / step) + 1):
-        readings.append(Reading(start + index * step, int(total), 0))
+        readings.append(Reading(start + index * step, int(total), int(total)))
         total += rates(index * step - seconds) * step
     watch._readings.clear()
     watch._readings.extend(readings)
@@ -37,6 +38,14 @@ def test_what_passed_long_ago_is_not_busy_now_and_an_unknown_link_never_is():
     assert not watch.was_busy(time.monotonic() - 0.1, 4e6)
     assert watch.was_busy(time.monotonic() - 0.45, 4e6)
     assert not watch.was_busy(time.monotonic() - 0.45, 0.0)
+
+
+def test_what_always_left_is_less_than_what_left_in_a_burst():
+    watch = watch_of(lambda at: 8e6 if -0.2 < at < -0.1 else 2e6)
+    now = time.monotonic()
+    assert watch.least_sent(0.1, now - 0.4) == pytest.approx(2e6, rel=0.1)
+    assert watch.least_sent(0.1, now - 0.05) == math.inf, "too short to say"
+    assert watch.sending_rate(0.3) > 3e6
 
 
 @pytest.mark.parametrize(
