@@ -11,7 +11,7 @@ from trimtab_api.catalogue import SPARSE_COLLECTIVES
 from trimtab_api.errors import UserError
 from trimtab_api.trainingjob import TrainingJob, load_job_file, load_training_job
 from trimtab_api.trainingjob.load import parse_training_job
-from wrong_jobs import COMMUNICATION, GOOD, REMOVED, WRONG, spec, with_change
+from wrong_jobs import COMMUNICATION, CONTAINERS, GOOD, REMOVED, WRONG, spec, with_change
 
 #: GOOD as it is resolved: every field written out.
 FULL = TrainingJob.model_validate(GOOD).model_dump(mode="json", by_alias=True)
@@ -145,6 +145,12 @@ def test_one_buffer_for_everything_is_called_single(tmp_path):
 
 def test_the_pod_template_is_kept_as_it_is(tmp_path):
     assert load_training_job(written(tmp_path, GOOD)).spec.template == GOOD["spec"]["template"]
+
+
+@pytest.mark.parametrize("none", [None, []])
+def test_a_command_may_have_no_arguments(tmp_path, none):
+    job = with_change((*CONTAINERS, 1, "args"), none)
+    assert load_training_job(written(tmp_path, job)).spec.template == job["spec"]["template"]
 
 
 @pytest.mark.parametrize(

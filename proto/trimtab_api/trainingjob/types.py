@@ -418,7 +418,8 @@ def _check_list_of_objects(value: Any, field: Location) -> None:
 def _check_trainer(container: dict[str, Any], field: Location) -> None:
     """What starts the training: command, arguments, directory and environment, as an operating system takes them."""
     _check_words(container.get("command"), (*field, "command"))
-    _check_words(container.get("args", ["-"]), (*field, "args"))
+    if container.get("args") not in (None, []):  # none, as Kubernetes takes them
+        _check_words(container["args"], (*field, "args"))
     _check_text(container.get("workingDir"), (*field, "workingDir"))
     _check_environment(container.get("env"), (*field, "env"))
 
