@@ -107,6 +107,8 @@ def story(ground, new_place, shown) -> Story:
     )
     (shown / "get.txt").write_text("".join(each.shown for each in (training, slowed, ended) if each))
     (shown / "describe.txt").write_text(place.kubectl("describe", "tj", "digits"))
+    for name, words in story.logs.items():
+        (shown / f"{name}.log").write_text(words)
     return story
 
 
