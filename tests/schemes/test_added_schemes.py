@@ -20,7 +20,7 @@ spec:
   restartPolicy: Never
   activeDeadlineSeconds: 200
   communication: COMMUNICATION
-  template: {spec: {containers: [{name: trainer, command: [python, TRAINING]}]}}
+  template: {spec: {containers: [{name: trainer, command: [python, TRAINING], args: ARGUMENTS}]}}
 """
 
 
@@ -42,8 +42,8 @@ def trimtab(tmp_path):
     return run
 
 
-def write_job(tmp_path: Path, communication: str, workers: int = 3) -> None:
-    job = JOB.replace("WORKERS", str(workers)).replace("COMMUNICATION", communication)
+def write_job(tmp_path: Path, communication: str, workers: int = 3, arguments: str = "[]") -> None:
+    job = JOB.replace("WORKERS", str(workers)).replace("COMMUNICATION", communication).replace("ARGUMENTS", arguments)
     (tmp_path / "job.yaml").write_text(job.replace("TRAINING", f"'{HERE / 'training.py'}'"))
 
 
@@ -83,8 +83,8 @@ def test_it_is_run_and_reported(trimtab, tmp_path, plan):
 @pytest.mark.slow
 @pytest.mark.namespaces
 def test_it_is_chosen(trimtab, tmp_path):
-    write_job(tmp_path, "{collectives: [stripes], warmupSteps: 2}")
-    phase = "{duration: 600s, latency: 1ms, bandwidth: 2Mbps}"
+    write_job(tmp_path, "{collectives: [stripes], warmupSteps: 2}", arguments="[stripes]")
+    phase = "{duration: 600s, latency: 1ms, bandwidth: 20Mbps}"
     network = f"apiVersion: trimtab.dev/v1alpha1\nkind: Network\nphases: [{phase}]\n"
     (tmp_path / "net.yaml").write_text(network)
     done = trimtab("run", "job.yaml", "--network", "net.yaml", "--out", "out")
