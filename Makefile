@@ -10,6 +10,9 @@ BIN := .venv/bin
 MEMBERS := proto netmon trainer operator
 MANIFESTS := pyproject.toml $(MEMBERS:%=%/pyproject.toml)
 LOCAL := trimtab trimtab-api trimtab-netmon trimtab-operator
+# Package registries fail for a minute now and then: pip and uv wait longer after each try, some four minutes in all.
+export PIP_RETRIES ?= 10
+export UV_HTTP_RETRIES ?= 10
 
 .PHONY: help
 help: ## List the commands
