@@ -62,7 +62,7 @@ def read_plan(text: str) -> PlanText:
 
 def write_plan(ratio: float, collective: str, axes: Mapping[str, str]) -> str:
     """The text of a plan, of whose ``axes`` all are given."""
-    head = collective if collectives[collective].is_dense else f"{ratio:g}/{collective}"
+    head = collective if collectives[collective].is_dense else f"{_ratio_text(ratio)}/{collective}"
     return "/".join([head, *(f"{name}={axes[name]}" for name, axis in AXES.items() if axes[name] != axis.default)])
 
 
@@ -79,6 +79,12 @@ def check_ratio(ratio: float, collective: str) -> None:
             field="collective",
             value=f"{ratio:g}/{collective}",
         )
+
+
+def _ratio_text(ratio: float) -> str:
+    """The shortest text that reads back to the same ratio."""
+    short = f"{ratio:g}"
+    return short if float(short) == ratio else repr(ratio)
 
 
 def _is_dense(text: str) -> bool:
