@@ -331,6 +331,35 @@ def test_what_arrives_early_waits_for_the_rest_of_its_generation(rank_pool: Rank
     assert_close(seen.handed[5], seen.means[2] + seen.means[3])
 
 
+def told(group: Group) -> list[int]:
+    """How many exchanges each iteration's outcome tells of: the third is dropped, the fifth is under a new plan."""
+    toy_schedules.register()
+    plan = replace(Plan.parse("0.1/all-gather", FusionPlan(CUTS)), schedule="toy-only-last-awaited")
+    rank, numbers = Rank(group, plan), []
+    for iteration in range(5):
+        if iteration == 4:
+            rank.adopt(plan.with_version(1), step=4)
+        gradients = rank.gradient()
+        if iteration == 2:
+            spoil(gradients, NUM_ELEMENTS - 1, group.rank == 0)
+        rank.backward(gradients)
+        numbers.append(len(rank.exchanger.finish().exchanged))
+        if iteration == 2:
+            rank.exchanger.drop()
+        else:
+            rank.take()
+            rank.exchanger.commit()
+        rank.arena.release_gradients()
+    rank.exchanger.close()
+    return numbers
+
+
+def test_what_came_late_is_told_of_once_and_only_under_its_own_plan(rank_pool: RankPool) -> None:
+    num_late = len(CUTS) - 1
+    for numbers in rank_pool.run(2, told):
+        assert numbers == [1, num_late + 1, num_late + 1, 1, 1]
+
+
 @pytest.mark.parametrize("name", ["after-backward", "toy-last-first", "toy-only-last-awaited"])
 def test_schedules_that_delay_nothing_bring_the_bits_that_wait_free_does(rank_pool: RankPool, name: str) -> None:
     wait_free, other = (traced(rank_pool, each, 3) for each in ("wait-free", name))

@@ -103,7 +103,7 @@ class Exchanger:
         self.buckets = buckets
         self._schedule = schedule.create(plan.schedule, len(buckets))
         self._iteration_number = 0
-        self._summary = ExchangeSummary()
+        self._summary, self._came_late = ExchangeSummary(), ()
         self.plan = plan
 
     def state_dict(self) -> dict[str, Any]:
@@ -237,7 +237,7 @@ class Exchanger:
         names = () if is_finite else non_finite_parameters(self.arena, self.flights, self.plan.is_dense)
         self._handed = HandOut(self.arena, self.buckets, self.flights, self._iteration, self._iteration_number)
         self._arrivals = Arrivals(self.arena, self._handed, late if is_finite else (), self._participation.unused)
-        exchanged = (*self._came_late, *exchanged)
+        exchanged, self._came_late = (*self._came_late, *exchanged), ()
         self.outcome = Outcome(consensus, exchanged, waited, self._iteration.update is not None, names)
         self._hand_out(is_finite)
         return self.outcome
