@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 from dataclasses import replace
 from typing import Any
 
@@ -160,6 +162,25 @@ def test_an_update_that_is_not_finite_takes_every_rank_back_to_where_the_round_b
     for result in rank_pool.run_in_process_group(SIZE, not_finite, "weights"):
         assert not result["moved"]
         assert result["same residual"]
+
+
+def spoiled_last_of_a_round(rank: int, size: int) -> str:
+    """What a rank says of a gradient that is not finite on rank 1, in the step that ends a round."""
+    model = model_of()
+    session = attach(model, torch.optim.SGD(model.parameters(), lr=0.05), plan_of("0.2/all-gather", 1))
+    backward(model, 0, rank)
+    if rank == 1:
+        model[0].weight.grad[0, 0] = INF
+    with contextlib.redirect_stdout(io.StringIO()) as said:
+        session.step()
+    session.close()
+    return said.getvalue()
+
+
+def test_a_step_that_a_rank_leaves_out_is_told_of_also_where_it_ends_the_round(rank_pool: RankPool) -> None:
+    said = rank_pool.run_in_process_group(SIZE, spoiled_last_of_a_round)
+    assert "rank 1, step 0: gradient not finite in 0.weight; this rank leaves its own step out" in said[1]
+    assert said[0] == said[2] == ""
 
 
 def one_epoch(rank: int, size: int) -> tuple[int, Tensor]:

@@ -223,7 +223,7 @@ class Session(AmongRanks):
         """Say what was wrong with it, and set right what it found."""
         if outcome.non_finite:
             names = ", ".join(outcome.non_finite[:5]) + (" and others" if len(outcome.non_finite) > 5 else "")
-            what = "the step is dropped on all ranks" if outcome.consensus else "this rank leaves its own step out"
+            what = "this rank leaves its own step out" if outcome.is_finite else "the step is dropped on all ranks"
             print(f"rank {self.rank}, step {self._step}: gradient not finite in {names}; {what}", flush=True)
         if outcome.consensus is not None and outcome.consensus.weights == "rounding":
             assert self._engine is not None

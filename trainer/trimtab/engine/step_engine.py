@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -167,7 +168,10 @@ class StepEngine:
         self.is_step_owed = False
         if self._local is not None:
             self._local.num_taken += 1
-            return self._exchange_updates(self._local) if self._local.is_round_over else outcome
+            if not self._local.is_round_over:
+                return outcome
+            ended = self._exchange_updates(self._local)
+            return replace(ended, non_finite=ended.non_finite or outcome.non_finite)
         if self._exchanger.late:
             self._waits.begin()
         if self._exchanger.sending.can_begin:
