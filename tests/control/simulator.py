@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import exp, log
 
 from trimtab.control.controller import Controller
@@ -36,6 +36,13 @@ GRID = [
     for ratio in (0.1, 0.033, 0.011, 0.004, 0.001)
     for collective in ("all-gather", "artopk-star-ring", "artopk-star-tree")
 ]
+
+UPDATES = [
+    replace(plan, source=f"update:steps={num_local}")
+    for num_local in (1, 4, 16)
+    for plan in (dense_plan(SINGLE), *(each for each in GRID if each.collective != "artopk-star-tree"))
+]
+"""Plans whose ranks step by themselves."""
 
 
 @dataclass(frozen=True)
@@ -210,9 +217,10 @@ class Run:
         self.log += self.controller.log.drain()
         gain, self._residual = self._error_feedback(plan, self._residual)
         report = self._measure(plan, gain)
-        self.step += 1
-        self._progress(plan)
-        self.now += report.step_seconds
+        for _ in range(max(1, plan.local_steps)):  # the controller hears of a round of local steps as a whole
+            self.step += 1
+            self._progress(plan)
+            self.now += report.step_seconds
         self._monitor()
         self.controller.observe_step(report, self.now)
 
@@ -249,7 +257,7 @@ class Run:
         return StepReport(
             step=self.step,
             plan=plan,
-            step_seconds=compute + compress + sync,
+            step_seconds=compute + (compress + sync) / max(1, plan.local_steps),
             compute_seconds=compute,
             compress_seconds=compress,
             collective_seconds=sync,
@@ -258,6 +266,7 @@ class Run:
             gain=gain,
             residual_norm=0.0 if plan.is_dense else (1 / gain - 1) ** 0.5,
             finite=True,
+            in_batches=True,
         )
 
     def _wander(self) -> float:

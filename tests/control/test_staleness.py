@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -83,3 +84,30 @@ def test_an_unknown_optimizer_is_charged_like_adam(ratio, gain, collective):
 @pytest.mark.parametrize("optimizer", [SGD, ADAM, UNKNOWN])
 def test_dense_costs_nothing(optimizer):
     assert relative_steps(dense_plan(), 1.0, optimizer) == 1.0
+
+
+@given(
+    ratio=ratios,
+    fewer=st.floats(1e-6, 1, exclude_max=True),
+    few=st.integers(1, 64),
+    many=st.integers(1, 64),
+    num_ranks=st.integers(2, 16),
+)
+def test_updates_cost_the_more_steps_the_less_is_sent_the_longer_rounds_last_and_the_more_ranks_there_are(
+    ratio, fewer, few, many, num_ranks
+):
+    (fewer, ratio), (few, many) = sorted((fewer, ratio)), sorted((few, many))
+
+    def charged(ratio, num_local, num_ranks):
+        plan = Plan(ratio, "all-gather", source=f"update:steps={num_local}")
+        return relative_steps(plan, 0.5, trained_by("AdamW", "adam", num_ranks))
+
+    least = charged(ratio, few, num_ranks) * (1 - 1e-9)
+    assert charged(fewer, few, num_ranks) >= least
+    assert charged(ratio, many, num_ranks) >= least
+    assert charged(ratio, few, num_ranks + 1) >= least
+
+
+def test_a_whole_update_is_charged_too_for_each_rank_sees_its_own_batches_alone():
+    plan = replace(dense_plan(), source="update:steps=1")
+    assert relative_steps(plan, 1.0, ADAM) > 1 == relative_steps(dense_plan(), 1.0, ADAM)

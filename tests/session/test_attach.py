@@ -20,11 +20,14 @@ from trimtab.attachment import attach, controller_settings
 from trimtab.collectives.group import Group
 from trimtab.collectives.rendezvous import meet, waiting_for
 from trimtab.collectives.transport import CommunicationError
-from trimtab.control.types import ControllerSettings
+from trimtab.control.types import ControllerSettings, OptimizerFamily
 from trimtab.environment.launch_environment import LaunchEnvironment
 from trimtab.records.run_directory import RunDirectory
+from trimtab_api.catalogue import sources
 from trimtab_api.errors import UserError
 from trimtab_api.trainingjob import load_training_job
+
+SGD, ADAM = OptimizerFamily("SGD", "sgd"), OptimizerFamily("AdamW", "adam")
 
 
 def test_a_model_on_the_gpu_of_another_rank_is_refused_and_one_on_the_cpu_is_not() -> None:
@@ -50,14 +53,34 @@ def job_file(folder: Path, **communication: Any) -> Path:
 
 def test_a_job_that_says_nothing_of_it_is_steered_as_the_controller_is_by_itself(tmp_path: Path) -> None:
     """The controller's tests build it bare: they speak of what is shipped only while these are the same."""
-    settings = controller_settings(load_training_job(job_file(tmp_path)))
+    settings = controller_settings(load_training_job(job_file(tmp_path)), SGD)
     assert settings == replace(ControllerSettings(), fusions=("fixed",))
+
+
+@pytest.mark.parametrize(
+    ("local_steps", "optimizer", "anywhere", "in_batches"),
+    [
+        (None, SGD, [0], []),
+        (None, ADAM, [0], [1, 4, 16]),
+        ({}, SGD, [0, 1, 4, 16], []),
+        ({"max": 1}, ADAM, [0, 1], []),
+        ({"max": 0}, ADAM, [0], []),
+        ({"min": 3, "max": 20}, ADAM, [3, 4, 16, 20], []),
+    ],
+)
+def test_local_steps_may_be_chosen_where_the_job_allows_them_or_adam_is_in_a_loop_over_batches(
+    tmp_path: Path, local_steps: Any, optimizer: OptimizerFamily, anywhere: list[int], in_batches: list[int]
+) -> None:
+    communication = {} if local_steps is None else {"localSteps": local_steps}
+    settings = controller_settings(load_training_job(job_file(tmp_path, **communication)), optimizer)
+    assert [sources.options(each).get("steps", 0) for each in settings.sources] == anywhere
+    assert [sources.options(each).get("steps", 0) for each in settings.sources_in_batches] == in_batches
 
 
 def test_planners_and_schedules_that_may_be_chosen_each_stand_there_once(tmp_path: Path) -> None:
     fusion = {"bufferSize": "single", "alternatives": ["equal:buffers=5", "single"]}
     job = job_file(tmp_path, fusion=fusion, schedules=["after-backward", "wait-free"])
-    settings = controller_settings(load_training_job(job))
+    settings = controller_settings(load_training_job(job), SGD)
     assert settings.fusions == ("single", "equal:buffers=5")
     assert settings.schedules == ("after-backward", "wait-free")
 

@@ -232,3 +232,110 @@ def test_trials_of_either_source_leave_no_trace(rank_pool: RankPool, in_force: P
     for a, b in zip(without, tried, strict=True):
         assert torch.equal(a[0], b[0])
         assert torch.equal(a[1], b[1])
+
+
+class AdoptsAt(Script):
+    """Rank 0's controller, which has every rank adopt a plan after each of some rounds."""
+
+    def __init__(self, plans: dict[int, Plan]) -> None:
+        super().__init__({step: {"adopt": plan.to_json()} for step, plan in plans.items()})
+
+    @property
+    def pending_message(self) -> dict[str, Any] | None:
+        return next((message for step, message in self.messages.items() if step <= self.now), None)
+
+    def sent(self) -> None:
+        if self.pending_message is not None:
+            del self.messages[min(self.messages)]
+
+
+def states_of(optimizer: torch.optim.Optimizer, model: nn.Module) -> Tensor:
+    kept = (optimizer.state[parameter] for parameter in model.parameters())
+    return torch.cat([state[name].float().view(-1) for state in kept for name in sorted(state)])
+
+
+def change_sources(rank: int, size: int, optimizer: str, plans: dict[int, Plan], num_steps: int) -> list[Any]:
+    """After each step: the plan, the weights, the optimizer's state."""
+    model = model_of()
+    stepping = optimizer_of(model, optimizer)
+    options = {"control_client": AdoptsAt(plans)} if rank == 0 else {}
+    session = attach(model, stepping, Plan.parse("0.1/all-gather"), **options)
+    seen = []
+    for number in range(num_steps):
+        backward(model, number, rank)
+        session.step()
+        seen.append((session.plan.source, flat(model), states_of(stepping, model)))
+    session.close()
+    return seen
+
+
+@pytest.mark.parametrize("optimizer", ["SGD", "AdamW"])
+def test_ranks_are_alike_to_the_last_bit_whatever_sources_follow_each_other(
+    rank_pool: RankPool, optimizer: str
+) -> None:
+    plans = {
+        3: plan_of("0.1/all-gather", 3),
+        5: Plan.parse("0.1/artopk-star-ring"),
+        9: plan_of("dense", 2),
+        11: plan_of("0.2/all-gather", 4),
+        13: Plan.parse("dense"),
+    }
+    first, *others = rank_pool.run_in_process_group(SIZE, change_sources, optimizer, plans, 40)
+    sources = [source for source, _, _ in first]
+    assert len(set(sources)) == 4
+    assert sources[-1] == "gradient"
+    for other in others:
+        for (source, weights, state), (_, its_weights, its_state) in zip(first, other, strict=True):
+            if source == "gradient":
+                assert torch.equal(weights, its_weights)
+                assert torch.equal(state, its_state), "under gradients the optimizer's state is alike as well"
+
+
+def what_a_change_carries(rank: int, size: int, before: Plan, after: Plan) -> dict[str, Tensor]:
+    """Constant gradients, then another source: what was made, and what reached the weights."""
+    model = nn.Linear(10, 5, bias=False)
+    nn.init.zeros_(model.weight)
+    options = {"control_client": AdoptsAt({5: after})} if rank == 0 else {}
+    session = attach(model, torch.optim.SGD(model.parameters(), lr=1.0), before, **options)
+    random = torch.Generator().manual_seed(rank)
+    total = torch.zeros(50)
+    while session.plan.source == before.source:
+        gradient = torch.randn(5, 10, generator=random)
+        (model.weight * gradient).sum().backward()
+        total += gradient.view(-1)
+        session.step()
+    result = {"made": total, "applied": -flat(model), "residual": session._engine.arena.residual.clone()}
+    session.close()
+    return result
+
+
+@pytest.mark.parametrize("to_updates", [True, False])
+def test_all_that_one_source_has_held_back_is_applied_before_the_other_begins(
+    rank_pool: RankPool, to_updates: bool
+) -> None:
+    plans = Plan.parse("0.05/all-gather"), plan_of("0.05/all-gather", 2)
+    before, after = plans if to_updates else plans[::-1]
+    results = rank_pool.run_in_process_group(SIZE, what_a_change_carries, before, after)
+    for result in results:
+        assert not result["residual"].any()
+        torch.testing.assert_close(result["applied"], sum(each["made"] for each in results) / SIZE)
+
+
+def with_batch_norm(rank: int, size: int) -> dict[str, Tensor]:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 1))
+    model.register_buffer("constant", torch.tensor([0.1, 1 / 3]))
+    session = attach(model, torch.optim.SGD(model.parameters(), lr=0.01), plan_of("0.5/all-gather", 2))
+    for number in range(4):
+        backward(model, number, rank)
+        session.step()
+    session.close()
+    return {name: buffer.clone() for name, buffer in model.named_buffers()}
+
+
+def test_running_statistics_are_averaged_where_ranks_meet(rank_pool: RankPool) -> None:
+    first, *others = rank_pool.run_in_process_group(SIZE, with_batch_norm)
+    assert first["1.running_mean"].abs().sum() > 0
+    for other in others:
+        assert all(torch.equal(first[name], other[name]) for name in first)
+    assert torch.equal(first["constant"], torch.tensor([0.1, 1 / 3])), "what is alike keeps its bits"

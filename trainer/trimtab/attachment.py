@@ -11,8 +11,9 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.amp.grad_scaler import GradScaler
-from trimtab_api.catalogue import collectives, planners
+from trimtab_api.catalogue import collectives, planners, sources
 from trimtab_api.trainingjob import TrainingJob
+from trimtab_api.trainingjob.types import LocalSteps
 
 from trimtab.attach_checks import (
     check_arguments,
@@ -23,7 +24,7 @@ from trimtab.attach_checks import (
 )
 from trimtab.checkpoint.snapshot import Stateful
 from trimtab.control.controller import Controller
-from trimtab.control.types import ControllerSettings, ModelFacts
+from trimtab.control.types import ControllerSettings, ModelFacts, OptimizerFamily
 from trimtab.control_client import ControlClient
 from trimtab.ddp_wrapper import silence, unwrapped
 from trimtab.engine.loss_scale import LossScale
@@ -129,7 +130,7 @@ def _session_of(
     group, recorder, seed = joined.group, joined.recorder, joined.job.spec.seed
     sizes = tuple(p.numel() for p in reversed(list(model.parameters())) if p.requires_grad)
     facts = ModelFacts(sum(sizes), sizes, group.size, optimizer=family_of(*optimizers))
-    controller = Controller(controller_settings(joined.job), facts, seed=seed)
+    controller = Controller(controller_settings(joined.job, facts.optimizer), facts, seed=seed)
     plan = controller.plan  # every rank begins with it: once rank 0's client is there, the controller may decide
     control_client = None
     if group.rank == 0:
@@ -155,9 +156,11 @@ def _session_of(
     return session
 
 
-def controller_settings(job: TrainingJob) -> ControllerSettings:
+def controller_settings(job: TrainingJob, optimizer: OptimizerFamily) -> ControllerSettings:
     """What a TrainingJob's ``communication`` says, in the controller's terms."""
     wanted = job.spec.communication
+    gradient: tuple[str, ...] = (sources.default,)
+    chosen = wanted.local_steps
     size, selection = wanted.fusion.buffer_size, wanted.fusion.selection
     planner = "single" if size == "single" else f"fixed:bytes={size:.0f}"
     fusion = planners.canonical(f"{planner}:selection={selection}")
@@ -174,6 +177,8 @@ def controller_settings(job: TrainingJob) -> ControllerSettings:
         fusions=tuple(fusions),
         sparsifiers=(wanted.sparsifier,),
         schedules=wanted.schedules,
+        sources=gradient if chosen is None else sources_between(chosen.min, chosen.max),
+        sources_in_batches=sources_between(1, LocalSteps().max) if chosen is None and optimizer.kind == "adam" else (),
         network_change=wanted.triggers.network,
         gain_change=wanted.triggers.gain,
         trial_iterations=wanted.trials.iterations,
@@ -181,3 +186,9 @@ def controller_settings(job: TrainingJob) -> ControllerSettings:
         speed_weight=wanted.speed_weight,
         warmup_steps=wanted.warmup_steps,
     )
+
+
+def sources_between(fewest: int, most: int) -> tuple[str, ...]:
+    """What may be compressed where so few to so many local steps are allowed: both ends, and powers of 4 between."""
+    steps = {fewest, most, *(4**power for power in range(10))}
+    return tuple(f"update:steps={n}" if n else sources.default for n in sorted(steps) if fewest <= n <= most)

@@ -25,7 +25,6 @@ from trimtab.among_ranks import AmongRanks
 from trimtab.broadcast import barrier
 from trimtab.checkpoint.snapshot import Snapshot, Stateful, TrainingState
 from trimtab.collectives.group import Group
-from trimtab.control.types import StepReport
 from trimtab.control_client import ControlClient, plan_of, trials_of
 from trimtab.control_messages import ControlMessages
 from trimtab.data.loops import Loops
@@ -38,7 +37,7 @@ from trimtab.kernels.warm_up import warm_up
 from trimtab.plan import Plan
 from trimtab.records.recorder import Recorder
 from trimtab.step_number import StepInTrial
-from trimtab.step_record import completed, metric_of, metric_value, number, report_of
+from trimtab.step_record import Rounds, metric_of, metric_value, number, report_of
 from trimtab.stepping import Stepping
 from trimtab.trials import TrialRunner
 
@@ -79,7 +78,7 @@ class Session(AmongRanks):
             recorder.starting("sending the weights of rank 0 to all ranks")
             self._join(group, plan)
         self._is_closed = False
-        self._report: StepReport | None = None  # of the last step, until the next completes it
+        self._rounds = Rounds(self.rank)
         self._step = 0
         self._said: set[str] = set()
         loaders = Loaders(self.rank, self.num_ranks, seed)
@@ -235,27 +234,28 @@ class Session(AmongRanks):
     def _after_step(self, outcome: Outcome, loss: Tensor | float | None, scale: float | None) -> None:
         now = time.perf_counter()
         seconds, self._step_began = now - self._step_began, now
-        report = report_of(outcome, self.plan, step=self._step, seconds=seconds, loss_scale=scale)
-        before = None if self._report is None else completed(self._report, outcome.consensus, self.rank)
-        self._report = report
+        report = report_of(outcome, self.plan, self._step, seconds, scale, in_batches=self._loops.end_rounds)
+        before = self._rounds.add(report, outcome.consensus)
         if self.is_main:
             line = metric_of(report, loss, outcome.consensus, self._control.view, in_trial=self.in_trial)
             self._recorder.metric(line)
         self._loops.stepped(in_trial=self.in_trial)
         if self._trials is not None and self._trials.is_active:
-            self._trials.observe(before, report)
+            self._trials.observe(None if report.plan.local_steps else before, report)
             return
         self._step += 1
         assert self._engine is not None
         self._control.profile(self._engine.profile(report.step, outcome, number(loss)))
         self._follow_rank_0(outcome)
-        self._control.step(before, self._loops.num_steps_left)
+        if self._rounds.has_ended:
+            self._control.step(before, self._loops.num_steps_left)
 
     def _end_round(self) -> None:
         """A loop has come to its end: what ranks have trained by themselves is brought together."""
         outcome = self._engine.end_round() if self._engine is not None else None
         if outcome is not None:
             self._after_exchange(outcome)
+            self._rounds.restart()  # a round that is ended early is like no other
             self._follow_rank_0(outcome)
 
     def _follow_rank_0(self, outcome: Outcome) -> None:
@@ -269,7 +269,7 @@ class Session(AmongRanks):
         assert self._trials is not None
         if "adopt" in message:
             self._engine.adopt(plan_of(message), self._step)
-            self._report = None
+            self._rounds.restart()
         elif self._loops.agree_on_trials(self._engine.group, self._trials, *trials_of(message)):
             if self._scheduler is None and (warning := warning_of_scheduler(self._optimizers, self._also)):
                 self._say(warning)
@@ -279,7 +279,7 @@ class Session(AmongRanks):
     def _trials_ended(self, have_begun: bool) -> None:
         """The next step is one of training; trials that were to begin, and did not, are told of."""
         self._step_began = time.perf_counter()
-        self._report = None
+        self._rounds.restart()
         if not have_begun:
             self._control.trials([])
 

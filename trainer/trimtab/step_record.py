@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from statistics import fmean
 from typing import Any, SupportsFloat
 
 from torch import Tensor
@@ -14,7 +15,9 @@ from trimtab.engine.step_vote import StepConsensus
 from trimtab.plan import Plan
 
 
-def report_of(outcome: Outcome, plan: Plan, *, step: int, seconds: float, loss_scale: float | None) -> StepReport:
+def report_of(
+    outcome: Outcome, plan: Plan, step: int, seconds: float, loss_scale: float | None, *, in_batches: bool
+) -> StepReport:
     """What this rank measured of a step that took so many seconds."""
     return StepReport(
         step=step,
@@ -29,6 +32,49 @@ def report_of(outcome: Outcome, plan: Plan, *, step: int, seconds: float, loss_s
         residual_norm=outcome.residual_norm,
         finite=outcome.is_finite,
         loss_scale=loss_scale or 1.0,
+        in_batches=in_batches,
+    )
+
+
+class Rounds:
+    """Brings steps together that share an exchange, and tells of each exchange once all is known of it.
+
+    Under source *gradient* every step is a round by itself. Under *update* a round is H local steps, of which the last
+    exchanges: what a step takes is then the mean over the round, and what the exchange takes is told whole.
+    """
+
+    def __init__(self, rank: int) -> None:
+        self._rank = rank
+        self._steps: list[StepReport] = []
+        self._ended: StepReport | None = None
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the last step ended a round."""
+        return not self._steps
+
+    def restart(self) -> None:
+        """Nothing that follows belongs to what was before: the plan has changed, or a trial has ended."""
+        self._steps, self._ended = [], None
+
+    def add(self, report: StepReport, consensus: StepConsensus | None) -> StepReport | None:
+        """The round before this one as all ranks saw it, where one has ended by this step; else None."""
+        self._steps.append(report)
+        if report.plan.local_steps and consensus is None:
+            return None
+        before = None if self._ended is None else completed(self._ended, consensus, self._rank)
+        self._ended, self._steps = _round_of(self._steps), []
+        return before
+
+
+def _round_of(steps: list[StepReport]) -> StepReport:
+    if len(steps) == 1:
+        return steps[0]
+    return replace(
+        steps[-1],
+        step_seconds=fmean(step.step_seconds for step in steps),
+        compute_seconds=fmean(step.compute_seconds for step in steps),
+        finite=all(step.finite for step in steps),
     )
 
 

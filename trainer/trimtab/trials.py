@@ -161,11 +161,11 @@ class TrialRunner:
         in_force, step, carried = engine.plan, engine.place.step, copy.deepcopy(engine.state_dict())
 
         def undo() -> None:
-            engine.adopt(in_force, step)
+            engine.go_on(in_force, step)
             engine.load_state_dict(carried)
 
         self._num_candidates += 1
-        engine.adopt(plan.with_version(in_force.version), step, self._num_candidates)
+        engine.try_out(plan.with_version(in_force.version), step, self._num_candidates)
         self._trial = _Trial(replay, others, before, undo)
         for each in self._trial.marked:
             each.mark()

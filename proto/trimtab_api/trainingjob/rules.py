@@ -63,6 +63,10 @@ TOO_MANY_WORKERS = (
     "many; use fewer, with more processesPerWorker"
 )
 
+STATIC_PLAN_SAYS_LOCAL_STEPS = (
+    "a Static plan says it by itself, such as 0.01/all-gather/source=update:steps=8; remove it"
+)
+
 RULES = (
     Rule("spec.workers", f"self <= {MOST_WORKERS}", TOO_MANY_WORKERS),
     Rule(
@@ -95,6 +99,13 @@ RULES = (
         "self.candidates.all(each, each >= self.min && each <= self.max)",
         "one lies outside min..max; remove it or widen the bounds",
         ".candidates",
+    ),
+    Rule("spec.communication.localSteps", "self.min <= self.max", "is more than max; lower it or raise max", ".min"),
+    Rule(
+        "spec.communication",
+        "self.policy != 'Static' || !has(self.localSteps)",
+        STATIC_PLAN_SAYS_LOCAL_STEPS,
+        ".localSteps",
     ),
     Rule(
         "spec.communication.fusion.bufferSize",

@@ -28,7 +28,7 @@ from trimtab_api.catalogue import (
 from trimtab_api.errors import UserError
 from trimtab_api.names import MOST_WORKERS
 from trimtab_api.trainingjob.quantities import BufferSize, Duration, as_written
-from trimtab_api.trainingjob.rules import TOO_MANY_WORKERS
+from trimtab_api.trainingjob.rules import STATIC_PLAN_SAYS_LOCAL_STEPS, TOO_MANY_WORKERS
 
 API_VERSION = "trimtab.dev/v1alpha1"
 KIND = "TrainingJob"
@@ -126,6 +126,10 @@ def _wrong(field: Location, value: Any, remedy: str) -> PydanticCustomError:
     return PydanticCustomError("wrong_field", "{remedy}", {"remedy": remedy, "field": field, "value": value})
 
 
+#: More would be a job that hardly trains together.
+MOST_LOCAL_STEPS = 1024
+
+
 def _sparse() -> Iterable[str]:
     return (row.name for row in collectives.rows() if not row.is_dense)
 
@@ -206,6 +210,23 @@ class Trials(Strict):
     )
 
 
+class LocalSteps(Strict):
+    """How many steps each rank's own optimizer may take between two exchanges of what they did to the weights.
+
+    0: ranks exchange gradients, and step together. 1: they exchange updates, after each step. More: they part, and meet
+    again at the end of so many steps, or of the loop over ``session.batches``.
+    """
+
+    min: int = Field(0, ge=0, le=MOST_LOCAL_STEPS, description="Fewest; 0: gradients.")
+    max: int = Field(16, ge=0, le=MOST_LOCAL_STEPS, description="Most; 0: gradients alone.")
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.min > self.max:
+            raise _wrong(("min",), self.min, f"is more than max ({self.max}); lower it or raise max")
+        return self
+
+
 class Communication(Strict):
     """How gradients cross the network."""
 
@@ -236,6 +257,11 @@ class Communication(Strict):
         json_schema_extra={"x-kubernetes-list-type": "set"},
         description="When buffers may be sent; an Adaptive policy chooses from these and begins with the first.",
     )
+    local_steps: LocalSteps | None = Field(
+        None,
+        description="Local steps between exchanges that an Adaptive policy may choose. Left out: up to 16 under Adam"
+        " and its kin in loops over `session.batches`, else none: gradients are exchanged in each step.",
+    )
     triggers: Triggers = Field(default_factory=Triggers, description="What reopens the choice of a plan.")
     trials: Trials = Field(default_factory=Trials, description="How candidates are tried out while training.")
     warmup_steps: int = Field(
@@ -260,6 +286,8 @@ class Communication(Strict):
             raise _wrong(("plan",), None, "a Static policy needs a plan, such as 0.01/all-gather")
         if self.policy == "Adaptive" and self.plan is not None:
             raise _wrong(("plan",), self.plan, "an Adaptive policy chooses its own; remove it or say policy: Static")
+        if self.policy == "Static" and self.local_steps is not None:
+            raise _wrong(("localSteps",), self.local_steps.model_dump(), STATIC_PLAN_SAYS_LOCAL_STEPS)
         return self
 
 

@@ -63,7 +63,7 @@ def choose(evaluator: PlanEvaluator, banned: Collection[tuple[str, float]], seed
     ``banned``: collectives and ratios that failed on this network. ``seed``: of the search for the front.
     """
     settings, dense, present = evaluator.settings, evaluator.dense, evaluator.present
-    found = solve(Space.of(settings), evaluator.predict, seed)
+    found = solve(Space.of(settings), evaluator.predict, seed) + evaluator.of_whole_updates()
     undominated = front([each for each in found if (each.plan.collective, each.plan.ratio) not in banned])
     best = knee(undominated, dense, settings.speed_weight)
     shown = tuple(spread(undominated, _MOST_SHOWN, always=best))

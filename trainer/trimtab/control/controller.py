@@ -72,6 +72,8 @@ class Controller:
         self.plan: Plan = self._planning.first(settings)
         """The present plan: adopt it before the first step. It is the same on every rank."""
         self._step = 0
+        self._in_batches = False
+        """Whether the script's loop is over ``session.batches``, as far as is known."""
         self._triggers = Triggers()
         self._fallback = Fallback()
         self._since_network = SinceNetworkChange(PlanOutcome(self._learner.steps))
@@ -92,7 +94,7 @@ class Controller:
         if not self._is_adaptive:
             return
         self.trial_budget.begin(now - report.step_seconds)
-        self._step = report.step
+        self._step, self._in_batches = report.step, report.in_batches
         self._fallback.observe(report)
         self._since_plan.num_steps += was_applied(report) and report.plan == self.plan
         if not self._learner.steps.add(report, now):
@@ -101,7 +103,8 @@ class Controller:
         if report.plan != self.plan:
             return  # the next plan is on its way to all ranks
         if self._triggers.is_warm:  # before, it is the predictions that have everything to learn
-            self.drift.observe(report.collective_seconds, predicted, report.step_seconds)
+            between = report.step_seconds * max(1, report.plan.local_steps)
+            self.drift.observe(report.collective_seconds, predicted, between)
         if not report.plan.is_dense:
             if report.gain is not None:
                 self._since_plan.residual.observe(report.residual_norm, report.gain)
@@ -235,7 +238,10 @@ class Controller:
         def evaluate(plan: Plan) -> Prediction:
             return self._learner.predictor.predict(plan, network.latency, network.beta)
 
-        return PlanEvaluator(evaluate, self._planning, self._settings, self.plan, self._facts.optimizer)
+        settings = self._settings
+        if self._in_batches:
+            settings = replace(settings, sources=(*settings.sources, *settings.sources_in_batches))
+        return PlanEvaluator(evaluate, self._planning, settings, self.plan, self._facts.optimizer)
 
     def _renew(self, network: Network) -> PlanEvaluator:
         """A decision is due: buffers are planned anew, by what is known now."""

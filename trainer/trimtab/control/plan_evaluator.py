@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from trimtab_api.catalogue import DENSE, sources, sparsifiers
+
 from trimtab.control.decision import Prediction
 from trimtab.control.knee import log_speedup
 from trimtab.control.planning import FusionPlanning
@@ -36,13 +38,28 @@ class PlanEvaluator:
         return self._evaluate(self._planning.plan(**axes))
 
     def candidates(self) -> list[Prediction]:
-        """The plans that trials measure: the present one with other ratios and collectives."""
+        """The plans that trials measure: the present one with other ratios and collectives; none of local steps.
+
+        A trial is too short for rounds of these.
+        """
         settings, present = self.settings, self.present.plan
+        if present.local_steps:
+            return []
         sparsifier = settings.sparsifiers[0] if present.is_dense else present.sparsifier
         return [
             self._evaluate(Plan(ratio, collective, sparsifier, present.fusion, present.schedule, present.source))
             for ratio in settings.candidate_ratios
             for collective in settings.collectives
+        ]
+
+    def of_whole_updates(self) -> list[Prediction]:
+        """The plans that send all of an update: a space has sparse plans alone."""
+        settings = self.settings
+        axes = {"sparsifier": sparsifiers.default, "fusion": settings.fusions[0], "schedule": settings.schedules[0]}
+        return [
+            self.predict(ratio=1.0, collective=DENSE, source=source, **axes)
+            for source in settings.sources
+            if source != sources.default
         ]
 
     def log_speedup(self, prediction: Prediction) -> float:

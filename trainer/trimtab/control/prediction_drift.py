@@ -28,6 +28,7 @@ class _Exchange:
     took: float
     predicted: float
     step_seconds: float
+    """From one exchange to the next: a step, or a round of local ones."""
 
     def miss(self, confirmed: float | None) -> int:
         """1: it was slow, -1: fast, 0: on time, or hidden, which says nothing."""
@@ -60,7 +61,10 @@ class PredictionDrift:
         return self._is_being_measured or self._confirmed is not None
 
     def observe(self, sync_seconds: float, predicted_seconds: float, step_seconds: float) -> None:
-        """One step's exchange, beside what was predicted before it was learned from."""
+        """One exchange, beside what was predicted before it was learned from.
+
+        ``step_seconds`` lie between it and the next: a step, or a round of local ones.
+        """
         self._recent.append(_Exchange(sync_seconds, predicted_seconds, step_seconds))
         if self._confirmed is None and self._is_off():
             self._confirmed = self._recent[0].predicted

@@ -26,7 +26,7 @@ def reason_to_keep(present: Prediction, best: Prediction, gained: float, needed:
 
 def reason_to_change(present: Prediction, chosen: Prediction) -> str:
     """Another plan is adopted."""
-    if chosen.plan.is_dense:
+    if chosen.plan.is_dense and not chosen.plan.local_steps:
         return f"no sparse plan is predicted to reach the target sooner than {chosen.plan.name}"
     return _instead(chosen, present)
 

@@ -24,8 +24,8 @@ class TimedStep:
 
     @property
     def start(self) -> float:
-        """When it began."""
-        return self.end - self.report.step_seconds
+        """When it began, or the round of which it is the mean."""
+        return self.end - self.report.step_seconds * max(1, self.report.plan.local_steps)
 
 
 class RecentSteps:

@@ -6,6 +6,9 @@ SGD adds up what arrives, whenever that is. With gain g, the residual's norm is 
 sent, and training stays behind dense training by a number of steps that grows with it. It is the same number whatever
 the learning rate, and however long the job trains (docs/decisions/time-to-target.md).
 
+Where ranks exchange *updates* of local steps, the optimizer sees no lumps, but each rank's sees its own batches alone.
+What that costs, and what compression adds to it, is a table of its own.
+
 Adam divides by the root of a running mean of squares, which lumps raise more than a steady flow of the same sum: it
 loses a factor, however long the job trains. It treats small elements like large ones, so what counts is how often an
 element is heard of, and not the gain, which is nearly all of large elements (docs/decisions/adam.md).
@@ -13,6 +16,7 @@ element is heard of, and not the gain, which is nearly all of large elements (do
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 from math import exp, log
 
@@ -29,15 +33,41 @@ _RUN_STEPS = 200
 #: Elements that some rank selects in a step, as a share of all (N times the ratio), and times dense's steps that Adam
 #: needs then; interpolated in the logarithms of both. The last is of one selection for all ranks at 0.001.
 _ADAM = ((4.0, 1.0), (0.4, 1.6), (0.04, 2.7), (0.004, 7.0), (0.001, 14.5))
+#: The same of updates of H local steps (`measure_updates.py`): by H, the share of all elements that some rank selects
+#: in a round, and times dense's steps.
+_UPDATES = (
+    (1, ((1.0, 1.4), (0.1, 1.6), (0.01, 2.1), (0.001, 3.9))),
+    (4, ((1.0, 1.4), (0.1, 1.7), (0.01, 2.8), (0.001, 6.0))),
+    (16, ((1.0, 1.6), (0.1, 2.1), (0.01, 3.5), (0.001, 9.0))),
+)
+#: That each rank's optimizer sees its own batches alone costs the more, the more ranks there are: by this power.
+_OWN_GRADIENTS = 0.25
 #: More ranks are charged like so many: eight needed fewer steps, but that was seen of one small model alone.
 _MOST_RANKS = 4
 
 
 def relative_steps(plan: Plan, gain: float, facts: ModelFacts) -> float:
     """Steps to the target over dense's, for a plan of this gain; an unknown optimizer is charged like Adam."""
+    if plan.local_steps:
+        return _updates(plan, facts.num_ranks)
     if plan.is_dense:
         return 1.0
     return _sgd(plan, gain) if reads_gain(facts.optimizer) else _adam(plan, facts.num_ranks)
+
+
+def _updates(plan: Plan, num_ranks: int) -> float:
+    """By H and by how often an element is heard of, in the logarithms of both."""
+    ranks = min(num_ranks, _MOST_RANKS)
+    heard_of: float = plan.row.arriving(plan.ratio, ranks) / ranks
+    rows = [(num_local, _interpolated(row, heard_of)) for num_local, row in _UPDATES]
+    ranks_share: float = (num_ranks / _MOST_RANKS) ** _OWN_GRADIENTS
+    return _interpolated(rows[::-1], plan.local_steps) * ranks_share
+
+
+def _interpolated(points: Sequence[tuple[float, float]], at: float) -> float:
+    """Between points of falling place, in the logarithms of place and value; beyond both ends the line goes on."""
+    (above, high), (below, low) = next((ends for ends in pairwise(points) if at >= ends[1][0]), points[-2:])
+    return high * exp(log(above / at) / log(above / below) * log(low / high))
 
 
 def reads_gain(optimizer: OptimizerFamily) -> bool:

@@ -40,6 +40,8 @@ class ControllerSettings:
     """When buffers may be sent; the first is dense's, which training starts with."""
     sources: tuple[str, ...] = (sources.default,)
     """What may be compressed."""
+    sources_in_batches: tuple[str, ...] = ()
+    """What else may be in loops over ``session.batches``, which bring ranks together at their end."""
     wires: tuple[str, ...] = (wires.default,)
     """Formats in which values may be sent, by every one of `collectives`."""
     network_change: float = 0.10
@@ -148,6 +150,8 @@ class StepReport:
     """Whether every rank's gradient was finite (else the step was dropped everywhere)."""
     loss_scale: float = 1.0
     """What a GradScaler multiplied the loss by; above 1, it is still looking for a scale that gradients bear."""
+    in_batches: bool = False
+    """Whether it was made of batches of ``session.batches``: at their end ranks that took local steps meet again."""
 
 
 @dataclass(frozen=True)

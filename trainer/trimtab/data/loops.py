@@ -157,6 +157,11 @@ class Loops:
             return 0
         return self._loops[-1].num_left // self._loops[-1].num_a_step
 
+    @property
+    def end_rounds(self) -> bool:
+        """Whether the script's steps are made of batches of `batches`, whose end is known to every rank."""
+        return any(loop is not self._unseen for loop in self._loops)
+
     def agree_on_trials(self, group: Group, trials: TrialRunner, plans: list[Plan], iterations: int) -> bool:
         """Whether trials begin with the next batch; every rank calls it together, and hears the same.
 

@@ -85,6 +85,11 @@ class Buckets(Sequence[Bucket]):
         """Whether nothing waits and nothing has arrived."""
         return not any(bucket.waiting or bucket.arrived for bucket in self)
 
+    def clear(self) -> None:
+        """Let nothing wait and nothing have arrived: it has been applied."""
+        for bucket in self:
+            bucket.waiting, bucket.arrived = [], []
+
     def take_over(self, old: Buckets) -> None:
         """Hold what the buckets of another fusion plan held: each element once, where it belongs now."""
         for source in old:

@@ -75,6 +75,15 @@ class OptimizerGate:
         finally:
             self._is_stepping = False
 
+    def step_unscaled(self) -> None:
+        """Step all on gradients that carry no loss scale."""
+        self._is_stepping = True
+        try:
+            for each in self._optimizers:
+                each.step()
+        finally:
+            self._is_stepping = False
+
     def check_all_have_stepped(self) -> None:
         """Raise `UserError` where the script has stepped some of the optimizers, and not the others."""
         if self._is_under_way:

@@ -26,6 +26,7 @@ from trimtab.engine.loss_scale import LossScale
 from trimtab.engine.optimizer_gate import OptimizerGate
 from trimtab.engine.outcome import Outcome
 from trimtab.engine.profiler import StepProfiler
+from trimtab.engine.source_change import average_buffers, to_gradients, to_updates
 from trimtab.plan import Plan
 from trimtab.profile import Profile
 
@@ -99,9 +100,33 @@ class StepEngine:
         """Carries out the plan's exchanges."""
         return self._exchanger
 
-    def adopt(self, plan: Plan, step: int, trial: int = 0) -> None:
-        """Follow ``plan`` from ``step`` on, of a trial where that has a number; ranks' weights are alike now."""
+    def adopt(self, plan: Plan, step: int) -> None:
+        """Follow ``plan`` from ``step`` on; ranks' weights are alike now."""
         self.settle()
+        if self._changes_source(plan):
+            buckets = self._exchanger.buckets
+            if self._local is None:
+                to_updates(self.arena, buckets, self.group, self._gate)
+            else:
+                to_gradients(self.arena, buckets, self.group, self._optimizers)
+        self._follow(plan, step)
+
+    def try_out(self, plan: Plan, step: int, trial: int) -> None:
+        """Follow ``plan`` in the trial of that number: residuals of another source are put aside."""
+        self.settle()
+        if self._changes_source(plan):
+            self.arena.residual.zero_()
+        self._follow(plan, step, trial)
+
+    def go_on(self, plan: Plan, step: int) -> None:
+        """Follow ``plan`` again, after a trial that has been undone."""
+        self.settle()
+        self._follow(plan, step)
+
+    def _changes_source(self, plan: Plan) -> bool:
+        return bool(plan.local_steps) != (self._local is not None)
+
+    def _follow(self, plan: Plan, step: int, trial: int = 0) -> None:
         self._exchanger.adopt(plan)
         self._exchanger.restart(step, trial)
         self._enter(plan)
@@ -201,6 +226,7 @@ class StepEngine:
         outcome = self._finish()
         if outcome.is_finite:
             local.apply()
+            average_buffers(self._model, self.group)
         else:
             local.abandon()
         return outcome

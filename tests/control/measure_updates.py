@@ -1,0 +1,185 @@
+"""How many more steps than dense a run needs that exchanges updates of local steps: docs/decisions/adam.md.
+
+    python tests/control/measure_updates.py gpt --optimizer adamw --rate 1e-3
+    python tests/control/measure_updates.py digits --optimizer sgd --rate 0.03 --ratios 1 0.1 --steps-a-round 1 4
+
+Four ranks in one process, each with an optimizer of its own: after H steps what they did to the weights is exchanged,
+with exact top-k and error feedback, and all go on from the anchor less the mean update. A line for each plan: the step
+at which the held-out loss first fell to each level. Minutes on one core, and no network.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import mean
+
+import torch
+from sklearn.datasets import load_digits
+from torch import Tensor, nn
+
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[2] / "examples")]
+from char_lm import GPT, Text, cross_entropy, read_library  # noqa: E402
+from measure_staleness import RANKS, exchange  # noqa: E402
+
+LOOK_EVERY, AVERAGED_LOOKS = 4, 3
+LEVELS = {"gpt": (2.7, 2.5, 2.4, 2.28), "digits": (1.0, 0.5, 0.3, 0.2), "cnn": (1.0, 0.5, 0.3, 0.2)}
+OPTIMIZERS = {
+    "adamw": lambda parameters, rate: torch.optim.AdamW(parameters, lr=rate),
+    "sgd": lambda parameters, rate: torch.optim.SGD(parameters, lr=rate, momentum=0.9),
+}
+
+
+class CharacterGpt:
+    """The character GPT of examples/char_lm.py, 0.3 million parameters."""
+
+    def __init__(self, seed: int) -> None:
+        training, held = read_library(seed, 800_000)
+        self._windows, held_out = Text(training, 64), Text(held, 64)
+        self._held = _stack(held_out, range(96))
+
+    def model(self) -> nn.Module:
+        return GPT(64, 96, 2, 4)
+
+    def loss(self, model: nn.Module, draws: torch.Generator) -> Tensor:
+        inputs, targets = _stack(self._windows, torch.randint(len(self._windows), (8,), generator=draws).tolist())
+        return cross_entropy(model(inputs), targets)
+
+    def held_out_loss(self, model: nn.Module) -> float:
+        inputs, targets = self._held
+        return float(cross_entropy(model(inputs), targets))
+
+
+class Digits:
+    """A perceptron of 0.3 million parameters on scikit-learn's digits, or a small CNN with batch norm."""
+
+    def __init__(self, kind: str) -> None:
+        images, labels = (torch.tensor(part) for part in load_digits(return_X_y=True))
+        images = images.float() / 16
+        images -= images.mean(0)
+        order = torch.randperm(len(images), generator=torch.Generator().manual_seed(0))
+        self._images, self._labels, self._kind = images, labels, kind
+        self._training, self._held = order[360:], order[:360]
+
+    def model(self) -> nn.Module:
+        if self._kind == "digits":
+            return nn.Sequential(nn.Linear(64, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10))
+        layers: list[nn.Module] = [nn.Unflatten(1, (1, 8, 8))]
+        for before, after in ((1, 32), (32, 64)):
+            layers += [nn.Conv2d(before, after, 3, padding=1), nn.BatchNorm2d(after), nn.ReLU(), nn.MaxPool2d(2)]
+        return nn.Sequential(*layers, nn.Flatten(), nn.Linear(256, 10))
+
+    def loss(self, model: nn.Module, draws: torch.Generator) -> Tensor:
+        batch = self._training[torch.randint(len(self._training), (16,), generator=draws)]
+        return nn.functional.cross_entropy(model(self._images[batch]), self._labels[batch])
+
+    def held_out_loss(self, model: nn.Module) -> float:
+        return float(nn.functional.cross_entropy(model(self._images[self._held]), self._labels[self._held]))
+
+
+def _stack(text: Text, indices: list[int] | range) -> tuple[Tensor, Tensor]:
+    inputs, targets = zip(*(text[index] for index in indices), strict=True)
+    return torch.stack(inputs), torch.stack(targets)
+
+
+def dense(workload: CharacterGpt | Digits, wanted: argparse.Namespace, seed: int) -> Iterator[nn.Module]:
+    """The model after each step on the mean gradient of all ranks."""
+    torch.manual_seed(seed)
+    draws, model = torch.Generator().manual_seed(seed), workload.model()
+    optimizer = OPTIMIZERS[wanted.optimizer](model.parameters(), wanted.rate)
+    while True:
+        optimizer.zero_grad()
+        for _ in range(RANKS):
+            (workload.loss(model, draws) / RANKS).backward()
+        optimizer.step()
+        yield model
+
+
+def of_updates(
+    workload: CharacterGpt | Digits, wanted: argparse.Namespace, seed: int, ratio: float, num_local: int
+) -> Iterator[nn.Module]:
+    """Rank 0's model after each step; after every ``num_local`` of them all ranks' weights are alike."""
+    torch.manual_seed(seed)
+    draws, models = torch.Generator().manual_seed(seed), [workload.model() for _ in range(RANKS)]
+    for model in models[1:]:
+        model.load_state_dict(models[0].state_dict())
+    optimizers = [OPTIMIZERS[wanted.optimizer](model.parameters(), wanted.rate) for model in models]
+    anchor = nn.utils.parameters_to_vector(models[0].parameters()).detach().clone()
+    residual = torch.zeros(RANKS, len(anchor))
+    num_taken = 0
+    while True:
+        for model, optimizer in zip(models, optimizers, strict=True):
+            optimizer.zero_grad()
+            workload.loss(model, draws).backward()
+            optimizer.step()
+        num_taken += 1
+        if num_taken % num_local == 0:
+            made = torch.stack([anchor - nn.utils.parameters_to_vector(m.parameters()).detach() for m in models])
+            if ratio == 1:
+                update = made.mean(0)
+            else:
+                update, residual, _ = exchange(made + residual, ratio, None)
+            anchor = anchor - update
+            buffers = [[b for b in model.buffers() if b.is_floating_point()] for model in models]
+            for same in zip(*buffers, strict=True):
+                average = torch.stack(same).mean(0)
+                for each in same:
+                    each.copy_(average)
+            for model in models:
+                nn.utils.vector_to_parameters(anchor.clone(), model.parameters())
+        yield models[0]
+
+
+def steps_to(
+    workload: CharacterGpt | Digits, models: Iterator[nn.Module], levels: tuple[float, ...], most: int, look_every: int
+) -> list[int]:
+    """The step at which the held-out loss, averaged over a few looks, first fell to each level."""
+    reached: list[int] = []
+    losses: list[float] = []
+    for step, model in zip(range(1, most + 1), models, strict=False):
+        if step % look_every:
+            continue
+        model.eval()
+        with torch.no_grad():
+            losses.append(workload.held_out_loss(model))
+        model.train()
+        loss = mean(losses[-AVERAGED_LOOKS:])
+        while len(reached) < len(levels) and loss <= levels[len(reached)]:
+            reached.append(step)
+        if len(reached) == len(levels):
+            break
+    return reached
+
+
+def main() -> None:
+    """Dense's steps, then a line for each plan: its steps, and how many times dense's they are."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("workload", choices=LEVELS)
+    parser.add_argument("--optimizer", choices=OPTIMIZERS, default="adamw")
+    parser.add_argument("--rate", type=float, default=1e-3, help="learning rate")
+    parser.add_argument("--ratios", type=float, nargs="*", default=[1, 0.1, 0.01, 0.001])
+    parser.add_argument("--steps-a-round", type=int, nargs="*", default=[1, 4, 16], help="H")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--steps", type=int, default=1500, help="the most that a run may take")
+    wanted = parser.parse_args()
+    torch.set_num_threads(1)
+    workload = CharacterGpt(wanted.seed) if wanted.workload == "gpt" else Digits(wanted.workload)
+    levels = LEVELS[wanted.workload]
+    fewest = steps_to(workload, dense(workload, wanted, wanted.seed), levels, wanted.steps, LOOK_EVERY)
+    print(f"{wanted.workload}, {wanted.optimizer} {wanted.rate:g}: dense needs {fewest} steps to {levels}", flush=True)
+    for num_local in wanted.steps_a_round:
+        for ratio in wanted.ratios:
+            began = time.monotonic()
+            # Within a round rank 0's own weights say nothing of the job's.
+            look_every = max(LOOK_EVERY, num_local)
+            models = of_updates(workload, wanted, wanted.seed, ratio, num_local)
+            steps = steps_to(workload, models, levels, wanted.steps, look_every)
+            times = ", ".join(f"{mine / dense:.2f}" for mine, dense in zip(steps, fewest, strict=False))
+            print(f"H {num_local}, {ratio:g}: {steps}, {times} times; {time.monotonic() - began:.0f} s", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,112 @@
+"""From gradients to updates of local steps and back: what one source has left behind, the other cannot go on from.
+
+A residual of gradients is in the unit of gradients, one of updates in that of weights. So where the source changes, all
+that is held back is sent once, whole: gradients through one step of the optimizer, updates to the weights. And where
+optimizers saw gradients of their own rank, their state is averaged, for under gradients it is the same on every rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from trimtab.broadcast import gather_json, gather_tensor
+from trimtab.collectives.group import Group
+from trimtab.collectives.primitives import ring_all_reduce
+from trimtab.engine.arena import Arena
+from trimtab.engine.buckets import Buckets
+from trimtab.engine.optimizer_gate import OptimizerGate
+
+
+@torch.no_grad()
+def to_updates(arena: Arena, buckets: Buckets, group: Group, gate: OptimizerGate) -> None:
+    """Leave source *gradient*: the mean of what all ranks hold back moves the weights by one step of the optimizer."""
+    mean = _mean_of_held_back(arena, buckets, group)
+    arena.release_gradients()
+    arena.grad.copy_(mean)
+    moves = set(range(len(arena.parameters))) - set(arena.all_zero(range(len(arena.parameters))))
+    for index, (parameter, view) in enumerate(zip(arena.parameters, arena.views, strict=True)):
+        # Weight decay and momentum leave alone what nothing is held back of.
+        parameter.grad = view if index in moves and parameter.requires_grad else None
+    if moves:
+        gate.step_unscaled()
+    arena.release_gradients()
+
+
+@torch.no_grad()
+def to_gradients(arena: Arena, buckets: Buckets, group: Group, optimizers: Sequence[torch.optim.Optimizer]) -> None:
+    """Leave source *update*, where a round has ended: the mean of what is held back goes to the weights as it is."""
+    mean = _mean_of_held_back(arena, buckets, group)
+    for parameter, start in zip(arena.parameters, arena.offsets, strict=False):
+        if parameter.requires_grad:
+            parameter.sub_(mean[start : start + parameter.numel()].view_as(parameter))
+    average_state(arena.parameters, optimizers, group)
+
+
+@torch.no_grad()
+def average_state(parameters: Sequence[Tensor], optimizers: Sequence[torch.optim.Optimizer], group: Group) -> None:
+    """Make the optimizers' state the mean over ranks, with the same bits on each.
+
+    A parameter that not every rank's optimizer has the same state of (some never had a gradient of it) begins anew.
+    """
+    states = [optimizer.state for optimizer in optimizers]
+    owned = [[state.get(parameter, {}) for parameter in parameters] for state in states]
+    everyones = gather_json(group, [[_layout(held) for held in each] for each in owned])
+    whole: list[Tensor] = []
+    for optimizer, (state, helds) in enumerate(zip(states, owned, strict=True)):
+        for index, held in enumerate(helds):
+            if any(other[optimizer][index] != everyones[0][optimizer][index] for other in everyones):
+                state.pop(parameters[index], None)
+                continue
+            whole += [held[name] for name in sorted(map(str, held)) if _is_averaged(held[name])]
+    if not whole:
+        return
+    # A step count is small, and exact in float32; whatever is kept in another type is averaged in this one.
+    device = group.transport.device
+    sums = [each.detach().to(device=device, dtype=torch.float32).contiguous().clone().view(-1) for each in whole]
+    group.submit(lambda: ring_all_reduce(group.transport, sums)).result()
+    for each, total in zip(whole, sums, strict=True):
+        each.copy_((total / group.size).view_as(each))
+
+
+@torch.no_grad()
+def average_buffers(model: nn.Module, group: Group) -> None:
+    """Make the model's float buffers (a batch norm's running statistics) the mean over ranks, the same bits on each.
+
+    What is alike on all ranks keeps its bits: the sum of so few float32 numbers is exact in float64.
+    """
+    buffers = [each for each in model.buffers() if each.is_floating_point() and each.numel() > 0]
+    if not buffers:
+        return
+    everyones = gather_tensor(group, torch.cat([each.float().view(-1) for each in buffers]))
+    mean = torch.stack(everyones).double().mean(dim=0)
+    for each, part in zip(buffers, mean.split([buffer.numel() for buffer in buffers]), strict=True):
+        each.copy_(part.view_as(each))
+
+
+def _layout(held: dict[Any, Any]) -> list[list[Any]]:
+    return [[name, list(held[name].shape)] for name in sorted(map(str, held)) if _is_averaged(held[name])]
+
+
+def _is_averaged(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.is_floating_point()
+
+
+def _mean_of_held_back(arena: Arena, buckets: Buckets, group: Group) -> Tensor:
+    """float32 [n]: residuals and what a delaying schedule let wait, averaged over ranks; afterwards nothing is held."""
+    total = arena.residual.clone()
+    for bucket in buckets:
+        for held in bucket.waiting:
+            total[bucket.span.start : bucket.span.stop] += held.values
+    group.submit(lambda: ring_all_reduce(group.transport, [total])).result()
+    total /= group.size
+    for bucket in buckets:
+        for held in bucket.arrived:  # means over ranks already
+            total[bucket.span.start : bucket.span.stop] += held.values
+    buckets.clear()
+    arena.residual.zero_()
+    arena.set_aside.clear()  # of frozen tensors, which nothing may move: no unit would be right for what it was
+    return total
