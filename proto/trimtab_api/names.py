@@ -49,6 +49,8 @@ MONITOR_METRICS_PORT = 29402
 MASTER_PORT = 29500
 #: gRPC of rank 0's `trimtab.trainer.v1.TrainerStatus`.
 TRAINER_STATUS_PORT = 8471
+#: Prometheus metrics of the run, served beside rank 0.
+TRAINER_METRICS_PORT = 8472
 #: The network device of a pod, unless the trainer's container says otherwise by GLOO_SOCKET_IFNAME.
 POD_INTERFACE = "eth0"
 

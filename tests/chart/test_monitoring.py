@@ -15,7 +15,7 @@ import pytest
 import yaml
 from helm_chart import CHART
 from programs import Program, wait_until
-from trimtab_api.names import MONITOR_METRICS_PORT
+from trimtab_api.names import MONITOR_METRICS_PORT, TRAINER_METRICS_PORT
 from trimtab_api.trainingjob import load_training_job
 from trimtab_operator.children.pod import pod_template
 from trimtab_operator.settings import Settings
@@ -61,16 +61,31 @@ def scrape(program, port):
     return found[0]
 
 
+def write_run(directory):
+    """A run of one step and one decision."""
+    directory.mkdir()
+    figures = dict.fromkeys(("time", "loss", "step_seconds", "compute_seconds", "late_seconds", "gain"), 0.5)
+    step = {"step": 0, "plan": "0.01/all-gather", "plan_version": 1, "last_rank": 1, "finite": True, **figures}
+    decision = {"record": "decision", "trigger": "network", "changed": True, "predicted_seconds": 0.5}
+    measured = {"record": "measured", "measured_step_seconds": 0.5}
+    evaluation = {"event": "evaluation", "step": 0, "time": 0.5, "accuracy": 0.5}
+    (directory / "job.json").write_text("{}")
+    (directory / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in (step, evaluation)))
+    (directory / "decisions.jsonl").write_text("".join(json.dumps(line) + "\n" for line in (decision, measured)))
+
+
 @pytest.fixture(scope="module")
 def scraped(tmp_path_factory):
-    """What a real operator that does not lead and a real monitor export."""
+    """What a real operator that does not lead, a real monitor and the server of a run's metrics export."""
     directory = tmp_path_factory.mktemp("scraped")
     (directory / "kubeconfig").write_text(json.dumps(NOWHERE))
-    own, of_operator, of_monitor = free_ports(3)
+    own, of_operator, of_monitor, of_run = free_ports(4)
+    write_run(directory / "run")
     commands = {
         of_operator: ["-m", "trimtab_operator.main", "--netmon-image=netmon:1", f"--port={of_operator}"],
         of_monitor: ["-m", "trimtab_netmon.main", "serve", "--rank=0", f"--peers=localhost:{own}", "--interface=lo"],
     }
+    commands[of_run] = ["-m", "trimtab", "metrics", str(directory / "run"), f"--port={of_run}"]
     commands[of_monitor] += [f"--listen=127.0.0.1:{own}", f"--metrics-port={of_monitor}"]
     programs = {
         port: Program(
@@ -83,7 +98,7 @@ def scraped(tmp_path_factory):
     finally:
         for program in programs.values():
             program.kill()
-    return dict(zip(("operator", "monitor"), texts, strict=True))
+    return dict(zip(("operator", "monitor", "run"), texts, strict=True))
 
 
 @pytest.fixture(scope="module")
@@ -134,9 +149,9 @@ def check(*arguments, cwd=None):
 
 def test_dashboards_and_alerts_ask_for_metrics_that_are_exported(exported):
     text = ALERTS.read_text() + "".join(path.read_text() for path in DASHBOARDS)
-    asked = set(re.findall(r"\btrimtab_(?:network|netmon|operator)_[a-z_]+", text))
+    asked = set(re.findall(r"\btrimtab_(?:network|netmon|operator|trainer)_[a-z_]+", text))
     assert asked - exported == set()
-    assert len(asked) > 10
+    assert len(asked) > 20
 
 
 @pytest.mark.promtool
@@ -202,6 +217,53 @@ def test_prometheus_takes_every_query_and_every_alert(tmp_path):
             },
         ),
         (
+            "TrimtabTrainingStalled",
+            {f"trimtab_trainer_steps_total{OF_A_JOB}": "0+5x8 40x22"},
+            {f"trimtab_trainer_steps_total{OF_A_JOB}": "0+1x30"},
+            {"severity": "warning", "namespace": "team", "trimtab_dev_job_name": "digits"},
+            {
+                "summary": "team/digits has taken no training step for a quarter of an hour.",
+                "description": "See kubectl describe tj and the log of its worker 0. Stopped at step 40.",
+            },
+        ),
+        (
+            "TrimtabPlanFlaps",
+            {f"trimtab_trainer_plan_changes_total{OF_A_JOB}": "0+2x30"},
+            {f"trimtab_trainer_plan_changes_total{OF_A_JOB}": "0 0 1x8 2x20"},
+            {"severity": "warning", "namespace": "team", "trimtab_dev_job_name": "digits"},
+            {"summary": "team/digits changes its plan more than once a minute."},
+        ),
+        (
+            "TrimtabStepsDropped",
+            {
+                f"trimtab_trainer_dropped_steps_total{OF_A_JOB}": "0+1x30",
+                f"trimtab_trainer_steps_total{OF_A_JOB}": "0+5x30",
+            },
+            {
+                f"trimtab_trainer_dropped_steps_total{OF_A_JOB}": "0 1x29",
+                f"trimtab_trainer_steps_total{OF_A_JOB}": "0+5x30",
+            },
+            {"severity": "warning", "namespace": "team", "trimtab_dev_job_name": "digits"},
+            {"summary": "More than a tenth of the steps of team/digits are dropped: values are not finite."},
+        ),
+        (
+            "TrimtabStepsSlowerThanPredicted",
+            {
+                f"trimtab_trainer_measured_step_seconds{OF_A_JOB}": "0.5x30",
+                f"trimtab_trainer_predicted_step_seconds{OF_A_JOB}": "0.2x30",
+            },
+            {
+                f"trimtab_trainer_measured_step_seconds{OF_A_JOB}": "0.25x30",
+                f"trimtab_trainer_predicted_step_seconds{OF_A_JOB}": "0.2x30",
+            },
+            {"severity": "info", "namespace": "team", "trimtab_dev_job_name": "digits"},
+            {
+                "summary": "Steps of team/digits take half as long again as its plan promised.",
+                "description": "0.5 s after the last change of plan. The report of the run shows each decision beside"
+                " what was measured.",
+            },
+        ),
+        (
             "TrimtabNetworkNotMeasured",
             {f"trimtab_network_stale{OF_A_JOB}": "1x30"},
             {f"trimtab_network_stale{OF_A_JOB}": "0x30"},
@@ -244,8 +306,12 @@ def test_what_is_scraped_is_there(helm):
 
     settings = Settings("trimtab", None, "netmon:1", "monitoring", 1, 0, "me")
     pod = pod_template(load_training_job(EXAMPLE), "team", 0, settings)
-    (endpoint,) = by_kind["PodMonitor"]["spec"]["podMetricsEndpoints"]
-    ports = [port for each in pod["spec"]["initContainers"] for port in each["ports"]]
-    assert {"name": endpoint["port"], "containerPort": MONITOR_METRICS_PORT} in ports
+    of_monitor, of_run = by_kind["PodMonitor"]["spec"]["podMetricsEndpoints"]
+    containers = [*pod["spec"]["initContainers"], *pod["spec"]["containers"]]
+    ports = [port for each in containers for port in each["ports"]]
+    assert {"name": of_monitor["port"], "containerPort": MONITOR_METRICS_PORT} in ports
+    assert {"name": of_run["port"], "containerPort": TRAINER_METRICS_PORT} in ports
+    (of_rank_0,) = of_run["relabelings"]
+    assert (of_rank_0["regex"], of_rank_0["action"]) == ("0", "keep")
     (chosen,) = by_kind["PodMonitor"]["spec"]["selector"]["matchExpressions"]
     assert chosen["key"] in pod["metadata"]["labels"]

@@ -1,10 +1,13 @@
 """`trimtab status`: a run is followed from another terminal while it goes on."""
 
 import json
+import socket
+import urllib.request
 
 import pytest
 from run_processes import of_run, wait_until
 from trimtab.cli.main import main
+from trimtab.environment.free_ports import free_ports
 
 
 @pytest.mark.slow
@@ -39,8 +42,9 @@ def test_a_run_that_fails_is_said_with_its_cause(toy_job, trimtab, tmp_path):
     assert last["message"].startswith("rank 1 ended with signal SIGKILL")
 
 
-def test_once_says_what_is_now(toy_job, trimtab, tmp_path):
-    trimtab("run", toy_job("--forever", "--steps", "7"), "--out", "out")
+def test_once_says_what_is_now_and_prometheus_hears_the_same(toy_job, trimtab, tmp_path):
+    (port,) = free_ports(1)
+    trimtab("run", toy_job("--forever", "--steps", "7"), "--out", "out", "--metrics-port", str(port))
     wait_until((tmp_path / "out/status.address").exists)
 
     def step():
@@ -48,6 +52,20 @@ def test_once_says_what_is_now(toy_job, trimtab, tmp_path):
         return json.loads(status.communicate(timeout=60)[0]).get("step")
 
     wait_until(lambda: step() == "7")
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        lines = answer.read().decode().splitlines()
+    assert "trimtab_trainer_steps_total 7.0" in lines
+    assert any(line.startswith("trimtab_trainer_plan_info{") for line in lines)
+
+
+def test_a_port_for_metrics_that_is_taken_is_refused_before_anything_starts(toy_job, trimtab, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        run = trimtab("run", toy_job(), "--out", "out", "--metrics-port", port)
+        _, errors = run.communicate(timeout=60)
+    assert run.returncode == 2
+    assert errors.startswith(f"trimtab: --metrics-port: '{port}': cannot listen there (Address already in use);")
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(

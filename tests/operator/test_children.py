@@ -116,7 +116,7 @@ def test_every_port_that_a_pod_listens_at_is_declared():
         for each in [*pod["containers"], *pod["initContainers"]]
         for port in each["ports"]
     }
-    assert declared == {(8471, "TCP"), (29400, "TCP"), (29400, "UDP"), (29401, "TCP"), (29402, "TCP"), (29500, "TCP")}
+    assert declared == {(29400, "UDP")} | {(port, "TCP") for port in (8471, 8472, 29400, 29401, 29402, 29500)}
 
 
 def test_ports_that_the_user_declares_are_the_users():
@@ -126,7 +126,11 @@ def test_ports_that_the_user_declares_are_the_users():
         {"name": "chat", "containerPort": 8471, "protocol": "UDP"},
     ]
     trainer = trainer_of(pod_of(container={"ports": given}))
-    assert trainer["ports"] == [*given, {"name": "trimtab-status", "containerPort": 8471}]
+    ours = [
+        {"name": "trimtab-status", "containerPort": 8471},
+        {"name": "trimtab-metrics", "containerPort": 8472},
+    ]
+    assert trainer["ports"] == [*given, *ours]
 
 
 PASSED_THROUGH = {
@@ -232,7 +236,7 @@ def test_only_the_job_the_operator_and_the_scraper_reach_its_pods():
     assert same == {"from": [{"podSelector": {"matchLabels": {"trimtab.dev/job-name": "digits"}}}]}
     assert operator["ports"] == [{"protocol": "TCP", "port": 8471}]
     assert operator["from"][0]["namespaceSelector"]["matchLabels"] == {"kubernetes.io/metadata.name": "trimtab-system"}
-    assert scraper["ports"] == [{"protocol": "TCP", "port": 29402}]
+    assert scraper["ports"] == [{"protocol": "TCP", "port": 29402}, {"protocol": "TCP", "port": 8472}]
 
 
 def test_the_job_file_reads_back_as_the_job():

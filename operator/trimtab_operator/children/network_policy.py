@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trimtab_api.names import MONITOR_METRICS_PORT, TRAINER_STATUS_PORT
+from trimtab_api.names import MONITOR_METRICS_PORT, TRAINER_METRICS_PORT, TRAINER_STATUS_PORT
 from trimtab_api.trainingjob import TrainingJob
 
 from trimtab_operator.children.owned import owned, shared_name
@@ -10,6 +10,7 @@ from trimtab_operator.cluster.resources import NETWORK_POLICIES, Object
 from trimtab_operator.labels import JOB_NAME
 from trimtab_operator.settings import Settings
 
+METRICS_PORTS = (MONITOR_METRICS_PORT, TRAINER_METRICS_PORT)
 #: Kubernetes' own label of a namespace: its name.
 _NAMESPACE = "kubernetes.io/metadata.name"
 #: Label of the operator's own pods; the chart sets it.
@@ -32,7 +33,7 @@ def network_policy(job: TrainingJob, namespace: str, uid: str, settings: Setting
             "ingress": [
                 {"from": [same_job]},
                 {"from": [operator], "ports": [{"protocol": "TCP", "port": TRAINER_STATUS_PORT}]},
-                {"from": [scraper], "ports": [{"protocol": "TCP", "port": MONITOR_METRICS_PORT}]},
+                {"from": [scraper], "ports": [{"protocol": "TCP", "port": port} for port in METRICS_PORTS]},
             ],
         },
     }

@@ -18,6 +18,7 @@ from trimtab_api.names import (
     RUN_DIRECTORY,
     TLS_DIRECTORY,
     TLS_VARIABLE,
+    TRAINER_METRICS_PORT,
     TRAINER_STATUS_PORT,
     WORKER_COMMAND,
     worker_host,
@@ -46,6 +47,7 @@ _SHARED_MEMORY_GIB = 2
 #: name ports of theirs in this container as they like.
 _TRAINER_PORTS: tuple[Object, ...] = (
     {"name": "trimtab-status", "containerPort": TRAINER_STATUS_PORT},
+    {"name": "trimtab-metrics", "containerPort": TRAINER_METRICS_PORT},
     {"name": "trimtab-master", "containerPort": MASTER_PORT},
 )
 

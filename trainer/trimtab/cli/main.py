@@ -35,6 +35,7 @@ COMMANDS = (
     Subcommand("network", "network_command", "print a random network file, to compare plans on one nobody tuned for"),
     Subcommand("report", "report_command", "rebuild summary and report of a comparison from its files"),
     Subcommand("status", "status_command", "follow a job that trains, here or from inside one of its pods"),
+    Subcommand("metrics", "metrics_command", "serve the metrics of a run to Prometheus"),
     Subcommand("worker", "worker_command", "train as one worker of a job on a cluster: the entry of its pod"),
     Subcommand("bench", "", "measure kernels, collectives or whole steps on this machine"),
 )

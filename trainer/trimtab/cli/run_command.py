@@ -32,6 +32,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="RANK",
         help="show what that rank's script prints, as it prints it; all ranks' output is in DIR/logs",
     )
+    parser.add_argument(
+        "--metrics-port",
+        type=whole_number("--metrics-port", 1, 65535),
+        metavar="PORT",
+        help="serve the run's metrics to Prometheus at 127.0.0.1:PORT while it trains",
+    )
     parser.add_argument("--loopback", action="store_true", help="do not emulate, even where --network is given")
 
 
@@ -39,7 +45,8 @@ def run(args: argparse.Namespace) -> int:
     """Run, showing live progress; 0 where it succeeded, 1 where it failed, 130 where it was interrupted."""
     from trimtab.cli.preparation import prepare
     from trimtab.cli.progress import Progress
-    from trimtab.launch.run import RunRequest
+    from trimtab.environment.free_ports import refuse_taken_port
+    from trimtab.launch.run import METRICS_HOST, RunRequest
     from trimtab.launch.run import run as run_job
     from trimtab.records.run_reader import read_run
     from trimtab.report.summary import summarise, target_of
@@ -54,11 +61,13 @@ def run(args: argparse.Namespace) -> int:
             field="--tail",
             value=str(args.tail),
         )
+    if args.metrics_port is not None:
+        refuse_taken_port(METRICS_HOST, args.metrics_port, "--metrics-port")
     directory = RunDirectory(args.out or Path("runs") / job.metadata.name)
     try:
         with interruptible(), Progress(num_runs=1, tail=args.tail) as progress:
             progress.start(plan_of(job), directory)
-            request = RunRequest(job, plan_of(job), network, directory, max_restarts(job))
+            request = RunRequest(job, plan_of(job), network, directory, max_restarts(job), args.metrics_port)
             result = run_job(request, progress.update, progress.restart)
             progress.end()
     except Interrupted:

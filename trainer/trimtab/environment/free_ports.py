@@ -7,6 +7,8 @@ import socket
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
+from trimtab_api.errors import UserError
+
 #: Ports are chosen from these; each must have one above it.
 _FIRST_PORT, _LAST_PORT = 10000, 65535
 #: The first port that kernels usually give to outgoing connections.
@@ -42,3 +44,16 @@ def server_ports(kernels: Path = Path("/proc/sys/net/ipv4/ip_local_port_range"))
     except (OSError, ValueError, IndexError):  # no Linux
         first = _USUAL_FIRST_EPHEMERAL
     return range(_FIRST_PORT, first - 1) if first >= _FIRST_PORT + _MIN_PORTS else range(_FIRST_PORT, _LAST_PORT)
+
+
+def refuse_taken_port(address: str, port: int, flag: str) -> None:
+    """Raise `UserError` naming the flag where something listens at the port that it asks for."""
+    with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as probe:
+        probe.setsockopt(
+            socket.SOL_SOCKET, socket.SO_REUSEADDR, 1
+        )  # as servers do: connections that ended do not count
+        try:
+            probe.bind((address, port))
+        except OSError as error:
+            remedy = f"cannot listen there ({error.strerror}); stop what uses the port, or choose another"
+            raise UserError(remedy, field=flag, value=str(port)) from None

@@ -1,4 +1,4 @@
-"""The command lines of what runs beside a job's trainers: network monitors, and the server of its status."""
+"""The command lines of what runs beside a job's trainers: network monitors, the servers of its status and metrics."""
 
 from __future__ import annotations
 
@@ -29,3 +29,9 @@ def status_command(directory: Path, job: Path, monitor: str, address: str) -> li
     """The process that serves the status of the run in ``directory`` at ``address``, beside rank 0's monitor."""
     argv = [sys.executable, "-m", "trimtab.status.server", "--run", str(directory), "--job", str(job)]
     return [*argv, "--monitor", monitor, "--listen", address]
+
+
+def metrics_command(directory: Path, host: str, port: int) -> list[str]:
+    """The process that serves the metrics of the run in ``directory``, which must hold its job."""
+    argv = [sys.executable, "-m", "trimtab", "metrics", str(directory)]
+    return [*argv, "--host", host, "--port", str(port)]

@@ -1,9 +1,11 @@
-"""The names of a run's processes: ``rank-3``, ``monitor-0`` and ``status``. Their log files are named after them."""
+"""The names of a run's processes, ``rank-3``, ``monitor-0``, ``status``, ``metrics``, after which logs are named."""
 
 from __future__ import annotations
 
 #: The process that serves the run's status. It may fail; the run goes on.
 STATUS = "status"
+#: The process that serves the run's metrics. It may fail as well.
+METRICS = "metrics"
 
 
 def rank_name(rank: int) -> str:
@@ -35,4 +37,5 @@ def kind_and_number(name: str) -> tuple[str, int]:
 def label(name: str) -> str:
     """The process as a message to the user calls it."""
     kind, number = kind_and_number(name)
-    return {"rank": f"rank {number}", "monitor": f"the monitor of worker {number}"}.get(kind, "the status server")
+    names = {"rank": f"rank {number}", "monitor": f"the monitor of worker {number}", METRICS: "the metrics server"}
+    return names.get(kind, "the status server")

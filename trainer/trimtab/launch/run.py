@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trimtab.environment import job_secret
-from trimtab.environment.side_processes import monitor_command, status_command
+from trimtab.environment.side_processes import metrics_command, monitor_command, status_command
 from trimtab.launch.children import Exit
 from trimtab.launch.command import Process, rank_environment, trainer_process
 from trimtab.launch.hosts import Hosts, make_hosts
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 #: Seconds between looks at the processes: the order in which they end is known this well.
 POLL_SECONDS = 0.01
+#: Where a local run's metrics are served: this machine alone reads them.
+METRICS_HOST = "127.0.0.1"
 #: Seconds between calls of the observer.
 OBSERVE_SECONDS = 0.5
 
@@ -44,6 +46,8 @@ class RunRequest:
     directory: RunDirectory
     max_restarts: int = 0
     """Restarts of all ranks after which a failure is final."""
+    metrics_port: int | None = None
+    """Where its metrics are served on this machine; None: nowhere."""
 
 
 #: States of a run that did what was asked of it.
@@ -92,6 +96,9 @@ def _run(request: RunRequest, observe: Callable[[], bool], restarted: Callable[[
                 _start_monitors(request, hosts, supervisor)
                 _start_trainers(request, hosts, supervisor)
                 _start_status(request, hosts, supervisor)
+                if request.metrics_port is not None:  # outside of the emulated network, where Prometheus is
+                    argv = metrics_command(directory.path, METRICS_HOST, request.metrics_port)
+                    supervisor.start_metrics(argv, os.environ)
                 ending = supervisor.wait(Watch(request, hosts, observe, began).check)
                 if ending.state == "succeeded":
                     observe()

@@ -16,7 +16,7 @@ from trimtab.launch.children import GRACE_SECONDS, Children, Exit
 from trimtab.launch.command import Process
 from trimtab.launch.interrupts import has_come, heed
 from trimtab.launch.process_logs import LogFiles, ProcessLogs
-from trimtab.launch.process_names import STATUS, is_monitor, is_rank, label
+from trimtab.launch.process_names import METRICS, STATUS, is_monitor, is_rank, label
 from trimtab.launch.root_cause import await_root_cause, root_cause
 from trimtab.records.run_directory import RunDirectory
 
@@ -71,6 +71,11 @@ class Supervisor:
         self._directory.tell_status_address(address)
         self._serves_status = True
 
+    def start_metrics(self, argv: Sequence[str], environment: Mapping[str, str]) -> None:
+        """Start the server of the run's metrics."""
+        with LogFiles(self._directory).output(METRICS) as output:
+            self.children.start(METRICS, argv, environment, output)
+
     def wait(self, check: Callable[[Sequence[Exit]], Ending | None]) -> Ending:
         """Wait until all ranks have succeeded, a process has failed, or ``check`` ends the attempt.
 
@@ -104,8 +109,8 @@ class Supervisor:
 
 
 def has_failed(ended: Exit) -> bool:
-    """Whether its end is a failure: monitors run until they are stopped, and training needs no status server."""
-    return ended.name != STATUS and (ended.code != 0 or is_monitor(ended.name))
+    """Whether its end is a failure: monitors run until they are stopped; training needs no server of its status."""
+    return ended.name not in (STATUS, METRICS) and (ended.code != 0 or is_monitor(ended.name))
 
 
 def describe_failure(failed: Sequence[Exit], logs: ProcessLogs, remark: str = "") -> str:

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trimtab_api.errors import UserError
-from trimtab_api.names import MONITOR_PORT, TLS_VARIABLE, TRAINER_STATUS_PORT
+from trimtab_api.names import MONITOR_PORT, TLS_VARIABLE, TRAINER_METRICS_PORT, TRAINER_STATUS_PORT
 
-from trimtab.environment.side_processes import status_command
+from trimtab.environment.side_processes import metrics_command, status_command
 from trimtab.launch import termination_message
 from trimtab.launch.children import Exit
 from trimtab.launch.command import Process, rank_environment, trainer_environment
@@ -131,6 +131,9 @@ class Worker:
         listen = f"0.0.0.0:{TRAINER_STATUS_PORT}" if self._certificates else STATUS_ADDRESS
         argv = status_command(self._directory.path, self._pod.job_file, MONITOR_ADDRESS, listen)
         supervisor.start_status(argv, self._environ, STATUS_ADDRESS)
+        if self._certificates:  # else the worker runs on a machine by itself, whose ports are not the pod's
+            argv = metrics_command(self._directory.path, "0.0.0.0", TRAINER_METRICS_PORT)  # noqa: S104
+            supervisor.start_metrics(argv, self._environ)
 
     def _start_ranks(self, argv: Sequence[str], master: str, supervisor: Supervisor) -> None:
         cache = kernel_cache(self._environ, self._pod.run_directory)

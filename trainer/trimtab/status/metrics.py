@@ -1,0 +1,169 @@
+"""A run as Prometheus metrics, made of its files when Prometheus asks: training loses no time to it.
+
+Base units, and labels whose values are few: phases, triggers, metrics that a script reports. What is not known yet is
+absent. All begin with ``trimtab_trainer_``; `docs/reference/metrics.md` lists them.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from importlib.metadata import version
+from typing import Any
+
+from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
+from prometheus_client.registry import Collector
+from trimtab_api.catalogue import AXES, read_plan
+from trimtab_api.errors import UserError
+
+from trimtab.records.json_files import Tail
+from trimtab.records.lines import ALONE, Step
+from trimtab.records.run_directory import RunDirectory
+
+#: Metrics that a script reports by names of its own; more are left out, for names may be made up in a loop.
+MOST_EVALUATIONS = 20
+
+
+class RunMetrics(Collector):
+    """Reads on in the files of one run at each scrape."""
+
+    def __init__(self, directory: RunDirectory) -> None:
+        self._lines = Tail(directory.metrics), Tail(directory.decisions)
+        self._lock = threading.Lock()
+        self._seconds: Counter[str] = Counter(dict.fromkeys(("compute", "exposed", "compress", "collective"), 0.0))
+        self._trial_seconds = 0.0
+        self._counts: Counter[str] = Counter(dict.fromkeys(("steps", "dropped", "trials", "bytes", "messages"), 0))
+        self._decisions: Counter[str] = Counter()
+        self._changes: Counter[str] = Counter()
+        self._evaluations: dict[str, float] = {}
+        self._step: Step | None = None
+        self._gain: float | None = None
+        self._predicted: float | None = None
+        self._measured: float | None = None
+        self._solving_seconds = 0.0
+
+    def collect(self) -> Iterator[Metric]:
+        """Everything, as the files have it now."""
+        with self._lock:
+            metrics, decisions = self._lines
+            for line in decisions.new_lines():
+                self._take_decision(line)
+            for line in metrics.new_lines():
+                self._take(line)
+            yield from self._families()
+
+    def _take(self, line: dict[str, Any]) -> None:
+        if line.get("event") == "evaluation":
+            for name, value in line.items():
+                known = name in self._evaluations or len(self._evaluations) < MOST_EVALUATIONS
+                if name not in ("event", "step", "time") and isinstance(value, int | float) and known:
+                    self._evaluations[name] = value
+            return
+        if "event" in line:
+            return
+        step = Step.from_json(line)
+        self._counts["bytes"] += step.num_bytes
+        self._counts["messages"] += line.get("messages", 0)
+        if step.trial:
+            self._counts["trials"] += 1
+            self._trial_seconds += step.step_seconds
+            return
+        self._step = step
+        self._gain = self._gain if step.gain is None else step.gain
+        self._counts["steps"] += 1
+        self._counts["dropped"] += not line.get("finite", True)
+        self._seconds["compute"] += step.compute_seconds
+        self._seconds["exposed"] += step.step_seconds - step.compute_seconds
+        self._seconds["compress"] += step.compress_seconds
+        self._seconds["collective"] += step.collective_seconds
+
+    def _take_decision(self, line: dict[str, Any]) -> None:
+        if line.get("record") == "decision":
+            self._decisions[line["trigger"]] += 1
+            self._changes[line["trigger"]] += bool(line["changed"])
+            self._predicted = line["predicted_seconds"]
+            self._solving_seconds += line.get("solving_seconds", 0.0)
+        elif line.get("record") == "measured":
+            self._measured = line["measured_step_seconds"]
+
+    def _families(self) -> Iterator[Metric]:
+        counts, step = self._counts, self._step
+        yield _info("build", "Version of the trainer", {"version": version("trimtab")})
+        yield _counter("steps", "Training steps taken, trials not counted", counts["steps"])
+        yield _counter("dropped_steps", "Training steps dropped for values that were not finite", counts["dropped"])
+        yield _counter("trial_steps", "Steps taken in trials, which were undone", counts["trials"])
+        yield _counter("sent_bytes", "Bytes that rank 0 sent", counts["bytes"])
+        yield _counter("messages", "Messages on the longest chain of each exchange", counts["messages"])
+        text = (
+            "Time of training steps by phase; compute and exposed (waiting for the exchange) make up the step, compress"
+            " and collective run beside it"
+        )
+        yield _by("step_seconds", text, "phase", self._seconds)
+        yield _counter("trial_seconds", "Time that trials took", self._trial_seconds)
+        yield _counter("solving_seconds", "Processor time that decisions took", self._solving_seconds)
+        yield _by("decisions", "Decisions of the controller by what they followed", "trigger", self._decisions)
+        text = "Changes of the plan by what they followed; of trigger guard, back to dense for the model's sake"
+        yield _by("plan_changes", text, "trigger", self._changes)
+        yield _gauge("predicted_step_seconds", "Step time that the last decision predicted", self._predicted)
+        yield _gauge("measured_step_seconds", "Median step time after the last change of plan", self._measured)
+        values = GaugeMetricFamily(
+            "trimtab_trainer_evaluation", "What the script reported last, by its own names", labels=("metric",)
+        )
+        for name, value in self._evaluations.items():
+            values.add_metric([name], value)
+        yield values
+        if step is not None:
+            yield from self._of_step(step)
+
+    def _of_step(self, step: Step) -> Iterator[Metric]:
+        yield _gauge("step", "The last training step, counted from 0", step.step)
+        yield _gauge("run_seconds", "Time from the start of training to the end of the last step", step.time)
+        yield _gauge("loss", "Training loss of the last step, where the script tells it", step.loss)
+        if step.plan == ALONE:
+            return
+        text = "Share of the error-fed gradient that got through, as last known"
+        yield _gauge("gain_ratio", text, self._gain)
+        plan = read_plan(step.plan)
+        yield _gauge("compression_ratio", "Share of the elements that the plan sends", plan.ratio)
+        yield _gauge("plan_version", "Version of the plan in force", step.plan_version)
+        axes = {axis: plan.axes.get(axis, AXES[axis].default) for axis in AXES}
+        told = {"plan": step.plan, "collective": plan.collective, **axes}
+        yield _info("plan", "The plan in force", told)
+        yield _gauge("late_seconds", "By how much the last rank came after the middle one", step.late_seconds)
+        yield _gauge("last_rank", "The rank that came last to the exchange", step.last_rank)
+
+
+def serve(directory: RunDirectory, host: str, port: int) -> threading.Thread:
+    """Serve the metrics of a run at ``/metrics``, from the thread that is returned.
+
+    Raises `UserError` where the port is taken.
+    """
+    registry = CollectorRegistry()
+    registry.register(RunMetrics(directory))
+    try:
+        return start_http_server(port, host, registry)[1]
+    except OSError as error:
+        remedy = f"cannot listen there ({error.strerror}); stop what uses the port, or choose another"
+        raise UserError(remedy, field="--port", value=f"{host}:{port}") from None
+
+
+def _counter(name: str, text: str, value: float) -> Metric:
+    return CounterMetricFamily(f"trimtab_trainer_{name}", text, value=value)
+
+
+def _gauge(name: str, text: str, value: float | None) -> Metric:
+    """Without a sample where there is no value."""
+    return GaugeMetricFamily(f"trimtab_trainer_{name}", text, value=value)
+
+
+def _by(name: str, text: str, label: str, values: Counter[str]) -> Metric:
+    family = CounterMetricFamily(f"trimtab_trainer_{name}", text, labels=(label,))
+    for each, value in values.items():
+        family.add_metric([each], value)
+    return family
+
+
+def _info(name: str, text: str, value: dict[str, str]) -> Metric:
+    return InfoMetricFamily(f"trimtab_trainer_{name}", text, value=value)
