@@ -6,6 +6,7 @@ from trimtab_api.catalogue import costs
 from trimtab_api.catalogue.axis import Axis
 from trimtab_api.catalogue.costs import Cost
 from trimtab_api.catalogue.rows import Collective
+from trimtab_api.catalogue.spec import Option, one_of, whole_number
 
 
 def _artopk(election: str, shape: str) -> Collective:
@@ -58,12 +59,47 @@ _ALL_GATHER = Collective(
     by_default=True,
 )
 
+
+def _spardl_cost(M: float, c: float, N: int, teams: int, residual: str) -> Cost:
+    if teams & (teams - 1) == 0:
+        return costs.spardl_r_sag(M, c, N, teams)
+    return costs.spardl_b_sag(M, c, N, teams).most
+
+
+def _spardl_why_not(N: int, teams: int, residual: str) -> str | None:
+    if N % teams == 0:
+        return None
+    fitting = ", ".join(str(d) for d in range(1, N + 1) if N % d == 0)
+    return f"teams are of equal size, and {teams} of them are not; use one of {fitting}"
+
+
+_SPARDL = Collective(
+    "spardl",
+    "blocks summed sparsely on the way, and selected in again before they are sent on (SparDL)",
+    "trimtab.collectives.spardl:SparDL",
+    options=(
+        Option("teams", whole_number(1), "d, which divides the ranks: more save messages, and send more", default=1),
+        Option(
+            "residual",
+            one_of("global", "local", "partial"),
+            "what is kept of dropped values: all (global), or by the published ablations, which lose gradient",
+            default="global",
+        ),
+    ),
+    family="spardl",
+    cost=_spardl_cost,
+    why_not=_spardl_why_not,
+    selections_in_mean=lambda N: 1,
+    shown_with=("teams=2", "teams=3"),
+)
+
 collectives: Axis[Collective] = Axis(
     "collective",
     _dense("ring"),
     _dense("tree"),
     _ALL_GATHER,
     *(_artopk(election, shape) for election in ("star", "var") for shape in ("ring", "tree")),
+    _SPARDL,
 )
 
 
@@ -93,8 +129,5 @@ def cost_table(M: float, c: float, N: int) -> list[tuple[str, Cost | costs.CostR
             ("gtopk", costs.gtopk(M, c, N)),
             ("ok-topk", costs.ok_topk(M, c, N)),
         ]
-    rows.append(("spardl", costs.spardl(M, c, N)))
-    if N % 2 == 0:
-        rows += [("spardl-r-sag-2", costs.spardl_r_sag(M, c, N, 2)), ("spardl-b-sag-2", costs.spardl_b_sag(M, c, N, 2))]
     rows.append(("exdyna", costs.exdyna(M, c, N)))
     return rows
