@@ -77,7 +77,7 @@ def marching_bands(monkeypatch):
             options=(Option("bands", whole_number(1), "how many", default=1),),
             cost=lambda M, c, N, bands: Cost(bands, M * c),
             why_not=lambda N, bands: f"use bands that divide the ranks, and not {bands}" if N % bands else None,
-            selections_in_mean=lambda N: 2,
+            cuts_union=True,
             more_passes=0.5,
             shown_with=("bands=3", "bands=4"),
         )
@@ -98,7 +98,7 @@ def test_options_decide_what_a_collective_costs_and_where_it_runs(marching_bands
 
 def test_what_a_row_says_of_its_mean_and_passes_decides_what_arrives(marching_bands):
     row = collectives["marching"]
-    assert row.arriving(0.01, 8) == 0.02
+    assert row.arriving(0.01, 8) == 0.01
     assert row.passes(1e-9, 8) == pytest.approx(1.5)
 
 

@@ -58,5 +58,5 @@ COLLECTIVES = collectives.built_in
 DENSE_COLLECTIVES = tuple(name for name in COLLECTIVES if collectives[name].is_dense)
 SPARSE_COLLECTIVES = tuple(name for name in COLLECTIVES if not collectives[name].is_dense)
 #: Those that are chosen among where a job does not say.
-DEFAULT_COLLECTIVES = tuple(name for name in SPARSE_COLLECTIVES if collectives[name].by_default)
+DEFAULT_COLLECTIVES = tuple(name for name in SPARSE_COLLECTIVES if collectives[name].is_default)
 SPARSIFIERS = sparsifiers.built_in

@@ -29,7 +29,7 @@ def _artopk(election: str, shape: str) -> Collective:
         half_gain_ratio=0.08,
         stale_steps=2.5,
         is_representative=election == "star",
-        by_default=True,
+        is_default=True,
     )
 
 
@@ -56,14 +56,20 @@ _ALL_GATHER = Collective(
     cost=costs.sparse_all_gather,
     pattern="all-gather",
     is_representative=True,
-    by_default=True,
+    is_default=True,
 )
 
 
 def _spardl_cost(M: float, c: float, N: int, teams: int, residual: str) -> Cost:
     if teams & (teams - 1) == 0:
         return costs.spardl_r_sag(M, c, N, teams)
-    return costs.spardl_b_sag(M, c, N, teams).most
+    return costs.spardl_b_sag(M, c, N, teams).least
+
+
+def _spardl_range(M: float, c: float, N: int, teams: int, residual: str) -> costs.CostRange:
+    if teams & (teams - 1) == 0:
+        return costs.CostRange(*2 * (costs.spardl_r_sag(M, c, N, teams),))
+    return costs.spardl_b_sag(M, c, N, teams)
 
 
 def _spardl_why_not(N: int, teams: int, residual: str) -> str | None:
@@ -88,8 +94,9 @@ _SPARDL = Collective(
     ),
     family="spardl",
     cost=_spardl_cost,
+    cost_range=_spardl_range,
     why_not=_spardl_why_not,
-    selections_in_mean=lambda N: 1,
+    cuts_union=True,
     shown_with=("teams=2", "teams=3"),
 )
 
@@ -122,7 +129,7 @@ def cost_table(M: float, c: float, N: int) -> list[tuple[str, Cost | costs.CostR
     """
     rows: list[tuple[str, Cost | costs.CostRange]] = [("parameter-server", costs.parameter_server(M, N))]
     shown = [spec for row in collectives.rows() for spec in (row.name, *(f"{row.name}:{w}" for w in row.shown_with))]
-    rows += [(spec, collective_cost(spec, M, c, N)) for spec in shown if why_not(spec, N) is None]
+    rows += [(spec, _cost_or_range(spec, M, c, N)) for spec in shown if why_not(spec, N) is None]
     if N & (N - 1) == 0:
         rows += [
             ("topk-dsa", costs.topk_dsa(M, c, N)),
@@ -131,3 +138,10 @@ def cost_table(M: float, c: float, N: int) -> list[tuple[str, Cost | costs.CostR
         ]
     rows.append(("exdyna", costs.exdyna(M, c, N)))
     return rows
+
+
+def _cost_or_range(collective: str, M: float, c: float, N: int) -> Cost | costs.CostRange:
+    cost_range = collectives[collective].cost_range
+    if N == 1 or cost_range is None:
+        return collective_cost(collective, M, c, N)
+    return cost_range(M, c, N, **collectives.options(collective))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from math import exp
 from typing import Any, Literal
 
-from trimtab_api.catalogue.costs import Cost
+from trimtab_api.catalogue.costs import Cost, CostRange
 from trimtab_api.catalogue.spec import Option
 
 #: Float32 values in a cache line, and what fetching every line in no order costs, in passes over them all in order.
@@ -41,14 +41,18 @@ class Collective(Row):
 
     Called with the values of its options, too, by their names.
     """
+    cost_range: Callable[..., CostRange] | None = None
+    """Its ends, where bytes depend on what the ranks select: `cost` is then what selections that are alike by chance
+    alone take. Called likewise.
+    """
     why_not: Callable[..., str | None] = lambda N: None
     """Why it does not run on N ranks, in a sentence; None where it does. Called with its options, too."""
     is_dense: bool = False
     """Whether it sends the whole gradient."""
     shares_indices: bool = False
     """Whether k is chosen once for all ranks, which send the same indices; else every rank sends k of its own."""
-    selections_in_mean: Callable[[int], float] | None = None
-    """How many times k elements the mean of N ranks holds; None: 1 where indices are shared, else N."""
+    cuts_union: bool = False
+    """Whether of what the ranks select about k elements come back, and not the union of their selections."""
     more_passes: float = 0.0
     """Passes over the gradient that compressing costs beside the one that selects."""
     pattern: Pattern = "other"
@@ -64,8 +68,8 @@ class Collective(Row):
     """Formats in which it can send values."""
     is_representative: bool = False
     """Whether it stands for its kin where all of them would be too many."""
-    by_default: bool = False
-    """Whether a job that does not say which collectives may be chosen chooses among it, too."""
+    is_default: bool = False
+    """Whether it may be chosen where a job does not say which collectives may."""
     shown_with: tuple[str, ...] = ()
     """Options, such as ``teams=2``, with which tables of costs show it beside the defaults."""
 
@@ -82,9 +86,7 @@ class Collective(Row):
 
     def arriving(self, ratio: float, num_ranks: int) -> float:
         """Values that arrive on a rank, as a share of its elements: they cost the passes over memory."""
-        if self.selections_in_mean is not None:
-            return ratio * self.selections_in_mean(num_ranks)
-        return ratio if self.shares_indices else num_ranks * ratio
+        return ratio if self.shares_indices or self.cuts_union else num_ranks * ratio
 
 
 @dataclass(frozen=True)

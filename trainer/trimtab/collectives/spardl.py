@@ -128,7 +128,8 @@ class SparDL(Collective):
         share = self._shares.get(key) or SagShare.of_teams(self._teams)
         indices, values = selecting.take(self._number, share.elements(most))
         joined = bruck(teams, Pairs(indices - first, values), vote, most, give_back)
-        self._proposed[key] = share.after(joined.num_merged, most, self._teams)
+        if most > 0:  # a block of no elements tells nothing
+            self._proposed[key] = share.after(joined.num_merged, most, self._teams)
         return joined
 
     def _settle(self, residual: Tensor, log: ResidualLog, in_mean: Tensor) -> tuple[Tensor, float]:
