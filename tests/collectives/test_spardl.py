@@ -124,6 +124,7 @@ def test_the_published_ablations_lose_what_they_say(rule: str) -> None:
         assert torch.equal(outcome.residual[kept], outcome.acc[kept])
         if rule == "partial":
             assert update[sent].all(), "only what is in the mean is cleared"
+            assert len(sent) < 120, "and of it only what this rank selected"
         else:
             assert len(sent) == outcome.exchanged.num_selected == 120
             assert not update[sent].all(), "what others dropped is lost"

@@ -1,7 +1,8 @@
 """Spar-All-Gather: the ranks of d teams that hold the sum of the same block add theirs up (SparDL, section 3.3).
 
-What the sum has beyond the L largest is dropped on all of those ranks alike, so each gives back its share of it.
-Pairs count from the block's first element.
+What the sum has beyond the L largest is dropped on all of those ranks alike. Where a later sum may have the element
+again, each gives back its share of what was dropped; else every rank has the element in its residual as it was, which
+is the same in all. Pairs count from the block's first element.
 """
 
 from __future__ import annotations
@@ -44,21 +45,18 @@ def recursive_doubling(teams: Transport, pairs: Pairs, vote: Tensor, most: int, 
         teams.send_bytes(peer, pack(vote, index_code.encode(pairs.indices), pairs.values))
         other_vote, other = unpack(teams.receive_bytes(peer), vote.numel())
         vote = vote + other_vote
-        pairs, num_merged = _kept(merged([pairs, other]), most, 2 << round, give_back)
+        sums = merged([pairs, other])
+        num_merged = sums.values.numel()
+        pairs, dropped = split_largest(sums, most)
+        give_back(Pairs(dropped.indices, dropped.values / (2 << round)))
     return Joined(pairs, vote, num_merged, chain_length(teams.size))
 
 
-def bruck(teams: Transport, pairs: Pairs, vote: Tensor, most: int, give_back: GiveBack) -> Joined:
+def bruck(teams: Transport, pairs: Pairs, vote: Tensor, most: int) -> Joined:
     """B-SAG, for any d: Bruck's all-gather of what each team has, added in the teams' order, of which ``most`` stay."""
     message = pack(vote, index_code.encode(pairs.indices), pairs.values)
     messages, num_messages = all_gather(teams, message)
     parts = [unpack(each, vote.numel()) for each in messages]
-    kept, num_merged = _kept(merged([part for _, part in parts]), most, teams.size, give_back)
-    return Joined(kept, sum((each for each, _ in parts[1:]), start=parts[0][0]), num_merged, num_messages)
-
-
-def _kept(pairs: Pairs, most: int, num_holders: int, give_back: GiveBack) -> tuple[Pairs, int]:
-    """The ``most`` largest of a sum that ``num_holders`` ranks hold, and how many pairs it had."""
-    kept, dropped = split_largest(pairs, most)
-    give_back(Pairs(dropped.indices, dropped.values / num_holders))
-    return kept, pairs.values.numel()
+    sums = merged([part for _, part in parts])
+    total_vote = sum((each for each, _ in parts[1:]), start=parts[0][0])
+    return Joined(split_largest(sums, most)[0], total_vote, sums.values.numel(), num_messages)

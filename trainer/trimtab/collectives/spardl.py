@@ -127,7 +127,7 @@ class SparDL(Collective):
         key = (exchange.start, exchange.start + blocks.n)
         share = self._shares.get(key) or SagShare.of_teams(self._teams)
         indices, values = selecting.take(self._number, share.elements(most))
-        joined = bruck(teams, Pairs(indices - first, values), vote, most, give_back)
+        joined = bruck(teams, Pairs(indices - first, values), vote, most)
         if most > 0:  # a block of no elements tells nothing
             self._proposed[key] = share.after(joined.num_merged, most, self._teams)
         return joined
