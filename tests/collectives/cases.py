@@ -18,6 +18,8 @@ MANY = tuple(size for size in SIZES if size > 6)
 #: For a test's parameters: many ranks are slow.
 EVERY_SIZE = (*FEW, *(pytest.param(size, marks=pytest.mark.slow) for size in MANY))
 SECONDS_TO_ANSWER = 60.0
+#: Schemes that select again on the way: what they drop there of elements that are in the mean stays in the residual.
+SELECT_AGAIN = ("spardl",)
 
 
 class Wandering(Selector):
@@ -29,7 +31,7 @@ class Wandering(Selector):
         self._random = torch.Generator().manual_seed(seed)
 
     def take(self, acc, k, key) -> Selected:
-        raise NotImplementedError("no scheme under test selects in blocks")
+        return self.compress(acc.clone(), torch.zeros_like(acc), acc, (0, acc.numel()), (k,))
 
     def compress(self, grad, residual, next_residual, segments, k, start=0) -> Selected:
         torch.add(grad, residual, out=next_residual)

@@ -6,6 +6,7 @@ from trimtab_api.catalogue import costs
 from trimtab_api.catalogue.axis import Axis
 from trimtab_api.catalogue.costs import Cost
 from trimtab_api.catalogue.rows import Collective
+from trimtab_api.catalogue.spec import Option, one_of, whole_number
 
 
 def _artopk(election: str, shape: str) -> Collective:
@@ -28,6 +29,7 @@ def _artopk(election: str, shape: str) -> Collective:
         half_gain_ratio=0.08,
         stale_steps=2.5,
         is_representative=election == "star",
+        is_default=True,
     )
 
 
@@ -54,6 +56,48 @@ _ALL_GATHER = Collective(
     cost=costs.sparse_all_gather,
     pattern="all-gather",
     is_representative=True,
+    is_default=True,
+)
+
+
+def _spardl_cost(M: float, c: float, N: int, teams: int, residual: str) -> Cost:
+    if teams & (teams - 1) == 0:
+        return costs.spardl_r_sag(M, c, N, teams)
+    return costs.spardl_b_sag(M, c, N, teams).least
+
+
+def _spardl_range(M: float, c: float, N: int, teams: int, residual: str) -> costs.CostRange:
+    if teams & (teams - 1) == 0:
+        return costs.CostRange(*2 * (costs.spardl_r_sag(M, c, N, teams),))
+    return costs.spardl_b_sag(M, c, N, teams)
+
+
+def _spardl_why_not(N: int, teams: int, residual: str) -> str | None:
+    if N % teams == 0:
+        return None
+    fitting = ", ".join(str(d) for d in range(1, N + 1) if N % d == 0)
+    return f"teams are of equal size, and {teams} of them are not; use one of {fitting}"
+
+
+_SPARDL = Collective(
+    "spardl",
+    "blocks summed sparsely on the way, and selected in again before they are sent on (SparDL)",
+    "trimtab.collectives.spardl:SparDL",
+    options=(
+        Option("teams", whole_number(1), "d, which divides the ranks: more save messages, and send more", default=1),
+        Option(
+            "residual",
+            one_of("global", "local", "partial"),
+            "what is kept of dropped values: all (global), or by the published ablations, which lose gradient",
+            default="global",
+        ),
+    ),
+    family="spardl",
+    cost=_spardl_cost,
+    cost_range=_spardl_range,
+    why_not=_spardl_why_not,
+    cuts_union=True,
+    shown_with=("teams=2", "teams=3"),
 )
 
 collectives: Axis[Collective] = Axis(
@@ -62,12 +106,20 @@ collectives: Axis[Collective] = Axis(
     _dense("tree"),
     _ALL_GATHER,
     *(_artopk(election, shape) for election in ("star", "var") for shape in ("ring", "tree")),
+    _SPARDL,
 )
 
 
 def collective_cost(collective: str, M: float, c: float, N: int) -> Cost:
     """The cost of exchanging one buffer of ``M`` bytes; ``c`` is 1 for dense. A single rank exchanges nothing."""
-    return Cost(0, 0) if N == 1 else collectives[collective].cost(M, c, N)
+    if N == 1:
+        return Cost(0, 0)
+    return collectives[collective].cost(M, c, N, **collectives.options(collective))
+
+
+def why_not(collective: str, N: int) -> str | None:
+    """Why a collective, with the options that its text gives, does not run on ``N`` ranks; None where it does."""
+    return collectives[collective].why_not(N, **collectives.options(collective))
 
 
 def cost_table(M: float, c: float, N: int) -> list[tuple[str, Cost | costs.CostRange]]:
@@ -76,15 +128,20 @@ def cost_table(M: float, c: float, N: int) -> list[tuple[str, Cost | costs.CostR
     Beside the collectives, those of the papers that they stand beside.
     """
     rows: list[tuple[str, Cost | costs.CostRange]] = [("parameter-server", costs.parameter_server(M, N))]
-    rows += [(row.name, collective_cost(row.name, M, c, N)) for row in collectives.rows() if row.why_not(N) is None]
+    shown = [spec for row in collectives.rows() for spec in (row.name, *(f"{row.name}:{w}" for w in row.shown_with))]
+    rows += [(spec, _cost_or_range(spec, M, c, N)) for spec in shown if why_not(spec, N) is None]
     if N & (N - 1) == 0:
         rows += [
             ("topk-dsa", costs.topk_dsa(M, c, N)),
             ("gtopk", costs.gtopk(M, c, N)),
             ("ok-topk", costs.ok_topk(M, c, N)),
         ]
-    rows.append(("spardl", costs.spardl(M, c, N)))
-    if N % 2 == 0:
-        rows += [("spardl-r-sag-2", costs.spardl_r_sag(M, c, N, 2)), ("spardl-b-sag-2", costs.spardl_b_sag(M, c, N, 2))]
     rows.append(("exdyna", costs.exdyna(M, c, N)))
     return rows
+
+
+def _cost_or_range(collective: str, M: float, c: float, N: int) -> Cost | costs.CostRange:
+    cost_range = collectives[collective].cost_range
+    if N == 1 or cost_range is None:
+        return collective_cost(collective, M, c, N)
+    return cost_range(M, c, N, **collectives.options(collective))

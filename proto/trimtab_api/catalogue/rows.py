@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from math import exp
 from typing import Any, Literal
 
-from trimtab_api.catalogue.costs import Cost
+from trimtab_api.catalogue.costs import Cost, CostRange
 from trimtab_api.catalogue.spec import Option
 
 #: Float32 values in a cache line, and what fetching every line in no order costs, in passes over them all in order.
@@ -36,14 +36,25 @@ class Collective(Row):
 
     family: str = "other"
     """What is learned of one scheme tells something of its family."""
-    cost: Callable[[float, float, int], Cost] = lambda M, c, N: Cost(0, 0)
-    """Closed form of one buffer: M bytes of float32 gradient, compression ratio c (1 for dense), N >= 2 ranks."""
-    why_not: Callable[[int], str | None] = lambda N: None
-    """Why it does not run on N ranks, in a sentence; None where it does."""
+    cost: Callable[..., Cost] = lambda M, c, N: Cost(0, 0)
+    """Closed form of one buffer: M bytes of float32 gradient, compression ratio c (1 for dense), N >= 2 ranks.
+
+    Called with the values of its options, too, by their names.
+    """
+    cost_range: Callable[..., CostRange] | None = None
+    """Its ends, where bytes depend on what the ranks select: `cost` is then what selections that are alike by chance
+    alone take. Called likewise.
+    """
+    why_not: Callable[..., str | None] = lambda N: None
+    """Why it does not run on N ranks, in a sentence; None where it does. Called with its options, too."""
     is_dense: bool = False
     """Whether it sends the whole gradient."""
     shares_indices: bool = False
     """Whether k is chosen once for all ranks, which send the same indices; else every rank sends k of its own."""
+    cuts_union: bool = False
+    """Whether of what the ranks select about k elements come back, and not the union of their selections."""
+    more_passes: float = 0.0
+    """Passes over the gradient that compressing costs beside the one that selects."""
     pattern: Pattern = "other"
     """How values travel: what colours it in reports."""
     half_gain_ratio: float = 0.05
@@ -57,6 +68,10 @@ class Collective(Row):
     """Formats in which it can send values."""
     is_representative: bool = False
     """Whether it stands for its kin where all of them would be too many."""
+    is_default: bool = False
+    """Whether it may be chosen where a job does not say which collectives may."""
+    shown_with: tuple[str, ...] = ()
+    """Options, such as ``teams=2``, with which tables of costs show it beside the defaults."""
 
     def passes(self, ratio: float, num_ranks: int) -> float:
         """What compressing costs, in passes over the gradient in order: selecting, and putting what arrives in place.
@@ -66,11 +81,12 @@ class Collective(Row):
         """
         if self.is_dense:
             return 0.0
-        return 1 + _FETCH_ALL_PASSES * (1 - exp(-_VALUES_PER_LINE * self.arriving(ratio, num_ranks)))
+        fetched = 1 - exp(-_VALUES_PER_LINE * self.arriving(ratio, num_ranks))
+        return 1 + self.more_passes + _FETCH_ALL_PASSES * fetched
 
     def arriving(self, ratio: float, num_ranks: int) -> float:
         """Values that arrive on a rank, as a share of its elements: they cost the passes over memory."""
-        return ratio if self.shares_indices else num_ranks * ratio
+        return ratio if self.shares_indices or self.cuts_union else num_ranks * ratio
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import torch
 from torch import Tensor
 
 from trimtab import kernels
@@ -17,6 +16,7 @@ from trimtab.collectives import index_code
 from trimtab.collectives.base import Collective, Exchange, Exchanged, Prepared
 from trimtab.collectives.group import Group
 from trimtab.collectives.primitives import all_gather
+from trimtab.collectives.sparse_message import pack, unpack
 from trimtab.collectives.stopwatch import Stopwatch
 
 if TYPE_CHECKING:
@@ -55,17 +55,17 @@ class AllGather(Collective):
         assert isinstance(prepared, Coded)
         selected, stopwatch, num_bytes = prepared.selected, prepared.stopwatch, transport.num_bytes
         stopwatch.resume()
-        message = torch.cat([vote.view(torch.uint8), prepared.indices, selected.values.view(torch.uint8)])
+        message = pack(vote, prepared.indices, selected.values)
         stopwatch.compressed()
 
         messages, num_messages = all_gather(transport, message)
         stopwatch.communicated()
 
-        unpacked = [_unpack(message, vote.numel()) for message in messages]
+        unpacked = [unpack(message, vote.numel()) for message in messages]
         # In rank order, so that the sums have the same bits everywhere.
-        kernels.scatter_mean(exchange.out, [(indices, values) for _, indices, values in unpacked], 1 / transport.size)
+        kernels.scatter_mean(exchange.out, [pairs for _, pairs in unpacked], 1 / transport.size)
         vote.zero_()
-        for other, _, _ in unpacked:
+        for other, _ in unpacked:
             vote += other
         stopwatch.compressed()
         return Exchanged(
@@ -79,11 +79,3 @@ class AllGather(Collective):
             compress_seconds=stopwatch.compress_seconds,
             collective_seconds=stopwatch.collective_seconds,
         )
-
-
-def _unpack(message: Tensor, vote_length: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Vote (float32), indices (int32 [m]) and values (float32 [m]) of a message (uint8)."""
-    vote, pairs = message[: 4 * vote_length], message[4 * vote_length :]
-    values = pairs[pairs.numel() - 4 * index_code.count_of(pairs) :]
-    indices = index_code.decode(pairs[: pairs.numel() - values.numel()])
-    return vote.view(torch.float32), indices, values.view(torch.float32)

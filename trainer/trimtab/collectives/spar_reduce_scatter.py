@@ -1,0 +1,112 @@
+"""Spar-Reduce-Scatter: each rank ends with the sparse sum of one block (SparDL, section 3.1, Algorithm 1).
+
+P ranks cut the vector into P blocks, and rank p is to hold block p. The blocks after it, around the circle, go into
+bags of 1, 2, 4, ... blocks, the last of which takes what is left. Bags are sent from the last to the first, each as one
+message to the rank at which its blocks begin, whose own circle begins with the same blocks: ceil(log2 P) messages for
+any P. A block's k largest are selected when it is about to be sent, and not before: so nothing on the wire grows by
+what other ranks have selected, and each block is selected in once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from trimtab.collectives import index_code
+from trimtab.collectives.primitives import chain_length
+from trimtab.collectives.residual_log import ResidualLog
+from trimtab.collectives.sparse_message import Pairs, pack, unpack
+from trimtab.collectives.stopwatch import Stopwatch
+from trimtab.collectives.transport import Transport
+from trimtab.sparsify.base import Selector
+
+#: What several blocks send: coded indices (uint8) and values (float32).
+Bag = tuple[Tensor, Tensor]
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """A vector of ``n`` elements in ``count`` blocks, of which ``k`` elements are to be selected together."""
+
+    n: int
+    k: int
+    count: int
+
+    def start(self, block: int) -> int:
+        """The block's first element; blocks are numbered around the circle."""
+        return block % self.count * self.n // self.count
+
+    def length(self, block: int) -> int:
+        """Elements of the block; none of some where there are fewer elements than blocks."""
+        return (block % self.count + 1) * self.n // self.count - self.start(block)
+
+    def elements(self, block: int) -> int:
+        """How many to select of it: its share of k, and at least one where it has any."""
+        block %= self.count
+        share = (block + 1) * self.k // self.count - block * self.k // self.count
+        return min(self.length(block), max(1, share))
+
+
+class BlockSelector:
+    """Selects in blocks of ``acc`` (float32 [n]), which begins at ``start`` of the arena; each block once a step."""
+
+    def __init__(self, acc: Tensor, start: int, blocks: Blocks, selector: Selector) -> None:
+        self.blocks = blocks
+        self.log = ResidualLog(acc)
+        self._acc = acc
+        self._start = start
+        self._selector = selector
+
+    def take(self, block: int, k: int) -> Pairs:
+        """Take k elements out of the block; the indices are those of the vector."""
+        first, length = self.blocks.start(block), self.blocks.length(block)
+        if length == 0:
+            return Pairs(self._acc.new_empty(0, dtype=torch.int32), self._acc.new_empty(0))
+        found = self._selector.take(self._acc[first : first + length], k, (self._start + first, length))
+        taken = Pairs(found.indices + first, found.values)
+        self.log.note_taken(taken)
+        return taken
+
+    def take_bag(self, first: int, count: int) -> Bag:
+        """Take ``count`` blocks' elements, from block ``first`` on around the circle: coded indices, and values.
+
+        The indices count from the first block's first element, so that they ascend across the vector's end.
+        """
+        taken = [self.take(block, self.blocks.elements(block)) for block in range(first, first + count)]
+        indices = torch.cat([each.indices for each in taken]) - self.blocks.start(first)
+        indices[indices < 0] += self.blocks.n
+        return index_code.encode(indices), torch.cat([each.values for each in taken])
+
+    def add_bag(self, first: int, pairs: Pairs) -> None:
+        """Add what another rank took by `take_bag` of the blocks from ``first`` on."""
+        indices = pairs.indices - (self.blocks.n - self.blocks.start(first))
+        indices[indices < 0] += self.blocks.n
+        self.log.add(Pairs(indices, pairs.values))
+
+
+def last_bag(rank: int, count: int) -> tuple[int, int]:
+    """First block, and how many, of what rank ``rank`` of ``count`` sends first: it depends on nothing received."""
+    distance = 1 << max(0, chain_length(count) - 1)
+    return rank + distance, count - distance
+
+
+def spar_reduce_scatter(transport: Transport, selecting: BlockSelector, last: Bag | None, stopwatch: Stopwatch) -> int:
+    """Add up the blocks: block p of rank p's vector becomes the sum; ``last`` is the `last_bag`, taken already.
+
+    Returns the length of the longest chain of messages.
+    """
+    rank, size = transport.rank, transport.size
+    no_vote = torch.empty(0, device=transport.device)
+    for step in reversed(range(chain_length(size))):
+        distance = 1 << step
+        count = min(distance, size - distance)
+        bag = last if last is not None else selecting.take_bag(rank + distance, count)
+        last, message = None, pack(no_vote, *bag)
+        stopwatch.compressed()
+        transport.send_bytes((rank + distance) % size, message)
+        received = transport.receive_bytes((rank - distance) % size)
+        stopwatch.communicated()
+        selecting.add_bag(rank, unpack(received, 0)[1])
+    return chain_length(size)

@@ -1,0 +1,168 @@
+"""SparDL: blocks are summed sparsely on the way, and selected in again before they are sent on (Zhao et al., 2023).
+
+Spar-Reduce-Scatter within each of d teams, Spar-All-Gather between the ranks of the teams that hold the same block, and
+Bruck's all-gather within each team. Cost: equations 3 (one team), 5 (R-SAG) and 7 (B-SAG), less what coding saves of
+the indices, whichever elements the ranks select.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from trimtab import kernels
+from trimtab.collectives import index_code
+from trimtab.collectives.base import Collective, Exchange, Exchanged, Prepared, Ranges
+from trimtab.collectives.group import Group
+from trimtab.collectives.primitives import all_gather
+from trimtab.collectives.residual_log import ResidualLog
+from trimtab.collectives.sag_share import SagShare, of_largest_overlap
+from trimtab.collectives.spar_all_gather import Joined, bruck, recursive_doubling
+from trimtab.collectives.spar_reduce_scatter import Bag, Blocks, BlockSelector, last_bag, spar_reduce_scatter
+from trimtab.collectives.sparse_message import Pairs, pack, unpack
+from trimtab.collectives.stopwatch import Stopwatch
+from trimtab.collectives.subset import Subset
+from trimtab.collectives.transport import Transport
+
+if TYPE_CHECKING:
+    from trimtab.sparsify.base import Selector
+
+
+@dataclass(frozen=True)
+class FirstBag(Prepared):
+    """The accumulated gradient, of which the blocks that are sent first are selected already."""
+
+    selecting: BlockSelector
+    bag: Bag | None
+    """None where there is nobody to send to."""
+    stopwatch: Stopwatch
+
+
+class SparDL(Collective):
+    """Rank r is number r mod P of team r / P, of d teams of P = N / d ranks.
+
+    The residual rules: *global* (the default) conserves: of an element that is in the mean a rank keeps what it dropped
+    of it on the way, its own or another's, and of every other element its own, as it was (section 3.2). The other two
+    are the ablations of section 4.4, which lose gradient, and are outside the law of conservation: *local* keeps what
+    the rank itself did not select, and loses what others dropped of its selection; *partial* keeps its selection, too,
+    where the mean does not have it, and loses what was dropped of elements that the mean has.
+    """
+
+    def __init__(self, group: Group, *, teams: int, residual: str) -> None:
+        """``teams`` is d, which divides N; ``residual`` is ``global``, ``local`` or ``partial``."""
+        super().__init__(group)
+        index_code.warm_up()
+        self._teams = teams
+        self._rule = residual
+        self._per_team = group.size // teams
+        self._team, self._number = divmod(group.rank, self._per_team)
+        self._adapts = teams & (teams - 1) != 0
+        self._shares: dict[tuple[int, int], SagShare] = {}
+        self._proposed: dict[tuple[int, int], SagShare] = {}
+
+    def prepare(self, exchange: Exchange, selector: Selector | None) -> FirstBag:
+        assert selector is not None, "SparDL sends a selection"
+        stopwatch = Stopwatch(exchange.out.device)
+        acc = exchange.next_residual
+        before = kernels.accumulate(exchange.grad, exchange.residual, acc)
+        blocks = Blocks(acc.numel(), min(acc.numel(), sum(exchange.k)), self._per_team)
+        selecting = BlockSelector(acc, exchange.start, blocks, selector)
+        bag = selecting.take_bag(*last_bag(self._number, self._per_team)) if self._per_team > 1 else None
+        stopwatch.compressed()
+        return FirstBag(before, selecting, bag, stopwatch)
+
+    def run(self, exchange: Exchange, prepared: Prepared, transport: Transport, vote: Tensor) -> Exchanged:
+        assert isinstance(prepared, FirstBag)
+        selecting, stopwatch, num_bytes = prepared.selecting, prepared.stopwatch, transport.num_bytes
+        first_of_team = self._team * self._per_team
+        team = Subset(transport, range(first_of_team, first_of_team + self._per_team))
+        stopwatch.resume()
+        num_messages = spar_reduce_scatter(team, selecting, prepared.bag, stopwatch)
+
+        joined = self._join(exchange, selecting, transport, vote)
+        stopwatch.communicated()
+
+        message = pack(joined.vote, index_code.encode(joined.pairs.indices), joined.pairs.values)
+        stopwatch.compressed()
+        messages, chain = all_gather(team, message)
+        stopwatch.communicated()
+
+        blocks, votes = [], []
+        for number, each in enumerate(messages):
+            part_vote, (indices, values) = unpack(each, vote.numel())
+            blocks.append(Pairs(indices + selecting.blocks.start(number), values))
+            votes.append(part_vote)
+        kernels.scatter_mean(exchange.out, blocks, 1 / transport.size)
+        sent, removed = self._settle(
+            exchange.next_residual, selecting.log, torch.cat([each.indices for each in blocks])
+        )
+        stopwatch.compressed()
+        return Exchanged(
+            sent=sent,
+            num_selected=selecting.log.num_taken,
+            squared_norm_before=prepared.squared_norm_before,
+            squared_norm_after=max(0.0, prepared.squared_norm_before - removed),
+            num_bytes=transport.num_bytes - num_bytes,
+            num_messages=num_messages + joined.num_messages + chain,
+            vote=torch.stack(votes).sum(0),
+            compress_seconds=stopwatch.compress_seconds,
+            collective_seconds=stopwatch.collective_seconds,
+        )
+
+    def _join(self, exchange: Exchange, selecting: BlockSelector, transport: Transport, vote: Tensor) -> Joined:
+        """Select in the block that this rank holds the sum of, and add it up over the teams."""
+        blocks, log = selecting.blocks, selecting.log
+        first, most = blocks.start(self._number), blocks.elements(self._number)
+
+        def give_back(dropped: Pairs) -> None:
+            log.add(Pairs(dropped.indices + first, dropped.values))
+
+        teams = Subset(transport, range(self._number, transport.size, self._per_team))
+        if not self._adapts:
+            indices, values = selecting.take(self._number, most)
+            return recursive_doubling(teams, Pairs(indices - first, values), vote, most, give_back)
+        key = (exchange.start, exchange.start + blocks.n)
+        share = self._shares.get(key) or SagShare.of_teams(self._teams)
+        indices, values = selecting.take(self._number, share.elements(most))
+        joined = bruck(teams, Pairs(indices - first, values), vote, most)
+        if most > 0:  # a block of no elements tells nothing
+            self._proposed[key] = share.after(joined.num_merged, most, self._teams)
+        return joined
+
+    def _settle(self, residual: Tensor, log: ResidualLog, in_mean: Tensor) -> tuple[Tensor, float]:
+        """Make the sum under way the new residual: where it was cleared, and the squared norm that this took."""
+        if self._rule == "global":
+            return in_mean, log.settle(in_mean)
+        taken = log.taken()
+        log.undo()
+        sent = taken if self._rule == "local" else taken[torch.isin(taken, in_mean)]
+        return sent, kernels.clear(residual, sent)
+
+    def commit(self) -> None:
+        self._shares.update(self._proposed)
+        self._proposed = {}
+
+    def discard(self) -> None:
+        self._proposed = {}
+
+    def state_dict(self) -> dict[str, Any]:
+        """``shares``: by buffer, a list of ``[first element, end, h / L, step / L, has agreed]``; none under R-SAG."""
+        return {
+            "shares": [[*key, held.share, held.step, held.has_agreed] for key, held in self._shares.items()],
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Inverse of `state_dict`; shares of another number of ranks do as well."""
+        self._proposed = {}
+        self._shares = {
+            (int(start), int(end)): SagShare(float(share), float(step), bool(has_agreed))
+            for start, end, share, step, has_agreed in state["shares"]
+        }
+
+    def rebucket(self, old: Ranges, new: Ranges) -> None:
+        """A new buffer goes on from the share of the one that most of it was in."""
+        self._proposed = {}
+        self._shares = of_largest_overlap(self._shares, new)
