@@ -25,6 +25,7 @@ __all__ = [
     "BYTES_PER_ELEMENT",
     "COLLECTIVES",
     "DEFAULT_BUFFER_BYTES",
+    "DEFAULT_COLLECTIVES",
     "DENSE",
     "DENSE_COLLECTIVES",
     "SPARSE_COLLECTIVES",
@@ -55,4 +56,6 @@ __all__ = [
 COLLECTIVES = collectives.built_in
 DENSE_COLLECTIVES = tuple(name for name in COLLECTIVES if collectives[name].is_dense)
 SPARSE_COLLECTIVES = tuple(name for name in COLLECTIVES if not collectives[name].is_dense)
+#: Those that may be chosen where a job does not say which.
+DEFAULT_COLLECTIVES = tuple(name for name in COLLECTIVES if collectives[name].is_default)
 SPARSIFIERS = sparsifiers.built_in

@@ -6,6 +6,7 @@ from trimtab_api.catalogue import costs
 from trimtab_api.catalogue.axis import Axis
 from trimtab_api.catalogue.costs import Cost
 from trimtab_api.catalogue.rows import Collective
+from trimtab_api.catalogue.spec import Option, one_of
 
 
 def _artopk(election: str, shape: str) -> Collective:
@@ -27,6 +28,7 @@ def _artopk(election: str, shape: str) -> Collective:
         pattern="ring" if shape == "ring" else "tree",
         half_gain_ratio=0.08,
         stale_steps=2.5,
+        is_default=True,
         is_representative=election == "star",
     )
 
@@ -48,12 +50,50 @@ def _dense(shape: str) -> Collective:
 
 _ALL_GATHER = Collective(
     "all-gather",
-    "every rank's own selection to every rank (AG: Flexible Communication, section 3-D)",
+    "every rank's own selection to every rank (AG, and TopkA by Bruck's rounds: Flexible Communication, section 3-D)",
     "trimtab.collectives.all_gather:AllGather",
     family="all-gather",
     cost=costs.sparse_all_gather,
     pattern="all-gather",
+    is_default=True,
     is_representative=True,
+)
+
+_OK_TOPK = Collective(
+    "ok-topk",
+    "the largest sums of all ranks' selections, summed in balanced regions (Ok-Topk: Li & Hoefler, PPoPP 2022)",
+    "trimtab.collectives.ok_topk:OkTopk",
+    family="ok-topk",
+    cost=costs.ok_topk,
+    cost_range=costs.ok_topk_range,
+    cuts_union=True,
+)
+
+_GTOPK = Collective(
+    "gtopk",
+    "the largest sums of all ranks' selections, cut to k wherever a tree joins (gTopk: Shi et al., ICDCS 2019)",
+    "trimtab.collectives.gtopk:GTopk",
+    family="gtopk",
+    cost=costs.gtopk,
+    cuts_union=True,
+    pattern="tree",
+    options=(
+        Option(
+            "residual",
+            one_of("kept", "paper"),
+            "who keeps what a merge drops: the rank that drops it, or nobody, as published (then gradient is lost)",
+            default="kept",
+        ),
+    ),
+)
+
+_TOPK_DSA = Collective(
+    "topk-dsa",
+    "every rank's own selection, summed by ranges, and gathered densely where these fill up (SparCML: SC 2019)",
+    "trimtab.collectives.topk_dsa:TopkDsa",
+    family="all-gather",
+    cost=costs.topk_dsa,
+    cost_range=costs.topk_dsa_range,
 )
 
 collectives: Axis[Collective] = Axis(
@@ -62,6 +102,9 @@ collectives: Axis[Collective] = Axis(
     _dense("tree"),
     _ALL_GATHER,
     *(_artopk(election, shape) for election in ("star", "var") for shape in ("ring", "tree")),
+    _OK_TOPK,
+    _GTOPK,
+    _TOPK_DSA,
 )
 
 
@@ -76,13 +119,11 @@ def cost_table(M: float, c: float, N: int) -> list[tuple[str, Cost | costs.CostR
     Beside the collectives, those of the papers that they stand beside.
     """
     rows: list[tuple[str, Cost | costs.CostRange]] = [("parameter-server", costs.parameter_server(M, N))]
-    rows += [(row.name, collective_cost(row.name, M, c, N)) for row in collectives.rows() if row.why_not(N) is None]
-    if N & (N - 1) == 0:
-        rows += [
-            ("topk-dsa", costs.topk_dsa(M, c, N)),
-            ("gtopk", costs.gtopk(M, c, N)),
-            ("ok-topk", costs.ok_topk(M, c, N)),
-        ]
+    rows += [
+        (row.name, collective_cost(row.name, M, c, N) if row.cost_range is None else row.cost_range(M, c, N))
+        for row in collectives.rows()
+        if row.why_not(N) is None
+    ]
     rows.append(("spardl", costs.spardl(M, c, N)))
     if N % 2 == 0:
         rows += [("spardl-r-sag-2", costs.spardl_r_sag(M, c, N, 2)), ("spardl-b-sag-2", costs.spardl_b_sag(M, c, N, 2))]

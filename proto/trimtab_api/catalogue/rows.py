@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from math import exp
 from typing import Any, Literal
 
-from trimtab_api.catalogue.costs import Cost
+from trimtab_api.catalogue.costs import Cost, CostRange
 from trimtab_api.catalogue.spec import Option
 
 #: Float32 values in a cache line, and what fetching every line in no order costs, in passes over them all in order.
@@ -38,12 +38,17 @@ class Collective(Row):
     """What is learned of one scheme tells something of its family."""
     cost: Callable[[float, float, int], Cost] = lambda M, c, N: Cost(0, 0)
     """Closed form of one buffer: M bytes of float32 gradient, compression ratio c (1 for dense), N >= 2 ranks."""
+    cost_range: Callable[[float, float, int], CostRange] | None = None
+    """Its ends, where bytes depend on what the ranks select: `cost` is then what selections that are alike by chance
+    alone take."""
     why_not: Callable[[int], str | None] = lambda N: None
     """Why it does not run on N ranks, in a sentence; None where it does."""
     is_dense: bool = False
     """Whether it sends the whole gradient."""
     shares_indices: bool = False
     """Whether k is chosen once for all ranks, which send the same indices; else every rank sends k of its own."""
+    cuts_union: bool = False
+    """Whether of what the ranks select about k elements come back, and not the union of their selections."""
     pattern: Pattern = "other"
     """How values travel: what colours it in reports."""
     half_gain_ratio: float = 0.05
@@ -55,6 +60,8 @@ class Collective(Row):
     """Steps by which training with SGD lags where the residual is as large as what was sent."""
     wires: tuple[str, ...] = ("float32",)
     """Formats in which it can send values."""
+    is_default: bool = False
+    """Whether it may be chosen where a job does not say which collectives may."""
     is_representative: bool = False
     """Whether it stands for its kin where all of them would be too many."""
 
@@ -70,7 +77,7 @@ class Collective(Row):
 
     def arriving(self, ratio: float, num_ranks: int) -> float:
         """Values that arrive on a rank, as a share of its elements: they cost the passes over memory."""
-        return ratio if self.shares_indices else num_ranks * ratio
+        return ratio if self.shares_indices or self.cuts_union else num_ranks * ratio
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 
 from trimtab_api.catalogue import (
+    DEFAULT_COLLECTIVES,
     SPARSE_COLLECTIVES,
     SPARSIFIERS,
     Axis,
@@ -219,7 +220,7 @@ class Communication(Strict):
     )
     ratio: RatioBounds = Field(default_factory=RatioBounds, description="Compression ratios that may be chosen.")
     collectives: tuple[SparseCollective, ...] = Field(
-        SPARSE_COLLECTIVES,
+        DEFAULT_COLLECTIVES,
         strict=False,
         min_length=1,
         max_length=20,

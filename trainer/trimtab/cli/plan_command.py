@@ -165,7 +165,7 @@ def _ratio(text: str) -> float:
 
 
 def _rows(question: _Question, ratio: float) -> list[_Row]:
-    """The table at one ratio; the winner is the fastest scheme that a plan may name."""
+    """The table at one ratio; the winner is the fastest, at its worst, that a plan may name."""
     alpha, beta = question.latency, 1 / question.bandwidth
     table = cost_table(question.num_bytes, ratio, question.num_ranks)
     rows = []
@@ -173,7 +173,7 @@ def _rows(question: _Question, ratio: float) -> list[_Row]:
         least, most = (cost.least, cost.most) if isinstance(cost, CostRange) else (cost, cost)
         seconds = (least.seconds(alpha, beta), most.seconds(alpha, beta))
         rows.append(_Row(ratio, scheme, least.messages, (least.bytes, most.bytes), seconds, is_winner=False))
-    winner = min((row for row in rows if row.scheme in collectives.names()), key=lambda row: row.seconds)
+    winner = min((row for row in rows if row.scheme in collectives.names()), key=lambda row: row.seconds[1])
     return [_Row(**{**vars(row), "is_winner": row is winner}) for row in rows]
 
 

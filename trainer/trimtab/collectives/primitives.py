@@ -1,4 +1,4 @@
-"""The classic collectives over point-to-point messages: ring, binomial tree, binomial broadcast, Bruck all-gather.
+"""The classic collectives over point-to-point messages: ring, binomial tree and broadcast, Bruck, direct.
 
 All work for any number of ranks N >= 1 and return the length of their longest chain of messages, the multiplier of the
 latency alpha: 2(N-1) for the ring, 2 ceil(log2 N) for the tree, ceil(log2 N) for broadcast and all-gather (Flexible
@@ -62,7 +62,7 @@ def tree_all_reduce(transport: Transport, pieces: Sequence[Tensor]) -> int:
     size = transport.size
     if size == 1:
         return 0
-    parent, children = _tree(transport.rank, size)
+    parent, children = binomial_tree(transport.rank, size)
     num_elements = sum(piece.numel() for piece in pieces)
     scratch = pieces[0].new_empty(min(transport.chunk_bytes // 4, num_elements))
     for views in _chunks(pieces, 0, num_elements, transport.chunk_bytes):
@@ -103,7 +103,7 @@ def broadcast(transport: Transport, data: Tensor | None, root: int) -> tuple[Ten
     Returns the data, on every rank, and the length of the longest chain of messages.
     """
     rank, size = transport.rank, transport.size
-    parent, children = _tree((rank - root) % size, size)
+    parent, children = binomial_tree((rank - root) % size, size)
     peers = [(child + root) % size for child in children]
     chunk = transport.chunk_bytes
     if parent is None:
@@ -157,7 +157,29 @@ def all_gather(transport: Transport, data: Tensor) -> tuple[list[Tensor], int]:
     return [blocks[(peer - rank) % size] for peer in range(size)], chain_length(size)
 
 
-def _tree(rank: int, size: int) -> tuple[int | None, list[int]]:
+def all_to_all(transport: Transport, messages: Sequence[Sequence[Tensor]]) -> tuple[list[Tensor], int]:
+    """Send every other rank its own of the ``messages``, by rank and each in parts; this rank's own is left out.
+
+    Returns what each rank sent this one (uint8, of any size), and the length of the longest chain of messages: 1 where
+    all can leave at once, N-1 where each waits for one that comes in.
+    """
+    rank, size = transport.rank, transport.size
+    received = [torch.empty(0, dtype=torch.uint8, device=transport.device)] * size
+    distances = range(1, size)
+    if transport.is_eager:
+        for distance in distances:
+            peer = (rank + distance) % size
+            transport.send_bytes(peer, *messages[peer])
+    for distance in distances:
+        peer, source = (rank + distance) % size, (rank - distance) % size
+        if not transport.is_eager:
+            transport.send_bytes(peer, *messages[peer])
+        received[source] = transport.receive_bytes(source)
+    transport.flush()
+    return received, min(1, size - 1) if transport.is_eager else size - 1
+
+
+def binomial_tree(rank: int, size: int) -> tuple[int | None, list[int]]:
     """Parent (None at rank 0) and children, deepest subtree first, of ``rank`` in the binomial tree rooted at 0."""
     lowest = rank & -rank if rank else 1 << chain_length(size)
     children = [rank + (1 << bit) for bit in reversed(range(lowest.bit_length() - 1))]
