@@ -14,7 +14,7 @@ from trimtab import collectives
 from trimtab.collectives.base import Collective, Exchange, Exchanged
 from trimtab.collectives.transport import Transport
 
-SECONDS_TO_ANSWER = 60.0
+SECONDS_TO_ANSWER = 30.0
 
 
 class QueueTransport(Transport):
@@ -37,7 +37,7 @@ class QueueTransport(Transport):
         data = self.receive_bytes(peer)
         for part in parts:
             size = part.numel() * part.element_size()
-            part.copy_(data[:size].view(part.dtype).view_as(part))
+            part.copy_(data[:size].clone().view(part.dtype).view_as(part))
             data = data[size:]
         assert data.numel() == 0, "the ranks disagree about a size"
 

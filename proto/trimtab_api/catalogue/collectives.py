@@ -5,6 +5,7 @@ from __future__ import annotations
 from trimtab_api.catalogue import costs
 from trimtab_api.catalogue.axis import Axis
 from trimtab_api.catalogue.costs import Cost
+from trimtab_api.catalogue.other_axes import wires
 from trimtab_api.catalogue.rows import Collective
 from trimtab_api.catalogue.spec import Option, one_of
 
@@ -44,6 +45,7 @@ def _dense(shape: str) -> Collective:
         family="dense",
         cost=lambda M, c, N: cost(M, N),
         is_dense=True,
+        wires=("float32", "bfloat16"),
         pattern="ring" if shape == "ring" else "tree",
     )
 
@@ -108,22 +110,24 @@ collectives: Axis[Collective] = Axis(
 )
 
 
-def collective_cost(collective: str, M: float, c: float, N: int) -> Cost:
-    """The cost of exchanging one buffer of ``M`` bytes; ``c`` is 1 for dense. A single rank exchanges nothing."""
-    return Cost(0, 0) if N == 1 else collectives[collective].cost(M, c, N)
+def collective_cost(collective: str, M: float, c: float, N: int, wire: str = wires.default) -> Cost:
+    """The cost of exchanging one buffer of ``M`` bytes of float32; ``c`` is 1 for dense. One rank exchanges nothing."""
+    share = wires[wire].bytes_per_value / costs.BYTES_PER_ELEMENT
+    return Cost(0, 0) if N == 1 else collectives[collective].cost(M * share, c, N)
 
 
 def cost_table(M: float, c: float, N: int) -> list[tuple[str, Cost | costs.CostRange]]:
     """Every scheme that has a closed form at these N ranks, by name: what a whole gradient in one buffer costs.
 
-    Beside the collectives, those of the papers that they stand beside.
+    Beside the collectives, each in every format in which it sends values, those of the papers that they stand beside.
     """
     rows: list[tuple[str, Cost | costs.CostRange]] = [("parameter-server", costs.parameter_server(M, N))]
-    rows += [
-        (row.name, collective_cost(row.name, M, c, N) if row.cost_range is None else row.cost_range(M, c, N))
-        for row in collectives.rows()
-        if row.why_not(N) is None
-    ]
+    for row in collectives.rows():
+        if row.why_not(N) is None:
+            for wire in row.wires:
+                name = row.name if wire == wires.default else f"{row.name}/wire={wire}"
+                one = collective_cost(row.name, M, c, N, wire)
+                rows.append((name, one if row.cost_range is None else row.cost_range(M, c, N)))
     rows.append(("spardl", costs.spardl(M, c, N)))
     if N % 2 == 0:
         rows += [("spardl-r-sag-2", costs.spardl_r_sag(M, c, N, 2)), ("spardl-b-sag-2", costs.spardl_b_sag(M, c, N, 2))]

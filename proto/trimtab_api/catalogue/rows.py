@@ -86,3 +86,10 @@ class Schedule(Row):
 
     delays_updates: bool = False
     """Whether the optimizer gets a gradient in a later step than its own: then a user must allow it."""
+
+
+@dataclass(frozen=True)
+class Wire(Row):
+    """A format in which values cross."""
+
+    bytes_per_value: int = 4
