@@ -18,8 +18,17 @@ MANY = tuple(size for size in SIZES if size > 6)
 #: For a test's parameters: many ranks are slow.
 EVERY_SIZE = (*FEW, *(pytest.param(size, marks=pytest.mark.slow) for size in MANY))
 SECONDS_TO_ANSWER = 60.0
-#: Schemes that select again on the way: what they drop there of elements that are in the mean stays in the residual.
-SELECT_AGAIN = ("spardl",)
+#: Gradients that selection by magnitude finds hard, by name: of n elements, random ones given.
+GRADIENTS = {
+    "normal": lambda normal: normal,
+    "all equal": torch.ones_like,
+    "one spike": lambda normal: torch.zeros_like(normal).index_fill_(-1, torch.tensor([normal.shape[-1] // 2]), 1e6),
+    "zeros": torch.zeros_like,
+    "denormals": lambda normal: normal * 1e-40,
+    "one layer a million times larger": lambda normal: torch.cat(
+        [part * scale for part, scale in zip(normal.tensor_split(5, dim=-1), (1, 1, 1e6, 1, 1), strict=True)], dim=-1
+    ),
+}
 
 
 class Wandering(Selector):
@@ -58,6 +67,8 @@ class Case:
     in_place: bool = False
     chunk_bytes: int = 1 << 19
     sparsifier: str = "topk"
+    gradient: str = "normal"
+    """Of `GRADIENTS`."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +86,7 @@ class Outcome:
 def run_case(group: Group, case: Case) -> Outcome:
     """Exchange random gradients and residuals of this rank's own."""
     random = torch.Generator().manual_seed(1000 * case.seed + group.rank)
-    grad, residual = torch.randn(2, case.segments[-1], generator=random).unbind()
+    grad, residual = GRADIENTS[case.gradient](torch.randn(2, case.segments[-1], generator=random)).unbind()
     vote = None if case.vote_length is None else torch.randn(case.vote_length, generator=random)
     acc = grad + residual
     next_residual = torch.full_like(grad, torch.nan)

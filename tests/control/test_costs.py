@@ -143,7 +143,7 @@ def test_spardl_in_one_team_is_plain_spardl(M, c, N):
 
 @given(M=networks["M"], c=networks["c"], N=st.sampled_from([4, 8, 16, 64]))
 def test_a_range_has_its_ends_in_order_while_the_gradient_is_sparse(M, c, N):
-    for bounds in (costs.ok_topk(M, c, N), costs.spardl_b_sag(M, c, N, 2)):
+    for bounds in (costs.ok_topk_range(M, c, N), costs.topk_dsa_range(M, c, N), costs.spardl_b_sag(M, c, N, 2)):
         assert bounds.least.bytes <= bounds.most.bytes * (1 + 1e-12)
 
 
@@ -160,7 +160,29 @@ def test_one_rank_costs_nothing_and_odd_worlds_round_up():
 
 def test_schemes_for_powers_of_two_say_so():
     with pytest.raises(ValueError, match="powers of two"):
-        costs.gtopk(1e8, 0.01, 6)
+        costs.spardl_r_sag(1e8, 0.01, 6, 3)
     with pytest.raises(ValueError, match="does not divide"):
         costs.spardl_r_sag(1e8, 0.01, 6, 4)
-    assert "gtopk" not in dict(catalogue.cost_table(1e8, 0.01, 6))
+
+
+@given(M=networks["M"], c=networks["c"], N=st.sampled_from([2, 4, 8, 16, 64]))
+def test_schemes_that_sum_on_the_way_cost_what_spardls_table_says_or_less(M, c, N):
+    """TopkDSA, gTopk and Ok-Topk: SparDL, Table I, with direct messages that leave one after another."""
+    L, share = costs.rounds(N), (N - 1) / N
+    assert costs.gtopk(M, c, N) == costs.Cost(2 * L, 4 * L * M * c)
+    for ours, messages, least, most in (
+        (costs.topk_dsa_range(M, c, N), N + 2 * L, 4 * share * M * c, share * (2 * M * c + M)),
+        (costs.ok_topk_range(M, c, N), 2 * (N + L), 2 * share * M * c, 6 * share * M * c),
+    ):
+        assert ours.most.messages <= messages
+        assert ours.least.bytes == pytest.approx(min(least, most))
+        assert ours.most.bytes == pytest.approx(most)
+
+
+def test_a_cost_that_depends_on_what_is_selected_lies_between_its_ends():
+    for row in catalogue.collectives.rows():
+        for N, c in ((2, 0.01), (6, 0.001), (8, 0.1), (64, 0.3)):
+            if row.cost_range is not None:
+                cost, ends = row.cost(1e8, c, N), row.cost_range(1e8, c, N)
+                assert ends.least.bytes * (1 - 1e-9) <= cost.bytes <= ends.most.bytes
+                assert ends.least.messages <= cost.messages <= ends.most.messages

@@ -109,7 +109,7 @@ class Plan:
     def buffer_costs(self, num_elements: int, num_ranks: int) -> list[Cost]:
         """The closed-form cost of each buffer for a gradient of ``num_elements``."""
         return [
-            collective_cost(self.collective, BYTES_PER_ELEMENT * len(buffer), self.ratio, num_ranks)
+            collective_cost(self.collective, BYTES_PER_ELEMENT * len(buffer), self.ratio, num_ranks, self.wire)
             for buffer in self.fusion.buffers(num_elements)
         ]
 

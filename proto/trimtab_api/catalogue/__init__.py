@@ -17,7 +17,7 @@ from trimtab_api.catalogue.other_axes import (
     wires,
 )
 from trimtab_api.catalogue.plan_text import AXES, DENSE, PlanText, check_ratio, read_plan, write_plan
-from trimtab_api.catalogue.rows import Collective, Row, Schedule
+from trimtab_api.catalogue.rows import Collective, Row, Schedule, Wire
 from trimtab_api.catalogue.spec import Option, whole_number
 
 __all__ = [
@@ -38,6 +38,7 @@ __all__ = [
     "PlanText",
     "Row",
     "Schedule",
+    "Wire",
     "check_ratio",
     "collective_cost",
     "collectives",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from trimtab_api.catalogue import costs
 from trimtab_api.catalogue.axis import Axis
 from trimtab_api.catalogue.costs import Cost
+from trimtab_api.catalogue.other_axes import wires
 from trimtab_api.catalogue.rows import Collective
 from trimtab_api.catalogue.spec import Option, one_of, whole_number
 
@@ -28,8 +29,8 @@ def _artopk(election: str, shape: str) -> Collective:
         pattern="ring" if shape == "ring" else "tree",
         half_gain_ratio=0.08,
         stale_steps=2.5,
-        is_representative=election == "star",
         is_default=True,
+        is_representative=election == "star",
     )
 
 
@@ -44,19 +45,20 @@ def _dense(shape: str) -> Collective:
         family="dense",
         cost=lambda M, c, N: cost(M, N),
         is_dense=True,
+        wires=("float32", "bfloat16"),
         pattern="ring" if shape == "ring" else "tree",
     )
 
 
 _ALL_GATHER = Collective(
     "all-gather",
-    "every rank's own selection to every rank (AG: Flexible Communication, section 3-D)",
+    "every rank's own selection to every rank (AG, and TopkA by Bruck's rounds: Flexible Communication, section 3-D)",
     "trimtab.collectives.all_gather:AllGather",
     family="all-gather",
     cost=costs.sparse_all_gather,
     pattern="all-gather",
-    is_representative=True,
     is_default=True,
+    is_representative=True,
 )
 
 
@@ -100,6 +102,44 @@ _SPARDL = Collective(
     shown_with=("teams=2", "teams=3"),
 )
 
+_OK_TOPK = Collective(
+    "ok-topk",
+    "the largest sums of all ranks' selections, summed in balanced regions (Ok-Topk: Li & Hoefler, PPoPP 2022)",
+    "trimtab.collectives.ok_topk:OkTopk",
+    family="ok-topk",
+    cost=costs.ok_topk,
+    cost_range=costs.ok_topk_range,
+    cuts_union=True,
+)
+
+_GTOPK = Collective(
+    "gtopk",
+    "the largest sums of all ranks' selections, cut to k wherever a tree joins (gTopk: Shi et al., ICDCS 2019)",
+    "trimtab.collectives.gtopk:GTopk",
+    family="gtopk",
+    cost=lambda M, c, N, residual: costs.gtopk(M, c, N),
+    why_not=lambda N, residual: None,
+    cuts_union=True,
+    pattern="tree",
+    options=(
+        Option(
+            "residual",
+            one_of("kept", "paper"),
+            "who keeps what a merge drops: the rank that drops it, or nobody, as published (then gradient is lost)",
+            default="kept",
+        ),
+    ),
+)
+
+_TOPK_DSA = Collective(
+    "topk-dsa",
+    "every rank's own selection, summed by ranges, and gathered densely where these fill up (SparCML: SC 2019)",
+    "trimtab.collectives.topk_dsa:TopkDsa",
+    family="all-gather",
+    cost=costs.topk_dsa,
+    cost_range=costs.topk_dsa_range,
+)
+
 collectives: Axis[Collective] = Axis(
     "collective",
     _dense("ring"),
@@ -107,14 +147,18 @@ collectives: Axis[Collective] = Axis(
     _ALL_GATHER,
     *(_artopk(election, shape) for election in ("star", "var") for shape in ("ring", "tree")),
     _SPARDL,
+    _OK_TOPK,
+    _GTOPK,
+    _TOPK_DSA,
 )
 
 
-def collective_cost(collective: str, M: float, c: float, N: int) -> Cost:
-    """The cost of exchanging one buffer of ``M`` bytes; ``c`` is 1 for dense. A single rank exchanges nothing."""
+def collective_cost(collective: str, M: float, c: float, N: int, wire: str = wires.default) -> Cost:
+    """The cost of exchanging one buffer of ``M`` bytes of float32; ``c`` is 1 for dense. One rank exchanges nothing."""
     if N == 1:
         return Cost(0, 0)
-    return collectives[collective].cost(M, c, N, **collectives.options(collective))
+    share = wires[wire].bytes_per_value / costs.BYTES_PER_ELEMENT
+    return collectives[collective].cost(M * share, c, N, **collectives.options(collective))
 
 
 def why_not(collective: str, N: int) -> str | None:
@@ -125,17 +169,15 @@ def why_not(collective: str, N: int) -> str | None:
 def cost_table(M: float, c: float, N: int) -> list[tuple[str, Cost | costs.CostRange]]:
     """Every scheme that has a closed form at these N ranks, by name: what a whole gradient in one buffer costs.
 
-    Beside the collectives, those of the papers that they stand beside.
+    Beside the collectives, each in every format in which it sends values, those of the papers that they stand beside.
     """
     rows: list[tuple[str, Cost | costs.CostRange]] = [("parameter-server", costs.parameter_server(M, N))]
-    shown = [spec for row in collectives.rows() for spec in (row.name, *(f"{row.name}:{w}" for w in row.shown_with))]
-    rows += [(spec, _cost_or_range(spec, M, c, N)) for spec in shown if why_not(spec, N) is None]
-    if N & (N - 1) == 0:
-        rows += [
-            ("topk-dsa", costs.topk_dsa(M, c, N)),
-            ("gtopk", costs.gtopk(M, c, N)),
-            ("ok-topk", costs.ok_topk(M, c, N)),
-        ]
+    for row in collectives.rows():
+        for spec in (row.name, *(f"{row.name}:{options}" for options in row.shown_with)):
+            if why_not(spec, N) is None:
+                rows.append((spec, _cost_or_range(spec, M, c, N)))
+        for wire in row.wires[1:]:
+            rows.append((f"{row.name}/wire={wire}", collective_cost(row.name, M, c, N, wire)))
     rows.append(("exdyna", costs.exdyna(M, c, N)))
     return rows
 

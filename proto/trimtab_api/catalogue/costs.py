@@ -106,24 +106,39 @@ def variance_vote(N: int) -> Cost:
     return all_gather(BYTES_PER_ELEMENT, N)
 
 
-def topk_dsa(M: float, c: float, N: int) -> CostRange:
-    """TopkDSA: sparse reduce-scatter, then an all-gather that may have filled up. N is a power of two."""
-    _require_power_of_two(N, "TopkDSA")
-    messages, share = N + 2 * rounds(N), (N - 1) / N
-    return CostRange(Cost(messages, 4 * share * M * c), Cost(messages, share * (2 * M * c + M)))
+def topk_dsa(M: float, c: float, N: int) -> Cost:
+    """TopkDSA where ranks select independently of each other, and the sums fill up accordingly."""
+    filled = min(M, 2 * M * (1 - (1 - c) ** N))
+    return Cost(1 + rounds(N), (N - 1) / N * (2 * M * c + filled))
+
+
+def topk_dsa_range(M: float, c: float, N: int) -> CostRange:
+    """TopkDSA: sparse reduce-scatter, then an all-gather that may have filled up.
+
+    Table I counts N messages of the reduce-scatter, which leave at once here, and log N more that tell sizes.
+    """
+    messages, share = 1 + rounds(N), (N - 1) / N
+    dense = Cost(messages, share * (2 * M * c + M))
+    return CostRange(Cost(messages, min(4 * share * M * c, dense.bytes)), dense)
 
 
 def gtopk(M: float, c: float, N: int) -> Cost:
-    """A binomial tree that re-selects k at each merge, and a broadcast of the result. N is a power of two."""
-    _require_power_of_two(N, "gTopk")
+    """A binomial tree that re-selects k at each merge, and a broadcast of the result."""
     return Cost(2 * rounds(N), 4 * rounds(N) * M * c)
 
 
-def ok_topk(M: float, c: float, N: int) -> CostRange:
-    """Balanced sparse reduce-scatter and all-gather. N is a power of two."""
-    _require_power_of_two(N, "Ok-Topk")
-    messages, share = 2 * (N + rounds(N)), (N - 1) / N
-    return CostRange(Cost(messages, 2 * share * M * c), Cost(messages, 6 * share * M * c))
+def ok_topk(M: float, c: float, N: int) -> Cost:
+    """Ok-Topk where the regions are balanced: k pairs to their owners, counts to all, k pairs to all."""
+    return Cost(1 + 2 * rounds(N), 4 * (N - 1) / N * M * c)
+
+
+def ok_topk_range(M: float, c: float, N: int) -> CostRange:
+    """Ok-Topk; the most is where all k sums lie on one rank, and are passed on before they are gathered.
+
+    Table I counts N messages of either exchange among all, which leave at once here.
+    """
+    messages, share = 1 + 2 * rounds(N), (N - 1) / N
+    return CostRange(Cost(messages, 2 * share * M * c), Cost(messages + 1, 6 * share * M * c))
 
 
 def spardl(M: float, c: float, N: int) -> Cost:

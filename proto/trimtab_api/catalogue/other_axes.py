@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trimtab_api.catalogue.axis import Axis
-from trimtab_api.catalogue.rows import Row, Schedule
+from trimtab_api.catalogue.rows import Row, Schedule, Wire
 from trimtab_api.catalogue.spec import Option, one_of, whole_number
 from trimtab_api.errors import UserError
 from trimtab_api.units import parse_size
@@ -83,4 +83,8 @@ planners: Axis[Row] = Axis(
     common=(_SELECTION,),
 )
 
-wires: Axis[Row] = Axis("wire", Row("float32", "values as they are"))
+wires: Axis[Wire] = Axis(
+    "wire",
+    Wire("float32", "values as they are"),
+    Wire("bfloat16", "half the bytes; the rank that rounds keeps what that takes", bytes_per_value=2),
+)

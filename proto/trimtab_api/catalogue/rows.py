@@ -66,10 +66,10 @@ class Collective(Row):
     """Steps by which training with SGD lags where the residual is as large as what was sent."""
     wires: tuple[str, ...] = ("float32",)
     """Formats in which it can send values."""
-    is_representative: bool = False
-    """Whether it stands for its kin where all of them would be too many."""
     is_default: bool = False
     """Whether it may be chosen where a job does not say which collectives may."""
+    is_representative: bool = False
+    """Whether it stands for its kin where all of them would be too many."""
     shown_with: tuple[str, ...] = ()
     """Options, such as ``teams=2``, with which tables of costs show it beside the defaults."""
 
@@ -95,3 +95,10 @@ class Schedule(Row):
 
     delays_updates: bool = False
     """Whether the optimizer gets a gradient in a later step than its own: then a user must allow it."""
+
+
+@dataclass(frozen=True)
+class Wire(Row):
+    """A format in which values cross."""
+
+    bytes_per_value: int = 4

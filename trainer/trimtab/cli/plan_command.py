@@ -165,7 +165,7 @@ def _ratio(text: str) -> float:
 
 
 def _rows(question: _Question, ratio: float) -> list[_Row]:
-    """The table at one ratio; the winner is the fastest scheme that a plan may name."""
+    """The table at one ratio; the winner is the fastest, at its worst, that a plan may name."""
     alpha, beta = question.latency, 1 / question.bandwidth
     table = cost_table(question.num_bytes, ratio, question.num_ranks)
     rows = []
@@ -174,9 +174,14 @@ def _rows(question: _Question, ratio: float) -> list[_Row]:
         seconds = (least.seconds(alpha, beta), most.seconds(alpha, beta))
         rows.append(_Row(ratio, scheme, least.messages, (least.bytes, most.bytes), seconds, is_winner=False))
     winner = min(
-        (row for row in rows if row.scheme.partition(":")[0] in collectives.names()), key=lambda row: row.seconds
+        (row for row in rows if _collective(row.scheme) in collectives.names()), key=lambda row: row.seconds[1]
     )
     return [_Row(**{**vars(row), "is_winner": row is winner}) for row in rows]
+
+
+def _collective(scheme: str) -> str:
+    """Of a line of the table, which may name options and a format of values as well."""
+    return scheme.partition("/")[0].partition(":")[0]
 
 
 @dataclass(frozen=True)
@@ -248,17 +253,17 @@ def _as_text(question: _Question, choice: _Choice, dense_seconds: float, rows: l
         f"chosen for the time to the target: with {_OPTIMIZERS[question.optimizer]} and its kin it should need "
         f"{choice.relative_steps:.2f} times as many steps as dense (--optimizer says of which family yours is)",
         "",
-        f"{'ratio':>7}  {'scheme':<17} {'seconds':>20} {'messages':>9} {'bytes':>20}",
+        f"{'ratio':>7}  {'scheme':<24} {'seconds':>20} {'messages':>9} {'bytes':>20}",
     ]
     shown: set[str] = set()
     for row in rows:
-        is_dense = row.scheme == "parameter-server" or row.scheme in DENSE_COLLECTIVES
+        is_dense = row.scheme == "parameter-server" or _collective(row.scheme) in DENSE_COLLECTIVES
         if is_dense and row.scheme in shown and not row.is_winner:
             continue  # the same at every ratio
         shown.add(row.scheme)
         ratio = "1" if is_dense else f"{row.ratio:g}"
         lines.append(
-            f"{ratio:>7}  {row.scheme:<17} {_range(row.seconds, format_duration):>20} {row.messages:>9g} "
+            f"{ratio:>7}  {row.scheme:<24} {_range(row.seconds, format_duration):>20} {row.messages:>9g} "
             f"{_range(row.bytes, format_size):>20}{'  <- fastest' if row.is_winner else ''}"
         )
     return [

@@ -59,6 +59,8 @@ class Exchange:
     """Step number, the same on every rank (whose turn it is, where a scheme takes turns)."""
     start: int = 0
     """Offset of the buffer in the arena: the key of any state a scheme keeps."""
+    wire: str = "float32"
+    """The format in which values cross, one of those in the scheme's row; sums are float32 in each."""
 
 
 @dataclass(frozen=True)

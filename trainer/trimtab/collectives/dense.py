@@ -26,7 +26,10 @@ class Accumulated(Prepared):
 
 
 class DenseAllReduce(Collective):
-    """The mean of ``residual + gradient`` over the ranks; the new residual is zero."""
+    """The mean of ``residual + gradient`` over the ranks; the new residual is zero.
+
+    In bfloat16 it is what this rank's roundings took.
+    """
 
     def __init__(self, group: Group, *, shape: str) -> None:
         """``shape`` is ``ring`` or ``tree`` (Flexible Communication, Table I)."""
@@ -45,13 +48,18 @@ class DenseAllReduce(Collective):
         assert isinstance(prepared, Accumulated)
         stopwatch, out, num_bytes = prepared.stopwatch, exchange.out, transport.num_bytes
         stopwatch.resume()
-        num_messages = all_reduce(transport, self._shape, [out, vote])
+        errors, after = exchange.next_residual if exchange.wire == "bfloat16" else None, 0.0
+        num_messages = all_reduce(transport, self._shape, [out, vote], errors)
         stopwatch.communicated()
+        if errors is not None:
+            errors.mul_(transport.size)  # they were of the mean
+            after = kernels.squared_norm(errors)
+            stopwatch.compressed()
         return Exchanged(
             sent=None,
             num_selected=out.numel(),
             squared_norm_before=prepared.squared_norm_before,
-            squared_norm_after=0.0,
+            squared_norm_after=after,
             num_bytes=transport.num_bytes - num_bytes,
             num_messages=num_messages,
             vote=vote,

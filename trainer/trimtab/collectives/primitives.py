@@ -1,4 +1,4 @@
-"""The classic collectives over point-to-point messages: ring, binomial tree, binomial broadcast, Bruck all-gather.
+"""The classic collectives over point-to-point messages: ring, binomial tree and broadcast, Bruck, direct.
 
 All work for any number of ranks N >= 1 and return the length of their longest chain of messages, the multiplier of the
 latency alpha: 2(N-1) for the ring, 2 ceil(log2 N) for the tree, ceil(log2 N) for broadcast and all-gather (Flexible
@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from trimtab.collectives.transport import Transport
+from trimtab.collectives.vector import vector_of
 
 
 def chain_length(size: int) -> int:
@@ -22,76 +23,79 @@ def chain_length(size: int) -> int:
     return (size - 1).bit_length()
 
 
-def ring_all_reduce(transport: Transport, pieces: Sequence[Tensor]) -> int:
+def ring_all_reduce(transport: Transport, pieces: Sequence[Tensor], errors: Tensor | None = None) -> int:
     """Sum the float32 vector ``pieces`` over the ranks in place: ring reduce-scatter, then ring all-gather.
 
-    Each element is summed by one rank, so the bits are the same on every rank.
+    Each element is summed by one rank, so the bits are the same on every rank. With ``errors``, the first piece crosses
+    in bfloat16 (`RoundedVector`).
     """
     rank, size = transport.rank, transport.size
     if size == 1:
         return 0
     left, right = (rank - 1) % size, (rank + 1) % size
     num_elements = sum(piece.numel() for piece in pieces)
-    scratch = pieces[0].new_empty(min(transport.chunk_bytes // 4, -(-num_elements // size)))
+    vector = vector_of(transport, pieces, -(-num_elements // size), errors)
 
-    def chunks(block: int) -> Iterator[list[Tensor]]:
+    def chunks(block: int) -> Iterator[tuple[int, int]]:
         block %= size
-        return _chunks(pieces, block * num_elements // size, (block + 1) * num_elements // size, transport.chunk_bytes)
+        return vector.chunks(block * num_elements // size, (block + 1) * num_elements // size)
 
-    for views in chunks(rank):
-        transport.send(right, *views)
+    for chunk in chunks(rank):
+        vector.send(right, *chunk)
     for step in range(size - 1):
         # What is summed here is what the next step sends; after the last one it is complete, and starts the all-gather.
-        for views in chunks(rank - step - 1):
-            _receive_and_add(transport, left, views, scratch)
-            transport.send(right, *views)
+        for chunk in chunks(rank - step - 1):
+            vector.receive_and_add(left, *chunk)
+            vector.send(right, *chunk)
     for step in range(size - 1):
-        for views in chunks(rank - step):
-            transport.receive(left, *views)
+        for chunk in chunks(rank - step):
+            vector.receive(left, *chunk)
             if step < size - 2:
-                transport.send(right, *views)
+                vector.send(right, *chunk)
     transport.flush()
     return 2 * (size - 1)
 
 
-def tree_all_reduce(transport: Transport, pieces: Sequence[Tensor]) -> int:
+def tree_all_reduce(transport: Transport, pieces: Sequence[Tensor], errors: Tensor | None = None) -> int:
     """Sum the float32 vector ``pieces`` over the ranks in place: binomial reduce to rank 0, then binomial broadcast.
 
     Rank 0 sends each chunk on as soon as it is summed, so that the two halves overlap where a link is full duplex.
+    With ``errors``, the first piece crosses in bfloat16 (`RoundedVector`).
     """
     size = transport.size
     if size == 1:
         return 0
-    parent, children = _tree(transport.rank, size)
+    parent, children = binomial_tree(transport.rank, size)
     num_elements = sum(piece.numel() for piece in pieces)
-    scratch = pieces[0].new_empty(min(transport.chunk_bytes // 4, num_elements))
-    for views in _chunks(pieces, 0, num_elements, transport.chunk_bytes):
+    vector = vector_of(transport, pieces, num_elements, errors)
+    for chunk in vector.chunks(0, num_elements):
         for child in reversed(children):  # the shallowest subtree is ready first
-            _receive_and_add(transport, child, views, scratch)
+            vector.receive_and_add(child, *chunk)
         for peer in children if parent is None else [parent]:
-            transport.send(peer, *views)
+            vector.send(peer, *chunk)
     if parent is not None:
-        for views in _chunks(pieces, 0, num_elements, transport.chunk_bytes):
-            transport.receive(parent, *views)
+        for chunk in vector.chunks(0, num_elements):
+            vector.receive(parent, *chunk)
             for child in children:
-                transport.send(child, *views)
+                vector.send(child, *chunk)
     transport.flush()
     return 2 * chain_length(size)
 
 
-def all_reduce(transport: Transport, shape: str, pieces: Sequence[Tensor]) -> int:
+def all_reduce(transport: Transport, shape: str, pieces: Sequence[Tensor], errors: Tensor | None = None) -> int:
     """Sum the float32 vector ``pieces`` over the ranks in place, by ``shape`` (``ring`` or ``tree``).
 
-    A transport that has an all-reduce of its own (NCCL's) chooses the shape by itself.
+    A transport that has an all-reduce of its own (NCCL's) chooses the shape by itself; but not with ``errors``, for it
+    would sum in bfloat16 as well.
     """
-    if transport.has_own_all_reduce:
+    if transport.has_own_all_reduce and errors is None:
         transport.all_reduce(pieces)
         return 2 * (transport.size - 1 if shape == "ring" else chain_length(transport.size))
-    return ALL_REDUCE[shape](transport, pieces)
+    return ALL_REDUCE[shape](transport, pieces, errors)
 
 
 #: By shape.
-ALL_REDUCE: dict[str, Callable[[Transport, Sequence[Tensor]], int]] = {
+ALL_REDUCE: dict[str, Callable[[Transport, Sequence[Tensor], Tensor | None], int]] = {
     "ring": ring_all_reduce,
     "tree": tree_all_reduce,
 }
@@ -103,7 +107,7 @@ def broadcast(transport: Transport, data: Tensor | None, root: int) -> tuple[Ten
     Returns the data, on every rank, and the length of the longest chain of messages.
     """
     rank, size = transport.rank, transport.size
-    parent, children = _tree((rank - root) % size, size)
+    parent, children = binomial_tree((rank - root) % size, size)
     peers = [(child + root) % size for child in children]
     chunk = transport.chunk_bytes
     if parent is None:
@@ -157,34 +161,30 @@ def all_gather(transport: Transport, data: Tensor) -> tuple[list[Tensor], int]:
     return [blocks[(peer - rank) % size] for peer in range(size)], chain_length(size)
 
 
-def _tree(rank: int, size: int) -> tuple[int | None, list[int]]:
+def all_to_all(transport: Transport, messages: Sequence[Sequence[Tensor]]) -> tuple[list[Tensor], int]:
+    """Send every other rank its own of the ``messages``, by rank and each in parts; this rank's own is left out.
+
+    Returns what each rank sent this one (uint8, of any size), and the length of the longest chain of messages: 1 where
+    all can leave at once, N-1 where each waits for one that comes in.
+    """
+    rank, size = transport.rank, transport.size
+    received = [torch.empty(0, dtype=torch.uint8, device=transport.device)] * size
+    distances = range(1, size)
+    if transport.is_eager:
+        for distance in distances:
+            peer = (rank + distance) % size
+            transport.send_bytes(peer, *messages[peer])
+    for distance in distances:
+        peer, source = (rank + distance) % size, (rank - distance) % size
+        if not transport.is_eager:
+            transport.send_bytes(peer, *messages[peer])
+        received[source] = transport.receive_bytes(source)
+    transport.flush()
+    return received, min(1, size - 1) if transport.is_eager else size - 1
+
+
+def binomial_tree(rank: int, size: int) -> tuple[int | None, list[int]]:
     """Parent (None at rank 0) and children, deepest subtree first, of ``rank`` in the binomial tree rooted at 0."""
     lowest = rank & -rank if rank else 1 << chain_length(size)
     children = [rank + (1 << bit) for bit in reversed(range(lowest.bit_length() - 1))]
     return (rank - lowest if rank else None), [child for child in children if child < size]
-
-
-def _chunks(pieces: Sequence[Tensor], start: int, end: int, chunk_bytes: int) -> Iterator[list[Tensor]]:
-    """The elements ``start .. end-1`` of the concatenation, chunk by chunk, each as views; one empty chunk if none."""
-    step = chunk_bytes // 4
-    for low in range(start, max(end, start + 1), step):
-        yield _views(pieces, low, min(low + step, end))
-
-
-def _views(pieces: Sequence[Tensor], start: int, end: int) -> list[Tensor]:
-    views, offset = [], 0
-    for piece in pieces:
-        low, high = max(start - offset, 0), min(end - offset, piece.numel())
-        if low < high:
-            views.append(piece[low:high])
-        offset += piece.numel()
-    return views
-
-
-def _receive_and_add(transport: Transport, peer: int, views: list[Tensor], scratch: Tensor) -> None:
-    length = sum(view.numel() for view in views)
-    transport.receive(peer, scratch[:length])
-    offset = 0
-    for view in views:
-        view += scratch[offset : offset + view.numel()]
-        offset += view.numel()

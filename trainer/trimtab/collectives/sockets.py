@@ -66,6 +66,7 @@ class SocketTransport(Transport):
     """A mesh of connected sockets; `trimtab.collectives.connect` makes one."""
 
     chunk_bytes = _CHUNK_BYTES
+    is_eager = True
 
     def __init__(
         self, rank: int, connections: dict[int, socket.socket], deadline: float, silence: float = SILENCE_SECONDS

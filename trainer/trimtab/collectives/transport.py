@@ -61,6 +61,8 @@ class Transport(ABC):
     """Where the parts of a message must lie."""
     chunk_bytes: int
     """A longer message is best sent as several of this size, so that relays forward one while the next arrives."""
+    is_eager = False
+    """Whether a message leaves at once, whatever its peer does: else sends to several peers before any receive hang."""
     has_own_all_reduce = False
     """Whether the backend sums over ranks by itself, better than messages from here could."""
 

@@ -91,7 +91,7 @@ class FusionPlanning:
         overhead = predictor.sync_seconds(plan, alpha, beta) / closed_form if closed_form > 0 else 1.0
 
         def exchange_seconds(size: int) -> float:
-            cost = collective_cost(plan.collective, BYTES_PER_ELEMENT * size, plan.ratio, num_ranks)
+            cost = collective_cost(plan.collective, BYTES_PER_ELEMENT * size, plan.ratio, num_ranks, plan.wire)
             return overhead * cost.seconds(alpha, beta)
 
         return BufferCosts(lambda size: compress * size / num_elements, exchange_seconds)

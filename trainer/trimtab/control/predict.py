@@ -51,7 +51,7 @@ class Predictor:
         self.profile: Profile | None = None
         """The last one; None until steps are profiled."""
         self._known_buffers: dict[FusionPlan, tuple[list[float], list[float]]] = {}
-        self._known_costs: dict[tuple[str, float, FusionPlan], tuple[list[Cost], Cost]] = {}
+        self._known_costs: dict[tuple[str, float, FusionPlan, str], tuple[list[Cost], Cost]] = {}
 
     @property
     def compute_seconds(self) -> float:
@@ -157,7 +157,7 @@ class Predictor:
 
     def _costs(self, plan: Plan) -> tuple[list[Cost], Cost]:
         """Of each buffer, and of all: the same few hundred plans are predicted at each decision."""
-        key = (plan.collective, plan.ratio, plan.fusion)
+        key = (plan.collective, plan.ratio, plan.fusion, plan.wire)
         if key not in self._known_costs:
             if len(self._known_costs) >= _MOST_KNOWN_COSTS:
                 self._known_costs.clear()  # fusion plans that were planned anew leave theirs behind

@@ -120,6 +120,7 @@ class Sending:
                 k=k,
                 step=self._step,
                 start=span.start,
+                wire=self._plan.wire,
             ),
             selector,
             vote=self._vote if carries_vote else None,

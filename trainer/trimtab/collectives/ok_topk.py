@@ -1,0 +1,229 @@
+"""Ok-Topk: a sparse reduce-scatter over balanced regions, and an all-gather of the k largest sums of all.
+
+Li & Hoefler, PPoPP 2022, section 3 and Algorithm 1. Each rank sums the selections of all in a region of its own. Sums
+that reach a global threshold are sent to all. Every `ESTIMATE_EVERY` steps the threshold is estimated anew, by a
+histogram of all sums; every `REGIONS_EVERY` steps the regions' bounds are the mean of those that would split each
+rank's selection evenly. Both travel with the counts that every step gathers.
+
+Cost (SparDL's Table I): between 2 and 6 (N-1)/N M c bytes, less what coding saves of the indices, and 2 (N + log2 N)
+messages one after another. Here the N-1 messages to the owners of regions leave at once, so that 1 + 2 log2 N follow
+one another, and one more where the sums lie too unevenly to be gathered.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from trimtab import kernels
+from trimtab.collectives import sparse_pairs
+from trimtab.collectives.base import Collective, Exchange, Exchanged, Prepared, Ranges
+from trimtab.collectives.global_threshold import Shares, histogram, shares_by_histogram, shares_by_threshold
+from trimtab.collectives.group import Group
+from trimtab.collectives.own_selection import OwnSelection
+from trimtab.collectives.primitives import all_gather, all_to_all
+from trimtab.collectives.sparse_pairs import Pairs
+
+if TYPE_CHECKING:
+    from trimtab.collectives.transport import Transport
+    from trimtab.sparsify.base import Selector
+
+#: Steps between two estimates of the global threshold, and between two changes of the regions (the published code's).
+ESTIMATE_EVERY, REGIONS_EVERY = 32, 64
+#: Of sums that reach the threshold, at most this many times k are sent on.
+MOST_SENT = 1.25
+#: Where a rank would send more than this many times the mean, sums are first passed to ranks that would send fewer.
+BALANCE_ABOVE = 2.0
+
+
+@dataclass(frozen=True)
+class RangeState:
+    """What one buffer's exchange carries to the next step, the same on every rank."""
+
+    bounds: tuple[int, ...]
+    """The region of rank r is ``bounds[r] .. bounds[r+1] - 1``, relative to the buffer."""
+    k: int = 0
+    threshold: float = 0.0
+    age: int = 0
+    """Steps since the state began; with another k it begins anew."""
+
+    @classmethod
+    def even(cls, n: int, num_ranks: int) -> RangeState:
+        """Of a buffer of n elements that has none."""
+        return cls(tuple(rank * n // num_ranks for rank in range(num_ranks + 1)))
+
+
+class OkTopk(Collective):
+    """The update has about k elements: of those that a rank selected, the largest sums over the ranks that did.
+
+    A rank clears what it sent only where the sum was sent on; what was dropped stays with the ranks it came from.
+    That is the published rule, and no sum is dropped half way, so nothing is lost.
+    """
+
+    def __init__(self, group: Group) -> None:
+        super().__init__(group)
+        sparse_pairs.warm_up()
+        self._state: dict[tuple[int, int], RangeState] = {}
+        self._proposed: dict[tuple[int, int], RangeState] = {}
+        """Both by a buffer's first element in the arena, and its length."""
+
+    def prepare(self, exchange: Exchange, selector: Selector | None) -> OwnSelection:
+        return OwnSelection.taken(exchange, selector)
+
+    def run(self, exchange: Exchange, prepared: Prepared, transport: Transport, vote: Tensor) -> Exchanged:
+        assert isinstance(prepared, OwnSelection)
+        own, stopwatch, num_bytes = prepared.pairs, prepared.stopwatch, transport.num_bytes
+        stopwatch.resume()
+        key = (exchange.start, exchange.out.numel())
+        state = self._state_of(key, sum(exchange.k))
+
+        sums, num_messages = sparse_pairs.reduce_scatter(transport, own, state.bounds)
+        stopwatch.communicated()
+        magnitudes = sums.values.abs()
+        estimates, moves = state.age % ESTIMATE_EVERY == 0, state.age % REGIONS_EVERY == 0
+        reaching = magnitudes >= state.threshold
+        report = histogram(magnitudes, state.k).coded() if estimates else (reaching.sum(dtype=torch.int32).view(1),)
+        proposal = _even_bounds(own, transport.size) if moves else own.indices[:0]
+        message = torch.cat([part.view(torch.uint8) for part in (vote, proposal, *report)])
+        stopwatch.compressed()
+        messages, length = all_gather(transport, message)
+        num_messages += length
+        stopwatch.communicated()
+
+        head = 4 * vote.numel()
+        vote = torch.stack([message[:head].view(torch.float32) for message in messages]).sum(0)
+        reports = [message[head + 4 * proposal.numel() :] for message in messages]
+        if estimates:
+            shares = shares_by_histogram([Pairs.decoded(each) for each in reports], state.k)
+        else:
+            counts = [int(each.view(torch.int32).item()) for each in reports]
+            shares = shares_by_threshold(counts, state.threshold, state.k, max(1, round(MOST_SENT * state.k)))
+            sums = sums.only(reaching)
+        proposals = [message[head : head + 4 * proposal.numel()].view(torch.int32) for message in messages]
+        bounds = (0, *_mean_bounds(proposals), key[1]) if moves else state.bounds
+        self._proposed[key] = replace(state, bounds=bounds, threshold=shares.threshold, age=state.age + 1)
+        winners, _ = sparse_pairs.strongest(sums, shares.of_rank[transport.rank])
+        stopwatch.compressed()
+
+        if max(shares.of_rank) * transport.size > BALANCE_ABOVE * shares.total:
+            winners, length = _balanced(transport, winners, shares)
+            num_messages += length
+        messages, length = all_gather(transport, torch.cat([part.view(torch.uint8) for part in winners.coded()]))
+        num_messages += length
+        stopwatch.communicated()
+
+        everywhere = sparse_pairs.joined([Pairs.decoded(message) for message in messages])
+        kernels.scatter_mean(exchange.out, [(everywhere.indices, everywhere.values)], 1 / transport.size)
+        is_sent = sparse_pairs.contained(own.indices, everywhere.indices)
+        kept = sparse_pairs.keep(exchange.next_residual, own.only(~is_sent))
+        stopwatch.compressed()
+        return Exchanged(
+            sent=own.indices[is_sent],
+            num_selected=len(own),
+            squared_norm_before=prepared.squared_norm_before,
+            squared_norm_after=prepared.squared_norm_after + kept,
+            num_bytes=transport.num_bytes - num_bytes,
+            num_messages=num_messages,
+            vote=vote,
+            compress_seconds=stopwatch.compress_seconds,
+            collective_seconds=stopwatch.collective_seconds,
+        )
+
+    def commit(self) -> None:
+        """See `Collective.commit`."""
+        self._state.update(self._proposed)
+        self._proposed = {}
+
+    def discard(self) -> None:
+        """See `Collective.discard`."""
+        self._proposed = {}
+
+    def state_dict(self) -> dict[str, Any]:
+        """``ranges``: a list of ``[first element, length, k, threshold, age, bounds]``."""
+        return {
+            "ranges": [
+                [*key, state.k, state.threshold, state.age, list(state.bounds)] for key, state in self._state.items()
+            ]
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """See `Collective.load_state_dict`; what another number of ranks has left is of no use."""
+        self._proposed = {}
+        self._state = {
+            (first, length): RangeState(tuple(bounds), k, threshold, age)
+            for first, length, k, threshold, age, bounds in state["ranges"]
+            if len(bounds) == self.group.size + 1
+        }
+
+    def rebucket(self, old: Ranges, new: Ranges) -> None:
+        """See `Collective.rebucket`: a new buffer's regions hold as much as the old ones did; its threshold is new."""
+        del old  # the state says what it is of
+        density = _density(self._state)
+        state = {}
+        for start, stop in new:
+            key = (start, stop - start)
+            if key in self._state:
+                state[key] = self._state[key]
+            elif density is not None and density[0][0] <= start and stop <= density[0][-1]:
+                state[key] = RangeState(_bounds_of_equal_mass(density, start, stop, self.group.size))
+        self._state = state
+
+    def _state_of(self, key: tuple[int, int], k: int) -> RangeState:
+        state = self._state.get(key) or RangeState.even(key[1], self.group.size)
+        return state if state.k == k else RangeState(state.bounds, k)
+
+
+def _even_bounds(own: Pairs, num_ranks: int) -> Tensor:
+    """Where this rank's selection would be cut into as many parts of equal count: int32 [N - 1]."""
+    places = [part * len(own) // num_ranks for part in range(1, num_ranks)]
+    return own.indices[places]
+
+
+def _mean_bounds(proposals: list[Tensor]) -> list[int]:
+    return (torch.stack(proposals).sum(0, dtype=torch.int64) // len(proposals)).tolist()
+
+
+def _balanced(transport: Transport, winners: Pairs, shares: Shares) -> tuple[Pairs, int]:
+    """Pass sums between neighbours so that each rank has as many, still in order; and the messages it took."""
+    total, size = shares.total, transport.size
+    first = sum(shares.of_rank[: transport.rank])
+    ends = [rank * total // size - first for rank in range(size + 1)]
+    places = [min(max(0, end), len(winners)) for end in ends]
+    parts = [winners.only(slice(low, high)) for low, high in pairwise(places)]
+    received, num_messages = all_to_all(
+        transport, [part.coded() if len(part) and peer != transport.rank else () for peer, part in enumerate(parts)]
+    )
+    got = [parts[peer] if peer == transport.rank else _or_none(message) for peer, message in enumerate(received)]
+    return sparse_pairs.joined([part for part in got if part is not None]), num_messages
+
+
+def _or_none(message: Tensor) -> Pairs | None:
+    return Pairs.decoded(message) if message.numel() else None
+
+
+#: Positions in the arena, and how much of what is selected lies before each.
+_Density = tuple[list[float], list[float]]
+
+
+def _density(states: dict[tuple[int, int], RangeState]) -> _Density | None:
+    """Of buffers that follow one another; None where they do not."""
+    positions, masses = [0.0], [0.0]
+    for (start, length), state in sorted(states.items()):
+        if start != positions[-1]:
+            return None
+        share = state.k / (len(state.bounds) - 1)
+        positions += [float(start + bound) for bound in (*state.bounds[1:-1], length)]
+        masses += [masses[-1] + share * part for part in range(1, len(state.bounds))]
+    return positions, masses
+
+
+def _bounds_of_equal_mass(density: _Density, start: int, stop: int, num_ranks: int) -> tuple[int, ...]:
+    positions, masses = density
+    low, high = np.interp([start, stop], positions, masses)
+    inner = np.interp(np.linspace(low, high, num_ranks + 1)[1:-1], masses, positions)
+    return (0, *(int(min(max(position - start, 0), stop - start)) for position in inner), stop - start)

@@ -1,0 +1,169 @@
+"""A sparse vector as (index, value) pairs: cut at indices, summed, coded, and reduced over ranks by ranges."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
+from typing import Any
+
+import numba
+import numpy as np
+import torch
+from torch import Tensor
+
+from trimtab import kernels
+from trimtab.collectives import index_code
+from trimtab.collectives.primitives import all_to_all
+from trimtab.collectives.transport import Transport
+from trimtab.sparsify.topk import top_k_in_place
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Elements that are sent, or their sums."""
+
+    indices: Tensor
+    """int32 [m], unique and ascending."""
+    values: Tensor
+    """float32 [m]."""
+
+    def __len__(self) -> int:
+        return self.indices.numel()
+
+    def cut(self, bounds: Sequence[int]) -> list[Pairs]:
+        """Those of each range ``bounds[i] .. bounds[i+1] - 1``."""
+        edges = torch.tensor(bounds, dtype=torch.int32, device=self.indices.device)
+        places = torch.searchsorted(self.indices, edges).tolist()
+        return [self.only(slice(low, high)) for low, high in pairwise(places)]
+
+    def only(self, chosen: Tensor | slice) -> Pairs:
+        """Those at the places that ``chosen`` names: bool [m], ascending places, or a slice."""
+        return Pairs(self.indices[chosen], self.values[chosen])
+
+    def coded(self) -> tuple[Tensor, Tensor, Tensor]:
+        """The parts of a message that `decoded` reads, whose bytes are multiples of 4.
+
+        They are the first index (int32, from which the code counts: a range far from 0 costs no more), coded indices
+        and values.
+        """
+        first = self.indices[:1] if len(self) else self.indices.new_zeros(1)
+        return first, index_code.encode(self.indices - first), self.values
+
+    @classmethod
+    def decoded(cls, data: Tensor) -> Pairs:
+        """Of uint8 [m], what `coded` made."""
+        first, data = data[:4].view(torch.int32), data[4:]
+        head = data.numel() - 4 * index_code.count_of(data)
+        return cls(index_code.decode(data[:head]) + first, data[head:].view(torch.float32))
+
+
+@cache
+def warm_up() -> None:
+    """Compile what is compiled, so that no exchange waits for it."""
+    index_code.warm_up()
+    one = Pairs(torch.zeros(1, dtype=torch.int32), torch.zeros(1))
+    added([one, one])
+    contained(one.indices, one.indices)
+
+
+def squared_norm(values: Tensor) -> float:
+    """Sum of squares, in float64."""
+    return float(values.double().square().sum())
+
+
+def keep(residual: Tensor, pairs: Pairs) -> float:
+    """Add what was not sent on to a residual (float32 [n]); returns how much larger its squared norm is by it."""
+    before = kernels.take(residual, pairs.indices)
+    after = before + pairs.values
+    kernels.put(residual, pairs.indices, after)
+    return squared_norm(after) - squared_norm(before)
+
+
+def strongest(pairs: Pairs, k: int) -> tuple[Pairs, Pairs]:
+    """The k of largest magnitude, exactly, and the others."""
+    if k >= len(pairs):
+        return pairs, pairs.only(slice(0, 0))
+    others = torch.ones(len(pairs), dtype=torch.bool, device=pairs.indices.device)
+    if k > 0:
+        others[top_k_in_place(pairs.values.clone(), k, 0.0, offset=0).indices.long()] = False
+    return pairs.only(~others), pairs.only(others)
+
+
+def joined(parts: Sequence[Pairs]) -> Pairs:
+    """Pairs of ranges that follow one another as one."""
+    return Pairs(torch.cat([part.indices for part in parts]), torch.cat([part.values for part in parts]))
+
+
+def added(parts: Sequence[Pairs]) -> Pairs:
+    """The sum of sparse vectors; each element's values are added in the order of the parts."""
+    if parts[0].indices.device.type != "cpu":
+        indices, places = torch.unique(torch.cat([part.indices for part in parts]), return_inverse=True)
+        sums = parts[0].values.new_zeros(indices.numel())
+        return Pairs(indices, sums.index_add_(0, places, torch.cat([part.values for part in parts])))
+    total = parts[0]
+    for part in parts[1:]:
+        room = len(total) + len(part)
+        indices, values = torch.empty(room, dtype=torch.int32), torch.empty(room)
+        count = _add(*_arrays(total), *_arrays(part), indices.numpy(), values.numpy())
+        total = Pairs(indices[:count], values[:count])
+    return total
+
+
+def contained(indices: Tensor, others: Tensor) -> Tensor:
+    """Which of ``indices`` are among ``others``, both int32, unique and ascending: bool [m]."""
+    if indices.device.type != "cpu":
+        return torch.isin(indices, others)
+    found = torch.empty(indices.numel(), dtype=torch.bool)
+    _contained(indices.numpy(), others.numpy(), found.numpy())
+    return found
+
+
+def reduce_scatter(transport: Transport, pairs: Pairs, bounds: Sequence[int]) -> tuple[Pairs, int]:
+    """Give rank r the sum over the ranks of their ``pairs`` in the range ``bounds[r] .. bounds[r+1] - 1``.
+
+    Every rank sends each of the others what it has in that one's range, at once (the split of SparCML's
+    SSAR_Split_allgather, section 5.3). Returns this rank's sums, added in rank order, and the length of the longest
+    chain of messages.
+    """
+    ranges = pairs.cut(bounds)
+    received, num_messages = all_to_all(
+        transport, [() if peer == transport.rank else part.coded() for peer, part in enumerate(ranges)]
+    )
+    parts = [
+        ranges[peer] if peer == transport.rank else Pairs.decoded(message) for peer, message in enumerate(received)
+    ]
+    return added(parts), num_messages
+
+
+def _arrays(pairs: Pairs) -> tuple[Any, Any]:
+    return pairs.indices.numpy(), pairs.values.numpy()
+
+
+@numba.njit(nogil=True, cache=True)
+def _add(i: Any, x: Any, j: Any, y: Any, indices: Any, values: Any) -> int:
+    """Merge two sparse vectors into ``indices`` and ``values``; how many elements they have together."""
+    a = b = count = 0
+    while a < i.size or b < j.size:
+        if b == j.size or (a < i.size and i[a] < j[b]):
+            indices[count], values[count] = i[a], x[a]
+            a += 1
+        elif a == i.size or j[b] < i[a]:
+            indices[count], values[count] = j[b], y[b]
+            b += 1
+        else:
+            indices[count], values[count] = i[a], np.float32(x[a] + y[b])
+            a += 1
+            b += 1
+        count += 1
+    return count
+
+
+@numba.njit(nogil=True, cache=True)
+def _contained(i: Any, j: Any, found: Any) -> None:
+    b = 0
+    for a in range(i.size):
+        while b < j.size and j[b] < i[a]:
+            b += 1
+        found[a] = b < j.size and j[b] == i[a]

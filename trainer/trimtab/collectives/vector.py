@@ -1,0 +1,105 @@
+"""The vector that an all-reduce sums, which may lie in several pieces of memory, and how its elements cross."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from trimtab.collectives.transport import Transport
+
+
+class Vector:
+    """The concatenation of float32 ``pieces``, of which ranges are sent, received and added up."""
+
+    def __init__(self, transport: Transport, pieces: Sequence[Tensor], longest: int) -> None:
+        """``longest``: elements of the longest range that is received and added, if no more than a chunk."""
+        self._transport, self._pieces = transport, pieces
+        self.num_elements = sum(piece.numel() for piece in pieces)
+        self._step = transport.chunk_bytes // 4
+        self._scratch = pieces[0].new_empty(min(self._step, longest))
+
+    def chunks(self, start: int, end: int) -> Iterator[tuple[int, int]]:
+        """The range cut at chunks; one empty chunk if it is empty."""
+        for low in range(start, max(end, start + 1), self._step):
+            yield low, min(low + self._step, end)
+
+    def send(self, peer: int, low: int, high: int) -> None:
+        """Send the elements ``low .. high-1``."""
+        self._transport.send(peer, *self._views(low, high))
+
+    def receive(self, peer: int, low: int, high: int) -> None:
+        """Overwrite them with what the peer sends."""
+        self._transport.receive(peer, *self._views(low, high))
+
+    def receive_and_add(self, peer: int, low: int, high: int) -> None:
+        """Add what the peer sends to them."""
+        views = self._views(low, high)
+        received = self._scratch[: high - low]
+        self._transport.receive(peer, received)
+        _add(views, received)
+
+    def _views(self, start: int, end: int) -> list[Tensor]:
+        views, offset = [], 0
+        for piece in self._pieces:
+            low, high = max(start - offset, 0), min(end - offset, piece.numel())
+            if low < high:
+                views.append(piece[low:high])
+            offset += piece.numel()
+        return views
+
+
+class RoundedVector(Vector):
+    """A vector whose first piece crosses in bfloat16; sums are float32.
+
+    What is sent is rounded in place, so that the rank that sends a sum to all has the same bits. What a rounding takes
+    is added to ``errors`` (float32, of the first piece's length) on the rank that rounds. All else crosses as it is.
+    """
+
+    def __init__(self, transport: Transport, pieces: Sequence[Tensor], longest: int, errors: Tensor) -> None:
+        super().__init__(transport, pieces, longest)
+        self._errors = errors
+
+    def send(self, peer: int, low: int, high: int) -> None:
+        """See `Vector.send`."""
+        values, rest = self._split(low, high)
+        rounded, exact = values.to(torch.bfloat16), values.clone()
+        values.copy_(rounded)
+        self._errors[low : low + values.numel()] += exact.sub_(values)
+        self._transport.send(peer, rounded, *rest)
+
+    def receive(self, peer: int, low: int, high: int) -> None:
+        """See `Vector.receive`."""
+        target, rest = self._split(low, high)
+        rounded = torch.empty_like(target, dtype=torch.bfloat16)
+        self._transport.receive(peer, rounded, *rest)
+        target.copy_(rounded)
+
+    def receive_and_add(self, peer: int, low: int, high: int) -> None:
+        """See `Vector.receive_and_add`."""
+        target, rest = self._split(low, high)
+        rounded = torch.empty_like(target, dtype=torch.bfloat16)
+        others = self._scratch[: high - low - target.numel()]
+        self._transport.receive(peer, rounded, others)
+        target += rounded
+        _add(rest, others)
+
+    def _split(self, low: int, high: int) -> tuple[Tensor, list[Tensor]]:
+        """The part of a range that lies in the first piece, and the others."""
+        first = self._pieces[0][low:high]
+        return first, self._views(low + first.numel(), high)
+
+
+def _add(views: Sequence[Tensor], received: Tensor) -> None:
+    offset = 0
+    for view in views:
+        view += received[offset : offset + view.numel()]
+        offset += view.numel()
+
+
+def vector_of(transport: Transport, pieces: Sequence[Tensor], longest: int, errors: Tensor | None) -> Vector:
+    """In bfloat16 where there are ``errors``."""
+    if errors is None:
+        return Vector(transport, pieces, longest)
+    return RoundedVector(transport, pieces, longest, errors)
