@@ -8,11 +8,17 @@ from hypothesis import strategies as st
 from trimtab_api.catalogue import (
     AXES,
     COLLECTIVES,
+    DEFAULT_COLLECTIVES,
+    Collective,
+    Cost,
+    Option,
     collective_cost,
     collectives,
     cost_table,
     schedules,
     sources,
+    whole_number,
+    why_not,
 )
 from trimtab_api.errors import UserError
 
@@ -41,7 +47,7 @@ NAMES = st.sampled_from(COLLECTIVES)
 
 @given(name=NAMES, M=st.floats(1e3, 1e9), c=st.floats(1e-4, 1), N=st.integers(2, 64))
 def test_a_cost_is_messages_and_bytes_that_grow_with_the_gradient(name, M, c, N):
-    assert collectives[name].why_not(N) is None
+    assert why_not(name, N) is None
     cost, of_more = collective_cost(name, M, c, N), collective_cost(name, 2 * M, c, N)
     assert cost.messages == of_more.messages > 0
     assert 0 < cost.bytes < of_more.bytes
@@ -58,6 +64,49 @@ def test_what_arrives_is_put_in_place_where_it_lies(c, N):
     passes = {name: collectives[name].passes(c, N) for name in COLLECTIVES}
     assert passes["dense-ring"] == 0
     assert 1 < passes["artopk-star-ring"] <= passes["all-gather"] < 2.5
+
+
+@pytest.fixture
+def marching_bands(monkeypatch):
+    """A collective whose bands are an option: each takes a message, and they divide the ranks."""
+    monkeypatch.setattr(collectives, "_rows", dict(collectives._rows))
+    collectives.add(
+        Collective(
+            "marching",
+            "in bands",
+            options=(Option("bands", whole_number(1), "how many", default=1),),
+            cost=lambda M, c, N, bands: Cost(bands, M * c),
+            why_not=lambda N, bands: f"use bands that divide the ranks, and not {bands}" if N % bands else None,
+            selections_in_mean=lambda N: 2,
+            more_passes=0.5,
+            shown_with=("bands=3", "bands=4"),
+        )
+    )
+    yield
+    collectives._found.clear()
+
+
+def test_options_decide_what_a_collective_costs_and_where_it_runs(marching_bands):
+    assert collective_cost("marching:bands=3", 1e6, 0.01, 6).messages == 3
+    assert collective_cost("marching", 1e6, 0.01, 6).messages == 1
+    assert why_not("marching:bands=3", 6) is None
+    assert "not 4" in why_not("marching:bands=4", 6)
+    shown = dict(cost_table(1e6, 0.01, 6))
+    assert {spec for spec in shown if spec.startswith("marching")} == {"marching", "marching:bands=3"}
+    assert shown["marching:bands=3"].messages == 3
+
+
+def test_what_a_row_says_of_its_mean_and_passes_decides_what_arrives(marching_bands):
+    row = collectives["marching"]
+    assert row.arriving(0.01, 8) == 0.02
+    assert row.passes(1e-9, 8) == pytest.approx(1.5)
+
+
+def test_another_collective_is_not_chosen_unless_it_is_asked_for():
+    assert (
+        "all-gather",
+        *(f"artopk-{election}-{shape}" for election in ("star", "var") for shape in ("ring", "tree")),
+    ) == DEFAULT_COLLECTIVES
 
 
 def test_the_table_of_costs_holds_what_can_run_and_what_it_stands_beside():

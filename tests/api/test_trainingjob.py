@@ -7,7 +7,7 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from trimtab_api.catalogue import SPARSE_COLLECTIVES
+from trimtab_api.catalogue import DEFAULT_COLLECTIVES
 from trimtab_api.errors import UserError
 from trimtab_api.trainingjob import TrainingJob, load_job_file, load_training_job
 from trimtab_api.trainingjob.load import parse_training_job
@@ -125,7 +125,7 @@ def test_a_good_job_has_the_papers_defaults(tmp_path):
     communication = job.spec.communication
     assert (communication.ratio.min, communication.ratio.max) == (0.001, 0.1)
     assert communication.ratio.candidates == (0.1, 0.033, 0.011, 0.004, 0.001)
-    assert communication.collectives == SPARSE_COLLECTIVES
+    assert communication.collectives == DEFAULT_COLLECTIVES
     assert communication.fusion.buffer_size == 25_000_000
     assert (communication.trials.iterations, communication.trials.budget) == (10, 0.05)
     assert (job.spec.network.probe_interval, job.spec.network.probe_budget) == (2.0, 0.02)

@@ -18,7 +18,7 @@ from trimtab.control.solve import MOST_EVALUATIONS, solve
 from trimtab.control.space import Space, ratio_grid
 from trimtab.control.types import ControllerSettings, ModelFacts
 from trimtab.plan import Plan, dense_plan
-from trimtab_api.catalogue import SPARSE_COLLECTIVES
+from trimtab_api.catalogue import DEFAULT_COLLECTIVES
 
 GIGABIT = 1e9 / 8
 
@@ -50,7 +50,7 @@ def by_nsga(space, evaluator, seed):
 
 def test_by_default_every_ratio_of_two_digits_by_every_collective_may_be_chosen_and_all_are_looked_at():
     space = Space.of(ControllerSettings())
-    assert len(space) == 181 * len(SPARSE_COLLECTIVES) <= MOST_EVALUATIONS
+    assert len(space) == 181 * len(DEFAULT_COLLECTIVES) <= MOST_EVALUATIONS
     assert len({tuple(values.items()) for values in space}) == len(space)
 
 

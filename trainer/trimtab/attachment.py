@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.amp.grad_scaler import GradScaler
-from trimtab_api.catalogue import collectives, planners
+from trimtab_api.catalogue import planners, why_not
 from trimtab_api.trainingjob import TrainingJob
 
 from trimtab.attach_checks import (
@@ -170,7 +170,7 @@ def controller_settings(job: TrainingJob) -> ControllerSettings:
         min_ratio=wanted.ratio.min,
         max_ratio=wanted.ratio.max,
         candidate_ratios=wanted.ratio.candidates,
-        collectives=tuple(name for name in wanted.collectives if not collectives[name].why_not(job.spec.num_ranks)),
+        collectives=tuple(name for name in wanted.collectives if not why_not(name, job.spec.num_ranks)),
         fusions=tuple(fusions),
         sparsifiers=(wanted.sparsifier,),
         schedules=wanted.schedules,

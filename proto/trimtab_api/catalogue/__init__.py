@@ -6,7 +6,7 @@ row, and nobody knows schemes by name.
 """
 
 from trimtab_api.catalogue.axis import Axis
-from trimtab_api.catalogue.collectives import collective_cost, collectives, cost_table
+from trimtab_api.catalogue.collectives import collective_cost, collectives, cost_table, why_not
 from trimtab_api.catalogue.costs import BYTES_PER_ELEMENT, Cost, CostRange
 from trimtab_api.catalogue.other_axes import (
     DEFAULT_BUFFER_BYTES,
@@ -25,6 +25,7 @@ __all__ = [
     "BYTES_PER_ELEMENT",
     "COLLECTIVES",
     "DEFAULT_BUFFER_BYTES",
+    "DEFAULT_COLLECTIVES",
     "DENSE",
     "DENSE_COLLECTIVES",
     "SPARSE_COLLECTIVES",
@@ -47,6 +48,7 @@ __all__ = [
     "sources",
     "sparsifiers",
     "whole_number",
+    "why_not",
     "wires",
     "write_plan",
 ]
@@ -55,4 +57,6 @@ __all__ = [
 COLLECTIVES = collectives.built_in
 DENSE_COLLECTIVES = tuple(name for name in COLLECTIVES if collectives[name].is_dense)
 SPARSE_COLLECTIVES = tuple(name for name in COLLECTIVES if not collectives[name].is_dense)
+#: Those that are chosen among where a job does not say.
+DEFAULT_COLLECTIVES = tuple(name for name in SPARSE_COLLECTIVES if collectives[name].by_default)
 SPARSIFIERS = sparsifiers.built_in

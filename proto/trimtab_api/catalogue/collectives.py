@@ -28,6 +28,7 @@ def _artopk(election: str, shape: str) -> Collective:
         half_gain_ratio=0.08,
         stale_steps=2.5,
         is_representative=election == "star",
+        by_default=True,
     )
 
 
@@ -54,6 +55,7 @@ _ALL_GATHER = Collective(
     cost=costs.sparse_all_gather,
     pattern="all-gather",
     is_representative=True,
+    by_default=True,
 )
 
 collectives: Axis[Collective] = Axis(
@@ -67,7 +69,14 @@ collectives: Axis[Collective] = Axis(
 
 def collective_cost(collective: str, M: float, c: float, N: int) -> Cost:
     """The cost of exchanging one buffer of ``M`` bytes; ``c`` is 1 for dense. A single rank exchanges nothing."""
-    return Cost(0, 0) if N == 1 else collectives[collective].cost(M, c, N)
+    if N == 1:
+        return Cost(0, 0)
+    return collectives[collective].cost(M, c, N, **collectives.options(collective))
+
+
+def why_not(collective: str, N: int) -> str | None:
+    """Why a collective, with the options that its text gives, does not run on ``N`` ranks; None where it does."""
+    return collectives[collective].why_not(N, **collectives.options(collective))
 
 
 def cost_table(M: float, c: float, N: int) -> list[tuple[str, Cost | costs.CostRange]]:
@@ -76,7 +85,8 @@ def cost_table(M: float, c: float, N: int) -> list[tuple[str, Cost | costs.CostR
     Beside the collectives, those of the papers that they stand beside.
     """
     rows: list[tuple[str, Cost | costs.CostRange]] = [("parameter-server", costs.parameter_server(M, N))]
-    rows += [(row.name, collective_cost(row.name, M, c, N)) for row in collectives.rows() if row.why_not(N) is None]
+    shown = [spec for row in collectives.rows() for spec in (row.name, *(f"{row.name}:{w}" for w in row.shown_with))]
+    rows += [(spec, collective_cost(spec, M, c, N)) for spec in shown if why_not(spec, N) is None]
     if N & (N - 1) == 0:
         rows += [
             ("topk-dsa", costs.topk_dsa(M, c, N)),

@@ -36,14 +36,21 @@ class Collective(Row):
 
     family: str = "other"
     """What is learned of one scheme tells something of its family."""
-    cost: Callable[[float, float, int], Cost] = lambda M, c, N: Cost(0, 0)
-    """Closed form of one buffer: M bytes of float32 gradient, compression ratio c (1 for dense), N >= 2 ranks."""
-    why_not: Callable[[int], str | None] = lambda N: None
-    """Why it does not run on N ranks, in a sentence; None where it does."""
+    cost: Callable[..., Cost] = lambda M, c, N: Cost(0, 0)
+    """Closed form of one buffer: M bytes of float32 gradient, compression ratio c (1 for dense), N >= 2 ranks.
+
+    Called with the values of its options, too, by their names.
+    """
+    why_not: Callable[..., str | None] = lambda N: None
+    """Why it does not run on N ranks, in a sentence; None where it does. Called with its options, too."""
     is_dense: bool = False
     """Whether it sends the whole gradient."""
     shares_indices: bool = False
     """Whether k is chosen once for all ranks, which send the same indices; else every rank sends k of its own."""
+    selections_in_mean: Callable[[int], float] | None = None
+    """How many times k elements the mean of N ranks holds; None: 1 where indices are shared, else N."""
+    more_passes: float = 0.0
+    """Passes over the gradient that compressing costs beside the one that selects."""
     pattern: Pattern = "other"
     """How values travel: what colours it in reports."""
     half_gain_ratio: float = 0.05
@@ -57,6 +64,10 @@ class Collective(Row):
     """Formats in which it can send values."""
     is_representative: bool = False
     """Whether it stands for its kin where all of them would be too many."""
+    by_default: bool = False
+    """Whether a job that does not say which collectives may be chosen chooses among it, too."""
+    shown_with: tuple[str, ...] = ()
+    """Options, such as ``teams=2``, with which tables of costs show it beside the defaults."""
 
     def passes(self, ratio: float, num_ranks: int) -> float:
         """What compressing costs, in passes over the gradient in order: selecting, and putting what arrives in place.
@@ -66,10 +77,13 @@ class Collective(Row):
         """
         if self.is_dense:
             return 0.0
-        return 1 + _FETCH_ALL_PASSES * (1 - exp(-_VALUES_PER_LINE * self.arriving(ratio, num_ranks)))
+        fetched = 1 - exp(-_VALUES_PER_LINE * self.arriving(ratio, num_ranks))
+        return 1 + self.more_passes + _FETCH_ALL_PASSES * fetched
 
     def arriving(self, ratio: float, num_ranks: int) -> float:
         """Values that arrive on a rank, as a share of its elements: they cost the passes over memory."""
+        if self.selections_in_mean is not None:
+            return ratio * self.selections_in_mean(num_ranks)
         return ratio if self.shares_indices else num_ranks * ratio
 
 

@@ -30,10 +30,11 @@ class Rule:
 #: Fields of the spec that may change while the job exists.
 MUTABLE = ("suspend", "maxRestarts", "activeDeadlineSeconds", "progressDeadlineSeconds", "ttlSecondsAfterFinished")
 
+_OPTIONS = "(:[a-z]+=[^:/,]+)*"
 _AXES = f"(/({'|'.join(AXES)})=[^/,]+)*$"
 _DENSE = f"^({'|'.join(('dense', *DENSE_COLLECTIVES))}){_AXES}"
 _NUMBER = r"([0-9]+(\\.[0-9]*)?|\\.[0-9]+)([eE][-+]?[0-9]+)?"
-_PLAN = f"^{_NUMBER}/({'|'.join(SPARSE_COLLECTIVES)}){_AXES}"
+_PLAN = f"^{_NUMBER}/({'|'.join(SPARSE_COLLECTIVES)}){_OPTIONS}{_AXES}"
 _RESERVED = ", ".join(f"'{each}'" for each in RESERVED_VARIABLES)
 _PLAN_REMEDY = (
     "write dense, or RATIO/COLLECTIVE with a ratio in (0, 1), such as 0.01/all-gather; collectives: "
@@ -43,7 +44,7 @@ _PLAN_REMEDY = (
 
 def _is_spec_of(axis: Axis[Any]) -> str:
     """CEL: a scheme of the axis, whatever its options are: those are read on the cluster by who plans with them."""
-    return f"self.matches('^({'|'.join(axis.built_in)})(:[a-z]+=[^:/,]+)*$')"
+    return f"self.matches('^({'|'.join(axis.built_in)}){_OPTIONS}$')"
 
 
 _CONTAINERS = "spec.template.spec.containers"

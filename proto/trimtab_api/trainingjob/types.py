@@ -16,6 +16,7 @@ from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 
 from trimtab_api.catalogue import (
+    DEFAULT_COLLECTIVES,
     SPARSE_COLLECTIVES,
     SPARSIFIERS,
     Axis,
@@ -24,6 +25,7 @@ from trimtab_api.catalogue import (
     read_plan,
     schedules,
     sparsifiers,
+    why_not,
 )
 from trimtab_api.errors import UserError
 from trimtab_api.names import MOST_WORKERS
@@ -219,7 +221,7 @@ class Communication(Strict):
     )
     ratio: RatioBounds = Field(default_factory=RatioBounds, description="Compression ratios that may be chosen.")
     collectives: tuple[SparseCollective, ...] = Field(
-        SPARSE_COLLECTIVES,
+        DEFAULT_COLLECTIVES,
         strict=False,
         min_length=1,
         max_length=20,
@@ -363,10 +365,10 @@ class Spec(Strict):
         """A collective may be made for some numbers of ranks only; of several that may be chosen, one must fit."""
         wanted = self.communication
         if wanted.plan is not None:
-            if why_not := collectives[read_plan(wanted.plan).collective].why_not(self.num_ranks):
-                raise _wrong(("communication", "plan"), wanted.plan, f"{why_not} ({self.num_ranks} ranks here)")
-        elif all(why_nots := [collectives[name].why_not(self.num_ranks) for name in wanted.collectives]):
-            remedy = f"{why_nots[0]} ({self.num_ranks} ranks here)"
+            if reason := why_not(read_plan(wanted.plan).collective, self.num_ranks):
+                raise _wrong(("communication", "plan"), wanted.plan, f"{reason} ({self.num_ranks} ranks here)")
+        elif all(reasons := [why_not(name, self.num_ranks) for name in wanted.collectives]):
+            remedy = f"{reasons[0]} ({self.num_ranks} ranks here)"
             raise _wrong(("communication", "collectives", 0), wanted.collectives[0], remedy)
         return self
 

@@ -173,7 +173,9 @@ def _rows(question: _Question, ratio: float) -> list[_Row]:
         least, most = (cost.least, cost.most) if isinstance(cost, CostRange) else (cost, cost)
         seconds = (least.seconds(alpha, beta), most.seconds(alpha, beta))
         rows.append(_Row(ratio, scheme, least.messages, (least.bytes, most.bytes), seconds, is_winner=False))
-    winner = min((row for row in rows if row.scheme in collectives.names()), key=lambda row: row.seconds)
+    winner = min(
+        (row for row in rows if row.scheme.partition(":")[0] in collectives.names()), key=lambda row: row.seconds
+    )
     return [_Row(**{**vars(row), "is_winner": row is winner}) for row in rows]
 
 

@@ -41,9 +41,9 @@ def create(spec: str, group: Group) -> Collective:
 
     Raises `UserError` where it is not known, has no such option, or does not run on so many ranks.
     """
-    why_not = catalogue.collectives[spec].why_not(group.size)
-    if why_not is not None:
-        raise UserError(why_not, field="collective", value=spec)
+    reason = catalogue.why_not(spec, group.size)
+    if reason is not None:
+        raise UserError(reason, field="collective", value=spec)
     made: Collective = catalogue.collectives.make(spec, group)
     return made
 

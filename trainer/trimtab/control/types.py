@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING, Literal
 
-from trimtab_api.catalogue import SPARSE_COLLECTIVES, collectives, schedules, sources, sparsifiers, wires
+from trimtab_api.catalogue import DEFAULT_COLLECTIVES, collectives, schedules, sources, sparsifiers, wires
 from trimtab_api.errors import UserError
 
 from trimtab.plan import Plan
@@ -30,7 +30,7 @@ class ControllerSettings:
     """Bounds of the compression ratio that may be chosen; between them it is continuous."""
     candidate_ratios: tuple[float, ...] = (0.1, 0.033, 0.011, 0.004, 0.001)
     """The ratios that trials measure; between them gain and compression time are interpolated in log c."""
-    collectives: tuple[str, ...] = SPARSE_COLLECTIVES
+    collectives: tuple[str, ...] = DEFAULT_COLLECTIVES
     """Sparse collectives that may be chosen. Dense is always allowed: it is the fallback of every guard rail."""
     sparsifiers: tuple[str, ...] = (sparsifiers.default,)
     """What may select, under a sparse plan."""
