@@ -239,7 +239,14 @@ class Session(AmongRanks):
         before = None if self._report is None else completed(self._report, outcome.consensus, self.rank)
         self._report = report
         if self.is_main:
-            line = metric_of(report, loss, outcome.consensus, self._control.view, in_trial=self.in_trial)
+            line = metric_of(
+                report,
+                loss,
+                outcome.consensus,
+                self._control.view,
+                figures=outcome.figures,
+                in_trial=self.in_trial,
+            )
             self._recorder.metric(line)
         self._loops.stepped(in_trial=self.in_trial)
         if self._trials is not None and self._trials.is_active:

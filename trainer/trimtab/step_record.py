@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, SupportsFloat
 
@@ -55,9 +56,10 @@ def metric_of(
     consensus: StepConsensus | None,
     view: NetworkView | None,
     *,
+    figures: Mapping[str, float],
     in_trial: bool,
 ) -> dict[str, Any]:
-    """The line of a step; ``view`` is the network as rank 0 saw it last.
+    """The line of a step; ``view`` is the network as rank 0 saw it last, ``figures`` what the scheme measured.
 
     Who came last to the exchange, and how late, is of the step before.
     """
@@ -74,6 +76,7 @@ def metric_of(
         "plan_version": report.plan.version,
         "gain": 1.0 if report.plan.is_dense else consensus.gain if consensus else None,
         "finite": report.finite,
+        "scheme": dict(figures),
         "last_rank": consensus.last_rank if consensus else None,
         "late_seconds": consensus.late_seconds if consensus else None,
         "latency": view.latency if view else None,

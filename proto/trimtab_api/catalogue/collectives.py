@@ -6,6 +6,7 @@ from trimtab_api.catalogue import costs
 from trimtab_api.catalogue.axis import Axis
 from trimtab_api.catalogue.costs import Cost
 from trimtab_api.catalogue.rows import Collective
+from trimtab_api.catalogue.spec import Option, one_of
 
 
 def _artopk(election: str, shape: str) -> Collective:
@@ -58,12 +59,41 @@ _ALL_GATHER = Collective(
     by_default=True,
 )
 
+_EXDYNA = Collective(
+    "exdyna",
+    "what each rank selects in a partition of its own, all-reduced by ring (ExDyna)",
+    "trimtab.collectives.exdyna:ExDyna",
+    options=(
+        Option(
+            "partition",
+            one_of("dynamic", "coarse"),
+            "balance the partitions by what is selected in them, or let them stay even",
+            default="dynamic",
+        ),
+        Option(
+            "threshold",
+            one_of("bounded", "scaled", "paper"),
+            "scaled: seeded from a sample, then scaled by (k'/k)^0.1; bounded: each rank sends k/N within 10%, too;"
+            " paper: scaled by steps of 0.5%",
+            default="bounded",
+        ),
+    ),
+    family="exdyna",
+    cost=lambda M, c, N, **_: costs.exdyna(M, c, N),
+    why_not=lambda N, **_: None,
+    shares_indices=True,
+    pattern="ring",
+    half_gain_ratio=0.1,
+    stale_steps=2.5,
+)
+
 collectives: Axis[Collective] = Axis(
     "collective",
     _dense("ring"),
     _dense("tree"),
     _ALL_GATHER,
     *(_artopk(election, shape) for election in ("star", "var") for shape in ("ring", "tree")),
+    _EXDYNA,
 )
 
 
@@ -96,5 +126,4 @@ def cost_table(M: float, c: float, N: int) -> list[tuple[str, Cost | costs.CostR
     rows.append(("spardl", costs.spardl(M, c, N)))
     if N % 2 == 0:
         rows += [("spardl-r-sag-2", costs.spardl_r_sag(M, c, N, 2)), ("spardl-b-sag-2", costs.spardl_b_sag(M, c, N, 2))]
-    rows.append(("exdyna", costs.exdyna(M, c, N)))
     return rows

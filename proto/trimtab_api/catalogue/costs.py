@@ -12,7 +12,7 @@ beta   seconds per byte, the inverse of the bandwidth
 ====== =====================================================================
 
 The dense rows and AR-Topk are those of Flexible Communication (Table I, equations 4a to 5c), TopkDSA, gTopk and
-Ok-Topk those of SparDL's Table I, SparDL's own its equations, ExDyna's from its four phases. A real implementation
+Ok-Topk those of SparDL's Table I, SparDL's own its equations, ExDyna's from its phases. A real implementation
 adds overhead of its own, which the controller learns; the closed form gives the shape.
 """
 
@@ -150,8 +150,12 @@ def spardl_b_sag(M: float, c: float, N: int, d: int) -> CostRange:
 
 
 def exdyna(M: float, c: float, N: int, padding: float = 1.0) -> Cost:
-    """Gather counts, gather indices padded by the factor f = N max k_i / sum k_i, all-reduce k values over a ring."""
-    return Cost(2 * rounds(N) + 2 * (N - 1), (N - 1) / N * (padding + 2) * M * c)
+    """Gather indices, then all-reduce k values over a ring.
+
+    ``padding`` is f = N max k_i / sum k_i, what the largest selection makes of the mean one. The paper gathers counts
+    first, in as many messages as the indices; ours travel with them.
+    """
+    return Cost(rounds(N) + 2 * (N - 1), (N - 1) / N * (padding + 2) * M * c)
 
 
 # Which is faster, in one inequality -------------------------------------------------------------------
