@@ -27,7 +27,8 @@ class InProcess(Transport):
         self._queues = queues
 
     def _send(self, peer: int, parts: tuple[Tensor, ...]) -> None:
-        self._queues[self.rank, peer].put(torch.cat([part.reshape(-1).view(torch.uint8) for part in parts]))
+        data = [torch.empty(0, dtype=torch.uint8), *(part.reshape(-1).view(torch.uint8) for part in parts)]
+        self._queues[self.rank, peer].put(torch.cat(data))
 
     _send_bytes = _send
 

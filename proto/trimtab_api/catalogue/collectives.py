@@ -87,6 +87,19 @@ _EXDYNA = Collective(
     stale_steps=2.5,
 )
 
+_ARC_TOPK = Collective(
+    "arc-topk",
+    "the blocks whose sketches weigh most in the mean, all-reduced by ring without indices (ARC-Top-K)",
+    "trimtab.collectives.arc_topk:ArcTopk",
+    family="arc-topk",
+    cost=costs.arc_topk,
+    shares_indices=True,
+    more_passes=1.0,
+    pattern="ring",
+    half_gain_ratio=0.1,
+    stale_steps=2.5,
+)
+
 collectives: Axis[Collective] = Axis(
     "collective",
     _dense("ring"),
@@ -94,6 +107,7 @@ collectives: Axis[Collective] = Axis(
     _ALL_GATHER,
     *(_artopk(election, shape) for election in ("star", "var") for shape in ("ring", "tree")),
     _EXDYNA,
+    _ARC_TOPK,
 )
 
 
