@@ -44,14 +44,7 @@ class Wandering(Selector):
 
     def compress(self, grad, residual, next_residual, segments, k, start=0) -> Selected:
         torch.add(grad, residual, out=next_residual)
-        before = next_residual.double().square().sum().item()
-        chosen = torch.rand(grad.numel(), generator=self._random) < torch.rand(1, generator=self._random)
-        chosen[torch.randint(grad.numel(), (1,), generator=self._random)] = True
-        indices = chosen.nonzero().flatten()
-        values = next_residual[indices]
-        next_residual[indices] = 0
-        after = next_residual.double().square().sum().item()
-        return Selected(indices.to(torch.int32), values, before, after)
+        return self.take(next_residual, 0, (start, grad.numel()))
 
 
 @dataclass(frozen=True)

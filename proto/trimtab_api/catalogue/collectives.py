@@ -61,6 +61,47 @@ _ALL_GATHER = Collective(
     is_representative=True,
 )
 
+_EXDYNA = Collective(
+    "exdyna",
+    "what each rank selects in a partition of its own, all-reduced by ring (ExDyna)",
+    "trimtab.collectives.exdyna:ExDyna",
+    options=(
+        Option(
+            "partition",
+            one_of("dynamic", "coarse"),
+            "balance the partitions by what is selected in them, or let them stay even",
+            default="dynamic",
+        ),
+        Option(
+            "threshold",
+            one_of("bounded", "scaled", "paper"),
+            "scaled: seeded from a sample, then scaled by (k'/k)^0.1; bounded: each rank sends k/N within 10%, too;"
+            " paper: scaled by steps of 0.5%",
+            default="bounded",
+        ),
+    ),
+    family="exdyna",
+    cost=lambda M, c, N, **_: costs.exdyna(M, c, N),
+    why_not=lambda N, **_: None,
+    shares_indices=True,
+    pattern="ring",
+    half_gain_ratio=0.1,
+    stale_steps=2.5,
+)
+
+_ARC_TOPK = Collective(
+    "arc-topk",
+    "the blocks whose sketches weigh most in the mean, all-reduced by ring without indices (ARC-Top-K)",
+    "trimtab.collectives.arc_topk:ArcTopk",
+    family="arc-topk",
+    cost=costs.arc_topk,
+    shares_indices=True,
+    more_passes=1.0,
+    pattern="ring",
+    half_gain_ratio=0.1,
+    stale_steps=2.5,
+)
+
 
 def _spardl_cost(M: float, c: float, N: int, teams: int, residual: str) -> Cost:
     if teams & (teams - 1) == 0:
@@ -150,6 +191,8 @@ collectives: Axis[Collective] = Axis(
     _OK_TOPK,
     _GTOPK,
     _TOPK_DSA,
+    _EXDYNA,
+    _ARC_TOPK,
 )
 
 
@@ -178,7 +221,6 @@ def cost_table(M: float, c: float, N: int) -> list[tuple[str, Cost | costs.CostR
                 rows.append((spec, _cost_or_range(spec, M, c, N)))
         for wire in row.wires[1:]:
             rows.append((f"{row.name}/wire={wire}", collective_cost(row.name, M, c, N, wire)))
-    rows.append(("exdyna", costs.exdyna(M, c, N)))
     return rows
 
 

@@ -12,8 +12,8 @@ beta   seconds per byte, the inverse of the bandwidth
 ====== =====================================================================
 
 The dense rows and AR-Topk are those of Flexible Communication (Table I, equations 4a to 5c), TopkDSA, gTopk and
-Ok-Topk those of SparDL's Table I, SparDL's own its equations, ExDyna's from its four phases. A real implementation
-adds overhead of its own, which the controller learns; the closed form gives the shape.
+Ok-Topk those of SparDL's Table I, SparDL's own its equations, ExDyna's and ARC-Top-K's from their phases. A real
+implementation adds overhead of its own, which the controller learns; the closed form gives the shape.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from dataclasses import dataclass
 from math import ceil, log2
 
 BYTES_PER_ELEMENT = 4
+#: Of ARC-Top-K: the bytes of a sketch, as a share of those of the values that it chooses.
+ARC_SKETCH_SHARE = 1 / 8
 
 
 @dataclass(frozen=True)
@@ -165,8 +167,21 @@ def spardl_b_sag(M: float, c: float, N: int, d: int) -> CostRange:
 
 
 def exdyna(M: float, c: float, N: int, padding: float = 1.0) -> Cost:
-    """Gather counts, gather indices padded by the factor f = N max k_i / sum k_i, all-reduce k values over a ring."""
-    return Cost(2 * rounds(N) + 2 * (N - 1), (N - 1) / N * (padding + 2) * M * c)
+    """Gather indices, then all-reduce k values over a ring.
+
+    ``padding`` is f = N max k_i / sum k_i, what the largest selection makes of the mean one. The paper gathers counts
+    first, in as many messages as the indices; ours travel with them.
+    """
+    return Cost(rounds(N) + 2 * (N - 1), (N - 1) / N * (padding + 2) * M * c)
+
+
+def arc_topk(M: float, c: float, N: int) -> Cost:
+    """ARC-Top-K: a sketch of the blocks is all-gathered, and the values of those that weigh most all-reduced in a ring.
+
+    A block has k elements at most, so a small buffer has a sketch of 1/c of them, more than its share of the values.
+    """
+    sketch = max(ARC_SKETCH_SHARE * M * c, BYTES_PER_ELEMENT / c)
+    return all_gather(min(M, sketch), N) + ring_all_reduce(M * c, N)
 
 
 # Which is faster, in one inequality -------------------------------------------------------------------

@@ -3,6 +3,9 @@
 The leader broadcasts its indices; every rank sends its own accumulated gradient at those, and clears only those from
 its residual, so what a rank would have chosen itself waits for its turn. Cost: equations 4a (ring) and 4b (tree), less
 what coding saves of the indices.
+
+STAR is CLT-k (ScaleCom, arXiv 2104.11125), which has no name of its own here: what it adds, a low-pass filter of the
+residual, would lose a part of the gradient.
 """
 
 from __future__ import annotations

@@ -12,9 +12,9 @@ the order they were submitted: the next buffer is compressed while the one befor
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -103,6 +103,8 @@ class Exchanged:
     """Selection, packing and unpacking on this rank."""
     collective_seconds: float
     """Sending and waiting on this rank."""
+    figures: Mapping[str, float] = field(default_factory=dict)
+    """What the scheme measured of itself, by name: each is recorded as its mean over the buffers of a step."""
 
 
 class Handle:

@@ -59,6 +59,13 @@ class Outcome:
         """Norm of what this rank's exchanges left as residual."""
         return float(sum(e.squared_norm_after for e in self.exchanged) ** 0.5)
 
+    @property
+    def figures(self) -> dict[str, float]:
+        """What the scheme measured of itself, as means over the buffers that it said it of."""
+        names = {name for e in self.exchanged for name in e.figures}
+        said = {name: [e.figures[name] for e in self.exchanged if name in e.figures] for name in sorted(names)}
+        return {name: sum(values) / len(values) for name, values in said.items()}
+
 
 def non_finite_parameters(arena: Arena, flights: Flights, is_dense: bool) -> tuple[str, ...]:
     """Names of this rank's parameters whose accumulation is not finite, judged by what was to become residual.

@@ -1,0 +1,115 @@
+"""ARC-Top-K: blocks with the largest sketched norms, the same on every rank without an index sent (arXiv 2510.26709).
+
+Every rank projects each block of acc on a random direction, the same on all ranks. The projection is linear, so what
+the ranks found adds up to the projection of their sum, whose size tells all of them which blocks weigh most in the
+mean. Only values at those blocks are all-reduced.
+
+The paper all-reduces the sketch, of four directions. Here ranks all-gather it and add it up: over a ring it would take
+2 (N-1) messages more, as many as its values. One direction with blocks a quarter as long got as much through, at the
+same size of sketch (docs/measurements/schemes.md). Cost: [log2 N + 2 (N-1)] alpha + (N-1) (1/8 + 2/N) M c beta.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+from trimtab_api.catalogue.costs import ARC_SKETCH_SHARE
+
+from trimtab import kernels
+from trimtab.collectives.base import Collective, Exchange, Exchanged, Prepared
+from trimtab.collectives.primitives import all_gather, all_reduce
+from trimtab.collectives.stopwatch import Stopwatch
+
+if TYPE_CHECKING:
+    from trimtab.collectives.transport import Transport
+    from trimtab.sparsify.base import Selector
+
+
+@dataclass(frozen=True)
+class Sketched(Prepared):
+    """What a rank's blocks come to along the direction of this step."""
+
+    num_sent: int
+    """Blocks to send."""
+    block: int
+    """Elements of a block."""
+    sketch: Tensor
+    """float32 [ceil(n / block)]."""
+    stopwatch: Stopwatch
+
+
+class ArcTopk(Collective):
+    """All ranks send acc at the same whole blocks, and clear their residual there; at most k elements in all.
+
+    It selects blocks of the whole buffer, whatever its segments are, and asks no sparsifier. It carries no state.
+    """
+
+    def prepare(self, exchange: Exchange, selector: Selector | None) -> Sketched:
+        stopwatch = Stopwatch(exchange.out.device)
+        acc = exchange.next_residual
+        before = kernels.accumulate(exchange.grad, exchange.residual, acc)
+        n = acc.numel()
+        num_sent, block = blocks_of(n, min(n, sum(exchange.k)))
+        direction = _direction(exchange, block).to(acc.device)
+        num_whole = n // block
+        sketch = acc.new_zeros(-(-n // block))
+        torch.mv(acc[: num_whole * block].view(num_whole, block), direction, out=sketch[:num_whole])
+        if num_whole * block < n:
+            sketch[num_whole] = acc[num_whole * block :] @ direction[: n - num_whole * block]
+        stopwatch.compressed()
+        return Sketched(before, num_sent, block, sketch, stopwatch)
+
+    def run(self, exchange: Exchange, prepared: Prepared, transport: Transport, vote: Tensor) -> Exchanged:
+        assert isinstance(prepared, Sketched)
+        residual, stopwatch, num_bytes = exchange.next_residual, prepared.stopwatch, transport.num_bytes
+        stopwatch.resume()
+        sketches, gathering = all_gather(transport, prepared.sketch.view(torch.uint8))
+        stopwatch.communicated()
+
+        total = torch.zeros_like(prepared.sketch)
+        for sketch in sketches:  # in rank order, so that all choose by the same bits
+            total += sketch.view(torch.float32)
+        chosen = torch.sort(total.abs(), descending=True, stable=True).indices[: prepared.num_sent].sort().values
+        offsets = torch.arange(prepared.block, device=residual.device)
+        indices = (chosen[:, None] * prepared.block + offsets).flatten().to(torch.int32)
+        indices = indices[indices < residual.numel()]
+        values = kernels.take(residual, indices)
+        cleared = kernels.clear(residual, indices)
+        stopwatch.compressed()
+
+        reducing = all_reduce(transport, "ring", [values, vote])
+        stopwatch.communicated()
+
+        kernels.scatter_mean(exchange.out, [(indices, values)], 1 / transport.size)
+        stopwatch.compressed()
+        return Exchanged(
+            sent=indices,
+            num_selected=indices.numel(),
+            squared_norm_before=prepared.squared_norm_before,
+            squared_norm_after=max(0.0, prepared.squared_norm_before - cleared),
+            num_bytes=transport.num_bytes - num_bytes,
+            num_messages=gathering + reducing,
+            vote=vote,
+            compress_seconds=stopwatch.compress_seconds,
+            collective_seconds=stopwatch.collective_seconds,
+        )
+
+
+def blocks_of(n: int, k: int) -> tuple[int, int]:
+    """How many blocks make k of n elements, and how long each is.
+
+    The finest ones whose sketch is no larger than `ARC_SKETCH_SHARE` of the values; one block where there are none.
+    """
+    if k == n:
+        return 1, n
+    num_sent = max(1, int(ARC_SKETCH_SHARE * k * k / n))
+    return num_sent, k // num_sent
+
+
+def _direction(exchange: Exchange, block: int) -> Tensor:
+    """float32 [block], normal, the same on every rank, and another in every step and buffer."""
+    random = torch.Generator().manual_seed(1_000_003 * exchange.step + exchange.start)
+    return torch.randn(block, generator=random)

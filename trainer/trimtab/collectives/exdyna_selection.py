@@ -1,0 +1,87 @@
+"""What a rank selects in its partition, in ExDyna (section IV-C, Algorithm 4), and how much of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from trimtab import kernels
+from trimtab.collectives.base import Exchange
+
+if TYPE_CHECKING:
+    from trimtab.sparsify.base import Selector
+
+#: A quota is kept within this share of itself.
+TOLERANCE = 0.1
+
+
+@dataclass(frozen=True)
+class PartSelection:
+    """A selection in one partition, and norms of the whole buffer."""
+
+    indices: Tensor
+    """int32 [m], ascending, relative to the buffer."""
+    values: Tensor
+    """float32 [m]: acc at the indices."""
+    num_over: int
+    """Elements of the partition that reach the threshold, whether selected or not."""
+    squared_norm_before: float
+    """Sum of squares of acc."""
+    squared_norm_after: float
+    """Sum of squares of acc with the selection zeroed."""
+
+
+def select_over(exchange: Exchange, span: tuple[int, int], threshold: float, capacity: int) -> PartSelection:
+    """Select what reaches the threshold in ``span`` of the buffer, the first ``capacity`` of it.
+
+    ``exchange.next_residual`` becomes acc with the selection zeroed.
+    """
+    first, end = span
+    nothing = exchange.out.new_empty(0)
+    selection = PartSelection(nothing.to(torch.int32), nothing, 0, 0.0, 0.0)
+    for start, stop in ((0, first), (first, end), (end, exchange.out.numel())):
+        if start == stop:
+            continue
+        grad, residual, following = (
+            part[start:stop] for part in (exchange.grad, exchange.residual, exchange.next_residual)
+        )
+        assert isinstance(residual, Tensor)
+        assert isinstance(following, Tensor)
+        if (start, stop) == span:
+            found = kernels.fused_select(grad, residual, following, threshold, min(capacity, stop - start), start)
+            selection = replace(selection, indices=found.indices, values=found.values, num_over=found.num_over)
+            before, after = found.squared_norm_before, found.squared_norm_after
+        else:
+            before = after = kernels.accumulate(grad, residual, following)
+        selection = replace(
+            selection,
+            squared_norm_before=selection.squared_norm_before + before,
+            squared_norm_after=selection.squared_norm_after + after,
+        )
+    return selection
+
+
+def within_quota(
+    exchange: Exchange, span: tuple[int, int], selection: PartSelection, quota: int, selector: Selector
+) -> PartSelection:
+    """The selection where about ``quota`` elements reached the threshold, else what ``selector`` takes in ``span``."""
+    first, end = span
+    least, most = (1 - TOLERANCE) * quota, (1 + TOLERANCE) * quota
+    if least <= selection.num_over <= most and selection.num_over == selection.indices.numel():
+        return selection
+    acc = exchange.next_residual[first:end]
+    returned = kernels.squared_norm(selection.values)
+    kernels.put(exchange.next_residual, selection.indices, selection.values)
+    rest = selection.squared_norm_after + returned
+    if quota == 0:
+        return replace(selection, indices=selection.indices[:0], values=selection.values[:0], squared_norm_after=rest)
+    taken = selector.take(acc, quota, (exchange.start + first, end - first))
+    return replace(
+        selection,
+        indices=taken.indices + first,
+        values=taken.values,
+        squared_norm_after=max(0.0, rest - taken.squared_norm_before + taken.squared_norm_after),
+    )
