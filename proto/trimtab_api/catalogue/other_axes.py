@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trimtab_api.catalogue.axis import Axis
 from trimtab_api.catalogue.rows import Row, Schedule
-from trimtab_api.catalogue.spec import Option, one_of, whole_number
+from trimtab_api.catalogue.spec import Option, one_of, positive, whole_number
 from trimtab_api.errors import UserError
 from trimtab_api.units import parse_size
 
@@ -22,6 +22,37 @@ sparsifiers: Axis[Row] = Axis(
     ),
     Row("topk", "exactly the k largest", "trimtab.sparsify.topk:TopK"),
     Row("mstopk", "exactly k, by a threshold found by bisection (MSTopk)", "trimtab.sparsify.mstopk:MSTopK"),
+    Row("dgc", "0.8 to 1.3 k, by the threshold of a sample (DGC)", "trimtab.sparsify.dgc:DGC"),
+    Row(
+        "sidco",
+        "k / 2 to 2 k, by a distribution fitted in stages (SIDCo)",
+        "trimtab.sparsify.sidco:SIDCo",
+        options=(
+            Option("fit", one_of("exponential", "pareto"), "the distribution of the magnitudes", default="exponential"),
+        ),
+    ),
+    Row(
+        "gaussian-k",
+        "2/3 to 4/3 k, by the percent point of a normal distribution (Gaussian-k)",
+        "trimtab.sparsify.gaussian_k:GaussianK",
+    ),
+    Row(
+        "redsync",
+        "k / 2 to 2 k, by bisection between mean and maximum (RedSync)",
+        "trimtab.sparsify.redsync:RedSync",
+    ),
+    Row(
+        "hard-threshold",
+        "what reaches a constant, k / 4 to 4 k of it",
+        "trimtab.sparsify.hard_threshold:HardThreshold",
+        options=(Option("threshold", positive, "lambda, the smallest magnitude that is sent", default=0.01),),
+    ),
+    Row(
+        "random-k",
+        "any k elements, the same on every rank",
+        "trimtab.sparsify.random_k:RandomK",
+        options=(Option("seed", whole_number(0), "of the draw", default=0),),
+    ),
 )
 
 schedules: Axis[Schedule] = Axis(
