@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trimtab_api.catalogue.axis import Axis
 from trimtab_api.catalogue.rows import Row, Schedule
-from trimtab_api.catalogue.spec import Option, one_of, positive, whole_number
+from trimtab_api.catalogue.spec import Option, one_of, positive, share, whole_number
 from trimtab_api.errors import UserError
 from trimtab_api.units import parse_size
 
@@ -58,12 +58,25 @@ sparsifiers: Axis[Row] = Axis(
 schedules: Axis[Schedule] = Axis(
     "schedule",
     Schedule("wait-free", "every bucket as soon as backward has filled it", "trimtab.schedule.wait_free:WaitFree"),
-    Schedule("after-backward", "every bucket once backward has ended", "trimtab.schedule.after_backward:AfterBackward"),
+    Schedule(
+        "after-backward",
+        "every bucket once backward has ended",
+        "trimtab.schedule.after_backward:AfterBackward",
+        awaits_backward=True,
+    ),
 )
 
 sources: Axis[Row] = Axis(
     "source",
-    Row("gradient", "gradients, before the optimizer"),
+    Row(
+        "gradient",
+        "gradients, before the optimizer",
+        options=(
+            Option("momentum", share, "of momentum correction, in place of the optimizer's (DGC)", default=0.0),
+            Option("clip", positive, "L2 norm to which each rank clips its gradient, times sqrt(N)", default=0.0),
+            Option("warmup", whole_number(0), "steps in which the ratio falls from 0.316 to the plan's", default=0),
+        ),
+    ),
     Row(
         "update",
         "what each rank's own optimizer made of its gradients",

@@ -88,6 +88,17 @@ def positive(text: str) -> float:
     return value
 
 
+def share(text: str) -> float:
+    """Reads a number from 0 up to, and without, 1."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 1.0
+    if not 0 <= value < 1:
+        raise ValueError("write a number in [0, 1), such as 0.9")
+    return value
+
+
 def one_of(*known: str) -> Callable[[str], str]:
     """Reads one of some words."""
 

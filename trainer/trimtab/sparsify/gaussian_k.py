@@ -20,9 +20,9 @@ LOWERED, RAISED = 0.5, 1.5
 class GaussianK(ThresholdSelector):
     """Between 2/3 k and 4/3 k elements of each segment.
 
-    By design the estimate holds for normal gradients alone: of a tail as heavy as a Laplace's, at 0.001, three times
-    as many elements reach it, of a Student-t's one in a hundred of them at 0.1. Three corrections, by half of the
-    threshold at a time, often jump over the bounds; the count is then clamped as `ThresholdSelector` says.
+    By design the estimate holds for Normal gradients alone: at 0.001 ten times k elements reach it of Laplace's and of
+    Student-t's (3). Three corrections, each by half of the threshold, may jump over the bounds; the count is then
+    clamped as `ThresholdSelector` says.
     """
 
     name = "gaussian-k"

@@ -15,9 +15,10 @@ EPSILON = 0.2
 class RedSync(ThresholdSelector):
     """Between k / 2 and 2 k elements of each segment.
 
-    By design the bisection, which ends at an eighth of the way from the mean to the largest magnitude, misses by far
-    where the k-th largest is nearer to the mean than that: at 0.1 it does so for every distribution, and where one
-    element is much larger than all others at every ratio. The count is then clamped as `ThresholdSelector` says.
+    By design the bisection stops after three halvings. It knows eight places between the mean and the largest
+    magnitude, and misses by far where the k-th largest lies between two of them: at 0.1, a fifth of k reach its
+    threshold of a Normal gradient, and a hundredth of Student-t's (3). The count is then clamped as
+    `ThresholdSelector` says.
     """
 
     name = "redsync"

@@ -55,9 +55,9 @@ class SIDCo(ThresholdSelector):
 
     The paper takes a stage away where too many are selected, which on heavy tails never helps. Here, as in its
     released code, a change that made the error larger is followed by its opposite. By design one stage misses by far:
-    of Normal gradients at 0.001 nothing reaches its threshold, of Student-t's ten times k; stages come one in five
-    calls. Until then, the count is clamped as `ThresholdSelector` says. Of the paper's three distributions, the gamma
-    is left out: it needs the mean logarithm, a pass that costs more than all the others.
+    at 0.001, nothing of Normal gradients reaches its threshold, of Student-t's (3) five times k. A stage is added in
+    every fifth call; until there are enough, the count is clamped as `ThresholdSelector` says. Of the paper's three
+    distributions the gamma is left out: it needs the mean logarithm, a pass that costs more than all the others.
     """
 
     name = "sidco"
