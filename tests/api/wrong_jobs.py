@@ -2,7 +2,7 @@
 
 import copy
 
-from trimtab_api.catalogue import SPARSE_COLLECTIVES
+from trimtab_api.catalogue import SPARSE_COLLECTIVES, SPARSIFIERS
 
 GOOD = {
     "apiVersion": "trimtab.dev/v1alpha1",
@@ -287,7 +287,7 @@ WRONG = [
     (
         (*COMMUNICATION, "sparsifier"),
         "top-k",
-        "spec.communication.sparsifier: 'top-k': not known; choose from tracked, topk, mstopk",
+        f"spec.communication.sparsifier: 'top-k': not known; choose from {', '.join(SPARSIFIERS)}",
     ),
     (
         (*COMMUNICATION, "fusion", "alternatives"),

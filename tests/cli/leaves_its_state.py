@@ -22,7 +22,7 @@ from trimtab import attachment
 from trimtab.engine.arena import LEND_FROM
 from trimtab.plan import Plan
 from trimtab.session import Session
-from trimtab.sparsify.tracked_threshold import EXACT_UP_TO
+from trimtab.sparsify.near_k import EXACT_UP_TO
 
 #: Candidates that must have been tried, plans that must have been trained with, and training steps after that, before
 #: the run may end.

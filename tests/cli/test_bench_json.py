@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from trimtab.cli import bench_collectives, bench_kernels, bench_step
 from trimtab.cli.main import main
+from trimtab_api.catalogue import SPARSIFIERS
 
 
 @pytest.fixture
@@ -25,7 +26,7 @@ def test_kernels_tells_each_kernel_at_each_ratio_beside_the_floor_and_topk(print
     monkeypatch.setattr(bench_kernels, "ROUNDS", 2)
     lines = printed("kernels")
     assert [(line["kernel"], line["ratio"]) for line in lines] == [
-        (kernel, ratio) for ratio in (0.001, 0.01, 0.1) for kernel in ("fused_select", "tracked")
+        (kernel, ratio) for ratio in (0.001, 0.01, 0.1) for kernel in ("fused_select", *SPARSIFIERS)
     ]
     for line in lines:
         assert line.keys() == {"kernel", "n", "ratio", "seconds", "floor_ratio", "speedup_over_topk"}

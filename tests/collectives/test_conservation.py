@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rank_pool import RankPool
 from trimtab import collectives
 from trimtab.plan import split_elements
-from trimtab.sparsify.tracked_threshold import EXACT_UP_TO
+from trimtab.sparsify.near_k import EXACT_UP_TO
 from trimtab_api import catalogue
 from trimtab_api.catalogue import COLLECTIVES, DENSE_COLLECTIVES, SPARSE_COLLECTIVES
 

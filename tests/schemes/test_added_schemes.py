@@ -10,7 +10,7 @@ import pytest
 from trimtab_api.catalogue.axis import ENTRY_POINTS
 
 HERE = Path(__file__).parent
-SCHEMES = ("stripes", "random_k", "layers", "backwards")
+SCHEMES = ("stripes", "any_k", "layers", "backwards")
 JOB = """
 apiVersion: trimtab.dev/v1alpha1
 kind: TrainingJob
@@ -64,7 +64,7 @@ def test_it_is_planned(trimtab):
     "plan",
     [
         "0.05/stripes",
-        "0.1/all-gather/sparsifier=random-k:seed=3/fusion=layers/schedule=backwards",
+        "0.1/all-gather/sparsifier=any-k:seed=3/fusion=layers/schedule=backwards",
     ],
 )
 def test_it_is_run_and_reported(trimtab, tmp_path, plan):
@@ -102,7 +102,7 @@ def test_it_is_chosen(trimtab, tmp_path):
         ("{collectives: [stripes]}", 9, "spec.communication.collectives[0]: 'stripes': is meant for at most 8 ranks"),
         ("{policy: Static, plan: 'dense/fusion=layers:size=3'}", 3, "takes no option size; it takes selection"),
         ("{policy: Static, plan: 0.05/stripe}", 3, "not a sparse collective; choose from all-gather"),
-        ("{policy: Static, plan: '0.1/all-gather/sparsifier=random-k:seed=x'}", 3, "seed=x: write a whole number"),
+        ("{policy: Static, plan: '0.1/all-gather/sparsifier=any-k:seed=x'}", 3, "seed=x: write a whole number"),
     ],
 )
 def test_it_is_refused_before_anything_starts(trimtab, tmp_path, communication, workers, message):

@@ -14,7 +14,7 @@ from test_session import Script, assert_same, loader, make_session, state
 from torch import nn
 from trimtab.plan import FusionPlan, Plan
 from trimtab.session import Session
-from trimtab.sparsify.tracked_threshold import EXACT_UP_TO
+from trimtab.sparsify.near_k import EXACT_UP_TO
 
 SEVERAL_BUFFERS = FusionPlan((0, 604))
 

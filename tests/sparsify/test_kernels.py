@@ -110,6 +110,12 @@ def test_the_smaller_kernels_agree_with_the_reference(n, seed):
     reference.scatter_mean(oracle, parts, 1 / 3)
     assert same(ours, oracle)
 
+    for threshold in (0.0, 0.5, 9.0):
+        ours_tail, oracle_tail = cpu.tail(grad, threshold), reference.tail(grad, threshold)
+        assert (ours_tail.count, ours_tail.largest) == (oracle_tail.count, oracle_tail.largest)
+        assert ours_tail.total == pytest.approx(oracle_tail.total, rel=1e-12)
+        assert ours_tail.squares == pytest.approx(oracle_tail.squares, rel=1e-12)
+
     for draw in (0, 3):
         assert same(cpu.sample(grad, residual, n // 3 + 1, draw), reference.sample(grad, residual, n // 3 + 1, draw))
 

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 from trimtab_api.errors import UserError
 
+from trimtab.plan import Plan
 from trimtab.session import Session
 
 _only_session: weakref.ref[Session] | None = None
@@ -72,6 +73,21 @@ def check_optimizer_of_many_ranks(optimizer: torch.optim.Optimizer) -> None:
             field="optimizer",
             value=type(optimizer).__name__,
         )
+
+
+def check_momentum(plan: Plan, optimizers: Sequence[torch.optim.Optimizer]) -> None:
+    """Momentum twice would be momentum of momentum. Raises `UserError` where the plan and an optimizer have some."""
+    if not plan.momentum:
+        return
+    for each in optimizers:
+        own = max(max(group.get("momentum", 0.0), *group.get("betas", ())[:1], 0.0) for group in each.param_groups)
+        if own > 0:
+            raise UserError(
+                f"corrects the momentum of an optimizer that has none of its own, and {type(each).__name__} has"
+                f" {own:g}; give SGD momentum=0, or leave momentum out of the plan",
+                field="source",
+                value=plan.source,
+            )
 
 
 def check_devices(devices: Iterable[torch.device], local_rank: int) -> None:

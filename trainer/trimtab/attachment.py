@@ -18,6 +18,7 @@ from trimtab_api.trainingjob.types import LocalSteps
 from trimtab.attach_checks import (
     check_arguments,
     check_devices,
+    check_momentum,
     check_optimizer_of_many_ranks,
     only_session,
     refuse_second_session,
@@ -132,6 +133,7 @@ def _session_of(
     facts = ModelFacts(sum(sizes), sizes, group.size, optimizer=family_of(*optimizers))
     controller = Controller(controller_settings(joined.job, facts.optimizer), facts, seed=seed)
     plan = controller.plan  # every rank begins with it: once rank 0's client is there, the controller may decide
+    check_momentum(plan, optimizers)
     control_client = None
     if group.rank == 0:
         control_client = ControlClient(

@@ -26,6 +26,9 @@ from trimtab_api.errors import UserError
 
 Selection = Literal["ahead", "behind"]
 
+#: Ratios of a warm-up, each for an equal share of its steps (Deep Gradient Compression, section 3.3, and its code).
+WARMUP_RATIOS = (0.316, 0.1, 0.032, 0.01, 0.0032)
+
 
 @dataclass(frozen=True)
 class FusionPlan:
@@ -78,6 +81,21 @@ class Plan:
         catalogue.check_ratio(self.ratio, self.collective)
         if self.wire not in self.row.wires:
             raise UserError(f"{self.collective} sends {' or '.join(self.row.wires)}", field="wire", value=self.wire)
+        schedule = catalogue.schedules[self.schedule]
+        if self.clip and not schedule.awaits_backward:
+            names = " or ".join(row.name for row in catalogue.schedules.rows() if row.awaits_backward)
+            raise UserError(
+                f"clip needs the whole gradient before any of it is sent; add schedule={names}, or leave clip out",
+                field="source",
+                value=self.source,
+            )
+        if self.momentum and schedule.delays_updates:
+            raise UserError(
+                f"momentum corrects one gradient a step, and {self.schedule} sends several at once; leave one of them"
+                " out",
+                field="source",
+                value=self.source,
+            )
 
     @property
     def row(self) -> Collective:
@@ -105,6 +123,23 @@ class Plan:
     def local_steps(self) -> int:
         """H: steps that each rank takes by itself before the update that they made is exchanged; 0: gradients are."""
         return int(sources.options(self.source).get("steps", 0))
+
+    @property
+    def momentum(self) -> float:
+        """Of momentum correction; 0 without."""
+        return float(sources.options(self.source).get("momentum", 0.0))
+
+    @property
+    def clip(self) -> float:
+        """The L2 norm of local gradient clipping, times the root of the number of ranks; 0 without."""
+        return float(sources.options(self.source).get("clip", 0.0))
+
+    def ratio_at(self, step: int) -> float:
+        """The ratio in force at a step: that of the plan, or while it warms up the larger one of `WARMUP_RATIOS`."""
+        warmup = int(sources.options(self.source).get("warmup", 0))
+        if step >= warmup:
+            return self.ratio
+        return max(self.ratio, WARMUP_RATIOS[step * len(WARMUP_RATIOS) // warmup])
 
     def buffer_costs(self, num_elements: int, num_ranks: int) -> list[Cost]:
         """The closed-form cost of each buffer for a gradient of ``num_elements``."""

@@ -18,7 +18,7 @@ from trimtab_api.catalogue.other_axes import (
 )
 from trimtab_api.catalogue.plan_text import AXES, DENSE, PlanText, check_ratio, read_plan, write_plan
 from trimtab_api.catalogue.rows import Collective, Row, Schedule, Wire
-from trimtab_api.catalogue.spec import Option, whole_number
+from trimtab_api.catalogue.spec import Option, positive, whole_number
 
 __all__ = [
     "AXES",
@@ -44,6 +44,7 @@ __all__ = [
     "collectives",
     "cost_table",
     "planners",
+    "positive",
     "read_plan",
     "schedules",
     "sources",

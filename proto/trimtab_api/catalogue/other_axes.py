@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trimtab_api.catalogue.axis import Axis
 from trimtab_api.catalogue.rows import Row, Schedule, Wire
-from trimtab_api.catalogue.spec import Option, one_of, whole_number
+from trimtab_api.catalogue.spec import Option, one_of, positive, share, whole_number
 from trimtab_api.errors import UserError
 from trimtab_api.units import parse_size
 
@@ -22,17 +22,61 @@ sparsifiers: Axis[Row] = Axis(
     ),
     Row("topk", "exactly the k largest", "trimtab.sparsify.topk:TopK"),
     Row("mstopk", "exactly k, by a threshold found by bisection (MSTopk)", "trimtab.sparsify.mstopk:MSTopK"),
+    Row("dgc", "0.8 to 1.3 k, by the threshold of a sample (DGC)", "trimtab.sparsify.dgc:DGC"),
+    Row(
+        "sidco",
+        "k / 2 to 2 k, by a distribution fitted in stages (SIDCo)",
+        "trimtab.sparsify.sidco:SIDCo",
+        options=(
+            Option("fit", one_of("exponential", "pareto"), "the distribution of the magnitudes", default="exponential"),
+        ),
+    ),
+    Row(
+        "gaussian-k",
+        "2/3 to 4/3 k, by the percent point of a normal distribution (Gaussian-k)",
+        "trimtab.sparsify.gaussian_k:GaussianK",
+    ),
+    Row(
+        "redsync",
+        "k / 2 to 2 k, by bisection between mean and maximum (RedSync)",
+        "trimtab.sparsify.redsync:RedSync",
+    ),
+    Row(
+        "hard-threshold",
+        "what reaches a constant, k / 4 to 4 k of it",
+        "trimtab.sparsify.hard_threshold:HardThreshold",
+        options=(Option("threshold", positive, "lambda, the smallest magnitude that is sent", default=0.01),),
+    ),
+    Row(
+        "random-k",
+        "any k elements, the same on every rank",
+        "trimtab.sparsify.random_k:RandomK",
+        options=(Option("seed", whole_number(0), "of the draw", default=0),),
+    ),
 )
 
 schedules: Axis[Schedule] = Axis(
     "schedule",
     Schedule("wait-free", "every bucket as soon as backward has filled it", "trimtab.schedule.wait_free:WaitFree"),
-    Schedule("after-backward", "every bucket once backward has ended", "trimtab.schedule.after_backward:AfterBackward"),
+    Schedule(
+        "after-backward",
+        "every bucket once backward has ended",
+        "trimtab.schedule.after_backward:AfterBackward",
+        awaits_backward=True,
+    ),
 )
 
 sources: Axis[Row] = Axis(
     "source",
-    Row("gradient", "gradients, before the optimizer"),
+    Row(
+        "gradient",
+        "gradients, before the optimizer",
+        options=(
+            Option("momentum", share, "of momentum correction, in place of the optimizer's (DGC)", default=0.0),
+            Option("clip", positive, "L2 norm to which each rank clips its gradient, times sqrt(N)", default=0.0),
+            Option("warmup", whole_number(0), "steps in which the ratio falls from 0.316 to the plan's", default=0),
+        ),
+    ),
     Row(
         "update",
         "what each rank's own optimizer made of its gradients",

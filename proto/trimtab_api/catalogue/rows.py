@@ -95,6 +95,8 @@ class Schedule(Row):
 
     delays_updates: bool = False
     """Whether the optimizer gets a gradient in a later step than its own: then a user must allow it."""
+    awaits_backward: bool = False
+    """Whether nothing is sent before backward has ended, when the whole gradient is known."""
 
 
 @dataclass(frozen=True)

@@ -77,6 +77,28 @@ def whole_number(least: int, most: int | None = None) -> Callable[[str], int]:
     return read_number
 
 
+def positive(text: str) -> float:
+    """Reads a number that is more than 0, and finite."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise ValueError("write a number more than 0, such as 0.01")
+    return value
+
+
+def share(text: str) -> float:
+    """Reads a number from 0 up to, and without, 1."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 1.0
+    if not 0 <= value < 1:
+        raise ValueError("write a number in [0, 1), such as 0.9")
+    return value
+
+
 def one_of(*known: str) -> Callable[[str], str]:
     """Reads one of some words."""
 

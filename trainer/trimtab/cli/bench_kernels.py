@@ -1,4 +1,4 @@
-"""``trimtab bench kernels``: the time of a selection on one core, against a copy of its bytes and torch.topk.
+"""``trimtab bench kernels``: the time of each sparsifier on one core, against a copy of its bytes and torch.topk.
 
 The floor of a kernel is the time in which a large copy moves 12 bytes an element: gradient and residual are read, the
 new residual is written. Each round measures everything once, so that other load on the machine falls on all alike. The
@@ -13,6 +13,11 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from trimtab.sparsify import Selector
 
 NUM_ELEMENTS = 11_700_000  # ResNet-18
 RATIOS = (0.001, 0.01, 0.1)
@@ -25,7 +30,7 @@ class Measured:
     """One line of the result."""
 
     kernel: str
-    """``fused_select``: one pass at a known threshold. ``tracked``: the default sparsifier, which also estimates it."""
+    """``fused_select``: one pass at a known threshold. Else a sparsifier, which also finds it."""
     n: int
     """Elements of float32."""
     ratio: float
@@ -47,17 +52,17 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps([asdict(line) for line in lines], indent=2))
         return 0
-    print(f"{'kernel':<14}{'n':>12}{'ratio':>8}{'ms':>9}{'x floor':>9}{'topk / this':>13}")
+    print(f"{'kernel':<16}{'n':>12}{'ratio':>8}{'ms':>9}{'x floor':>9}{'topk / this':>13}")
     for line in lines:
         print(
-            f"{line.kernel:<14}{line.n:>12,}{line.ratio:>8g}{line.seconds * 1e3:>9.2f}{line.floor_ratio:>9.2f}"
+            f"{line.kernel:<16}{line.n:>12,}{line.ratio:>8g}{line.seconds * 1e3:>9.2f}{line.floor_ratio:>9.2f}"
             f"{line.speedup_over_topk:>13.1f}"
         )
     return 0
 
 
 def measure(n: int, ratio: float, rounds: int) -> list[Measured]:
-    """Time the fused pass and the tracked sparsifier on n Laplace-distributed elements, one thread."""
+    """Time the fused pass and every sparsifier on n Laplace-distributed elements, one thread."""
     import torch
 
     from trimtab import kernels, sparsify
@@ -74,31 +79,30 @@ def measure(n: int, ratio: float, rounds: int) -> list[Measured]:
         k = elements_to_send(ratio, n)
         magnitudes = (grad + residual).abs()
         threshold = float(magnitudes.topk(k).values[-1])
-        selector = sparsify.create("tracked")
 
         def select() -> None:
             kernels.fused_select(grad, residual, next_residual, threshold, capacity=2 * k)
 
-        def track() -> None:
+        def compress(selector: Selector) -> None:
             selector.compress(grad, residual, next_residual, (0, n), (k,))
             selector.commit()
 
+        sparsifiers = {name: partial(compress, sparsify.create(name)) for name in sparsify.names()}
         seconds = interleaved(
             {
                 "copy": lambda: copied_to.copy_(copied_from),
+                "torch.topk": lambda: magnitudes.topk(k, sorted=False),
                 "fused_select": select,
-                "tracked": track,
-                "topk": lambda: magnitudes.topk(k, sorted=False),
+                **sparsifiers,
             },
             rounds,
         )
     finally:
         torch.set_num_threads(threads)
     return [
-        Measured(
-            kernel, n, ratio, seconds[kernel], seconds[kernel] / seconds["copy"], seconds["topk"] / seconds[kernel]
-        )
-        for kernel in ("fused_select", "tracked")
+        Measured(kernel, n, ratio, taken, taken / seconds["copy"], seconds["torch.topk"] / taken)
+        for kernel, taken in seconds.items()
+        if kernel in ("fused_select", *sparsifiers)
     ]
 
 

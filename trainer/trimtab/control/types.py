@@ -77,6 +77,14 @@ class ControllerSettings:
         for name, wire in product(self.collectives, self.wires):
             if wire not in collectives[name].wires:
                 raise UserError(f"{name} sends {' or '.join(collectives[name].wires)}", field="wires", value=wire)
+        for source in self.sources:
+            if self.policy == "adaptive" and sources.options(source).get("momentum"):
+                raise UserError(
+                    "an Adaptive policy falls back to dense without it, and the optimizer has no momentum either;"
+                    " leave momentum to the optimizer, or write a Static plan",
+                    field="sources",
+                    value=source,
+                )
         if not 0 <= self.speed_weight <= 1:
             raise UserError(
                 "is between 0 (gain alone) and 1 (speed alone)", field="speed_weight", value=f"{self.speed_weight:g}"

@@ -67,7 +67,7 @@ class Exchanger:
         self.arena, self.group = arena, group
         self._links = (group, *further_links)
         self._weights, self._has_message, self._before_backward = weights, has_message, before_backward
-        self._schemes = Schemes(group)
+        self._schemes = Schemes(group, arena)
         self._participation = Participation(arena.names)
         self._gradients = Gradients(arena, self._participation, loss_scale)
         self.buckets = Buckets(arena, [])

@@ -1,4 +1,4 @@
-"""The collectives and sparsifiers that plans have used so far, and the state that they carry from step to step."""
+"""The collectives and sparsifiers that plans have used so far, and the state that is carried from step to step."""
 
 from __future__ import annotations
 
@@ -8,15 +8,19 @@ from typing import Any
 from trimtab import collectives, sparsify
 from trimtab.collectives.base import Collective, Ranges
 from trimtab.collectives.group import Group
+from trimtab.engine.arena import Arena
+from trimtab.engine.velocity import Velocity
 from trimtab.plan import Plan
 from trimtab.sparsify.base import Selector, Sent
 
 
 class Schemes:
-    """One of each kind that was needed, made when a plan first names it."""
+    """One of each kind that was needed, made when a plan first names it; and the velocity, where the plan has one."""
 
-    def __init__(self, group: Group) -> None:
-        self._group = group
+    def __init__(self, group: Group, arena: Arena) -> None:
+        self._group, self._arena = group, arena
+        self.velocity: Velocity | None = None
+        """What takes the gradient's place under a plan that corrects momentum."""
         self._collectives: dict[str, Collective] = {}
         self._selectors: dict[str, Selector] = {}
 
@@ -29,6 +33,10 @@ class Schemes:
             self._collectives[plan.collective] = collectives.create(plan.collective, self._group)
         if not plan.is_dense and plan.sparsifier not in self._selectors:
             self._selectors[plan.sparsifier] = sparsify.create(plan.sparsifier)
+        if not plan.momentum:
+            self.velocity = None
+        elif self.velocity is None:
+            self.velocity = Velocity(self._arena)
 
     def of(self, plan: Plan) -> tuple[Collective, Selector | None]:
         """The collective and the sparsifier of a plan; a dense one has no sparsifier."""
@@ -41,6 +49,8 @@ class Schemes:
             collective.commit()
         for selector in self._selectors.values():
             selector.commit(sent if selector is selecting else ())
+        if self.velocity is not None:
+            self.velocity.commit(sent)
 
     def discard(self) -> None:
         """Forget what they proposed."""
@@ -54,6 +64,7 @@ class Schemes:
         return {
             "collectives": {name: each.state_dict() for name, each in self._collectives.items()},
             "sparsifiers": {name: each.state_dict() for name, each in self._selectors.items()},
+            "velocity": None if self.velocity is None else self.velocity.state(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -68,3 +79,5 @@ class Schemes:
             if name not in self._selectors:
                 self._selectors[name] = sparsify.create(name)
             self._selectors[name].load_state_dict(held)
+        if self.velocity is not None:
+            self.velocity.load(state["velocity"])

@@ -15,6 +15,7 @@ from trimtab.engine.buckets import Buckets
 from trimtab.engine.flights import Flight, Flights, payload_of
 from trimtab.engine.gradients import Gradients
 from trimtab.engine.schemes import Schemes
+from trimtab.engine.velocity import clip_locally
 from trimtab.plan import Plan, elements_to_send, split_elements
 from trimtab.schedule import Iteration, Send
 
@@ -63,7 +64,7 @@ class Sending:
     def gather(self, index: int) -> None:
         """Take tensor ``index``'s gradient, and send what that completes."""
         numbers = self._buckets.of_tensor[index]
-        may_lend = not self._plan.is_dense and all(
+        may_lend = not (self._plan.is_dense or self._plan.clip) and all(
             number in self.present and not self._buckets[number].waiting for number in numbers
         )
         self._gradients.gather(index, may_lend=may_lend)
@@ -76,6 +77,8 @@ class Sending:
         for index in range(len(self._arena.parameters)):
             if not self._gradients.is_gathered(index):
                 self.gather(index)
+        if self._plan.clip:
+            clip_locally(self._arena.grad, self._plan.clip, self._links[0].size)
         self._send_ready(backward_has_ended=True)
 
     @property
@@ -108,11 +111,14 @@ class Sending:
         arena, bucket = self._arena, self._buckets[send.bucket]
         payload = payload_of(bucket, send, arena, self._gradients if send.bucket in self.present else None)
         span = bucket.span
+        grad = payload.grad
+        if (velocity := self._schemes.velocity) is not None:
+            grad = velocity.corrected(span, grad, self._plan.momentum)
         segments, k = self._selection(span.segments)
         collective, selector = self._schemes.of(self._plan)
         handle = collective.exchange(
             Exchange(
-                grad=payload.grad,
+                grad=grad,
                 residual=arena.residual[span.start : span.stop],
                 next_residual=arena.next_residual[span.start : span.stop],
                 out=payload.out,
@@ -130,9 +136,10 @@ class Sending:
 
     def _selection(self, segments: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Segments and k of a buffer: per tensor ahead of fusion, as a whole behind it."""
+        ratio = self._plan.ratio_at(self._step)
         if self._plan.is_dense or self._plan.fusion.selection == "behind":
-            return (0, segments[-1]), (elements_to_send(self._plan.ratio, segments[-1]),)
-        return segments, tuple(split_elements(self._plan.ratio, segments))
+            return (0, segments[-1]), (elements_to_send(ratio, segments[-1]),)
+        return segments, tuple(split_elements(ratio, segments))
 
 
 def _tell_norm(norm: Future[float], prepared: Future[Prepared]) -> None:

@@ -16,11 +16,13 @@ from torch import Tensor
 
 from trimtab.kernels.chunked_tensor import ChunkedTensor, FlatGrad
 from trimtab.kernels.compact_result import CompactResult
+from trimtab.kernels.tail import Tail
 
 __all__ = [
     "ChunkedTensor",
     "CompactResult",
     "FlatGrad",
+    "Tail",
     "accumulate",
     "clear",
     "fused_select",
@@ -31,6 +33,7 @@ __all__ = [
     "scatter_mean",
     "select_in_place",
     "squared_norm",
+    "tail",
     "take",
 ]
 
@@ -96,6 +99,12 @@ def accumulate(grad: FlatGrad, residual: Tensor, next_residual: Tensor) -> float
 def squared_norm(acc: Tensor) -> float:
     """Sum of squares of acc; not finite if and only if acc is not."""
     return select_in_place(acc, threshold=float("inf"), capacity=0).squared_norm_before
+
+
+def tail(acc: Tensor, threshold: float) -> Tail:
+    """Count and add up what reaches ``threshold``, in one pass that writes nothing: 4 bytes an element."""
+    result: Tail = _backend(acc).tail(acc, threshold)
+    return result
 
 
 def take(acc: Tensor, indices: Tensor) -> Tensor:

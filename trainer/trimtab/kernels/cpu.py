@@ -24,7 +24,9 @@ from trimtab.kernels.simd import (
     look_block,
     lowest_bit,
     scale_block,
+    tail_block,
 )
+from trimtab.kernels.tail import Tail
 
 Floats = NDArray[np.float32]
 Indices = NDArray[np.int32]
@@ -74,6 +76,12 @@ def sample(grad: Tensor, residual: Tensor, num_samples: int, draw: int = 0) -> T
 def accumulate(grad: Tensor, residual: Tensor, next_residual: Tensor) -> float:
     """See `trimtab.kernels.accumulate`."""
     return fused_select(grad, residual, next_residual, threshold=float("inf"), capacity=0).squared_norm_before
+
+
+def tail(acc: Tensor, threshold: float) -> Tail:
+    """See `trimtab.kernels.tail`."""
+    count, total, squares, largest = _tail(_array(acc), np.float32(threshold))
+    return Tail(int(count), total, squares, float(largest))
 
 
 def take(acc: Tensor, indices: Tensor) -> Tensor:
@@ -234,6 +242,27 @@ def _sample(grad: Floats, residual: Floats, draw: int, magnitudes: Floats) -> No
         mixed = np.uint32(mixed ^ (mixed >> np.uint32(16)))
         position = i * stride + ((np.int64(mixed) * stride) >> 32)
         magnitudes[i] = abs(grad[position] + residual[position])
+
+
+@_compiled
+def _tail(acc: Floats, threshold: np.float32) -> tuple[Any, float, float, Any]:
+    """Count, sum, sum of squares and largest of the magnitudes that reach the threshold."""
+    num_blocks = acc.size // LANES
+    count, total, squares, largest = np.int64(0), 0.0, 0.0, np.float32(0.0)
+    for block in range(num_blocks):
+        hits, block_total, block_squares, block_largest = tail_block(acc.ctypes.data + block * BLOCK_BYTES, threshold)
+        count += np.int64(hits)
+        total += block_total
+        squares += block_squares
+        largest = max(largest, block_largest)
+    for i in range(num_blocks * LANES, acc.size):
+        magnitude = abs(acc[i])
+        if magnitude >= threshold:
+            count += 1
+            total += np.float64(magnitude)
+            squares += np.float64(magnitude) * np.float64(magnitude)
+            largest = max(largest, magnitude)
+    return count, total, squares, largest
 
 
 @_compiled

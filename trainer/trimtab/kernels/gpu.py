@@ -15,7 +15,7 @@ import triton.language as tl
 from torch import Tensor
 
 from trimtab.kernels.compact_result import CompactResult
-from trimtab.kernels.reference import clear, put, put_back, sample, scale_into, scatter_mean, take
+from trimtab.kernels.reference import clear, put, put_back, sample, scale_into, scatter_mean, tail, take
 
 __all__ = [
     "accumulate",
@@ -27,6 +27,7 @@ __all__ = [
     "scale_into",
     "scatter_mean",
     "select_in_place",
+    "tail",
     "take",
 ]
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from trimtab.kernels.compact_result import CompactResult
+from trimtab.kernels.tail import Tail
 
 
 def scale_into(source: Tensor, target: Tensor, scale: float) -> None:
@@ -47,6 +48,13 @@ def sample(grad: Tensor, residual: Tensor, num_samples: int, draw: int = 0) -> T
 def accumulate(grad: Tensor, residual: Tensor, next_residual: Tensor) -> float:
     """See `trimtab.kernels.accumulate`."""
     return squared_norm(torch.add(grad, residual, out=next_residual))
+
+
+def tail(acc: Tensor, threshold: float) -> Tail:
+    """See `trimtab.kernels.tail`."""
+    magnitudes = acc.abs()
+    over = magnitudes[magnitudes >= threshold].double()
+    return Tail(over.numel(), float(over.sum()), float(over.square().sum()), float(over.max()) if over.numel() else 0.0)
 
 
 def take(acc: Tensor, indices: Tensor) -> Tensor:

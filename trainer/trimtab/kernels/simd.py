@@ -54,13 +54,18 @@ def _reaches(builder: Any, acc: Any, threshold: Any) -> Any:
 
 
 def _squared_norm(builder: Any, acc: Any) -> Any:
-    """Sum of squares of the block in float64, in the order that suits the processor."""
+    """Sum of squares of the block in float64."""
+    wide = builder.fpext(acc, _DOUBLES)
+    return _sum(builder, builder.fmul(wide, wide))
+
+
+def _sum(builder: Any, doubles: Any) -> Any:
+    """Sum of the block's float64 values, in the order that suits the processor."""
     double = ir.DoubleType()
     total = _declare(
         builder.module, ir.FunctionType(double, [double, _DOUBLES]), f"llvm.vector.reduce.fadd.v{LANES}f64"
     )
-    wide = builder.fpext(acc, _DOUBLES)
-    return builder.call(total, [ir.Constant(double, -0.0), builder.fmul(wide, wide)], fastmath=("reassoc",))
+    return builder.call(total, [ir.Constant(double, -0.0), doubles], fastmath=("reassoc",))
 
 
 def _add_block(
@@ -106,6 +111,27 @@ def _look_block(_typing: Any, acc: Any, threshold: Any) -> tuple[Any, Any]:
     return _tuple((types.uint64, types.float64))(types.intp, types.float32), generate
 
 
+def _tail_block(_typing: Any, acc: Any, threshold: Any) -> tuple[Any, Any]:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        address, threshold = arguments
+        acc, module, float32 = _load(builder, address), builder.module, ir.FloatType()
+        reaches = _reaches(builder, acc, threshold)
+        fabs = _declare(module, ir.FunctionType(_FLOATS, [_FLOATS]), f"llvm.fabs.v{LANES}f32")
+        kept = builder.select(reaches, builder.call(fabs, [acc]), ir.Constant(_FLOATS, [0.0] * LANES))
+        count = _declare(module, ir.FunctionType(_MASK, [_MASK]), f"llvm.ctpop.i{LANES}")
+        largest = _declare(module, ir.FunctionType(float32, [_FLOATS]), f"llvm.vector.reduce.fmax.v{LANES}f32")
+        result = (
+            builder.call(count, [builder.bitcast(reaches, _MASK)]),
+            _sum(builder, builder.fpext(kept, _DOUBLES)),
+            _squared_norm(builder, kept),
+            builder.call(largest, [kept], fastmath=("nnan",)),
+        )
+        return context.make_tuple(builder, signature.return_type, result)
+
+    kinds = (types.uint64, types.float64, types.float64, types.float32)
+    return _tuple(kinds)(types.intp, types.float32), generate
+
+
 def _lowest_bit(_typing: Any, mask: Any) -> tuple[Any, Any]:
     def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         zero_is_undefined = ir.Constant(ir.IntType(1), 1)
@@ -129,6 +155,8 @@ add_block: Any = intrinsic(_add_block)
 scale_block: Any = intrinsic(_scale_block)
 #: (acc: address; threshold) -> (mask of |acc| >= threshold, squared norm of acc).
 look_block: Any = intrinsic(_look_block)
+#: (acc: address; threshold) -> count, sum, sum of squares and largest of the magnitudes |acc| >= threshold.
+tail_block: Any = intrinsic(_tail_block)
 #: Position of the lowest set bit of a mask that is not 0.
 lowest_bit: Any = intrinsic(_lowest_bit)
 #: Streaming stores become visible to other threads in order only after a fence.

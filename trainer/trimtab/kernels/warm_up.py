@@ -18,6 +18,7 @@ def warm_up(device: torch.device) -> None:
     kernels.scale_into(grad, next_residual, 1.0)
     kernels.sample(grad, residual, 64)
     kernels.accumulate(grad, residual, next_residual)
+    kernels.tail(grad, 2.5)
     kernels.select_in_place(next_residual, 2.5, NUM_ELEMENTS)
     selected = kernels.fused_select(grad, residual, next_residual, 2.5, NUM_ELEMENTS)
     values = kernels.take(grad, selected.indices)

@@ -12,7 +12,7 @@ from trimtab.sparsify.segments import select_segments, selected
 from trimtab_api import catalogue
 
 
-class RandomK(Selector):
+class AnyK(Selector):
     """Exactly k elements of each segment; the draw depends on the number of committed steps and on the segment."""
 
     def __init__(self, seed: int) -> None:
@@ -55,4 +55,4 @@ class RandomK(Selector):
 
 def register() -> None:
     seed = catalogue.Option("seed", catalogue.whole_number(0), "of the draw", default=0)
-    catalogue.sparsifiers.add(catalogue.Row("random-k", "any k elements", "random_k:RandomK", options=(seed,)))
+    catalogue.sparsifiers.add(catalogue.Row("any-k", "any k elements", "any_k:AnyK", options=(seed,)))
