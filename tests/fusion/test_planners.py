@@ -21,6 +21,7 @@ from trimtab_api.errors import UserError
 #: Every planner that needs no cuts from its user, and SAFusion's options.
 PLANNERS = (
     *(row.name for row in planners.rows() if row.name in planners.built_in and row.name not in ("cuts", "equal")),
+    "safusion:tail=paper",
     "safusion:workers=inter",
     "safusion:workers=inter:buffers=3",
 )
@@ -125,6 +126,19 @@ def test_equation_3_what_is_sent_after_all_buffers_could_be_filled_is_one_tail(s
     exchanges = [sum(times.exchange(*run) for run in runs(begins, times)[:number]) for number in range(len(begins) + 1)]
     assert all(seconds <= fillings + 1e-9 for seconds in exchanges[: len(merged)])
     assert len(merged) == len(begins) or exchanges[len(merged)] > fillings - 1e-9
+
+
+@given(steps())
+def test_the_tail_is_that_of_equation_3_or_begins_a_buffer_later_where_a_step_then_ends_sooner(step):
+    profile, sizes, costs = step
+    times = RunTimes(*step)
+    published, chosen = (
+        plan_of(f"safusion:tail={tail}", sizes, profile=profile, costs=costs) for tail in ("paper", "timeline")
+    )
+    begins = adaptive_begins(times)
+    assert published.cuts == times.cuts(without_tail(times, begins))
+    assert chosen.cuts in (published.cuts, times.cuts(begins)[: len(published.cuts) + 1])
+    assert seconds_of(chosen, times) <= seconds_of(published, times)
 
 
 def test_between_workers_alone_it_puts_as_many_tensors_into_each_buffer():

@@ -93,6 +93,12 @@ planners: Axis[Row] = Axis(
                 default="both",
             ),
             Option("buffers", whole_number(1, MOST_BUFFERS), "how many, where workers=inter", default=8),
+            Option(
+                "tail",
+                one_of("timeline", "paper"),
+                "paper: merge from where equation 3 holds; timeline: from there or one buffer later, as is faster",
+                default="timeline",
+            ),
             _selection("ahead"),
         ),
     ),

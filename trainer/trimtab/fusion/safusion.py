@@ -16,13 +16,28 @@ from trimtab.profile import Profile
 
 
 def safusion(
-    profile: Profile | None, tensor_sizes: Sequence[int], costs: BufferCosts, *, workers: str, buffers: int
+    profile: Profile | None,
+    tensor_sizes: Sequence[int],
+    costs: BufferCosts,
+    *,
+    workers: str,
+    buffers: int,
+    tail: str,
 ) -> tuple[int, ...]:
-    """``workers``: ``inter`` puts the same number of tensors into each of ``buffers``; ``both`` sizes them by times."""
+    """``workers``: ``inter`` puts the same number of tensors into each of ``buffers``; ``both`` sizes them by times.
+
+    ``tail``: ``paper`` merges the buffer at which equation 3 begins to hold and all that follow. That buffer may hold
+    so much, where the network is slow, that the link waits for it longer than a startup takes; ``timeline`` leaves it
+    by itself where a step then ends sooner (docs/decisions/fusion.md).
+    """
     times = RunTimes(profile, tensor_sizes, costs)
     if workers == "inter":
         return times.cuts(range(0, len(times), ceil(len(times) / buffers)))
-    return times.cuts(without_tail(times, adaptive_begins(times)))
+    begins = adaptive_begins(times)
+    merged = without_tail(times, begins)
+    if tail == "paper":
+        return times.cuts(merged)
+    return times.cuts(min((merged, begins[: len(merged) + 1]), key=times.step_seconds))
 
 
 def adaptive_begins(times: RunTimes) -> list[int]:
