@@ -1,7 +1,7 @@
 """Models by the shapes of their tensors, and what each tensor's backward pass would take: no weights, no data.
 
-Backward costs twice the multiply-adds of the forward pass, at the rate at which two cores train ResNet-18 (130 ms a step
-at batch 4, 1.8 G multiply-adds an image); tensors without any (biases, norms) cost a pass over their activations.
+Backward costs twice the multiply-adds of the forward pass, at the rate at which two cores train ResNet-18 (130 ms a
+step at batch 4, 1.8 G multiply-adds an image); tensors without any (biases, norms) cost a pass over their activations.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def vgg16():
 def gpt(layers=12, width=768, vocabulary=50257, length=256):
     """GPT-2's smallest, sequences of 256: 148 tensors, 124 million elements, the head tied to the embedding."""
     model = Shaped.empty("GPT-2", 1)
-    # The gradient of the tied embedding is complete last, when that of the input is; the head's part was computed first.
+    # The gradient of the tied embedding is complete last, when the input's is; the head's part was computed first.
     model.add(vocabulary * width, activations=length * width)
     model.add(1024 * width, activations=length * width)
 

@@ -239,7 +239,7 @@ class Session(AmongRanks):
         before = None if self._report is None else completed(self._report, outcome.consensus, self.rank)
         self._report = report
         if self.is_main:
-            line = metric_of(report, loss, outcome.consensus, self._control.view, in_trial=self.in_trial)
+            line = metric_of(report, loss, outcome, self._control.view, in_trial=self.in_trial)
             self._recorder.metric(line)
         self._loops.stepped(in_trial=self.in_trial)
         if self._trials is not None and self._trials.is_active:
@@ -248,6 +248,7 @@ class Session(AmongRanks):
         self._step += 1
         assert self._engine is not None
         self._control.profile(self._engine.profile(report.step, outcome, number(loss)))
+        self._recorder.traces(self._engine.drain_traces())
         self._follow_rank_0(outcome)
         self._control.step(before, self._loops.num_steps_left)
 

@@ -52,7 +52,7 @@ def completed(report: StepReport, following: StepConsensus | None, rank: int) ->
 def metric_of(
     report: StepReport,
     loss: Tensor | float | None,
-    consensus: StepConsensus | None,
+    outcome: Outcome,
     view: NetworkView | None,
     *,
     in_trial: bool,
@@ -61,6 +61,7 @@ def metric_of(
 
     Who came last to the exchange, and how late, is of the step before.
     """
+    consensus = outcome.consensus
     return {
         "step": report.step,
         "loss": number(loss),
@@ -73,6 +74,7 @@ def metric_of(
         "plan": report.plan.name,
         "plan_version": report.plan.version,
         "gain": 1.0 if report.plan.is_dense else consensus.gain if consensus else None,
+        "missing_rate": outcome.missing_rate,
         "finite": report.finite,
         "last_rank": consensus.last_rank if consensus else None,
         "late_seconds": consensus.late_seconds if consensus else None,
