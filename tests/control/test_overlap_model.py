@@ -7,10 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trimtab import schedule
 from trimtab.control import overlap
-from trimtab.control.overlap import Readiness, step_seconds
+from trimtab.control.overlap import step_seconds
 from trimtab.plan import Plan
 from trimtab.profile import BucketTimes, Profile
 from trimtab.schedule import Iteration, Schedule, Send
+from trimtab.timeline import Readiness
 
 COMPUTE = 0.3
 buffers = st.lists(st.tuples(st.floats(0, 10), st.floats(0, 10)), min_size=1, max_size=8)

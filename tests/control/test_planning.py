@@ -122,3 +122,22 @@ def test_the_controller_asks_with_the_profile_and_chooses_among_all_planners_buf
     controller.next_action(1.0, 100)
     assert [line["trigger"] for line in controller.log.drain() if line["record"] == "decision"][-1] == "profile"
     assert {seen[0] for seen in asked} == {profile()}
+
+
+def test_the_papers_planners_are_searched_where_a_job_names_them_and_the_decision_names_the_one_taken():
+    named = ("single", "safusion", "none", "mg-wfbp", "omgs", "cupcake", "autotuned", "optimal")
+    facts = ModelFacts(4_000_000, tuple([100_000] * 40), 4)
+    settings = ControllerSettings(fusions=named, collectives=("all-gather",), min_ratio=0.01, max_ratio=0.02)
+    controller = Controller(settings, facts)
+    controller.observe_network(NetworkView(1, 1e-3, 0.2 * GIGABIT), 0.0)
+    controller.next_action(0.0, 100)
+    backward = (0.03 / 40,) * 40
+    controller.observe_profile(Profile(5, 3, controller.plan, 0.02, backward, (), (), None, None, None), 1.0)
+    controller.next_action(1.0, 100)
+    decision = [line for line in controller.log.drain() if line["record"] == "decision"][-1]
+    adopted = decision["adopted"]["fusion"]
+    assert adopted["planner"] in named[1:]
+    assert len(adopted["cuts"]) > 1
+    assert f"fusion={adopted['planner']}" in decision["adopted"]["name"]
+    seen = {name.partition("fusion=")[2] for name in (plan["plan"] for plan in decision["pareto"])}
+    assert len(seen) > 1

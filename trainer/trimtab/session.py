@@ -246,6 +246,7 @@ class Session(AmongRanks):
         self._step += 1
         assert self._engine is not None
         self._control.profile(self._engine.profile(report.step, outcome, number(loss)))
+        self._recorder.traces(self._engine.drain_traces())
         self._follow_rank_0(outcome)
         if self._rounds.has_ended:
             self._control.step(before, self._loops.num_steps_left)

@@ -120,6 +120,7 @@ def metric_of(
         "plan": report.plan.name,
         "plan_version": report.plan.version,
         "gain": 1.0 if report.plan.is_dense else consensus.gain if consensus else None,
+        "missing_rate": outcome.missing_rate,
         "finite": report.finite,
         "scheme": outcome.figures,
         "last_rank": consensus.last_rank if consensus else None,

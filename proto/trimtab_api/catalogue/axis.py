@@ -21,7 +21,10 @@ class Axis(Generic[R]):
     """The first scheme is the default."""
 
     def __init__(self, name: str, *rows: R, common: tuple[spec.Option, ...] = ()) -> None:
-        """``common`` options are not one scheme's, but may be written with each."""
+        """``common`` options are not one scheme's, but may be written with each.
+
+        A scheme whose row has an option of the same name has another default for it.
+        """
         self.name = name
         self._common = common
         self.built_in = tuple(row.name for row in rows)
@@ -70,7 +73,8 @@ class Axis(Generic[R]):
         """What implements a spec, called with ``arguments`` and its options. Raises `UserError`."""
         row, values = self[text], self.options(text)
         module, _, attribute = row.implementation.partition(":")
-        own = {option.name: values[option.name] for option in row.options}
+        common = {option.name for option in self._common}
+        own = {option.name: values[option.name] for option in row.options if option.name not in common}
         return getattr(import_module(module), attribute)(*arguments, **row.arguments, **own)
 
     def _find(self, text: str) -> tuple[R, dict[str, Any], str]:
@@ -78,11 +82,16 @@ class Axis(Generic[R]):
             row = self[text]
             try:
                 name, options = spec.split(text)
-                values = spec.read(options, (*row.options, *self._common))
+                known = self._options_of(row)
+                values = spec.read(options, known)
             except ValueError as error:
                 raise UserError(str(error), field=self.name, value=text) from None
-            self._found[text] = row, values, spec.write(name, values, (*row.options, *self._common))
+            self._found[text] = row, values, spec.write(name, values, known)
         return self._found[text]
+
+    def _options_of(self, row: R) -> tuple[spec.Option, ...]:
+        own = {option.name for option in row.options}
+        return (*row.options, *(option for option in self._common if option.name not in own))
 
 
 @cache

@@ -99,9 +99,10 @@ def _offsets(text: str) -> str:
     return text
 
 
-_SELECTION = Option(
-    "selection", one_of("ahead", "behind"), "select in each tensor, ahead of fusion, or behind it", default="behind"
-)
+def _selection(default: str) -> Option:
+    meaning = "select in each tensor, ahead of fusion, or behind it"
+    return Option("selection", one_of("ahead", "behind"), meaning, default=default)
+
 
 planners: Axis[Row] = Axis(
     "fusion",
@@ -124,7 +125,54 @@ planners: Axis[Row] = Axis(
         "trimtab.fusion.by_hand:cut_at",
         options=(Option("at", _offsets, "element offsets, with + between them"),),
     ),
-    common=(_SELECTION,),
+    Row(
+        "safusion",
+        "SAFusion: buffers whose exchange lasts as long as the next takes to fill, selection ahead of fusion",
+        "trimtab.fusion.safusion:safusion",
+        options=(
+            Option(
+                "workers",
+                one_of("inter", "both"),
+                "inter: as many tensors in each buffer; both: each buffer sized by times, too",
+                default="both",
+            ),
+            Option("buffers", whole_number(1, MOST_BUFFERS), "how many, where workers=inter", default=8),
+            Option(
+                "tail",
+                one_of("timeline", "paper"),
+                "paper: merge from where equation 3 holds; timeline: from there or one buffer later, as is faster",
+                default="timeline",
+            ),
+            _selection("ahead"),
+        ),
+    ),
+    Row("none", "no fusion: a buffer for each tensor (WFBP)", "trimtab.fusion.fixed:buffer_per_tensor"),
+    Row(
+        "mg-wfbp",
+        "merged gradients: merge where the next gradient comes before what merging saves is spent (MG-WFBP)",
+        "trimtab.fusion.mg_wfbp:merged_gradients",
+    ),
+    Row(
+        "omgs",
+        "merged gradients, with the time that compressing takes (OMGS-SGD)",
+        "trimtab.fusion.omgs:merged_sparsification",
+    ),
+    Row(
+        "cupcake",
+        "the cuts that are best where compressing halts the backward pass (Cupcake)",
+        "trimtab.fusion.cupcake:cupcake",
+    ),
+    Row(
+        "autotuned",
+        "buffers of the fixed size that is best in the model of a step (Horovod's autotuning)",
+        "trimtab.fusion.autotuned:autotuned_size",
+    ),
+    Row(
+        "optimal",
+        "the best cuts between tensors in the model of a step, by dynamic programming",
+        "trimtab.fusion.optimal:optimal",
+    ),
+    common=(_selection("behind"),),
 )
 
 wires: Axis[Wire] = Axis(

@@ -114,8 +114,9 @@ class Handle:
         self.prepared: Future[Prepared]
         """The compressed buffer, or what `Collective.prepare` raised."""
         self._exchanged: Future[Exchanged]
-        self.prepared_at = self.ended_at = 0.0
-        """When the buffer was compressed, and when its exchange was over, by `time.perf_counter`."""
+        self.queued_at = perf_counter()
+        self.compress_began_at = self.prepared_at = self.exchange_began_at = self.ended_at = 0.0
+        """When the buffer began to be compressed and was, and when its exchange began and was over, by that clock."""
 
     def wait(self, timeout: float | None = None) -> Exchanged:
         """Block until the exchange is done; raises what it raised."""
@@ -177,12 +178,14 @@ class Collective(ABC):
         handle = Handle()
 
         def prepare() -> Prepared:
+            handle.compress_began_at = perf_counter()
             prepared = self.prepare(exchange, selector)
             handle.prepared_at = perf_counter()
             return prepared
 
         def run() -> Exchanged:
             prepared = handle.prepared.result()
+            handle.exchange_began_at = perf_counter()
             own = torch.empty(0) if vote is None else vote()
             exchanged = self.run(exchange, prepared, link.transport, own.to(exchange.out.device))
             handle.ended_at = perf_counter()

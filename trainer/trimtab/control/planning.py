@@ -94,7 +94,7 @@ class FusionPlanning:
             cost = collective_cost(plan.collective, BYTES_PER_ELEMENT * size, plan.ratio, num_ranks, plan.wire)
             return overhead * cost.seconds(alpha, beta)
 
-        return BufferCosts(lambda size: compress * size / num_elements, exchange_seconds)
+        return BufferCosts(lambda size: compress * size / num_elements, exchange_seconds, predictor.compute_seconds)
 
 
 @lru_cache(maxsize=20_000)

@@ -13,15 +13,12 @@ from trimtab.control import overlap
 from trimtab.control.curves import Curve
 from trimtab.control.decision import Prediction
 from trimtab.control.overheads import Overheads
-from trimtab.control.overlap import Readiness
 from trimtab.control.staleness import relative_steps
 from trimtab.control.types import ModelFacts, StepReport, TrialReport
 from trimtab.plan import FusionPlan, Plan
 from trimtab.profile import Profile
+from trimtab.timeline import Readiness, assumed_compute_seconds
 
-#: Before anything is measured, a gradient element costs about this much computation: what a share of a CPU takes. Less
-#: would make the first choice a smaller ratio; going on from there to a slower step asks for more than going down does.
-_COMPUTE_SECONDS_PER_ELEMENT = 2e-8
 #: Steps after which a measured gain no longer speaks for the present stage of training.
 _GAIN_MAX_AGE_STEPS = 2000
 _COMPRESS_MAX_AGE_STEPS = 100_000
@@ -37,7 +34,7 @@ class Predictor:
     def __init__(self, facts: ModelFacts, compute_seconds: float | None = None) -> None:
         """``compute_seconds`` is what stands until steps are measured; a guess from the model's size if None."""
         self._facts = facts
-        self._assumed_compute = compute_seconds or facts.num_elements * _COMPUTE_SECONDS_PER_ELEMENT
+        self._assumed_compute = compute_seconds or assumed_compute_seconds(facts.num_elements)
         self.overheads = Overheads()
         # Odds, gain / (1 - gain): they go in proportion to the ratio, where the gain itself saturates.
         self._gain_odds = Curve(lambda plan: plan.ratio / plan.row.half_gain_ratio, _GAIN_MAX_AGE_STEPS)

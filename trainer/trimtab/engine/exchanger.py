@@ -225,7 +225,8 @@ class Exchanger:
         self.sending.finish()
         began = time.perf_counter()
         late = self.sending.late if self._may_be_late else []
-        exchanged = Flights(flight for flight in self.flights if flight not in late).wait()
+        due = Flights(flight for flight in self.flights if flight not in late)
+        exchanged = due.wait()
         waited = time.perf_counter() - began
         consensus = None
         if exchanged:
@@ -238,7 +239,7 @@ class Exchanger:
         self._handed = HandOut(self.arena, self.buckets, self.flights, self._iteration, self._iteration_number)
         self._arrivals = Arrivals(self.arena, self._handed, late if is_finite else (), self._participation.unused)
         exchanged, self._came_late = (*self._came_late, *exchanged), ()
-        self.outcome = Outcome(consensus, exchanged, waited, self._iteration.update is not None, names)
+        self.outcome = Outcome(consensus, exchanged, waited, self._iteration.update is not None, names, tuple(due))
         self._hand_out(is_finite)
         return self.outcome
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from trimtab.collectives.base import Exchanged
 from trimtab.engine.arena import Arena
-from trimtab.engine.flights import Flights
+from trimtab.engine.flights import Flight, Flights
+from trimtab.engine.missing_tensors import missing_rate
 from trimtab.engine.step_vote import StepConsensus
 
 
@@ -23,6 +24,8 @@ class Outcome:
     """Whether the schedule lets the optimizer step."""
     non_finite: tuple[str, ...] = ()
     """Names of this rank's parameters whose gradients made all ranks drop the step, or this one its local step."""
+    flights: tuple[Flight, ...] = ()
+    """What this step sent, and waited for."""
 
     @classmethod
     def of_local_step(cls, non_finite: tuple[str, ...]) -> Outcome:
@@ -53,6 +56,11 @@ class Outcome:
     def num_messages(self) -> int:
         """Messages on the longest chain, summed over buffers."""
         return sum(e.num_messages for e in self.exchanged)
+
+    @property
+    def missing_rate(self) -> float | None:
+        """The share of tensors of which this step sent no element; None where it sent nothing."""
+        return missing_rate((flight.span, flight.handle.wait().sent) for flight in self.flights)
 
     @property
     def residual_norm(self) -> float:

@@ -19,6 +19,7 @@ from torch.utils.hooks import RemovableHandle
 from trimtab import kernels
 from trimtab.engine.arena import Arena
 from trimtab.engine.outcome import Outcome
+from trimtab.engine.step_trace import Span, spans_of, trace_line
 from trimtab.plan import Plan
 from trimtab.profile import BucketTimes, ModuleTimes, Profile
 
@@ -38,6 +39,9 @@ class _Step:
     tensors: dict[int, float] = field(default_factory=dict)
     modules: dict[str, float] = field(default_factory=dict)
     buckets: list[tuple[float, float]] = field(default_factory=list)
+    spans: list[Span] = field(default_factory=list)
+    completed: dict[int, float] = field(default_factory=dict)
+    """By tensor: when its gradient was complete."""
     loss: float | None = None
     squared_mean: float | None = None
     """Squared norm of the gradient's mean over ranks; None where that is not known, as under compression."""
@@ -55,6 +59,7 @@ class StepProfiler:
         self._hooks: list[RemovableHandle] = []
         self._variance: tuple[float, float] | None = None
         """Squared norm of the mean gradient and variance over ranks, where they were last known."""
+        self._lines: list[dict[str, Any]] = []
         self.restart()
 
     def restart(self) -> None:
@@ -90,6 +95,8 @@ class StepProfiler:
         if not step.tensors:
             step.lead = self._mark - self._began
         step.tensors[index] = now - self._mark
+        step.completed[index] = now
+        step.spans.append(Span("computing", "BACKWARD", self._arena.names[index], self._mark, now))
 
     def exchanged(self, mean: Tensor, loss_scale: float | None) -> None:
         """The arena holds the gradient's mean over ranks, times the loss scale."""
@@ -103,6 +110,7 @@ class StepProfiler:
         if not self._is_in_backward:  # where a checkpoint runs it again
             now = self._now()
             self._step.modules[name] = self._step.modules.get(name, 0.0) + now - self._mark
+            self._step.spans.append(Span("computing", "FORWARD", name, self._mark, now))
             self._mark = now
 
     @property
@@ -121,6 +129,7 @@ class StepProfiler:
         profile = None
         if self.is_profiling:
             self._keep(plan, outcome, loss)
+            self._trace(number, plan, outcome)
             if len(self._steps) == NUM_STEPS:
                 self._end()
                 profile = self._profile(number, plan)
@@ -142,6 +151,16 @@ class StepProfiler:
         if self._steps and outcome.consensus is not None:
             self._steps[-1].mean_squared = outcome.consensus.mean_squared_norm
         self._steps.append(step)
+
+    def _trace(self, number: int, plan: Plan, outcome: Outcome) -> None:
+        step = self._step
+        spans = step.spans + spans_of(outcome.flights, step.completed, plan, self._arena.names)
+        self._lines.append(trace_line(number, plan, self._began, time.perf_counter(), spans))
+
+    def drain_traces(self) -> list[dict[str, Any]]:
+        """The lines of ``trace.jsonl`` since the last call."""
+        lines, self._lines = self._lines, []
+        return lines
 
     def _begin(self) -> None:
         """Watch forward passes."""

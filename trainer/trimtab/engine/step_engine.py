@@ -207,6 +207,10 @@ class StepEngine:
         """Count ``step`` as one of training; what the last few were measured to take, where it ends their profile."""
         return None if self._profiler is None else self._profiler.stepped(step, self.plan, outcome, loss)
 
+    def drain_traces(self) -> list[dict[str, Any]]:
+        """What went on in profiled steps since the last call, as lines of ``trace.jsonl``; of rank 0 alone."""
+        return [] if self._profiler is None else self._profiler.drain_traces()
+
     def end_round(self) -> Outcome | None:
         """Exchange what local steps have done so far; None where there is nothing. Every rank calls it together."""
         if self._local is None or self._local.num_taken == 0:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from trimtab_api.catalogue import planners
+from trimtab_api.catalogue.other_axes import MOST_BUFFERS
 from trimtab_api.errors import UserError
 
 from trimtab.fusion.base import BufferCosts
@@ -19,12 +20,18 @@ def plan_of(
     """The fusion plan that a planner makes for tensors of these sizes (elements, in backward order).
 
     ``profile`` and ``costs`` are what is known of them by now, if anything. Raises `UserError` where the planner or an
-    option of it is not known, or a cut lies beyond the last element.
+    option of it is not known, a cut lies beyond the last element, or there are more buffers than there may be.
     """
     cuts = planners.make(planner, profile, tensor_sizes, costs or BufferCosts())
     if cuts[-1] >= sum(tensor_sizes):
         raise UserError(
             f"the model has {sum(tensor_sizes)} elements; cut before the last, not at {cuts[-1]}",
+            field="fusion",
+            value=planner,
+        )
+    if len(cuts) > MOST_BUFFERS:
+        raise UserError(
+            f"would make {len(cuts)} buffers, and {MOST_BUFFERS} are the most; ask for larger ones",
             field="fusion",
             value=planner,
         )

@@ -18,6 +18,8 @@ class BufferCosts:
     compress: Callable[[int], float] = lambda size: 0.0
     exchange: Callable[[int], float] = lambda size: 1e-3 + size * BYTES_PER_ELEMENT * 8e-9
     """The default is one message of 1 ms at 1 Gbit/s, where nothing is known of plan or network."""
+    compute_seconds: float | None = None
+    """What a step computes, its forward pass included; None: as the profile has it, or by size where there is none."""
 
 
 class Planner(Protocol):

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from trimtab_api.catalogue import BYTES_PER_ELEMENT
 
 from trimtab.fusion.base import BufferCosts
+from trimtab.fusion.run_times import RunTimes
 from trimtab.profile import Profile
 
 
@@ -29,3 +30,11 @@ def fixed_size(
 def single_buffer(profile: Profile | None, tensor_sizes: Sequence[int], costs: BufferCosts) -> tuple[int, ...]:
     """One buffer for all."""
     return (0,)
+
+
+def buffer_per_tensor(profile: Profile | None, tensor_sizes: Sequence[int], costs: BufferCosts) -> tuple[int, ...]:
+    """No fusion, as in wait-free backpropagation (Poseidon, section 3.1).
+
+    Of a model with more tensors than there may be buffers: as few consecutive ones in each as will do.
+    """
+    return RunTimes(profile, tensor_sizes, costs).offsets[:-1]

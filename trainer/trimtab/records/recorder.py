@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -53,6 +54,19 @@ class Recorder:
         """One line of ``decisions.jsonl``, as the controller wrote it."""
         if self._decisions is not None:
             self._decisions.write(_to_line(line))
+
+    def traces(self, lines: Sequence[dict[str, Any]]) -> None:
+        """Lines of ``trace.jsonl``, whose moments are by `time.perf_counter` here and count from `begin` there."""
+        if self._directory is None or not lines:
+            return
+        zero = time.perf_counter() - self.now
+        with self._directory.trace.open("a") as file:
+            for line in lines:
+                spans = [
+                    span | {"begin": round(span["begin"] - zero, 7), "end": round(span["end"] - zero, 7)}
+                    for span in line["spans"]
+                ]
+                file.write(_to_line(line | {"spans": spans}))
 
     def close(self) -> None:
         """Close the files."""

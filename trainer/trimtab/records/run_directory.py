@@ -62,6 +62,11 @@ class RunDirectory:
         return self.path / "decisions.jsonl"
 
     @property
+    def trace(self) -> Path:
+        """One JSON line a profiled step: what went on in it, moment by moment; written by rank 0."""
+        return self.path / "trace.jsonl"
+
+    @property
     def phases(self) -> Path:
         """One JSON line a phase of the emulated network, as it came into force, written by the launcher."""
         return self.path / "network.jsonl"
@@ -175,7 +180,7 @@ class RunDirectory:
     @property
     def _of_an_attempt(self) -> tuple[Path, ...]:
         """The files that every attempt writes anew."""
-        return (self.starting, self.started, self.metrics, self.decisions, self.phases)
+        return (self.starting, self.started, self.metrics, self.decisions, self.trace, self.phases)
 
 
 def resolved(job: TrainingJob) -> dict[str, Any]:

@@ -1,0 +1,80 @@
+"""The model of a step: what waits for what, over one link and over two."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from trimtab.timeline import BufferTimes, Transfer, iteration_seconds, simulate
+
+COMPUTE = 3.0
+#: Two buffers, complete after 2 and after 3 seconds.
+TWO = BufferTimes((2.0, 3.0), (0.5, 0.5), (4.0, 1.0))
+WAIT_FREE = (Transfer(0), Transfer(1))
+
+
+def spans(timeline, what):
+    return [(s.buffer, s.begin, s.end) for s in timeline.spans if s.what == what]
+
+
+def test_a_buffer_is_compressed_when_it_is_full_and_sent_when_the_link_is_free():
+    timeline = simulate(COMPUTE, TWO, [WAIT_FREE])
+    assert spans(timeline, "compress") == [(0, 2.0, 2.5), (1, 3.0, 3.5)]
+    assert spans(timeline, "send") == [(0, 2.5, 6.5), (1, 6.5, 7.5)]
+    assert timeline.ends == (7.5,)
+
+
+def test_after_backward_nothing_begins_before_it_has_ended():
+    timeline = simulate(COMPUTE, TWO, [(Transfer(0, "backward"), Transfer(1, "backward"))])
+    assert spans(timeline, "compress") == [(0, 3.0, 3.5), (1, 3.5, 4.0)]
+
+
+def test_what_waits_since_an_earlier_iteration_is_sent_at_once():
+    timeline = simulate(COMPUTE, TWO, [(Transfer(1, "at once"), Transfer(0))])
+    assert spans(timeline, "send") == [(1, 0.5, 1.5), (0, 2.5, 6.5)]
+
+
+def test_sends_cross_in_the_order_that_is_given_however_long_the_first_takes_to_fill():
+    timeline = simulate(COMPUTE, TWO, [(Transfer(1), Transfer(0))])
+    assert spans(timeline, "send") == [(1, 3.5, 4.5), (0, 4.5, 8.5)]
+
+
+def test_a_second_link_takes_its_own_sends_and_its_own_time_while_compression_is_shared():
+    timeline = simulate(COMPUTE, TWO, [(Transfer(0, link=1), Transfer(1))], link_slowness=(1.0, 1.5))
+    assert spans(timeline, "send") == [(0, 2.5, 8.5), (1, 3.5, 4.5)]
+    assert spans(timeline, "compress") == [(0, 2.0, 2.5), (1, 3.0, 3.5)]
+
+
+def test_what_is_late_is_waited_for_where_the_next_forward_pass_needs_it():
+    needed = TWO._replace(needed=(1.0, 0.0))
+    timeline = simulate(COMPUTE, needed, [(Transfer(1), Transfer(0, is_late=True))] * 2)
+    first_ends = 4.5  # buffer 1 has arrived; buffer 0 does at 8.5
+    assert timeline.ends[0] == first_ends
+    stalled = 8.5 - (first_ends + 1.0)
+    assert timeline.ends[1] == first_ends + stalled + COMPUTE + 0.5 + 1.0
+
+
+def test_a_step_in_which_nothing_is_sent_takes_what_it_computes():
+    timeline = simulate(COMPUTE, TWO, [WAIT_FREE, ()])
+    assert timeline.mean_seconds() == pytest.approx((7.5 + COMPUTE) / 2)
+    assert timeline.mean_seconds(settling=1) == COMPUTE
+
+
+times = st.floats(0, 5)
+buffers = st.lists(st.tuples(times, times, times), min_size=1, max_size=6)
+
+
+@given(buffers, st.data())
+def test_one_iteration_is_the_first_of_many_in_any_order_and_over_two_links(made, data):
+    ready, compress, wire = zip(*made, strict=True)
+    made = BufferTimes([min(each, COMPUTE) for each in ready], compress, wire)
+    order = data.draw(st.permutations(range(len(wire))))
+    starts = st.sampled_from(["at once", "gradient", "backward"])
+    transfers = [Transfer(b, data.draw(starts), data.draw(st.integers(0, 1))) for b in order]
+    seconds = iteration_seconds(COMPUTE, made, transfers, num_links=2)
+    timeline = simulate(COMPUTE, made, [transfers] * 3, (1.0, 1.0))
+    assert timeline.ends[0] == pytest.approx(seconds)
+    assert timeline.mean_seconds() == pytest.approx(seconds)
+    assert seconds >= max(COMPUTE, sum(compress))
+    assert seconds >= max(sum(wire[t.buffer] for t in transfers if t.link == link) for link in (0, 1))
+    assert seconds <= COMPUTE + sum(compress) + sum(wire) + 1e-9

@@ -1,0 +1,48 @@
+"""What went on in one profiled step, in the words of Horovod's timeline, with COMPRESS beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from trimtab.engine.flights import Flight
+from trimtab.plan import Plan
+
+
+class Span(NamedTuple):
+    """Something that went on from one moment to another, by `time.perf_counter`."""
+
+    row: str
+    """What it belongs to: ``computing``, ``compressing``, ``link 0``, ``buffer 0``."""
+    phase: str
+    name: str
+    begin: float
+    end: float
+
+
+def spans_of(flights: Sequence[Flight], completed: dict[int, float], plan: Plan, names: Sequence[str]) -> list[Span]:
+    """Of a step's exchanges; ``completed`` has when each tensor's gradient was, ``names`` are the tensors'."""
+    exchange = "ALLGATHER" if plan.row.pattern == "all-gather" else "ALLREDUCE"
+    spans = []
+    for flight in flights:
+        span, handle = flight.span, flight.handle
+        row = f"buffer {flight.send.bucket}"
+        name = names[span.first] if span.last == span.first + 1 else f"{names[span.first]} to {names[span.last - 1]}"
+        first = min((completed[index] for index in range(span.first, span.last) if index in completed), default=None)
+        if first is not None and flight.payload.has_present:
+            spans.append(Span(row, "WAIT_FOR_OTHER_TENSOR_DATA", name, first, max(first, handle.queued_at)))
+        compress = (handle.compress_began_at, handle.prepared_at)
+        crossing = (handle.exchange_began_at, handle.ended_at)
+        spans.append(Span(row, "QUEUE", name, handle.queued_at, compress[0]))
+        spans.append(Span(row, "COMPRESS", name, *compress))
+        spans.append(Span(row, "QUEUE", name, compress[1], crossing[0]))
+        spans.append(Span(row, exchange, name, *crossing))
+        spans.append(Span("compressing", "COMPRESS", row, *compress))
+        spans.append(Span(f"link {flight.send.link}", exchange, row, *crossing))
+    return spans
+
+
+def trace_line(step: int, plan: Plan, began: float, ended: float, spans: Sequence[Span]) -> dict[str, Any]:
+    """The line of ``trace.jsonl``; times are still by `time.perf_counter`."""
+    whole = Span("step", "STEP", f"step {step}", began, ended)
+    return {"step": step, "plan": plan.name, "spans": [each._asdict() for each in (whole, *spans)]}

@@ -1,0 +1,95 @@
+"""The profiled steps of a run as a Chrome trace: phases named as in Horovod's timeline, with COMPRESS and PLAN beside.
+
+https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU has the format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from trimtab_api.errors import UserError
+
+from trimtab.records.fields import mapping, mappings, number, text, whole
+from trimtab.records.json_files import Tail, read_record
+from trimtab.records.run_directory import RunDirectory
+
+#: Rows of the trace that are no buffer's, in their order; links follow.
+_LANES = ("step", "computing", "compressing")
+_RANK, _BUFFERS, _CONTROLLER = 0, 1, 2
+_PROCESSES = {_RANK: "rank 0", _BUFFERS: "buffers of rank 0", _CONTROLLER: "controller"}
+_MICROSECONDS = 1e6
+
+
+def chrome_trace(directory: RunDirectory) -> dict[str, Any]:
+    """The trace as the object that a viewer reads (chrome://tracing, ui.perfetto.dev).
+
+    Raises `UserError` where no step was profiled, and for a damaged file.
+    """
+    if not directory.path.is_dir():
+        raise UserError("no such directory; name what `trimtab run --out` named", file=str(directory.path))
+    rows: dict[str, tuple[int, int]] = {}
+    events: list[dict[str, Any]] = []
+    for line in Tail(directory.trace).new_lines():
+        events += read_record(lambda data: _step_events(data, rows), line, directory.trace)
+    if not events:
+        raise UserError(
+            "holds no profiled step; steps 4 to 8 under each plan are, of jobs of several ranks: train for longer",
+            file=str(directory.trace),
+        )
+    for line in Tail(directory.decisions).new_lines():
+        events += read_record(_plan_events, line, directory.decisions)
+    return {"displayTimeUnit": "ms", "traceEvents": [*_names(rows), *sorted(events, key=lambda event: event["ts"])]}
+
+
+def _step_events(line: dict[str, Any], rows: dict[str, tuple[int, int]]) -> list[dict[str, Any]]:
+    step, plan = whole(line, "step"), text(line, "plan")
+    events = []
+    for span in mappings(line, "spans"):
+        row, begin, end = text(span, "row"), number(span, "begin"), number(span, "end")
+        process, thread = rows.setdefault(row, _place(row, len(rows)))
+        arguments = {"step": step, "plan": plan, "of": text(span, "name")}
+        events.append(_event(text(span, "phase"), process, thread, begin, end - begin, arguments))
+    return events
+
+
+def _plan_events(line: dict[str, Any]) -> Iterable[dict[str, Any]]:
+    """A decision of the controller, which is written down when it has been made."""
+    if line.get("record") != "decision":
+        return
+    seconds, time = number(line, "solving_seconds", 0.0), number(line, "time")
+    arguments = {
+        "step": whole(line, "step"),
+        "trigger": text(line, "trigger"),
+        "plan": text(mapping(line, "adopted"), "name"),
+        "reason": text(line, "reason"),
+    }
+    yield _event("PLAN", _CONTROLLER, 0, time, seconds, arguments)
+
+
+def _place(row: str, number_of_rows: int) -> tuple[int, int]:
+    kind, _, index = row.partition(" ")
+    if kind == "buffer":
+        return _BUFFERS, int(index)
+    return _RANK, _LANES.index(row) if row in _LANES else len(_LANES) + number_of_rows
+
+
+def _event(phase: str, process: int, thread: int, begin: float, seconds: float, arguments: dict[str, Any]) -> Any:
+    return {
+        "name": phase,
+        "cat": phase,
+        "ph": "X",
+        "pid": process,
+        "tid": thread,
+        "ts": round(begin * _MICROSECONDS, 1),
+        "dur": round(max(0.0, seconds) * _MICROSECONDS, 1),
+        "args": arguments,
+    }
+
+
+def _names(rows: dict[str, tuple[int, int]]) -> Iterable[dict[str, Any]]:
+    for process, name in _PROCESSES.items():
+        yield {"name": "process_name", "ph": "M", "pid": process, "args": {"name": name}}
+    for row, (process, thread) in (*rows.items(), ("plan", (_CONTROLLER, 0))):
+        yield {"name": "thread_name", "ph": "M", "pid": process, "tid": thread, "args": {"name": row}}
+        yield {"name": "thread_sort_index", "ph": "M", "pid": process, "tid": thread, "args": {"sort_index": thread}}
