@@ -17,11 +17,15 @@ from trimtab.collectives.group import Group
 from trimtab.engine.arena import Arena
 from trimtab.engine.exchanger import Exchanger
 from trimtab.plan import FusionPlan, Plan
+from trimtab.schedule import priority, queues, us_byte
+from trimtab.schedule.step_times import StepTimes
+from trimtab.timetable import Timetable
 from trimtab_api.catalogue import DENSE_COLLECTIVES, SPARSE_COLLECTIVES
 
 SHAPES = ((7, 5), (1,), (40, 11), (3,), (200,))
 NUM_ELEMENTS = 35 + 1 + 440 + 3 + 200
-SCHEDULES = ("wait-free", "after-backward", *(toy.name for toy in toy_schedules.TOYS))
+PLANNED = {"deft": queues.timetable, "priority": priority.timetable, "us-byte": us_byte.timetable}
+SCHEDULES = ("wait-free", "after-backward", *PLANNED, *(toy.name for toy in toy_schedules.TOYS))
 TWO_LINKS = 2
 
 
@@ -115,7 +119,17 @@ def plan_drawn(draw: random.Random, schedules: tuple[str, ...] = SCHEDULES) -> P
     else:
         sparsifier = draw.choice(("tracked", "mstopk", "toy-memory"))
         plan = Plan(draw.choice((0.01, 0.1, 0.5)), draw.choice((*SPARSE_COLLECTIVES, "toy-ledger")), sparsifier, fusion)
-    return replace(plan, schedule=draw.choice(schedules))
+    schedule = draw.choice(schedules)
+    return replace(plan, schedule=schedule, timetable=timetable_drawn(draw, schedule, len(cuts)))
+
+
+def timetable_drawn(draw: random.Random, schedule: str, num_buckets: int) -> Timetable | None:
+    """What a planner makes of some step's times; updates are sums here, whose balance is easier to keep."""
+    if schedule not in PLANNED:
+        return None
+    forward, backward, wire = (tuple(draw.random() for _ in range(num_buckets)) for _ in range(3))
+    times = StepTimes(forward, backward, (0.0,) * num_buckets, tuple(draw.choice((1, 4)) * each for each in wire))
+    return replace(PLANNED[schedule](times), averages=False)
 
 
 def check_conserved(balances: list[dict[str, Tensor]]) -> None:

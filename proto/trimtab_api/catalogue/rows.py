@@ -79,3 +79,5 @@ class Schedule(Row):
 
     delays_updates: bool = False
     """Whether the optimizer gets a gradient in a later step than its own: then a user must allow it."""
+    is_planned: bool = False
+    """Whether ``implementation`` is a planner, asked once steps were profiled; until then it is as wait-free."""
