@@ -110,3 +110,12 @@ def test_a_bucket_that_fits_into_no_knapsack_is_sent_all_the_same():
     made = timetable(StepTimes((0.1,), (0.2,), (0.0,), (5.0,)))
     assert [len(made.iteration(t).sends) for t in range(3)] == [0, 1, 1]
     assert made.iterations_per_update == 1
+
+
+def test_queues_that_take_long_to_repeat_themselves_are_emptied_now_and_then_and_not_each_time():
+    for jitter in range(8):
+        wire = [0.1 + 0.001 * jitter * bucket for bucket in range(18)]
+        exchange = tuple(2 * each / sum(wire) for each in wire)
+        made = timetable(StepTimes((1 / 54,) * 18, (1 / 27,) * 18, (0.0,) * 18, exchange))
+        assert len(made.first) + len(made.cycle) <= 80
+        assert made.iterations_per_update > 1.5

@@ -297,9 +297,9 @@ def trace(group: Group, plan: Plan, iterations: int) -> Trace:
 CUTS = (0, 200, 300, 640)  # the second lies inside a tensor
 
 
-def traced(rank_pool: RankPool, schedule: str, iterations: int) -> Trace:
+def traced(rank_pool: RankPool, schedule: str, iterations: int, timetable: Timetable | None = None) -> Trace:
     toy_schedules.register()
-    plan = replace(Plan.parse("dense", FusionPlan(CUTS)), schedule=schedule)
+    plan = replace(Plan.parse("dense", FusionPlan(CUTS)), schedule=schedule, timetable=timetable)
     first, *others = rank_pool.run(3, trace, plan, iterations)
     for other in others:
         assert all(torch.equal(a, b) for a, b in zip(first.handed, other.handed, strict=True))
@@ -348,4 +348,27 @@ def test_what_arrives_early_waits_for_the_rest_of_its_generation(rank_pool: Rank
 @pytest.mark.parametrize("name", ["after-backward", "toy-last-first", "toy-only-last-awaited"])
 def test_schedules_that_delay_nothing_bring_the_bits_that_wait_free_does(rank_pool: RankPool, name: str) -> None:
     wait_free, other = (traced(rank_pool, each, 3) for each in ("wait-free", name))
+    assert all(torch.equal(a, b) for a, b in zip(wait_free.handed, other.handed, strict=True))
+
+
+def test_deft_hands_out_the_average_of_each_whole_set_once_all_of_it_has_arrived(rank_pool: RankPool) -> None:
+    times = StepTimes((0.1,) * 4, (0.2,) * 4, (0.0,) * 4, (0.5,) * 4)
+    made = queues.timetable(times)
+    seen = traced(rank_pool, "deft", 12, made)
+    taken = 0
+    for t, handed in enumerate(seen.handed):
+        update = made.iteration(t).update
+        if update is None:
+            assert not handed.any(), "of a set that is not whole the optimizer gets nothing"
+        else:
+            assert update < t, "updates are delayed"
+            assert_close(handed, torch.stack(seen.means[taken : update + 1]).mean(0))
+            taken = update + 1
+    assert taken > 8
+
+
+@pytest.mark.parametrize("name", ["priority", "us-byte"])
+def test_planned_orders_bring_the_bits_that_wait_free_does(rank_pool: RankPool, name: str) -> None:
+    made = PLANNED[name](StepTimes((0.1,) * 4, (0.2, 0.1, 0.3, 0.1), (0.0,) * 4, (0.3, 0.5, 0.2, 0.1)))
+    wait_free, other = traced(rank_pool, "wait-free", 3), traced(rank_pool, name, 3, made)
     assert all(torch.equal(a, b) for a, b in zip(wait_free.handed, other.handed, strict=True))

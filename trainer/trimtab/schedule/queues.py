@@ -44,13 +44,15 @@ def timetable(times: StepTimes, scale: float = 1.0, speed_ratio: float | None = 
     are buckets, and no gradient waits for twice as many.
     """
     queues, seen = Queues(), dict[Queues, int]()
+    everything = Queues(tuple(range(len(times.wire))))
     iterations: list[Iteration] = []
+    emptied_at = 0
     while queues not in seen:
         seen[queues] = len(iterations)
-        if len(iterations) % _MOST_ITERATIONS < _MOST_ITERATIONS - 1:
+        if len(iterations) - emptied_at < _MOST_ITERATIONS or queues == everything:
             iteration, queues = _next(queues, times, scale, speed_ratio)
         else:
-            iteration, queues = _emptied(queues, len(times.wire))
+            iteration, queues, emptied_at = _emptied(queues), everything, len(iterations)
         iterations.append(iteration)
     begin = seen[queues]
     return Timetable(tuple(iterations[:begin]), tuple(iterations[begin:]), averages=True)
@@ -83,10 +85,10 @@ def _next(queues: Queues, times: StepTimes, scale: float, speed_ratio: float | N
     return Iteration((*sends, *_sends(fresh, 0)), update, joins), Queues(_without(everything, fresh))
 
 
-def _emptied(queues: Queues, num_buckets: int) -> tuple[Iteration, Queues]:
-    """All that is left of the current queue is sent, however long it takes, and no other."""
+def _emptied(queues: Queues) -> Iteration:
+    """All that is left of the current queue is sent, however long it takes, and nothing else."""
     sends = tuple(Send(bucket, -queues.age) for bucket in queues.current)
-    return Iteration(sends, -queues.age, joins=queues.age > 1), Queues(tuple(range(num_buckets)))
+    return Iteration(sends, -queues.age, joins=queues.age > 1)
 
 
 def _fresh(fill: Fill, sends: Sequence[Send], times: StepTimes, unused: Sequence[float], scale: float) -> Orders:
