@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from simulator import GIGABIT
 from trimtab.control.controller import Controller
 from trimtab.control.planning import FusionPlanning
 from trimtab.control.predict import Predictor
-from trimtab.control.types import ControllerSettings, ModelFacts, NetworkView
+from trimtab.control.space import Space
+from trimtab.control.types import Adopt, ControllerSettings, KeepGoing, ModelFacts, NetworkView, StepReport
 from trimtab.plan import FusionPlan, Plan
 from trimtab.profile import BucketTimes, ModuleTimes, Profile
-from trimtab_api.catalogue import Option, Row, planners, whole_number
+from trimtab_api.catalogue import Option, Row, planners, schedules, whole_number
 from trimtab_api.errors import UserError
 
 FACTS = ModelFacts(4_000_000, (1_000_000, 1_000_000, 2_000_000), 4)
@@ -141,3 +144,84 @@ def test_the_papers_planners_are_searched_where_a_job_names_them_and_the_decisio
     assert f"fusion={adopted['planner']}" in decision["adopted"]["name"]
     seen = {name.partition("fusion=")[2] for name in (plan["plan"] for plan in decision["pareto"])}
     assert len(seen) > 1
+
+
+# Schedules that are planned -----------------------------------------------------------------------------
+
+
+def profiled(lead=0.02, loss=1.0):
+    """Of a model whose gradient takes longer to cross the network of `NETWORK` than to compute."""
+    tensors = [(0, 1_000_000), (1_000_000, 2_000_000), (2_000_000, 4_000_000)]
+    modules = tuple(
+        ModuleTimes(f"m{i}", start, stop, 0.03, 0.06) for i, (start, stop) in reversed(list(enumerate(tensors)))
+    )
+    plan = Plan.parse("dense")
+    return Profile(7, 5, plan, lead, (0.06, 0.06, 0.06), modules, (BucketTimes(0, 0.1),), loss, 1e-4, 1e-3, 0.01)
+
+
+def static(schedule):
+    plan = Plan.parse(f"dense/fusion=equal:buffers=8/schedule={schedule}")
+    controller = Controller(ControllerSettings("static", plan), FACTS)
+    controller.observe_network(NetworkView(1, NETWORK[0], 1 / NETWORK[1]), 0.0)
+    exchange = Predictor(FACTS).sync_seconds(controller.plan, *NETWORK)
+    controller.observe_step(StepReport(0, controller.plan, 0.5, 0.27, 0.0, exchange, 1, 1, 1.0, 0.0, finite=True), 0.5)
+    return controller
+
+
+@pytest.mark.parametrize("schedule", ["deft", "priority", "us-byte"])
+def test_a_static_plans_schedule_is_planned_once_steps_were_profiled(schedule):
+    controller = static(schedule)
+    first = controller.plan
+    assert first.timetable is None
+    assert controller.next_action(0.0, 100) == KeepGoing()
+    controller.observe_profile(profiled(), 1.0)
+    adopted = controller.next_action(1.0, 100)
+    assert isinstance(adopted, Adopt)
+    assert adopted.plan.timetable is not None
+    assert adopted.plan.name == first.name
+    assert adopted.plan.version == 1
+    (line,) = controller.log.drain()
+    assert (line["trigger"], line["adopted"]["timetable"]) == ("profile", adopted.plan.timetable.to_json())
+    assert controller.next_action(2.0, 100) == KeepGoing(), "it is asked once for each profile"
+
+
+def test_it_is_planned_anew_only_where_that_saves_a_twentieth_of_the_time_to_target():
+    controller = static("deft")
+    controller.observe_profile(profiled(), 1.0)
+    controller.next_action(1.0, 100)
+    controller.observe_profile(replace(profiled(), tensor_backward_seconds=(0.061, 0.06, 0.059)), 2.0)
+    assert controller.next_action(2.0, 100) == KeepGoing()
+    controller.observe_network(NetworkView(2, NETWORK[0], 10 / NETWORK[1]), 3.0)
+    controller.observe_network(NetworkView(3, NETWORK[0], 10 / NETWORK[1]), 30.0)
+    controller.observe_profile(profiled(), 31.0)
+    again = controller.next_action(31.0, 100)
+    assert isinstance(again, Adopt)
+    assert again.plan.timetable.iterations_per_update == 1, "ten times the bandwidth, and nothing is merged"
+
+
+def test_static_plans_that_no_profile_changes_stay_and_log_nothing():
+    controller = static("wait-free")
+    controller.observe_profile(profiled(), 1.0)
+    assert controller.next_action(1.0, 100) == KeepGoing()
+    assert controller.log.drain() == []
+
+
+def test_updates_are_delayed_only_where_the_user_names_a_schedule_that_does():
+    space = Space.of(ControllerSettings())
+    assert not any(schedules[values["schedule"]].delays_updates for values in space)
+
+
+def test_merged_updates_are_charged_for_as_many_steps(planning):
+    predictor = Predictor(FACTS)
+    predictor.observe_profile(profiled())
+    planning = FusionPlanning(predictor, FACTS, (0.01,))
+    planning.renew(*NETWORK)
+    dense = Plan.parse("dense")
+    wait_free, deft = (
+        predictor.predict(planning.plan(1.0, dense.collective, "tracked", "equal:buffers=8", schedule), *NETWORK)
+        for schedule in ("wait-free", "deft:preserver=off")
+    )
+    merged = deft.plan.timetable.iterations_per_update
+    assert merged > 1.2
+    assert (wait_free.relative_steps, deft.relative_steps) == (1.0, merged)
+    assert deft.step_seconds < wait_free.step_seconds

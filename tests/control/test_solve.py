@@ -81,7 +81,7 @@ def test_a_plan_is_found_by_its_index_on_each_axis():
 
 
 def test_an_axis_is_named_after_the_field_of_a_plan_that_it_sets():
-    assert set(Space.of(ControllerSettings()).axes) == {field.name for field in fields(Plan)} - {"version"}
+    assert set(Space.of(ControllerSettings()).axes) == {field.name for field in fields(Plan)} - {"version", "timetable"}
 
 
 # Both ways of looking at it -----------------------------------------------------------------------------

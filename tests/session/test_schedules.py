@@ -17,11 +17,15 @@ from trimtab.collectives.group import Group
 from trimtab.engine.arena import Arena
 from trimtab.engine.exchanger import Exchanger
 from trimtab.plan import FusionPlan, Plan
+from trimtab.schedule import priority, queues, us_byte
+from trimtab.schedule.step_times import StepTimes
+from trimtab.timetable import Timetable
 from trimtab_api.catalogue import DENSE_COLLECTIVES, SPARSE_COLLECTIVES
 
 SHAPES = ((7, 5), (1,), (40, 11), (3,), (200,))
 NUM_ELEMENTS = 35 + 1 + 440 + 3 + 200
-SCHEDULES = ("wait-free", "after-backward", *(toy.name for toy in toy_schedules.TOYS))
+PLANNED = {"deft": queues.timetable, "priority": priority.timetable, "us-byte": us_byte.timetable}
+SCHEDULES = ("wait-free", "after-backward", *PLANNED, *(toy.name for toy in toy_schedules.TOYS))
 TWO_LINKS = 2
 
 
@@ -115,7 +119,17 @@ def plan_drawn(draw: random.Random, schedules: tuple[str, ...] = SCHEDULES) -> P
     else:
         sparsifier = draw.choice(("tracked", "mstopk", "toy-memory"))
         plan = Plan(draw.choice((0.01, 0.1, 0.5)), draw.choice((*SPARSE_COLLECTIVES, "toy-ledger")), sparsifier, fusion)
-    return replace(plan, schedule=draw.choice(schedules))
+    schedule = draw.choice(schedules)
+    return replace(plan, schedule=schedule, timetable=timetable_drawn(draw, schedule, len(cuts)))
+
+
+def timetable_drawn(draw: random.Random, schedule: str, num_buckets: int) -> Timetable | None:
+    """What a planner makes of some step's times; updates are sums here, whose balance is easier to keep."""
+    if schedule not in PLANNED:
+        return None
+    forward, backward, wire = (tuple(draw.random() for _ in range(num_buckets)) for _ in range(3))
+    times = StepTimes(forward, backward, (0.0,) * num_buckets, tuple(draw.choice((1, 4)) * each for each in wire))
+    return replace(PLANNED[schedule](times), averages=False)
 
 
 def check_conserved(balances: list[dict[str, Tensor]]) -> None:
@@ -283,9 +297,9 @@ def trace(group: Group, plan: Plan, iterations: int) -> Trace:
 CUTS = (0, 200, 300, 640)  # the second lies inside a tensor
 
 
-def traced(rank_pool: RankPool, schedule: str, iterations: int) -> Trace:
+def traced(rank_pool: RankPool, schedule: str, iterations: int, timetable: Timetable | None = None) -> Trace:
     toy_schedules.register()
-    plan = replace(Plan.parse("dense", FusionPlan(CUTS)), schedule=schedule)
+    plan = replace(Plan.parse("dense", FusionPlan(CUTS)), schedule=schedule, timetable=timetable)
     first, *others = rank_pool.run(3, trace, plan, iterations)
     for other in others:
         assert all(torch.equal(a, b) for a, b in zip(first.handed, other.handed, strict=True))
@@ -363,4 +377,27 @@ def test_what_came_late_is_told_of_once_and_only_under_its_own_plan(rank_pool: R
 @pytest.mark.parametrize("name", ["after-backward", "toy-last-first", "toy-only-last-awaited"])
 def test_schedules_that_delay_nothing_bring_the_bits_that_wait_free_does(rank_pool: RankPool, name: str) -> None:
     wait_free, other = (traced(rank_pool, each, 3) for each in ("wait-free", name))
+    assert all(torch.equal(a, b) for a, b in zip(wait_free.handed, other.handed, strict=True))
+
+
+def test_deft_hands_out_the_average_of_each_whole_set_once_all_of_it_has_arrived(rank_pool: RankPool) -> None:
+    times = StepTimes((0.1,) * 4, (0.2,) * 4, (0.0,) * 4, (0.5,) * 4)
+    made = queues.timetable(times)
+    seen = traced(rank_pool, "deft", 12, made)
+    taken = 0
+    for t, handed in enumerate(seen.handed):
+        update = made.iteration(t).update
+        if update is None:
+            assert not handed.any(), "of a set that is not whole the optimizer gets nothing"
+        else:
+            assert update < t, "updates are delayed"
+            assert_close(handed, torch.stack(seen.means[taken : update + 1]).mean(0))
+            taken = update + 1
+    assert taken > 8
+
+
+@pytest.mark.parametrize("name", ["priority", "us-byte"])
+def test_planned_orders_bring_the_bits_that_wait_free_does(rank_pool: RankPool, name: str) -> None:
+    made = PLANNED[name](StepTimes((0.1,) * 4, (0.2, 0.1, 0.3, 0.1), (0.0,) * 4, (0.3, 0.5, 0.2, 0.1)))
+    wait_free, other = traced(rank_pool, "wait-free", 3), traced(rank_pool, name, 3, made)
     assert all(torch.equal(a, b) for a, b in zip(wait_free.handed, other.handed, strict=True))

@@ -1,7 +1,7 @@
 """What the controller may change: the plan, immutable and versioned, and its text and JSON forms.
 
-The text names every axis that is not the default (`trimtab_api.catalogue.plan_text`); JSON carries the cuts as well.
-This module imports nothing heavy, so that ``trimtab plan`` answers at once.
+The text names every axis that is not the default (`trimtab_api.catalogue.plan_text`); JSON carries the cuts and the
+schedule's timetable as well. This module imports nothing heavy, so that ``trimtab plan`` answers at once.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from trimtab_api.catalogue import (
     sources,
 )
 from trimtab_api.errors import UserError
+
+from trimtab.timetable import Timetable
 
 Selection = Literal["ahead", "behind"]
 
@@ -73,6 +75,8 @@ class Plan:
     source: str = catalogue.sources.default
     wire: str = catalogue.wires.default
     version: int = 0
+    timetable: Timetable | None = None
+    """What the schedule's planner has made of it, for these buffers; None before, and where it has no planner."""
 
     def __post_init__(self) -> None:
         axes = (catalogue.collectives, catalogue.sparsifiers, catalogue.schedules, catalogue.sources, catalogue.wires)
@@ -96,6 +100,12 @@ class Plan:
                 field="source",
                 value=self.source,
             )
+        if self.timetable is not None and self.timetable.num_buckets > len(self.fusion.cuts):
+            raise UserError(
+                f"its timetable sends {self.timetable.num_buckets} buckets, and there are {len(self.fusion.cuts)}",
+                field="schedule",
+                value=self.schedule,
+            )
 
     @property
     def row(self) -> Collective:
@@ -118,6 +128,11 @@ class Plan:
         axes = {"fusion": self.fusion.planner}
         axes |= {name: getattr(self, name) for name in catalogue.AXES if name not in axes}
         return catalogue.write_plan(self.ratio, self.collective, axes)
+
+    @property
+    def delays_updates(self) -> bool:
+        """Whether the optimizer gets gradients in later steps than their own, and iterations send parts of them."""
+        return self.timetable is not None and catalogue.schedules[self.schedule].delays_updates
 
     @property
     def local_steps(self) -> int:
@@ -154,13 +169,20 @@ class Plan:
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for ``decisions.jsonl`` and for the wire."""
-        return asdict(self)
+        timetable = None if self.timetable is None else self.timetable.to_json()
+        return {**asdict(replace(self, timetable=None)), "timetable": timetable}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Plan:
         """Inverse of `to_json`."""
-        fusion = data["fusion"]
-        return cls(**{**data, "fusion": FusionPlan(tuple(fusion["cuts"]), planner=fusion["planner"])})
+        fusion, timetable = data["fusion"], data.get("timetable")
+        return cls(
+            **{
+                **data,
+                "fusion": FusionPlan(tuple(fusion["cuts"]), planner=fusion["planner"]),
+                "timetable": None if timetable is None else Timetable.from_json(timetable),
+            }
+        )
 
     @classmethod
     def parse(cls, text: str, fusion: FusionPlan | None = None, **otherwise: str) -> Plan:

@@ -65,6 +65,8 @@ class Profile:
     """Of the gradient's mean over ranks, as last known: only dense steps tell it; None before any was profiled."""
     gradient_variance: float | None
     """Mean over ranks of the squared distance of a rank's gradient from that mean, likewise."""
+    learning_rate: float | None = None
+    """Of the optimizer's first parameter group, over 1 - momentum where it has one; None where it tells none."""
 
     @property
     def backward_seconds(self) -> float:

@@ -55,6 +55,8 @@ sparsifiers: Axis[Row] = Axis(
     ),
 )
 
+_PARTITION = Option("partition", whole_number(0), "most elements of a part; 0: what makes the step shortest", default=0)
+
 schedules: Axis[Schedule] = Axis(
     "schedule",
     Schedule("wait-free", "every bucket as soon as backward has filled it", "trimtab.schedule.wait_free:WaitFree"),
@@ -63,6 +65,33 @@ schedules: Axis[Schedule] = Axis(
         "every bucket once backward has ended",
         "trimtab.schedule.after_backward:AfterBackward",
         awaits_backward=True,
+    ),
+    Schedule(
+        "priority",
+        "in parts, what the next forward pass needs first before all that is complete (ByteScheduler, P3)",
+        "trimtab.schedule.priority:plan_priority",
+        options=(_PARTITION,),
+        is_planned=True,
+    ),
+    Schedule(
+        "us-byte",
+        "in unequal parts, in the order that makes the step shortest (US-Byte)",
+        "trimtab.schedule.us_byte:plan_us_byte",
+        options=(_PARTITION,),
+        is_planned=True,
+    ),
+    Schedule(
+        "deft",
+        "updates delayed and merged until exchanges hide behind computation (DeFT)",
+        "trimtab.schedule.deft:plan_deft",
+        options=(
+            Option("partition", whole_number(1), "most elements of a bucket", default=6_500_000),
+            Option(
+                "preserver", one_of("on", "off"), "whether the expected loss bounds how much is merged", default="on"
+            ),
+        ),
+        delays_updates=True,
+        is_planned=True,
     ),
 )
 

@@ -97,6 +97,8 @@ class Schedule(Row):
     """Whether the optimizer gets a gradient in a later step than its own: then a user must allow it."""
     awaits_backward: bool = False
     """Whether nothing is sent before backward has ended, when the whole gradient is known."""
+    is_planned: bool = False
+    """Whether ``implementation`` is a planner, asked once steps were profiled; until then it is as wait-free."""
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from trimtab.control import candidates, choice, guards, warmup
@@ -33,6 +34,7 @@ from trimtab.control.recent_steps import was_applied
 from trimtab.control.since_change import SinceNetworkChange, SincePlanChange
 from trimtab.control.solve import preload
 from trimtab.control.staleness import reads_gain
+from trimtab.control.static_policy import NOMINAL_NETWORK, StaticPolicy
 from trimtab.control.trial_budget import TrialBudget
 from trimtab.control.triggers import Trigger, Triggers
 from trimtab.control.types import (
@@ -71,6 +73,7 @@ class Controller:
         self._planning = FusionPlanning(self._learner.predictor, facts, settings.candidate_ratios)
         self.plan: Plan = self._planning.first(settings)
         """The present plan: adopt it before the first step. It is the same on every rank."""
+        self._static = StaticPolicy(self._learner, self.plan)
         self._step = 0
         self._in_batches = False
         """Whether the script's loop is over ``session.batches``, as far as is known."""
@@ -91,10 +94,12 @@ class Controller:
 
     def observe_step(self, report: StepReport, now: float) -> None:
         """A training step has ended."""
+        self._step = report.step
         if not self._is_adaptive:
+            self._static.observe_step(report, self._network_watch.network)
             return
         self.trial_budget.begin(now - report.step_seconds)
-        self._step, self._in_batches = report.step, report.in_batches
+        self._in_batches = report.in_batches
         self._fallback.observe(report)
         self._since_plan.num_steps += was_applied(report) and report.plan == self.plan
         if not self._learner.steps.add(report, now):
@@ -118,13 +123,12 @@ class Controller:
 
     def observe_profile(self, profile: Profile, now: float) -> None:
         """Some steps were profiled. Raises `ValueError` for a profile of another model."""
-        if not self._is_adaptive:
-            return
         is_first = self._learner.predictor.profile is None
         self._learner.predictor.observe_profile(profile)
-        self.log.profiled(profile, now)
-        if is_first and len(self._settings.fusions) * len(self._settings.schedules) > 1:
-            self._triggers.queue("profile")
+        if self._is_adaptive:
+            self.log.profiled(profile, now)
+            if self._settings.is_profile_news(is_first=is_first):
+                self._triggers.queue("profile")
 
     def observe_trials(self, reports: Sequence[TrialReport], now: float) -> None:
         """The trials asked for have run (some or all) and everything is restored; empty when they were refused."""
@@ -137,7 +141,9 @@ class Controller:
     def next_action(self, now: float, steps_left_in_epoch: int) -> Action:
         """What to do between two steps: ask once before the first step, and once after each `observe_step`."""
         if not self._is_adaptive:
-            return KeepGoing()
+            counted_from = self._network_watch.network or NOMINAL_NETWORK
+            made = self._static.plan_anew(lambda: self._renew(counted_from))
+            return self._carry_out("profile", made, counted_from, now) if made else KeepGoing()
         self._believe_network(now)
         network = self._network_watch.network
         evaluator = self._evaluator(network or _UNKNOWN_NETWORK)
@@ -235,9 +241,7 @@ class Controller:
         return Adopt(self.plan, decision)
 
     def _evaluator(self, network: Network) -> PlanEvaluator:
-        def evaluate(plan: Plan) -> Prediction:
-            return self._learner.predictor.predict(plan, network.latency, network.beta)
-
+        evaluate = partial(self._learner.predictor.predict, alpha=network.latency, beta=network.beta)
         settings = self._settings
         if self._in_batches:
             settings = replace(settings, sources=(*settings.sources, *settings.sources_in_batches))

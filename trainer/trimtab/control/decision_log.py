@@ -61,6 +61,7 @@ class DecisionLog:
                 "loss": profile.loss,
                 "squared_gradient_norm": profile.squared_gradient_norm,
                 "gradient_variance": profile.gradient_variance,
+                "learning_rate": profile.learning_rate,
             }
         )
 

@@ -1,4 +1,7 @@
-"""What steps and trials teach of exchanges, compression and gains, and what a change of the network makes of that."""
+"""What steps and trials teach of exchanges, compression and gains, and what a change of the network makes of that.
+
+Where a schedule delays updates each step exchanges another part of a gradient, which tells nothing of the whole.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ class Learner:
 
     def exchange(self, report: StepReport, network: Network | None) -> float:
         """Learn computing and exchange time of a step; returns what had been predicted of the exchange [s]."""
-        if network is None:
+        if network is None or report.plan.delays_updates:
             return report.collective_seconds
         predicted = self.predictor.sync_seconds(report.plan, network.latency, network.beta)
         self.predictor.observe_step(report, network.latency, network.beta)
@@ -37,16 +40,18 @@ class Learner:
     def compression(self, report: StepReport, gain: GainWatch) -> None:
         """Learn compression time and gain of a step's plan; the gain only once the residual has begun to settle."""
         recent = [under.compress_seconds for under in self.steps.under(report.plan)]
-        self.predictor.compress_times.observe(report.plan, median(recent[-_NUM_COMPRESS_STEPS:]), report.step)
+        if not report.plan.delays_updates:
+            self.predictor.compress_times.observe(report.plan, median(recent[-_NUM_COMPRESS_STEPS:]), report.step)
         if gain.settled is not None:
             self.predictor.observe_gain(report.plan, gain.settled, report.step)
 
     def trials(self, reports: Sequence[TrialReport], network: Network | None, step: int) -> None:
         """Learn all that trials measured."""
         for report in reports:
-            if network is not None:
-                self.predictor.observe_step(report, network.latency, network.beta)
-            self.predictor.compress_times.observe(report.plan, report.compress_seconds, step)
+            if not report.plan.delays_updates:
+                if network is not None:
+                    self.predictor.observe_step(report, network.latency, network.beta)
+                self.predictor.compress_times.observe(report.plan, report.compress_seconds, step)
             if report.gain is not None:
                 self.predictor.observe_trial_gain(report.plan, report.gain, step)
 
@@ -68,7 +73,7 @@ class Learner:
             for step in list(self.steps)[-2:]
             if step.report.plan == plan and step.end > since
         ]
-        if len(recent) < 2 or min(recent) <= 0:
+        if len(recent) < 2 or min(recent) <= 0 or plan.delays_updates:
             return None
         expected, suspected = (
             self.predictor.sync_seconds(plan, each.latency, each.beta) for each in (network, suspect)

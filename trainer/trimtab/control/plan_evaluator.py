@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from trimtab_api.catalogue import DENSE, sources, sparsifiers
@@ -37,6 +38,10 @@ class PlanEvaluator:
         """Of the plan with these values on the axes of a `Space`, in the buffers that are planned for it."""
         return self._evaluate(self._planning.plan(**axes))
 
+    def first(self) -> Prediction:
+        """Of the plan that training begins with."""
+        return self._evaluate(self._planning.first(self.settings))
+
     def candidates(self) -> list[Prediction]:
         """The plans that trials measure: the present one with other ratios and collectives; none of local steps.
 
@@ -47,7 +52,7 @@ class PlanEvaluator:
             return []
         sparsifier = settings.sparsifiers[0] if present.is_dense else present.sparsifier
         return [
-            self._evaluate(Plan(ratio, collective, sparsifier, present.fusion, present.schedule, present.source))
+            self._evaluate(replace(present, ratio=ratio, collective=collective, sparsifier=sparsifier, version=0))
             for ratio in settings.candidate_ratios
             for collective in settings.collectives
         ]
@@ -59,7 +64,7 @@ class PlanEvaluator:
         return [
             self.predict(ratio=1.0, collective=DENSE, source=source, **axes)
             for source in settings.sources
-            if source != sources.default
+            if sources.options(source).get("steps")
         ]
 
     def log_speedup(self, prediction: Prediction) -> float:

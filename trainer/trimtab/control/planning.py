@@ -1,4 +1,4 @@
-"""Which tensors share a buffer under each plan: asked of the planners that a job allows, when a decision is due."""
+"""Which tensors share a buffer, and when it is sent: asked of the planners that a job allows, when it is decided."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from trimtab.control.types import ControllerSettings, ModelFacts
 from trimtab.fusion import plan_of
 from trimtab.fusion.base import BufferCosts
 from trimtab.plan import FusionPlan, Plan, dense_plan
+from trimtab.schedule import StepFacts, planned
+from trimtab.timetable import Timetable
 
 #: The network planned for before one was measured, 1 ms and 1 Gbit/s: the first plan must be the same on every rank.
 _NOMINAL_ALPHA, _NOMINAL_BETA = 1e-3, 8e-9
@@ -31,7 +33,7 @@ class FusionPlanning:
         """``ratios`` are those that planners are asked at."""
         self._predictor, self._facts, self._ratios = predictor, facts, tuple(ratios)
         self._alpha, self._beta = _NOMINAL_ALPHA, _NOMINAL_BETA
-        self._made: dict[tuple[object, ...], FusionPlan] = {}
+        self._made: dict[tuple[object, ...], tuple[FusionPlan, Timetable | None]] = {}
         self._nearest: dict[float, float] = {1.0: 1.0}
 
     def renew(self, alpha: float, beta: float) -> None:
@@ -53,11 +55,9 @@ class FusionPlanning:
         asked_at, others = self._nearest_ratio(ratio), (schedule, source, wire)
         key = (fusion, asked_at, collective, sparsifier, *others)
         if key not in self._made:
-            uncut = _plan(asked_at, collective, sparsifier, FusionPlan(planner=fusion), *others)
-            self._made[key] = plan_of(
-                fusion, self._facts.tensor_sizes, profile=self._predictor.profile, costs=self._costs(uncut)
-            )
-        return _plan(ratio, collective, sparsifier, self._made[key], *others)
+            self._made[key] = self._make(_plan(asked_at, collective, sparsifier, FusionPlan(planner=fusion), *others))
+        made, timetable = self._made[key]
+        return _plan(ratio, collective, sparsifier, made, *others, timetable)
 
     def first(self, settings: ControllerSettings) -> Plan:
         """The plan to begin training with: a static policy's own, or dense.
@@ -76,6 +76,15 @@ class FusionPlanning:
 
     def _cut(self, plan: Plan, fusion: str) -> Plan:
         return self.plan(plan.ratio, plan.collective, plan.sparsifier, fusion, plan.schedule, plan.source, plan.wire)
+
+    def _make(self, uncut: Plan) -> tuple[FusionPlan, Timetable | None]:
+        """The buffers that the plan's fusion planner makes, cut further where its schedule sends them in parts."""
+        profile, costs, planner = self._predictor.profile, self._costs(uncut), uncut.fusion.planner
+        fusion = plan_of(planner, self._facts.tensor_sizes, profile=profile, costs=costs)
+        is_sgd = self._facts.optimizer.kind == "sgd"
+        step_facts = StepFacts(self._facts.tensor_sizes, costs.compress, costs.exchange, is_sgd)
+        made = planned(uncut.schedule, fusion.cuts, profile=profile, facts=step_facts)
+        return FusionPlan(made.cuts, planner=planner), made.timetable
 
     def _nearest_ratio(self, ratio: float) -> float:
         if ratio not in self._nearest:
@@ -99,6 +108,13 @@ class FusionPlanning:
 
 @lru_cache(maxsize=20_000)
 def _plan(
-    ratio: float, collective: str, sparsifier: str, fusion: FusionPlan, schedule: str, source: str, wire: str
+    ratio: float,
+    collective: str,
+    sparsifier: str,
+    fusion: FusionPlan,
+    schedule: str,
+    source: str,
+    wire: str,
+    timetable: Timetable | None = None,
 ) -> Plan:
-    return Plan(ratio, collective, sparsifier, fusion, schedule, source, wire)
+    return Plan(ratio, collective, sparsifier, fusion, schedule, source, wire, timetable=timetable)

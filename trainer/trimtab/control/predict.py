@@ -17,6 +17,8 @@ from trimtab.control.staleness import relative_steps
 from trimtab.control.types import ModelFacts, StepReport, TrialReport
 from trimtab.plan import FusionPlan, Plan
 from trimtab.profile import Profile
+from trimtab.schedule.simulation import step_seconds
+from trimtab.schedule.step_times import StepTimes, step_times
 from trimtab.timeline import Readiness, assumed_compute_seconds
 
 #: Steps after which a measured gain no longer speaks for the present stage of training.
@@ -48,6 +50,7 @@ class Predictor:
         self.profile: Profile | None = None
         """The last one; None until steps are profiled."""
         self._known_buffers: dict[FusionPlan, tuple[list[float], list[float]]] = {}
+        self._known_computing: dict[FusionPlan, StepTimes] = {}
         self._known_costs: dict[tuple[str, float, FusionPlan, str], tuple[list[Cost], Cost]] = {}
 
     @property
@@ -78,6 +81,7 @@ class Predictor:
         self.profile = profile
         self._readiness = Readiness.measured(profile, sizes)
         self._known_buffers.clear()
+        self._known_computing.clear()
 
     def forget_steps(self, plan: Plan, alpha: float, beta: float, count: int) -> None:
         """Unlearn the exchange times of the last steps: the network had changed already."""
@@ -115,14 +119,12 @@ class Predictor:
         closed_form = [cost.seconds(alpha, beta) for cost in self._costs(plan)[0]]
         whole = sum(closed_form) or 1.0
         ready_shares, sizes = self._buffers(plan.fusion)
-        seconds = overlap.step_seconds(
-            compute,
-            ready_shares,
-            [compress * size for size in sizes],
-            [sync * seconds / whole for seconds in closed_form],
-            plan.schedule,
-            plan.local_steps,
-        )
+        by_buffer = [compress * size for size in sizes], [sync * seconds / whole for seconds in closed_form]
+        if plan.timetable is None or self.profile is None or plan.local_steps:
+            seconds = overlap.step_seconds(compute, ready_shares, *by_buffer, plan.schedule, plan.local_steps)
+        else:
+            computing = self._computing(self.profile, plan.fusion).taking(compute)
+            seconds = step_seconds(computing.exchanging(*by_buffer), plan.timetable)
         gain = self.gain(plan)
         return Prediction(
             plan=plan,
@@ -161,6 +163,15 @@ class Predictor:
             costs = plan.buffer_costs(self._facts.num_elements, self._facts.num_ranks)
             self._known_costs[key] = costs, sum(costs, Cost(0, 0))
         return self._known_costs[key]
+
+    def _computing(self, profile: Profile, fusion: FusionPlan) -> StepTimes:
+        """What was profiled of forward and backward, by buffer."""
+        if fusion not in self._known_computing:
+            if len(self._known_computing) >= _MOST_KNOWN_FUSIONS:
+                self._known_computing.clear()
+            nothing = step_times(profile, self._facts.tensor_sizes, fusion.cuts, lambda size: 0.0, lambda size: 0.0)
+            self._known_computing[fusion] = nothing
+        return self._known_computing[fusion]
 
     def _buffers(self, fusion: FusionPlan) -> tuple[list[float], list[float]]:
         """Of each buffer: the share of computation after which it is complete, and its share of all elements."""

@@ -12,6 +12,9 @@ What that costs, and what compression adds to it, is a table of its own.
 Adam divides by the root of a running mean of squares, which lumps raise more than a steady flow of the same sum: it
 loses a factor, however long the job trains. It treats small elements like large ones, so what counts is how often an
 element is heard of, and not the gain, which is nearly all of large elements (docs/decisions/adam.md).
+
+A schedule that merges several iterations into one update is charged for as many steps: an update by the average of
+their gradients does the work of one. That its batch is larger counts for nothing here, nor does its delay.
 """
 
 from __future__ import annotations
@@ -50,9 +53,10 @@ def relative_steps(plan: Plan, gain: float, facts: ModelFacts) -> float:
     """Steps to the target over dense's, for a plan of this gain; an unknown optimizer is charged like Adam."""
     if plan.local_steps:
         return _updates(plan, facts.num_ranks)
+    merged = 1.0 if plan.timetable is None else plan.timetable.iterations_per_update
     if plan.is_dense:
-        return 1.0
-    return _sgd(plan, gain) if reads_gain(facts.optimizer) else _adam(plan, facts.num_ranks)
+        return merged
+    return merged * (_sgd(plan, gain) if reads_gain(facts.optimizer) else _adam(plan, facts.num_ranks))
 
 
 def _updates(plan: Plan, num_ranks: int) -> float:

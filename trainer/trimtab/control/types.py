@@ -90,6 +90,11 @@ class ControllerSettings:
                 "is between 0 (gain alone) and 1 (speed alone)", field="speed_weight", value=f"{self.speed_weight:g}"
             )
 
+    def is_profile_news(self, *, is_first: bool) -> bool:
+        """Whether a profile may lead to another choice: the first where there is one, any if schedules are planned."""
+        has_choice = len(self.fusions) * len(self.schedules) > 1
+        return (is_first and has_choice) or any(schedules[each].is_planned for each in self.schedules)
+
 
 @dataclass(frozen=True)
 class OptimizerFamily:

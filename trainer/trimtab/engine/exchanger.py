@@ -72,7 +72,7 @@ class Exchanger:
         self._gradients = Gradients(arena, self._participation, loss_scale)
         self.buckets = Buckets(arena, [])
         self._summary = ExchangeSummary()
-        self._came_late: tuple[Exchanged, ...] = ()
+        self._came_late: list[tuple[int, Exchanged]] = []
         """What arrived after the step before had been told of; it is told with the present one."""
         self._ended_at: float | None = None
         """When the last exchange was over, by `time.perf_counter`."""
@@ -101,9 +101,9 @@ class Exchanger:
         self._schemes.adopt(plan, self.buckets.ranges, buckets.ranges)
         buckets.take_over(self.buckets)
         self.buckets = buckets
-        self._schedule = schedule.create(plan.schedule, len(buckets))
+        self._schedule = schedule.create(plan.schedule, len(buckets), plan.timetable)
         self._iteration_number = 0
-        self._summary, self._came_late = ExchangeSummary(), ()
+        self._summary, self._came_late = ExchangeSummary(), []
         self.plan = plan
 
     def state_dict(self) -> dict[str, Any]:
@@ -226,7 +226,7 @@ class Exchanger:
         began = time.perf_counter()
         late = self.sending.late if self._may_be_late else []
         due = Flights(flight for flight in self.flights if flight not in late)
-        exchanged = due.wait()
+        exchanged = due.by_bucket()
         waited = time.perf_counter() - began
         consensus = None
         if exchanged:
@@ -238,8 +238,8 @@ class Exchanger:
         names = () if is_finite else non_finite_parameters(self.arena, self.flights, self.plan.is_dense)
         self._handed = HandOut(self.arena, self.buckets, self.flights, self._iteration, self._iteration_number)
         self._arrivals = Arrivals(self.arena, self._handed, late if is_finite else (), self._participation.unused)
-        exchanged, self._came_late = (*self._came_late, *exchanged), ()
-        self.outcome = Outcome(consensus, exchanged, waited, self._iteration.update is not None, names, tuple(due))
+        told, self._came_late = (*self._came_late, *exchanged), []
+        self.outcome = Outcome(consensus, told, waited, self._iteration.update is not None, names, tuple(due))
         self._hand_out(is_finite)
         return self.outcome
 
@@ -281,7 +281,7 @@ class Exchanger:
         )
         if self.flights:
             self._summary = self.flights.summary(self._ended_at)
-        self._came_late = self._arrivals.came_late.wait()
+        self._came_late = self._arrivals.came_late.by_bucket()
         self._next_step()
 
     def drop(self) -> None:

@@ -82,6 +82,10 @@ class Flights(list[Flight]):
         """Wait for all; what each brought."""
         return tuple(flight.handle.wait() for flight in self)
 
+    def by_bucket(self) -> list[tuple[int, Exchanged]]:
+        """The same with the number of each one's bucket."""
+        return [(flight.send.bucket, flight.handle.wait()) for flight in self]
+
     @property
     def ended_at(self) -> float:
         """When the last of them was over, by `time.perf_counter`."""

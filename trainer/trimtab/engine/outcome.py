@@ -17,7 +17,8 @@ class Outcome:
 
     consensus: StepConsensus | None
     """None where the schedule sent nothing: such a step is always finite, and nothing follows it."""
-    exchanged: tuple[Exchanged, ...]
+    by_bucket: tuple[tuple[int, Exchanged], ...]
+    """What has arrived since the last step was told of, with the number of its bucket."""
     wait_seconds: float
     """How long the training thread stood still for the exchange: what backward did not hide."""
     updates: bool
@@ -31,6 +32,11 @@ class Outcome:
     def of_local_step(cls, non_finite: tuple[str, ...]) -> Outcome:
         """Nothing was exchanged."""
         return cls(None, (), 0.0, updates=not non_finite, non_finite=non_finite)
+
+    @property
+    def exchanged(self) -> tuple[Exchanged, ...]:
+        """What has arrived since the last step was told of."""
+        return tuple(exchanged for _, exchanged in self.by_bucket)
 
     @property
     def is_finite(self) -> bool:

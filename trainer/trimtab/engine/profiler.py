@@ -38,7 +38,7 @@ class _Step:
     lead: float = 0.0
     tensors: dict[int, float] = field(default_factory=dict)
     modules: dict[str, float] = field(default_factory=dict)
-    buckets: list[tuple[float, float]] = field(default_factory=list)
+    buckets: dict[int, tuple[float, float]] = field(default_factory=dict)
     spans: list[Span] = field(default_factory=list)
     completed: dict[int, float] = field(default_factory=dict)
     """By tensor: when its gradient was complete."""
@@ -124,7 +124,9 @@ class StepProfiler:
 
     # From step to step --------------------------------------------------------------------------------------------
 
-    def stepped(self, number: int, plan: Plan, outcome: Outcome, loss: float | None) -> Profile | None:
+    def stepped(
+        self, number: int, plan: Plan, outcome: Outcome, loss: float | None, learning_rate: float | None = None
+    ) -> Profile | None:
         """Step ``number`` of training is over; the profile, where it was the last of one."""
         profile = None
         if self.is_profiling:
@@ -132,7 +134,7 @@ class StepProfiler:
             self._trace(number, plan, outcome)
             if len(self._steps) == NUM_STEPS:
                 self._end()
-                profile = self._profile(number, plan)
+                profile = self._profile(number, plan, learning_rate)
                 self._steps = []
         self._num_steps += 1
         if self._num_steps % STEPS_BETWEEN == NUM_SETTLING:
@@ -145,8 +147,8 @@ class StepProfiler:
     def _keep(self, plan: Plan, outcome: Outcome, loss: float | None) -> None:
         step = self._step
         step.loss = loss
-        step.buckets = [(each.compress_seconds, each.collective_seconds) for each in outcome.exchanged]
-        if not plan.is_dense or plan.local_steps or not outcome.is_finite:
+        step.buckets = {number: (each.compress_seconds, each.collective_seconds) for number, each in outcome.by_bucket}
+        if not plan.is_dense or plan.local_steps or not outcome.is_finite or plan.delays_updates:
             step.squared_mean = None
         if self._steps and outcome.consensus is not None:
             self._steps[-1].mean_squared = outcome.consensus.mean_squared_norm
@@ -184,7 +186,7 @@ class StepProfiler:
 
     # The profile --------------------------------------------------------------------------------------------------
 
-    def _profile(self, number: int, plan: Plan) -> Profile | None:
+    def _profile(self, number: int, plan: Plan, learning_rate: float | None) -> Profile | None:
         """None where there was no backward pass."""
         steps = self._steps
         tensors = tuple(
@@ -202,10 +204,11 @@ class StepProfiler:
             lead_seconds=median(step.lead for step in steps),
             tensor_backward_seconds=tensors,
             modules=tuple(self._modules(tensors)),
-            buckets=_buckets([step.buckets for step in steps if step.buckets]),
+            buckets=_buckets([step.buckets for step in steps]),
             loss=fmean(losses) if losses else None,
             squared_gradient_norm=squared_norm,
             gradient_variance=variance,
+            learning_rate=learning_rate,
         )
 
     def _modules(self, tensors: Sequence[float]) -> list[ModuleTimes]:
@@ -230,13 +233,16 @@ class StepProfiler:
         return (min(own), max(own) + 1) if own else None
 
 
-def _buckets(steps: Sequence[list[tuple[float, float]]]) -> tuple[BucketTimes, ...]:
-    """Of each bucket: the median of its compression, and the least of its exchange, which waited the least."""
-    whole = [step for step in steps if len(step) == len(steps[0])]
-    return tuple(
-        BucketTimes(median(each[0] for each in bucket), min(each[1] for each in bucket))
-        for bucket in zip(*whole, strict=True)
-    )
+def _buckets(steps: Sequence[dict[int, tuple[float, float]]]) -> tuple[BucketTimes, ...]:
+    """Of each bucket: the median of its compression, and the least of its exchange, which waited the least.
+
+    None where not every bucket was exchanged.
+    """
+    numbers = {number for step in steps for number in step}
+    times = [[step[number] for step in steps if number in step] for number in range(max(numbers, default=-1) + 1)]
+    if not all(times):
+        return ()
+    return tuple(BucketTimes(median(each[0] for each in bucket), min(each[1] for each in bucket)) for bucket in times)
 
 
 def _variance(steps: Sequence[_Step]) -> tuple[float, float] | None:

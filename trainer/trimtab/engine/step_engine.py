@@ -205,7 +205,9 @@ class StepEngine:
 
     def profile(self, step: int, outcome: Outcome, loss: float | None) -> Profile | None:
         """Count ``step`` as one of training; what the last few were measured to take, where it ends their profile."""
-        return None if self._profiler is None else self._profiler.stepped(step, self.plan, outcome, loss)
+        if self._profiler is None:
+            return None
+        return self._profiler.stepped(step, self.plan, outcome, loss, _learning_rate(self._optimizers[0]))
 
     def drain_traces(self) -> list[dict[str, Any]]:
         """What went on in profiled steps since the last call, as lines of ``trace.jsonl``; of rank 0 alone."""
@@ -237,7 +239,8 @@ class StepEngine:
 
     def _finish(self) -> Outcome:
         outcome = self._exchanger.finish()
-        if self._profiler is not None and self._profiler.is_profiling and self.plan.is_dense:
+        is_whole = self.plan.is_dense and not self._exchanger.late
+        if self._profiler is not None and self._profiler.is_profiling and is_whole:
             self._profiler.exchanged(self.arena.grad, self._scale.get())
         if isinstance(self._model, torch.jit.ScriptModule) or len(self._optimizers) > 1:
             self._exchanger.hand_out_late()  # the one takes no hooks, and the other optimizers nobody steps here
@@ -271,3 +274,10 @@ class StepEngine:
                     " exchange it; let it require one before attach and freeze it afterwards, or attach anew",
                     field=f"model parameter {names[0] if names else '(of the optimizer alone)'}",
                 )
+
+
+def _learning_rate(optimizer: torch.optim.Optimizer) -> float | None:
+    """Of the first parameter group, with what its momentum adds up to; None where it tells none."""
+    group = optimizer.param_groups[0]
+    momentum = float(group.get("momentum", 0.0))
+    return float(group["lr"]) / (1 - momentum) if "lr" in group and momentum < 1 else None

@@ -4,9 +4,25 @@ from __future__ import annotations
 
 from trimtab_api.catalogue import schedules
 
-from trimtab.schedule.base import Iteration, Schedule, Send
+from trimtab.profile import Profile
+from trimtab.schedule.base import Schedule
+from trimtab.schedule.planner import BufferSeconds, PlannedSchedule, StepFacts
+from trimtab.schedule.timetabled import Timetabled
+from trimtab.schedule.wait_free import WaitFree
+from trimtab.timetable import Iteration, Send, Timetable
 
-__all__ = ["Iteration", "Schedule", "Send", "create", "names"]
+__all__ = [
+    "BufferSeconds",
+    "Iteration",
+    "PlannedSchedule",
+    "Schedule",
+    "Send",
+    "StepFacts",
+    "Timetable",
+    "create",
+    "names",
+    "planned",
+]
 
 
 def names() -> tuple[str, ...]:
@@ -14,10 +30,25 @@ def names() -> tuple[str, ...]:
     return schedules.names()
 
 
-def create(spec: str, num_buckets: int) -> Schedule:
+def create(spec: str, num_buckets: int, timetable: Timetable | None = None) -> Schedule:
     """The schedule that ``spec`` names, for a fusion plan of so many buckets.
 
-    Raises `UserError` where it names none that is known, or an option that it does not have.
+    ``timetable`` is what its planner has made of it, where it has one; until then it is as wait-free. Raises
+    `UserError` where it names none that is known, or an option that it does not have.
     """
+    if schedules[spec].is_planned:
+        schedules.options(spec)
+        return WaitFree(num_buckets) if timetable is None else Timetabled(num_buckets, timetable)
     made: Schedule = schedules.make(spec, num_buckets)
+    return made
+
+
+def planned(spec: str, cuts: tuple[int, ...], *, profile: Profile | None, facts: StepFacts) -> PlannedSchedule:
+    """The timetable that the schedule ``spec`` has for buffers that begin at ``cuts``, and where they begin then.
+
+    None of it before steps were profiled, and where the schedule needs no plan.
+    """
+    if profile is None or not schedules[spec].is_planned:
+        return PlannedSchedule(cuts, None)
+    made: PlannedSchedule = schedules.make(spec, profile, cuts, facts)
     return made

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from trimtab.schedule.base import Iteration, Schedule, Send
+from trimtab.schedule.base import Schedule
+from trimtab.timetable import Iteration, Send
 
 
 class AfterBackward(Schedule):

@@ -1,0 +1,177 @@
+"""Orders by urgency, and the ones that are not; what planners make of profiles; timetables as they travel."""
+
+from __future__ import annotations
+
+import json
+from itertools import accumulate, permutations
+
+import pytest
+from drawn import even, step_times
+from hypothesis import given
+from hypothesis import strategies as st
+from trimtab import schedule
+from trimtab.plan import FusionPlan, Plan
+from trimtab.profile import ModuleTimes, Profile
+from trimtab.schedule import StepFacts, planned, priority, queues, us_byte
+from trimtab.schedule.planner import split
+from trimtab.schedule.simulation import step_seconds
+from trimtab.schedule.step_times import StepTimes
+from trimtab.timetable import Iteration, Send, Timetable
+from trimtab_api.errors import UserError
+
+SIZES = (1_000_000, 400, 2_000_000, 3_000_000)
+
+
+def wait_free(num_buckets):
+    return Timetable((), (Iteration(tuple(Send(bucket, 0) for bucket in range(num_buckets)), 0),))
+
+
+def sends_of(made):
+    (iteration,) = made.cycle
+    return iteration.sends
+
+
+@given(step_times())
+def test_by_urgency_each_bucket_goes_once_and_what_is_after_backward_may_arrive_in_the_next_forward_pass(times):
+    sends = sends_of(priority.timetable(times))
+    assert sorted(send.bucket for send in sends) == list(range(len(times.wire)))
+    late = [send.arrives == "forward" for send in sends]
+    assert late == sorted(late), "those come last, in the order in which they are needed"
+    after = [send.bucket for send in sends if send.arrives == "forward"]
+    assert after == sorted(after, reverse=True)
+    assert [send.after for send in sends].count("backward") == 1
+
+
+def test_the_most_urgent_of_those_that_are_complete_goes_next():
+    times = StepTimes((1.0,) * 4, (1.0, 1.0, 1.0, 9.0), (0.0,) * 4, (2.5, 1.0, 1.0, 1.0))
+    assert [send.bucket for send in sends_of(priority.timetable(times))] == [0, 2, 1, 3]
+
+
+@given(step_times(most_buckets=8))
+def test_an_order_that_need_not_be_by_urgency_is_never_longer(times):
+    by_urgency, unlike = priority.timetable(times), us_byte.timetable(times)
+    assert step_seconds(times, unlike) <= step_seconds(times, by_urgency) + 1e-9
+
+
+def test_a_long_bucket_goes_first_where_it_hides_behind_backward_as_a_more_urgent_one_would_not():
+    times = StepTimes((0.5, 0.5, 0.5, 3.5), (0.5, 1.5, 1.0, 3.0), (0.0,) * 4, (3.0, 3.5, 2.0, 0.5))
+    orders = [[send.bucket for send in sends_of(each.timetable(times))] for each in (priority, us_byte)]
+    assert orders == [[0, 2, 1, 3], [0, 1, 3, 2]]
+    by_urgency, unlike = (step_seconds(times, each.timetable(times)) for each in (priority, us_byte))
+    assert by_urgency > 1.1 * unlike
+
+
+@given(step_times(most_buckets=4))
+def test_no_other_order_is_much_better(times):
+    """Of all orders in which nothing waits for a bucket that is not complete."""
+    complete = list(accumulate(times.backward))
+    best = min(
+        step_seconds(times, priority.timetable(times, lambda sent, ready, o=order: next(b for b in o if b in ready)))
+        for order in permutations(range(len(complete)))
+    )
+    assert step_seconds(times, us_byte.timetable(times)) <= 1.1 * best + 1e-9
+
+
+@given(step_times())
+def test_a_step_takes_at_least_its_parts_and_at_most_their_sum(times):
+    compute, exchanges = sum(times.forward) + sum(times.backward), sum(times.wire)
+    for made in (wait_free(len(times.wire)), priority.timetable(times)):
+        seconds = step_seconds(times, made)
+        assert seconds >= max(compute, exchanges) - 1e-9
+        assert seconds <= compute + exchanges + sum(times.compress) + 1e-9
+
+
+def profile(lead=0.1, loss=1.0):
+    starts = [0, *accumulate(SIZES)]
+    modules = [ModuleTimes(f"m{i}", starts[i], starts[i + 1], 0.02, 0.05) for i in reversed(range(4))]
+    return Profile(
+        9,
+        5,
+        Plan.parse("dense"),
+        lead,
+        (0.05, 0.001, 0.05, 0.05),
+        tuple(modules),
+        (),
+        loss,
+        1e-4,
+        1e-3,
+        learning_rate=0.01,
+    )
+
+
+def facts(seconds_per_element=3e-8, latency=1e-3, is_sgd=True):
+    return StepFacts(SIZES, lambda size: 0.0, lambda size: latency + size * seconds_per_element, is_sgd)
+
+
+def test_times_of_buckets_are_those_of_their_tensors_and_modules():
+    times = facts().times(profile(), (0, 500_000, 1_000_000, 3_000_400))
+    assert times.backward == pytest.approx((0.05, 0.0, 0.051, 0.05)), "a tensor's gradient is complete as a whole"
+    assert times.forward == pytest.approx((0.02, 0.0, 0.04, 0.02)), "a module waits for the last of its buckets"
+    assert times.wire[0] == pytest.approx(1e-3 + 0.015)
+    assert times.coverage_rate == pytest.approx(sum(times.wire) / (0.08 + 0.151))
+
+
+@pytest.mark.parametrize("spec", ["priority", "us-byte", "deft", "deft:preserver=off", "priority:partition=300000"])
+def test_a_planned_timetable_is_followed_and_travels_with_its_plan(spec):
+    made = planned(spec, (0, 1_000_400), profile=profile(), facts=facts())
+    assert made.timetable is not None
+    assert {0, 1_000_400} <= set(made.cuts), "buffers are cut further, and never joined"
+    plan = Plan(
+        1.0, "dense-ring", fusion=FusionPlan(made.cuts, planner="single"), schedule=spec, timetable=made.timetable
+    )
+    assert Plan.from_json(json.loads(json.dumps(plan.to_json()))) == plan
+    assert "timetable" not in plan.name
+    followed = schedule.create(spec, len(made.cuts), made.timetable)
+    assert followed.averages == spec.startswith("deft")
+    assert [followed.iteration(t) for t in range(40)] == [made.timetable.iteration(t) for t in range(40)]
+
+
+def test_before_steps_were_profiled_planned_schedules_are_as_wait_free():
+    assert planned("deft", (0, 7), profile=None, facts=facts()).timetable is None
+    assert planned("wait-free", (0, 7), profile=profile(), facts=facts()).timetable is None
+    sends = schedule.create("deft", 3).iteration(5).sends
+    assert sends == schedule.create("wait-free", 3).iteration(5).sends
+
+
+def test_a_timetable_of_more_buckets_than_there_are_is_refused():
+    with pytest.raises(UserError, match="4 buckets, and there are 1"):
+        Plan(1.0, "dense-ring", schedule="priority", timetable=wait_free(4))
+
+
+def test_deft_cuts_buckets_that_would_fit_into_no_forward_pass_and_leaves_those_that_only_latency_makes_long():
+    cuts = planned("deft:preserver=off", (0,), profile=profile(), facts=facts()).cuts
+    assert max(facts().times(profile(), cuts).crossing) < 0.08
+    slow = facts(latency=1.0)
+    assert planned("deft:preserver=off", (0,), profile=profile(), facts=slow).cuts == (0,)
+
+
+def test_deft_is_as_wait_free_where_the_loss_bears_no_merging():
+    unknown = facts(seconds_per_element=3e-7, is_sgd=False)
+    assert planned("deft", (0,), profile=profile(), facts=unknown).timetable is None
+    assert planned("deft:preserver=off", (0,), profile=profile(), facts=unknown).timetable is not None
+
+
+def test_a_priority_schedule_has_the_partition_that_makes_its_steps_shortest():
+    tuned, whole = (
+        planned(spec, (0,), profile=profile(), facts=facts()) for spec in ("priority", "priority:partition=9000000")
+    )
+    assert len(tuned.cuts) > 1
+    assert whole.cuts == (0,)
+    seconds = [step_seconds(facts().times(profile(), each.cuts), each.timetable) for each in (tuned, whole)]
+    assert seconds[0] < seconds[1]
+
+
+@given(st.lists(st.integers(1, 100), min_size=1, max_size=6), st.integers(1, 60))
+def test_split_parts_hold_at_most_so_much_and_keep_all_cuts(sizes, most):
+    cuts, total = (0, *accumulate(sizes[:-1])), sum(sizes)
+    parts = split(cuts, total, most)
+    assert set(cuts) <= set(parts)
+    assert all(0 < end - start <= most for start, end in zip(parts, (*parts[1:], total), strict=True))
+
+
+def test_generations_of_a_timetable_are_counted_from_its_iterations():
+    made = queues.timetable(even(8, 1.5))
+    for t in range(len(made.first), 30):
+        iteration = made.iteration(t)
+        assert all(0 <= t - send.generation <= 16 for send in iteration.sends)
+        assert iteration == made.iteration(t + len(made.cycle)).since(-len(made.cycle))

@@ -1,0 +1,46 @@
+"""A static plan whose schedule is planned: rank 0 plans by what was profiled, and every rank follows."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from trimtab.plan import Plan
+
+JOB = """
+apiVersion: trimtab.dev/v1alpha1
+kind: TrainingJob
+metadata: {name: planned}
+spec:
+  workers: 3
+  restartPolicy: Never
+  activeDeadlineSeconds: 300
+  communication: {policy: Static, plan: "PLAN"}
+  template: {spec: {containers: [{name: trainer, command: [python, TRAINING]}]}}
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("plan", "delays"),
+    [
+        ("dense-ring/fusion=equal:buffers=5/schedule=deft:preserver=off", True),
+        ("0.05/all-gather/fusion=equal:buffers=5/schedule=priority", False),
+    ],
+)
+def test_every_rank_follows_the_timetable_that_rank_0_has_planned(tmp_path, plan, delays):
+    job = JOB.replace("PLAN", plan).replace("TRAINING", str(Path(__file__).with_name("training.py")))
+    (tmp_path / "job.yaml").write_text(job)
+    command = [sys.executable, "-m", "trimtab", "run", "job.yaml", "--out", "out"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=400)
+    assert done.returncode == 0, done.stderr
+    said = {(tmp_path / "out" / "logs" / f"rank-{rank}.log").read_text().split("weights")[1] for rank in range(3)}
+    assert len(said) == 1, "the same weights, and the same timetable"
+    lines = [json.loads(line) for line in (tmp_path / "out" / "decisions.jsonl").read_text().splitlines()]
+    adopted = [Plan.from_json({k: v for k, v in line["adopted"].items() if k != "name"}) for line in lines]
+    assert adopted[0].name == plan
+    assert adopted[0].timetable is not None
+    assert adopted[0].delays_updates == delays
+    steps = [json.loads(line) for line in (tmp_path / "out" / "metrics.jsonl").read_text().splitlines()]
+    assert len([line for line in steps if "step_seconds" in line]) == 30

@@ -1,0 +1,89 @@
+"""The Preserver's expected loss, and what it lets pass."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from functools import partial
+
+import pytest
+from drawn import even
+from trimtab.plan import Plan
+from trimtab.profile import Profile
+from trimtab.schedule import queues
+from trimtab.schedule.preserver import LossModel, loss_model, preserved
+
+LATE = LossModel(loss=2.0, learning_rate=0.01, squared_gradient_norm=0.2, noise=1.0)
+EARLY = replace(LATE, squared_gradient_norm=20.0)
+
+
+def walked(model, size, num_walks=200_000):
+    """Mean loss after one step of the random walk that rebounds from 0."""
+    draw = random.Random(1)
+    spread = model.noise / size**0.5
+    losses = (
+        model.loss - model.learning_rate * draw.gauss(model.squared_gradient_norm, spread) for _ in range(num_walks)
+    )
+    return sum(map(abs, losses)) / num_walks
+
+
+@pytest.mark.parametrize("model", [LATE, LossModel(0.02, 0.5, 0.05, 0.1), LossModel(0.5, 1.0, 0.4, 1.0)])
+@pytest.mark.parametrize("size", [1, 3])
+def test_the_expected_loss_is_the_mean_of_walks_that_rebound(model, size):
+    assert model.after([size]) == pytest.approx(walked(model, size), rel=0.01)
+
+
+def test_without_noise_each_update_lowers_the_loss_by_the_learning_rate_times_the_squared_norm():
+    model = replace(LATE, noise=0.0)
+    assert model.after([1, 2]) == pytest.approx(2.0 - 2 * 0.01 * 0.2)
+
+
+def test_the_papers_table_v_is_accepted():
+    """ResNet-101 at iteration 1000: 0.2103 becomes 0.1922 by four batches, 0.1935 by three of which one is double."""
+    model = LossModel(0.2103, 0.01, (0.2103 - 0.1922) / 4 / 0.01, noise=0.0)
+    assert model.after([1] * 4) == pytest.approx(0.1922)
+    assert not model.accepts([2, 1, 1]), "as steep as that, without the noise that larger batches lessen"
+    assert replace(model, squared_gradient_norm=0.19).accepts([2, 1, 1])
+
+
+def test_what_the_loss_does_not_bear_is_solved_again_with_larger_knapsacks():
+    solve = partial(queues.timetable, even(16, 2.0))
+    asked = []
+
+    def recording(scale):
+        asked.append(scale)
+        return solve(scale)
+
+    made = preserved(recording, queues.merged, LATE)
+    assert made is not None
+    assert made.iterations_per_update > 1.5
+    assert asked == [1.0]
+    strict = preserved(recording, queues.merged, EARLY)
+    assert asked[1:4] == pytest.approx([1.0, 1.1, 1.21])
+    assert strict is None or strict.iterations_per_update < made.iterations_per_update
+
+
+def test_after_ten_retries_there_is_none():
+    asked = []
+    made = preserved(lambda scale: asked.append(scale) or queues.timetable(even(16, 9.0)), queues.merged, None)
+    assert made is None
+    assert len(asked) == 11
+
+
+def test_without_a_model_only_an_update_in_each_iteration_passes():
+    made = preserved(partial(queues.timetable, even(16, 0.8)), queues.merged, None)
+    assert made is not None
+    assert made.iterations_per_update == 1
+
+
+def profile(**told):
+    plan = Plan.parse("dense")
+    everything = {"loss": 1.0, "squared_gradient_norm": 2.0, "gradient_variance": 3.0, "learning_rate": 0.1} | told
+    return Profile(9, 3, plan, 0.2, (0.1, 0.2), (), (), **everything)
+
+
+def test_the_model_is_of_sgd_and_of_scripts_that_tell_their_loss():
+    assert loss_model(profile(), is_sgd=True) == LossModel(1.0, 0.1, 2.0, pytest.approx(6**0.5))
+    assert loss_model(profile(), is_sgd=False) is None
+    for name in ("loss", "squared_gradient_norm", "gradient_variance", "learning_rate"):
+        assert loss_model(profile(**{name: None}), is_sgd=True) is None

@@ -1,0 +1,48 @@
+"""DeFT: updates are delayed and merged so that all exchanges hide behind computation (DeFT, sections III and IV)."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from trimtab.profile import Profile
+from trimtab.schedule import queues
+from trimtab.schedule.planner import PlannedSchedule, StepFacts, split
+from trimtab.schedule.preserver import loss_model, preserved
+
+#: Buckets after which no longer one is cut: each is a message or several.
+_MOST_BUCKETS = 30
+#: A half that takes more than this share of the whole's time is not worth a cut: it is latency that takes long.
+_HARDLY_SHORTER = 0.9
+
+
+def plan_deft(
+    profile: Profile, cuts: tuple[int, ...], facts: StepFacts, *, partition: int, preserver: str
+) -> PlannedSchedule:
+    """The queues' timetable, as the Preserver lets it pass; as wait-free where it lets none.
+
+    ``partition``: most elements of a bucket. ``preserver``: ``off`` takes the first timetable, whatever it costs.
+    """
+    num_elements = sum(facts.tensor_sizes)
+    parts = _within_knapsack(profile, split(cuts, num_elements, partition), facts)
+    times = facts.times(profile, parts)
+    solve = partial(queues.timetable, times)
+    if preserver == "off":
+        return PlannedSchedule(parts, solve(1.0))
+    timetable = preserved(solve, queues.merged, loss_model(profile, is_sgd=facts.is_sgd))
+    return PlannedSchedule(cuts if timetable is None else parts, timetable)
+
+
+def _within_knapsack(profile: Profile, cuts: tuple[int, ...], facts: StepFacts) -> tuple[int, ...]:
+    """Cuts between which each bucket crosses within the forward pass: the smallest knapsack (section III.D)."""
+    num_elements = sum(facts.tensor_sizes)
+    while len(cuts) < _MOST_BUCKETS:
+        times = facts.times(profile, cuts)
+        longest = max(range(len(cuts)), key=lambda bucket: times.crossing[bucket])
+        start, end = cuts[longest], (*cuts[1:], num_elements)[longest]
+        if times.crossing[longest] < sum(times.forward) or end - start < 2:
+            return cuts
+        middle = (start + end) // 2
+        if facts.exchange(end - middle) > _HARDLY_SHORTER * facts.exchange(end - start):
+            return cuts
+        cuts = (*cuts[: longest + 1], middle, *cuts[longest + 1 :])
+    return cuts

@@ -1,0 +1,85 @@
+"""DeFT's Preserver: whether fewer updates by larger batches bring the loss where one update an iteration would.
+
+Training is taken for a random walk of the loss that rebounds from its objective (DeFT, section IV.C; Yin et al., KDD
+2017): a step with a batch of B lowers it by the learning rate times a number drawn from Normal(mu, sigma^2 / B).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import erf, exp, pi, sqrt
+
+from trimtab.profile import Profile
+from trimtab.timetable import Timetable
+
+#: By how much the ratio of both expected losses may differ from 1 (epsilon, section IV.C.3).
+_TOLERANCE = 0.01
+#: A timetable that is refused is solved again with knapsacks so much larger, so many times at most.
+_GROWTH, _MOST_RETRIES = 1.1, 10
+
+
+@dataclass(frozen=True)
+class LossModel:
+    """What the expected loss depends on, at one stage of training."""
+
+    loss: float
+    """Where the walk stands: s."""
+    learning_rate: float
+    """Of SGD, momentum included: eta."""
+    squared_gradient_norm: float
+    """mu: by the square of the mean gradient's norm, times the learning rate, a step lowers the loss."""
+    noise: float
+    """Standard deviation of that number from batch to batch, for one iteration's batch: sigma / sqrt(B)."""
+
+    def after(self, batches: Sequence[int]) -> float:
+        """The expected loss after an update by each of the batches, which are so many iterations' each.
+
+        The objective is 0.
+        """
+        expected = self.loss
+        for size in batches:
+            spread = self.learning_rate * self.noise / sqrt(size)
+            middle = expected - self.learning_rate * self.squared_gradient_norm
+            if spread > 0:
+                a = middle / spread
+                expected = middle * erf(a / sqrt(2)) + spread * sqrt(2 / pi) * exp(-a * a / 2)
+            else:
+                expected = abs(middle)
+        return expected
+
+    def accepts(self, batches: Sequence[int]) -> bool:
+        """Whether these batches bring the expected loss within a hundredth of what as many single ones do."""
+        one_by_one, merged = self.after([1] * sum(batches)), self.after(batches)
+        return merged > 0 and abs(one_by_one / merged - 1) <= _TOLERANCE
+
+
+def loss_model(profile: Profile, *, is_sgd: bool) -> LossModel | None:
+    """What a profile tells; None where the script does not tell its loss, or the model does not hold.
+
+    It holds for SGD: what a step of Adam's kin does to the loss is no matter of the gradient's norm alone. Noise is
+    taken to have no direction of its own, which understates it, and with it what a larger batch is good for.
+    """
+    squared_norm, variance = profile.squared_gradient_norm, profile.gradient_variance
+    if not is_sgd or profile.loss is None or profile.loss <= 0 or profile.learning_rate is None:
+        return None
+    if squared_norm is None or variance is None:
+        return None
+    num_elements = max((module.stop for module in profile.modules), default=1)
+    noise = sqrt(squared_norm * variance / num_elements)
+    return LossModel(profile.loss, profile.learning_rate, squared_norm, noise)
+
+
+def preserved(
+    solve: Callable[[float], Timetable], merged: Callable[[Timetable], Sequence[int]], model: LossModel | None
+) -> Timetable | None:
+    """The first timetable that the loss bears, with knapsacks as much larger as it takes; None if there is none.
+
+    Without a ``model`` only one that updates in each iteration is.
+    """
+    for retry in range(1 + _MOST_RETRIES):
+        made = solve(_GROWTH**retry)
+        batches = merged(made)
+        if max(batches) == 1 or (model is not None and model.accepts(batches)):
+            return made
+    return None

@@ -1,0 +1,59 @@
+"""Buckets of unequal size in an order that is not the forward pass's (US-Byte, TPDS 2024).
+
+It treats a step in two phases. While the forward pass runs, what is left crosses in the order in which it is needed,
+which is the best order there. While backward runs, another bucket than the most urgent may go next: one that leaves the
+wire free when a more urgent one is complete. Its paper solves that phase by a greedy algorithm of low complexity; the
+rule here is our own: the bucket goes next with which the step is the shortest if all after it go by urgency.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from trimtab.profile import Profile
+from trimtab.schedule import priority
+from trimtab.schedule.planner import PlannedSchedule, StepFacts, split
+from trimtab.schedule.simulation import step_seconds
+from trimtab.schedule.step_times import StepTimes
+from trimtab.timetable import Timetable
+
+
+def plan_us_byte(profile: Profile, cuts: tuple[int, ...], facts: StepFacts, *, partition: int) -> PlannedSchedule:
+    """``partition``: elements of the buckets to begin with; 0: whatever makes steps the shortest.
+
+    Neighbours of them are joined while that shortens the step; no bucket reaches over one of ``cuts``.
+    """
+
+    def seconds(parts: tuple[int, ...]) -> float:
+        times = facts.times(profile, parts)
+        return step_seconds(times, priority.timetable(times))
+
+    tried = [split(cuts, sum(facts.tensor_sizes), partition)] if partition else priority.partitions(cuts, facts)
+    parts = min(tried, key=seconds)
+    shortest = seconds(parts)
+    while joined := [tuple(cut for cut in parts if cut != gone) for gone in parts if gone not in cuts]:
+        best = min(joined, key=seconds)
+        if seconds(best) >= shortest:
+            break
+        parts, shortest = best, seconds(best)
+    return PlannedSchedule(parts, timetable(facts.times(profile, parts)))
+
+
+def timetable(times: StepTimes) -> Timetable:
+    """The order that the greedy rule makes."""
+
+    def after(begun: Sequence[int]) -> float:
+        """What the step takes where these go first and the others by urgency."""
+        return step_seconds(times, priority.timetable(times, _following(begun)))
+
+    def shortest(sent: Sequence[int], complete: Sequence[int]) -> int:
+        return min(reversed(complete), key=lambda bucket: after([*sent, bucket]))
+
+    return priority.timetable(times, shortest)
+
+
+def _following(begun: Sequence[int]) -> priority.Choose:
+    def choose(sent: Sequence[int], complete: Sequence[int]) -> int:
+        return begun[len(sent)] if len(sent) < len(begun) else max(complete)
+
+    return choose

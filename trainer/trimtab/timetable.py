@@ -1,0 +1,123 @@
+"""What iterations of a schedule do, as plain data that a plan carries and every rank follows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import astuple, dataclass, replace
+from functools import cached_property
+from typing import Any, Literal
+
+
+@dataclass(frozen=True)
+class Send:
+    """One bucket's exchange."""
+
+    bucket: int
+    generation: int
+    """What is sent: the sum of all that waits in the bucket, up to the gradients of this iteration.
+
+    An earlier iteration's is sent when the forward pass begins, or once the sends before it in the order are under way.
+    """
+    after: Literal["gradient", "backward"] = "gradient"
+    """When the gradients of the present iteration are sent: as soon as the bucket has them all, or after backward."""
+    link: int = 0
+    """Which of the session's links it crosses."""
+    arrives: Literal["update", "forward"] = "update"
+    """By when it must have arrived: before the optimizer steps, or before the next forward pass needs the bucket.
+
+    Then the optimizer steps its parameters alone, just before the module that owns them runs (ByteScheduler, section 3;
+    P3). The iteration has to update what is sent so.
+    """
+
+
+@dataclass(frozen=True)
+class Iteration:
+    """What one iteration does."""
+
+    sends: tuple[Send, ...]
+    """In the order in which they cross; at most one a bucket.
+
+    The last that must have arrived before the update carries the ranks' vote, the first where none must; it is sent
+    once backward has ended where others follow it.
+
+    Without any there is no vote: no step is dropped, and plan changes and trials wait for the next one.
+    """
+    update: int | None
+    """The optimizer steps, with all that has arrived of generations up to this one. None: it does not step.
+
+    Parameters of which nothing has arrived are left alone.
+    """
+    joins: bool = True
+    """Whether gradients that wait after this iteration are added to those that waited before it, or kept apart."""
+
+    def since(self, t: int) -> Iteration:
+        """The same with generations counted from iteration ``t`` on, and not from 0."""
+        sends = tuple(replace(send, generation=send.generation + t) for send in self.sends)
+        return replace(self, sends=sends, update=None if self.update is None else self.update + t)
+
+
+@dataclass(frozen=True)
+class Timetable:
+    """What a planner has made of a schedule: iterations to begin with, then others again and again.
+
+    Their generations are counted from the iteration itself: 0 is its own, -1 that of the iteration before.
+    """
+
+    first: tuple[Iteration, ...]
+    cycle: tuple[Iteration, ...]
+    """At least one."""
+    averages: bool = False
+    """Whether an update is divided by the number of iterations whose gradients were added up for it."""
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        """Plans are looked up by the thousand where a plan is chosen."""
+        return hash((self.first, self.cycle, self.averages))
+
+    def __iter__(self) -> Iterator[Iteration]:
+        return iter((*self.first, *self.cycle))
+
+    def iteration(self, t: int) -> Iteration:
+        """What iteration ``t`` does, with generations counted from 0, where the schedule was adopted."""
+        if t < len(self.first):
+            return self.first[t].since(t)
+        return self.cycle[(t - len(self.first)) % len(self.cycle)].since(t)
+
+    @property
+    def num_buckets(self) -> int:
+        """The number of the last bucket that is ever sent, and one."""
+        return 1 + max((send.bucket for iteration in self for send in iteration.sends), default=-1)
+
+    @property
+    def iterations_per_update(self) -> float:
+        """Of the cycle: how many iterations there are to one step of the optimizer."""
+        return len(self.cycle) / max(1, sum(iteration.update is not None for iteration in self.cycle))
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data; each send is a list of its fields in order."""
+        return {
+            "first": [_to_json(iteration) for iteration in self.first],
+            "cycle": [_to_json(iteration) for iteration in self.cycle],
+            "averages": self.averages,
+        }
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Timetable:
+        """Inverse of `to_json`."""
+        first, cycle = (tuple(map(_from_json, data[part])) for part in ("first", "cycle"))
+        return cls(first, cycle, data["averages"])
+
+
+def _to_json(iteration: Iteration) -> dict[str, Any]:
+    return {
+        "sends": [list(astuple(send)) for send in iteration.sends],
+        "update": iteration.update,
+        "joins": iteration.joins,
+    }
+
+
+def _from_json(data: dict[str, Any]) -> Iteration:
+    return Iteration(tuple(Send(*send) for send in data["sends"]), data["update"], data["joins"])
