@@ -16,8 +16,9 @@ from trimtab_api.errors import UserError
 
 from trimtab.broadcast import gather_numbers
 from trimtab.collectives.group import Group
+from trimtab.data.batches import Batches
 from trimtab.data.replay import Replay
-from trimtab.data.sharded_loader import Loaders
+from trimtab.data.sharded_loader import Loaders, ShardedLoader
 from trimtab.plan import Plan
 
 #: What a rank answers when all are asked for trials.
@@ -84,9 +85,12 @@ class Loops:
         self._mixes_loops = False
         """Whether a step was made of the batches of several loops, which could not all be given again."""
 
-    def batches(self, loader: Iterable[Any], *, sharded: bool) -> Iterator[Any]:
+    def batches(self, loader: Iterable[Any], *, sharded: bool) -> Batches:
         """One epoch of this rank's share of ``loader``, trials included."""
         share = self._loaders.shard(loader, sharded=sharded)
+        return Batches(self._given(share), share.num_batches, loader)
+
+    def _given(self, share: ShardedLoader) -> Generator[Any]:
         source = share.epoch(self._num_epochs)
         self._say(f"loader: {share.how}")
         replay = Replay(source, share.num_batches)
