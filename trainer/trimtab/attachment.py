@@ -19,6 +19,7 @@ from trimtab.attach_checks import (
     check_arguments,
     check_devices,
     check_optimizer_of_many_ranks,
+    check_turns,
     only_session,
     refuse_second_session,
 )
@@ -27,6 +28,7 @@ from trimtab.control.controller import Controller
 from trimtab.control.types import ControllerSettings, ModelFacts, OptimizerFamily
 from trimtab.control_client import ControlClient
 from trimtab.ddp_wrapper import silence, unwrapped
+from trimtab.engine.by_hand import ByHand
 from trimtab.engine.loss_scale import LossScale
 from trimtab.engine.optimizer_gate import as_list
 from trimtab.environment.launch_environment import LaunchEnvironment
@@ -42,8 +44,9 @@ from trimtab.session import SchedulerInterval, Session
 
 def attach(
     model: nn.Module,
-    optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer],
+    optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer] | None = None,
     *,
+    turns: bool = False,
     scheduler: Any = None,
     scheduler_interval: SchedulerInterval = "epoch",
     scaler: GradScaler | None = None,
@@ -55,7 +58,9 @@ def attach(
     """Join the job that this process was started for, and return the loop's `Session`.
 
     ``model`` may be wrapped in DistributedDataParallel, whose exchange then stands still until the session is closed.
-    Of several optimizers, such as Muon for matrices and AdamW for the rest, each steps once a step.
+    Of several optimizers, such as Muon for matrices and AdamW for the rest, each steps once a step; with ``turns`` each
+    step is of one, as of a generator's and a discriminator's. Without any the script changes the weights by itself,
+    between ``backward()`` and `Session.step`.
 
     ``scheduler`` is snapshotted around trials; with ``scheduler_interval="step"`` the session steps it after each
     step, otherwise the user does. ``scaler`` is a GradScaler, which the session steps and updates. ``also``: whatever
@@ -72,13 +77,16 @@ def attach(
     GPU of another rank, a second session, a job that cannot be read.
     """
     wrapper, model = model, unwrapped(model)
-    optimizers = as_list(optimizer)
+    optimizers = [ByHand(model.parameters())] if optimizer is None else as_list(optimizer)
     check_arguments(model, optimizers, scheduler_interval, also)
+    if turns:
+        check_turns(optimizers, scaler)
     options: dict[str, Any] = {
         "scheduler": scheduler,
         "scheduler_interval": scheduler_interval,
         "scale": LossScale(scaler),
         "also": also,
+        "turns": turns,
     }
     environment = LaunchEnvironment.read(os.environ)
     if environment is None:

@@ -123,6 +123,11 @@ class Arena:
             view.mul_(scale)
         parameter.grad = view
 
+    def kept_grad(self, parameter: Parameter, grad: Tensor | None) -> Tensor | None:
+        """``parameter``'s gradient where the next exchange does not overwrite it."""
+        lies_here = grad is not None and grad.untyped_storage().data_ptr() == self.grad.untyped_storage().data_ptr()
+        return grad.clone() if grad is not None and lies_here else grad
+
     def borrow_grad(self, index: int) -> Tensor | None:
         """Tensor ``index``'s gradient where autograd left it, flat, to be read in place of the arena's.
 
@@ -150,8 +155,11 @@ class Arena:
         finite = _each([torch.isfinite(flat[start : start + size]).all() for start, size in ranges])
         return [index for index, is_finite in enumerate(finite) if not is_finite]
 
-    def release_gradients(self) -> None:
-        """Unbind every ``grad``: the next backward pass starts from nothing and copies once."""
+    def release_gradients(self, *, to_zero: bool = False) -> None:
+        """Unbind every ``grad``: the next backward pass starts from nothing and copies once; or make them zero."""
+        if to_zero:
+            self.grad.zero_()
+            return
         for parameter in self.parameters:
             parameter.grad = None
 
