@@ -8,11 +8,13 @@ import pytest
 import torch
 from rank_pool import RankPool
 from test_own_steps import SIZE, attached, model_of, weights
+from test_session import Script
 from torch import Tensor, nn
 from torch.amp.grad_scaler import GradScaler
 from torch.nn.parallel import DistributedDataParallel
 from trimtab.attach_checks import check_turns
 from trimtab.engine.by_hand import ByHand
+from trimtab.plan import FusionPlan, Plan
 from trimtab_api.errors import UserError
 
 STEPS = 6
@@ -59,6 +61,37 @@ def test_turns_train_as_under_ddp_and_compressed_ranks_stay_equal(rank_pool: Ran
         compressed = rank_pool.run_in_process_group(SIZE, taking_turns, plan)
         assert torch.equal(compressed[0][0], compressed[1][0])
         assert not torch.equal(compressed[0][0], ours[0][0])
+
+
+def asked_for_trials(rank: int, size: int, asks: bool) -> tuple[Tensor, list[Any], list[str]]:
+    """What turns in a loop over batches train, where the controller asks for trials; and what it is answered."""
+    first, second = model_of(), nn.Linear(8, 8)
+    optimizers = [torch.optim.SGD(each.parameters(), lr=0.1) for each in (first, second)]
+    both = nn.ModuleList([first, second])
+    message = {"trials": [Plan.parse("0.3/all-gather", FusionPlan((0, 20))).to_json()], "iterations": 2}
+    controller = Script({2: message} if asks else {}) if rank == 0 else None
+    session = attached(both, optimizers, "0.2/all-gather", turns=True, control_client=controller)
+    said: list[str] = []
+    session._loops._say = said.append  # type: ignore[method-assign]
+    for inputs in session.batches([batch(number, 0) for number in range(2 * STEPS)]):
+        first.zero_grad()
+        first(inputs).mean().backward()
+        optimizers[0].step()
+        second.zero_grad()
+        first(second(inputs)).mean().backward()
+        optimizers[1].step()
+    answers = [] if controller is None else controller.reports
+    session.close()
+    return weights(both), answers, said
+
+
+def test_turns_have_no_trials_and_it_is_said(rank_pool: RankPool) -> None:
+    asked, other = rank_pool.run_in_process_group(SIZE, asked_for_trials, True)
+    unasked, _ = rank_pool.run_in_process_group(SIZE, asked_for_trials, False)
+    assert torch.equal(asked[0], other[0])
+    assert torch.equal(asked[0], unasked[0])
+    assert asked[1] == [[]]
+    assert any(each.startswith("no trials, since optimizers take turns") for each in asked[2])
 
 
 def an_infinity_in_a_turn(rank: int, size: int) -> bool:

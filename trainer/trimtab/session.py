@@ -83,7 +83,7 @@ class Session(AmongRanks):
         self._rounds = Rounds(self.rank)
         self._step, self._said = 0, set[str]()
         loaders = Loaders(self.rank, self.num_ranks, seed)
-        self._loops = Loops(loaders, self._control, self._say, self._trials_ended, self._end_round)
+        self._loops = Loops(loaders, self._control, self._say, self._trials_ended, self._end_round, turns=turns)
         self._step_began = time.perf_counter()
         if group is not None:
             recorder.starting("loading kernels, which are compiled the first time that a machine trains")
