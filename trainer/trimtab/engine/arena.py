@@ -123,10 +123,12 @@ class Arena:
             view.mul_(scale)
         parameter.grad = view
 
-    def kept_grad(self, parameter: Parameter, grad: Tensor | None) -> Tensor | None:
-        """``parameter``'s gradient where the next exchange does not overwrite it."""
-        lies_here = grad is not None and grad.untyped_storage().data_ptr() == self.grad.untyped_storage().data_ptr()
-        return grad.clone() if grad is not None and lies_here else grad
+    def kept(self, grad: Tensor | None) -> Tensor | None:
+        """A parameter's ``grad`` where the next exchange does not overwrite it: a copy, if it lies in the arena."""
+        if grad is None or grad.layout != torch.strided:
+            return grad
+        is_here = grad.untyped_storage().data_ptr() == self.grad.untyped_storage().data_ptr()
+        return grad.clone() if is_here else grad
 
     def borrow_grad(self, index: int) -> Tensor | None:
         """Tensor ``index``'s gradient where autograd left it, flat, to be read in place of the arena's.

@@ -83,6 +83,7 @@ class Exchanger:
         self._pass: int | None = None
         """The backward pass under way, as autograd numbers it."""
         self.by_hand = False
+        """Whether the script changes the weights by itself, as soon as ``backward()`` has returned."""
         self._accumulates = False
         on_gradient = self._on_gradient if profiler is None else profiler.watched(self._on_gradient)
         self._hooks = BackwardHooks(arena.parameters, on_gradient, self._on_backward_end)

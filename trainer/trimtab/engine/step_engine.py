@@ -171,7 +171,15 @@ class StepEngine:
         self._waits.settle()
 
     def synchronize(self) -> None:
-        """Make every ``grad`` what the optimizer is to see, also where no backward pass has ended with it."""
+        """Make every ``grad`` what the optimizer is to see, also where no backward pass has ended with it.
+
+        Raises `UserError` where optimizers take turns.
+        """
+        if self._turns:
+            raise UserError(
+                "exchanges nothing before an optimizer's step() says whose turn it is; leave the call out",
+                field="session.synchronize",
+            )
         if self._local is None:
             self._before_gradients()
             self._exchanger.finish()

@@ -19,8 +19,8 @@ from trimtab.engine.arena import Arena
 def turn_of(optimizer: torch.optim.Optimizer, arena: Arena) -> Iterator[None]:
     """Leave to an exchange the gradients of ``optimizer``'s parameters alone; the others' are afterwards as before."""
     own = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
-    others = [(p, p.grad) for p in arena.parameters if p.requires_grad and id(p) not in own]
-    kept = [(parameter, arena.kept_grad(parameter, grad)) for parameter, grad in others]
+    others = [parameter for parameter in arena.parameters if parameter.requires_grad and id(parameter) not in own]
+    kept = [(parameter, arena.kept(parameter.grad)) for parameter in others]
     for parameter, _ in kept:
         parameter.requires_grad_(False)
         parameter.grad = None
