@@ -14,6 +14,7 @@ from torch import Tensor
 from trimtab import collectives
 from trimtab.collectives.base import Collective, Exchange, Exchanged
 
+
 @dataclass(frozen=True)
 class Member:
     """What a scheme asks of its group."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -138,7 +139,10 @@ def _session_of(
     group, recorder, seed = joined.group, joined.recorder, joined.job.spec.seed
     sizes = tuple(p.numel() for p in reversed(list(model.parameters())) if p.requires_grad)
     facts = ModelFacts(sum(sizes), sizes, group.size, optimizer=family_of(*optimizers))
-    controller = Controller(controller_settings(joined.job, facts.optimizer), facts, seed=seed)
+    settings = controller_settings(joined.job, facts.optimizer)
+    if options["turns"] or any(isinstance(each, ByHand) for each in optimizers):
+        settings = replace(settings, sources=(sources.default,), sources_in_batches=())  # rounds need one optimizer
+    controller = Controller(settings, facts, seed=seed)
     plan = controller.plan  # every rank begins with it: once rank 0's client is there, the controller may decide
     control_client = None
     if group.rank == 0:
