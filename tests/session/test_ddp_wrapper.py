@@ -29,6 +29,10 @@ def train_wrapped(rank: int, size: int, folder: Path, plan: str | None, style: s
         if style == "accumulate":
             with ddp.no_sync():
                 loss_of(ddp, number + 50, rank).backward()
+        if style == "set":
+            ddp.require_backward_grad_sync = False
+            loss_of(ddp, number + 50, rank).backward()
+            ddp.require_backward_grad_sync = True
         if style == "closure":
 
             def closure(number: int = number) -> Tensor:
@@ -53,7 +57,7 @@ def train_wrapped(rank: int, size: int, folder: Path, plan: str | None, style: s
     return trained, torch.equal(alike[0], alike[1]), names
 
 
-@pytest.mark.parametrize("style", ["plain", "views", "accumulate", "closure"])
+@pytest.mark.parametrize("style", ["plain", "views", "accumulate", "set", "closure"])
 def test_a_wrapped_model_trains_as_under_ddp_and_ddp_is_itself_again_afterwards(
     rank_pool: RankPool, style: str, tmp_path: Path
 ) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.amp.grad_scaler import GradScaler
 from trimtab_api.errors import UserError
 
 from trimtab.plan import Plan
@@ -64,6 +65,15 @@ def _check_model(model: nn.Module) -> None:
             )
 
 
+def check_turns(optimizers: Sequence[torch.optim.Optimizer], scaler: GradScaler | None) -> None:
+    """Each step must be of one optimizer, and of parameters that no other steps. Raises `UserError`."""
+    if scaler is not None and scaler.is_enabled():
+        raise UserError("one scale cannot follow optimizers that take turns; use autocast in bfloat16", field="scaler")
+    owned = [id(p) for each in optimizers for group in each.param_groups for p in group["params"]]
+    if len(set(owned)) < len(owned):
+        raise UserError("take turns, so each needs parameters of its own", field="optimizer")
+
+
 def check_optimizer_of_many_ranks(optimizer: torch.optim.Optimizer) -> None:
     """What is wrong only where gradients are exchanged. Raises `UserError`."""
     if isinstance(optimizer, torch.optim.SparseAdam):
@@ -107,7 +117,7 @@ def refuse_second_session() -> None:
     if before is not None and not before.is_closed:
         raise UserError(
             "this process has a session already, and ranks keep in step by one; attach one nn.ModuleList of all models"
-            " and an optimizer of all their parameters, or close() the first",
+            " and all their optimizers (turns=True where they step by turns), or close() the first",
             field="attach",
         )
 

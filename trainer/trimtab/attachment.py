@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from trimtab.attach_checks import (
     check_devices,
     check_momentum,
     check_optimizer_of_many_ranks,
+    check_turns,
     only_session,
     refuse_second_session,
 )
@@ -28,6 +30,7 @@ from trimtab.control.controller import Controller
 from trimtab.control.types import ControllerSettings, ModelFacts, OptimizerFamily
 from trimtab.control_client import ControlClient
 from trimtab.ddp_wrapper import silence, unwrapped
+from trimtab.engine.by_hand import ByHand
 from trimtab.engine.loss_scale import LossScale
 from trimtab.engine.optimizer_gate import as_list
 from trimtab.environment.launch_environment import LaunchEnvironment
@@ -43,8 +46,9 @@ from trimtab.session import SchedulerInterval, Session
 
 def attach(
     model: nn.Module,
-    optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer],
+    optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer] | None = None,
     *,
+    turns: bool = False,
     scheduler: Any = None,
     scheduler_interval: SchedulerInterval = "epoch",
     scaler: GradScaler | None = None,
@@ -56,7 +60,9 @@ def attach(
     """Join the job that this process was started for, and return the loop's `Session`.
 
     ``model`` may be wrapped in DistributedDataParallel, whose exchange then stands still until the session is closed.
-    Of several optimizers, such as Muon for matrices and AdamW for the rest, each steps once a step.
+    Of several optimizers, such as Muon for matrices and AdamW for the rest, each steps once a step; with ``turns`` each
+    step is of one, as of a generator's and a discriminator's. Without any the script changes the weights by itself,
+    between ``backward()`` and `Session.step`.
 
     ``scheduler`` is snapshotted around trials; with ``scheduler_interval="step"`` the session steps it after each
     step, otherwise the user does. ``scaler`` is a GradScaler, which the session steps and updates. ``also``: whatever
@@ -73,13 +79,16 @@ def attach(
     GPU of another rank, a second session, a job that cannot be read.
     """
     wrapper, model = model, unwrapped(model)
-    optimizers = as_list(optimizer)
+    optimizers = [ByHand(model.parameters())] if optimizer is None else as_list(optimizer)
     check_arguments(model, optimizers, scheduler_interval, also)
+    if turns:
+        check_turns(optimizers, scaler)
     options: dict[str, Any] = {
         "scheduler": scheduler,
         "scheduler_interval": scheduler_interval,
         "scale": LossScale(scaler),
         "also": also,
+        "turns": turns,
     }
     environment = LaunchEnvironment.read(os.environ)
     if environment is None:
@@ -131,7 +140,10 @@ def _session_of(
     group, recorder, seed = joined.group, joined.recorder, joined.job.spec.seed
     sizes = tuple(p.numel() for p in reversed(list(model.parameters())) if p.requires_grad)
     facts = ModelFacts(sum(sizes), sizes, group.size, optimizer=family_of(*optimizers))
-    controller = Controller(controller_settings(joined.job, facts.optimizer), facts, seed=seed)
+    settings = controller_settings(joined.job, facts.optimizer)
+    if options["turns"] or any(isinstance(each, ByHand) for each in optimizers):
+        settings = replace(settings, sources=(sources.default,), sources_in_batches=())  # rounds need one optimizer
+    controller = Controller(settings, facts, seed=seed)
     plan = controller.plan  # every rank begins with it: once rank 0's client is there, the controller may decide
     check_momentum(plan, optimizers)
     control_client = None

@@ -1,15 +1,19 @@
 """A model that is wrapped in DistributedDataParallel, as frameworks hand it over: the wrapper is made to do nothing.
 
-DDP exchanges only where ``require_backward_grad_sync`` says so, which is how its own ``no_sync`` works.
+DDP exchanges only where ``require_backward_grad_sync`` says so, which is how its own ``no_sync`` works, and what some
+scripts (nanoGPT) set by themselves.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from typing import Any
 
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
+
+NoSync = Callable[[], contextlib.AbstractContextManager[None]]
 
 
 def unwrapped(model: nn.Module) -> nn.Module:
@@ -18,18 +22,37 @@ def unwrapped(model: nn.Module) -> nn.Module:
     return inner
 
 
-def silence(model: nn.Module, no_sync: Callable[[], contextlib.AbstractContextManager[None]]) -> Callable[[], None]:
+def silence(model: nn.Module, no_sync: NoSync) -> Callable[[], None]:
     """Keep a DDP wrapper from exchanging gradients and buffers; its ``no_sync`` becomes the session's.
 
-    Returns what undoes it; does nothing to any other model.
+    While a script has set its ``require_backward_grad_sync`` to False, it is in ``no_sync``. Returns what undoes all of
+    it; does nothing to any other model.
     """
     if not isinstance(model, DistributedDataParallel):
         return lambda: None
-    model.require_backward_grad_sync = False
+    kind = type(model)
+    accumulating = contextlib.ExitStack()
+    model.__class__ = _silent(kind, no_sync, accumulating)
     model.no_sync = no_sync  # type: ignore[method-assign, assignment]
 
     def undo() -> None:
+        accumulating.close()
+        model.__class__ = kind
         model.require_backward_grad_sync = True
         del model.no_sync  # the class's is seen again
 
     return undo
+
+
+def _silent(kind: type, no_sync: NoSync, accumulating: contextlib.ExitStack) -> type:
+    """A class like ``kind`` whose instances exchange nothing, whatever they are set to."""
+
+    def is_syncing(_: Any) -> bool:
+        return False
+
+    def set_syncing(_: Any, value: bool) -> None:
+        accumulating.close()
+        if not value:
+            accumulating.enter_context(no_sync())
+
+    return type(kind.__name__, (kind,), {"require_backward_grad_sync": property(is_syncing, set_syncing)})

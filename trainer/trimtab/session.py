@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, SupportsFloat
 
 import torch
@@ -27,6 +27,7 @@ from trimtab.checkpoint.snapshot import Snapshot, Stateful, TrainingState
 from trimtab.collectives.group import Group
 from trimtab.control_client import ControlClient, plan_of, trials_of
 from trimtab.control_messages import ControlMessages
+from trimtab.data.batches import Batches
 from trimtab.data.loops import Loops
 from trimtab.data.sharded_loader import Loaders
 from trimtab.engine.loss_scale import LossScale
@@ -59,6 +60,7 @@ class Session(AmongRanks):
         scheduler_interval: SchedulerInterval = "epoch",
         scale: LossScale | None = None,
         also: Sequence[Stateful | torch.optim.Optimizer] = (),
+        turns: bool = False,
         control_client: ControlClient | None = None,
         seed: int = 0,
     ) -> None:
@@ -73,16 +75,15 @@ class Session(AmongRanks):
         self._static_plan = plan
         self._engine: StepEngine | None = None
         self._trials: TrialRunner | None = None
-        self._stepping = Stepping(self._optimizers, self._scale, lambda: self._engine, self._stepped)
+        self._stepping = Stepping(self._optimizers, self._scale, lambda: self._engine, self._stepped, turns=turns)
         if group is not None:
             recorder.starting("sending the weights of rank 0 to all ranks")
             self._join(group, plan)
         self._is_closed = False
         self._rounds = Rounds(self.rank)
-        self._step = 0
-        self._said: set[str] = set()
+        self._step, self._said = 0, set[str]()
         loaders = Loaders(self.rank, self.num_ranks, seed)
-        self._loops = Loops(loaders, self._control, self._say, self._trials_ended, self._end_round)
+        self._loops = Loops(loaders, self._control, self._say, self._trials_ended, self._end_round, turns=turns)
         self._step_began = time.perf_counter()
         if group is not None:
             recorder.starting("loading kernels, which are compiled the first time that a machine trains")
@@ -135,8 +136,8 @@ class Session(AmongRanks):
 
     # The loop -----------------------------------------------------------------------------------------------------
 
-    def batches(self, loader: Iterable[Any], *, sharded: bool = False) -> Iterator[Any]:
-        """This rank's share of one epoch of ``loader``; runs trials on the way by replaying batches.
+    def batches(self, loader: Iterable[Any], *, sharded: bool = False) -> Batches:
+        """This rank's share of one epoch of ``loader``, and its length; runs trials on the way by replaying batches.
 
         ``sharded``: ``loader`` holds this rank's share alone, as many batches as on every rank; it is taken as it is.
         """
@@ -286,8 +287,8 @@ class Session(AmongRanks):
 
     def _snapshot(self) -> Snapshot:
         def others() -> list[Stateful | torch.optim.Optimizer]:
-            scheduler = [] if self._scheduler is None else [self._scheduler]
-            return [self._scale, self._loops, *self._optimizers[1:], *self._also, *scheduler]
+            handed_over = self._also if self._scheduler is None else (*self._also, self._scheduler)
+            return [self._scale, self._loops, *self._optimizers[1:], *handed_over]
 
         assert self._engine is not None
         self._engine.settle()

@@ -27,11 +27,17 @@ class Stepping:
         scale: LossScale,
         engine: Callable[[], StepEngine | None],
         stepped: Stepped,
+        *,
+        turns: bool = False,
     ) -> None:
-        """``engine`` is None where nothing is exchanged; ``stepped`` is told of each step."""
+        """``engine`` is None where nothing is exchanged; ``stepped`` is told of each step.
+
+        ``turns``: each step is one optimizer's, whose gradients alone are exchanged in it.
+        """
+        self._turns = turns
         self._optimizers, self._scale = optimizers, scale
         self._engine, self._stepped = engine, stepped
-        self.gate = OptimizerGate(optimizers, scale, self._before_own, self._after_own, self._left_out)
+        self.gate = OptimizerGate(optimizers, scale, self._before_own, self._after_own, self._left_out, turns=turns)
         self._by: Literal["session.step", "optimizer.step"] | None = None
         """What takes this script's steps."""
         self._own: tuple[float | None, Outcome | None] = None, None
@@ -46,6 +52,8 @@ class Stepping:
 
         Raises `UserError` where the script takes its steps by itself.
         """
+        if self._turns:
+            raise UserError("which optimizer's turn it is, its own step() says; call that", field="session.step")
         self._is_by("session.step")
         scale, engine = self._scale.get(), self._engine()
         if engine is not None:
@@ -56,10 +64,10 @@ class Stepping:
             each.zero_grad(set_to_none=True)
         self._stepped(None, loss, scale)
 
-    def _before_own(self) -> None:
+    def _before_own(self, optimizer: torch.optim.Optimizer) -> None:
         self._is_by("optimizer.step")
         engine = self._engine()
-        self._own = self._scale.get(), None if engine is None else engine.begin_step()
+        self._own = self._scale.get(), None if engine is None else engine.begin_step(optimizer)
 
     def _after_own(self) -> None:
         (scale, outcome), self._own = self._own, (None, None)
@@ -72,7 +80,7 @@ class Stepping:
         """The script's scaler is about to update its scale; a step that it left out for infinite gradients ends so."""
         engine = self._engine()
         if engine is not None and engine.is_step_owed:
-            self._before_own()
+            self._before_own(self._optimizers[0])
             self._after_own()
 
     def _is_by(self, by: Literal["session.step", "optimizer.step"]) -> None:

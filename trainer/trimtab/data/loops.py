@@ -16,8 +16,9 @@ from trimtab_api.errors import UserError
 
 from trimtab.broadcast import gather_numbers
 from trimtab.collectives.group import Group
+from trimtab.data.batches import Batches
 from trimtab.data.replay import Replay
-from trimtab.data.sharded_loader import Loaders
+from trimtab.data.sharded_loader import Loaders, ShardedLoader
 from trimtab.plan import Plan
 
 #: What a rank answers when all are asked for trials.
@@ -30,10 +31,9 @@ _SEVERAL_LOOPS = (
 
 #: Steps after which a script that has asked for no batches is taken not to.
 _STEPS_WITHOUT_LOOP = 3
-_NO_TRIALS = (
-    "no trials, since batches come neither from session.batches nor by session.trials; plans are chosen by what is"
-    " measured and predicted"
-)
+_INSTEAD = "plans are chosen by what is measured and predicted"
+_NO_TRIALS = f"no trials, since batches come neither from session.batches nor by session.trials; {_INSTEAD}"
+_NO_TRIALS_OF_TURNS = f"no trials, since optimizers take turns, and a batch is of several steps; {_INSTEAD}"
 
 
 class Control(Protocol):
@@ -63,12 +63,15 @@ class Loops:
         say: Callable[[str], None],
         trials_ended: Callable[[bool], None],
         epoch_ended: Callable[[], None],
+        *,
+        turns: bool = False,
     ) -> None:
         """``control`` knows whether trials are wanted; ``say`` takes a line for people.
 
         ``trials_ended`` is called after trials: whether they had begun. ``epoch_ended`` is called when a loop has no
-        batch left, on every rank at the same step.
+        batch left, on every rank at the same step. ``turns``: a batch may be of several steps, so there are no trials.
         """
+        self._turns = turns
         self._loaders, self._control, self._say = loaders, control, say
         self._trials_ended, self._epoch_ended = trials_ended, epoch_ended
         self._loops: list[Replay] = []
@@ -84,9 +87,12 @@ class Loops:
         self._mixes_loops = False
         """Whether a step was made of the batches of several loops, which could not all be given again."""
 
-    def batches(self, loader: Iterable[Any], *, sharded: bool) -> Iterator[Any]:
+    def batches(self, loader: Iterable[Any], *, sharded: bool) -> Batches:
         """One epoch of this rank's share of ``loader``, trials included."""
         share = self._loaders.shard(loader, sharded=sharded)
+        return Batches(self._given(share), share.num_batches, loader)
+
+    def _given(self, share: ShardedLoader) -> Generator[Any]:
         source = share.epoch(self._num_epochs)
         self._say(f"loader: {share.how}")
         replay = Replay(source, share.num_batches)
@@ -142,7 +148,9 @@ class Loops:
 
     def stepped(self, *, in_trial: bool) -> None:
         """The script has taken a step with the batches that it was given since the last."""
-        if not self._loops and not self._num_epochs and self._control.makes_trials:
+        if self._turns and self._control.makes_trials:
+            self._say(_NO_TRIALS_OF_TURNS)
+        elif not self._loops and not self._num_epochs and self._control.makes_trials:
             self._num_steps_unseen += 1
             if self._num_steps_unseen == _STEPS_WITHOUT_LOOP:
                 self._say(_NO_TRIALS)
@@ -153,7 +161,7 @@ class Loops:
     @property
     def num_steps_left(self) -> int:
         """Steps left in the epoch; 0 where no trial can be run."""
-        if not self._loops or self._never_tries:
+        if not self._loops or self._never_tries or self._turns:
             return 0
         return self._loops[-1].num_left // self._loops[-1].num_a_step
 
@@ -167,7 +175,7 @@ class Loops:
 
         They do where every rank's loop can give as many batches, and give them again.
         """
-        loop = self._loops[-1] if self._loops else None
+        loop = self._loops[-1] if self._loops and not self._turns else None
         can, why_not = _TOO_FEW_BATCHES, None
         if loop is not None and 0 < iterations * loop.num_a_step <= loop.num_left:
             why_not = _SEVERAL_LOOPS if self._mixes_loops else loop.why_not_replayed

@@ -123,6 +123,13 @@ class Arena:
             view.mul_(scale)
         parameter.grad = view
 
+    def kept(self, grad: Tensor | None) -> Tensor | None:
+        """A parameter's ``grad`` where the next exchange does not overwrite it: a copy, if it lies in the arena."""
+        if grad is None or grad.layout != torch.strided:
+            return grad
+        is_here = grad.untyped_storage().data_ptr() == self.grad.untyped_storage().data_ptr()
+        return grad.clone() if is_here else grad
+
     def borrow_grad(self, index: int) -> Tensor | None:
         """Tensor ``index``'s gradient where autograd left it, flat, to be read in place of the arena's.
 
@@ -150,8 +157,11 @@ class Arena:
         finite = _each([torch.isfinite(flat[start : start + size]).all() for start, size in ranges])
         return [index for index, is_finite in enumerate(finite) if not is_finite]
 
-    def release_gradients(self) -> None:
-        """Unbind every ``grad``: the next backward pass starts from nothing and copies once."""
+    def release_gradients(self, *, to_zero: bool = False) -> None:
+        """Unbind every ``grad``: the next backward pass starts from nothing and copies once; or make them zero."""
+        if to_zero:
+            self.grad.zero_()
+            return
         for parameter in self.parameters:
             parameter.grad = None
 

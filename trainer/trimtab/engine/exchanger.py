@@ -82,6 +82,8 @@ class Exchanger:
         """Whether a backward pass outside of `no_sync` exchanges its gradients; else only `finish` does."""
         self._pass: int | None = None
         """The backward pass under way, as autograd numbers it."""
+        self.by_hand = False
+        """Whether the script changes the weights by itself, as soon as ``backward()`` has returned."""
         self._accumulates = False
         on_gradient = self._on_gradient if profiler is None else profiler.watched(self._on_gradient)
         self._hooks = BackwardHooks(arena.parameters, on_gradient, self._on_backward_end)
@@ -245,8 +247,8 @@ class Exchanger:
 
     @property
     def _may_be_late(self) -> bool:
-        """A GradScaler looks at all gradients at once, a round of updates ends at once, and a trial is undone."""
-        return self._gradients.scale is None and self.exchanges_in_backward and self.place.trial == 0
+        """Not where a GradScaler or the script takes all at once, a round of updates ends, or a trial is undone."""
+        return not (self.by_hand or self._gradients.scale or self.place.trial) and self.exchanges_in_backward
 
     def _hand_out(self, finite: bool) -> None:
         """Make every ``grad`` what the optimizer is to see."""
@@ -254,7 +256,7 @@ class Exchanger:
         if finite:
             self._arrivals.hand_out(len(self.buckets), averages=self._schedule.averages, scale=scale)
         elif scale is None:
-            self.arena.release_gradients()  # no optimizer moves, whoever steps it
+            self.arena.release_gradients(to_zero=self.by_hand)  # no weight moves, whoever steps it
         else:
             self.arena.grad.fill_(float("inf"))  # for the scaler of every rank to see, and to back off alike
 

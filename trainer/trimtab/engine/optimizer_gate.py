@@ -1,6 +1,7 @@
 """The optimizers, whose steps are the session's step, whoever takes them: the session, the script, or a GradScaler.
 
-Of several optimizers each steps once: the session's step begins with the first of them and ends with the last.
+Of several optimizers each steps once: the session's step begins with the first of them and ends with the last. Where
+they take turns, each of their steps is one of the session's.
 """
 
 from __future__ import annotations
@@ -43,16 +44,21 @@ class OptimizerGate:
         self,
         optimizers: Sequence[torch.optim.Optimizer],
         scale: LossScale,
-        before_own: Callable[[], None],
+        before_own: Callable[[torch.optim.Optimizer], None],
         after_own: Callable[[], None],
         left_out: Callable[[], None],
+        *,
+        turns: bool = False,
     ) -> None:
         """``before_own`` and ``after_own`` are called around each step that the script takes by itself.
 
+        The former is told the optimizer that steps first, and with ``turns`` alone.
         ``left_out`` is, before the script has its GradScaler update the scale: that may have left the step out.
         """
         self._optimizers, self._scale = tuple(optimizers), scale
         self._before_own, self._after_own, self._left_out = before_own, after_own, left_out
+        self.turns = turns
+        self._num_a_step = 1 if turns else len(self._optimizers)
         self._is_stepping = False
         self._have_stepped: list[torch.optim.Optimizer] = []
         """In the script's own step that is under way."""
@@ -109,7 +115,7 @@ class OptimizerGate:
             )
         evaluated = _with_closure_evaluated(optimizer, args, kwargs)
         if not self._is_under_way:
-            self._before_own()
+            self._before_own(optimizer)
             self._is_under_way = True
         elif _is_in(optimizer, self._have_stepped):
             self.check_all_have_stepped()
@@ -127,7 +133,7 @@ class OptimizerGate:
         if self._is_stepping:
             return
         self._have_stepped.append(optimizer)
-        if len(self._have_stepped) == len(self._optimizers):
+        if len(self._have_stepped) == self._num_a_step:
             self._end_own()
 
     def _end_own(self) -> None:

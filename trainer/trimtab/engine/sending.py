@@ -87,6 +87,11 @@ class Sending:
         return [f for i, f in enumerate(self.flights) if f.send.arrives == "forward" and i != self.carrier]
 
     @property
+    def sends_all(self) -> bool:
+        """Whether the gradients of the present iteration are sent in it, all of them."""
+        return len(self.present) == len(self._buckets)
+
+    @property
     def squared_norm_before(self) -> float:
         """Of all that this iteration sends; waits until all are compressed."""
         return sum(norm.result() for norm in self._compressed)

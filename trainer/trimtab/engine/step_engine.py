@@ -19,6 +19,7 @@ from trimtab.broadcast import broadcast_tensors
 from trimtab.collectives.group import Group
 from trimtab.collectives.transport import CommunicationError, Place
 from trimtab.engine.arena import Arena
+from trimtab.engine.by_hand import ByHand
 from trimtab.engine.exchanger import Exchanger
 from trimtab.engine.forward_waits import ForwardWaits
 from trimtab.engine.local_updates import LocalUpdates
@@ -27,6 +28,7 @@ from trimtab.engine.optimizer_gate import OptimizerGate
 from trimtab.engine.outcome import Outcome
 from trimtab.engine.profiler import StepProfiler
 from trimtab.engine.source_change import average_buffers, to_gradients, to_updates
+from trimtab.engine.turns import turn_of
 from trimtab.plan import Plan
 from trimtab.profile import Profile
 
@@ -55,12 +57,12 @@ class StepEngine:
         broadcast_tensors(group, (*model.parameters(), *model.buffers()))
         self.group = group
         self._model, self._optimizers, self._scale = model, optimizers, scale
-        self._gate = gate
+        self._gate, self._turns = gate, gate.turns
         self._before_backward = before_backward
         self._local: LocalUpdates | None = None
         self.is_step_owed = False
         """Whether a backward pass has been, and no step has followed."""
-        self._profiler = StepProfiler(model, self.arena) if group.rank == 0 else None
+        self._profiler = StepProfiler(model, self.arena) if group.rank == 0 and not gate.turns else None
         self._exchanger = Exchanger(
             self.arena,
             group,
@@ -71,6 +73,7 @@ class StepEngine:
             has_message=has_message,
             profiler=self._profiler,
         )
+        self._exchanger.by_hand = any(isinstance(each, ByHand) for each in optimizers)
         self._waits = ForwardWaits(model, optimizers[0], self._gate, self._exchanger)
         self._enter(plan)
 
@@ -132,10 +135,17 @@ class StepEngine:
         self._enter(plan)
 
     def _enter(self, plan: Plan) -> None:
+        if self._turns and plan.local_steps:
+            raise UserError(
+                "makes rounds of several steps, and optimizers that take turns have no round in common; name a plan of"
+                " source=gradient",
+                field="plan.source",
+                value=plan.source,
+            )
         if self._profiler is not None:
             self._profiler.restart()
         self._local = LocalUpdates(self.arena, plan.local_steps) if plan.local_steps else None
-        self._exchanger.exchanges_in_backward = self._local is None
+        self._exchanger.exchanges_in_backward = self._local is None and not self._turns
 
     def state_dict(self) -> dict[str, Any]:
         """All that is carried from step to step, but for weights, optimizer and residuals."""
@@ -161,7 +171,15 @@ class StepEngine:
         self._waits.settle()
 
     def synchronize(self) -> None:
-        """Make every ``grad`` what the optimizer is to see, also where no backward pass has ended with it."""
+        """Make every ``grad`` what the optimizer is to see, also where no backward pass has ended with it.
+
+        Raises `UserError` where optimizers take turns.
+        """
+        if self._turns:
+            raise UserError(
+                "exchanges nothing before an optimizer's step() says whose turn it is; leave the call out",
+                field="session.synchronize",
+            )
         if self._local is None:
             self._before_gradients()
             self._exchanger.finish()
@@ -176,10 +194,16 @@ class StepEngine:
         self.arena.release_gradients()
         return outcome
 
-    def begin_step(self) -> Outcome:
-        """Commit or drop what was exchanged; then the optimizer is to step, and moves nothing where it should not."""
+    def begin_step(self, optimizer: torch.optim.Optimizer | None = None) -> Outcome:
+        """Commit or drop what was exchanged; then the optimizer is to step, and moves nothing where it should not.
+
+        ``optimizer``: whose turn it is, where they take turns.
+        """
         self._before_gradients()  # for a step without a backward pass
-        if self._local is None:
+        if self._local is None and self._turns and optimizer is not None:
+            with turn_of(optimizer, self.arena):
+                outcome = self._finish()
+        elif self._local is None:
             outcome = self._finish()
         else:
             names = () if self._scale.is_scaling else self._local.non_finite_gradients()
@@ -256,6 +280,13 @@ class StepEngine:
 
     def _before_backward_pass(self) -> None:
         self._gate.check_all_have_stepped()
+        if (self._turns or self._exchanger.by_hand) and not self._exchanger.sending.sends_all:
+            raise UserError(
+                "lets gradients wait for a later step, which neither optimizers that take turns nor a script that steps"
+                " by hand can take; name one that sends all of them in each step",
+                field="plan.schedule",
+                value=self.plan.schedule,
+            )
         self._before_gradients()
         self.is_step_owed = True
 
