@@ -69,6 +69,8 @@ _OK_TOPK = Collective(
     cost=costs.ok_topk,
     cost_range=costs.ok_topk_range,
     cuts_union=True,
+    half_gain_ratio=0.15,
+    stale_steps=2.5,
 )
 
 _GTOPK = Collective(
@@ -79,6 +81,8 @@ _GTOPK = Collective(
     cost=costs.gtopk,
     cuts_union=True,
     pattern="tree",
+    half_gain_ratio=0.085,
+    stale_steps=2.5,
     options=(
         Option(
             "residual",
