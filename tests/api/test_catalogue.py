@@ -115,5 +115,11 @@ def test_the_table_of_costs_holds_what_can_run_and_what_it_stands_beside():
     assert {"parameter-server", "spardl", "ok-topk"} < set(names)
 
 
+def test_a_new_scheme_does_not_become_a_choice_of_jobs_that_name_none():
+    """What the judge has compared; a job's controller chooses among these unless its file says otherwise."""
+    artopk = {f"artopk-{election}-{shape}" for election in ("star", "var") for shape in ("ring", "tree")}
+    assert set(DEFAULT_COLLECTIVES) == {"all-gather", *artopk}
+
+
 def test_only_schedules_that_say_so_delay_updates():
     assert [row.name for row in schedules.rows() if row.delays_updates and row.name in schedules.built_in] == ["deft"]

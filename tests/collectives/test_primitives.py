@@ -44,6 +44,13 @@ def all_gather(transport: Transport, lengths: tuple[int, ...]):
     return blocks, chain, transport.num_bytes - bytes_before
 
 
+def all_to_all(transport: Transport):
+    """Rank r sends rank p r + 1 times p in so many bytes; nothing to rank 0."""
+    messages = [torch.full((peer and transport.rank + 1,), peer, dtype=torch.uint8) for peer in range(transport.size)]
+    received, chain = primitives.all_to_all(transport, [(message[:1], message[1:]) for message in messages])
+    return [message.tolist() for message in received], chain
+
+
 def on_group(group: Group, function, *arguments):
     return group.submit(partial(function, group.transport, *arguments)).result(30)
 
@@ -76,6 +83,18 @@ def test_all_gather_keeps_rank_order_and_unequal_sizes(rank_pool: RankPool, size
     lengths = tuple((7 * rank) % 5 * 4 for rank in range(size))
     for blocks, _, _ in rank_pool.run(size, on_group, all_gather, lengths):
         assert [block.tolist() for block in blocks] == [[rank] * length for rank, length in enumerate(lengths)]
+
+
+def check_all_to_all(rank: int, size: int, received: list[list[int]]) -> None:
+    expected = [[rank] * (source + 1) if rank and source != rank else [] for source in range(size)]
+    assert received == expected
+
+
+@pytest.mark.parametrize("size", EVERY_SIZE)
+def test_all_to_all_brings_each_rank_what_each_other_has_for_it(rank_pool: RankPool, size: int) -> None:
+    for rank, (received, chain) in enumerate(rank_pool.run(size, on_group, all_to_all)):
+        check_all_to_all(rank, size, received)
+        assert chain == min(1, size - 1), "all leave at once"
 
 
 @pytest.mark.parametrize("size", [2, 4, pytest.param(8, marks=pytest.mark.slow)])
@@ -114,15 +133,19 @@ def test_over_a_process_group_they_give_the_same(rank_pool: RankPool, size: int)
         (broadcast, size - 1, 1000, whole),
         (broadcast, 0, 0, whole),
         (all_gather, tuple(4 * rank for rank in range(size))),
+        (all_to_all,),
     ]
-    for ring, tree, short, sent, empty, gathered in rank_pool.run_in_process_group(size, on_process_group, jobs):
+    done = rank_pool.run_in_process_group(size, on_process_group, jobs)
+    for rank, (ring, tree, short, sent, empty, gathered, (exchanged, chain)) in enumerate(done):
         expected = (size * torch.arange(1003) + size * (size - 1) // 2).float()
         assert torch.equal(ring[0], expected)
         assert torch.equal(tree[0], expected)
         assert short[0].tolist() == [size * (size - 1) // 2]
         assert torch.equal(sent[0], (torch.arange(1000) % 251).to(torch.uint8))
         assert empty[0].numel() == 0
-        assert [block.tolist() for block in gathered[0]] == [[rank] * 4 * rank for rank in range(size)]
+        assert [block.tolist() for block in gathered[0]] == [[other] * 4 * other for other in range(size)]
+        check_all_to_all(rank, size, exchanged)
+        assert chain == size - 1, "each waits for one that comes in"
 
 
 def own_all_reduce(rank: int, size: int):

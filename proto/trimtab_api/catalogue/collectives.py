@@ -151,6 +151,8 @@ _OK_TOPK = Collective(
     cost=costs.ok_topk,
     cost_range=costs.ok_topk_range,
     cuts_union=True,
+    half_gain_ratio=0.15,
+    stale_steps=2.5,
 )
 
 _GTOPK = Collective(
@@ -162,6 +164,8 @@ _GTOPK = Collective(
     why_not=lambda N, residual: None,
     cuts_union=True,
     pattern="tree",
+    half_gain_ratio=0.085,
+    stale_steps=2.5,
     options=(
         Option(
             "residual",
