@@ -9,7 +9,7 @@ from queue import SimpleQueue
 import pytest
 import torch
 from cases import SIZES, Case, Outcome, run_case
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from in_process import InProcess, Ranks
 from test_conservation import check
@@ -202,6 +202,7 @@ def test_h_steps_as_algorithm_2_says() -> None:
     assert share.share * 1000 == pytest.approx(1000 / 3 + sum(steps))
 
 
+@settings(deadline=None)
 @given(st.lists(st.booleans(), max_size=60), st.integers(2, 9), st.integers(1, 3000))
 def test_h_stays_in_its_range_and_keeps_moving(past: list[bool], d: int, most: int) -> None:
     share = SagShare.of_teams(d)
