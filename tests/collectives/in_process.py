@@ -58,7 +58,7 @@ class Ranks:
         self._plan, self._k = plan, elements_to_send(plan.ratio, num_elements)
         self._groups = [Group(InProcess(rank, size, queues)) for rank in range(size)]
         self.schemes = [collectives.create(plan.collective, group) for group in self._groups]
-        self._selectors = [None if plan.is_dense else sparsify.create(plan.sparsifier) for _ in self._groups]
+        self.selectors = [None if plan.is_dense else sparsify.create(plan.sparsifier) for _ in self._groups]
         self.residuals = [torch.zeros(num_elements) for _ in self._groups]
         self._step = 0
 
@@ -88,16 +88,16 @@ class Ranks:
                 collectives.Exchange(grad, residual, next_residual, out, (0, n), (self._k,), self._step), selector
             )
             for scheme, selector, grad, residual, next_residual, out in zip(
-                self.schemes, self._selectors, grads, self.residuals, following, outs, strict=True
+                self.schemes, self.selectors, grads, self.residuals, following, outs, strict=True
             )
         ]
         exchanged = [handle.wait(60) for handle in handles]
         if not commits:
-            for part in (*self.schemes, *self._selectors):
+            for part in (*self.schemes, *self.selectors):
                 if part is not None:
                     part.discard()
             return outs[0], exchanged
-        for scheme, selector, each in zip(self.schemes, self._selectors, exchanged, strict=True):
+        for scheme, selector, each in zip(self.schemes, self.selectors, exchanged, strict=True):
             scheme.commit()
             if selector is not None:
                 selector.commit([Sent(0, n, each.sent)])

@@ -98,7 +98,7 @@ def grads(size: int, step: int) -> list[torch.Tensor]:
 @pytest.mark.parametrize("size", [3, 4])
 def test_what_is_sent_is_near_k_and_shared_evenly_whatever_gradients_do(size: int) -> None:
     ranks = Ranks(Plan.parse(f"{K / N}/exdyna"), size, N)
-    thresholds = []
+    thresholds: list[float] = []
     for step in range(30):
         before = torch.stack(ranks.residuals) + torch.stack(given := grads(size, step))
         sudden = 50.0 if step == 20 else 1.0

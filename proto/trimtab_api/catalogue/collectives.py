@@ -98,7 +98,7 @@ _ARC_TOPK = Collective(
     shares_indices=True,
     more_passes=1.0,
     pattern="ring",
-    half_gain_ratio=0.1,
+    half_gain_ratio=0.2,
     stale_steps=2.5,
 )
 

@@ -102,7 +102,10 @@ class ExDyna(Collective):
         if self._rule == "bounded" and _k(exchange) < exchange.out.numel():
             assert selector is not None, "ExDyna sends a selection"
             quota = min(partitions.quota(_k(exchange), own), span[1] - span[0])
-            selection = within_quota(exchange, span, selection, quota, selector)
+            # By where the partition began: its present range would leave a state behind with every block that moves.
+            began, ended = Partitions.even(exchange.out.numel(), self.group.size).span(own)
+            key = (exchange.start + began, ended - began)
+            selection = within_quota(exchange, span, selection, quota, selector, key)
         coded = index_code.encode(selection.indices)
         stopwatch.compressed()
         return PartSelected(selection.squared_norm_before, partitions, threshold, selection, coded, stopwatch)

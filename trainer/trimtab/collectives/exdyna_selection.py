@@ -65,9 +65,17 @@ def select_over(exchange: Exchange, span: tuple[int, int], threshold: float, cap
 
 
 def within_quota(
-    exchange: Exchange, span: tuple[int, int], selection: PartSelection, quota: int, selector: Selector
+    exchange: Exchange,
+    span: tuple[int, int],
+    selection: PartSelection,
+    quota: int,
+    selector: Selector,
+    key: tuple[int, int],
 ) -> PartSelection:
-    """The selection where about ``quota`` elements reached the threshold, else what ``selector`` takes in ``span``."""
+    """The selection where about ``quota`` elements reached the threshold, else what ``selector`` takes in ``span``.
+
+    ``key`` is what it keeps its state by.
+    """
     first, end = span
     least, most = (1 - TOLERANCE) * quota, (1 + TOLERANCE) * quota
     if least <= selection.num_over <= most and selection.num_over == selection.indices.numel():
@@ -78,7 +86,7 @@ def within_quota(
     rest = selection.squared_norm_after + returned
     if quota == 0:
         return replace(selection, indices=selection.indices[:0], values=selection.values[:0], squared_norm_after=rest)
-    taken = selector.take(acc, quota, (exchange.start + first, end - first))
+    taken = selector.take(acc, quota, key)
     return replace(
         selection,
         indices=taken.indices + first,
