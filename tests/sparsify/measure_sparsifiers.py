@@ -22,8 +22,8 @@ from trimtab.sparsify import Selector
 from trimtab.sparsify.threshold_selector import ThresholdSelector
 
 RATIOS = (0.1, 0.01, 0.001)
-NUM_ELEMENTS, NUM_GRADIENTS, CALLS = 1_000_000, 3, 15
-DIGITS_STEPS = 120
+NUM_ELEMENTS, NUM_GRADIENTS, CALLS = 200_000, 3, 20
+DIGITS_STEPS = 60
 DISTRIBUTIONS: dict[str, Callable[[int], Tensor]] = {
     "Normal": torch.randn,
     "Laplace": lambda n: torch.distributions.Laplace(0.0, 1.0).sample((n,)),
