@@ -94,7 +94,7 @@ def multi_sampling(magnitudes: Tensor, k: int, place: float) -> Tensor:
     for _ in range(ROUNDS):
         middle = left + (right - left) / 2
         threshold = mean + middle * (largest - mean)
-        count = int((magnitudes >= threshold).sum())
+        count = kernels.tail(magnitudes, threshold).count
         if count <= k:
             right = middle
             if count > most_within:
