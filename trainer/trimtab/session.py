@@ -238,8 +238,7 @@ class Session(AmongRanks):
         report = report_of(outcome, self.plan, self._step, seconds, scale, in_batches=self._loops.end_rounds)
         before = self._rounds.add(report, outcome.consensus)
         if self.is_main:
-            line = metric_of(report, loss, outcome, self._control.view, in_trial=self.in_trial)
-            self._recorder.metric(line)
+            self._recorder.metric(metric_of(report, loss, outcome, self._control.view, in_trial=self.in_trial))
         self._loops.stepped(in_trial=self.in_trial)
         if self._trials is not None and self._trials.is_active:
             self._trials.observe(None if report.plan.local_steps else before, report)

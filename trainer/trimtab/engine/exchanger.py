@@ -227,8 +227,7 @@ class Exchanger:
         self.sending.finish()
         began = time.perf_counter()
         late = self.sending.late if self._may_be_late else []
-        due = Flights(flight for flight in self.flights if flight not in late)
-        exchanged = due.by_bucket()
+        exchanged = (due := Flights(flight for flight in self.flights if flight not in late)).by_bucket()
         waited = time.perf_counter() - began
         consensus = None
         if exchanged:
