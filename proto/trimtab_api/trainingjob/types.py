@@ -257,7 +257,8 @@ class Communication(Strict):
         min_length=1,
         max_length=20,
         json_schema_extra={"x-kubernetes-list-type": "set"},
-        description="When buffers may be sent; an Adaptive policy chooses from these and begins with the first.",
+        description="When buffers may be sent; an Adaptive policy chooses from these and begins with the first. Only"
+        " `deft` gives the optimizer gradients in later steps than their own, and fewer updates.",
     )
     local_steps: LocalSteps | None = Field(
         None,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib.metadata import version
 from typing import Any
 
@@ -32,7 +32,7 @@ class RunMetrics(Collector):
     def __init__(self, directory: RunDirectory) -> None:
         self._lines = Tail(directory.metrics), Tail(directory.decisions)
         self._lock = threading.Lock()
-        self._seconds: Counter[str] = Counter(dict.fromkeys(("compute", "exposed", "compress", "collective"), 0.0))
+        self._seconds = dict.fromkeys(("compute", "exposed", "compress", "collective"), 0.0)
         self._trial_seconds = 0.0
         self._counts: Counter[str] = Counter(dict.fromkeys(("steps", "dropped", "trials", "bytes", "messages"), 0))
         self._decisions: Counter[str] = Counter()
@@ -158,7 +158,7 @@ def _gauge(name: str, text: str, value: float | None) -> Metric:
     return GaugeMetricFamily(f"trimtab_trainer_{name}", text, value=value)
 
 
-def _by(name: str, text: str, label: str, values: Counter[str]) -> Metric:
+def _by(name: str, text: str, label: str, values: Mapping[str, float]) -> Metric:
     family = CounterMetricFamily(f"trimtab_trainer_{name}", text, labels=(label,))
     for each, value in values.items():
         family.add_metric([each], value)
