@@ -16,16 +16,16 @@ def test_blocks_make_k_elements_and_their_sketch_is_small_where_it_can_be(n: int
     k = max(1, int(n * ratio))
     num_sent, block = blocks_of(n, k)
     assert k - num_sent < num_sent * block <= k
-    assert num_sent == 1 or n / block <= ARC_SKETCH_SHARE * k
+    assert num_sent == 1 or n / (block + 1) <= ARC_SKETCH_SHARE * k, "but for a block cut short to whole elements"
 
 
 def test_the_block_that_weighs_most_in_the_mean_is_sent_and_none_that_cancels() -> None:
     """A small one of all ranks is sent before a large one that two ranks have with opposite signs."""
     n, k = 32_000, 3_200
     num_sent, block = blocks_of(n, k)
-    random = torch.Generator().manual_seed(0)
+    random = torch.Generator().manual_seed(17)  # not the direction's
     noise = [0.001 * torch.randn(n, generator=random) for _ in range(3)]
-    cancels, common = slice(0, block), [slice(b * block, (b + 1) * block) for b in range(2, 2 + num_sent - 1)]
+    cancels, common = slice(0, block), [slice(b * block, (b + 1) * block) for b in range(2, 2 + num_sent)]
     large = 100 * torch.randn(block, generator=random)
     noise[0][cancels] += large
     noise[1][cancels] -= large
