@@ -307,7 +307,8 @@ WRONG = [
     (
         (*COMMUNICATION, "schedules"),
         ["at-once"],
-        "spec.communication.schedules[0]: 'at-once': not known; choose from wait-free, after-backward",
+        "spec.communication.schedules[0]: 'at-once': not known; choose from wait-free, after-backward,"
+        " priority, us-byte, deft",
     ),
     (
         (*COMMUNICATION, "schedules"),

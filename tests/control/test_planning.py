@@ -19,6 +19,7 @@ from trimtab_api.errors import UserError
 FACTS = ModelFacts(4_000_000, (1_000_000, 1_000_000, 2_000_000), 4)
 RECORDING = "recording:at=1000000:selection=ahead"
 NETWORK = 1e-3, 8e-9
+SLOW = 1e-3, 2.4e-8
 asked: list[tuple] = []
 
 
@@ -150,7 +151,7 @@ def test_the_papers_planners_are_searched_where_a_job_names_them_and_the_decisio
 
 
 def profiled(lead=0.02, loss=1.0):
-    """Of a model whose gradient takes longer to cross the network of `NETWORK` than to compute."""
+    """Of a model whose gradient takes longer to cross the network of `SLOW` than to compute."""
     tensors = [(0, 1_000_000), (1_000_000, 2_000_000), (2_000_000, 4_000_000)]
     modules = tuple(
         ModuleTimes(f"m{i}", start, stop, 0.03, 0.06) for i, (start, stop) in reversed(list(enumerate(tensors)))
@@ -162,8 +163,8 @@ def profiled(lead=0.02, loss=1.0):
 def static(schedule):
     plan = Plan.parse(f"dense/fusion=equal:buffers=8/schedule={schedule}")
     controller = Controller(ControllerSettings("static", plan), FACTS)
-    controller.observe_network(NetworkView(1, NETWORK[0], 1 / NETWORK[1]), 0.0)
-    exchange = Predictor(FACTS).sync_seconds(controller.plan, *NETWORK)
+    controller.observe_network(NetworkView(1, SLOW[0], 1 / SLOW[1]), 0.0)
+    exchange = Predictor(FACTS).sync_seconds(controller.plan, *SLOW)
     controller.observe_step(StepReport(0, controller.plan, 0.5, 0.27, 0.0, exchange, 1, 1, 1.0, 0.0, finite=True), 0.5)
     return controller
 
@@ -191,8 +192,8 @@ def test_it_is_planned_anew_only_where_that_saves_a_twentieth_of_the_time_to_tar
     controller.next_action(1.0, 100)
     controller.observe_profile(replace(profiled(), tensor_backward_seconds=(0.061, 0.06, 0.059)), 2.0)
     assert controller.next_action(2.0, 100) == KeepGoing()
-    controller.observe_network(NetworkView(2, NETWORK[0], 10 / NETWORK[1]), 3.0)
-    controller.observe_network(NetworkView(3, NETWORK[0], 10 / NETWORK[1]), 30.0)
+    controller.observe_network(NetworkView(2, SLOW[0], 10 / SLOW[1]), 3.0)
+    controller.observe_network(NetworkView(3, SLOW[0], 10 / SLOW[1]), 30.0)
     controller.observe_profile(profiled(), 31.0)
     again = controller.next_action(31.0, 100)
     assert isinstance(again, Adopt)
@@ -215,10 +216,10 @@ def test_merged_updates_are_charged_for_as_many_steps(planning):
     predictor = Predictor(FACTS)
     predictor.observe_profile(profiled())
     planning = FusionPlanning(predictor, FACTS, (0.01,))
-    planning.renew(*NETWORK)
+    planning.renew(*SLOW)
     dense = Plan.parse("dense")
     wait_free, deft = (
-        predictor.predict(planning.plan(1.0, dense.collective, "tracked", "equal:buffers=8", schedule), *NETWORK)
+        predictor.predict(planning.plan(1.0, dense.collective, "tracked", "equal:buffers=8", schedule), *SLOW)
         for schedule in ("wait-free", "deft:preserver=off")
     )
     merged = deft.plan.timetable.iterations_per_update

@@ -28,12 +28,13 @@ def test_the_fullest_choice_is_found_to_within_a_ten_thousandth_for_each_item(gi
     chosen = knapsack(given_weights, capacity)
     filled = sum(given_weights[item] for item in chosen)
     assert list(chosen) == sorted(set(chosen))
-    assert filled <= capacity * (1 + 1e-9)
-    assert filled >= fullest(given_weights, capacity) - len(given_weights) * capacity / 10_000 - 1e-9
+    units = len(given_weights) * capacity / 10_000 + 1e-9
+    assert fullest(given_weights, capacity) - units <= filled <= capacity + units
 
 
 def test_a_choice_that_a_greedy_one_would_miss():
     assert knapsack([6.0, 5.0, 5.0], 10.0) == (1, 2)
+    assert knapsack([1 / 3] * 4, 1.0) == (0, 1, 2), "what fills it exactly"
     assert knapsack([], 10.0) == knapsack([1.0], 0.0) == ()
 
 
@@ -48,8 +49,8 @@ def test_of_orders_that_begin_later_the_fullest_is_taken(items, capacity):
     filled = sum(given_weights[item] for item in chosen)
     begins = [capacity - sum(steps[:first]) for first in range(len(items))]
     best = max(fullest(given_weights[first:], left) for first, left in enumerate(begins) if left >= 0)
-    assert filled <= capacity * (1 + 1e-9)
-    assert filled >= best - len(items) * capacity / 10_000 - 1e-9
+    units = len(items) * capacity / 10_000 + 1e-9
+    assert best - units <= filled <= capacity + units
 
 
 def test_of_equally_full_orders_the_latest_is_taken():

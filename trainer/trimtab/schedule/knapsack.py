@@ -19,14 +19,15 @@ Fill = Callable[[Sequence[float], Sequence[float]], Orders]
 def knapsack(weights: Sequence[float], capacity: float) -> Order:
     """The items that fill the capacity best: Problem 1 of the paper, profit and weight being the same seconds.
 
-    Never over the capacity. Short of the best by at most a ten-thousandth of it for each item.
+    Over the capacity, and short of the best choice, by at most a ten-thousandth of it for each item: so that items
+    which fill it exactly do, however they are rounded.
     """
     if capacity <= 0:
         return ()
     unit = capacity / _UNITS
-    sizes = [max(1, ceil(weight / unit)) if weight <= capacity else _UNITS + 1 for weight in weights]
+    sizes = [max(1, ceil(weight / unit)) if weight <= capacity else len(weights) + _UNITS + 1 for weight in weights]
     reachable = [1]  # after each item: a bit for every sum that some of the items so far have
-    mask = (1 << (_UNITS + 1)) - 1
+    mask = (1 << (_UNITS + len(weights) + 1)) - 1  # each item's rounding up takes less than a unit
     for size in sizes:
         reachable.append((reachable[-1] | reachable[-1] << size) & mask)
     total = reachable[-1].bit_length() - 1
