@@ -22,6 +22,7 @@ import torch
 import torch.distributed as dist
 import trimtab
 from torch.nn.parallel import DistributedDataParallel
+from trimtab.attachment import attach as own_attach
 from trimtab.data.batches import Batches
 from trimtab.data.sharded_loader import Loaders
 
@@ -98,7 +99,7 @@ def run(name: str, plan: str) -> dict[str, Any]:
     if plan not in ("ddp", "adaptive", "job"):
         os.environ["TRIMTAB_PLAN"] = plan
     os.environ["TRIMTAB_RUN_DIR"] = f"runs/{name}-{plan.replace('/', '-')}"
-    own_attach, trimtab.attach = trimtab.attach, attach
+    trimtab.attach = attach
     sys.argv = [str(file), *ARGUMENTS[name]]
     variables = {
         "__name__": "__main__",
