@@ -59,9 +59,9 @@ def exchange(scheme, grad: Tensor, residual: Tensor, span: tuple[int, int], k: i
     return Step(grad + residual, out, next_residual, exchanged.num_bytes, exchanged.num_messages)
 
 
-@pytest.mark.parametrize("size", [2, 3, 6, 8])
+@pytest.mark.parametrize("size", [2, 4, 6, 8])
 def test_every_step_conserves_and_stays_within_its_bytes_and_messages(size: int) -> None:
-    ranks = [done for done, _ in on_ranks(size, steps, 2 * ESTIMATE_EVERY + 3, 2.0)]
+    ranks = [done for done, _ in on_ranks(size, steps, ESTIMATE_EVERY + 3, 2.0)]
     ends = costs.ok_topk_range(4 * N, K / N, size)
     for number, step in enumerate(zip(*ranks, strict=True)):
         accs = torch.stack([rank.acc for rank in step]).double().sum(0)
