@@ -292,7 +292,8 @@ WRONG = [
     (
         (*COMMUNICATION, "fusion", "alternatives"),
         ["single", "halves"],
-        "spec.communication.fusion.alternatives[1]: 'halves': not known; choose from fixed, single, equal, cuts",
+        "spec.communication.fusion.alternatives[1]: 'halves': not known; choose from fixed, single, equal, cuts, "
+        "safusion, none, mg-wfbp, omgs, cupcake, autotuned, optimal",
     ),
     (
         (*COMMUNICATION, "fusion", "alternatives"),

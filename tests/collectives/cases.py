@@ -40,7 +40,13 @@ class Wandering(Selector):
         self._random = torch.Generator().manual_seed(seed)
 
     def take(self, acc, k, key) -> Selected:
-        return self.compress(acc.clone(), torch.zeros_like(acc), acc, (0, acc.numel()), (k,))
+        before = acc.double().square().sum().item()
+        chosen = torch.rand(acc.numel(), generator=self._random) < torch.rand(1, generator=self._random)
+        chosen[torch.randint(acc.numel(), (1,), generator=self._random)] = True
+        indices = chosen.nonzero().flatten()
+        values = acc[indices]
+        acc[indices] = 0
+        return Selected(indices.to(torch.int32), values, before, acc.double().square().sum().item())
 
     def compress(self, grad, residual, next_residual, segments, k, start=0) -> Selected:
         torch.add(grad, residual, out=next_residual)

@@ -149,8 +149,8 @@ def test_every_scheme_costs_its_closed_form_or_less(rank_pool: RankPool, scheme:
     n, k = 40_000, 400
     case = Case(scheme, segments=(0, n), k=(n if scheme in DENSE_COLLECTIVES else k,), vote_length=0)
     outcomes = rank_pool.run(size, run_case, case)
-    cost, ends = catalogue.collective_cost(scheme, 4 * n, case.k[0] / n, size), catalogue.collectives[scheme].cost_range
-    most = cost.bytes if ends is None else ends(4 * n, case.k[0] / n, size).most.bytes
+    cost = catalogue.collective_cost(scheme, 4 * n, case.k[0] / n, size)
+    most = catalogue.cost_range(scheme, 4 * n, case.k[0] / n, size).most.bytes
     for outcome in outcomes:
         assert outcome.exchanged.num_messages == cost.messages
         # Beside the closed form's bytes: lengths and counts, at most 16 a message.

@@ -67,7 +67,7 @@ def test_each_profiled_step_tells_its_passes_and_the_way_of_each_buffer(run: Pat
     for line in traced:
         rows = defaultdict(list)
         for span in line["spans"]:
-            assert 0 <= span["begin"] <= span["end"]
+            assert 0 <= span["begin"] <= span["end"], span
             rows[span["row"]].append((span["phase"], span["name"], span["begin"], span["end"]))
         assert [(phase, name) for phase, name, *_ in rows["computing"]] == [
             *(("FORWARD", name) for name in "024"),
@@ -82,8 +82,8 @@ def test_each_profiled_step_tells_its_passes_and_the_way_of_each_buffer(run: Pat
         assert len(compressed) == len(crossed) == 2
         assert step_begins <= compressed[0][2]
         assert crossed[-1][3] <= step_ends
-        last_gradient = rows["computing"][-1][3]
-        assert compressed[0][2] <= last_gradient <= compressed[1][2]
+        last_gradient, queued = rows["computing"][-1][3], [rows[f"buffer {number}"][1][2] for number in range(2)]
+        assert queued[0] <= last_gradient <= queued[1]
 
 
 def test_a_trace_viewer_gets_them_with_the_controllers_plans(run: Path, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ row, and nobody knows schemes by name.
 """
 
 from trimtab_api.catalogue.axis import Axis
-from trimtab_api.catalogue.collectives import collective_cost, collectives, cost_table, why_not
+from trimtab_api.catalogue.collectives import collective_cost, collectives, cost_range, cost_table, why_not
 from trimtab_api.catalogue.costs import BYTES_PER_ELEMENT, Cost, CostRange
 from trimtab_api.catalogue.other_axes import (
     DEFAULT_BUFFER_BYTES,
@@ -42,6 +42,7 @@ __all__ = [
     "check_ratio",
     "collective_cost",
     "collectives",
+    "cost_range",
     "cost_table",
     "planners",
     "positive",

@@ -224,14 +224,17 @@ def cost_table(M: float, c: float, N: int) -> list[tuple[str, Cost | costs.CostR
     for row in collectives.rows():
         for spec in (row.name, *(f"{row.name}:{options}" for options in row.shown_with)):
             if why_not(spec, N) is None:
-                rows.append((spec, _cost_or_range(spec, M, c, N)))
+                ends = cost_range(spec, M, c, N)
+                rows.append((spec, ends.least if ends.least == ends.most else ends))
         for wire in row.wires[1:]:
             rows.append((f"{row.name}/wire={wire}", collective_cost(row.name, M, c, N, wire)))
     return rows
 
 
-def _cost_or_range(collective: str, M: float, c: float, N: int) -> Cost | costs.CostRange:
-    cost_range = collectives[collective].cost_range
-    if N == 1 or cost_range is None:
-        return collective_cost(collective, M, c, N)
-    return cost_range(M, c, N, **collectives.options(collective))
+def cost_range(collective: str, M: float, c: float, N: int) -> costs.CostRange:
+    """The ends between which `collective_cost` lies, by what the ranks select; the same where that does not matter."""
+    given = collectives[collective].cost_range
+    if N == 1 or given is None:
+        one = collective_cost(collective, M, c, N)
+        return costs.CostRange(one, one)
+    return given(M, c, N, **collectives.options(collective))

@@ -41,7 +41,8 @@ def create(spec: str, group: Group) -> Collective:
 
     Raises `UserError` where it is not known, has no such option, or does not run on so many ranks.
     """
-    reason = catalogue.why_not(spec, group.size)
+    canonical = catalogue.collectives.canonical(spec)
+    reason = catalogue.why_not(canonical, group.size)
     if reason is not None:
         raise UserError(reason, field="collective", value=spec)
     made: Collective = catalogue.collectives.make(spec, group)
