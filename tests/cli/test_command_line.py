@@ -52,7 +52,8 @@ DURATION = "write a duration such as 5ms or 2s (units: us, ms, s, min, h)"
         (["rnu"], "COMMAND: 'rnu': is not known; did you mean run?"),
         (
             ["frobnicate"],
-            "COMMAND: 'frobnicate': is not known; choose from run, compare, plan, network, report, trace, status, metrics, worker",
+            "COMMAND: 'frobnicate': is not known; choose from run, compare, plan, network, report, trace, status,"
+            " metrics, worker",
         ),
         (
             ["--bogus"],

@@ -28,9 +28,10 @@ class Space:
 
     @classmethod
     def of(cls, settings: ControllerSettings) -> Space:
-        """What the user's settings leave open."""
+        """What the user's settings leave open. With several sources there are the fewer ratios: it stays as large."""
+        ratios = ratio_grid(settings.min_ratio, settings.max_ratio)
         return cls(
-            ratio=ratio_grid(settings.min_ratio, settings.max_ratio),
+            ratio=(*ratios[: -1 : len(settings.sources)], ratios[-1]),
             collective=settings.collectives,
             sparsifier=settings.sparsifiers,
             fusion=settings.fusions,

@@ -20,6 +20,7 @@ their gradients does the work of one. That its batch is larger counts for nothin
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import pairwise
 from math import exp, log
 
@@ -51,21 +52,21 @@ _MOST_RANKS = 4
 
 def relative_steps(plan: Plan, gain: float, facts: ModelFacts) -> float:
     """Steps to the target over dense's, for a plan of this gain; an unknown optimizer is charged like Adam."""
-    if plan.local_steps:
-        return _updates(plan, facts.num_ranks)
+    if local_steps := plan.local_steps:
+        ranks = min(facts.num_ranks, _MOST_RANKS)
+        return _updates(local_steps, plan.row.arriving(plan.ratio, ranks) / ranks, facts.num_ranks)
     merged = 1.0 if plan.timetable is None else plan.timetable.iterations_per_update
     if plan.is_dense:
         return merged
     return merged * (_sgd(plan, gain) if reads_gain(facts.optimizer) else _adam(plan, facts.num_ranks))
 
 
-def _updates(plan: Plan, num_ranks: int) -> float:
+@lru_cache(maxsize=20_000)
+def _updates(local_steps: int, heard_of: float, num_ranks: int) -> float:
     """By H and by how often an element is heard of, in the logarithms of both."""
-    ranks = min(num_ranks, _MOST_RANKS)
-    heard_of: float = plan.row.arriving(plan.ratio, ranks) / ranks
     rows = [(num_local, _interpolated(row, heard_of)) for num_local, row in _UPDATES]
     ranks_share: float = (num_ranks / _MOST_RANKS) ** _OWN_GRADIENTS
-    return _interpolated(rows[::-1], plan.local_steps) * ranks_share
+    return _interpolated(rows[::-1], local_steps) * ranks_share
 
 
 def _interpolated(points: Sequence[tuple[float, float]], at: float) -> float:
