@@ -173,7 +173,8 @@ def _at(schema: Schema, path: str) -> Schema:
 
 
 def _structural(schema: Schema, definitions: Schema) -> Schema:
-    """A JSON schema as Kubernetes takes it: no references, no alternatives, a default for every optional object."""
+    """A JSON schema as Kubernetes takes it: no references, no alternatives, a default for every object that has one."""
+    may_be_absent = schema.get("default", ...) is None  # which means something, and is not filled in
     if "$ref" in schema:
         referred = definitions[schema["$ref"].rsplit("/", 1)[-1]]
         schema = {**referred, **{key: value for key, value in schema.items() if key != "$ref"}}
@@ -195,4 +196,6 @@ def _structural(schema: Schema, definitions: Schema) -> Schema:
             plain["default"] = {name: each["default"] for name, each in properties if "default" in each}
     if "items" in plain:
         plain["items"] = _structural(plain["items"], definitions)
+    if may_be_absent:
+        plain.pop("default", None)
     return plain
