@@ -24,7 +24,7 @@ from trimtab.control.fallback import Fallback
 from trimtab.control.gain_watch import GainWatch
 from trimtab.control.guards import Alarm
 from trimtab.control.learning import Learner
-from trimtab.control.network_watch import Network, NetworkChange, NetworkWatch
+from trimtab.control.network_watch import UNKNOWN_NETWORK, Network, NetworkChange, NetworkWatch
 from trimtab.control.plan_evaluator import PlanEvaluator
 from trimtab.control.plan_outcome import NUM_STEPS, PlanOutcome
 from trimtab.control.planning import FusionPlanning
@@ -51,9 +51,6 @@ from trimtab.control.types import (
 from trimtab.plan import Plan
 from trimtab.profile import Profile
 
-#: Stands in a record where no view ever came.
-_UNKNOWN_NETWORK = Network(0, 1e-6, 1e12)
-
 
 class Controller:
     """Chooses the plan while training. Rank 0 only; ``now`` is seconds on any monotonic clock."""
@@ -75,8 +72,7 @@ class Controller:
         """The present plan: adopt it before the first step. It is the same on every rank."""
         self._static = StaticPolicy(self._learner, self.plan)
         self._step = 0
-        self._in_batches = False
-        """Whether the script's loop is over ``session.batches``, as far as is known."""
+        self._in_batches = False  # whether the script's loop is over ``session.batches``
         self._triggers = Triggers()
         self._fallback = Fallback()
         self._since_network = SinceNetworkChange(PlanOutcome(self._learner.steps))
@@ -146,10 +142,10 @@ class Controller:
             return self._carry_out("profile", made, counted_from, now) if made else KeepGoing()
         self._believe_network(now)
         network = self._network_watch.network
-        evaluator = self._evaluator(network or _UNKNOWN_NETWORK)
+        evaluator = self._evaluator(network or UNKNOWN_NETWORK)
         alarm = self._alarm(None if network is None else evaluator.dense)
         if alarm is not None:
-            return self._fall_back(alarm, evaluator, network or _UNKNOWN_NETWORK, now)
+            return self._fall_back(alarm, evaluator, network or UNKNOWN_NETWORK, now)
         if network is None or self._fallback.holds(self._step):
             return KeepGoing()
         trigger = self._trigger(evaluator, now)
@@ -242,13 +238,11 @@ class Controller:
 
     def _evaluator(self, network: Network) -> PlanEvaluator:
         evaluate = partial(self._learner.predictor.predict, alpha=network.latency, beta=network.beta)
-        settings = self._settings
-        if self._in_batches:
-            settings = replace(settings, sources=(*settings.sources, *settings.sources_in_batches))
+        settings = self._settings.in_batches if self._in_batches else self._settings
         return PlanEvaluator(evaluate, self._planning, settings, self.plan, self._facts.optimizer)
 
     def _renew(self, network: Network) -> PlanEvaluator:
-        """A decision is due: buffers are planned anew, by what is known now."""
+        """Plan buffers anew, by what is known now."""
         self._planning.renew(network.latency, network.beta)
         return self._evaluator(network)
 

@@ -45,6 +45,10 @@ class Network:
         return max(abs(log(self.latency / other.latency)), abs(log(self.bandwidth / other.bandwidth)))
 
 
+#: Stands in a record where no view ever came.
+UNKNOWN_NETWORK = Network(0, 1e-6, 1e12)
+
+
 @dataclass(frozen=True)
 class NetworkChange:
     """The network is no longer what it was taken for."""

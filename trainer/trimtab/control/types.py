@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING, Literal
 
@@ -58,6 +58,11 @@ class ControllerSettings:
     """0 cares for gain alone, 1 for step time alone, 0.5 weighs them alike."""
     warmup_steps: int = 5
     """Steps before the first decision, dense where that costs little; fewer where they are slow."""
+
+    @property
+    def in_batches(self) -> ControllerSettings:
+        """What holds in loops over ``session.batches``."""
+        return replace(self, sources=(*self.sources, *self.sources_in_batches), sources_in_batches=())
 
     def __post_init__(self) -> None:
         if self.policy == "static" and self.static_plan is None:

@@ -28,6 +28,7 @@ from trimtab.engine.optimizer_gate import OptimizerGate
 from trimtab.engine.outcome import Outcome
 from trimtab.engine.profiler import StepProfiler
 from trimtab.engine.source_change import average_buffers, to_gradients, to_updates
+from trimtab.engine.trained import check_parameters_are_known, learning_rate_of
 from trimtab.engine.turns import turn_of
 from trimtab.plan import Plan
 from trimtab.profile import Profile
@@ -231,7 +232,7 @@ class StepEngine:
         """Count ``step`` as one of training; what the last few were measured to take, where it ends their profile."""
         if self._profiler is None:
             return None
-        return self._profiler.stepped(step, self.plan, outcome, loss, _learning_rate(self._optimizers[0]))
+        return self._profiler.stepped(step, self.plan, outcome, loss, learning_rate_of(self._optimizers[0]))
 
     def drain_traces(self) -> list[dict[str, Any]]:
         """What went on in profiled steps since the last call, as lines of ``trace.jsonl``; of rank 0 alone."""
@@ -274,8 +275,7 @@ class StepEngine:
             self._exchanger.commit()
         return outcome
 
-    def _weights(self) -> Iterable[Tensor]:
-        """What ranks compare: in a round of local steps, where it began."""
+    def _weights(self) -> Iterable[Tensor]:  # what ranks compare: in a round of local steps, where it began
         return self._model.parameters() if self._local is None else [self._local.anchor]
 
     def _before_backward_pass(self) -> None:
@@ -297,18 +297,4 @@ class StepEngine:
         """
         self.settle()
         self._before_backward()
-        for parameter in (p for each in self._optimizers for group in each.param_groups for p in group["params"]):
-            if parameter.requires_grad and parameter not in self.arena:
-                names = [name for name, each in self._model.named_parameters() if each is parameter]
-                raise UserError(
-                    "did not require a gradient, or did not exist, when the session was attached, so ranks do not"
-                    " exchange it; let it require one before attach and freeze it afterwards, or attach anew",
-                    field=f"model parameter {names[0] if names else '(of the optimizer alone)'}",
-                )
-
-
-def _learning_rate(optimizer: torch.optim.Optimizer) -> float | None:
-    """Of the first parameter group, with what its momentum adds up to; None where it tells none."""
-    group = optimizer.param_groups[0]
-    momentum = float(group.get("momentum", 0.0))
-    return float(group["lr"]) / (1 - momentum) if "lr" in group and momentum < 1 else None
+        check_parameters_are_known(self._optimizers, self._model, self.arena)
