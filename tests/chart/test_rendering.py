@@ -344,7 +344,7 @@ def test_labels_that_a_prometheus_selects_by_are_added(helm):
 def test_dashboards_carry_the_label_that_they_are_collected_by(helm):
     objects = helm.template("dashboards.enabled=true")
     boards = [each for each in of_kind(objects, "ConfigMap") if "dashboard" in each["metadata"]["name"]]
-    assert [each["metadata"]["labels"]["grafana_dashboard"] for each in boards] == ["1", "1"]
+    assert [each["metadata"]["labels"]["grafana_dashboard"] for each in boards] == ["1", "1", "1"]
 
 
 @pytest.mark.parametrize(
