@@ -65,7 +65,8 @@ def test_the_adopted_script_trains_on_several_workers(trimtab, tmp_path):
     lines = [json.loads(line) for line in (tmp_path / "out" / "metrics.jsonl").read_text().splitlines()]
     steps = [line for line in lines if not line.get("trial")]
     assert len(steps) == 4000 // 16 // 8 // 2
-    assert all(line["bytes"] > 0 and line["loss"] > 0 for line in steps)
+    assert all(line["loss"] > 0 for line in steps)
+    assert steps[0]["bytes"] > 0, "later steps may be local"
     assert main(["report", str(tmp_path / "out")]) == 0
     decided = [json.loads(line) for line in (tmp_path / "out" / "decisions.jsonl").read_text().splitlines()]
     considered = [point for line in decided if line["record"] == "decision" for point in line["pareto"]]
