@@ -71,7 +71,7 @@ def test_the_adopted_script_trains_on_several_workers(trimtab, tmp_path):
     decided = [json.loads(line) for line in (tmp_path / "out" / "decisions.jsonl").read_text().splitlines()]
     considered = [point for line in decided if line["record"] == "decision" for point in line["pareto"]]
     assert considered
-    assert all(point["relative_steps"] > 1.2 for point in considered), "it trains by AdamW, which is charged more"
+    assert all(point["relative_steps"] > 1.1 for point in considered), "it trains by AdamW, which is charged more"
 
 
 DDP_STYLE = Path(__file__).parent / "ddp_style.py"
