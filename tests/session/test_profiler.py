@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -83,12 +84,13 @@ class Training:
     def __init__(self, rank: int, plan: Plan, build: Callable[[Clock], nn.Module] = model_of) -> None:
         self.rank, self.number = rank, 0
         self.clock = Clock()
-        profiler.time = self.clock  # type: ignore[assignment]  # in a process of the rank's own
+        profiler.time = self.clock  # type: ignore[assignment]  # in a process of the rank's own, which others use too
         self.model = build(self.clock)
         optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
         self.session = Session(
             self.model, optimizer, group=Group.connect(), plan=plan, recorder=Recorder(None), control_client=None
         )
+        self.session.when_closed.callback(setattr, profiler, "time", time)
         self.profiles: list[Profile] = []
         self.session._control.profile = lambda profile: self.profiles.extend([profile] if profile else [])
 
