@@ -84,3 +84,18 @@ def test_all_python_in_it_is_of_the_lock(container, name):
 def test_the_monitor_has_what_it_measures_with(container):
     assert "iperf 3" in container("netmon", "iperf3", "--version")
     assert container("netmon", "which", "setpriv") == "/usr/bin/setpriv"
+
+
+def test_a_build_removes_what_a_killed_one_left(images):
+    left = buildah("from", "--pull-never", images["operator"])
+    tag = next(
+        name
+        for name in buildah("images", "--format", "{{.Name}}:{{.Tag}}").split()
+        if re.search("/operator:[0-9a-f]{16}$", name)
+    )
+    buildah("rmi", tag)
+    done = subprocess.run(
+        [ROOT / "scripts/images", "operator"], capture_output=True, text=True, timeout=1200, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert left not in buildah("containers", "--format", "{{.ContainerName}}").split()
