@@ -67,7 +67,7 @@ WRONG = [
     (
         ("spec", "network", "a\nb"),
         1,
-        "spec.network.a\\nb: '1': is not a field here; choose from probeInterval, probeBudget",
+        "spec.network.a\\nb: '1': is not a field here; choose from probeInterval, probeBudget, secondInterface",
     ),
     (("speck",), {}, "speck: is not a field here; did you mean spec?"),
     (
@@ -356,6 +356,11 @@ WRONG = [
         spec("network", "probeInterval"),
         2,
         "spec.network.probeInterval: '2': write it with its unit, such as 2s",
+    ),
+    (
+        spec("network", "secondInterface"),
+        "net 1",
+        "spec.network.secondInterface: 'net 1': name it as `ip link` lists it, such as net1",
     ),
     (spec("network", "probeInterval"), "50ms", "spec.network.probeInterval: '50ms': must be at least 100ms"),
     (

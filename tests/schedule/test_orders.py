@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from itertools import accumulate, permutations
 
 import pytest
@@ -70,6 +71,17 @@ def test_no_other_order_is_much_better(times):
         for order in permutations(range(len(complete)))
     )
     assert step_seconds(times, us_byte.timetable(times)) <= 1.1 * best + 1e-9
+
+
+@pytest.mark.parametrize("order", [priority, us_byte])
+def test_a_second_link_takes_what_it_brings_sooner(order):
+    one = even(8, 2.0)
+    two = replace(one, link_slowness=(1.0, 1.65))
+    sends = sends_of(order.timetable(two))
+    assert sorted(send.bucket for send in sends) == list(range(8))
+    by_link = [sum(send.link == link for send in sends) for link in (0, 1)]
+    assert by_link[0] > by_link[1] > 0
+    assert step_seconds(two, order.timetable(two)) < 0.8 * step_seconds(one, order.timetable(one))
 
 
 @given(step_times())

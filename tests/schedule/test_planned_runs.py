@@ -17,20 +17,25 @@ spec:
   restartPolicy: Never
   activeDeadlineSeconds: 300
   communication: {policy: Static, plan: "PLAN"}
+  network: NETWORK
   template: {spec: {containers: [{name: trainer, command: [python, TRAINING]}]}}
 """
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("plan", "delays"),
+    ("plan", "delays", "network"),
     [
-        ("dense-ring/fusion=equal:buffers=5/schedule=deft:preserver=off", True),
-        ("0.05/all-gather/fusion=equal:buffers=5/schedule=priority", False),
+        ("dense-ring/fusion=equal:buffers=5/schedule=deft:preserver=off", True, "{secondInterface: lo}"),
+        ("0.05/all-gather/fusion=equal:buffers=5/schedule=priority", False, "{}"),
     ],
 )
-def test_every_rank_follows_the_timetable_that_rank_0_has_planned(tmp_path, plan, delays):
-    job = JOB.replace("PLAN", plan).replace("TRAINING", str(Path(__file__).with_name("training.py")))
+def test_every_rank_follows_the_timetable_that_rank_0_has_planned(tmp_path, plan, delays, network):
+    job = (
+        JOB.replace("PLAN", plan)
+        .replace("NETWORK", network)
+        .replace("TRAINING", str(Path(__file__).with_name("training.py")))
+    )
     (tmp_path / "job.yaml").write_text(job)
     command = [sys.executable, "-m", "trimtab", "run", "job.yaml", "--out", "out"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=400)
@@ -42,5 +47,7 @@ def test_every_rank_follows_the_timetable_that_rank_0_has_planned(tmp_path, plan
     assert adopted[0].name == plan
     assert adopted[0].timetable is not None
     assert adopted[0].delays_updates == delays
+    links = {send.link for iteration in adopted[0].timetable for send in iteration.sends}
+    assert links == ({0, 1} if "second" in network else {0})
     steps = [json.loads(line) for line in (tmp_path / "out" / "metrics.jsonl").read_text().splitlines()]
     assert len([line for line in steps if "step_seconds" in line]) == 30

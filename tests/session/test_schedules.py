@@ -16,17 +16,17 @@ from torch import Tensor, nn
 from trimtab.collectives.group import Group
 from trimtab.engine.arena import Arena
 from trimtab.engine.exchanger import Exchanger
+from trimtab.joining import second_link
 from trimtab.plan import FusionPlan, Plan
 from trimtab.schedule import priority, queues, us_byte
 from trimtab.schedule.step_times import StepTimes
-from trimtab.timetable import Timetable
+from trimtab.timetable import Iteration, Timetable
 from trimtab_api.catalogue import DENSE_COLLECTIVES, SPARSE_COLLECTIVES
 
 SHAPES = ((7, 5), (1,), (40, 11), (3,), (200,))
 NUM_ELEMENTS = 35 + 1 + 440 + 3 + 200
 PLANNED = {"deft": queues.timetable, "priority": priority.timetable, "us-byte": us_byte.timetable}
 SCHEDULES = ("wait-free", "after-backward", *PLANNED, *(toy.name for toy in toy_schedules.TOYS))
-TWO_LINKS = 2
 
 
 class Rank:
@@ -37,8 +37,9 @@ class Rank:
         self.group = group
         self.parameters = [nn.Parameter(torch.zeros(shape)) for shape in SHAPES]
         self.arena = Arena([(f"p{i}", parameter) for i, parameter in enumerate(self.parameters)])
-        # One transport serves both links: what counts here is that the schedule's link is the one taken.
-        self.exchanger = Exchanger(self.arena, group, plan, weights=lambda: (), further_links=(group,))
+        if not group.further_links:  # kept, as the group is, from one test to the next
+            second_link.join(group, "lo", b"", 30.0)
+        self.exchanger = Exchanger(self.arena, group, plan, weights=lambda: ())
         self.random = torch.Generator().manual_seed(group.rank)
         self.entered = torch.zeros(NUM_ELEMENTS, dtype=torch.float64)
         self.handed = torch.zeros(NUM_ELEMENTS, dtype=torch.float64)
@@ -270,12 +271,15 @@ class Trace:
     handed: list[Tensor]
     sent: list[list[tuple[int, int, int]]]
     means: list[Tensor]
+    num_bytes: list[int]
+    """That each link carried."""
 
 
 def trace(group: Group, plan: Plan, iterations: int) -> Trace:
     toy_schedules.register()
     rank = Rank(group, plan)
-    seen = Trace([], [], [])
+    links = (group, *group.further_links)
+    seen = Trace([], [], [], [-link.num_bytes for link in links])
     generators = [torch.Generator().manual_seed(r) for r in range(group.size)]
     for _ in range(iterations):
         before = rank.handed.clone()
@@ -290,6 +294,7 @@ def trace(group: Group, plan: Plan, iterations: int) -> Trace:
         rank.exchanger.commit()
         rank.arena.release_gradients()
         seen.handed.append(rank.handed - before)
+    seen.num_bytes = [sum(each) for each in zip(seen.num_bytes, (link.num_bytes for link in links), strict=True)]
     rank.exchanger.close()
     return seen
 
@@ -394,6 +399,24 @@ def test_deft_hands_out_the_average_of_each_whole_set_once_all_of_it_has_arrived
             assert_close(handed, torch.stack(seen.means[taken : update + 1]).mean(0))
             taken = update + 1
     assert taken > 8
+
+
+def over_the_first_link(iteration: Iteration) -> Iteration:
+    return replace(iteration, sends=tuple(replace(send, link=0) for send in iteration.sends))
+
+
+@pytest.mark.parametrize("name", PLANNED)
+def test_two_links_bring_the_bits_of_one_and_each_carries_its_share(rank_pool: RankPool, name: str) -> None:
+    times = StepTimes((0.1,) * 4, (0.2, 0.1, 0.3, 0.1), (0.0,) * 4, (0.4, 0.9, 0.4, 0.3), link_slowness=(1.0, 1.65))
+    made = PLANNED[name](times)
+    first, cycle = (tuple(map(over_the_first_link, part)) for part in (made.first, made.cycle))
+    one, two = (traced(rank_pool, name, 8, each) for each in (replace(made, first=first, cycle=cycle), made))
+    assert all(torch.equal(a, b) for a, b in zip(one.handed, two.handed, strict=True))
+    assert any(handed.any() for handed in two.handed)
+    assert one.num_bytes[1] == 0
+    assert min(two.num_bytes) > 0
+    payload = 8 * 4 / 3 * NUM_ELEMENTS  # 8 iterations at most, each a ring's 4 (N - 1)/N bytes an element and way
+    assert sum(two.num_bytes) == sum(one.num_bytes) > payload / 2
 
 
 @pytest.mark.parametrize("name", ["priority", "us-byte"])

@@ -139,7 +139,9 @@ def _session_of(
     """The session of one rank; rank 0's has the controller."""
     group, recorder, seed = joined.group, joined.recorder, joined.job.spec.seed
     sizes = tuple(p.numel() for p in reversed(list(model.parameters())) if p.requires_grad)
-    facts = ModelFacts(sum(sizes), sizes, group.size, optimizer=family_of(*optimizers))
+    facts = ModelFacts(
+        sum(sizes), sizes, group.size, optimizer=family_of(*optimizers), link_slowness=joined.link_slowness
+    )
     settings = controller_settings(joined.job, facts.optimizer)
     if options["turns"] or any(isinstance(each, ByHand) for each in optimizers):
         settings = replace(settings, sources=(sources.default,), sources_in_batches=())  # rounds need one optimizer

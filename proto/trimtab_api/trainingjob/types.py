@@ -44,6 +44,8 @@ _YEAR = 365 * 24 * 3600
 _VARIABLE_NAME = re.compile(r"[ -<>-~]+")
 #: Bytes of one argument or variable that Linux gives a process (MAX_ARG_STRLEN), the name of a variable left out.
 _LONGEST_WORD = 120_000
+#: What names of network interfaces are made of; Linux takes 15 characters.
+_INTERFACE, _INTERFACE_REMEDY = r"^[A-Za-z0-9][-_.A-Za-z0-9]*$", "name it as `ip link` lists it, such as net1"
 _DNS_LABEL = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
 
 #: Where a field is: names, and numbers in lists.
@@ -95,6 +97,12 @@ def _check_timeout(seconds: float) -> float:
     return seconds
 
 
+def _check_interface(name: str) -> str:
+    if not re.fullmatch(_INTERFACE, name):
+        raise ValueError(_INTERFACE_REMEDY)
+    return name
+
+
 def _one_of(known: Callable[[], Iterable[str]]) -> AfterValidator:
     """A string that is one of the known names."""
 
@@ -139,6 +147,12 @@ def _sparse() -> Iterable[str]:
 Ratio = Annotated[float, Field(gt=0, lt=1)]
 SparseCollective = Annotated[str, _one_of(_sparse), _enum(SPARSE_COLLECTIVES)]
 Sparsifier = Annotated[str, _one_of(sparsifiers.names), _enum(SPARSIFIERS)]
+_INTERFACE_RULE = {"rule": f"self.matches(r'{_INTERFACE}')", "message": _INTERFACE_REMEDY}
+Interface = Annotated[
+    str,
+    Field(max_length=15, json_schema_extra={"x-kubernetes-validations": [_INTERFACE_RULE]}),
+    AfterValidator(_check_interface),
+]
 Planner = Annotated[str, Field(max_length=512), _spec_of(planners)]
 Schedule = Annotated[str, Field(max_length=512), _spec_of(schedules)]
 
@@ -302,6 +316,12 @@ class Network(Strict):
     )
     probe_budget: float = Field(
         0.02, gt=0, le=0.5, description="Most of a host's time that bandwidth tests may take, on average."
+    )
+    second_interface: Interface | None = Field(
+        None,
+        description="A second network interface of every worker, such as `net1`. `deft`, `priority` and `us-byte` then"
+        " send over both at once; how much slower it is than the first is measured as training begins. For models on"
+        " the CPU. Left out: there is one link.",
     )
 
 

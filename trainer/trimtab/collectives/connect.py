@@ -44,15 +44,17 @@ class Entrance:
     listener: socket.socket
     host: str
     family: socket.AddressFamily
+    source: tuple[str, int] | None = None
+    """Where this rank's own calls come from; None: wherever the route leads from."""
 
     @classmethod
-    def open(cls, num_ranks: int) -> Entrance:
-        """On the interface named by GLOO_SOCKET_IFNAME, else on the one that leads to MASTER_ADDR."""
-        host, family = own_address()
+    def open(cls, num_ranks: int, interface: str = "") -> Entrance:
+        """On the ``interface``, by which calls leave too; else on that of `own_address`. Raises `OSError`."""
+        host, family = (address_of(interface), socket.AF_INET) if interface else own_address()
         listener = socket.create_server((host, 0), family=family, backlog=num_ranks + 128)
         # Buffer sizes are inherited by accepted connections, and fix the window scale when the connection opens.
         _enlarge_buffers(listener)
-        return cls(listener, host, family)
+        return cls(listener, host, family, (host, 0) if interface else None)
 
     @property
     def card(self) -> dict[str, Any]:
@@ -79,6 +81,8 @@ def connect(
                 address = str(cards[peer]["host"]), int(cards[peer]["port"])
                 connection = socket.socket(entrance.family, socket.SOCK_STREAM)
                 _enlarge_buffers(connection)
+                if entrance.source is not None:
+                    connection.bind(entrance.source)
                 switchboard.call(peer, connection, address, _call(rank, peer, secret, attempt))
             while len(connections) < len(cards) - 1:
                 ended = switchboard.next(until)
@@ -155,23 +159,32 @@ def _close(connections: dict[int, socket.socket]) -> None:
 
 
 def own_address() -> tuple[str, socket.AddressFamily]:
-    """The address by which the other ranks reach this one."""
+    """The address by which the other ranks reach this one.
+
+    That of the interface named by GLOO_SOCKET_IFNAME, else of the one that leads to MASTER_ADDR.
+    """
     interface = os.environ.get("GLOO_SOCKET_IFNAME", "")
     if interface:
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-            request = struct.pack("256s", interface.encode()[:15])
-            try:
-                answer = fcntl.ioctl(probe.fileno(), _SIOCGIFADDR, request)
-            except OSError as error:
-                raise OSError(
-                    errno.ENODEV, f"GLOO_SOCKET_IFNAME={interface}: no such interface with an address"
-                ) from error
-        return socket.inet_ntoa(answer[20:24]), socket.AF_INET
+        try:
+            return address_of(interface), socket.AF_INET
+        except OSError as error:
+            raise OSError(error.errno, f"GLOO_SOCKET_IFNAME={interface}: {error.strerror}") from error
     master = os.environ.get("MASTER_ADDR", "127.0.0.1")
     family, _, _, _, target = socket.getaddrinfo(master, 9, type=socket.SOCK_DGRAM)[0]
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         probe.connect(target)  # no packet leaves: the kernel only picks the route
         return probe.getsockname()[0], family
+
+
+def address_of(interface: str) -> str:
+    """The IPv4 address of a network device of this machine. Raises `OSError` where there is none."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        request = struct.pack("256s", interface.encode()[:15])
+        try:
+            answer = fcntl.ioctl(probe.fileno(), _SIOCGIFADDR, request)
+        except OSError as error:
+            raise OSError(errno.ENODEV, "no such interface with an address") from error
+    return socket.inet_ntoa(answer[20:24])
 
 
 def _enlarge_buffers(connection: socket.socket) -> None:

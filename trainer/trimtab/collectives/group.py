@@ -35,6 +35,8 @@ class Group:
         self.transport = transport
         self.place = Place()
         """Where in training the jobs submitted from now on belong: the same on every rank, or their messages fail."""
+        self.further_links: tuple[Group, ...] = ()
+        """The same ranks over other interfaces, closed with this one; each link's jobs are in an order of their own."""
         self._failure: BaseException | None = None
         self._compression = Lane("trimtab-compression", transport.device, finishes_at_exit=True)
         # A script that fails elsewhere exits in the midst of a job, which tells the peers.
@@ -136,6 +138,8 @@ class Group:
 
     def close(self) -> None:
         """Finish what was submitted and leave; every rank calls it, in any order."""
+        for link in self.further_links:
+            link.close()
         self._compression.close()
         self._communication.close()
         if self._failure is None:  # for a rank that expects more of this one than it takes part in

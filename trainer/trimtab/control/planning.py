@@ -82,7 +82,8 @@ class FusionPlanning:
         profile, costs, planner = self._predictor.profile, self._costs(uncut), uncut.fusion.planner
         fusion = plan_of(planner, self._facts.tensor_sizes, profile=profile, costs=costs)
         is_sgd = self._facts.optimizer.kind == "sgd"
-        step_facts = StepFacts(self._facts.tensor_sizes, costs.compress, costs.exchange, is_sgd)
+        facts = self._facts
+        step_facts = StepFacts(facts.tensor_sizes, costs.compress, costs.exchange, is_sgd, facts.link_slowness)
         made = planned(uncut.schedule, fusion.cuts, profile=profile, facts=step_facts)
         return FusionPlan(made.cuts, planner=planner), made.timetable
 

@@ -169,8 +169,10 @@ class Predictor:
         if fusion not in self._known_computing:
             if len(self._known_computing) >= _MOST_KNOWN_FUSIONS:
                 self._known_computing.clear()
-            nothing = step_times(profile, self._facts.tensor_sizes, fusion.cuts, lambda size: 0.0, lambda size: 0.0)
-            self._known_computing[fusion] = nothing
+            facts = self._facts
+            self._known_computing[fusion] = step_times(
+                profile, facts.tensor_sizes, fusion.cuts, lambda size: 0.0, lambda size: 0.0, facts.link_slowness
+            )
         return self._known_computing[fusion]
 
     def _buffers(self, fusion: FusionPlan) -> tuple[list[float], list[float]]:

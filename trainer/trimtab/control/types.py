@@ -124,6 +124,8 @@ class ModelFacts:
     optimizer: OptimizerFamily = OptimizerFamily("SGD", "sgd")
     select_seconds_per_element: float = 1e-9
     """A first guess of what selection costs, until it is measured: one pass of a fused kernel on a busy core."""
+    link_slowness: tuple[float, ...] = (1.0,)
+    """Of each link between the ranks: how much longer an exchange takes on it than on the first."""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -56,16 +56,15 @@ class Exchanger:
         loss_scale: Callable[[], float | None] = lambda: None,
         before_backward: Callable[[], None] = lambda: None,
         has_message: Callable[[], bool] = lambda: False,
-        further_links: Sequence[Group] = (),
         profiler: StepProfiler | None = None,
     ) -> None:
         """``weights`` are those that ranks compare; ``loss_scale`` is a GradScaler's, None without one.
 
         ``before_backward`` is called before a step's first gradient is touched; ``has_message``, on the communication
-        thread, whether a message of rank 0 follows the step. ``further_links`` join the same ranks as ``group`` does.
+        thread, whether a message of rank 0 follows the step.
         """
         self.arena, self.group = arena, group
-        self._links = (group, *further_links)
+        self._links = (group, *group.further_links)
         self._weights, self._has_message, self._before_backward = weights, has_message, before_backward
         self._schemes = Schemes(group, arena)
         self._participation = Participation(arena.names)

@@ -30,6 +30,7 @@ from trimtab.collectives.rendezvous import waiting_for
 from trimtab.environment.job_secret import secret_of_certificates
 from trimtab.environment.launchers import Ranks, meeting_point
 from trimtab.environment.side_processes import monitor_command, status_command
+from trimtab.joining import second_link
 from trimtab.joining.configuration import Configuration, with_ranks
 from trimtab.joining.hosts import HostCard, Layout, layout
 from trimtab.joining.joined import Joined
@@ -47,12 +48,15 @@ def join(ranks: Ranks, configuration: Configuration, *, on_gpu: bool) -> Joined:
     """
     job, mistake = _load(configuration)
     timeout = DEFAULT_DEADLINE if job is None else job.spec.communication.timeout
-    group = _meet(ranks, timeout, on_gpu=on_gpu)
+    certificates = Certificates.from_environment()
+    secret = b"" if certificates is None else secret_of_certificates(certificates)
+    group = _meet(ranks, timeout, secret, on_gpu=on_gpu)
     try:
         _agree_on_job(group, job, mistake)
         assert job is not None, "its mistake was raised"
+        slowness = second_link.join(group, job.spec.network.second_interface, secret, timeout)
         cards = [HostCard(**each) for each in gather_json(group, HostCard.of_this_rank().to_json())]
-        return _Host(group, layout(cards, group.rank), job, configuration).begin()
+        return _Host(group, layout(cards, group.rank), job, configuration).begin(slowness)
     except BaseException:
         group.close()
         raise
@@ -66,9 +70,7 @@ def _load(configuration: Configuration) -> tuple[TrainingJob | None, UserError |
         return None, error
 
 
-def _meet(ranks: Ranks, timeout: float, *, on_gpu: bool) -> Group:
-    certificates = Certificates.from_environment()
-    secret = b"" if certificates is None else secret_of_certificates(certificates)
+def _meet(ranks: Ranks, timeout: float, secret: bytes, *, on_gpu: bool) -> Group:
     if dist.is_initialized():
         return Group.connect(deadline=timeout, secret=secret)
     host, port = meeting_point(os.environ, ranks)
@@ -134,7 +136,7 @@ class _Host:
     def _is_main(self) -> bool:
         return self._group.rank == 0
 
-    def begin(self) -> Joined:
+    def begin(self, link_slowness: tuple[float, ...]) -> Joined:
         """Start what the job needs here. Raises `UserError` on every rank where rank 0 cannot keep the run."""
         keeper = self._keep_run()
         certificates = self._certificates()
@@ -148,7 +150,7 @@ class _Host:
         recorder = Recorder(self._directory.path if self._is_main else None)
         leave = partial(self._leave, keeper)
         atexit.register(leave)  # most scripts close no session
-        return Joined(self._group, self._job, recorder, monitor, certificates, leave)
+        return Joined(self._group, self._job, recorder, monitor, link_slowness, certificates, leave)
 
     def _keep_run(self) -> RunKeeper | None:
         """Rank 0 takes the run's directory; all hear whether it could."""

@@ -13,6 +13,7 @@ from trimtab.collectives.group import Group
 from trimtab.collectives.rendezvous import waiting_for
 from trimtab.environment.job_secret import secret_of
 from trimtab.environment.launch_environment import LaunchEnvironment
+from trimtab.joining import second_link
 from trimtab.joining.joined import Joined
 from trimtab.records.recorder import Recorder
 
@@ -21,16 +22,21 @@ def join(environment: LaunchEnvironment, *, on_gpu: bool) -> Joined:
     """Meet all ranks. Raises `UserError` and `CommunicationError`."""
     job = load_job_file(environment.job)
     recorder = Recorder(environment.run_directory if environment.rank == 0 else None)
-    group = _meet(environment, job.spec.communication.timeout, recorder, on_gpu=on_gpu)
+    secret, timeout = secret_of(environment, os.environ), job.spec.communication.timeout
+    group = _meet(environment, timeout, recorder, secret, on_gpu=on_gpu)
+    try:
+        slowness = second_link.join(group, job.spec.network.second_interface, secret, timeout)
+    except BaseException:
+        group.close()
+        raise
     has_network = environment.num_local_ranks < environment.num_ranks
-    return Joined(group, job, recorder, environment.monitor if has_network else None)
+    return Joined(group, job, recorder, environment.monitor if has_network else None, slowness)
 
 
-def _meet(environment: LaunchEnvironment, timeout: float, recorder: Recorder, *, on_gpu: bool) -> Group:
+def _meet(environment: LaunchEnvironment, timeout: float, recorder: Recorder, secret: bytes, *, on_gpu: bool) -> Group:
     """All ranks, by the process group that the script has made if it has; no wait passes ``timeout`` seconds."""
     if on_gpu:
         torch.cuda.set_device(environment.local_rank)
-    secret = secret_of(environment, os.environ)
 
     def say(missing: list[int]) -> None:
         recorder.starting(waiting_for(missing, environment.num_ranks))

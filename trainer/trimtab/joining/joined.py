@@ -21,6 +21,8 @@ class Joined:
     recorder: Recorder
     monitor: str | None
     """``HOST:PORT`` of this host's network monitor; None where the network is not measured."""
+    link_slowness: tuple[float, ...] = (1.0,)
+    """Of each link between the ranks (`ModelFacts.link_slowness`)."""
     certificates: Certificates | None = None
     """By which the monitor is called; None: those of the environment, if any."""
     leave: Callable[[], None] = lambda: None

@@ -30,10 +30,12 @@ class StepFacts:
     exchange: BufferSeconds
     is_sgd: bool
     """Whether the optimizer adds up what it is given, as SGD does."""
+    link_slowness: tuple[float, ...] = (1.0,)
+    """As `StepTimes` has it."""
 
     def times(self, profile: Profile, cuts: Sequence[int]) -> StepTimes:
         """Of each of the buckets that begin at ``cuts``."""
-        return step_times(profile, self.tensor_sizes, cuts, self.compress, self.exchange)
+        return step_times(profile, self.tensor_sizes, cuts, self.compress, self.exchange, self.link_slowness)
 
 
 @dataclass(frozen=True)

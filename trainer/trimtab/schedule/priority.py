@@ -1,7 +1,7 @@
 """What the next forward pass needs first is sent first (ByteScheduler, SOSP 2019; P3, MLSys 2019).
 
 Buffers are cut into parts, so that one that is not urgent delays those that are for no longer than a part takes. The
-order is found by running ahead one step's exchanges, and is the same on every rank: whenever the wire is free, that
+order is found by running ahead one step's exchanges, and is the same on every rank: whenever a link is free, that
 bucket of those which are complete goes next which the forward pass needs first. What has not begun to cross when
 backward ends arrives in the next forward pass.
 
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import accumulate
+from typing import Literal
 
 from trimtab.profile import Profile
 from trimtab.schedule.planner import PlannedSchedule, StepFacts, split
@@ -51,13 +52,19 @@ def partitions(cuts: tuple[int, ...], facts: StepFacts) -> list[tuple[int, ...]]
 
 
 def timetable(times: StepTimes, choose: Choose = lambda sent, complete: max(complete)) -> Timetable:
-    """One iteration, again and again: the order that ``choose`` makes, by default the most urgent bucket first."""
-    complete_at, num_buckets = list(accumulate(times.backward)), len(times.wire)
-    end = complete_at[-1]
+    """One iteration, again and again: the order that ``choose`` makes, by default the most urgent bucket first.
+
+    Of two links a bucket takes the one over which one of middling size would arrive first.
+    """
+    complete_at, num_buckets, slowness = list(accumulate(times.backward)), len(times.wire), times.link_slowness
+    end, middling = complete_at[-1], sum(times.crossing) / num_buckets
     now, sent, carrier = 0.0, list[int](), None
+    links, free = list[int](), [0.0] * len(slowness)
     waiting = list(range(num_buckets))
     while waiting:
         now = max(now, complete_at[waiting[0]])
+        link = min(range(len(free)), key=lambda each: max(now, free[each]) + middling * slowness[each])
+        now = max(now, free[link])
         complete = [bucket for bucket in waiting if complete_at[bucket] <= now]
         # The bucket that backward fills last may be complete before backward has ended, by the clock alone.
         if carrier is None and (now >= end or complete[-1] == num_buckets - 1):
@@ -65,10 +72,11 @@ def timetable(times: StepTimes, choose: Choose = lambda sent, complete: max(comp
         bucket = choose(sent, complete) if carrier is None else max(complete)
         waiting.remove(bucket)
         sent.append(bucket)
-        now += times.crossing[bucket]
+        links.append(link)
+        free[link] = now + slowness[link] * times.crossing[bucket]
     assert carrier is not None, "the last bucket is complete when backward ends"
-    sends = tuple(
-        Send(bucket, 0, "backward" if index == carrier else "gradient", 0, "update" if index <= carrier else "forward")
-        for index, bucket in enumerate(sent)
-    )
-    return Timetable((), (Iteration(sends, update=0),))
+    sends = []
+    for index, (bucket, link) in enumerate(zip(sent, links, strict=True)):
+        after: Literal["gradient", "backward"] = "backward" if index == carrier else "gradient"
+        sends.append(Send(bucket, 0, after, link, "update" if index <= carrier else "forward"))
+    return Timetable((), (Iteration(tuple(sends), update=0),))

@@ -36,12 +36,11 @@ class Queues:
     """How many iterations ago it was closed; those since are in the future queue, if it is more than 1."""
 
 
-def timetable(times: StepTimes, scale: float = 1.0, speed_ratio: float | None = None) -> Timetable:
+def timetable(times: StepTimes, scale: float = 1.0) -> Timetable:
     """What iterations do where each bucket takes these times; knapsacks are ``scale`` times the computing time.
 
-    ``speed_ratio``: how much slower the second of two links is; None where there is one. At least one bucket is sent of
-    a current queue in each iteration, however long it takes: so each queue is empty after as many iterations as there
-    are buckets, and no gradient waits for twice as many.
+    At least one bucket is sent of a current queue in each iteration, however long it takes: so each queue is empty
+    after as many iterations as there are buckets, and no gradient waits for twice as many.
     """
     queues, seen = Queues(), dict[Queues, int]()
     everything = Queues(tuple(range(len(times.wire))))
@@ -50,7 +49,7 @@ def timetable(times: StepTimes, scale: float = 1.0, speed_ratio: float | None = 
     while queues not in seen:
         seen[queues] = len(iterations)
         if len(iterations) - emptied_at < _MOST_ITERATIONS or queues == everything:
-            iteration, queues = _next(queues, times, scale, speed_ratio)
+            iteration, queues = _next(queues, times, scale)
         else:
             iteration, queues, emptied_at = _emptied(queues), everything, len(iterations)
         iterations.append(iteration)
@@ -66,10 +65,10 @@ def merged(made: Timetable) -> tuple[int, ...]:
     return tuple(counts[len(counts) - in_cycle :])
 
 
-def _next(queues: Queues, times: StepTimes, scale: float, speed_ratio: float | None) -> tuple[Iteration, Queues]:
+def _next(queues: Queues, times: StepTimes, scale: float) -> tuple[Iteration, Queues]:
     """One iteration, and where it leaves the queues."""
-    fill = _filler(speed_ratio)
-    seconds = [scale * (sum(times.forward) + sum(times.backward))] * (1 if speed_ratio is None else 2)
+    fill = _filler(times.link_slowness)
+    seconds = [scale * (sum(times.forward) + sum(times.backward))] * len(times.link_slowness)
     old = _take(fill, queues.current, times, seconds)
     left = _without(queues.current, old)
     if left and not any(old):
@@ -78,7 +77,7 @@ def _next(queues: Queues, times: StepTimes, scale: float, speed_ratio: float | N
     joins, sends = queues.age > 1, _sends(old, -queues.age)
     if left:  # case 2
         return Iteration(sends, None, joins), Queues(left, queues.age + 1)
-    unused = [each - taken for each, taken in zip_longest(seconds, _seconds(old, times, speed_ratio), fillvalue=0.0)]
+    unused = [each - taken for each, taken in zip_longest(seconds, _seconds(old, times), fillvalue=0.0)]
     fresh = _fresh(fill, sends, times, unused, scale)  # cases 3 and 4
     everything = tuple(range(len(times.wire)))
     update = -queues.age if queues.current else None
@@ -109,16 +108,16 @@ def _take(fill: Fill, buckets: Sequence[int], times: StepTimes, seconds: Sequenc
     return tuple(tuple(buckets[item] for item in order) for order in orders)
 
 
-def _filler(speed_ratio: float | None) -> Fill:
-    if speed_ratio is None:
+def _filler(link_slowness: Sequence[float]) -> Fill:
+    if len(link_slowness) == 1:
         return lambda weights, seconds: (knapsack(weights, seconds[0]),)
-    return partial(two_knapsacks, speed_ratio=speed_ratio)
+    return partial(two_knapsacks, speed_ratio=link_slowness[1])
 
 
-def _seconds(orders: Orders, times: StepTimes, speed_ratio: float | None) -> list[float]:
+def _seconds(orders: Orders, times: StepTimes) -> list[float]:
     """How long each link is taken by these."""
-    slower = (1.0, speed_ratio or 1.0)
-    return [slower[link] * sum(times.crossing[bucket] for bucket in order) for link, order in enumerate(orders)]
+    taken = (sum(times.crossing[bucket] for bucket in order) for order in orders)
+    return [slowness * seconds for slowness, seconds in zip(times.link_slowness, taken, strict=False)]
 
 
 def _sends(orders: Orders, generation: int) -> tuple[Send, ...]:

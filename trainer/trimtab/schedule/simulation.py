@@ -1,6 +1,6 @@
 """How long steps take under a timetable, by the times of their buckets: what planners compare orders by.
 
-Computing goes on beside compressing, one buffer after another, and beside the wire, one exchange after another. What
+Computing goes on beside compressing, one buffer after another, and beside each link, one exchange after another. What
 may arrive by the next forward pass is waited for bucket by bucket there.
 """
 
@@ -30,7 +30,7 @@ def step_seconds(times: StepTimes, timetable: Timetable) -> float:
 
 
 class _Clock:
-    """Where computing and each of the two threads are."""
+    """Where computing, the thread that compresses and each link's thread are."""
 
     def __init__(self, times: StepTimes) -> None:
         self._times = times
@@ -64,7 +64,8 @@ class _Clock:
 
     def _exchange(self, bucket: int, link: int, ready: float) -> float:
         self._compressed = max(self._compressed, ready) + self._times.compress[bucket]
-        self._free[link] = max(self._free.get(link, 0.0), self._compressed) + self._times.wire[bucket]
+        seconds = self._times.wire[bucket] * self._times.link_slowness[link]
+        self._free[link] = max(self._free.get(link, 0.0), self._compressed) + seconds
         return self._free[link]
 
 

@@ -27,6 +27,9 @@ class StepTimes:
     """From when the bucket before it was complete, or backward began, until it is."""
     compress: tuple[float, ...]
     wire: tuple[float, ...]
+    """On the first link."""
+    link_slowness: tuple[float, ...] = (1.0,)
+    """Of each link, of which there are one or two: how much longer an exchange takes on it than on the first."""
 
     def taking(self, seconds: float) -> StepTimes:
         """The same where all of the computation takes so long."""
@@ -40,7 +43,7 @@ class StepTimes:
 
     @property
     def crossing(self) -> tuple[float, ...]:
-        """What each takes of the exchanges' time: compressing one bucket hides behind another that is on the wire."""
+        """What each takes of the first link's time: compressing one bucket hides behind another that is on the wire."""
         return tuple(max(each) for each in zip(self.compress, self.wire, strict=True))
 
     @property
@@ -55,6 +58,7 @@ def step_times(
     cuts: Sequence[int],
     compress: Callable[[int], float],
     exchange: Callable[[int], float],
+    link_slowness: tuple[float, ...] = (1.0,),
 ) -> StepTimes:
     """The times of buckets that begin at ``cuts``; ``compress`` and ``exchange``: seconds of one of so many elements.
 
@@ -72,6 +76,7 @@ def step_times(
         tuple(backward),
         tuple(map(compress, sizes)),
         tuple(map(exchange, sizes)),
+        link_slowness,
     )
 
 

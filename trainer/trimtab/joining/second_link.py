@@ -1,0 +1,76 @@
+"""A second link between the ranks of a job: the same ranks, connected over another interface of each host."""
+
+from __future__ import annotations
+
+import os
+import sys
+from time import perf_counter
+from typing import Any
+
+import torch
+from trimtab_api.errors import UserError
+
+from trimtab.broadcast import barrier, broadcast_json, gather_json
+from trimtab.collectives.connect import Entrance, connect
+from trimtab.collectives.group import Group
+from trimtab.collectives.primitives import ring_all_reduce
+
+FIELD = "spec.network.secondInterface"
+#: What is exchanged to compare links [float32 elements], and how often; the first time fills TCP's windows.
+_NUM_ELEMENTS, _NUM_EXCHANGES = 1 << 18, 3
+
+
+def join(group: Group, interface: str | None, secret: bytes, deadline: float) -> tuple[float, ...]:
+    """Connect the ranks of ``group`` over ``interface`` too, where there is one; every rank calls it together.
+
+    Returns the slowness of each link (`ModelFacts.link_slowness`), alike on all ranks. ``secret`` is what they know
+    each other by. Raises `UserError` on every rank where one of them has no such interface, and `CommunicationError`.
+    """
+    if interface is None:
+        return (1.0,)
+    if group.transport.device.type != "cpu":
+        raise UserError("joins ranks whose model is on the CPU; leave it out", field=FIELD, value=interface)
+    entrance, mistake = None, None
+    try:
+        entrance = Entrance.open(group.size, interface)
+    except OSError as error:
+        mistake = error.strerror
+    mine = {"card": entrance and entrance.card, "mistake": mistake, "attempt": os.urandom(16).hex()}
+    told: list[dict[str, Any]] = gather_json(group, mine)
+    for rank, each in enumerate(told):
+        if each["mistake"] is not None:
+            if entrance is not None:
+                entrance.listener.close()
+            remedy = f"rank {rank} has none ({each['mistake']}); name one that every worker has, or leave it out"
+            raise UserError(remedy, field=FIELD, value=interface)
+    assert entrance is not None, "or its mistake was raised"
+    attempt = bytes.fromhex(told[0]["attempt"])
+    cards = [each["card"] for each in told]
+    group.further_links = (Group(connect(group.rank, cards, entrance, secret or attempt, attempt, deadline)),)
+    slowness = _slowness(group)
+    if group.rank == 0:
+        print(
+            f"trimtab: two links: over {interface} an exchange takes {slowness[1]:.3g} times as long as over the first",
+            file=sys.stderr,
+            flush=True,
+        )
+    return slowness
+
+
+def _slowness(group: Group) -> tuple[float, ...]:
+    """Of each link, as rank 0 measured it."""
+    seconds = [_exchange_seconds(group, link) for link in (group, *group.further_links)]
+    measured: list[float] = broadcast_json(group, [each / seconds[0] for each in seconds])
+    return tuple(measured)
+
+
+def _exchange_seconds(group: Group, link: Group) -> float:
+    """The shortest of some exchanges over ``link``, which all ranks begin together."""
+    shortest = float("inf")
+    for _ in range(1 + _NUM_EXCHANGES):
+        values = torch.zeros(_NUM_ELEMENTS)
+        barrier(group)
+        began = perf_counter()
+        link.submit(lambda values=values: ring_all_reduce(link.transport, [values])).result()  # type: ignore[misc]
+        shortest = min(shortest, perf_counter() - began)
+    return shortest
