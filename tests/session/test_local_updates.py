@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +17,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 from trimtab.collectives.group import Group
 from trimtab.plan import FusionPlan, Plan
+from trimtab.records.lines import RoundEnd
 from trimtab.records.recorder import Recorder
 from trimtab.session import Session
 
@@ -50,8 +53,10 @@ def flat(model: nn.Module) -> Tensor:
     return nn.utils.parameters_to_vector(model.parameters()).detach().clone()
 
 
-def attach(model: nn.Module, optimizer: torch.optim.Optimizer, plan: Plan, **options: Any) -> Session:
-    return Session(model, optimizer, group=Group.connect(), plan=plan, recorder=Recorder(None), **options)
+def attach(
+    model: nn.Module, optimizer: torch.optim.Optimizer, plan: Plan, recorder: Recorder | None = None, **options: Any
+) -> Session:
+    return Session(model, optimizer, group=Group.connect(), plan=plan, recorder=recorder or Recorder(None), **options)
 
 
 def train(rank: int, size: int, text: str, steps: int, optimizer: str, num_steps: int) -> list[Tensor]:
@@ -183,9 +188,10 @@ def test_a_step_that_a_rank_leaves_out_is_told_of_also_where_it_ends_the_round(r
     assert said[0] == said[2] == ""
 
 
-def one_epoch(rank: int, size: int) -> tuple[int, Tensor]:
+def one_epoch(rank: int, size: int, folder: Path) -> tuple[int, Tensor]:
     model = model_of()
-    session = attach(model, torch.optim.SGD(model.parameters(), lr=0.05), plan_of("dense", 4))
+    recorder = Recorder(None if rank else folder)
+    session = attach(model, torch.optim.SGD(model.parameters(), lr=0.05), plan_of("dense", 4), recorder)
     x = torch.randn(60 * size, 4, generator=torch.Generator().manual_seed(0))
     for (inputs,) in session.batches(DataLoader(TensorDataset(x), batch_size=10)):
         nn.functional.mse_loss(model(inputs), inputs.sum(dim=1, keepdim=True)).backward()
@@ -195,10 +201,18 @@ def one_epoch(rank: int, size: int) -> tuple[int, Tensor]:
     return steps, flat(model)
 
 
-def test_a_round_ends_early_where_the_epoch_does(rank_pool: RankPool) -> None:
-    results = rank_pool.run_in_process_group(SIZE, one_epoch)
+def test_a_round_ends_early_where_the_epoch_does_and_its_exchange_is_recorded(
+    rank_pool: RankPool, tmp_path: Path
+) -> None:
+    results = rank_pool.run_in_process_group(SIZE, one_epoch, tmp_path)
     assert [steps for steps, _ in results] == [6] * SIZE, "no whole number of rounds"
     assert all(torch.equal(weights, results[0][1]) for _, weights in results)
+    *steps, ended = (json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines())
+    assert [step["bytes"] > 0 for step in steps] == [number == 3 for number in range(6)]
+    assert (ended["event"], ended["step"], ended["bytes"]) == ("end of round", 5, steps[3]["bytes"])
+    assert ended["collective_seconds"] > 0
+    (read,) = map(RoundEnd.from_json, [ended])
+    assert (read.num_bytes, read.num_messages) == (ended["bytes"], steps[3]["messages"])
 
 
 def with_trials(rank: int, size: int, in_force: Plan, candidates: list[Plan], runs: bool) -> tuple[Tensor, Tensor, int]:

@@ -100,6 +100,15 @@ def test_a_scrape_reads_on_where_the_last_one_ended(served):
     assert len([key for key in found if key[0] == "plan_info"]) == 1, "one plan is in force"
 
 
+def test_an_exchange_that_ends_a_round_early_counts_for_itself_and_is_no_step(served):
+    ended = {"event": "end of round", "step": 0, "time": 0.9, "wait_seconds": 0.2, "compress_seconds": 0.01}
+    served.add(STEP, ended | {"collective_seconds": 0.1, "bytes": 30, "messages": 2})
+    found = served.scrape()
+    assert (found["steps_total",], found["sent_bytes_total",], found["messages_total",]) == (1, 130, 6)
+    assert found["step_seconds_total", "exposed"] == pytest.approx(0.4)
+    assert found["step_seconds_total", "collective"] == pytest.approx(0.35)
+
+
 def test_decisions_are_counted_by_what_they_followed(served):
     served.add(
         DECISION,

@@ -38,7 +38,7 @@ from trimtab.kernels.warm_up import warm_up
 from trimtab.plan import Plan
 from trimtab.records.recorder import Recorder
 from trimtab.step_number import StepInTrial
-from trimtab.step_record import Rounds, metric_of, metric_value, number, report_of
+from trimtab.step_record import Rounds, metric_of, metric_value, number, report_of, round_end_of, said_of
 from trimtab.stepping import Stepping
 from trimtab.trials import TrialRunner
 
@@ -222,9 +222,7 @@ class Session(AmongRanks):
     def _after_exchange(self, outcome: Outcome) -> None:
         """Say what was wrong with it, and set right what it found."""
         if outcome.non_finite:
-            names = ", ".join(outcome.non_finite[:5]) + (" and others" if len(outcome.non_finite) > 5 else "")
-            what = "this rank leaves its own step out" if outcome.is_finite else "the step is dropped on all ranks"
-            print(f"rank {self.rank}, step {self._step}: gradient not finite in {names}; {what}", flush=True)
+            print(f"rank {self.rank}, step {self._step}: {said_of(outcome)}", flush=True)
         if outcome.consensus is not None and outcome.consensus.weights == "rounding":
             assert self._engine is not None
             self._say(
@@ -256,6 +254,7 @@ class Session(AmongRanks):
         outcome = self._engine.end_round() if self._engine is not None else None
         if outcome is not None:
             self._after_exchange(outcome)
+            self._recorder.metric(round_end_of(outcome, self.plan, self._step))
             self._rounds.restart()  # a round that is ended early is like no other
             self._follow_rank_0(outcome)
 

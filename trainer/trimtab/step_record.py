@@ -132,6 +132,29 @@ def metric_of(
     }
 
 
+def round_end_of(outcome: Outcome, plan: Plan, steps: int) -> dict[str, Any]:
+    """The line of an exchange that ended a round of local steps early; it belongs to no step."""
+    return {
+        "event": "end of round",
+        "step": steps - 1,
+        "wait_seconds": outcome.wait_seconds,
+        "compress_seconds": outcome.compress_seconds,
+        "collective_seconds": outcome.collective_seconds,
+        "bytes": outcome.num_bytes,
+        "messages": outcome.num_messages,
+        "plan": plan.name,
+        "plan_version": plan.version,
+        "finite": outcome.is_finite,
+    }
+
+
+def said_of(outcome: Outcome) -> str:
+    """What became of a step of which some gradients are not finite, for people."""
+    names = ", ".join(outcome.non_finite[:5]) + (" and others" if len(outcome.non_finite) > 5 else "")
+    what = "this rank leaves its own step out" if outcome.is_finite else "the step is dropped on all ranks"
+    return f"gradient not finite in {names}; {what}"
+
+
 def number(value: Tensor | float | None) -> float | None:
     """A loss as a plain number."""
     return float(value.detach()) if isinstance(value, Tensor) else value

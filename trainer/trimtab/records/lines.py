@@ -71,6 +71,33 @@ class Step:
 
 
 @dataclass(frozen=True)
+class RoundEnd:
+    """An exchange that ended a round of local steps early, after the last step of a loop, as rank 0 saw it."""
+
+    step: int
+    """The last step before it."""
+    time: float
+    wait_seconds: float
+    compress_seconds: float
+    collective_seconds: float
+    num_bytes: int
+    num_messages: int
+
+    @classmethod
+    def from_json(cls, line: dict[str, Any]) -> RoundEnd:
+        """One such line of ``metrics.jsonl``."""
+        return cls(
+            step=whole(line, "step"),
+            time=number(line, "time"),
+            wait_seconds=number(line, "wait_seconds"),
+            compress_seconds=number(line, "compress_seconds"),
+            collective_seconds=number(line, "collective_seconds"),
+            num_bytes=whole(line, "bytes"),
+            num_messages=whole(line, "messages"),
+        )
+
+
+@dataclass(frozen=True)
 class Evaluation:
     """What the user reported of the model at one time: accuracy and whatever else."""
 

@@ -9,7 +9,7 @@ from trimtab_api.errors import UserError
 
 from trimtab.records.fields import mapping, number, text, whole
 from trimtab.records.json_files import Tail, read_json, read_record
-from trimtab.records.lines import DecisionLine, Evaluation, Phase, Step
+from trimtab.records.lines import DecisionLine, Evaluation, Phase, RoundEnd, Step
 from trimtab.records.run_directory import RunDirectory
 
 
@@ -21,6 +21,7 @@ class Run:
     """The plan's name in tables: ``adaptive``, ``dense``, ``0.01/all-gather``."""
     directory: RunDirectory
     steps: list[Step]
+    round_ends: list[RoundEnd]
     evaluations: list[Evaluation]
     decisions: list[DecisionLine]
     phases: list[Phase]
@@ -52,17 +53,21 @@ def read_run(directory: RunDirectory) -> Run:
 
 def _read_run(directory: RunDirectory) -> Run:
     steps: list[Step] = []
+    round_ends: list[RoundEnd] = []
     evaluations: list[Evaluation] = []
     for line in Tail(directory.metrics).new_lines():
         if "event" not in line:
             steps.append(read_record(Step.from_json, line, directory.metrics))
         elif line["event"] == "evaluation":
             evaluations.append(read_record(Evaluation.from_json, line, directory.metrics))
+        elif line["event"] == "end of round":
+            round_ends.append(read_record(RoundEnd.from_json, line, directory.metrics))
     result = read_record(_result, read_json(directory.result), directory.result)
     return Run(
         name=result.get("plan", directory.path.name),
         directory=directory,
         steps=steps,
+        round_ends=round_ends,
         evaluations=evaluations,
         decisions=read_record(_join_decisions, list(Tail(directory.decisions).new_lines()), directory.decisions),
         phases=[read_record(Phase.from_json, line, directory.phases) for line in Tail(directory.phases).new_lines()],

@@ -100,7 +100,7 @@ def summarise(run: Run, target: Target | None) -> Summary:
         accuracy=run.evaluations[-1].values.get("accuracy") if run.evaluations else None,
         seconds_to_target=reached[0] if reached else None,
         median_step_seconds=median(step.step_seconds for step in training) if training else None,
-        bytes_sent=sum(step.num_bytes for step in run.steps),
+        bytes_sent=sum(step.num_bytes for step in run.steps) + sum(ended.num_bytes for ended in run.round_ends),
         plan_changes=sum(decision.changed for decision in run.decisions),
         exploration_seconds=trial_seconds(run.steps) + sum(decision.solving_seconds for decision in run.decisions),
         wall_seconds=run.seconds,

@@ -19,7 +19,7 @@ from trimtab_api.catalogue import AXES, read_plan
 from trimtab_api.errors import UserError
 
 from trimtab.records.json_files import Tail
-from trimtab.records.lines import ALONE, Step
+from trimtab.records.lines import ALONE, RoundEnd, Step
 from trimtab.records.run_directory import RunDirectory
 
 #: Metrics that a script reports by names of its own; more are left out, for names may be made up in a loop.
@@ -61,6 +61,8 @@ class RunMetrics(Collector):
                 if name not in ("event", "step", "time") and isinstance(value, int | float) and known:
                     self._evaluations[name] = value
             return
+        if line.get("event") == "end of round":
+            self._take_round_end(RoundEnd.from_json(line))
         if "event" in line:
             return
         step = Step.from_json(line)
@@ -78,6 +80,13 @@ class RunMetrics(Collector):
         self._seconds["exposed"] += step.step_seconds - step.compute_seconds
         self._seconds["compress"] += step.compress_seconds
         self._seconds["collective"] += step.collective_seconds
+
+    def _take_round_end(self, ended: RoundEnd) -> None:
+        self._counts["bytes"] += ended.num_bytes
+        self._counts["messages"] += ended.num_messages
+        self._seconds["exposed"] += ended.wait_seconds
+        self._seconds["compress"] += ended.compress_seconds
+        self._seconds["collective"] += ended.collective_seconds
 
     def _take_decision(self, line: dict[str, Any]) -> None:
         if line.get("record") == "decision":

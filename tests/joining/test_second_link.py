@@ -1,0 +1,44 @@
+"""Ranks that connect over a second interface, which a job names: it must be there on every worker."""
+
+from __future__ import annotations
+
+from rank_pool import RankPool
+from trimtab.broadcast import gather_numbers
+from trimtab.collectives.group import Group
+from trimtab.joining import second_link
+from trimtab_api.errors import UserError
+
+
+def joined(group: Group, interfaces: list[str | None]) -> tuple[str | None, int, tuple[float, ...]]:
+    said, slowness = None, (1.0,)
+    try:
+        slowness = second_link.join(group, interfaces[group.rank], b"secret", 30.0)
+    except UserError as error:
+        said = str(error)
+    num_links = 1 + len(group.further_links)
+    for link in (group, *group.further_links):
+        assert gather_numbers(link, link.rank) == list(range(group.size))
+    for link in group.further_links:
+        link.close()
+    group.further_links = ()
+    return said, num_links, slowness
+
+
+def test_both_links_join_the_same_ranks_and_all_know_how_slow_the_second_is(rank_pool: RankPool) -> None:
+    answers = rank_pool.run(3, joined, ["lo"] * 3)
+    assert {num_links for _, num_links, _ in answers} == {2}
+    (slowness,) = {slowness for _, _, slowness in answers}
+    assert slowness[0] == 1
+    assert 0.01 < slowness[1] < 100
+
+
+def test_every_rank_is_told_which_of_them_has_no_such_interface(rank_pool: RankPool) -> None:
+    for said, num_links, _ in rank_pool.run(3, joined, ["lo", "lo", "nosuch0"]):
+        assert num_links == 1
+        assert said is not None
+        assert said.startswith("spec.network.secondInterface: ")
+        assert "rank 2 has none (no such interface with an address); name one that every worker has" in said
+
+
+def test_without_one_there_is_one_link(rank_pool: RankPool) -> None:
+    assert rank_pool.run(2, joined, [None, None]) == [(None, 1, (1.0,))] * 2
