@@ -1,0 +1,221 @@
+"""The loops of the CPU kernels, compiled by numba: they see arrays, and hold no lock of the interpreter's.
+
+Compiled code is kept beside the source or under NUMBA_CACHE_DIR.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from trimtab.kernels.simd import (
+    BLOCK_BYTES,
+    LANES,
+    STREAM_ALIGNMENT,
+    add_block,
+    fence,
+    look_block,
+    lowest_bit,
+    scale_block,
+    tail_block,
+)
+
+Floats = NDArray[np.float32]
+Indices = NDArray[np.int32]
+Kernel = TypeVar("Kernel", bound=Callable[..., Any])
+
+#: Results larger than a second-level cache are written past it: nothing of them would be left in it to read.
+STREAM_FROM_BYTES = 1 << 21
+
+
+def compiled(function: Kernel) -> Kernel:
+    """One thread a call."""
+    return cast(Kernel, numba.njit(nogil=True, cache=True)(function))
+
+
+@compiled
+def scale_into(source: Floats, target: Floats, scale: np.float32) -> None:
+    n, address = target.size, target.ctypes.data
+    head = min(n, (-address % STREAM_ALIGNMENT) // 4)
+    num_blocks = (n - head) // LANES
+    for i in range(head):
+        target[i] = scale * source[i]
+    for block in range(num_blocks):
+        at = head * 4 + block * BLOCK_BYTES
+        scale_block(source.ctypes.data + at, address + at, scale)
+    for i in range(head + num_blocks * LANES, n):
+        target[i] = scale * source[i]
+    fence()
+
+
+@compiled
+def fused_select(
+    grad: Floats,
+    residual: Floats,
+    next_residual: Floats,
+    threshold: np.float32,
+    offset: int,
+    indices: Indices,
+    values: Floats,
+) -> tuple[int, float, float]:
+    """Fill ``indices`` and ``values``; returns how many reached the threshold, squared norm before, and removed."""
+    n = grad.size
+    target = next_residual.ctypes.data
+    streaming = n * 4 >= STREAM_FROM_BYTES
+    head = min(n, (-target % STREAM_ALIGNMENT) // 4 if streaming else 0)
+    num_blocks = (n - head) // LANES
+    num_over, before, removed = 0, 0.0, 0.0
+    for block in range(-1, num_blocks + 1):  # the few elements before the first and after the last whole block, too
+        first = max(0, head + block * LANES)
+        if 0 <= block < num_blocks:
+            at = first * 4
+            mask, squared = add_block(
+                grad.ctypes.data + at, residual.ctypes.data + at, target + at, threshold, streaming
+            )
+        else:
+            mask, squared = np.uint64(0), 0.0
+            for lane in range((head if block < 0 else n) - first):
+                acc = grad[first + lane] + residual[first + lane]
+                squared += np.float64(acc) * np.float64(acc)
+                reaches = abs(acc) >= threshold
+                next_residual[first + lane] = 0.0 if reaches else acc
+                mask |= np.uint64(reaches) << np.uint64(lane)
+        before += squared
+        while mask != 0:
+            i = first + np.int64(lowest_bit(mask))
+            acc = grad[i] + residual[i]  # the same bits as in the block, and still in the nearest cache
+            if num_over < indices.size:
+                indices[num_over], values[num_over] = offset + i, acc
+                removed += np.float64(acc) * np.float64(acc)
+            else:
+                next_residual[i] = acc
+            num_over += 1
+            mask &= mask - np.uint64(1)
+    fence()
+    return num_over, before, removed
+
+
+@compiled
+def select_in_place(
+    acc: Floats, threshold: np.float32, offset: int, indices: Indices, values: Floats
+) -> tuple[int, float, float]:
+    """`fused_select` on acc itself: only what is sent is written."""
+    n = acc.size
+    num_blocks = n // LANES
+    num_over, before, removed = 0, 0.0, 0.0
+    for block in range(num_blocks + 1):
+        first = block * LANES
+        if block < num_blocks:
+            mask, squared = look_block(acc.ctypes.data + block * BLOCK_BYTES, threshold)
+        else:
+            mask, squared = np.uint64(0), 0.0
+            for lane in range(n - first):
+                value = acc[first + lane]
+                squared += np.float64(value) * np.float64(value)
+                if abs(value) >= threshold:
+                    mask |= np.uint64(1) << np.uint64(lane)
+        before += squared
+        while mask != 0:
+            i = first + np.int64(lowest_bit(mask))
+            if num_over < indices.size:
+                indices[num_over], values[num_over] = offset + i, acc[i]
+                removed += np.float64(acc[i]) * np.float64(acc[i])
+                acc[i] = 0.0
+            num_over += 1
+            mask &= mask - np.uint64(1)
+    return num_over, before, removed
+
+
+@compiled
+def sample(grad: Floats, residual: Floats, draw: int, magnitudes: Floats) -> None:
+    num_samples = magnitudes.size
+    stride = grad.size // num_samples
+    for i in range(num_samples):
+        mixed = np.uint32(i + draw * num_samples)  # then the finalizer of MurmurHash3
+        mixed = np.uint32((mixed ^ (mixed >> np.uint32(16))) * np.uint32(0x85EBCA6B))
+        mixed = np.uint32((mixed ^ (mixed >> np.uint32(13))) * np.uint32(0xC2B2AE35))
+        mixed = np.uint32(mixed ^ (mixed >> np.uint32(16)))
+        position = i * stride + ((np.int64(mixed) * stride) >> 32)
+        magnitudes[i] = abs(grad[position] + residual[position])
+
+
+@compiled
+def tail(acc: Floats, threshold: np.float32) -> tuple[Any, float, float, Any]:
+    """Count, sum, sum of squares and largest of the magnitudes that reach the threshold."""
+    num_blocks = acc.size // LANES
+    count, total, squares, largest = np.int64(0), 0.0, 0.0, np.float32(0.0)
+    for block in range(num_blocks):
+        hits, block_total, block_squares, block_largest = tail_block(acc.ctypes.data + block * BLOCK_BYTES, threshold)
+        count += np.int64(hits)
+        total += block_total
+        squares += block_squares
+        largest = max(largest, block_largest)
+    for i in range(num_blocks * LANES, acc.size):
+        magnitude = abs(acc[i])
+        if magnitude >= threshold:
+            count += 1
+            total += np.float64(magnitude)
+            squares += np.float64(magnitude) * np.float64(magnitude)
+            largest = max(largest, magnitude)
+    return count, total, squares, largest
+
+
+@compiled
+def take(acc: Floats, indices: Indices, values: Floats) -> None:
+    for j in range(indices.size):
+        values[j] = acc[indices[j]]
+
+
+@compiled
+def put(acc: Floats, indices: Indices, values: Floats) -> None:
+    for j in range(indices.size):
+        acc[indices[j]] = values[j]
+
+
+@compiled
+def put_back(
+    acc: Floats,
+    indices: Indices,
+    values: Floats,
+    boundary: np.float32,
+    offset: int,
+    kept_indices: Indices,
+    kept_values: Floats,
+) -> float:
+    equals = kept_indices.size
+    for j in range(indices.size):
+        if abs(values[j]) > boundary:
+            equals -= 1
+    kept, returned = 0, 0.0
+    for j in range(indices.size):
+        magnitude = abs(values[j])
+        keeps = magnitude > boundary
+        if magnitude == boundary and equals > 0:
+            keeps = True
+            equals -= 1
+        if keeps and kept < kept_indices.size:
+            kept_indices[kept], kept_values[kept] = indices[j], values[j]
+            kept += 1
+        else:
+            acc[indices[j] - offset] = values[j]
+            returned += np.float64(values[j]) * np.float64(values[j])
+    return returned
+
+
+@compiled
+def clear(acc: Floats, indices: Indices) -> float:
+    removed = 0.0
+    for j in range(indices.size):
+        removed += np.float64(acc[indices[j]]) * np.float64(acc[indices[j]])
+        acc[indices[j]] = 0.0
+    return removed
+
+
+@compiled
+def scatter_add(out: Floats, indices: Indices, values: Floats, scale: np.float32) -> None:
+    for j in range(indices.size):
+        out[indices[j]] += values[j] * scale
