@@ -42,6 +42,48 @@ def test_a_name_that_is_not_known_says_which_are(axis):
         axis.canonical("moonbeam")
 
 
+OPTIONS = [(axis, row, option) for axis in EVERY_AXIS for row in axis.rows() for option in axis._options_of(row)]
+#: What no option may be: below, above and beyond all numbers, nothing, and no number.
+NEVER = ("-1", "-0.5", "nan", "inf", "-inf", "1e400", "9" * 40, "1e39", "0x10", "\u0663", " ", "", "-0")
+#: Where 0 means something.
+ZERO_IS_LEFT_TO_THE_PLANNER = {("schedule", "priority", "partition"), ("schedule", "us-byte", "partition")}
+ZERO_IS_NONE = {
+    ("source", "gradient", "momentum"),
+    ("source", "gradient", "warmup"),
+    ("sparsifier", "random-k", "seed"),
+}
+
+
+@pytest.mark.parametrize(("axis", "row", "option"), OPTIONS, ids=lambda each: getattr(each, "name", None) or each.name)
+def test_an_option_takes_no_number_that_it_cannot_work_with(axis, row, option):
+    others = {o.name: "1" for o in axis._options_of(row) if o.default is None and o is not option}
+    path = (axis.name, row.name, option.name)
+    zeros = ("0", "0.0", "0B") if path not in ZERO_IS_LEFT_TO_THE_PLANNER | ZERO_IS_NONE else ()
+    for bad in (*NEVER, *zeros):
+        text = ":".join([row.name, *(f"{key}={value}" for key, value in {**others, option.name: bad}.items())])
+        with pytest.raises(UserError) as refusal:
+            axis.canonical(text)
+        assert (refusal.value.field, refusal.value.value) == (axis.name, text)
+        assert f"{option.name}={bad}" in refusal.value.remedy
+        assert any(word in refusal.value.remedy for word in ("write", "choose from")), "what to do about it"
+    if path in ZERO_IS_LEFT_TO_THE_PLANNER | ZERO_IS_NONE:
+        assert axis.options(f"{row.name}:{option.name}=0")[option.name] == 0
+
+
+@pytest.mark.parametrize(("axis", "row", "option"), OPTIONS, ids=lambda each: each.name)
+def test_the_bounds_of_a_number_are_read_back_as_they_are(axis, row, option):
+    numbers = ("1", "2147483647", "1000000000000", "4TB", "1e-30", "1e30", "0.999", "1000")
+    others = {o.name: "1" for o in axis._options_of(row) if o.default is None and o is not option}
+    for number in numbers:
+        text = ":".join([row.name, *(f"{key}={value}" for key, value in {**others, option.name: number}.items())])
+        try:
+            once = axis.canonical(text)
+        except UserError:
+            continue
+        assert axis.canonical(once) == once
+        assert axis.options(once) == axis.options(text)
+
+
 NAMES = st.sampled_from(COLLECTIVES)
 
 

@@ -78,7 +78,7 @@ def test_specs_of_one_meaning_are_one_plan():
         ("0.01/all-gather/topk", "name axes as in sparsifier=topk; axes: sparsifier, fusion, schedule, source, wire"),
         ("0.01/all-gather/sparsifier=best", "sparsifier: 'best': not known; choose from tracked, topk, mstopk"),
         ("dense/source=update/source=gradient", "the axis source is named twice; leave out one"),
-        ("dense/source=update:steps=0", "source: 'update:steps=0': steps=0: write a whole number, 1 or more"),
+        ("dense/source=update:steps=0", "source: 'update:steps=0': steps=0: write a whole number, 1 to 1024"),
         (
             "dense/fusion=equal:buffers=5000000",
             "fusion: 'equal:buffers=5000000': buffers=5000000: write a whole number, 1 to 1000",

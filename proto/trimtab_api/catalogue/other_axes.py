@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from trimtab_api.catalogue.axis import Axis
+from trimtab_api.catalogue.costs import BYTES_PER_ELEMENT
 from trimtab_api.catalogue.rows import Row, Schedule, Wire
 from trimtab_api.catalogue.spec import Option, one_of, positive, share, whole_number
 from trimtab_api.errors import UserError
-from trimtab_api.units import parse_size
+from trimtab_api.units import format_size, parse_size
 
 #: Bytes of a buffer where nothing is said, as in DistributedDataParallel.
 DEFAULT_BUFFER_BYTES = 25_000_000
 #: Each is a message or several: with more, a step is spent on them.
 MOST_BUFFERS = 1000
+#: Of a gradient, which then has four terabytes.
+MOST_ELEMENTS = 10**12
+MOST_BUFFER_BYTES = MOST_ELEMENTS * BYTES_PER_ELEMENT
+#: Between two exchanges: more would be a job that hardly trains together.
+MOST_LOCAL_STEPS = 1024
 
 sparsifiers: Axis[Row] = Axis(
     "sparsifier",
@@ -55,7 +61,9 @@ sparsifiers: Axis[Row] = Axis(
     ),
 )
 
-_PARTITION = Option("partition", whole_number(0), "most elements of a part; 0: what makes the step shortest", default=0)
+_PARTITION = Option(
+    "partition", whole_number(0, MOST_ELEMENTS), "most elements of a part; 0: what makes the step shortest", default=0
+)
 
 schedules: Axis[Schedule] = Axis(
     "schedule",
@@ -85,7 +93,7 @@ schedules: Axis[Schedule] = Axis(
         "updates delayed and merged until exchanges hide behind computation (DeFT)",
         "trimtab.schedule.deft:plan_deft",
         options=(
-            Option("partition", whole_number(1), "most elements of a bucket", default=6_500_000),
+            Option("partition", whole_number(1, MOST_ELEMENTS), "most elements of a bucket", default=6_500_000),
             Option(
                 "preserver", one_of("on", "off"), "whether the expected loss bounds how much is merged", default="on"
             ),
@@ -109,20 +117,25 @@ sources: Axis[Row] = Axis(
     Row(
         "update",
         "what each rank's own optimizer made of its gradients",
-        options=(Option("steps", whole_number(1), "H, the steps between two exchanges", default=1),),
+        options=(Option("steps", whole_number(1, MOST_LOCAL_STEPS), "H, the steps between two exchanges", default=1),),
     ),
 )
 
 
 def _size(text: str) -> int:
     try:
-        return int(text) if text.isdecimal() else parse_size(text)
+        size = parse_size(text if text.endswith("B") else f"{text}B")
     except UserError as error:
         raise ValueError(error.remedy) from None
+    if not 1 <= size <= MOST_BUFFER_BYTES:
+        raise ValueError(
+            f"write 1B to {format_size(MOST_BUFFER_BYTES)}, such as 25MB, or the planner single for one buffer"
+        )
+    return size
 
 
 def _offsets(text: str) -> str:
-    offsets = [whole_number(1)(part) for part in text.split("+")]
+    offsets = [whole_number(1, MOST_ELEMENTS)(part) for part in text.split("+")]
     if sorted(set(offsets)) != offsets:
         raise ValueError("write element offsets that increase, with + between them")
     return text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -65,35 +66,36 @@ def write(name: str, values: Mapping[str, Any], known: tuple[Option, ...]) -> st
     return ":".join([name, *(f"{key}={value}" for key, value in told)])
 
 
-def whole_number(least: int, most: int | None = None) -> Callable[[str], int]:
-    """Reads a whole number of at least ``least``, and of at most ``most`` where that is given."""
+#: The most that an option may count: what an int32 holds.
+MOST = 2**31 - 1
+#: Bounds of numbers that float32 holds well.
+_LEAST_POSITIVE, _MOST_POSITIVE = 1e-30, 1e30
+_DIGITS = re.compile(r"[0-9]{1,18}")
+_DECIMAL = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
+
+
+def whole_number(least: int, most: int = MOST) -> Callable[[str], int]:
+    """Reads a whole number of at least ``least`` and at most ``most``."""
 
     def read_number(text: str) -> int:
-        if not text.isdecimal() or int(text) < least or (most is not None and int(text) > most):
-            span = f"{least} or more" if most is None else f"{least} to {most}"
-            raise ValueError(f"write a whole number, {span}")
+        if not _DIGITS.fullmatch(text) or not least <= int(text) <= most:
+            raise ValueError(f"write a whole number, {least} to {most}")
         return int(text)
 
     return read_number
 
 
 def positive(text: str) -> float:
-    """Reads a number that is more than 0, and finite."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < float("inf"):
-        raise ValueError("write a number more than 0, such as 0.01")
+    """Reads a number more than 0, from 1e-30 to 1e30: float32 holds it."""
+    value = float(text) if _DECIMAL.fullmatch(text) else 0.0
+    if not _LEAST_POSITIVE <= value <= _MOST_POSITIVE:
+        raise ValueError("write a number more than 0, 1e-30 to 1e30, such as 0.01")
     return value
 
 
 def share(text: str) -> float:
     """Reads a number from 0 up to, and without, 1."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = 1.0
+    value = float(text) if _DECIMAL.fullmatch(text) else 1.0
     if not 0 <= value < 1:
         raise ValueError("write a number in [0, 1), such as 0.9")
     return value

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
 
+from trimtab_api.catalogue.other_axes import MOST_BUFFER_BYTES
 from trimtab_api.errors import UserError
 from trimtab_api.units import format_duration, format_size, parse_duration, parse_size
 
@@ -43,6 +44,8 @@ def _parse_buffer_size(text: str) -> Any:
     size = parse_size(text)
     if size == 0:
         raise UserError("holds nothing; write a size such as 25MB, or single for one buffer")
+    if size > MOST_BUFFER_BYTES:
+        raise UserError(f"is more than {format_size(MOST_BUFFER_BYTES)}; write single for one buffer")
     return size
 
 

@@ -12,6 +12,8 @@ from itertools import pairwise
 from math import ceil
 from typing import Any, Protocol
 
+from trimtab_api.catalogue.other_axes import MOST_BUFFERS
+
 from trimtab.profile import Profile
 from trimtab.schedule.step_times import StepTimes, step_times
 from trimtab.timetable import Timetable
@@ -55,8 +57,12 @@ class SchedulePlanner(Protocol):
         """For buffers that begin at ``cuts``. ``options`` are all those of the schedule's row in the catalogue."""
 
 
-def split(cuts: Sequence[int], num_elements: int, most: int) -> tuple[int, ...]:
-    """Cuts between which no buffer holds more than ``most`` elements: larger ones are cut into equal parts."""
+def split(cuts: Sequence[int], num_elements: int, most: int, most_parts: int = MOST_BUFFERS) -> tuple[int, ...]:
+    """Cuts between which no buffer holds more than ``most`` elements: larger ones are cut into equal parts.
+
+    Of more elements than so many, where there would be more than some ``most_parts`` otherwise.
+    """
+    most = max(most, ceil(num_elements / most_parts))
     parts: list[int] = []
     for start, end in pairwise((*cuts, num_elements)):
         num_parts = ceil((end - start) / most)

@@ -30,7 +30,7 @@ MOST_PARTS = 32
 
 def plan_priority(profile: Profile, cuts: tuple[int, ...], facts: StepFacts, *, partition: int) -> PlannedSchedule:
     """``partition``: most elements of a bucket; 0: whatever makes steps the shortest."""
-    parts = [split(cuts, sum(facts.tensor_sizes), partition)] if partition else partitions(cuts, facts)
+    parts = [split(cuts, sum(facts.tensor_sizes), partition, 2 * MOST_PARTS)] if partition else partitions(cuts, facts)
 
     def seconds(cut: tuple[int, ...]) -> float:
         times = facts.times(profile, cut)

@@ -28,7 +28,8 @@ def plan_us_byte(profile: Profile, cuts: tuple[int, ...], facts: StepFacts, *, p
         times = facts.times(profile, parts)
         return step_seconds(times, priority.timetable(times))
 
-    tried = [split(cuts, sum(facts.tensor_sizes), partition)] if partition else priority.partitions(cuts, facts)
+    by_hand = split(cuts, sum(facts.tensor_sizes), partition, 2 * priority.MOST_PARTS) if partition else None
+    tried = priority.partitions(cuts, facts) if by_hand is None else [by_hand]
     parts = min(tried, key=seconds)
     shortest = seconds(parts)
     while joined := [tuple(cut for cut in parts if cut != gone) for gone in parts if gone not in cuts]:
