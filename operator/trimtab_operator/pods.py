@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Self
 
-from trimtab_api.trainingjob.types import TRAINER_CONTAINER
+from trimtab_api.trainingjob.pod_template import TRAINER_CONTAINER
 
 from trimtab_operator.cluster.resources import Object, controller_uid
 from trimtab_operator.labels import COMPLETION_INDEX, JOB_NAME

@@ -4,30 +4,25 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import UTC, datetime
 from http import HTTPStatus
-from typing import Protocol
 
 from trimtab_api.errors import UserError
-from trimtab_api.trainingjob.load import read_training_job
 
 from trimtab_operator.children.apply import ensure_children
 from trimtab_operator.children.job import child_job, relabelled
 from trimtab_operator.cluster.api import Api, RefusedError
-from trimtab_operator.cluster.resources import JOBS, PODS, TRAINING_JOBS, Object
+from trimtab_operator.cluster.resources import JOBS, TRAINING_JOBS, Object
 from trimtab_operator.decide import Action, Decision, Outcome, blocked, decide
 from trimtab_operator.event_recorder import EventRecorder
-from trimtab_operator.labels import JOB_NAME, OPERATOR, SUSPENDED, is_queued
-from trimtab_operator.observed_state import Child, ObservedState
-from trimtab_operator.pods import Pod
-from trimtab_operator.policies.progress import Progress
+from trimtab_operator.labels import OPERATOR, SUSPENDED
+from trimtab_operator.observe import Cache, Observer, Training
+from trimtab_operator.observed_state import ObservedState
 from trimtab_operator.refused_pods import RefusedPods
 from trimtab_operator.report import report, unreadable
 from trimtab_operator.settings import Settings
 from trimtab_operator.status_writer import StatusWriter
 from trimtab_operator.status_writes import seconds_to_write
-from trimtab_operator.trainer_message import TrainerMessage
 from trimtab_operator.written_status import read_status
 
 #: Seconds after which a job is reconciled again though no watch reported a change of it.
@@ -40,46 +35,6 @@ _CREATED_SECONDS = 2.0
 _REMEDY = "delete the job, mend its file and create it anew"
 
 _log = logging.getLogger(__name__)
-
-
-class Cache(Protocol):
-    """What the watches have seen."""
-
-    def job(self, namespace: str, name: str) -> Object | None:
-        """The TrainingJob of that name."""
-        ...
-
-    def child(self, namespace: str, name: str) -> Object | None:
-        """The Job of that name."""
-        ...
-
-    def pods(self, namespace: str, name: str) -> list[Object]:
-        """The pods of that job."""
-        ...
-
-
-class Training(Protocol):
-    """What rank 0 of each job reports."""
-
-    def latest(self, uid: str) -> TrainerMessage | None:
-        """Its last message; None before the first."""
-        ...
-
-    def progress(self, uid: str) -> Progress:
-        """How far it has got in this attempt."""
-        ...
-
-    def silence(self, uid: str) -> str:
-        """Why rank 0 has not been heard for long; empty while it is heard."""
-        ...
-
-    def follow(self, observed: ObservedState) -> None:
-        """Follow rank 0 while the job runs, and stop when it does not."""
-        ...
-
-    def forget(self, namespace: str, name: str) -> None:
-        """The job is gone."""
-        ...
 
 
 class Reconciler:
@@ -95,7 +50,6 @@ class Reconciler:
     ) -> None:
         self._api = api
         self._settings = settings
-        self._cache = cache
         self._training = training
         self._recorder = EventRecorder(api)
         self._refused_pods = RefusedPods(api)
@@ -103,6 +57,8 @@ class Reconciler:
         self._ensured: dict[str, tuple[datetime, int]] = {}
         """When the children of each job were last seen to, and for which generation of the job."""
         self._status_writer = StatusWriter(api, self._recorder, clock)
+        is_outdated = self._status_writer.is_older_than_written
+        self._observer = Observer(api, cache, training, self._refused_pods, clock, is_outdated)
 
     def reconcile(self, key: str) -> float | None:
         """Observe a job and take the next step; returns the seconds until it must be reconciled again, if ever.
@@ -115,7 +71,7 @@ class Reconciler:
 
     def _reconcile(self, key: str) -> float | None:
         namespace, _, name = key.partition("/")
-        resource = self._get(namespace, name)
+        resource = self._observer.get(namespace, name)
         if resource is None or "deletionTimestamp" in resource["metadata"]:
             self._forget(namespace, name)
             return None  # what it owned is the garbage collector's
@@ -123,7 +79,7 @@ class Reconciler:
             return None
 
         try:
-            observed = self._observe(resource)
+            observed = self._observer.observe(resource)
         except UserError as mistake:
             self._leave(resource, str(mistake))
             return None  # the definition, the job or the operator changes before there is more to do
@@ -148,74 +104,6 @@ class Reconciler:
         self._refused_pods.forget(f"{namespace}/{name}")
         self._ensured.pop(f"{namespace}/{name}", None)
         self._status_writer.forget(f"{namespace}/{name}")
-
-    def _get(self, namespace: str, name: str) -> Object | None:
-        """The job as last seen; asked for anew where that is from before the status was last written.
-
-        A decision taken from an older status could start an attempt that is over.
-        """
-        resource = self._cache.job(namespace, name)
-        if resource is None:
-            return None
-        if self._status_writer.is_older_than_written(f"{namespace}/{name}", resource):
-            return self._api.get(TRAINING_JOBS, namespace, name)
-        return resource
-
-    def _observe(self, resource: Object) -> ObservedState:
-        """All that is known of the job. Raises `UserError` where its spec cannot be read.
-
-        The API server has checked it, by a definition that may be of a newer version: unknown fields are ignored.
-        """
-        metadata = resource["metadata"]
-        namespace, uid = metadata["namespace"], metadata["uid"]
-        job = read_training_job(resource, ignore_unknown=True)
-        found = self._child(resource)
-        child = Child.read(found) if found else None
-        pods = [Pod.read(each) for each in self._pods(resource, child)]
-        observed = ObservedState(
-            job=job,
-            namespace=namespace,
-            uid=uid,
-            generation=metadata["generation"],
-            is_queued=is_queued((found or resource)["metadata"].get("labels", {})),
-            status=read_status(resource),
-            child=child,
-            pods=tuple(each for each in pods if child is not None and each.owner_uid == child.uid),
-            earlier_pods=tuple(each for each in pods if child is None and not each.has_ended),
-            training=self._training.latest(uid),
-            silence=self._training.silence(uid),
-            now=self._clock(),
-            progress=self._training.progress(uid),
-        )
-        refusal = self._refused_pods.why(observed)
-        return replace(
-            observed, refusal=refusal, missing_pods_seconds=self._refused_pods.missing_pods_seconds(observed)
-        )
-
-    def _child(self, resource: Object) -> Object | None:
-        """The Job of that name; asked for where the watch shows none of a job that something is known of.
-
-        The watch does not show a Job that has lost its labels, nor one that was never ours.
-        """
-        namespace, name = resource["metadata"]["namespace"], resource["metadata"]["name"]
-        found = self._cache.child(namespace, name)
-        if found is None and resource.get("status"):
-            return self._api.get(JOBS, namespace, name)
-        return found
-
-    def _pods(self, resource: Object, child: Child | None) -> list[Object]:
-        """The job's pods; asked for anew where more depends on them than the cache may know by now.
-
-        That is when the Job has failed, and why; and when an attempt's Job is gone: the next must not meet its pods.
-        """
-        namespace, name = resource["metadata"]["namespace"], resource["metadata"]["name"]
-        depends = "startTime" in resource.get("status", {}) if child is None else child.failure is not None
-        if not depends:
-            return self._cache.pods(namespace, name)
-        found: list[Object] = self._api.list(PODS, namespace, labelSelector=f"{JOB_NAME}={name}")["items"]
-        names = {each["metadata"]["name"] for each in found}
-        # One whose label somebody has edited is seen by its controller alone.
-        return found + [each for each in self._cache.pods(namespace, name) if each["metadata"]["name"] not in names]
 
     def _act(self, resource: Object, observed: ObservedState, decision: Decision) -> Decision:
         """Do what was decided; returns what it came to."""

@@ -324,7 +324,7 @@ def test_a_rank_0_that_changes_its_plan_all_the_time_costs_few_writes_and_few_ev
     assert NEWS_EVENTS < len(reasons) <= NEWS_EVENTS + 600 / 60 + 2
     assert server.status["plan"]["version"] > 580
     written = server.num_statuses
-    subject._cache = Ended(server)
+    subject._observer._cache = Ended(server)
     subject.reconcile("team/digits")
     assert (server.status["state"], server.num_statuses) == ("Succeeded", written + 1)
     assert [reason for reason, _ in server.told][len(reasons) :][-1:] == ["Succeeded"]

@@ -14,7 +14,7 @@ from torch import nn
 from torch.amp.grad_scaler import GradScaler
 from trimtab_api.catalogue import planners, sources, why_not
 from trimtab_api.trainingjob import TrainingJob
-from trimtab_api.trainingjob.types import LocalSteps
+from trimtab_api.trainingjob.communication import LocalSteps
 
 from trimtab.attach_checks import (
     check_arguments,

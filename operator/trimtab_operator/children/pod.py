@@ -24,7 +24,7 @@ from trimtab_api.names import (
     worker_host,
 )
 from trimtab_api.trainingjob import TrainingJob
-from trimtab_api.trainingjob.types import TRAINER_CONTAINER
+from trimtab_api.trainingjob.pod_template import TRAINER_CONTAINER
 from trimtab_api.units import format_duration
 
 from trimtab_operator.children.owned import shared_name

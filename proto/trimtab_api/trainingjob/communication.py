@@ -1,0 +1,206 @@
+"""``spec.communication`` of a TrainingJob: how gradients cross the network."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, Field, model_validator
+
+from trimtab_api.catalogue import (
+    DEFAULT_COLLECTIVES,
+    SPARSE_COLLECTIVES,
+    SPARSIFIERS,
+    collectives,
+    planners,
+    read_plan,
+    schedules,
+    sparsifiers,
+)
+from trimtab_api.catalogue.other_axes import MOST_LOCAL_STEPS
+from trimtab_api.errors import UserError
+from trimtab_api.trainingjob.fields import Strict, check_each_once, enum, one_of, spec_of, wrong
+from trimtab_api.trainingjob.quantities import BufferSize, Duration, as_written
+from trimtab_api.trainingjob.rules import STATIC_PLAN_SAYS_LOCAL_STEPS
+
+
+def _check_plan(text: str) -> str:
+    """A plan's text (`trimtab_api.catalogue.plan_text`)."""
+    try:
+        read_plan(text)
+    except UserError as error:
+        if error.field == "collective":
+            raise ValueError(f"not a sparse collective; choose from {', '.join(_sparse())}") from None
+        if error.field == "ratio" or error.remedy.startswith("write dense"):
+            remedy = "write dense, or RATIO/COLLECTIVE with a ratio in (0, 1), such as 0.01/all-gather"
+            raise ValueError(remedy) from None
+        raise ValueError(error.remedy if error.field == "plan" else str(error)) from None
+    return text
+
+
+def _check_timeout(seconds: float) -> float:
+    if not 1 <= seconds <= 24 * 3600:
+        raise ValueError("must be at least 1s and at most 24h")
+    return seconds
+
+
+def _sparse() -> Iterable[str]:
+    return (row.name for row in collectives.rows() if not row.is_dense)
+
+
+Ratio = Annotated[float, Field(gt=0, lt=1)]
+SparseCollective = Annotated[str, one_of(_sparse), enum(SPARSE_COLLECTIVES)]
+Sparsifier = Annotated[str, one_of(sparsifiers.names), enum(SPARSIFIERS)]
+Planner = Annotated[str, Field(max_length=512), spec_of(planners)]
+Schedule = Annotated[str, Field(max_length=512), spec_of(schedules)]
+
+
+class RatioBounds(Strict):
+    """Compression ratios that may be chosen: the fraction of gradient elements sent."""
+
+    min: Ratio = Field(0.001, description="Least ratio that may be chosen.")
+    max: Ratio = Field(0.1, description="Largest sparse ratio that may be chosen; dense is always allowed.")
+    candidates: tuple[Ratio, ...] = Field(
+        (0.1, 0.033, 0.011, 0.004, 0.001),
+        strict=False,
+        min_length=1,
+        max_length=20,
+        json_schema_extra={"x-kubernetes-list-type": "set"},
+        description="Ratios that trials measure; between them gain and compression time are interpolated in log ratio.",
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.min > self.max:
+            raise wrong(("min",), self.min, f"is more than max ({self.max:g}); lower it or raise max")
+        check_each_once(("candidates",), self.candidates)
+        for index, candidate in enumerate(self.candidates):
+            if not self.min <= candidate <= self.max:
+                remedy = f"lies outside min..max ({self.min:g}..{self.max:g}); remove it or widen the bounds"
+                raise wrong(("candidates", index), candidate, remedy)
+        return self
+
+
+class Fusion(Strict):
+    """Which tensors share a buffer."""
+
+    buffer_size: BufferSize = Field(
+        as_written("25MB"),
+        description="Gradient bytes at which a fusion buffer is closed, such as 25MB; `single`: one buffer for all.",
+    )
+    selection: Literal["ahead", "behind"] = Field(
+        "behind", description="Select elements in each tensor (ahead of fusion) or in each buffer (behind it)."
+    )
+    alternatives: tuple[Planner, ...] = Field(
+        (),
+        strict=False,
+        max_length=20,
+        json_schema_extra={"x-kubernetes-list-type": "set"},
+        description="Further fusion planners that an Adaptive policy may choose from, such as `single` or"
+        " `equal:buffers=5`.",
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        check_each_once(("alternatives",), self.alternatives)
+        return self
+
+
+class Triggers(Strict):
+    """What reopens the choice of a plan."""
+
+    network: float = Field(
+        0.1, gt=0, le=10, description="Relative change of latency or of inverse bandwidth that reopens the choice."
+    )
+    gain: float = Field(0.1, gt=0, le=10, description="Relative change of the average gain that reopens the choice.")
+
+
+class Trials(Strict):
+    """How candidates are tried out while training."""
+
+    iterations: int = Field(10, ge=3, le=1000, description="Iterations of one trial; fewer than 3 tell nothing.")
+    budget: float = Field(
+        0.05, ge=0, le=1, description="Share of the time that trials and solving together may take; 0: no trials."
+    )
+
+
+class LocalSteps(Strict):
+    """How many steps each rank's own optimizer may take between two exchanges of what they did to the weights.
+
+    0: ranks exchange gradients, and step together. 1: they exchange updates, after each step. More: they part, and meet
+    again at the end of so many steps, or of the loop over ``session.batches``.
+    """
+
+    min: int = Field(0, ge=0, le=MOST_LOCAL_STEPS, description="Fewest; 0: gradients.")
+    max: int = Field(16, ge=0, le=MOST_LOCAL_STEPS, description="Most; 0: gradients alone.")
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.min > self.max:
+            raise wrong(("min",), self.min, f"is more than max ({self.max}); lower it or raise max")
+        return self
+
+
+class Communication(Strict):
+    """How gradients cross the network."""
+
+    policy: Literal["Adaptive", "Static"] = Field(
+        "Adaptive", description="Adaptive: keep choosing the plan while training. Static: train under `plan`."
+    )
+    plan: Annotated[str, Field(max_length=512), AfterValidator(_check_plan)] | None = Field(
+        None,
+        description="The plan of a Static policy: `dense`, or RATIO/COLLECTIVE such as `0.01/all-gather`; then, by"
+        " slashes, axes that are not as the fields beside it say, such as `sparsifier=topk`.",
+    )
+    ratio: RatioBounds = Field(default_factory=RatioBounds, description="Compression ratios that may be chosen.")
+    collectives: tuple[SparseCollective, ...] = Field(
+        DEFAULT_COLLECTIVES,
+        strict=False,
+        min_length=1,
+        max_length=20,
+        json_schema_extra={"x-kubernetes-list-type": "set"},
+        description="Sparse collectives that may be chosen; dense is always allowed.",
+    )
+    sparsifier: Sparsifier = Field("tracked", description="What picks the elements to send.")
+    fusion: Fusion = Field(default_factory=Fusion, description="Which tensors share a buffer.")
+    schedules: tuple[Schedule, ...] = Field(
+        (schedules.default,),
+        strict=False,
+        min_length=1,
+        max_length=20,
+        json_schema_extra={"x-kubernetes-list-type": "set"},
+        description="When buffers may be sent; an Adaptive policy chooses from these and begins with the first. Only"
+        " `deft` gives the optimizer gradients in later steps than their own, and fewer updates.",
+    )
+    local_steps: LocalSteps | None = Field(
+        None,
+        description="Local steps between exchanges that an Adaptive policy may choose. Left out: up to 16 under Adam"
+        " and its kin in loops over `session.batches`, else none: gradients are exchanged in each step.",
+    )
+    triggers: Triggers = Field(default_factory=Triggers, description="What reopens the choice of a plan.")
+    trials: Trials = Field(default_factory=Trials, description="How candidates are tried out while training.")
+    warmup_steps: int = Field(
+        5,
+        ge=0,
+        le=1_000_000,
+        description="Steps before the first decision: dense, or under what the model chooses where that costs seconds.",
+    )
+    speed_weight: float = Field(
+        0.5, ge=0, le=1, description="0 cares for gain alone, 1 for step time alone, 0.5 weighs them alike."
+    )
+    timeout: Annotated[Duration, AfterValidator(_check_timeout)] = Field(
+        as_written("30min"),
+        description="Longest that ranks wait for one that stands still, an evaluation on rank 0 alone included.",
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        check_each_once(("collectives",), self.collectives)
+        check_each_once(("schedules",), self.schedules)
+        if self.policy == "Static" and self.plan is None:
+            raise wrong(("plan",), None, "a Static policy needs a plan, such as 0.01/all-gather")
+        if self.policy == "Adaptive" and self.plan is not None:
+            raise wrong(("plan",), self.plan, "an Adaptive policy chooses its own; remove it or say policy: Static")
+        if self.policy == "Static" and self.local_steps is not None:
+            raise wrong(("localSteps",), self.local_steps.model_dump(), STATIC_PLAN_SAYS_LOCAL_STEPS)
+        return self

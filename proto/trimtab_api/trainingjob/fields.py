@@ -1,0 +1,68 @@
+"""What the types of a TrainingJob are made of: strict models, checked fields, and errors that say where they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+from pydantic_core import PydanticCustomError
+
+from trimtab_api.catalogue import Axis
+from trimtab_api.errors import UserError
+
+#: Where a field is: names, and numbers in lists.
+Location = tuple[str | int, ...]
+
+
+class Strict(BaseModel):
+    """Refuses unknown fields, takes no number for a string nor a string for a number, and never changes."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        strict=True,
+        alias_generator=to_camel,
+        validate_default=True,
+        allow_inf_nan=False,
+    )
+
+
+def one_of(known: Callable[[], Iterable[str]]) -> AfterValidator:
+    """A string that is one of the known names."""
+
+    def check(name: str) -> str:
+        names = tuple(known())
+        if name not in names:
+            raise ValueError(f"not known; choose from {', '.join(names)}")
+        return name
+
+    return AfterValidator(check)
+
+
+def spec_of(axis: Axis[Any]) -> AfterValidator:
+    """A scheme of the axis with its options, in the one text that it has."""
+
+    def check(text: str) -> str:
+        try:
+            return axis.canonical(text)
+        except UserError as error:
+            raise ValueError(error.remedy) from None
+
+    return AfterValidator(check)
+
+
+def enum(known: tuple[str, ...]) -> Any:
+    return Field(json_schema_extra={"enum": list(known)})
+
+
+def wrong(field: Location, value: Any, remedy: str) -> PydanticCustomError:
+    """The error of one field inside a model, which only its neighbours show to be wrong."""
+    return PydanticCustomError("wrong_field", "{remedy}", {"remedy": remedy, "field": field, "value": value})
+
+
+def check_each_once(field: Location, values: tuple[Any, ...]) -> None:
+    for index, value in enumerate(values):
+        if value in values[:index]:
+            raise wrong((*field, index), value, "is there twice; remove one")

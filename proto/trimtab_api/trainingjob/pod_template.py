@@ -1,0 +1,109 @@
+"""``spec.template`` of a TrainingJob: Kubernetes' own, but for what starts training and what the operator adds to."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from trimtab_api.trainingjob.fields import Location, wrong
+
+#: The container of the pod template that runs the user's command.
+TRAINER_CONTAINER = "trainer"
+
+#: What Kubernetes takes for the name of an environment variable.
+_VARIABLE_NAME = re.compile(r"[ -<>-~]+")
+#: Bytes of one argument or variable that Linux gives a process (MAX_ARG_STRLEN), the name of a variable left out.
+_LONGEST_WORD = 120_000
+
+
+def check_template(template: dict[str, Any]) -> None:
+    """Raises a pydantic error, which names the field, for what no pod can be made of, or no training be started by."""
+    pod = template.get("spec")
+    if not isinstance(pod, dict):
+        raise wrong(("template", "spec"), pod, "write a pod's spec with a container named trainer")
+    containers = pod.get("containers")
+    if not isinstance(containers, list) or not all(isinstance(each, dict) for each in containers):
+        raise wrong(("template", "spec", "containers"), containers, "write a list of containers")
+    names = [each.get("name") for each in containers]
+    if names.count(TRAINER_CONTAINER) != 1:
+        remedy = f"name exactly one container {TRAINER_CONTAINER}; it runs the training command"
+        raise wrong(("template", "spec", "containers"), names, remedy)
+    index = names.index(TRAINER_CONTAINER)
+    _check_trainer(containers[index], ("template", "spec", "containers", index))
+    _check_shapes(template, index)
+
+
+def _check_shapes(template: dict[str, Any], trainer: int) -> None:
+    """What the operator adds to must be what Kubernetes says it is; an API server sees the template only afterwards."""
+    field, metadata = ("template", "metadata"), template.get("metadata")
+    if metadata is not None and not isinstance(metadata, dict):
+        raise wrong(field, metadata, "must hold fields of its own, indented beneath it")
+    for kind in ("labels", "annotations"):
+        texts = (metadata or {}).get(kind)
+        if texts is None:
+            continue
+        if not isinstance(texts, dict):
+            raise wrong((*field, kind), texts, "write names and texts, such as {team: vision}")
+        for name, text in texts.items():
+            if not isinstance(text, str | None):
+                raise wrong((*field, kind, name), text, "must be text; put it in quotes")
+    pod = template["spec"]
+    for name in ("initContainers", "volumes"):
+        _check_list_of_objects(pod.get(name), ("template", "spec", name))
+    for name in ("ports", "volumeMounts"):
+        container = pod["containers"][trainer]
+        _check_list_of_objects(container.get(name), ("template", "spec", "containers", trainer, name))
+
+
+def _check_list_of_objects(value: Any, field: Location) -> None:
+    if value is not None and not (isinstance(value, list) and all(isinstance(each, dict) for each in value)):
+        raise wrong(field, value, "write a list, each of its items with fields of its own")
+
+
+def _check_trainer(container: dict[str, Any], field: Location) -> None:
+    """What starts the training: command, arguments, directory and environment, as an operating system takes them."""
+    _check_words(container.get("command"), (*field, "command"))
+    if container.get("args") not in (None, []):  # none, as Kubernetes takes them
+        _check_words(container["args"], (*field, "args"))
+    _check_text(container.get("workingDir"), (*field, "workingDir"))
+    _check_environment(container.get("env"), (*field, "env"))
+
+
+def _check_words(words: Any, field: Location) -> None:
+    """A command: a list of strings, not empty."""
+    if not isinstance(words, list) or not words or not all(isinstance(word, str) for word in words):
+        raise wrong(field, words, "write a list of strings, such as [python, train.py]; quote numbers")
+    for index, word in enumerate(words):
+        _check_text(word, (*field, index))
+
+
+def _check_environment(variables: Any, field: Location) -> None:
+    """Variables as Kubernetes lists them, each with a name that a process can be given."""
+    if variables is None:
+        return
+    if not isinstance(variables, list):
+        raise wrong(field, variables, "write a list, such as [{name: GREETING, value: hello}]")
+    for index, each in enumerate(variables):
+        if not isinstance(each, dict):
+            raise wrong((*field, index), each, "write a variable as {name: GREETING, value: hello}")
+        name = each.get("name")
+        if not isinstance(name, str) or not _VARIABLE_NAME.fullmatch(name):
+            raise wrong((*field, index, "name"), name, "name the variable in printable ASCII without =")
+        _check_text(each.get("value"), (*field, index, "value"))
+
+
+def _check_text(text: Any, field: Location) -> None:
+    """Text that a process can be given, or nothing."""
+    if text is None:
+        return
+    if not isinstance(text, str):
+        raise wrong(field, text, "must be text; put it in quotes")
+    if "\0" in text:
+        raise wrong(field, text, "holds a NUL character, which no process can be given; remove it")
+    try:
+        num_bytes = len(text.encode())
+    except UnicodeEncodeError:
+        raise wrong(field, ascii(text), "holds half a character (a surrogate); write it whole") from None
+    if num_bytes > _LONGEST_WORD:
+        remedy = f"has {num_bytes} bytes, and a process can be given {_LONGEST_WORD} in one word; put it in a file"
+        raise wrong(field, text, remedy)
