@@ -11,7 +11,7 @@ KEYS = st.sampled_from(["a", "b", "c"])
 
 
 class Queue(RuleBasedStateMachine):
-    """Against a model: what is owed to each key, and when."""
+    """Against a model: which keys are queued, and when they fall due."""
 
     def __init__(self):
         super().__init__()
@@ -24,7 +24,7 @@ class Queue(RuleBasedStateMachine):
     @rule(key=KEYS, urgent=st.booleans())
     def add(self, key, urgent):
         self.queue.add(key, urgent)
-        self.owe(key)
+        self.enqueue(key)
 
     @rule(key=KEYS, seconds=st.sampled_from([0.0, 1.0, 5.0]))
     def add_later(self, key, seconds):
@@ -35,7 +35,7 @@ class Queue(RuleBasedStateMachine):
     def wait(self, seconds):
         self.now += seconds
 
-    @precondition(lambda self: self.owed())
+    @precondition(lambda self: self.due_keys())
     @rule()
     def get(self):
         key = self.queue.get()
@@ -47,7 +47,7 @@ class Queue(RuleBasedStateMachine):
     @rule(fails=st.booleans())
     def finish(self, fails):
         key = next(iter(self.held))
-        self.owed()  # what fell due meanwhile belongs to the key while it is held
+        self.due_keys()  # what fell due meanwhile belongs to the key while it is held
         if fails:
             delay = self.queue.failed(key)
             assert FIRST_DELAY <= delay <= LONGEST_DELAY
@@ -55,21 +55,21 @@ class Queue(RuleBasedStateMachine):
         else:
             self.queue.done(key)
         if self.held.pop(key):
-            self.owe(key)
+            self.enqueue(key)
 
     @invariant()
-    def as_many_wait_as_are_owed(self):
-        assert len(self.queue) == len(self.owed())
+    def as_many_wait_as_are_due(self):
+        assert len(self.queue) == len(self.due_keys())
 
-    def owed(self):
+    def due_keys(self):
         for key, _ in sorted(
             ((key, due) for key, due in self.due.items() if due <= self.now), key=lambda each: each[1]
         ):
             del self.due[key]
-            self.owe(key)
+            self.enqueue(key)
         return self.ready
 
-    def owe(self, key):
+    def enqueue(self, key):
         if key in self.held:
             self.held[key] = True
         elif key not in self.ready:
