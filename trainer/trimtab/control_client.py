@@ -109,6 +109,15 @@ class ControlClient:
         """Some steps were profiled."""
         self._tell(self._controller.observe_profile, profile, self._now())
 
+    def state_dict(self) -> dict[str, Any]:
+        """What the controller has learned and decided, as plain JSON."""
+        return self._control.submit(self._controller.state_dict).result()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Inverse of `state_dict`; what the controller has asked for meanwhile is dropped."""
+        self._control.submit(self._controller.load_state_dict, state).result()
+        self._asked, self._pending_message = None, None
+
     def close(self) -> None:
         """Finish what is queued and write the last of the log."""
         if self._watch is not None:

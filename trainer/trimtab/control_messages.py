@@ -56,6 +56,15 @@ class ControlMessages:
         if self._client and profile is not None:
             self._client.profile(profile)
 
+    def state_dict(self) -> dict[str, Any] | None:
+        """What this rank's controller has learned and decided, as plain JSON; None where there is none."""
+        return self._client.state_dict() if self._client else None
+
+    def load_state_dict(self, state: dict[str, Any] | None) -> None:
+        """Inverse of `state_dict`; a message that waits is of before, and is dropped."""
+        if self._client and state is not None:
+            self._client.load_state_dict(state)
+
     def close(self) -> None:
         """Let the controller finish and write down what it has to say."""
         if self._client:

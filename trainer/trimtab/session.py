@@ -21,7 +21,6 @@ import torch
 from torch import Tensor, nn
 from trimtab_api.errors import UserError
 
-from trimtab.among_ranks import AmongRanks
 from trimtab.broadcast import barrier
 from trimtab.checkpoint.snapshot import Snapshot, Stateful, TrainingState
 from trimtab.collectives.group import Group
@@ -34,6 +33,7 @@ from trimtab.engine.loss_scale import LossScale
 from trimtab.engine.optimizer_gate import as_list, warning_of_scheduler
 from trimtab.engine.outcome import Outcome
 from trimtab.engine.step_engine import StepEngine
+from trimtab.exchange_state import ExchangeState
 from trimtab.kernels.warm_up import warm_up
 from trimtab.plan import Plan
 from trimtab.records.recorder import Recorder
@@ -45,7 +45,7 @@ from trimtab.trials import TrialRunner
 SchedulerInterval = Literal["epoch", "step"]
 
 
-class Session(AmongRanks):
+class Session(ExchangeState):
     """Made by `trimtab.attach`; every rank has one."""
 
     def __init__(

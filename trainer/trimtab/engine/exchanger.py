@@ -66,9 +66,9 @@ class Exchanger:
         self.arena, self.group = arena, group
         self._links = (group, *group.further_links)
         self._weights, self._has_message, self._before_backward = weights, has_message, before_backward
-        self._schemes = Schemes(group, arena)
-        self._participation = Participation(arena.names)
-        self._gradients = Gradients(arena, self._participation, loss_scale)
+        self.schemes = Schemes(group, arena)
+        self.participation = Participation(arena.names)
+        self._gradients = Gradients(arena, self.participation, loss_scale)
         self.buckets = Buckets(arena, [])
         self._summary = ExchangeSummary()
         self._came_late: list[tuple[int, Exchanged]] = []
@@ -99,7 +99,7 @@ class Exchanger:
         Nothing may be `late`.
         """
         buckets = Buckets(self.arena, self.arena.buffers(plan.fusion))
-        self._schemes.adopt(plan, self.buckets.ranges, buckets.ranges)
+        self.schemes.adopt(plan, self.buckets.ranges, buckets.ranges)
         buckets.take_over(self.buckets)
         self.buckets = buckets
         self._schedule = schedule.create(plan.schedule, len(buckets), plan.timetable)
@@ -113,14 +113,14 @@ class Exchanger:
             "iteration": self._iteration_number,
             "summary": self._summary,
             "buckets": self.buckets.state_dict(),
-            "schemes": self._schemes.state_dict(),
+            "schemes": self.schemes.state_dict(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Inverse of `state_dict`, between steps and under the same plan."""
         self._iteration_number, self._summary = state["iteration"], state["summary"]
         self.buckets.load_state_dict(state["buckets"])
-        self._schemes.load_state_dict(state["schemes"])
+        self.schemes.load_state_dict(state["schemes"])
         self.restart(self.place.step, self.place.trial)
 
     # Filling and sending ----------------------------------------------------------------------------------------
@@ -140,7 +140,7 @@ class Exchanger:
             self.arena,
             self.buckets,
             self._gradients,
-            self._schemes,
+            self.schemes,
             self._links,
             self.plan,
             self._iteration,
@@ -198,7 +198,7 @@ class Exchanger:
             finite=before - before == 0,  # neither infinite nor not a number
             place=self.place,
             has_message=self._has_message(),
-            participation_changed=self._participation.changed,
+            participation_changed=self.participation.changed,
             before=self._summary,
         )
         weights = Fingerprint.of(self._weights()) if compares_weights(self.place) else None
@@ -233,11 +233,11 @@ class Exchanger:
             vote = self.flights[self.sending.carrier].handle.wait().vote
             consensus = StepConsensus.decode(vote, self.group.size, self.place)
             if consensus.participation_changed:
-                self._participation.agree(self.group)
+                self.participation.agree(self.group)
         is_finite = consensus is None or consensus.finite
         names = () if is_finite else non_finite_parameters(self.arena, self.flights, self.plan.is_dense)
         self._handed = HandOut(self.arena, self.buckets, self.flights, self._iteration, self._iteration_number)
-        self._arrivals = Arrivals(self.arena, self._handed, late if is_finite else (), self._participation.unused)
+        self._arrivals = Arrivals(self.arena, self._handed, late if is_finite else (), self.participation.unused)
         told, self._came_late = (*self._came_late, *exchanged), []
         self.outcome = Outcome(consensus, told, waited, self._iteration.update is not None, names, tuple(due))
         self._hand_out(is_finite)
@@ -272,7 +272,7 @@ class Exchanger:
         self.arena.commit_residuals([(flight.span.start, flight.span.stop) for flight in self.flights])
         self._handed.commit()
         exchanged = self.flights.wait()
-        self._schemes.commit(
+        self.schemes.commit(
             self.plan,
             [
                 Sent(flight.span.start, flight.span.stop, e.sent)
@@ -287,7 +287,7 @@ class Exchanger:
     def drop(self) -> None:
         """Leave everything as it was before the step, whose gradients are lost."""
         self._summary = ExchangeSummary()
-        self._schemes.discard()
+        self.schemes.discard()
         for flight in self.flights:
             flight.forget_non_finite()
         self._next_step()

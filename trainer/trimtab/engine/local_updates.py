@@ -47,6 +47,12 @@ class LocalUpdates:
         for anchor, parameter in zip(self._anchors, self._arena.parameters, strict=True):
             anchor.copy_(parameter)
 
+    @torch.no_grad()
+    def go_on(self, anchor: Tensor, num_taken: int) -> None:
+        """Be in a round that began at ``anchor`` (float32 [n]), after so many steps of it."""
+        self._anchor.copy_(anchor)
+        self.num_taken = num_taken
+
     def non_finite_gradients(self) -> tuple[str, ...]:
         """Names of the parameters whose own gradient is not finite: then this rank leaves the step out."""
         names, parameters = self._arena.names, self._arena.parameters

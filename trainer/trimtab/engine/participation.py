@@ -39,6 +39,15 @@ class Participation:
         """Whether this rank must tell the others."""
         return self._told != self._here
 
+    def state_dict(self) -> dict[str, list[int]]:
+        """As plain numbers; the same `unused` on every rank."""
+        return {"here": list(self._here), "told": list(self._told), "unused": list(self.unused)}
+
+    def load_state_dict(self, state: dict[str, list[int]]) -> None:
+        """Inverse of `state_dict`."""
+        self._here, self._told = bytearray(state["here"]), bytes(state["told"])
+        self.unused = tuple(state["unused"])
+
     def agree(self, group: Group) -> None:
         """Tell all ranks, and hear of theirs; every rank calls it together.
 

@@ -57,25 +57,27 @@ class StepEngine:
         self.arena = Arena(list(model.named_parameters()))
         broadcast_tensors(group, (*model.parameters(), *model.buffers()))
         self.group = group
-        self._model, self._optimizers, self._scale = model, optimizers, scale
+        self._model, self.optimizers, self._scale = model, optimizers, scale
         self._gate, self._turns = gate, gate.turns
         self._before_backward = before_backward
-        self._local: LocalUpdates | None = None
+        self.local: LocalUpdates | None = None
+        """The round under way, under source *update*."""
         self.is_step_owed = False
         """Whether a backward pass has been, and no step has followed."""
         self._profiler = StepProfiler(model, self.arena) if group.rank == 0 and not gate.turns else None
-        self._exchanger = Exchanger(
+        self.exchanger = Exchanger(
             self.arena,
             group,
             plan,
             weights=self._weights,
-            loss_scale=lambda: None if self._local else scale.get(),
+            loss_scale=lambda: None if self.local else scale.get(),
             before_backward=self._before_backward_pass,
             has_message=has_message,
             profiler=self._profiler,
         )
-        self._exchanger.by_hand = any(isinstance(each, ByHand) for each in optimizers)
-        self._waits = ForwardWaits(model, optimizers[0], self._gate, self._exchanger)
+        """Carries out the plan's exchanges."""
+        self.exchanger.by_hand = any(isinstance(each, ByHand) for each in optimizers)
+        self._waits = ForwardWaits(model, optimizers[0], self._gate, self.exchanger)
         self._enter(plan)
 
     def close(self) -> None:
@@ -85,34 +87,29 @@ class StepEngine:
         with contextlib.suppress(CommunicationError):  # which is why the session is closed
             self._waits.settle()
         self._waits.close()
-        self._exchanger.close()
+        self.exchanger.close()
 
     # Plans --------------------------------------------------------------------------------------------------------
 
     @property
     def plan(self) -> Plan:
         """The plan in force."""
-        return self._exchanger.plan
+        return self.exchanger.plan
 
     @property
     def place(self) -> Place:
         """Where in training the present step is."""
-        return self._exchanger.place
-
-    @property
-    def exchanger(self) -> Exchanger:
-        """Carries out the plan's exchanges."""
-        return self._exchanger
+        return self.exchanger.place
 
     def adopt(self, plan: Plan, step: int) -> None:
         """Follow ``plan`` from ``step`` on; ranks' weights are alike now."""
         self.settle()
         if self._changes_source(plan):
-            buckets = self._exchanger.buckets
-            if self._local is None:
+            buckets = self.exchanger.buckets
+            if self.local is None:
                 to_updates(self.arena, buckets, self.group, self._gate)
             else:
-                to_gradients(self.arena, buckets, self.group, self._optimizers)
+                to_gradients(self.arena, buckets, self.group, self.optimizers)
         self._follow(plan, step)
 
     def try_out(self, plan: Plan, step: int, trial: int) -> None:
@@ -128,11 +125,11 @@ class StepEngine:
         self._follow(plan, step)
 
     def _changes_source(self, plan: Plan) -> bool:
-        return bool(plan.local_steps) != (self._local is not None)
+        return bool(plan.local_steps) != (self.local is not None)
 
     def _follow(self, plan: Plan, step: int, trial: int = 0) -> None:
-        self._exchanger.adopt(plan)
-        self._exchanger.restart(step, trial)
+        self.exchanger.adopt(plan)
+        self.exchanger.restart(step, trial)
         self._enter(plan)
 
     def _enter(self, plan: Plan) -> None:
@@ -145,27 +142,27 @@ class StepEngine:
             )
         if self._profiler is not None:
             self._profiler.restart()
-        self._local = LocalUpdates(self.arena, plan.local_steps) if plan.local_steps else None
-        self._exchanger.exchanges_in_backward = self._local is None and not self._turns
+        self.local = LocalUpdates(self.arena, plan.local_steps) if plan.local_steps else None
+        self.exchanger.exchanges_in_backward = self.local is None and not self._turns
 
     def state_dict(self) -> dict[str, Any]:
         """All that is carried from step to step, but for weights, optimizer and residuals."""
-        return self._exchanger.state_dict()
+        return self.exchanger.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Inverse of `state_dict`, between steps and under the same plan."""
-        self._exchanger.load_state_dict(state)
+        self.exchanger.load_state_dict(state)
 
     # Steps --------------------------------------------------------------------------------------------------------
 
     @property
     def is_mid_step(self) -> bool:
         """Whether gradients of the present step have been sent."""
-        return self._exchanger.is_mid_step
+        return self.exchanger.is_mid_step
 
     def no_sync(self) -> contextlib.AbstractContextManager[None]:
         """Backward passes inside only accumulate."""
-        return self._exchanger.no_sync()
+        return self.exchanger.no_sync()
 
     def settle(self) -> None:
         """Have every parameter stepped whose gradient's mean was to arrive by the next forward pass."""
@@ -181,10 +178,10 @@ class StepEngine:
                 "exchanges nothing before an optimizer's step() says whose turn it is; leave the call out",
                 field="session.synchronize",
             )
-        if self._local is None:
+        if self.local is None:
             self._before_gradients()
-            self._exchanger.finish()
-            self._exchanger.hand_out_late()
+            self.exchanger.finish()
+            self.exchanger.hand_out_late()
 
     def step(self) -> Outcome:
         """Commit or drop what was exchanged and step the optimizer; afterwards gradients are released."""
@@ -201,13 +198,13 @@ class StepEngine:
         ``optimizer``: whose turn it is, where they take turns.
         """
         self._before_gradients()  # for a step without a backward pass
-        if self._local is None and self._turns and optimizer is not None:
+        if self.local is None and self._turns and optimizer is not None:
             with turn_of(optimizer, self.arena):
                 outcome = self._finish()
-        elif self._local is None:
+        elif self.local is None:
             outcome = self._finish()
         else:
-            names = () if self._scale.is_scaling else self._local.non_finite_gradients()
+            names = () if self._scale.is_scaling else self.local.non_finite_gradients()
             outcome = Outcome.of_local_step(names)
         if not outcome.updates:
             self.arena.release_gradients()
@@ -216,15 +213,15 @@ class StepEngine:
     def end_step(self, outcome: Outcome) -> Outcome:
         """The optimizer has stepped, or its scaler has left the step out; what became of the step by now."""
         self.is_step_owed = False
-        if self._local is not None:
-            self._local.num_taken += 1
-            if not self._local.is_round_over:
+        if self.local is not None:
+            self.local.num_taken += 1
+            if not self.local.is_round_over:
                 return outcome
-            ended = self._exchange_updates(self._local)
+            ended = self._exchange_updates(self.local)
             return replace(ended, non_finite=ended.non_finite or outcome.non_finite)
-        if self._exchanger.late:
+        if self.exchanger.late:
             self._waits.begin()
-        if self._exchanger.sending.can_begin:
+        if self.exchanger.sending.can_begin:
             self._waits.watch()
         return outcome
 
@@ -232,7 +229,7 @@ class StepEngine:
         """Count ``step`` as one of training; what the last few were measured to take, where it ends their profile."""
         if self._profiler is None:
             return None
-        return self._profiler.stepped(step, self.plan, outcome, loss, learning_rate_of(self._optimizers[0]))
+        return self._profiler.stepped(step, self.plan, outcome, loss, learning_rate_of(self.optimizers[0]))
 
     def drain_traces(self) -> list[dict[str, Any]]:
         """What went on in profiled steps since the last call, as lines of ``trace.jsonl``; of rank 0 alone."""
@@ -240,17 +237,17 @@ class StepEngine:
 
     def end_round(self) -> Outcome | None:
         """Exchange what local steps have done so far; None where there is nothing. Every rank calls it together."""
-        if self._local is None or self._local.num_taken == 0:
+        if self.local is None or self.local.num_taken == 0:
             return None
-        outcome = self._exchange_updates(self._local)
+        outcome = self._exchange_updates(self.local)
         self.arena.release_gradients()
         return outcome
 
     def align_weights(self) -> None:
         """Take over rank 0's weights: unlike processors round unlike, and what that adds up to is taken back."""
         broadcast_tensors(self.group, self._model.parameters())
-        if self._local is not None:
-            self._local.set_anchor()
+        if self.local is not None:
+            self.local.set_anchor()
 
     def _exchange_updates(self, local: LocalUpdates) -> Outcome:
         local.put_updates()
@@ -263,24 +260,24 @@ class StepEngine:
         return outcome
 
     def _finish(self) -> Outcome:
-        outcome = self._exchanger.finish()
-        is_whole = self.plan.is_dense and not self._exchanger.late
+        outcome = self.exchanger.finish()
+        is_whole = self.plan.is_dense and not self.exchanger.late
         if self._profiler is not None and self._profiler.is_profiling and is_whole:
             self._profiler.exchanged(self.arena.grad, self._scale.get())
-        if isinstance(self._model, torch.jit.ScriptModule) or len(self._optimizers) > 1:
-            self._exchanger.hand_out_late()  # the one takes no hooks, and the other optimizers nobody steps here
+        if isinstance(self._model, torch.jit.ScriptModule) or len(self.optimizers) > 1:
+            self.exchanger.hand_out_late()  # the one takes no hooks, and the other optimizers nobody steps here
         if not outcome.is_finite:
-            self._exchanger.drop()
-        elif not self._exchanger.late:
-            self._exchanger.commit()
+            self.exchanger.drop()
+        elif not self.exchanger.late:
+            self.exchanger.commit()
         return outcome
 
     def _weights(self) -> Iterable[Tensor]:  # what ranks compare: in a round of local steps, where it began
-        return self._model.parameters() if self._local is None else [self._local.anchor]
+        return self._model.parameters() if self.local is None else [self.local.anchor]
 
     def _before_backward_pass(self) -> None:
         self._gate.check_all_have_stepped()
-        if (self._turns or self._exchanger.by_hand) and not self._exchanger.sending.sends_all:
+        if (self._turns or self.exchanger.by_hand) and not self.exchanger.sending.sends_all:
             raise UserError(
                 "lets gradients wait for a later step, which neither optimizers that take turns nor a script that steps"
                 " by hand can take; name one that sends all of them in each step",
@@ -297,4 +294,4 @@ class StepEngine:
         """
         self.settle()
         self._before_backward()
-        check_parameters_are_known(self._optimizers, self._model, self.arena)
+        check_parameters_are_known(self.optimizers, self._model, self.arena)

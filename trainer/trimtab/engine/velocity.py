@@ -61,6 +61,10 @@ class Velocity:
         """Inverse of `state`."""
         self._kept.copy_(state)
 
+    def add(self, state: Tensor, scale: float) -> None:
+        """Go on from another rank's `state`, too, ``scale`` times what it was."""
+        self._kept.add_(state.to(self._kept.device), alpha=scale)
+
 
 @torch.no_grad()
 def clip_locally(grad: Tensor, limit: float, num_ranks: int) -> None:

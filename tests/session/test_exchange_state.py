@@ -1,0 +1,207 @@
+"""What exchanges carry from step to step outlives processes: each rank saves it, and as many or others go on by it."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from rank_pool import RankError, RankPool
+from torch import Tensor, nn
+from trimtab.checkpoint.rank_files import RankFile, newest_whole
+from trimtab.collectives.group import Group
+from trimtab.plan import FusionPlan, Plan
+from trimtab.records.recorder import Recorder
+from trimtab.schedule import queues
+from trimtab.schedule.step_times import StepTimes
+from trimtab.session import Session
+from trimtab_api.errors import UserError
+
+BEFORE, AFTER = 7, 6
+CUTS = (0, 40, 400)
+NUM_BUCKETS = len(CUTS)
+FORWARD, BACKWARD, COMPRESS, WIRE = ((seconds,) * NUM_BUCKETS for seconds in (0.1, 0.2, 0.0, 0.6))
+DEFT = queues.timetable(StepTimes(FORWARD, BACKWARD, COMPRESS, WIRE))
+
+
+def plan_of(text: str) -> Plan:
+    plan = Plan.parse(text, FusionPlan(CUTS)).with_version(3)
+    return replace(plan, timetable=DEFT) if "deft" in text else plan
+
+
+PLANS = [
+    "0.05/all-gather",
+    "0.05/exdyna/sparsifier=sidco",
+    "0.05/ok-topk/sparsifier=dgc",
+    "0.1/spardl:teams=3/sparsifier=mstopk",
+    "0.1/artopk-star-ring/sparsifier=random-k/source=gradient:momentum=0.9",
+    "0.1/all-gather/schedule=deft:preserver=off",
+    "0.1/all-gather/source=update:steps=4",
+]
+
+
+class Run:
+    """A rank that trains by what a generator of its own draws, with a parameter that is never used."""
+
+    def __init__(self, text: str, plan: Plan, saved: bytes | None = None) -> None:
+        """The optimizer is one for the plan of ``text``; ``plan`` is what training begins with."""
+        torch.manual_seed(0)
+        self.model = nn.ModuleDict(
+            {"body": nn.Sequential(nn.Linear(8, 40), nn.Tanh(), nn.Linear(40, 5)), "idle": nn.Linear(3, 3)}
+        )
+        momentum = 0.0 if "momentum" in text else 0.9
+        self.optimizer: torch.optim.Optimizer = torch.optim.SGD(self.model.parameters(), lr=0.05, momentum=momentum)
+        if "update" in text:
+            self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=0.01)
+        if saved is not None:  # rank 0's own checkpoint, as every script has one
+            model, optimizer = torch.load(io.BytesIO(saved), weights_only=True)
+            self.model.load_state_dict(model)
+            self.optimizer.load_state_dict(optimizer)
+        self.group = Group.connect()
+        self.session = Session(self.model, self.optimizer, group=self.group, plan=plan, recorder=Recorder(None))
+
+    def checkpoint(self) -> bytes:
+        out = io.BytesIO()
+        torch.save((self.model.state_dict(), self.optimizer.state_dict()), out)
+        return out.getvalue()
+
+    def train(self, num_steps: int) -> None:
+        for _ in range(num_steps):
+            step = int(self.session.steps)
+            x = torch.randn(16, 8, generator=torch.Generator().manual_seed(100 * step + self.group.rank))
+            self.model["body"](x).square().mean().backward()
+            self.session.step()
+
+    def weights(self) -> Tensor:
+        return nn.utils.parameters_to_vector(self.model.parameters()).detach().clone()
+
+    def owed(self) -> Tensor:
+        """What this rank holds back, in float64: residual, and what waits in its buckets."""
+        engine = self.session._engine
+        assert engine is not None
+        total = engine.arena.residual.double()
+        for bucket in engine.exchanger.buckets:
+            for held in bucket.waiting:
+                total[bucket.span.start : bucket.span.stop] += held.values / (held.count if DEFT.averages else 1)
+        if engine.local is not None:
+            total += engine.local.anchor - torch.cat([p.detach().reshape(-1) for p in engine.arena.parameters])
+        return total
+
+    def arrived(self) -> Tensor:
+        engine = self.session._engine
+        assert engine is not None
+        total = torch.zeros_like(engine.arena.residual, dtype=torch.float64)
+        for bucket in engine.exchanger.buckets:
+            for held in bucket.arrived:
+                total[bucket.span.start : bucket.span.stop] += held.values / held.count
+        return total
+
+
+def begun(rank: int, size: int, text: str, folder: Path) -> tuple[bytes, Tensor, Tensor, Tensor, Tensor, Any]:
+    """Saves after some steps, and trains on: what the others are compared with."""
+    run = Run(text, plan_of(text))
+    run.train(3)
+    run.session.save_exchange(folder)
+    run.train(BEFORE - 3)
+    run.session.save_exchange(folder)
+    saved, owed, arrived = run.checkpoint(), run.owed(), run.arrived()
+    run.train(AFTER)
+    weights, residual = run.weights(), run.owed()
+    version = run.session.plan.version
+    run.session.close()
+    return saved, owed, arrived, weights, residual, version
+
+
+def resumed(rank: int, size: int, text: str, folder: Path, saved: bytes) -> tuple[Tensor, Tensor, Any]:
+    run = Run(text, Plan.parse("dense"), saved)
+    run.session.load_exchange(folder)
+    assert run.session.steps == BEFORE
+    run.train(AFTER)
+    answer = run.weights(), run.owed(), run.session.plan.version
+    run.session.close()
+    return answer
+
+
+def of_another_world(rank: int, size: int, text: str, folder: Path, saved: bytes) -> tuple[Tensor, Tensor]:
+    run = Run(text, plan_of(text), saved)
+    run.session.load_exchange(folder)
+    owed, weights = run.owed(), run.weights()
+    run.train(2)
+    assert torch.isfinite(run.weights()).all()
+    run.session.close()
+    return owed, weights
+
+
+@pytest.mark.parametrize("text", PLANS)
+def test_new_processes_go_on_bit_for_bit_and_another_number_of_them_loses_nothing(
+    rank_pool: RankPool, tmp_path: Path, text: str
+) -> None:
+    whole = rank_pool.run_in_process_group(3, begun, text, tmp_path)
+    assert len(list(tmp_path.iterdir())) == 3, "the step before's are gone"
+    saved = whole[0][0]
+    if text in PLANS[:2]:
+        rank_pool.close()  # as where a job was killed
+    for (*_, weights, residual, version), again in zip(
+        whole, rank_pool.run_in_process_group(3, resumed, text, tmp_path, saved), strict=True
+    ):
+        assert torch.equal(weights, again[0])
+        assert torch.equal(residual, again[1])
+        assert version == again[2] == 3
+    if text not in PLANS[:1] + PLANS[4:]:
+        return
+    (tmp_path / RankFile(BEFORE + 9, 3, 0).name).write_bytes(b"of a step that not every rank had written")
+    before = torch.stack([each[1] for each in whole]).mean(0) + whole[0][2]
+    assert before.abs().max() > 0
+    for size in (2, 4):
+        answers = rank_pool.run_in_process_group(size, of_another_world, text, tmp_path, saved)
+        torch.testing.assert_close(torch.stack([owed for owed, _ in answers]).mean(0), before, rtol=1e-5, atol=1e-6)
+        assert all(torch.equal(answers[0][1], weights) for _, weights in answers)
+
+
+def refused(rank: int, size: int, folder: Path, saved: bytes) -> list[str]:
+    """What is said where a state cannot be taken up, or not be kept."""
+    said = []
+    run = Run(PLANS[0], plan_of(PLANS[0]))
+    file = folder / "a file"
+    if rank == 0:
+        file.write_text("")
+    run.session.barrier()
+    for act in (
+        lambda: run.session.load_exchange(folder / "nowhere"),
+        lambda: run.session.load_exchange(folder / "state"),  # of other weights
+        lambda: run.session.save_exchange(file if rank else folder / "kept"),
+    ):
+        with pytest.raises(UserError) as error:
+            act()
+        said.append(str(error.value))
+    (run.model["body"](torch.randn(2, 8))).sum().backward()
+    with pytest.raises(UserError, match="comes between two steps"):
+        run.session.save_exchange(folder / "kept")
+    run.session.step()
+    with pytest.raises(UserError, match="comes before the first step"):
+        run.session.load_exchange(folder / "state")
+    run.session.close()
+    return said
+
+
+def test_a_state_that_does_not_fit_is_refused_on_every_rank(rank_pool: RankPool, tmp_path: Path) -> None:
+    whole = rank_pool.run_in_process_group(3, begun, PLANS[0], tmp_path / "state")
+    for rank, said in enumerate(rank_pool.run_in_process_group(3, refused, tmp_path, whole[0][0])):
+        assert "holds no step of which every rank's file is there" in said[0]
+        assert "is of other weights; load the model's own checkpoint of that step first" in said[1]
+        assert "cannot be written" in said[2]
+        assert said[2].startswith("rank 1: ") == (rank == 0)
+    damaged = tmp_path / "state" / RankFile(BEFORE, 3, 1).name
+    damaged.write_bytes(damaged.read_bytes()[:1000])
+    with pytest.raises(RankError, match="is damaged; remove the files of its step"):
+        rank_pool.run_in_process_group(3, resumed, PLANS[0], tmp_path / "state", whole[0][0])
+
+
+def test_the_newest_step_counts_of_which_all_ranks_have_written() -> None:
+    files = [RankFile(5, 2, 0), RankFile(5, 2, 1), RankFile(9, 2, 1), RankFile(7, 3, 0), RankFile(7, 3, 1)]
+    assert newest_whole(files) == (5, 2)
+    assert newest_whole([*files, RankFile(7, 3, 2)]) == (7, 3)
+    assert newest_whole([RankFile(5, 2, 0)]) is None

@@ -1,0 +1,127 @@
+"""All that one rank's engine carries from step to step, as plain data and tensors, and what other ranks make of it.
+
+The same number of ranks goes on bit for bit. Another number takes over what moves weights sooner or later: residuals,
+gradients that a schedule has let wait, means that have arrived and were not applied, updates of a round that was not
+ended. Each would have moved the weights by its sum over ranks / N; so where N ranks become M, what rank r held goes,
+times M / N, to rank r mod M. What schemes have learned of a gradient is left behind, and learned anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import astuple
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from trimtab.engine.step_engine import StepEngine
+from trimtab.engine.step_vote import ExchangeSummary
+from trimtab.plan import Plan
+
+State = dict[str, Any]
+
+
+@torch.no_grad()
+def carried(engine: StepEngine) -> State:
+    """Of an engine between two steps, settled; its tensors may be the engine's own."""
+    arena, exchanger = engine.arena, engine.exchanger
+    held = engine.state_dict()
+    held["summary"] = astuple(held["summary"])
+    return {
+        "tensors": [[name, size] for name, size in zip(arena.names, arena.sizes, strict=True)],
+        "plan": engine.plan.to_json(),
+        "residual": arena.residual,
+        "set_aside": dict(arena.set_aside),
+        "exchanger": held,
+        "participation": exchanger.participation.state_dict(),
+        "round": _round_of(engine),
+    }
+
+
+@torch.no_grad()
+def go_on(engine: StepEngine, state: State, step: int) -> None:
+    """Be at ``step`` as `carried` was, on the same rank of as many."""
+    engine.go_on(Plan.from_json(state["plan"]), step)
+    arena, held = engine.arena, dict(state["exchanger"])
+    arena.residual.copy_(state["residual"])
+    arena.set_aside = {index: kept.to(arena.grad.device) for index, kept in state["set_aside"].items()}
+    held["summary"] = ExchangeSummary(*held["summary"])
+    engine.load_state_dict(_to_device(held, arena.grad.device))
+    engine.exchanger.participation.load_state_dict(state["participation"])
+    if engine.local is not None:
+        engine.local.go_on(state["round"]["anchor"], state["round"]["num_taken"])
+        for parameter, kept in zip(arena.parameters, state["round"]["weights"], strict=True):
+            parameter.copy_(kept)
+        for optimizer, kept in zip(engine.optimizers, state["round"]["optimizers"], strict=True):
+            optimizer.load_state_dict(kept)
+
+
+@torch.no_grad()
+def take_over(engine: StepEngine, states: Mapping[int, State], num_before: int, step: int) -> None:
+    """Be at ``step`` with what is this rank's of the ``states`` of ``num_before`` ranks: those of `ranks_needed`."""
+    rank, size = engine.group.rank, engine.group.size
+    first = states[rank % num_before]
+    engine.go_on(Plan.from_json(first["plan"]), step)
+    arena = engine.arena
+    mine = [states[each] for each in range(rank, num_before, size)]
+    averages = (first["plan"]["timetable"] or {}).get("averages", False)
+    total = arena.residual.zero_()
+    for state in mine:
+        total += state["residual"].to(total.device)
+        for held, start, stop in _held(state, "waiting", averages):
+            total[start:stop] += held.to(total.device)
+        if state["round"] is not None:
+            weights = torch.cat([each.reshape(-1) for each in state["round"]["weights"]])
+            total += (state["round"]["anchor"] - weights).to(total.device)
+        if engine.exchanger.schemes.velocity is not None:
+            engine.exchanger.schemes.velocity.add(state["exchanger"]["schemes"]["velocity"], size / num_before)
+    total *= size / num_before
+    for held, start, stop in _held(first, "arrived", averages):  # a mean over ranks, which all of them have
+        total[start:stop] += held.to(total.device)
+    for index in {index for state in mine for index in state["set_aside"]}:
+        parts = [state["set_aside"][index] for state in mine if index in state["set_aside"]]
+        arena.set_aside[index] = (size / num_before) * torch.stack(parts).sum(0).to(total.device)
+    if engine.local is not None:
+        for parameter, start in zip(arena.parameters, arena.offsets, strict=False):
+            parameter.copy_(first["round"]["anchor"][start : start + parameter.numel()].view_as(parameter))
+        engine.local.set_anchor()
+        for optimizer, kept in zip(engine.optimizers, first["round"]["optimizers"], strict=True):
+            optimizer.load_state_dict(kept)
+
+
+def ranks_needed(rank: int, size: int, num_before: int) -> list[int]:
+    """Of the ranks before, those whose state rank ``rank`` of ``size`` goes on from."""
+    return [rank] if size == num_before else sorted({rank % num_before, *range(rank, num_before, size)})
+
+
+def _round_of(engine: StepEngine) -> State | None:
+    """Under source *update*: weights within a round, and optimizers, are each rank's own."""
+    if engine.local is None:
+        return None
+    return {
+        "anchor": engine.local.anchor,
+        "num_taken": engine.local.num_taken,
+        "weights": [parameter.detach() for parameter in engine.arena.parameters],
+        "optimizers": [optimizer.state_dict() for optimizer in engine.optimizers],
+    }
+
+
+def _held(state: State, name: str, averages: bool) -> list[tuple[Tensor, int, int]]:
+    """What lies in the buckets, and where; what an update would divide by the number of its iterations is divided."""
+    starts = [*state["plan"]["fusion"]["cuts"], sum(size for _, size in state["tensors"])]
+    return [
+        (values / count if averages else values, starts[number], starts[number + 1])
+        for number, bucket in enumerate(state["exchanger"]["buckets"])
+        for _, count, values in bucket[name]
+    ]
+
+
+def _to_device(value: Any, device: torch.device) -> Any:
+    if isinstance(value, Tensor):
+        return value.to(device)
+    if isinstance(value, dict):
+        return {key: _to_device(each, device) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(_to_device(each, device) for each in value)
+    return value

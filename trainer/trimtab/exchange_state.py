@@ -1,0 +1,149 @@
+"""What compression holds back, and all else that exchanges carry from step to step, kept on disk and taken up again.
+
+session.save_exchange("checkpoints/exchange")       # every rank, after a step; rank 0 saves the model as ever
+...
+session = trimtab.attach(model, optimizer)          # the model and optimizer of that step
+session.load_exchange("checkpoints/exchange")
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from trimtab_api.errors import UserError
+
+from trimtab.among_ranks import AmongRanks
+from trimtab.broadcast import gather_json
+from trimtab.checkpoint import rank_files
+from trimtab.checkpoint.rank_files import RankFile
+from trimtab.collectives.group import Group
+from trimtab.control_messages import ControlMessages
+from trimtab.engine import carried_state
+from trimtab.engine.step_engine import StepEngine
+
+#: Of the files' contents.
+_FORMAT = 1
+#: By how much sums of the weights may differ, relatively: they are added up in another order elsewhere.
+_SAME_WEIGHTS = 1e-9
+
+
+class ExchangeState(AmongRanks):
+    """One process among ranks that keep what their exchanges carry."""
+
+    _step: int
+    _engine: StepEngine | None
+    _control: ControlMessages
+
+    @property
+    def in_trial(self) -> bool:
+        """Whether the present steps will be undone."""
+        raise NotImplementedError
+
+    def save_exchange(self, folder: str | Path) -> None:
+        """Keep on disk what every rank's exchange carries after this step: a file a rank, in place of the last ones.
+
+        Every rank calls it together, between two steps, with a folder that may be each host's own or one that all
+        share. Nothing is written in a trial, whose steps are undone, nor by a single process. Raises `UserError` on
+        every rank where one of them cannot write.
+        """
+        if self._engine is None or self.in_trial:
+            return
+        if self._engine.is_mid_step or self._engine.is_step_owed:
+            raise UserError("comes between two steps; call it after session.step", field="session.save_exchange")
+        engine, group, path = self._engine, self._engine.group, Path(folder)
+        engine.settle()
+        state = {
+            "format": _FORMAT,
+            "weights": _sums(engine),
+            "engine": carried_state.carried(engine),
+            "control": json.dumps(self._control.state_dict()),
+        }
+        with_all(group, lambda: rank_files.write(path, RankFile(self._step, group.size, group.rank), state))
+        rank_files.remove_others(path, self._step, group.size)
+
+    def load_exchange(self, folder: str | Path) -> None:
+        """Go on from the last step whose files are whole: bit for bit, where there are as many ranks as there were.
+
+        Of another number of ranks, what the old ones held back is shared out among the new, and nothing of it is lost;
+        what schemes had learned is learned anew. Every rank calls it, after `trimtab.attach` and before the first step,
+        with the model and optimizer of that step. Raises `UserError` on every rank where there is no whole step, a file
+        is damaged, or the state is of another model or of another step's weights.
+        """
+        if self._engine is None:
+            return
+        engine, group, path = self._engine, self._engine.group, Path(folder)
+        own = [[each.step, each.num_ranks, each.rank] for each in rank_files.found(path)]
+        everyones = {RankFile(*each) for found in gather_json(group, own) for each in found}
+        newest = rank_files.newest_whole(everyones)
+        if newest is None:
+            raise UserError("holds no step of which every rank's file is there", field="folder", value=str(folder))
+        step, num_before = newest
+        if engine.is_mid_step or engine.is_step_owed or self._step not in (0, step):
+            raise UserError(
+                f"comes before the first step, or with a session of step {step}, whose state it is; this one is at step"
+                f" {self._step}",
+                field="session.load_exchange",
+            )
+        needed = carried_state.ranks_needed(group.rank, group.size, num_before)
+        states: dict[int, dict[str, Any]] = {}
+
+        def read() -> None:
+            for rank in needed:
+                file = RankFile(step, num_before, rank)
+                states[rank] = rank_files.read(path, file)
+                _check(states[rank], engine, str(path / file.name))
+
+        with_all(group, read)
+        held = {rank: state["engine"] for rank, state in states.items()}
+        if num_before == group.size:
+            carried_state.go_on(engine, held[group.rank], step)
+        else:
+            carried_state.take_over(engine, held, num_before, step)
+            if self.is_main:
+                print(
+                    f"trimtab: {group.size} ranks go on from {num_before}: what these held back is shared out, and what"
+                    " schemes had learned is learned anew",
+                    file=sys.stderr,
+                    flush=True,
+                )
+        if self.is_main:
+            self._control.load_state_dict(json.loads(states[0]["control"]))
+        self._step = step
+
+
+def with_all(group: Group, act: Any) -> None:
+    """Do what may be refused on one rank; then it is refused on all, by the words of the first."""
+    mistake: UserError | None = None
+    try:
+        act()
+    except UserError as error:
+        mistake = error
+    told = gather_json(group, None if mistake is None else str(mistake))
+    if mistake is not None:
+        raise mistake
+    for rank, each in enumerate(told):
+        if each is not None:
+            raise UserError(f"rank {rank}: {each}")
+
+
+def _check(state: dict[str, Any], engine: StepEngine, file: str) -> None:
+    """Raises `UserError` where it is of another version, model or step."""
+    if state.get("format") != _FORMAT:
+        raise UserError("was written by another version; go on without it", file=file)
+    arena, held = engine.arena, state["engine"]
+    if held["tensors"] != [[name, size] for name, size in zip(arena.names, arena.sizes, strict=True)]:
+        raise UserError("is of another model; name the folder of this one's", file=file)
+    same = (abs(a - b) <= _SAME_WEIGHTS * abs(b) for a, b in zip(_sums(engine), state["weights"], strict=True))
+    if held["round"] is None and not all(same):
+        raise UserError("is of other weights; load the model's own checkpoint of that step first", file=file)
+
+
+@torch.no_grad()
+def _sums(engine: StepEngine) -> list[float]:
+    """What tells one step's weights from another's: sums of their magnitudes and of their squares."""
+    weights = [parameter.double() for parameter in engine.arena.parameters]
+    return [sum(float(each.abs().sum()) for each in weights), sum(float(each.square().sum()) for each in weights)]
