@@ -1,0 +1,222 @@
+"""Whatever follows each other in training (trials, dropped steps, changes of plan, schedule and source, rounds that end
+early), nothing that ranks computed is lost or counted twice, and all are at the same weights.
+
+The optimizer is SGD, so that all adds up in the unit of weights, under either source::
+
+    lr x sum of all gradients == N x (weights then - weights now) + what ranks hold back, and what waits or has arrived
+"""
+
+from __future__ import annotations
+
+import copy
+import random
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from queue import SimpleQueue
+from typing import Any
+
+import pytest
+import torch
+import toy_schedules
+from in_process import InProcess
+from test_schedules import PLANNED, assert_same, timetable_drawn
+from torch import Tensor, nn
+from trimtab.collectives.group import Group
+from trimtab.plan import FusionPlan, Plan
+from trimtab.records.recorder import Recorder
+from trimtab.session import Session
+from trimtab_api.catalogue import DENSE_COLLECTIVES, SPARSE_COLLECTIVES, sparsifiers
+
+SIZE = 3
+SHAPES = ((7, 5), (1,), (40, 11), (3,), (200,))
+NUM_ELEMENTS = 35 + 1 + 440 + 3 + 200
+LEARNING_RATE = 0.5
+EVENTS = ("go on",) * 4 + ("re-plan", "re-plan", "drop", "trial", "end of round")
+SPARSIFIERS = tuple(name for name in sparsifiers.built_in if name != "hard-threshold")
+WHOLE = ("wait-free", "after-backward")
+DELAYING = (*PLANNED, "toy-every-second-later", "toy-one-behind", "toy-queues")
+
+
+def plan_drawn(draw: random.Random) -> Plan:
+    cuts = (0, *sorted(draw.sample(range(1, NUM_ELEMENTS), draw.randrange(5))))
+    fusion, collective = FusionPlan(cuts, draw.choice(("ahead", "behind"))), draw.choice(SPARSE_COLLECTIVES)
+    plan = Plan(draw.choice((0.01, 0.1, 0.5)), collective, draw.choice(SPARSIFIERS), fusion)
+    if draw.random() < 0.2:
+        plan = Plan(1.0, draw.choice(DENSE_COLLECTIVES), fusion=fusion)
+    if draw.random() < 0.4:
+        return replace(plan, source=f"update:steps={draw.randrange(1, 4)}", schedule=draw.choice(WHOLE))
+    schedule = draw.choice((*WHOLE, *DELAYING))
+    return replace(plan, schedule=schedule, timetable=timetable_drawn(draw, schedule, len(cuts)))
+
+
+class Rank:
+    """One rank's engine, wired as a session does it, and the gradients that went in."""
+
+    def __init__(self, group: Group, plan: Plan) -> None:
+        self.group = group
+        self.model = nn.ParameterList([nn.Parameter(torch.zeros(shape)) for shape in SHAPES])
+        optimizer = torch.optim.SGD(self.model.parameters(), lr=LEARNING_RATE)
+        self.session = Session(self.model, optimizer, group=group, plan=plan, recorder=Recorder(None))
+        assert self.session._engine is not None
+        self.engine = self.session._engine
+        self.random = torch.Generator().manual_seed(group.rank)
+        self.round: list[Tensor] = []
+        """Gradients of a round of local steps that has not ended: lost, where it is dropped."""
+        self.entered = torch.zeros(NUM_ELEMENTS, dtype=torch.float64)
+        self.magnitude = torch.zeros(NUM_ELEMENTS, dtype=torch.float64)
+
+    @property
+    def is_in_round(self) -> bool:
+        return self.engine.local is not None and self.engine.local.num_taken > 0
+
+    def step(self, draw: random.Random, *, spoils: bool) -> None:
+        """One step of training; ``spoils``: some gradient is not finite on one rank, where that shows at once."""
+        engine = self.engine
+        unused = draw.choice((None, None, None, 0, 2, 4))
+        spoiled = draw.randrange(NUM_ELEMENTS) if engine.local is not None else self.element_to_spoil(draw)
+        gradients = [torch.randn(shape, generator=self.random) for shape in SHAPES]
+        used = [index for index in range(len(SHAPES)) if index != unused]
+        flat = self.flat([each if index in used else torch.zeros(()) * each for index, each in enumerate(gradients)])
+        is_here = engine.place.step % SIZE == self.group.rank
+        spoils = spoils and spoiled is not None and bool(flat_index_is_used(spoiled, unused))
+        if spoils and is_here:
+            assert spoiled is not None
+            flat[spoiled] = float("inf")
+        parts = self.parts(flat)
+        sum((self.model[index] * parts[index].float()).sum() for index in used).backward()
+        was_local = engine.local is not None
+        outcome = engine.step()
+        assert outcome.is_finite or (spoils and not was_local)
+        if was_local:
+            self.round.append(torch.zeros_like(flat) if spoils and is_here else flat)
+            if not self.is_in_round:
+                self.end_round()
+        elif not spoils:
+            self.enter(flat)
+
+    def end_round(self) -> None:
+        for flat in self.round:
+            self.enter(flat)
+        self.round = []
+
+    def enter(self, flat: Tensor) -> None:
+        self.entered += LEARNING_RATE * flat
+        self.magnitude += LEARNING_RATE * flat.abs()
+
+    def element_to_spoil(self, draw: random.Random) -> int | None:
+        """One that is sent in this very step: of what is not sent, nobody would know before it is."""
+        sent = sorted(self.engine.exchanger.sending.present)
+        if not sent:
+            return None
+        span = self.engine.exchanger.buckets[draw.choice(sent)].span
+        return draw.randrange(span.start, span.stop)
+
+    def flat(self, tensors: list[Tensor]) -> Tensor:
+        """In the arena's order: the last parameter first."""
+        return torch.cat([tensor.detach().double().reshape(-1) for tensor in reversed(tensors)])
+
+    def parts(self, flat: Tensor) -> list[Tensor]:
+        sizes = [self.model[index].numel() for index in reversed(range(len(SHAPES)))]
+        return [part.view(shape) for part, shape in zip(reversed(flat.split(sizes)), SHAPES, strict=True)]
+
+    def balance(self) -> dict[str, Tensor]:
+        engine = self.engine
+        engine.settle()
+        weights = self.flat(list(self.model))
+        anchor = weights if engine.local is None else engine.local.anchor.double()
+        unit = LEARNING_RATE if engine.local is None else 1.0
+        waiting, arrived = torch.zeros_like(weights), torch.zeros_like(weights)
+        for bucket in engine.exchanger.buckets:
+            for held, total in ((bucket.waiting, waiting), (bucket.arrived, arrived)):
+                for each in held:
+                    total[bucket.span.start : bucket.span.stop] += unit * each.values
+        owed = unit * engine.arena.residual.double() + waiting + (anchor - weights)
+        local = sum(self.round, torch.zeros_like(weights)) * LEARNING_RATE
+        return {
+            "entered": self.entered + local,
+            "magnitude": self.magnitude + local.abs() + anchor.abs(),
+            "moved": -anchor + arrived,
+            "owed": owed,
+        }
+
+    def state(self) -> Any:
+        weights = [parameter.detach().clone() for parameter in self.model]
+        return copy.deepcopy((self.engine.state_dict(), self.engine.arena.residual, weights, self.engine.place))
+
+
+def flat_index_is_used(element: int, unused: int | None) -> bool:
+    """Whether the element, in the arena's order, is of a parameter that has a gradient."""
+    for index in reversed(range(len(SHAPES))):
+        num_elements = torch.Size(SHAPES[index]).numel()
+        if element < num_elements:
+            return index != unused
+        element -= num_elements
+    return False
+
+
+def tried(rank: Rank, draw: random.Random) -> None:
+    """A candidate is tried, and undone bit for bit, as `trimtab.trials` does it."""
+    engine, before = rank.engine, rank.state()
+    kept = copy.deepcopy((rank.entered, rank.magnitude, rank.random.get_state()))
+    snapshot, carried = rank.session._snapshot(), copy.deepcopy(engine.state_dict())
+    in_force, step = engine.plan, engine.place.step
+    engine.try_out(plan_drawn(draw).with_version(in_force.version), step, trial=1)
+    for _ in range(draw.randrange(1, 5)):
+        rank.step(draw, spoils=draw.random() < 0.2)
+    rank.round = []
+    snapshot.restore()
+    engine.go_on(in_force, step)
+    engine.load_state_dict(carried)
+    assert_same(before, rank.state())
+    rank.entered, rank.magnitude = kept[:2]
+    rank.random.set_state(kept[2])
+
+
+def fuzz(group: Group, seed: int, num_events: int) -> tuple[list[str], list[dict[str, Tensor]]]:
+    draw = random.Random(seed)  # the same on every rank
+    subject = Rank(group, plan_drawn(draw))
+    seen, balances = [], []
+    for _ in range(num_events):
+        event = draw.choice(EVENTS)
+        if event == "re-plan" or (event == "trial" and subject.is_in_round):
+            if subject.is_in_round:  # a message of rank 0 comes with a vote, and that with the end of a round
+                subject.engine.end_round()
+                subject.end_round()
+            subject.engine.adopt(plan_drawn(draw).with_version(len(seen)), subject.engine.place.step)
+        elif event == "trial":
+            tried(subject, draw)
+        elif event == "end of round":
+            assert (subject.engine.end_round() is None) == (not subject.round)
+            subject.end_round()
+        else:
+            subject.step(draw, spoils=event == "drop")
+        seen.append(f"{event} under {subject.engine.plan.name}")
+        balances.append(subject.balance())
+    subject.session.close()
+    return seen, balances
+
+
+def groups() -> list[Group]:
+    """Ranks that are threads of this process, joined by two links."""
+    links = [{(a, b): SimpleQueue() for a in range(SIZE) for b in range(SIZE)} for _ in range(2)]
+    first, second = ([Group(InProcess(rank, SIZE, queues)) for rank in range(SIZE)] for queues in links)
+    for group, further in zip(first, second, strict=True):
+        group.further_links = (further,)
+    return first
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_all_that_ranks_compute_moves_the_weights_or_is_held_back_whatever_happens(seed: int) -> None:
+    toy_schedules.register()
+    with ThreadPoolExecutor(SIZE) as ranks:
+        answers = list(ranks.map(fuzz, groups(), [seed] * SIZE, [40] * SIZE))
+    events = answers[0][0]
+    assert len({event.partition(" under")[0] for event in events}) == len(set(EVENTS))
+    assert len({event.partition("source=")[2][:6] for event in events}) == 2, "both sources"
+    for number, balances in enumerate(zip(*(each for _, each in answers), strict=True)):
+        total = {name: torch.stack([each[name] for each in balances]).sum(0) for name in balances[0]}
+        found = total["moved"] + total["owed"]
+        allowed = 2**-18 * (total["magnitude"] + 1)
+        wrong = int(((total["entered"] - found).abs() > allowed).sum())
+        assert wrong == 0, f"{wrong} elements after event {number}: {events[: number + 1]}"
+        assert all(torch.equal(each["moved"], balances[0]["moved"]) for each in balances), f"{number}: {events[number]}"
