@@ -18,7 +18,7 @@ from trimtab.collectives import create
 from trimtab.collectives.group import Group
 from trimtab.collectives.residual_log import ResidualLog
 from trimtab.collectives.sag_share import SagShare, of_largest_overlap
-from trimtab.collectives.sparse_message import Pairs, merged, split_largest
+from trimtab.collectives.sparse_pairs import Pairs, added, strongest
 from trimtab.plan import Plan
 from trimtab_api.catalogue import costs
 from trimtab_api.errors import UserError
@@ -218,10 +218,10 @@ def test_pairs_add_up_in_order_and_the_first_of_equals_are_kept() -> None:
         indices, values = zip(*each, strict=True)
         return Pairs(torch.tensor(indices, dtype=torch.int32), torch.tensor(values))
 
-    total = merged([pairs((1, 1e8), (4, 2.0)), pairs((1, 1.0), (3, -2.0)), pairs((1, -1e8), (9, 2.0))])
+    total = added([pairs((1, 1e8), (4, 2.0)), pairs((1, 1.0), (3, -2.0)), pairs((1, -1e8), (9, 2.0))])
     assert total.indices.tolist() == [1, 3, 4, 9]
     assert total.values.tolist() == [0.0, -2.0, 2.0, 2.0]  # 1 is lost in 1e8
-    kept, dropped = split_largest(total, 2)
+    kept, dropped = strongest(total, 2)
     assert (kept.indices.tolist(), dropped.indices.tolist()) == ([3, 4], [1, 9])
 
 

@@ -8,7 +8,7 @@ from sklearn.datasets import load_digits
 from torch import nn
 from trimtab import kernels, sparsify
 from trimtab.plan import elements_to_send
-from trimtab.sparsify import near_k, tracked_threshold
+from trimtab.sparsify import estimating_selector, near_k
 
 #: Every change between the ratios, in both directions, some after a few steps only.
 RATIOS = [0.01] * 50 + [0.001] * 50 + [0.1] * 50 + [0.01] * 30 + [0.1] * 5 + [0.001] * 30 + [0.1] * 5 + [0.01] * 30
@@ -60,7 +60,7 @@ def test_the_density_is_within_a_tenth_of_what_is_asked(batch_size, selection, m
     counting(kernels, "fused_select", "first")
     counting(kernels, "select_in_place", "in place")
     counting(near_k, "top_k_in_place", "exact")
-    counting(tracked_threshold, "select_exactly", "small")
+    counting(estimating_selector, "select_exactly", "small")
 
     training, selector = Training(batch_size), sparsify.create("tracked")
     n = training.residual.numel()

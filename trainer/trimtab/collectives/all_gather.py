@@ -63,7 +63,7 @@ class AllGather(Collective):
 
         unpacked = [unpack(message, vote.numel()) for message in messages]
         # In rank order, so that the sums have the same bits everywhere.
-        kernels.scatter_mean(exchange.out, [pairs for _, pairs in unpacked], 1 / transport.size)
+        kernels.scatter_mean(exchange.out, [pairs.parts for _, pairs in unpacked], 1 / transport.size)
         vote.zero_()
         for other, _ in unpacked:
             vote += other

@@ -20,7 +20,8 @@ from trimtab_api.catalogue.costs import ARC_SKETCH_SHARE
 
 from trimtab import kernels
 from trimtab.collectives.base import Collective, Exchange, Exchanged, Prepared
-from trimtab.collectives.primitives import all_gather, all_reduce
+from trimtab.collectives.primitives import all_gather
+from trimtab.collectives.shared_indices import mean_at
 from trimtab.collectives.stopwatch import Stopwatch
 
 if TYPE_CHECKING:
@@ -80,11 +81,7 @@ class ArcTopk(Collective):
         cleared = kernels.clear(residual, indices)
         stopwatch.compressed()
 
-        reducing = all_reduce(transport, "ring", [values, vote])
-        stopwatch.communicated()
-
-        kernels.scatter_mean(exchange.out, [(indices, values)], 1 / transport.size)
-        stopwatch.compressed()
+        reducing = mean_at(exchange, transport, indices, values, vote, stopwatch)
         return Exchanged(
             sent=indices,
             num_selected=indices.numel(),

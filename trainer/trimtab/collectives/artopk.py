@@ -20,7 +20,8 @@ from trimtab import kernels
 from trimtab.collectives import index_code
 from trimtab.collectives.base import Collective, Exchange, Exchanged, Prepared
 from trimtab.collectives.group import Group
-from trimtab.collectives.primitives import all_gather, all_reduce, broadcast
+from trimtab.collectives.primitives import all_gather, broadcast
+from trimtab.collectives.shared_indices import mean_at
 from trimtab.collectives.stopwatch import Stopwatch
 from trimtab.collectives.transport import Transport
 
@@ -95,11 +96,7 @@ class ArTopk(Collective):
             after = max(0.0, prepared.squared_norm_before - kernels.clear(residual, indices))
         stopwatch.compressed()
 
-        num_messages += all_reduce(transport, self._shape, [values, vote])
-        stopwatch.communicated()
-
-        kernels.scatter_mean(exchange.out, [(indices, values)], 1 / transport.size)
-        stopwatch.compressed()
+        num_messages += mean_at(exchange, transport, indices, values, vote, stopwatch, self._shape)
         return Exchanged(
             sent=indices,
             num_selected=indices.numel(),

@@ -25,7 +25,8 @@ from trimtab.collectives.exdyna_partitions import Partitions, imbalance
 from trimtab.collectives.exdyna_selection import PartSelection, select_over, within_quota
 from trimtab.collectives.exdyna_threshold import RULES, SMALLEST, mean_of
 from trimtab.collectives.group import Group
-from trimtab.collectives.primitives import all_gather, all_reduce
+from trimtab.collectives.primitives import all_gather
+from trimtab.collectives.shared_indices import mean_at
 from trimtab.collectives.stopwatch import Stopwatch
 from trimtab.sparsify.topk import kth_largest
 
@@ -132,11 +133,7 @@ class ExDyna(Collective):
         values[sum(counts[:own]) : sum(counts[: own + 1])] = selection.values  # the residual is zero there already
         stopwatch.compressed()
 
-        reducing = all_reduce(transport, "ring", [values, vote])
-        stopwatch.communicated()
-
-        kernels.scatter_mean(exchange.out, [(union, values)], 1 / size)
-        stopwatch.compressed()
+        reducing = mean_at(exchange, transport, union, values, vote, stopwatch)
         return Exchanged(
             sent=union,
             num_selected=union.numel(),

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from trimtab import kernels
-from trimtab.collectives.sparse_message import Pairs
+from trimtab.collectives.sparse_pairs import Pairs
 
 
 class ResidualLog:
@@ -55,6 +55,6 @@ class ResidualLog:
 
     def undo(self) -> None:
         """Take every change back, the last first: acc has the bits that it had."""
-        for indices, values in reversed(self._notes):
-            kernels.put(self._acc, indices, values)
+        for pairs in reversed(self._notes):
+            kernels.put(self._acc, pairs.indices, pairs.values)
         self._notes.clear()

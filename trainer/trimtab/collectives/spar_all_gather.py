@@ -14,7 +14,8 @@ from torch import Tensor
 
 from trimtab.collectives import index_code
 from trimtab.collectives.primitives import all_gather, chain_length
-from trimtab.collectives.sparse_message import Pairs, merged, pack, split_largest, unpack
+from trimtab.collectives.sparse_message import pack, unpack
+from trimtab.collectives.sparse_pairs import Pairs, added, strongest
 from trimtab.collectives.transport import Transport
 
 #: Takes what was dropped of a sum, whose values are this rank's share already.
@@ -45,9 +46,9 @@ def recursive_doubling(teams: Transport, pairs: Pairs, vote: Tensor, most: int, 
         teams.send_bytes(peer, pack(vote, index_code.encode(pairs.indices), pairs.values))
         other_vote, other = unpack(teams.receive_bytes(peer), vote.numel())
         vote = vote + other_vote
-        sums = merged([pairs, other])
+        sums = added([pairs, other])
         num_merged = sums.values.numel()
-        pairs, dropped = split_largest(sums, most)
+        pairs, dropped = strongest(sums, most)
         give_back(Pairs(dropped.indices, dropped.values / (2 << round)))
     return Joined(pairs, vote, num_merged, chain_length(teams.size))
 
@@ -57,6 +58,6 @@ def bruck(teams: Transport, pairs: Pairs, vote: Tensor, most: int) -> Joined:
     message = pack(vote, index_code.encode(pairs.indices), pairs.values)
     messages, num_messages = all_gather(teams, message)
     parts = [unpack(each, vote.numel()) for each in messages]
-    sums = merged([part for _, part in parts])
+    sums = added([part for _, part in parts])
     total_vote = sum((each for each, _ in parts[1:]), start=parts[0][0])
-    return Joined(split_largest(sums, most)[0], total_vote, sums.values.numel(), num_messages)
+    return Joined(strongest(sums, most)[0], total_vote, sums.values.numel(), num_messages)

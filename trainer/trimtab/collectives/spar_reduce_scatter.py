@@ -17,7 +17,8 @@ from torch import Tensor
 from trimtab.collectives import index_code
 from trimtab.collectives.primitives import chain_length
 from trimtab.collectives.residual_log import ResidualLog
-from trimtab.collectives.sparse_message import Pairs, pack, unpack
+from trimtab.collectives.sparse_message import pack, unpack
+from trimtab.collectives.sparse_pairs import Pairs
 from trimtab.collectives.stopwatch import Stopwatch
 from trimtab.collectives.transport import Transport
 from trimtab.sparsify.base import Selector

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from trimtab import kernels
-from trimtab.collectives import index_code
+from trimtab.collectives import index_code, sparse_pairs
 from trimtab.collectives.base import Collective, Exchange, Exchanged, Prepared, Ranges
 from trimtab.collectives.group import Group
 from trimtab.collectives.primitives import all_gather
@@ -22,7 +22,8 @@ from trimtab.collectives.residual_log import ResidualLog
 from trimtab.collectives.sag_share import SagShare, of_largest_overlap
 from trimtab.collectives.spar_all_gather import Joined, bruck, recursive_doubling
 from trimtab.collectives.spar_reduce_scatter import Bag, Blocks, BlockSelector, last_bag, spar_reduce_scatter
-from trimtab.collectives.sparse_message import Pairs, pack, unpack
+from trimtab.collectives.sparse_message import pack, unpack
+from trimtab.collectives.sparse_pairs import Pairs
 from trimtab.collectives.stopwatch import Stopwatch
 from trimtab.collectives.subset import Subset
 from trimtab.collectives.transport import Transport
@@ -54,7 +55,7 @@ class SparDL(Collective):
     def __init__(self, group: Group, *, teams: int, residual: str) -> None:
         """``teams`` is d, which divides N; ``residual`` is ``global``, ``local`` or ``partial``."""
         super().__init__(group)
-        index_code.warm_up()
+        sparse_pairs.warm_up()
         self._teams = teams
         self._rule = residual
         self._per_team = group.size // teams
@@ -92,10 +93,10 @@ class SparDL(Collective):
 
         blocks, votes = [], []
         for number, each in enumerate(messages):
-            part_vote, (indices, values) = unpack(each, vote.numel())
-            blocks.append(Pairs(indices + selecting.blocks.start(number), values))
+            part_vote, pairs = unpack(each, vote.numel())
+            blocks.append(Pairs(pairs.indices + selecting.blocks.start(number), pairs.values))
             votes.append(part_vote)
-        kernels.scatter_mean(exchange.out, blocks, 1 / transport.size)
+        kernels.scatter_mean(exchange.out, [block.parts for block in blocks], 1 / transport.size)
         sent, removed = self._settle(
             exchange.next_residual, selecting.log, torch.cat([each.indices for each in blocks])
         )
@@ -122,11 +123,11 @@ class SparDL(Collective):
 
         teams = Subset(transport, range(self._number, transport.size, self._per_team))
         if not self._adapts:
-            indices, values = selecting.take(self._number, most)
+            indices, values = selecting.take(self._number, most).parts
             return recursive_doubling(teams, Pairs(indices - first, values), vote, most, give_back)
         key = (exchange.start, exchange.start + blocks.n)
         share = self._shares.get(key) or SagShare.of_teams(self._teams)
-        indices, values = selecting.take(self._number, share.elements(most))
+        indices, values = selecting.take(self._number, share.elements(most)).parts
         joined = bruck(teams, Pairs(indices - first, values), vote, most)
         if most > 0:  # a block of no elements tells nothing
             self._proposed[key] = share.after(joined.num_merged, most, self._teams)

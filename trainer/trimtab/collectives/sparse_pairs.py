@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -17,7 +18,7 @@ from trimtab import kernels
 from trimtab.collectives import index_code
 from trimtab.collectives.primitives import all_to_all
 from trimtab.collectives.transport import Transport
-from trimtab.sparsify.topk import top_k_in_place
+from trimtab.sparsify.topk import kth_largest
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,11 @@ class Pairs:
 
     def __len__(self) -> int:
         return self.indices.numel()
+
+    @property
+    def parts(self) -> tuple[Tensor, Tensor]:
+        """Indices and values, as kernels take them."""
+        return self.indices, self.values
 
     def cut(self, bounds: Sequence[int]) -> list[Pairs]:
         """Those of each range ``bounds[i] .. bounds[i+1] - 1``."""
@@ -82,13 +88,20 @@ def keep(residual: Tensor, pairs: Pairs) -> float:
 
 
 def strongest(pairs: Pairs, k: int) -> tuple[Pairs, Pairs]:
-    """The k of largest magnitude, exactly, and the others."""
+    """The k of largest magnitude, the first ones of equals, and the others: alike wherever the pairs are.
+
+    NaN counts as the largest, so that it is sent and seen.
+    """
     if k >= len(pairs):
         return pairs, pairs.only(slice(0, 0))
-    others = torch.ones(len(pairs), dtype=torch.bool, device=pairs.indices.device)
+    keeps = torch.zeros(len(pairs), dtype=torch.bool, device=pairs.indices.device)
     if k > 0:
-        others[top_k_in_place(pairs.values.clone(), k, 0.0, offset=0).indices.long()] = False
-    return pairs.only(~others), pairs.only(others)
+        magnitudes = pairs.values.abs().nan_to_num(nan=math.inf)
+        boundary = kth_largest(magnitudes, k)
+        torch.gt(magnitudes, boundary, out=keeps)
+        equals = (magnitudes == boundary).nonzero().flatten()
+        keeps[equals[: k - int(keeps.sum())]] = True
+    return pairs.only(keeps), pairs.only(~keeps)
 
 
 def joined(parts: Sequence[Pairs]) -> Pairs:

@@ -7,7 +7,8 @@ from __future__ import annotations
 from torch import Tensor
 
 from trimtab.kernels import FlatGrad
-from trimtab.sparsify.threshold_selector import Key, ThresholdSelector
+from trimtab.sparsify.estimating_selector import Key
+from trimtab.sparsify.threshold_selector import ThresholdSelector
 
 
 class HardThreshold(ThresholdSelector):

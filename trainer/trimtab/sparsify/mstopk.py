@@ -12,15 +12,14 @@ import torch
 from torch import Tensor
 
 from trimtab import kernels
-from trimtab.kernels import CompactResult, FlatGrad
-from trimtab.sparsify.base import Selected, Selector, Sent
-from trimtab.sparsify.segments import select_segments, selected
+from trimtab.sparsify.base import Sent
+from trimtab.sparsify.formed_selector import FormedSelector
 
 #: Rounds of bisection, the paper's N.
 ROUNDS = 25
 
 
-class MSTopK(Selector):
+class MSTopK(FormedSelector):
     """Exactly k elements of each segment: those over a high threshold, and a run of those over a low one.
 
     The two thresholds close in on the one that k elements reach. The run fills up to k and begins at a random place,
@@ -33,35 +32,9 @@ class MSTopK(Selector):
         self._num_steps = 0
         self._used = False
 
-    def compress(
-        self,
-        grad: FlatGrad,
-        residual: Tensor,
-        next_residual: Tensor,
-        segments: Sequence[int],
-        k: Sequence[int],
-        start: int = 0,
-    ) -> Selected:
-        """See `Selector.compress`."""
+    def _choose(self, acc: Tensor, k: int, start: int) -> Tensor:
         self._used = True
-
-        def select(first: int, grad: FlatGrad, residual: Tensor, next_residual: Tensor, k: int) -> CompactResult:
-            squared_norm = kernels.accumulate(grad, residual, next_residual)
-            return self._take(next_residual, k, squared_norm, start + first, first)
-
-        return select_segments(grad, residual, next_residual, segments, k, select)
-
-    def take(self, acc: Tensor, k: int, key: tuple[int, int]) -> Selected:
-        """See `Selector.take`."""
-        self._used = True
-        return selected(self._take(acc, min(k, acc.numel()), kernels.squared_norm(acc), key[0], offset=0))
-
-    def _take(self, acc: Tensor, k: int, squared_norm: float, start: int, offset: int) -> CompactResult:
-        place = random.Random(f"{self._num_steps} {start}").random()
-        chosen = multi_sampling(acc.abs(), k, place)
-        values = kernels.take(acc, chosen)
-        removed = kernels.clear(acc, chosen)
-        return CompactResult(chosen + offset, values, k, squared_norm, max(0.0, squared_norm - removed))
+        return multi_sampling(acc.abs(), k, random.Random(f"{self._num_steps} {start}").random())
 
     def commit(self, sent: Sequence[Sent] = ()) -> None:
         """See `Selector.commit`."""

@@ -10,13 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from trimtab import kernels
-from trimtab.kernels import CompactResult, FlatGrad
-from trimtab.sparsify.base import Selected, Selector, Sent
-from trimtab.sparsify.segments import select_segments, selected
+from trimtab.sparsify.base import Sent
+from trimtab.sparsify.formed_selector import FormedSelector
 
 
-class RandomK(Selector):
+class RandomK(FormedSelector):
     """Exactly k elements of each segment, drawn alike on every rank and anew in each step, without regard to acc.
 
     All ranks draw from the seed, the number of committed steps and the segment, so that all send the same indices. What
@@ -29,34 +27,10 @@ class RandomK(Selector):
     def __init__(self, *, seed: int) -> None:
         self._seed, self._num_steps = seed, 0
 
-    def compress(
-        self,
-        grad: FlatGrad,
-        residual: Tensor,
-        next_residual: Tensor,
-        segments: Sequence[int],
-        k: Sequence[int],
-        start: int = 0,
-    ) -> Selected:
-        """See `Selector.compress`."""
-
-        def select(first: int, grad: FlatGrad, residual: Tensor, next_residual: Tensor, k: int) -> CompactResult:
-            squared_norm = kernels.accumulate(grad, residual, next_residual)
-            return self._take(next_residual, k, squared_norm, start + first, first)
-
-        return select_segments(grad, residual, next_residual, segments, k, select)
-
-    def take(self, acc: Tensor, k: int, key: tuple[int, int]) -> Selected:
-        """See `Selector.take`."""
-        return selected(self._take(acc, min(k, acc.numel()), kernels.squared_norm(acc), key[0], offset=0))
-
-    def _take(self, acc: Tensor, k: int, squared_norm: float, start: int, offset: int) -> CompactResult:
+    def _choose(self, acc: Tensor, k: int, start: int) -> Tensor:
         seed = zlib.crc32(f"{self._seed} {self._num_steps} {start} {acc.numel()}".encode())
         drawn = np.random.default_rng(seed).choice(acc.numel(), k, replace=False, shuffle=False)
-        chosen = torch.from_numpy(np.sort(drawn).astype(np.int32)).to(acc.device)
-        values = kernels.take(acc, chosen)
-        removed = kernels.clear(acc, chosen)
-        return CompactResult(chosen + offset, values, k, squared_norm, max(0.0, squared_norm - removed))
+        return torch.from_numpy(np.sort(drawn).astype(np.int32)).to(acc.device)
 
     def commit(self, sent: Sequence[Sent] = ()) -> None:
         """See `Selector.commit`."""

@@ -9,23 +9,17 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Sequence
 
 from torch import Tensor
 
 from trimtab import kernels
 from trimtab.kernels import CompactResult, FlatGrad
-from trimtab.sparsify.base import Selected, Selector
-from trimtab.sparsify.near_k import EXACT_UP_TO, at_least_one, k_largest, one_pass, repeated, room_for, select_near_k
-from trimtab.sparsify.segments import select_segments, selected
+from trimtab.sparsify.estimating_selector import EstimatingSelector, Key
+from trimtab.sparsify.near_k import at_least_one, k_largest, one_pass, repeated, room_for, select_near_k
 from trimtab.sparsify.tail_estimate import SMALLEST, estimate_by_sample
-from trimtab.sparsify.topk import select_exactly, top_k_in_place
-
-#: What state is kept by: a segment's first element in the arena, and its length.
-Key = tuple[int, int]
 
 
-class ThresholdSelector(Selector):
+class ThresholdSelector(EstimatingSelector):
     """Sends between `lower` k and `upper` k elements of a segment: those that reach the estimated threshold.
 
     It sends fewer only where fewer are not zero, but at least one. Of a segment of up to `EXACT_UP_TO` elements, and
@@ -51,38 +45,12 @@ class ThresholdSelector(Selector):
     def _reached(self, key: Key, k: int, num_over: int) -> None:
         """What the last threshold of this segment reached, before bounds apply."""
 
-    def compress(
-        self,
-        grad: FlatGrad,
-        residual: Tensor,
-        next_residual: Tensor,
-        segments: Sequence[int],
-        k: Sequence[int],
-        start: int = 0,
-    ) -> Selected:
-        """See `Selector.compress`."""
-
-        def select(first: int, grad: FlatGrad, residual: Tensor, next_residual: Tensor, k: int) -> CompactResult:
-            if grad.numel() <= EXACT_UP_TO or k >= grad.numel():
-                return select_exactly(first, grad, residual, next_residual, k)
-            key = (start + first, grad.numel())
-            if not self.looks_at_all:
-                return self._select(grad, residual, next_residual, k, first, key)
-            kernels.accumulate(grad, residual, next_residual)
-            return self._select(next_residual, None, next_residual, k, first, key)
-
-        return select_segments(grad, residual, next_residual, segments, k, select)
-
-    def take(self, acc: Tensor, k: int, key: Key) -> Selected:
-        """See `Selector.take`."""
-        if acc.numel() <= EXACT_UP_TO or k >= acc.numel():
-            return selected(top_k_in_place(acc, k, kernels.squared_norm(acc), offset=0))
-        return selected(self._select(acc, None, acc, k, 0, key))
-
     def _select(
         self, grad: FlatGrad, residual: Tensor | None, next_residual: Tensor, k: int, offset: int, key: Key
     ) -> CompactResult:
-        """Select in one segment; without a ``residual``, ``next_residual`` already holds acc."""
+        if residual is not None and self.looks_at_all:
+            kernels.accumulate(grad, residual, next_residual)
+            grad, residual = next_residual, None
         threshold = self._threshold(grad, residual, k, key)
         threshold = max(SMALLEST, threshold) if math.isfinite(threshold) else math.inf
         capacity = room_for(next_residual.numel(), k, self.upper)

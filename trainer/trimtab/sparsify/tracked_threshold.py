@@ -19,13 +19,11 @@ from typing import Any
 
 from torch import Tensor
 
-from trimtab import kernels
 from trimtab.kernels import CompactResult, FlatGrad
-from trimtab.sparsify.base import Selected, Selector, Sent
-from trimtab.sparsify.near_k import EXACT_UP_TO, select_near_k
-from trimtab.sparsify.segments import select_segments, selected
+from trimtab.sparsify.base import Sent
+from trimtab.sparsify.estimating_selector import EstimatingSelector, Key
+from trimtab.sparsify.near_k import select_near_k
 from trimtab.sparsify.tail_estimate import TailEstimate, estimate_by_sample
-from trimtab.sparsify.topk import select_exactly, top_k_in_place
 
 #: The running variance of log(threshold) falls to no less than this share of itself in one step.
 DRIFT_MEMORY = 0.8
@@ -42,7 +40,7 @@ class SegmentState:
     """Running variance of log(threshold) from one step to the next; infinite until two steps have been seen."""
 
 
-class TrackedThreshold(Selector):
+class TrackedThreshold(EstimatingSelector):
     """A threshold for each segment, carried from step to step.
 
     Of a segment with more than `EXACT_UP_TO` elements it sends the largest, between 0.9 k and 1.1 k of them. It sends
@@ -56,43 +54,12 @@ class TrackedThreshold(Selector):
     name = "tracked"
 
     def __init__(self) -> None:
-        self._state: dict[tuple[int, int], SegmentState] = {}
-        self._proposed: dict[tuple[int, int], SegmentState] = {}
-
-    def compress(
-        self,
-        grad: FlatGrad,
-        residual: Tensor,
-        next_residual: Tensor,
-        segments: Sequence[int],
-        k: Sequence[int],
-        start: int = 0,
-    ) -> Selected:
-        """See `Selector.compress`."""
-
-        def select(first: int, grad: FlatGrad, residual: Tensor, next_residual: Tensor, k: int) -> CompactResult:
-            if grad.numel() <= EXACT_UP_TO or k >= grad.numel():
-                return select_exactly(first, grad, residual, next_residual, k)
-            return self._select((start + first, grad.numel()), first, grad, residual, next_residual, k)
-
-        return select_segments(grad, residual, next_residual, segments, k, select)
-
-    def take(self, acc: Tensor, k: int, key: tuple[int, int]) -> Selected:
-        """See `Selector.take`."""
-        if acc.numel() <= EXACT_UP_TO or k >= acc.numel():
-            return selected(top_k_in_place(acc, k, kernels.squared_norm(acc), offset=0))
-        return selected(self._select(key, 0, acc, None, acc, k))
+        self._state: dict[Key, SegmentState] = {}
+        self._proposed: dict[Key, SegmentState] = {}
 
     def _select(
-        self,
-        key: tuple[int, int],
-        offset: int,
-        grad: FlatGrad,
-        residual: Tensor | None,
-        next_residual: Tensor,
-        k: int,
+        self, grad: FlatGrad, residual: Tensor | None, next_residual: Tensor, k: int, offset: int, key: Key
     ) -> CompactResult:
-        """Select in one segment; without a ``residual``, ``next_residual`` already holds acc."""
         carried = self._state.get(key)
         if carried is not None and carried.k != k:
             carried = None
