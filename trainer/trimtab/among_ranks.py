@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Literal
 
 import torch
@@ -17,6 +18,7 @@ class AmongRanks:
 
     def __init__(self, group: Group | None) -> None:
         self._group = group
+        self._said = set[str]()
 
     @property
     def rank(self) -> int:
@@ -32,6 +34,12 @@ class AmongRanks:
     def is_main(self) -> bool:
         """Whether this is rank 0, which prints, saves and reports."""
         return self.rank == 0
+
+    def _say(self, what: str) -> None:
+        """A line of rank 0's on stderr, once; quiet where there is one process."""
+        if self.is_main and self.num_ranks > 1 and what not in self._said:
+            self._said.add(what)
+            print(f"trimtab: {what}", file=sys.stderr, flush=True)
 
     def barrier(self) -> None:
         """Wait until every rank has come here."""

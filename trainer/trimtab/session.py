@@ -12,7 +12,6 @@ With one process this is plain training.
 from __future__ import annotations
 
 import contextlib
-import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, SupportsFloat
@@ -21,7 +20,6 @@ import torch
 from torch import Tensor, nn
 from trimtab_api.errors import UserError
 
-from trimtab.among_ranks import AmongRanks
 from trimtab.broadcast import barrier
 from trimtab.checkpoint.snapshot import Snapshot, Stateful, TrainingState
 from trimtab.collectives.group import Group
@@ -37,15 +35,16 @@ from trimtab.engine.step_engine import StepEngine
 from trimtab.kernels.warm_up import warm_up
 from trimtab.plan import Plan
 from trimtab.records.recorder import Recorder
+from trimtab.resuming import Resuming
 from trimtab.step_number import StepInTrial
-from trimtab.step_record import Rounds, metric_of, metric_value, number, report_of
+from trimtab.step_record import Rounds, metric_of, metric_value, number, report_of, said_of
 from trimtab.stepping import Stepping
 from trimtab.trials import TrialRunner
 
 SchedulerInterval = Literal["epoch", "step"]
 
 
-class Session(AmongRanks):
+class Session(Resuming):
     """Made by `trimtab.attach`; every rank has one."""
 
     def __init__(
@@ -81,7 +80,7 @@ class Session(AmongRanks):
             self._join(group, plan)
         self._is_closed = False
         self._rounds = Rounds(self.rank)
-        self._step, self._said = 0, set[str]()
+        self._step = 0
         loaders = Loaders(self.rank, self.num_ranks, seed)
         self._loops = Loops(loaders, self._control, self._say, self._trials_ended, self._end_round, turns=turns)
         self._step_began = time.perf_counter()
@@ -216,15 +215,14 @@ class Session(AmongRanks):
             return
         now = time.perf_counter()
         self._recorder.metric({"step": self._step, "loss": number(loss), "step_seconds": now - self._step_began})
+        self._loops.stepped(in_trial=False)
         self._step += 1
         self._step_began = now
 
     def _after_exchange(self, outcome: Outcome) -> None:
         """Say what was wrong with it, and set right what it found."""
         if outcome.non_finite:
-            names = ", ".join(outcome.non_finite[:5]) + (" and others" if len(outcome.non_finite) > 5 else "")
-            what = "this rank leaves its own step out" if outcome.is_finite else "the step is dropped on all ranks"
-            print(f"rank {self.rank}, step {self._step}: gradient not finite in {names}; {what}", flush=True)
+            print(f"rank {self.rank}, step {self._step}: {said_of(outcome)}", flush=True)
         if outcome.consensus is not None and outcome.consensus.weights == "rounding":
             assert self._engine is not None
             self._say(
@@ -292,9 +290,3 @@ class Session(AmongRanks):
         assert self._engine is not None
         self._engine.settle()
         return Snapshot(TrainingState(self._model, self._optimizers[0], self._engine.arena, others))
-
-    def _say(self, what: str) -> None:
-        """A line of rank 0's on stderr, once."""
-        if self.is_main and self.num_ranks > 1 and what not in self._said:
-            self._said.add(what)
-            print(f"trimtab: {what}", file=sys.stderr, flush=True)

@@ -132,6 +132,13 @@ def metric_of(
     }
 
 
+def said_of(outcome: Outcome) -> str:
+    """What became of a step of which some gradients are not finite, for people."""
+    names = ", ".join(outcome.non_finite[:5]) + (" and others" if len(outcome.non_finite) > 5 else "")
+    what = "this rank leaves its own step out" if outcome.is_finite else "the step is dropped on all ranks"
+    return f"gradient not finite in {names}; {what}"
+
+
 def number(value: Tensor | float | None) -> float | None:
     """A loss as a plain number."""
     return float(value.detach()) if isinstance(value, Tensor) else value
