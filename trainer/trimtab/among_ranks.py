@@ -56,7 +56,7 @@ class AmongRanks:
             raise UserError("is mean, sum, max or min", field="op", value=op)
         if self._group is None:
             return value
-        own = torch.as_tensor(value).detach()
+        own = value.detach() if isinstance(value, Tensor) else torch.tensor(value, dtype=torch.float64)
         everyone = gather_tensor(self._group, own.double())
         if any(each.numel() != own.numel() for each in everyone):
             raise UserError(
