@@ -52,6 +52,10 @@ dist: setup ## Wheels of all four parts, in dist/
 	@for member in $(MEMBERS); do $(UV) build --quiet --wheel --no-build-isolation --python $(BIN)/python --out-dir dist $$member; done
 	@ls dist
 
+.PHONY: dist-test
+dist-test: dist ## Install and train with them in a clean environment, beside the oldest torch they claim (3 GB downloaded)
+	@scripts/test-wheels $(TORCH)
+
 .PHONY: images
 images: ## Container images (docker, or buildah as root): make images [REGISTRY=R PUSH=1] [IMAGES="operator netmon"] [BASE=IMAGE]
 	@scripts/images $(BASE:%=--base=%) $(REGISTRY:%=--registry=%) $(if $(PUSH),--push) $(IMAGES)

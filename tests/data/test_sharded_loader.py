@@ -24,7 +24,7 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 from torch.utils.data.distributed import DistributedSampler
-from trimtab.data.sharded_loader import ShardedLoader
+from trimtab.data.sharded_loader import Loaders, ShardedLoader
 from trimtab_api.errors import UserError
 
 
@@ -176,6 +176,41 @@ def test_a_sampler_that_knows_of_ranks_is_left_alone_also_inside_one_of_batches(
     assert samples(loader_of(OwnShare()), 1, 2) == [[7, 9]]
     batches = BatchSampler(OwnShare(), 1, drop_last=False)
     assert samples(DataLoader(TensorDataset(torch.arange(40)), batch_sampler=batches), 1, 2) == [[7], [9]]
+
+
+class Shuffled(Sampler[int]):
+    """A sampler of the user's own, which all ranks draw alike; it shuffles by the epoch that it is told."""
+
+    epoch = 0
+
+    def set_epoch(self, number: int) -> None:
+        self.epoch = number
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(random.Random(self.epoch).sample(range(40), 40))
+
+    def __len__(self) -> int:
+        return 40
+
+
+@pytest.mark.parametrize("by", ["a sampler that knows of ranks", "one that does not"])
+def test_the_epoch_that_a_script_sets_is_kept_and_one_that_it_does_not_set_is_counted(by: str) -> None:
+    dataset = TensorDataset(torch.arange(40))
+
+    def orders(epochs: list[int | None]) -> list[Any]:
+        sampler: Any = DistributedSampler(dataset, 2, 1) if by == "a sampler that knows of ranks" else Shuffled()
+        loaders, loader = Loaders(1, 2, seed=3), DataLoader(dataset, 4, sampler=sampler)
+        drawn = []
+        for counted, epoch in enumerate(epochs):
+            if epoch is not None:
+                sampler.set_epoch(epoch)
+            drawn.append([batch[0].tolist() for batch in loaders.shard(loader).epoch(counted)])
+        return drawn
+
+    of_0, of_1, of_2 = orders([None, None, None])
+    assert len({str(order) for order in (of_0, of_1, of_2)}) == 3
+    assert orders([2, 0, 1]) == [of_2, of_0, of_1], "as a resumed script does"
+    assert orders([0, 2, 1]) == [of_0, of_2, of_1]
 
 
 def test_a_sampler_without_a_length_is_refused_by_name() -> None:

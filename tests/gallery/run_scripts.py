@@ -1,8 +1,9 @@
 """Runs scripts of examples/gallery in one process, one after the other, and writes down what each printed and trained.
 
 ``python run_scripts.py OUT PLAN...``: every script under every plan. ``ddp`` stands for the plain script under
-DistributedDataParallel, ``adaptive`` for no plan at all, ``job`` for that of the job that ``trimtab run`` was given.
-Each rank writes a line a run to OUT/rank-R.jsonl.
+DistributedDataParallel, ``adaptive`` for no plan at all. Each rank writes a line a run to OUT/rank-R.jsonl.
+
+Data are cut short: ``OUT/digits.npz`` stands for scikit-learn's, so that no rank spends seconds on importing it.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ import os
 import re
 import sys
 from pathlib import Path
-from typing import Any
+from types import ModuleType, SimpleNamespace
+from typing import Any, cast
 
+import numpy as np
 import torch
 import torch.distributed as dist
 import trimtab
@@ -28,11 +31,12 @@ from trimtab.data.sharded_loader import Loaders
 
 GALLERY = Path(__file__).parents[2] / "examples" / "gallery"
 ARGUMENTS = {
-    "mnist": ["--epochs=1", "--batch-size=16", "--log-interval=1"],
+    "mnist": ["--epochs=1", "--batch-size=8", "--log-interval=1"],
     "imagenet": ["--epochs=1", "--batch-size=16", "--width=8", "--print-freq=1"],
-    "nanogpt": ["--max-iters=24", "--n-embd=32", "--n-layer=1", "--batch-size=4", "--warmup-iters=1"],
+    "nanogpt": ["--max-iters=20", "--n-embd=32", "--n-layer=1", "--batch-size=4", "--warmup-iters=1"],
     "word_language_model": ["--epochs=1", "--batch-size=32", "--nhid=48", "--log-interval=1"],
-    "dcgan": ["--niter=1", "--batch-size=16", "--ngf=8", "--ndf=8", "--lr=0.001", "--log-interval=1"],
+    "dcgan": ["--niter=1", "--batch-size=16", "--ngf=4", "--ndf=4", "--lr=0.002", "--log-interval=1"],
+    "nlp_example": ["--cpu", "--num-epochs=2", "--batch-size=8", "--width=32", "--log-interval=1"],
 }
 FIRST_PASS = """
             with netD.no_sync():
@@ -57,7 +61,9 @@ UNDER_DDP = {
         ("            errD_real = criterion(netD(images), real)\n            errD_real.backward()", FIRST_PASS),
     ],
 }
+NUM_BYTES = 17_000
 OUT = Path(sys.argv[1]).resolve()
+JOB = Path(os.environ.get("TRIMTAB_JOB", ""))
 RANK, SIZE = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 
 
@@ -79,11 +85,11 @@ def run(name: str, plan: str) -> dict[str, Any]:
         return sessions[-1]
 
     class Wrapper(DistributedDataParallel):
-        def __init__(self, model: torch.nn.Module) -> None:
-            super().__init__(model)
+        def __init__(self, model: torch.nn.Module, **options: Any) -> None:
+            super().__init__(model, **options)
             models.append(model)
 
-    def form(backend: str) -> None:
+    def form(backend: str, **_: Any) -> None:
         """A process group whose ranks meet at a file: torchrun's store does not tell one group after another apart."""
         own_form(backend, init_method=f"file://{OUT}/{name}-{plan.replace('/', '-')}", rank=RANK, world_size=SIZE)
 
@@ -95,9 +101,7 @@ def run(name: str, plan: str) -> dict[str, Any]:
             text = text.replace(old, new)
         if name in UNDER_DDP:
             dist.init_process_group("gloo")
-    os.environ.pop("TRIMTAB_PLAN", None)
-    if plan not in ("ddp", "adaptive", "job"):
-        os.environ["TRIMTAB_PLAN"] = plan
+    choose(plan)
     os.environ["TRIMTAB_RUN_DIR"] = f"runs/{name}-{plan.replace('/', '-')}"
     trimtab.attach = attach
     sys.argv = [str(file), *ARGUMENTS[name]]
@@ -119,6 +123,9 @@ def run(name: str, plan: str) -> dict[str, Any]:
             session.close()
         if dist.is_initialized():
             dist.destroy_process_group()
+        if (state := sys.modules.get("accelerate.state")) is not None:
+            state.AcceleratorState._reset_state(reset_partial_state=True)
+            state.GradientState._reset_state()
     lines = [line for line in printed.getvalue().splitlines() if not line.startswith(" *")]
     return {
         "script": name,
@@ -129,11 +136,35 @@ def run(name: str, plan: str) -> dict[str, Any]:
     }
 
 
+def choose(plan: str) -> None:
+    """Have the next session train by that plan: as `trimtab run` hands a job over, or by the environment."""
+    if "TRIMTAB_MONITOR" not in os.environ:
+        os.environ["TRIMTAB_PLAN"] = "" if plan == "adaptive" else plan
+        return
+    job = json.loads(JOB.read_text())
+    static = {"policy": "Static", "plan": plan}
+    job["spec"]["communication"] |= {"policy": "Adaptive"} if plan == "adaptive" else static
+    chosen = OUT / f"job-{RANK}.json"
+    chosen.write_text(json.dumps(job))
+    os.environ["TRIMTAB_JOB"] = str(chosen)
+
+
+def cut_data() -> None:
+    """Fewer samples than the scripts would train on."""
+    digits = np.load(OUT / "digits.npz")
+    load = SimpleNamespace(load_digits=lambda return_X_y: (digits["images"], digits["classes"]))
+    sys.modules["sklearn.datasets"] = cast(ModuleType, load)
+    import small_data
+
+    own = small_data.text
+    small_data.text = lambda *, train: own(train=train)[:NUM_BYTES]
+
+
 def main() -> None:
     faulthandler.dump_traceback_later(200, exit=True)  # a hang says where
     torch.set_num_threads(1)
     sys.path.insert(0, str(GALLERY))
-    OUT.mkdir(exist_ok=True)
+    cut_data()
     plans = sys.argv[2:]
     with (OUT / f"rank-{RANK}.jsonl").open("w") as file:
         for plan in plans:

@@ -10,13 +10,17 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from sklearn.datasets import load_digits
 
 HERE = Path(__file__).parent
 GALLERY = HERE.parents[1] / "examples" / "gallery"
 RUN_SCRIPTS = HERE / "run_scripts.py"
+PLANS = ("dense", "0.01/all-gather", "adaptive")
+NUM_DIGITS = 640
 #: Lines that are not in the plain script, `import trimtab` apart; the README of the gallery says as many.
-NUM_LINES = {"mnist": 2, "imagenet": 1, "nanogpt": 1, "word_language_model": 3, "dcgan": 2}
+NUM_LINES = {"mnist": 2, "imagenet": 1, "nanogpt": 1, "word_language_model": 3, "dcgan": 2, "nlp_example": 1}
 
 
 @pytest.mark.parametrize("script", NUM_LINES)
@@ -30,59 +34,62 @@ def test_few_lines_adopt_a_script(script: str) -> None:
     assert row.split("|")[3].strip() == str(len(lines))
 
 
-def runs(out: Path) -> dict[tuple[str, str], list[dict[str, Any]]]:
-    """Of each script and plan what its ranks wrote down, rank 0 first."""
+#: Of each script and plan what its ranks wrote down, rank 0 first.
+Runs = dict[tuple[str, str], list[dict[str, Any]]]
+
+
+def runs(folder: Path, *launcher: Any, plans: tuple[str, ...]) -> Runs:
+    """All scripts under all plans, in one start of two processes."""
+    out = folder / "out"
+    out.mkdir()
+    images, classes = load_digits(return_X_y=True)
+    np.savez(out / "digits.npz", images=images[:NUM_DIGITS], classes=classes[:NUM_DIGITS])
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    subprocess.run([sys.executable, "-m", *launcher], cwd=folder, env=environment, check=True, timeout=280)
     ranks = [[json.loads(line) for line in (out / f"rank-{rank}.jsonl").read_text().splitlines()] for rank in (0, 1)]
+    assert len(ranks[0]) == len(NUM_LINES) * len(plans)
     return {(each["script"], each["plan"]): [each, other] for each, other in zip(*ranks, strict=True)}
 
 
 @pytest.fixture(scope="module")
-def by_torchrun(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], list[dict[str, Any]]]:
-    """Plain under DDP, and adopted under two plans, in one start of two processes; on one host adaptive is dense."""
-    folder = tmp_path_factory.mktemp("by_torchrun")
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    subprocess.run(
-        [*launcher, RUN_SCRIPTS, "out", "ddp", "dense", "0.01/all-gather"],
-        cwd=folder,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        check=True,
-        timeout=280,
-    )
-    return runs(folder / "out")
+def by_torchrun(tmp_path_factory: pytest.TempPathFactory) -> Runs:
+    """The adopted scripts, and the plain ones under DDP."""
+    plans = ("ddp", *PLANS)
+    argv = ("torch.distributed.run", "--standalone", "--nproc-per-node=2", RUN_SCRIPTS, "out", *plans)
+    return runs(tmp_path_factory.mktemp("by_torchrun"), *argv, plans=plans)
 
 
-def check(ranks: list[dict[str, Any]]) -> None:
-    """Ranks have the same weights, bit for bit, and got somewhere."""
-    one, other = ranks
-    assert one["weights"] == other["weights"]
-    losses = one["losses"]
-    part = len(losses) // 4
-    assert part >= 4
-    assert sum(losses[-part:]) < 0.98 * sum(losses[:part])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("script", NUM_LINES)
-def test_dense_trains_what_ddp_does_and_compressed_ranks_stay_equal(script: str, by_torchrun: Any) -> None:
-    ddp, dense, sparse = (by_torchrun[script, plan] for plan in ("ddp", "dense", "0.01/all-gather"))
-    for theirs, ours in zip(ddp, dense, strict=True):
-        assert ours["losses"] == theirs["losses"]
-        assert ours["weights"] == theirs["weights"]
-    assert sparse[0]["weights"] != dense[0]["weights"]
-    for each in (dense, sparse):
-        check(each)
-
-
-@pytest.mark.slow
-def test_so_do_all_by_the_launcher_of_ours(tmp_path: Path) -> None:
-    job = tmp_path / "job.yaml"
-    job.write_text(
+@pytest.fixture(scope="module")
+def by_trimtab_run(tmp_path_factory: pytest.TempPathFactory) -> Runs:
+    folder = tmp_path_factory.mktemp("by_trimtab_run")
+    command = f"command: [python, '{RUN_SCRIPTS}'], args: ['{folder / 'out'}', {', '.join(PLANS)}]"
+    (folder / "job.yaml").write_text(
         "apiVersion: trimtab.dev/v1alpha1\nkind: TrainingJob\nmetadata: {name: gallery}\nspec:\n  workers: 2\n"
-        f"  template: {{spec: {{containers: [{{name: trainer, command: [python, '{RUN_SCRIPTS}'],"
-        f" args: ['{tmp_path / 'out'}', job]}}]}}}}\n"
+        f"  template: {{spec: {{containers: [{{name: trainer, {command}}}]}}}}\n"
     )
-    subprocess.run([sys.executable, "-m", "trimtab", "run", job, "--out", "run"], cwd=tmp_path, check=True, timeout=280)
-    ranks_of = runs(tmp_path / "out")
-    assert len(ranks_of) == len(NUM_LINES)
-    for ranks in ranks_of.values():
-        check(ranks)
+    return runs(folder, "trimtab", "run", "job.yaml", "--out", "run", plans=PLANS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("launcher", ["torchrun", "trimtab run"])
+@pytest.mark.parametrize("script", NUM_LINES)
+def test_dense_trains_what_ddp_does_and_compressed_ranks_stay_equal(
+    script: str, launcher: str, by_torchrun: Runs, request: pytest.FixtureRequest
+) -> None:
+    ours = by_torchrun if launcher == "torchrun" else request.getfixturevalue("by_trimtab_run")
+    ddp, dense = by_torchrun[script, "ddp"], ours[script, "dense"]
+    for theirs, own in zip(ddp, dense, strict=True):
+        if theirs["losses"] or launcher == "torchrun":  # an Accelerator prints once a host, which is a worker of ours
+            assert own["losses"] == theirs["losses"]
+        assert own["weights"] == theirs["weights"]
+    print(f"{script}, {launcher}: {len(ddp[0]['losses'])} losses as DDP's, the last {ddp[0]['losses'][-1]!r}")
+    for plan in PLANS:
+        rank_0, rank_1 = ours[script, plan]
+        assert rank_0["weights"] == rank_1["weights"]
+        if plan == "0.01/all-gather":
+            assert rank_0["weights"] != dense[0]["weights"]
+        part = len(rank_0["losses"]) // 4
+        assert part >= 4
+        first, last = (sum(losses) / part for losses in (rank_0["losses"][:part], rank_0["losses"][-part:]))
+        print(f"{script}, {launcher}, {plan}: loss {first:.3f} -> {last:.3f}, ranks equal")
+        assert last < 0.98 * first

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.slow
 HERE = Path(__file__).parent
 
 
-@pytest.mark.parametrize("framework", ["accelerate", "transformers", "lightning"])
+@pytest.mark.parametrize("framework", ["transformers", "lightning"])
 def test_a_framework_trains_as_by_its_own_ddp(framework: str, tmp_path: Path) -> None:
     script = HERE / f"with_{framework}.py"
     ended = subprocess.run(

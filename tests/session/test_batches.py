@@ -60,3 +60,18 @@ def test_a_loop_after_one_that_was_left_early_shuffles_anew(rank_pool: RankPool)
         assert third[:6] not in (first, second)
     assert not set(a[1]) & set(b[1]), "the ranks still share one order"
     assert sorted(a[2] + b[2]) == list(range(40))
+
+
+def evaluating(rank: int, size: int) -> list[float]:
+    session, _, _ = make_session(Plan.parse("dense"), network())
+    totals = torch.zeros(2)
+    for (values,) in session.batches(DataLoader(TensorDataset(torch.arange(40)), 2)):
+        totals += torch.tensor([float(values.sum()), len(values)])
+    both = session.all_reduce(totals, "sum")
+    session.close()
+    assert isinstance(both, torch.Tensor)
+    return both.tolist()
+
+
+def test_ranks_evaluate_a_share_each_and_add_up_what_they_found(rank_pool: RankPool) -> None:
+    assert rank_pool.run_in_process_group(2, evaluating) == [[780.0, 40.0]] * 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Literal
 
 import torch
@@ -17,6 +18,7 @@ class AmongRanks:
 
     def __init__(self, group: Group | None) -> None:
         self._group = group
+        self._said = set[str]()
 
     @property
     def rank(self) -> int:
@@ -33,6 +35,12 @@ class AmongRanks:
         """Whether this is rank 0, which prints, saves and reports."""
         return self.rank == 0
 
+    def _say(self, what: str) -> None:
+        """A line of rank 0's on stderr, once; quiet where there is one process."""
+        if self.is_main and self.num_ranks > 1 and what not in self._said:
+            self._said.add(what)
+            print(f"trimtab: {what}", file=sys.stderr, flush=True)
+
     def barrier(self) -> None:
         """Wait until every rank has come here."""
         if self._group is not None:
@@ -48,7 +56,7 @@ class AmongRanks:
             raise UserError("is mean, sum, max or min", field="op", value=op)
         if self._group is None:
             return value
-        own = torch.as_tensor(value).detach()
+        own = value.detach() if isinstance(value, Tensor) else torch.tensor(value, dtype=torch.float64)
         everyone = gather_tensor(self._group, own.double())
         if any(each.numel() != own.numel() for each in everyone):
             raise UserError(

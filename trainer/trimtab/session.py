@@ -12,7 +12,6 @@ With one process this is plain training.
 from __future__ import annotations
 
 import contextlib
-import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, SupportsFloat
@@ -37,6 +36,7 @@ from trimtab.exchange_state import ExchangeState
 from trimtab.kernels.warm_up import warm_up
 from trimtab.plan import Plan
 from trimtab.records.recorder import Recorder
+from trimtab.resuming import Resuming
 from trimtab.step_number import StepInTrial
 from trimtab.step_record import Rounds, metric_of, metric_value, number, report_of, round_end_of, said_of
 from trimtab.stepping import Stepping
@@ -45,7 +45,7 @@ from trimtab.trials import TrialRunner
 SchedulerInterval = Literal["epoch", "step"]
 
 
-class Session(ExchangeState):
+class Session(ExchangeState, Resuming):
     """Made by `trimtab.attach`; every rank has one."""
 
     def __init__(
@@ -81,7 +81,7 @@ class Session(ExchangeState):
             self._join(group, plan)
         self._is_closed = False
         self._rounds = Rounds(self.rank)
-        self._step, self._said = 0, set[str]()
+        self._step = 0
         loaders = Loaders(self.rank, self.num_ranks, seed)
         self._loops = Loops(loaders, self._control, self._say, self._trials_ended, self._end_round, turns=turns)
         self._step_began = time.perf_counter()
@@ -216,6 +216,7 @@ class Session(ExchangeState):
             return
         now = time.perf_counter()
         self._recorder.metric({"step": self._step, "loss": number(loss), "step_seconds": now - self._step_began})
+        self._loops.stepped(in_trial=False)
         self._step += 1
         self._step_began = now
 
@@ -291,9 +292,3 @@ class Session(ExchangeState):
         assert self._engine is not None
         self._engine.settle()
         return Snapshot(TrainingState(self._model, self._optimizers[0], self._engine.arena, others))
-
-    def _say(self, what: str) -> None:
-        """A line of rank 0's on stderr, once."""
-        if self.is_main and self.num_ranks > 1 and what not in self._said:
-            self._said.add(what)
-            print(f"trimtab: {what}", file=sys.stderr, flush=True)

@@ -18,6 +18,7 @@ from torch.utils.data import Sampler
 from trimtab_api.errors import UserError
 
 from trimtab.checkpoint.random_state import RandomState
+from trimtab.data.epoch_numbers import EpochNumbers
 from trimtab.data.loader_copy import draws_batches
 
 
@@ -28,7 +29,7 @@ class EveryNthSampler(Sampler[Any]):
     last batch. Of whole batches, an incomplete last round is left out.
     """
 
-    def __init__(self, source: Any, loader: Any, rank: int, num_ranks: int, seed: int) -> None:
+    def __init__(self, source: Any, loader: Any, rank: int, num_ranks: int, seed: int, numbers: EpochNumbers) -> None:
         """``source`` is the sampler that ``loader`` draws by. Raises `UserError` where it has no length."""
         try:
             len(source)
@@ -40,6 +41,7 @@ class EveryNthSampler(Sampler[Any]):
                 value=type(source).__name__,
             ) from None
         self._source, self._rank, self._num_ranks, self._seed = source, rank, num_ranks, seed
+        self._numbers = numbers
         self.of_samples = loader.batch_size is not None and not draws_batches(loader)
         """Whether it draws samples; else it draws whole batches."""
         self._fill_up = self.of_samples and not loader.drop_last
@@ -48,8 +50,7 @@ class EveryNthSampler(Sampler[Any]):
     def set_epoch(self, number: int) -> None:
         """Draw as in that epoch from the next `__iter__` on."""
         self._epoch = number
-        if hasattr(self._source, "set_epoch"):
-            self._source.set_epoch(number)
+        self._numbers.tell(self._source, number)
 
     def __iter__(self) -> Iterator[Any]:
         drawn = self._drawn()

@@ -17,6 +17,7 @@ from trimtab_api.errors import UserError
 from trimtab.broadcast import gather_numbers
 from trimtab.collectives.group import Group
 from trimtab.data.batches import Batches
+from trimtab.data.position import Epochs, Position
 from trimtab.data.replay import Replay
 from trimtab.data.sharded_loader import Loaders, ShardedLoader
 from trimtab.plan import Plan
@@ -77,6 +78,9 @@ class Loops:
         self._loops: list[Replay] = []
         """The last is the one that gave the present batch."""
         self._num_epochs = 0
+        self.epochs = Epochs()
+        self._resumed: Position | None = None
+        """Where the next loop goes on."""
         self._request: tuple[Replay, TrialRunner, list[Plan], int] | None = None
         """Trials that all ranks have agreed on, and the loop whose batches they replay."""
         self._unseen: Replay | None = None
@@ -90,12 +94,27 @@ class Loops:
     def batches(self, loader: Iterable[Any], *, sharded: bool) -> Batches:
         """One epoch of this rank's share of ``loader``, trials included."""
         share = self._loaders.shard(loader, sharded=sharded)
-        return Batches(self._given(share), share.num_batches, loader)
+        num_trained, self._resumed = self._num_trained(share), None
+        num_left = None if share.num_batches is None else share.num_batches - num_trained
+        return Batches(self._given(share, num_trained), num_left, loader)
 
-    def _given(self, share: ShardedLoader) -> Generator[Any]:
+    def _num_trained(self, share: ShardedLoader) -> int:
+        """Batches of the next loop that an earlier run has trained on."""
+        before = self._resumed
+        if before is None or not before.batches:
+            return 0
+        if share.num_batches != before.of_batches:
+            had = "a loop of another length" if before.of_batches is None else f"one of {before.of_batches} batches"
+            self._say(f"resuming: this loop begins anew, since the earlier run was in {had}")
+            return 0
+        self._say(f"resuming: this loop goes on after {before.batches} batches, which are drawn and left out")
+        return before.batches
+
+    def _given(self, share: ShardedLoader, num_trained: int) -> Generator[Any]:
         source = share.epoch(self._num_epochs)
         self._say(f"loader: {share.how}")
-        replay = Replay(source, share.num_batches)
+        replay = Replay(source, share.num_batches, self._num_epochs)
+        replay.skip(num_trained)
         self._num_epochs += 1  # a loop that is left early has had its epoch: the next one shuffles anew
         self._loops.append(replay)
         try:
@@ -154,9 +173,16 @@ class Loops:
             self._num_steps_unseen += 1
             if self._num_steps_unseen == _STEPS_WITHOUT_LOOP:
                 self._say(_NO_TRIALS)
+        if not in_trial:
+            self.epochs.stepped()
         self._mixes_loops |= sum(loop.num_since_step > 0 for loop in self._loops) > 1
         for loop in self._loops:
             loop.stepped(in_trial=in_trial)
+
+    @property
+    def have_begun(self) -> bool:
+        """Whether any loop has."""
+        return bool(self._num_epochs or self._loops)
 
     @property
     def num_steps_left(self) -> int:
@@ -192,6 +218,19 @@ class Loops:
     def close(self) -> None:
         """No trial begins any more."""
         self._request = None
+
+    def position(self, steps: int) -> Position:
+        """Where training is after so many steps: in the outermost loop, if in any."""
+        loop = next((loop for loop in self._loops if loop is not self._unseen), None)
+        over = self.epochs.num_over(in_loop=loop is not None)
+        if loop is None:
+            return Position(steps, over, self._num_epochs)
+        return Position(steps, over, loop.number, loop.num_trained, loop.num_batches)
+
+    def go_on(self, position: Position) -> None:
+        """Have the next loop go on where an earlier run was."""
+        self._num_epochs, self._resumed = position.loops, position
+        self.epochs.go_on(position.epochs)
 
     def state_dict(self) -> dict[str, Any]:
         """How many loops have begun: it decides how each shuffles."""

@@ -38,11 +38,12 @@ class _Drawn:
 class Replay:
     """An iterator of batches with a bookmark."""
 
-    def __init__(self, source: Iterator[Any], num_batches: int | None) -> None:
-        self._source = source
+    def __init__(self, source: Iterator[Any], num_batches: int | None, number: int = 0) -> None:
+        """``number``: of the epoch, which decides how it shuffles."""
+        self._source, self.number = source, number
         self._ahead: deque[_Drawn] = deque()
         self._record: list[_Drawn] | None = None
-        self._num_batches = num_batches
+        self.num_batches = num_batches
         self._num_given = 0
         self._last: Any = None
         self.num_since_step = 0
@@ -82,7 +83,18 @@ class Replay:
     @property
     def num_left(self) -> int:
         """Batches left in the epoch; 0 where the loader cannot say, so that no trial crosses its end."""
-        return 0 if self._num_batches is None else self._num_batches - self._num_given
+        return 0 if self.num_batches is None else self.num_batches - self._num_given
+
+    @property
+    def num_trained(self) -> int:
+        """Batches of which steps were made that stay."""
+        return self._num_given - (self.num_since_step if self._record is None else len(self._record))
+
+    def skip(self, num_batches: int) -> None:
+        """Draw so many that steps were made of before, in an earlier run, and drop them."""
+        for _ in range(num_batches):
+            next(self._source, None)
+        self._num_given = num_batches
 
     @property
     def why_not_replayed(self) -> str | None:

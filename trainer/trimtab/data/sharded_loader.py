@@ -20,6 +20,7 @@ from torch.utils.data import DataLoader, IterableDataset, RandomSampler, Sampler
 from torch.utils.data.distributed import DistributedSampler
 from trimtab_api.errors import UserError
 
+from trimtab.data.epoch_numbers import EpochNumbers
 from trimtab.data.every_nth import EveryNthSampler, every_nth_batch
 from trimtab.data.loader_copy import CountedSampler, LoaderCopy, draws_batches, has_begun, iterates_by_itself
 from trimtab.data.presharded import Split, find_split
@@ -37,10 +38,11 @@ class Loaders:
     def __init__(self, rank: int, num_ranks: int, seed: int) -> None:
         self._rank, self._num_ranks, self._seed = rank, num_ranks, seed
         self._copies: WeakKeyDictionary[Any, LoaderCopy] = WeakKeyDictionary()
+        self._numbers = EpochNumbers()
 
     def shard(self, loader: Iterable[Any], *, sharded: bool = False) -> ShardedLoader:
         """This rank's share of ``loader``; all of it where that is ``sharded`` already. Raises `UserError`."""
-        share = ShardedLoader(loader, self._rank, self._num_ranks, self._seed, sharded=sharded)
+        share = ShardedLoader(loader, self._rank, self._num_ranks, self._seed, sharded=sharded, numbers=self._numbers)
         if share.copy is not None:
             with contextlib.suppress(TypeError):  # a subclass that cannot be a key is copied anew each epoch
                 share.use(self._copies.setdefault(loader, share.copy))
@@ -50,15 +52,24 @@ class Loaders:
 class ShardedLoader:
     """A loader seen from one rank: iterating it gives this rank's batches, the same number on every rank."""
 
-    def __init__(self, loader: Iterable[Any], rank: int, num_ranks: int, seed: int, *, sharded: bool = False) -> None:
-        """``sharded``: the user says that ``loader`` holds this rank's batches alone.
+    def __init__(
+        self,
+        loader: Iterable[Any],
+        rank: int,
+        num_ranks: int,
+        seed: int,
+        *,
+        sharded: bool = False,
+        numbers: EpochNumbers | None = None,
+    ) -> None:
+        """``sharded``: the user says that ``loader`` holds this rank's batches alone. ``numbers``: of other epochs.
 
         Raises `UserError` for a sampler that cannot be shared out, and for one that shares out among other ranks.
         """
         self._rank, self._num_ranks, self._seed = rank, num_ranks, seed
-        self._loader = loader
+        self._loader, self._numbers = loader, numbers or EpochNumbers()
         self._told: list[Any] = []
-        """What has a `set_epoch` to call: what splits the data, if anything does."""
+        """What may have a `set_epoch` to call: what splits the data, if anything does."""
         self._take_turns = False
         self.copy: LoaderCopy | None = None
         """What is iterated in the loader's place; None where that is the loader."""
@@ -85,7 +96,7 @@ class ShardedLoader:
             self._draw_by(_distributed(sampler, loader, self._rank, num_ranks, self._seed))
             self.how = "sharded by a DistributedSampler; the batch size is per rank"
         else:
-            share = EveryNthSampler(sampler, loader, self._rank, num_ranks, self._seed)
+            share = EveryNthSampler(sampler, loader, self._rank, num_ranks, self._seed, self._numbers)
             self._draw_by(share)
             what = "sample; the batch size is per rank" if share.of_samples else "batch"
             name, every = type(sampler).__name__, _ordinal(num_ranks)
@@ -119,8 +130,7 @@ class ShardedLoader:
             self.copy.ignores_sampler = True
             self._shard_by_turns()
         for each in self._told:
-            if hasattr(each, "set_epoch"):
-                each.set_epoch(number)
+            self._numbers.tell(each, number)
         if self._take_turns:
             return every_nth_batch(self._loader, self._rank, self._num_ranks, self._seed + number)
         return iter(self._loader)

@@ -1,0 +1,54 @@
+"""How far a session has come, kept in a script's own checkpoint, and going on from there.
+
+    session = trimtab.attach(model, optimizer)
+    if resuming:
+        session.load_state_dict(checkpoint["session"])      # beside those of model and optimizer
+    for epoch in session.epochs(90):                        # those that are left
+        ...
+        torch.save({"session": session.state_dict(), ...}, path)
+
+What compression held back is kept beside it by `session.save_exchange`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from trimtab_api.errors import UserError
+
+from trimtab.among_ranks import AmongRanks
+from trimtab.broadcast import broadcast_json
+from trimtab.data.loops import Loops
+from trimtab.data.position import Position
+from trimtab.engine.step_engine import StepEngine
+
+
+class Resuming(AmongRanks):
+    """One process among ranks that count the same steps, epochs and batches."""
+
+    _step: int
+    _loops: Loops
+    _engine: StepEngine | None
+
+    def epochs(self, num_epochs: int) -> Iterator[int]:
+        """The numbers, from 0, of the epochs to train: all ``num_epochs``, or what a loaded state leaves of them."""
+        return self._loops.epochs.left(num_epochs)
+
+    def state_dict(self) -> dict[str, Any]:
+        """How far training has come (steps, epochs, batches), in plain numbers; the same on every rank."""
+        return self._loops.position(self._step).to_state()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from where `state_dict` was taken. Every rank calls it; what counts is rank 0's ``state``.
+
+        Weights, optimizer and scheduler are the script's to load. Raises `UserError` once a step has been taken or a
+        loop has begun, and for what is no such state.
+        """
+        if self._step or self._loops.have_begun:
+            raise UserError("comes before the first batch and the first step", field="session.load_state_dict")
+        position = Position.from_state(state if self._group is None else broadcast_json(self._group, state))
+        self._step = position.steps
+        self._loops.go_on(position)
+        if self._engine is not None:
+            self._engine.go_on(self._engine.plan, self._step)
