@@ -22,6 +22,8 @@ from trimtab import kernels
 from trimtab.collectives.base import Collective, Exchange, Exchanged, Prepared
 from trimtab.collectives.primitives import all_gather, all_reduce
 from trimtab.collectives.stopwatch import Stopwatch
+from trimtab.collectives.value_formats import put_errors
+from trimtab.collectives.vector import rounding_to
 
 if TYPE_CHECKING:
     from trimtab.collectives.transport import Transport
@@ -80,16 +82,18 @@ class ArcTopk(Collective):
         cleared = kernels.clear(residual, indices)
         stopwatch.compressed()
 
-        reducing = all_reduce(transport, "ring", [values, vote])
+        rounding = rounding_to(exchange.wire, torch.zeros_like(values))
+        reducing = all_reduce(transport, "ring", [values, vote], rounding)
         stopwatch.communicated()
 
+        kept = 0.0 if rounding is None else put_errors(residual, indices, rounding.errors)
         kernels.scatter_mean(exchange.out, [(indices, values)], 1 / transport.size)
         stopwatch.compressed()
         return Exchanged(
             sent=indices,
             num_selected=indices.numel(),
             squared_norm_before=prepared.squared_norm_before,
-            squared_norm_after=max(0.0, prepared.squared_norm_before - cleared),
+            squared_norm_after=max(0.0, prepared.squared_norm_before - cleared) + kept,
             num_bytes=transport.num_bytes - num_bytes,
             num_messages=gathering + reducing,
             vote=vote,

@@ -23,6 +23,8 @@ from trimtab.collectives.group import Group
 from trimtab.collectives.primitives import all_gather, all_reduce, broadcast
 from trimtab.collectives.stopwatch import Stopwatch
 from trimtab.collectives.transport import Transport
+from trimtab.collectives.value_formats import put_errors
+from trimtab.collectives.vector import rounding_to
 
 if TYPE_CHECKING:
     from trimtab.sparsify.base import Selected, Selector
@@ -95,9 +97,12 @@ class ArTopk(Collective):
             after = max(0.0, prepared.squared_norm_before - kernels.clear(residual, indices))
         stopwatch.compressed()
 
-        num_messages += all_reduce(transport, self._shape, [values, vote])
+        rounding = rounding_to(exchange.wire, torch.zeros_like(values))
+        num_messages += all_reduce(transport, self._shape, [values, vote], rounding)
         stopwatch.communicated()
 
+        if rounding is not None:
+            after += put_errors(residual, indices, rounding.errors)
         kernels.scatter_mean(exchange.out, [(indices, values)], 1 / transport.size)
         stopwatch.compressed()
         return Exchanged(
