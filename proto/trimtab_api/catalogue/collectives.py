@@ -9,6 +9,9 @@ from trimtab_api.catalogue.other_axes import wires
 from trimtab_api.catalogue.rows import Collective
 from trimtab_api.catalogue.spec import Option, one_of, whole_number
 
+#: What sums may be sent on in: each rank that does rounds again, which two bits would not bear.
+_SUMMED_IN = ("float32", "bfloat16", "int8", "int4")
+
 
 def _artopk(election: str, shape: str) -> Collective:
     """AR-Topk (Flexible Communication, section 3-A, Algorithm 1; costs 4a and 4b)."""
@@ -26,6 +29,8 @@ def _artopk(election: str, shape: str) -> Collective:
         family="artopk",
         cost=cost if election == "star" else with_vote,
         shares_indices=True,
+        wires=_SUMMED_IN,
+        beside_values=lambda M, c, N: costs.broadcast(M * c, N),
         pattern="ring" if shape == "ring" else "tree",
         half_gain_ratio=0.08,
         stale_steps=2.5,
@@ -45,7 +50,7 @@ def _dense(shape: str) -> Collective:
         family="dense",
         cost=lambda M, c, N: cost(M, N),
         is_dense=True,
-        wires=("float32", "bfloat16"),
+        wires=_SUMMED_IN,
         pattern="ring" if shape == "ring" else "tree",
     )
 
@@ -57,6 +62,8 @@ _ALL_GATHER = Collective(
     family="all-gather",
     cost=costs.sparse_all_gather,
     pattern="all-gather",
+    wires=(*_SUMMED_IN, "int2"),
+    beside_values=lambda M, c, N: costs.all_gather(M * c, N),
     is_default=True,
     is_representative=True,
 )
@@ -96,6 +103,8 @@ _ARC_TOPK = Collective(
     family="arc-topk",
     cost=costs.arc_topk,
     shares_indices=True,
+    wires=_SUMMED_IN,
+    beside_values=costs.arc_sketch,
     more_passes=1.0,
     pattern="ring",
     half_gain_ratio=0.2,
@@ -206,8 +215,13 @@ def collective_cost(collective: str, M: float, c: float, N: int, wire: str = wir
     """The cost of exchanging one buffer of ``M`` bytes of float32; ``c`` is 1 for dense. One rank exchanges nothing."""
     if N == 1:
         return Cost(0, 0)
+    row = collectives[collective]
+    exact: Cost = row.cost(M, c, N, **collectives.options(collective))
+    if wire == wires.default:
+        return exact
+    others = row.beside_values(M, c, N).bytes
     share = wires[wire].bytes_per_value / costs.BYTES_PER_ELEMENT
-    return collectives[collective].cost(M * share, c, N, **collectives.options(collective))
+    return Cost(exact.messages, others + (exact.bytes - others) * share)
 
 
 def why_not(collective: str, N: int) -> str | None:

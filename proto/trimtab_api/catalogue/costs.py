@@ -180,8 +180,12 @@ def arc_topk(M: float, c: float, N: int) -> Cost:
 
     A block has k elements at most, so a small buffer has a sketch of 1/c of them, more than its share of the values.
     """
-    sketch = max(ARC_SKETCH_SHARE * M * c, BYTES_PER_ELEMENT / c)
-    return all_gather(min(M, sketch), N) + ring_all_reduce(M * c, N)
+    return arc_sketch(M, c, N) + ring_all_reduce(M * c, N)
+
+
+def arc_sketch(M: float, c: float, N: int) -> Cost:
+    """What of `arc_topk` is the sketch."""
+    return all_gather(min(M, max(ARC_SKETCH_SHARE * M * c, BYTES_PER_ELEMENT / c)), N)
 
 
 # Which is faster, in one inequality -------------------------------------------------------------------

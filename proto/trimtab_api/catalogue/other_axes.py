@@ -18,6 +18,8 @@ MOST_ELEMENTS = 10**12
 MOST_BUFFER_BYTES = MOST_ELEMENTS * BYTES_PER_ELEMENT
 #: Between two exchanges: more would be a job that hardly trains together.
 MOST_LOCAL_STEPS = 1024
+#: Values that share a scale where they cross in a few bits.
+VALUES_PER_BLOCK = 64
 
 sparsifiers: Axis[Row] = Axis(
     "sparsifier",
@@ -217,8 +219,27 @@ planners: Axis[Row] = Axis(
     common=(_selection("behind"),),
 )
 
+_FORMATS = "trimtab.collectives.value_formats"
+
+
+def _of_blocks(bits: int, num_scales: int) -> Wire:
+    return Wire(
+        f"int{bits}",
+        f"{bits} bits, scaled by each block of {VALUES_PER_BLOCK} values; the rank that rounds keeps what that takes",
+        f"{_FORMATS}:Blocks",
+        {"bits": bits},
+        bytes_per_value=bits / 8 + 2 * num_scales / VALUES_PER_BLOCK,
+    )
+
+
 wires: Axis[Wire] = Axis(
     "wire",
-    Wire("float32", "values as they are"),
-    Wire("bfloat16", "half the bytes; the rank that rounds keeps what that takes", bytes_per_value=2),
+    Wire("float32", "values as they are", f"{_FORMATS}:Float32"),
+    Wire(
+        "bfloat16",
+        "half the bytes; the rank that rounds keeps what that takes",
+        f"{_FORMATS}:BFloat16",
+        bytes_per_value=2,
+    ),
+    *(_of_blocks(bits, num_scales) for bits, num_scales in ((8, 1), (4, 1), (2, 2))),
 )

@@ -66,6 +66,8 @@ class Collective(Row):
     """Steps by which training with SGD lags where the residual is as large as what was sent."""
     wires: tuple[str, ...] = ("float32",)
     """Formats in which it can send values."""
+    beside_values: Callable[[float, float, int], Cost] = lambda M, c, N: Cost(0, 0)
+    """What of its closed form is not values, and takes as many bytes in every format: indices, for the most part."""
     is_default: bool = False
     """Whether it may be chosen where a job does not say which collectives may."""
     is_representative: bool = False
@@ -105,4 +107,5 @@ class Schedule(Row):
 class Wire(Row):
     """A format in which values cross."""
 
-    bytes_per_value: int = 4
+    bytes_per_value: float = 4.0
+    """What blocks of values need to be read counts in."""

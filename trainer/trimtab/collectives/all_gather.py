@@ -18,6 +18,7 @@ from trimtab.collectives.group import Group
 from trimtab.collectives.primitives import all_gather
 from trimtab.collectives.sparse_message import pack, unpack
 from trimtab.collectives.stopwatch import Stopwatch
+from trimtab.collectives.value_formats import format_of, put_errors
 
 if TYPE_CHECKING:
     from trimtab.collectives.transport import Transport
@@ -26,16 +27,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Coded(Prepared):
-    """A selection whose indices are coded."""
+    """A selection whose indices and values are coded."""
 
     selected: Selected
     indices: Tensor
     """uint8: the indices, coded."""
+    values: Tensor
+    """uint8: the values in the format in which they cross."""
+    squared_norm_after: float
+    """That of the residual, with what rounding took."""
     stopwatch: Stopwatch
 
 
 class AllGather(Collective):
-    """Every rank clears its own selection from its residual; the update is the mean of all selections."""
+    """Every rank clears its own selection from its residual; the update is the mean of all selections.
+
+    Of values that are rounded it keeps what that takes.
+    """
 
     def __init__(self, group: Group) -> None:
         super().__init__(group)
@@ -47,21 +55,26 @@ class AllGather(Collective):
         selected = selector.compress(
             exchange.grad, exchange.residual, exchange.next_residual, exchange.segments, exchange.k, exchange.start
         )
-        coded = index_code.encode(selected.indices)
+        coded, after = index_code.encode(selected.indices), selected.squared_norm_after
+        form = format_of(exchange.wire)
+        values = form.encode(selected.values)
+        if not form.is_exact:
+            errors = selected.values - form.decode(values, selected.values.numel())
+            after += put_errors(exchange.next_residual, selected.indices, errors)
         stopwatch.compressed()
-        return Coded(selected.squared_norm_before, selected, coded, stopwatch)
+        return Coded(selected.squared_norm_before, selected, coded, values, after, stopwatch)
 
     def run(self, exchange: Exchange, prepared: Prepared, transport: Transport, vote: Tensor) -> Exchanged:
         assert isinstance(prepared, Coded)
         selected, stopwatch, num_bytes = prepared.selected, prepared.stopwatch, transport.num_bytes
         stopwatch.resume()
-        message = pack(vote, prepared.indices, selected.values)
+        message = pack(vote, prepared.indices, prepared.values)
         stopwatch.compressed()
 
         messages, num_messages = all_gather(transport, message)
         stopwatch.communicated()
 
-        unpacked = [unpack(message, vote.numel()) for message in messages]
+        unpacked = [unpack(message, vote.numel(), exchange.wire) for message in messages]
         # In rank order, so that the sums have the same bits everywhere.
         kernels.scatter_mean(exchange.out, [pairs.parts for _, pairs in unpacked], 1 / transport.size)
         vote.zero_()
@@ -72,7 +85,7 @@ class AllGather(Collective):
             sent=selected.indices,
             num_selected=selected.indices.numel(),
             squared_norm_before=selected.squared_norm_before,
-            squared_norm_after=selected.squared_norm_after,
+            squared_norm_after=prepared.squared_norm_after,
             num_bytes=transport.num_bytes - num_bytes,
             num_messages=num_messages,
             vote=vote,

@@ -81,12 +81,12 @@ class ArcTopk(Collective):
         cleared = kernels.clear(residual, indices)
         stopwatch.compressed()
 
-        reducing = mean_at(exchange, transport, indices, values, vote, stopwatch)
+        reducing, kept = mean_at(exchange, transport, indices, values, vote, stopwatch)
         return Exchanged(
             sent=indices,
             num_selected=indices.numel(),
             squared_norm_before=prepared.squared_norm_before,
-            squared_norm_after=max(0.0, prepared.squared_norm_before - cleared),
+            squared_norm_after=max(0.0, prepared.squared_norm_before - cleared) + kept,
             num_bytes=transport.num_bytes - num_bytes,
             num_messages=gathering + reducing,
             vote=vote,

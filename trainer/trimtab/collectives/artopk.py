@@ -96,14 +96,14 @@ class ArTopk(Collective):
             after = max(0.0, prepared.squared_norm_before - kernels.clear(residual, indices))
         stopwatch.compressed()
 
-        num_messages += mean_at(exchange, transport, indices, values, vote, stopwatch, self._shape)
+        length, kept = mean_at(exchange, transport, indices, values, vote, stopwatch, self._shape)
         return Exchanged(
             sent=indices,
             num_selected=indices.numel(),
             squared_norm_before=prepared.squared_norm_before,
-            squared_norm_after=after,
+            squared_norm_after=after + kept,
             num_bytes=transport.num_bytes - num_bytes,
-            num_messages=num_messages,
+            num_messages=num_messages + length,
             vote=vote,
             compress_seconds=stopwatch.compress_seconds,
             collective_seconds=stopwatch.collective_seconds,

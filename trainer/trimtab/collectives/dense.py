@@ -13,6 +13,7 @@ from trimtab.collectives.group import Group
 from trimtab.collectives.primitives import all_reduce
 from trimtab.collectives.stopwatch import Stopwatch
 from trimtab.collectives.transport import Transport
+from trimtab.collectives.vector import rounding_to
 
 if TYPE_CHECKING:
     from trimtab.sparsify.base import Selector
@@ -28,7 +29,7 @@ class Accumulated(Prepared):
 class DenseAllReduce(Collective):
     """The mean of ``residual + gradient`` over the ranks; the new residual is zero.
 
-    In bfloat16 it is what this rank's roundings took.
+    Where values are rounded, it is what this rank's roundings took.
     """
 
     def __init__(self, group: Group, *, shape: str) -> None:
@@ -48,12 +49,12 @@ class DenseAllReduce(Collective):
         assert isinstance(prepared, Accumulated)
         stopwatch, out, num_bytes = prepared.stopwatch, exchange.out, transport.num_bytes
         stopwatch.resume()
-        errors, after = exchange.next_residual if exchange.wire == "bfloat16" else None, 0.0
-        num_messages = all_reduce(transport, self._shape, [out, vote], errors)
+        rounding, after = rounding_to(exchange.wire, exchange.next_residual), 0.0
+        num_messages = all_reduce(transport, self._shape, [out, vote], rounding)
         stopwatch.communicated()
-        if errors is not None:
-            errors.mul_(transport.size)  # they were of the mean
-            after = kernels.squared_norm(errors)
+        if rounding is not None:
+            rounding.errors.mul_(transport.size)  # they were of the mean
+            after = kernels.squared_norm(rounding.errors)
             stopwatch.compressed()
         return Exchanged(
             sent=None,

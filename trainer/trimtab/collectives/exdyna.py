@@ -133,12 +133,12 @@ class ExDyna(Collective):
         values[sum(counts[:own]) : sum(counts[: own + 1])] = selection.values  # the residual is zero there already
         stopwatch.compressed()
 
-        reducing = mean_at(exchange, transport, union, values, vote, stopwatch)
+        reducing, kept = mean_at(exchange, transport, union, values, vote, stopwatch)
         return Exchanged(
             sent=union,
             num_selected=union.numel(),
             squared_norm_before=prepared.squared_norm_before,
-            squared_norm_after=max(0.0, selection.squared_norm_after - cleared),
+            squared_norm_after=max(0.0, selection.squared_norm_after - cleared) + kept,
             num_bytes=transport.num_bytes - num_bytes,
             num_messages=gathering + reducing,
             vote=vote,

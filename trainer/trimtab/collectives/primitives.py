@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from trimtab.collectives.transport import Transport
-from trimtab.collectives.vector import vector_of
+from trimtab.collectives.vector import Rounding, vector_of
 
 
 def chain_length(size: int) -> int:
@@ -23,18 +23,18 @@ def chain_length(size: int) -> int:
     return (size - 1).bit_length()
 
 
-def ring_all_reduce(transport: Transport, pieces: Sequence[Tensor], errors: Tensor | None = None) -> int:
+def ring_all_reduce(transport: Transport, pieces: Sequence[Tensor], rounding: Rounding | None = None) -> int:
     """Sum the float32 vector ``pieces`` over the ranks in place: ring reduce-scatter, then ring all-gather.
 
-    Each element is summed by one rank, so the bits are the same on every rank. With ``errors``, the first piece crosses
-    in bfloat16 (`RoundedVector`).
+    Each element is summed by one rank, so the bits are the same on every rank. With ``rounding``, the first piece's
+    values are rounded where they cross (`RoundedVector`).
     """
     rank, size = transport.rank, transport.size
     if size == 1:
         return 0
     left, right = (rank - 1) % size, (rank + 1) % size
     num_elements = sum(piece.numel() for piece in pieces)
-    vector = vector_of(transport, pieces, -(-num_elements // size), errors)
+    vector = vector_of(transport, pieces, -(-num_elements // size), rounding)
 
     def chunks(block: int) -> Iterator[tuple[int, int]]:
         block %= size
@@ -56,18 +56,18 @@ def ring_all_reduce(transport: Transport, pieces: Sequence[Tensor], errors: Tens
     return 2 * (size - 1)
 
 
-def tree_all_reduce(transport: Transport, pieces: Sequence[Tensor], errors: Tensor | None = None) -> int:
+def tree_all_reduce(transport: Transport, pieces: Sequence[Tensor], rounding: Rounding | None = None) -> int:
     """Sum the float32 vector ``pieces`` over the ranks in place: binomial reduce to rank 0, then binomial broadcast.
 
     Rank 0 sends each chunk on as soon as it is summed, so that the two halves overlap where a link is full duplex.
-    With ``errors``, the first piece crosses in bfloat16 (`RoundedVector`).
+    With ``rounding``, the first piece's values are rounded where they cross (`RoundedVector`).
     """
     size = transport.size
     if size == 1:
         return 0
     parent, children = binomial_tree(transport.rank, size)
     num_elements = sum(piece.numel() for piece in pieces)
-    vector = vector_of(transport, pieces, num_elements, errors)
+    vector = vector_of(transport, pieces, num_elements, rounding)
     for chunk in vector.chunks(0, num_elements):
         for child in reversed(children):  # the shallowest subtree is ready first
             vector.receive_and_add(child, *chunk)
@@ -82,20 +82,20 @@ def tree_all_reduce(transport: Transport, pieces: Sequence[Tensor], errors: Tens
     return 2 * chain_length(size)
 
 
-def all_reduce(transport: Transport, shape: str, pieces: Sequence[Tensor], errors: Tensor | None = None) -> int:
+def all_reduce(transport: Transport, shape: str, pieces: Sequence[Tensor], rounding: Rounding | None = None) -> int:
     """Sum the float32 vector ``pieces`` over the ranks in place, by ``shape`` (``ring`` or ``tree``).
 
-    A transport that has an all-reduce of its own (NCCL's) chooses the shape by itself; but not with ``errors``, for it
-    would sum in bfloat16 as well.
+    A transport that has an all-reduce of its own (NCCL's) chooses the shape by itself; but not with ``rounding``,
+    for it would sum what is rounded, and not in float32.
     """
-    if transport.has_own_all_reduce and errors is None:
+    if transport.has_own_all_reduce and rounding is None:
         transport.all_reduce(pieces)
         return 2 * (transport.size - 1 if shape == "ring" else chain_length(transport.size))
-    return ALL_REDUCE[shape](transport, pieces, errors)
+    return ALL_REDUCE[shape](transport, pieces, rounding)
 
 
 #: By shape.
-ALL_REDUCE: dict[str, Callable[[Transport, Sequence[Tensor], Tensor | None], int]] = {
+ALL_REDUCE: dict[str, Callable[[Transport, Sequence[Tensor], Rounding | None], int]] = {
     "ring": ring_all_reduce,
     "tree": tree_all_reduce,
 }

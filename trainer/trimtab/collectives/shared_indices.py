@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import torch
+
 from trimtab import kernels
 from trimtab.collectives.primitives import all_reduce
+from trimtab.collectives.value_formats import put_errors
+from trimtab.collectives.vector import rounding_to
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -23,13 +27,16 @@ def mean_at(
     vote: Tensor,
     stopwatch: Stopwatch,
     shape: str = "ring",
-) -> int:
+) -> tuple[int, float]:
     """Write the mean over ranks of ``values`` (float32 [m]) at ``indices``, which all ranks share, to ``exchange.out``.
 
-    ``vote`` comes back summed, and so do the values. Returns the messages of the longest chain.
+    ``vote`` comes back summed, and so do the values. What the plan's wire format rounds away stays in the residual,
+    which is zero at the indices. Returns the messages of the longest chain, and the squared norm of what stays.
     """
-    num_messages = all_reduce(transport, shape, [values, vote])
+    rounding = rounding_to(exchange.wire, torch.zeros_like(values))
+    num_messages = all_reduce(transport, shape, [values, vote], rounding)
     stopwatch.communicated()
+    kept = 0.0 if rounding is None else put_errors(exchange.next_residual, indices, rounding.errors)
     kernels.scatter_mean(exchange.out, [(indices, values)], 1 / transport.size)
     stopwatch.compressed()
-    return num_messages
+    return num_messages, kept

@@ -3,11 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from trimtab.collectives.transport import Transport
+from trimtab.collectives.value_formats import ValueFormat, format_of
+
+
+@dataclass(frozen=True)
+class Rounding:
+    """That values cross in a format that rounds."""
+
+    format: ValueFormat
+    errors: Tensor
+    """float32, as long as what is rounded: what roundings have taken is added to it."""
+
+
+def rounding_to(wire: str, errors: Tensor) -> Rounding | None:
+    """The rounding of a plan's wire format into ``errors`` (float32, zeros); None where it rounds nothing."""
+    form = format_of(wire)
+    return None if form.is_exact else Rounding(form, errors)
 
 
 class Vector:
@@ -51,39 +68,43 @@ class Vector:
 
 
 class RoundedVector(Vector):
-    """A vector whose first piece crosses in bfloat16; sums are float32.
+    """A vector whose first piece crosses in a format that rounds; sums are float32.
 
     What is sent is rounded in place, so that the rank that sends a sum to all has the same bits. What a rounding takes
-    is added to ``errors`` (float32, of the first piece's length) on the rank that rounds. All else crosses as it is.
+    is added to the errors on the rank that rounds. All else crosses as it is.
     """
 
-    def __init__(self, transport: Transport, pieces: Sequence[Tensor], longest: int, errors: Tensor) -> None:
+    def __init__(self, transport: Transport, pieces: Sequence[Tensor], longest: int, rounding: Rounding) -> None:
         super().__init__(transport, pieces, longest)
-        self._errors = errors
+        self._errors, self._format = rounding.errors, rounding.format
 
     def send(self, peer: int, low: int, high: int) -> None:
         """See `Vector.send`."""
         values, rest = self._split(low, high)
-        rounded, exact = values.to(torch.bfloat16), values.clone()
-        values.copy_(rounded)
+        coded, exact = self._format.encode(values), values.clone()
+        values.copy_(self._format.decode(coded, values.numel()))
         self._errors[low : low + values.numel()] += exact.sub_(values)
-        self._transport.send(peer, rounded, *rest)
+        self._transport.send(peer, coded, *rest)
 
     def receive(self, peer: int, low: int, high: int) -> None:
         """See `Vector.receive`."""
         target, rest = self._split(low, high)
-        rounded = torch.empty_like(target, dtype=torch.bfloat16)
-        self._transport.receive(peer, rounded, *rest)
-        target.copy_(rounded)
+        coded = self._coded(target)
+        self._transport.receive(peer, coded, *rest)
+        target.copy_(self._format.decode(coded, target.numel()))
 
     def receive_and_add(self, peer: int, low: int, high: int) -> None:
         """See `Vector.receive_and_add`."""
         target, rest = self._split(low, high)
-        rounded = torch.empty_like(target, dtype=torch.bfloat16)
+        coded = self._coded(target)
         others = self._scratch[: high - low - target.numel()]
-        self._transport.receive(peer, rounded, others)
-        target += rounded
+        self._transport.receive(peer, coded, others)
+        target += self._format.decode(coded, target.numel())
         _add(rest, others)
+
+    def _coded(self, values: Tensor) -> Tensor:
+        """Room for the values as they cross."""
+        return values.new_empty(self._format.num_bytes(values.numel()), dtype=torch.uint8)
 
     def _split(self, low: int, high: int) -> tuple[Tensor, list[Tensor]]:
         """The part of a range that lies in the first piece, and the others."""
@@ -98,8 +119,8 @@ def _add(views: Sequence[Tensor], received: Tensor) -> None:
         offset += view.numel()
 
 
-def vector_of(transport: Transport, pieces: Sequence[Tensor], longest: int, errors: Tensor | None) -> Vector:
-    """In bfloat16 where there are ``errors``."""
-    if errors is None:
+def vector_of(transport: Transport, pieces: Sequence[Tensor], longest: int, rounding: Rounding | None) -> Vector:
+    """Of whose first piece values are rounded where there is a ``rounding``."""
+    if rounding is None:
         return Vector(transport, pieces, longest)
-    return RoundedVector(transport, pieces, longest, errors)
+    return RoundedVector(transport, pieces, longest, rounding)
