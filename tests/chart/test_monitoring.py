@@ -10,10 +10,10 @@ import sys
 import urllib.request
 from pathlib import Path
 
-import promtool
+import prometheus
 import pytest
 import yaml
-from helm_chart import CHART
+from dashboards import ALERTS, DASHBOARDS, dashboard_queries
 from programs import Program, wait_until
 from trimtab_api.names import MONITOR_METRICS_PORT, TRAINER_METRICS_PORT
 from trimtab_api.trainingjob import load_training_job
@@ -21,8 +21,6 @@ from trimtab_operator.children.pod import pod_template
 from trimtab_operator.settings import Settings
 from trimtab_operator.work_queue import WorkQueue
 
-ALERTS = CHART / "files/alerts.yaml"
-DASHBOARDS = sorted((CHART / "dashboards").glob("*.json"))
 EXAMPLE = Path(__file__).parents[2] / "examples/digits.yaml"
 NOWHERE = {
     "apiVersion": "v1",
@@ -131,18 +129,9 @@ def suffixes(kind):
     return ("_bucket", "_sum", "_count") if kind == "histogram" else ("",)
 
 
-def queries():
-    """Every query of every dashboard, its variables filled in."""
-    for path in DASHBOARDS:
-        for expression in re.findall(r'"expr": ("(?:[^"\\]|\\.)*")', path.read_text()):
-            query = json.loads(expression).replace("$namespace", "team").replace("$job", "digits")
-            assert "$" not in query, "a variable that is not filled in here"
-            yield query
-
-
 def check(*arguments, cwd=None):
     done = subprocess.run(
-        [promtool.obtain(), *arguments], cwd=cwd, capture_output=True, text=True, timeout=60, check=False
+        [prometheus.obtain("promtool"), *arguments], cwd=cwd, capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -154,10 +143,11 @@ def test_dashboards_and_alerts_ask_for_metrics_that_are_exported(exported):
     assert len(asked) > 20
 
 
-@pytest.mark.promtool
+@pytest.mark.prometheus
 def test_prometheus_takes_every_query_and_every_alert(tmp_path):
     records = [
-        {"record": "dashboard:query", "expr": query, "labels": {"n": str(n)}} for n, query in enumerate(queries())
+        {"record": "dashboard:query", "expr": query.text, "labels": {"n": str(n)}}
+        for n, query in enumerate(dashboard_queries())
     ]
     assert len(records) > 10
     (tmp_path / "dashboards.yaml").write_text(yaml.safe_dump({"groups": [{"name": "queries", "rules": records}]}))
@@ -165,7 +155,7 @@ def test_prometheus_takes_every_query_and_every_alert(tmp_path):
     check("check", "rules", ALERTS)
 
 
-@pytest.mark.promtool
+@pytest.mark.prometheus
 @pytest.mark.parametrize(
     ("alert", "bad", "good", "labels", "says"),
     [

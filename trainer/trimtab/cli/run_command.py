@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--metrics-port",
         type=whole_number("--metrics-port", 1, 65535),
         metavar="PORT",
-        help="serve the run's metrics to Prometheus at 127.0.0.1:PORT while it trains",
+        help="serve the run's metrics to Prometheus at 127.0.0.1:PORT while it trains, and its monitors' above",
     )
     parser.add_argument("--loopback", action="store_true", help="do not emulate, even where --network is given")
 
@@ -45,8 +45,7 @@ def run(args: argparse.Namespace) -> int:
     """Run, showing live progress; 0 where it succeeded, 1 where it failed, 130 where it was interrupted."""
     from trimtab.cli.preparation import prepare
     from trimtab.cli.progress import Progress
-    from trimtab.environment.free_ports import refuse_taken_port
-    from trimtab.launch.run import METRICS_HOST, RunRequest
+    from trimtab.launch.run import RunRequest
     from trimtab.launch.run import run as run_job
     from trimtab.records.run_reader import read_run
     from trimtab.report.summary import summarise, target_of
@@ -62,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
             value=str(args.tail),
         )
     if args.metrics_port is not None:
-        refuse_taken_port(METRICS_HOST, args.metrics_port, "--metrics-port")
+        refuse_taken_ports(args.metrics_port, 1 if network else 1 + job.spec.workers)
     directory = RunDirectory(args.out or Path("runs") / job.metadata.name)
     try:
         with interruptible(), Progress(num_runs=1, tail=args.tail) as progress:
@@ -92,3 +91,15 @@ def max_restarts(job: TrainingJob) -> int:
     spec = job.spec
     is_asked_for = bool(spec.model_fields_set & {"restart_policy", "max_restarts"})
     return spec.max_restarts if is_asked_for and spec.restart_policy == "OnFailure" else 0
+
+
+def refuse_taken_ports(first: int, count: int) -> None:
+    """Raise `UserError` where the run's metrics, and those of its monitors above, cannot be served."""
+    from trimtab.environment.free_ports import refuse_taken_port
+    from trimtab.launch.run import METRICS_HOST
+
+    if first + count > 65536:
+        remedy = f"leaves too few ports above it for {count - 1} monitors; choose one up to {65536 - count}"
+        raise UserError(remedy, field="--metrics-port", value=str(first))
+    for port in range(first, first + count):
+        refuse_taken_port(METRICS_HOST, port, "--metrics-port")

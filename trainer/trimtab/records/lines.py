@@ -6,12 +6,17 @@ A single process exchanges nothing, and its lines say nothing about an exchange.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from trimtab.records.fields import figure, mapping, mappings, number, numbers, text, whole
 
 #: The plan of a single process.
 ALONE = "no exchange"
+
+Trigger = Literal["warm-up", "network", "gain", "trials", "measured", "guard", "profile"]
+"""What a decision followed: the warm-up has ended; the network or the gain has changed; trials have run; the last
+change made steps longer instead of shorter; a guard's hold has ended; the first profile has come, where there are
+buffers or schedules to choose."""
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from importlib.metadata import version
-from typing import Any
+from typing import Any, get_args
 
 from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
@@ -19,7 +19,7 @@ from trimtab_api.catalogue import AXES, read_plan
 from trimtab_api.errors import UserError
 
 from trimtab.records.json_files import Tail
-from trimtab.records.lines import ALONE, Step
+from trimtab.records.lines import ALONE, Step, Trigger
 from trimtab.records.run_directory import RunDirectory
 
 #: Metrics that a script reports by names of its own; more are left out, for names may be made up in a loop.
@@ -35,8 +35,8 @@ class RunMetrics(Collector):
         self._seconds = dict.fromkeys(("compute", "exposed", "compress", "collective"), 0.0)
         self._trial_seconds = 0.0
         self._counts: Counter[str] = Counter(dict.fromkeys(("steps", "dropped", "trials", "bytes", "messages"), 0))
-        self._decisions: Counter[str] = Counter()
-        self._changes: Counter[str] = Counter()
+        never = dict.fromkeys(get_args(Trigger), 0)  # a counter that appears with its first change hides that change
+        self._decisions, self._changes = Counter[str](never), Counter[str](never)
         self._evaluations: dict[str, float] = {}
         self._step: Step | None = None
         self._gain: float | None = None

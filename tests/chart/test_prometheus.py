@@ -1,0 +1,164 @@
+"""A real Prometheus scrapes a real run on an emulated network and answers all queries of all dashboards and alerts.
+
+It runs on worker 0's host, as nothing outside of the emulated network reaches the monitors.
+"""
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import dashboards
+import prometheus
+import pytest
+import yaml
+from programs import Program, wait_until
+from test_monitoring import NOWHERE, free_ports
+
+pytestmark = [pytest.mark.slow, pytest.mark.namespaces, pytest.mark.prometheus]
+
+SCRIPT = Path(__file__).parent / "small_training.py"
+WORKERS = 2
+#: Slow enough that another plan than dense is worth adopting, and never for long.
+NETWORK = """
+apiVersion: trimtab.dev/v1alpha1
+kind: Network
+phases:
+  - {duration: 8s, latency: 1ms, bandwidth: 50Mbps}
+  - {duration: 8s, latency: 20ms, bandwidth: 200Mbps}
+repeat: true
+"""
+JOB = f"""
+apiVersion: trimtab.dev/v1alpha1
+kind: TrainingJob
+metadata: {{name: {dashboards.JOB}}}
+spec:
+  workers: {WORKERS}
+  activeDeadlineSeconds: 240
+  network: {{probeInterval: 1s, probeBudget: 0.5}}
+  template: {{spec: {{containers: [{{name: trainer, command: [python, '{SCRIPT}']}}]}}}}
+"""
+PROMETHEUS = {"global": {"scrape_interval": "500ms", "evaluation_interval": "1h"}}
+#: Asks for all queries in one process on the host where Prometheus is; prints their results as one JSON list.
+ASK = """
+import json, sys, urllib.parse, urllib.request
+port, queries = sys.argv[1], json.load(sys.stdin)
+def ask(query):
+    url = f"http://127.0.0.1:{port}/api/v1/query?" + urllib.parse.urlencode({"query": query})
+    try:
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            return json.load(answer)["data"]["result"]
+    except urllib.error.HTTPError as error:
+        return error.read().decode()
+    except OSError:
+        return []
+print(json.dumps([ask(query) for query in queries]))
+"""
+OPERATOR_LEADS = "needs jobs that an operator manages, which it does only where it leads: on a cluster"
+#: Panels without data here, and why.
+NEEDS_CLUSTER = {
+    ("operator", "Reconciliations of TrainingJobs"): OPERATOR_LEADS,
+    ("operator", "Restarts of all ranks of a job"): OPERATOR_LEADS,
+    ("operator", "Jobs that ended"): OPERATOR_LEADS,
+}
+
+
+class Host:
+    """Worker 0's host of a run: what is started here is on its network."""
+
+    def __init__(self, launcher, directory):
+        listed = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True).stdout
+        (self.namespace,) = [each for each in listed.split() if f"-{launcher.pid}-" in each and each.endswith("-0")]
+        self.directory = directory
+
+    def command(self, *argv):
+        return ["nsenter", f"--net=/run/netns/{self.namespace}", "--", *map(str, argv)]
+
+    def start(self, name, *argv, environment=None):
+        return Program(self.command(*argv), self.directory / f"{name}.log", environment)
+
+
+@pytest.fixture(scope="module")
+def ask(tmp_path_factory):
+    """Puts queries to a Prometheus that scrapes a run and an operator; returns the result of each."""
+    directory = tmp_path_factory.mktemp("prometheus")
+    (directory / "job.yaml").write_text(JOB)
+    (directory / "network.yaml").write_text(NETWORK)
+    (directory / "kubeconfig").write_text(json.dumps(NOWHERE))
+    of_run, of_operator, of_prometheus = free_ports(3)
+    run = directory / "run"
+    argv = ["-m", "trimtab", "run", directory / "job.yaml", "--network", directory / "network.yaml", "--out", run]
+    programs = [Program([sys.executable, *argv, f"--metrics-port={of_run}"], directory / "run.log")]
+    launcher = programs[0]
+    try:
+        wait_until((run / "logs/rank-0.log").exists, lambda: f"trainers start: {launcher.last_lines()}")
+        host = Host(launcher, directory)
+        monitors = [f"10.77.0.{worker + 1}:{of_run + 1 + worker}" for worker in range(WORKERS)]
+        job = {"namespace": dashboards.NAMESPACE, "trimtab_dev_job_name": dashboards.JOB}
+        targets = {
+            "job": [{"targets": [f"127.0.0.1:{of_run}", *monitors], "labels": job}],
+            "operator": [{"targets": [f"127.0.0.1:{of_operator}"]}],
+        }
+        jobs = [{"job_name": name, "static_configs": each} for name, each in targets.items()]
+        (directory / "prometheus.yaml").write_text(yaml.safe_dump({**PROMETHEUS, "scrape_configs": jobs}))
+        flags = [f"--config.file={directory / 'prometheus.yaml'}", f"--storage.tsdb.path={directory / 'data'}"]
+        programs += [
+            host.start("metrics", sys.executable, "-m", "trimtab", "metrics", run, f"--port={of_run}"),
+            host.start(
+                "operator",
+                *(sys.executable, "-m", "trimtab_operator.main", "--netmon-image=netmon:1", f"--port={of_operator}"),
+                environment={"KUBECONFIG": str(directory / "kubeconfig")},
+            ),
+            host.start(
+                "prometheus",
+                *(prometheus.obtain("prometheus"), *flags, f"--web.listen-address=127.0.0.1:{of_prometheus}"),
+            ),
+        ]
+
+        def ask(queries):
+            for each in programs:
+                assert each.is_running, each.last_lines()
+            argv = host.command(sys.executable, "-c", ASK, of_prometheus)
+            done = subprocess.run(
+                argv, input=json.dumps(queries), capture_output=True, text=True, timeout=60, check=True
+            )
+            return json.loads(done.stdout)
+
+        yield ask
+    finally:
+        for each in reversed(programs[1:]):
+            each.kill()
+        launcher.process.send_signal(signal.SIGINT)
+        launcher.process.wait(60)
+
+
+def test_every_panel_shows_something_of_a_run_but_for_those_that_need_a_cluster(ask):
+    queries = [each for each in dashboards.dashboard_queries() if (each.dashboard, each.place) not in NEEDS_CLUSTER]
+    found = {}
+
+    def are_answered():
+        found.update(zip(queries, ask([each.text for each in queries]), strict=True))
+        return all(isinstance(result, str) or result for result in found.values())
+
+    wait_until(
+        are_answered, lambda: f"without data: {[each for each in found if not found[each]]}", seconds=90, interval=1
+    )
+    assert {query: result for query, result in found.items() if isinstance(result, str)} == {}
+    assert len(queries) > 25
+
+
+def test_no_panel_is_said_to_need_a_cluster_that_does_not(ask):
+    places = {(each.dashboard, each.place) for each in dashboards.dashboard_queries()}
+    assert places >= set(NEEDS_CLUSTER)
+    queries = [each for each in dashboards.dashboard_queries() if (each.dashboard, each.place) in NEEDS_CLUSTER]
+    assert ask([each.text for each in queries]) == [[] for _ in queries]
+
+
+def test_of_a_run_that_goes_well_no_alert_tells(ask):
+    rules = [rule for rule in dashboards.alerts() if rule["alert"] != "TrimtabOperatorHasNoLeader"]
+    assert dict(zip((rule["alert"] for rule in rules), ask([rule["expr"] for rule in rules]), strict=True)) == {
+        rule["alert"]: [] for rule in rules
+    }
+    (no_leader,) = [rule for rule in dashboards.alerts() if rule not in rules]
+    assert ask([no_leader["expr"]])[0], "nobody leads an operator without a cluster"
