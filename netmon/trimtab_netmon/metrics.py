@@ -24,7 +24,7 @@ class Metrics:
     """What one monitor counts; served at ``/metrics`` of its address."""
 
     def __init__(self) -> None:
-        disable_created_metrics()  # as many series again, which nobody asks for
+        disable_created_metrics()  # type: ignore[no-untyped-call] # as many series again, which nobody asks for
         self.registry = CollectorRegistry()
         self._network = _PublishedNetwork()
         self.registry.register(self._network)

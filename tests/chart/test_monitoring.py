@@ -143,6 +143,17 @@ def test_dashboards_and_alerts_ask_for_metrics_that_are_exported(exported):
     assert len(asked) > 20
 
 
+@pytest.mark.parametrize(("program", "section"), [("monitor", "A monitor"), ("operator", "The operator")])
+def test_the_reference_lists_what_is_exported_and_nothing_else(scraped, program, section):
+    page = (Path(__file__).parents[2] / "docs/reference/metrics.md").read_text()
+    (table,) = [part for part in page.split("\n## ") if part.startswith(section)]
+    prefix = re.search(r"\| metric `(\w+)\.\.\.` \|", table)[1]
+    rows = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
+    kinds = [line.split()[2] for line in scraped[program].splitlines() if line.startswith("# TYPE ")]
+    exported = {kind for kind in kinds if not kind.startswith("process_")}
+    assert {f"{prefix}{name}" for row in rows for name in re.findall(r"`([a-z_]+)`", row)} == exported
+
+
 @pytest.mark.prometheus
 def test_prometheus_takes_every_query_and_every_alert(tmp_path):
     records = [
