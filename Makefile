@@ -43,7 +43,7 @@ lock: $(UV) ## Bring requirements.lock up to date with the manifests (UPGRADE=1:
 	  pyproject.toml --group dev -o requirements.lock
 
 .PHONY: generate
-generate: setup ## Regenerate what comes from the contracts: gRPC stubs, CRD schema, reference docs
+generate: setup ## Regenerate what is generated: gRPC stubs, CRD schema, reference docs, dashboards
 	$(BIN)/python scripts/generate
 
 .PHONY: dist

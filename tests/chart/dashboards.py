@@ -52,5 +52,5 @@ def _filled(text: str) -> str:
 
 def _series(query: str) -> str:
     """What ``label_values(SERIES, LABEL)`` reads the values from."""
-    (series, label) = re.fullmatch(r"label_values\((.*), (\w+)\)", query).groups()
+    series, label = re.fullmatch(r"label_values\((.*), (\w+)\)", query).groups()
     return f"count by ({label}) ({series})"

@@ -143,6 +143,14 @@ def test_dashboards_and_alerts_ask_for_metrics_that_are_exported(exported):
     assert len(asked) > 20
 
 
+@pytest.mark.parametrize("path", DASHBOARDS, ids=lambda path: path.stem)
+def test_each_panel_says_what_it_shows_and_what_a_bad_value_asks_for(path):
+    dashboard = json.loads(path.read_text())
+    assert {"namespace", "job"} <= {each["name"] for each in dashboard["templating"]["list"]}
+    for panel in dashboard["panels"]:
+        assert len(re.findall(r"[.](?: |$)", panel["description"])) >= 2, panel["title"]
+
+
 @pytest.mark.parametrize(("program", "section"), [("monitor", "A monitor"), ("operator", "The operator")])
 def test_the_reference_lists_what_is_exported_and_nothing_else(scraped, program, section):
     page = (Path(__file__).parents[2] / "docs/reference/metrics.md").read_text()
