@@ -73,6 +73,7 @@ def _details() -> list[object]:
             "s",
             {
                 "predicted": f"max({RUN}_predicted_step_seconds{{{JOB}}})",
+                "expected of dense": f"max({RUN}_dense_step_seconds{{{JOB}}})",
                 "measured after the last change": f"max({RUN}_measured_step_seconds{{{JOB}}})",
             },
             shows="What the last decision predicted, and the median of the steps after the last change.",

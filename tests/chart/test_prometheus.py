@@ -13,8 +13,8 @@ import dashboards
 import prometheus
 import pytest
 import yaml
+from exporters import free_ports
 from programs import Program, wait_until
-from test_monitoring import free_ports
 
 pytestmark = [pytest.mark.slow, pytest.mark.namespaces, pytest.mark.prometheus]
 

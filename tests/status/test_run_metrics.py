@@ -36,6 +36,7 @@ DECISION = {
     "changed": True,
     "predicted_seconds": 0.2,
     "solving_seconds": 0.01,
+    "inputs": {"dense_step_seconds": 0.5},
 }
 
 
@@ -112,6 +113,7 @@ def test_decisions_are_counted_by_what_they_followed(served):
     assert (found["decisions_total", "network"], found["decisions_total", "gain"]) == (1, 1)
     assert (found["plan_changes_total", "network"], found["plan_changes_total", "gain"]) == (1, 0)
     assert (found["predicted_step_seconds",], found["measured_step_seconds",]) == (0.25, 0.24)
+    assert found["dense_step_seconds",] == 0.5
     assert found["solving_seconds_total",] == pytest.approx(0.02)
 
 

@@ -41,6 +41,7 @@ class RunMetrics(Collector):
         self._step: Step | None = None
         self._gain: float | None = None
         self._predicted: float | None = None
+        self._dense: float | None = None
         self._measured: float | None = None
         self._solving_seconds = 0.0
 
@@ -84,6 +85,7 @@ class RunMetrics(Collector):
             self._decisions[line["trigger"]] += 1
             self._changes[line["trigger"]] += bool(line["changed"])
             self._predicted = line["predicted_seconds"]
+            self._dense = line.get("inputs", {}).get("dense_step_seconds")
             self._solving_seconds += line.get("solving_seconds", 0.0)
         elif line.get("record") == "measured":
             self._measured = line["measured_step_seconds"]
@@ -107,6 +109,7 @@ class RunMetrics(Collector):
         text = "Changes of the plan by what they followed; of trigger guard, back to dense for the model's sake"
         yield _by("plan_changes", text, "trigger", self._changes)
         yield _gauge("predicted_step_seconds", "Step time that the last decision predicted", self._predicted)
+        yield _gauge("dense_step_seconds", "Step time that the last decision expected of dense", self._dense)
         yield _gauge("measured_step_seconds", "Median step time after the last change of plan", self._measured)
         values = GaugeMetricFamily(
             "trimtab_trainer_evaluation", "What the script reported last, by its own names", labels=("metric",)
