@@ -38,6 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="PORT",
         help="serve the run's metrics to Prometheus at 127.0.0.1:PORT while it trains, and its monitors' above",
     )
+    parser.add_argument("--json-logs", action="store_true", help="print JSON lines instead of a panel or text")
     parser.add_argument("--loopback", action="store_true", help="do not emulate, even where --network is given")
 
 
@@ -64,19 +65,20 @@ def run(args: argparse.Namespace) -> int:
         refuse_taken_ports(args.metrics_port, 1 if network else 1 + job.spec.workers)
     directory = RunDirectory(args.out or Path("runs") / job.metadata.name)
     try:
-        with interruptible(), Progress(num_runs=1, tail=args.tail) as progress:
+        with interruptible(), Progress(num_runs=1, tail=args.tail, as_json=args.json_logs) as progress:
             progress.start(plan_of(job), directory)
             request = RunRequest(job, plan_of(job), network, directory, max_restarts(job), args.metrics_port)
             result = run_job(request, progress.update, progress.restart)
             progress.end()
+            if result.state == "succeeded":
+                progress.finish(sentence(plan_of(job), summarise(read_run(directory), target_of(job))))
+                progress.finish(f"its files are in {directory.path}; `trimtab report {directory.path}` draws them")
     except Interrupted:
         print("trimtab: interrupted; nothing is left running", file=sys.stderr)
         return EXIT_CODE
     if result.state != "succeeded":
         print(f"trimtab: {result.message}", file=sys.stderr)
         return 1
-    print(sentence(plan_of(job), summarise(read_run(directory), target_of(job))))
-    print(f"its files are in {directory.path}; `trimtab report {directory.path}` draws them")
     if not result.valid:
         print("the emulator fell behind its own network: do not trust the times of this run", file=sys.stderr)
     return 0
