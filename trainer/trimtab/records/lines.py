@@ -148,6 +148,22 @@ class Phase:
         return cls(number(line, "time"), number(line, "latency"), number(line, "bandwidth"))
 
 
+@dataclass(frozen=True)
+class Link:
+    """One directed link as a monitor measured it last; None: not measured."""
+
+    source: int
+    target: int
+    latency: float | None
+    bandwidth: float | None
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Link:
+        """One entry of ``links.json``."""
+        source, target = whole(data, "source"), whole(data, "target")
+        return cls(source, target, figure(data, "latency"), figure(data, "bandwidth"))
+
+
 def _pareto_point(data: dict[str, Any]) -> dict[str, Any]:
     """A plan of the Pareto front: its name and what was predicted of it."""
     predicted = {name: number(data, name) for name in ("compress_seconds", "sync_seconds", "gain", "step_seconds")}
