@@ -65,7 +65,7 @@ def render_page(comparison: Comparison) -> str:
         ),
         _section(
             "The links",
-            "As last measured, from the worker of the row to the worker of the column. The stronger the colour, the slower.",
+            "As last measured, from the worker of the row to that of the column. The stronger the colour, the slower.",
             link_matrices(comparison.featured),
         ),
         _section("How to repeat it", "", _repeat(comparison)),
