@@ -123,6 +123,7 @@ def ask(tmp_path_factory):
             )
             return json.loads(done.stdout)
 
+        ask.run = run
         yield ask
     finally:
         for each in reversed(programs[1:]):
@@ -154,6 +155,14 @@ def test_nothing_is_said_to_need_a_cluster_that_does_not(ask):
     queries = [each.text for each in dashboards.dashboard_queries() if needs_a_cluster(each)]
     assert len(queries) == len(NEED_A_CLUSTER)
     assert ask(queries) == [[] for _ in queries]
+
+
+def test_the_run_keeps_its_links_for_the_report(ask):
+    def measured():
+        links = json.loads((ask.run / "links.json").read_text())["links"] if (ask.run / "links.json").exists() else []
+        return {(each["source"], each["target"]) for each in links if each["latency"] and each["bandwidth"]}
+
+    wait_until(lambda: measured() == {(0, 1), (1, 0)}, lambda: f"both links are kept: {measured()}")
 
 
 def test_of_a_run_that_goes_well_no_alert_tells(ask):
