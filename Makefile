@@ -43,7 +43,7 @@ lock: $(UV) ## Bring requirements.lock up to date with the manifests (UPGRADE=1:
 	  pyproject.toml --group dev -o requirements.lock
 
 .PHONY: generate
-generate: setup ## Regenerate what comes from the contracts: gRPC stubs, CRD schema, reference docs
+generate: setup ## Regenerate what is generated: gRPC stubs, CRD schema, reference docs, dashboards
 	$(BIN)/python scripts/generate
 
 .PHONY: dist
@@ -94,7 +94,7 @@ lint: setup ## ruff, mypy --strict, import-linter
 
 .PHONY: check
 check: lint ## What a developer runs before a commit: lint, types, unit tests
-	$(BIN)/pytest -q -m "not slow and not namespaces and not cuda and not controlplane and not helm and not promtool and not node and not images and not mpi"
+	$(BIN)/pytest -q -m "not slow and not namespaces and not cuda and not controlplane and not helm and not prometheus and not node and not images and not mpi"
 
 .PHONY: control-plane
 control-plane: setup ## Build the Kubernetes control plane that tests run (once; Go needed)

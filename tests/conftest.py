@@ -55,11 +55,11 @@ def _why_no_helm_of_the_users() -> str | None:
     return binaries.why_missing(["helm", "kubectl"], on_path=True)
 
 
-def _why_no_promtool() -> str | None:
+def _why_no_prometheus() -> str | None:
     sys.path += [str(Path(__file__).parent / folder) for folder in ("cluster", "chart")]
-    import promtool
+    import prometheus
 
-    return promtool.why_missing()
+    return prometheus.why_missing()
 
 
 def _why_no_node() -> str | None:
@@ -97,7 +97,7 @@ KINDS = {
     "controlplane": _why_no_controlplane,
     "helm": _why_no_helm,
     "mpi": _why_no_mpi,
-    "promtool": _why_no_promtool,
+    "prometheus": _why_no_prometheus,
     "node": _why_no_node,
 }
 #: Kinds that a machine without an accelerator is excused from.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from prometheus_client import CollectorRegistry, Counter, start_http_server
+from prometheus_client import CollectorRegistry, Counter, disable_created_metrics, start_http_server
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 from trimtab_api.errors import UserError
@@ -16,11 +16,15 @@ from trimtab_api.netmon.v1 import netmon_pb2
 from trimtab_netmon import converters
 from trimtab_netmon.settings import Endpoint
 
+#: How bandwidth tests fail as a rule: a host has another test, iperf3 says no, a monitor is away or does not answer.
+FAILURES = ("resource_exhausted", "failed_precondition", "unavailable", "deadline_exceeded")
+
 
 class Metrics:
     """What one monitor counts; served at ``/metrics`` of its address."""
 
     def __init__(self) -> None:
+        disable_created_metrics()  # type: ignore[no-untyped-call] # as many series again, which nobody asks for
         self.registry = CollectorRegistry()
         self._network = _PublishedNetwork()
         self.registry.register(self._network)
@@ -31,6 +35,8 @@ class Metrics:
         self.tests = counter("bandwidth_tests", "Bandwidth tests done (worker 0 counts them)")
         self.test_seconds = counter("bandwidth_test_seconds", "Time that bandwidth tests kept two hosts busy")
         self.failed_tests = counter("failed_bandwidth_tests", "Bandwidth tests that did not happen", ("reason",))
+        for reason in FAILURES:  # a counter that appears with its first failure hides that failure
+            self.failed_tests.labels(reason=reason)
         self.rounds = counter("measurement_rounds", "Times that every worker was measured out of turn")
 
     def show(self, state: netmon_pb2.NetworkState, worker: int) -> None:
@@ -77,7 +83,6 @@ class _PublishedNetwork(Collector):
             "bandwidth_age_seconds", "Time from when the bandwidth was last confirmed to when it was published"
         )
         stale = _of_link("bandwidth_stale", "1 if the bandwidth is not to be trusted")
-        at_least = _of_link("bandwidth_lower_bound", "1 if the link may carry more than its bandwidth says")
         for link in self.state.links:
             if link.source != self.worker:
                 continue
@@ -89,8 +94,7 @@ class _PublishedNetwork(Collector):
                 bandwidth.add_metric(labels, link.bandwidth.value)
                 age.add_metric(labels, converters.magnitude(link.bandwidth.age_seconds))
                 stale.add_metric(labels, float(link.bandwidth.stale))
-                at_least.add_metric(labels, float(link.bandwidth.lower_bound))
-        yield from (latency, queueing, bandwidth, age, stale, at_least)
+        yield from (latency, queueing, bandwidth, age, stale)
 
 
 def _gauge(name: str, text: str, value: float) -> GaugeMetricFamily:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 
+from trimtab_operator import metrics
 from trimtab_operator.cluster.api import Api, RefusedError
 from trimtab_operator.cluster.resources import EVENTS, Object
 
@@ -26,7 +27,10 @@ class EventRecorder:
 
     def enqueue(self, key: str, event: Object) -> None:
         """Have the next `flush` write the event."""
-        self._pending.setdefault(key, deque(maxlen=_MAX_PENDING)).append(event)
+        pending = self._pending.setdefault(key, deque(maxlen=_MAX_PENDING))
+        if len(pending) == _MAX_PENDING:
+            metrics.EVENTS_DROPPED.labels(reason="too many").inc()
+        pending.append(event)
 
     def flush(self, key: str) -> None:
         """Write the job's pending events, oldest first.
@@ -43,6 +47,7 @@ class EventRecorder:
                 if refusal.status == 429 or refusal.status >= 500:
                     raise
                 if refusal.reason != "AlreadyExists":
+                    metrics.EVENTS_DROPPED.labels(reason="refused").inc()
                     _log.warning("%s: an event could not be written: %s", key, refusal)
             pending.popleft()
         self.forget(key)

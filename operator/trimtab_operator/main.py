@@ -75,6 +75,12 @@ def read_settings(argv: Sequence[str] | None) -> Settings:
         default=8080,
         help="of health and metrics (default: 8080; 0: any)",
     )
+    parser.add_argument(
+        "--most-job-series",
+        type=whole_number("--most-job-series", 0, 1_000_000),
+        default=1000,
+        help="metrics of each job while there are at most so many jobs (default: 1000; 0: never)",
+    )
     arguments = parser.parse_args(joined(sys.argv[1:] if argv is None else argv))
     return Settings(
         namespace=arguments.namespace,
@@ -84,6 +90,7 @@ def read_settings(argv: Sequence[str] | None) -> Settings:
         scraper_namespace=arguments.scraper_namespace,
         num_workers=arguments.workers,
         port=arguments.port,
+        most_job_series=arguments.most_job_series,
         identity=f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}",
     )
 

@@ -2,9 +2,26 @@
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from importlib.metadata import version
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    Info,
+    ProcessCollector,
+    disable_created_metrics,
+)
+from trimtab_api.trainingjob.status import FINAL_STATES
+
+disable_created_metrics()  # type: ignore[no-untyped-call] # as many series again, which nobody asks for
 
 REGISTRY = CollectorRegistry()
+ProcessCollector(registry=REGISTRY)
+Info("trimtab_operator_build", "Version of the operator.", registry=REGISTRY).info(
+    {"version": version("trimtab-operator")}
+)
 
 RECONCILES = Counter(
     "trimtab_operator_reconciles", "Reconciliations of a TrainingJob, by result.", ["result"], registry=REGISTRY
@@ -36,3 +53,25 @@ RESTARTS = Counter(
     "trimtab_operator_restarts", "Restarts of all ranks of a job together.", ["counted"], registry=REGISTRY
 )
 FINISHED = Counter("trimtab_operator_jobs_finished", "TrainingJobs that ended.", ["state"], registry=REGISTRY)
+API_REQUESTS = Counter(
+    "trimtab_operator_api_requests",
+    "Requests to the API server, by method and code; the code may be `no answer`. Leases not counted.",
+    ["method", "code"],
+    registry=REGISTRY,
+)
+EVENTS_DROPPED = Counter(
+    "trimtab_operator_events_dropped",
+    "Events of jobs that were never written, by reason.",
+    ["reason"],
+    registry=REGISTRY,
+)
+
+# A counter that appears with its first event hides that event from increase().
+for _result in ("ok", "conflict", "refused", "error"):
+    RECONCILES.labels(result=_result)
+for _counted in ("true", "false"):
+    RESTARTS.labels(counted=_counted)
+for _state in FINAL_STATES:
+    FINISHED.labels(state=_state)
+for _reason in ("too many", "refused"):
+    EVENTS_DROPPED.labels(reason=_reason)

@@ -17,6 +17,7 @@ from trimtab_operator.cluster.election import Election
 from trimtab_operator.cluster.informers import STUCK_SECONDS, Informer
 from trimtab_operator.cluster.resources import JOBS, PODS, SECRETS, TRAINING_JOBS, Object, controller_name
 from trimtab_operator.health import HealthServer
+from trimtab_operator.job_metrics import JobMetrics
 from trimtab_operator.labels import JOB_NAME, MANAGED_BY, MANAGER, SUSPENDED
 from trimtab_operator.pods import Pod
 from trimtab_operator.reconcile import Reconciler
@@ -62,12 +63,14 @@ class Operator:
             label_selector=JOB_NAME,
         )
         self._training = TrainingStatus(self._certificates, self._queue.add)
+        self._job_metrics = JobMetrics(self._jobs.all, self._training, settings.most_job_series)
         self._reconciler = Reconciler(self._api, settings, self, self._training)
         self._election = Election(client, settings.namespace, LEASE, settings.identity, self._lead, lost)
         self.health = HealthServer(settings.port, self._fault, self._why_not_ready)
 
     def start(self) -> None:
         """Watch, and stand for election; returns at once."""
+        metrics.REGISTRY.register(self._job_metrics)
         for informer in self._informers:
             informer.start()
         threading.Thread(target=self._read_gauges, name="gauges", daemon=True).start()
@@ -83,6 +86,7 @@ class Operator:
         self._training.stop()
         self._election.resign()
         self.health.stop()
+        metrics.REGISTRY.unregister(self._job_metrics)
 
     def job(self, namespace: str, name: str) -> Object | None:
         """The TrainingJob of that name, as last seen."""

@@ -28,5 +28,7 @@ class Settings:
     """Where health and metrics are served; 0: any free port."""
     identity: str
     """This process's name in the election."""
+    most_job_series: int = 1000
+    """Jobs up to which each has metrics of its own."""
     netmon_resources: Object = field(default_factory=lambda: NETMON_RESOURCES)
     """Requests and limits of the network monitor, as Kubernetes spells them."""

@@ -76,6 +76,8 @@ class TrainerMessage:
     loss_is_lost: bool = False
     """Whether a loss was passed that is no finite number: then an earlier one says nothing of training any more."""
     step_seconds: float | None = None
+    gain: float | None = None
+    """In [0, 1]; None while there is no plan, under which alone gradients are exchanged."""
     plan: Plan | None = None
     network: Network | None = None
 
@@ -95,6 +97,7 @@ class TrainerMessage:
             loss=loss,
             loss_is_lost=said.HasField("loss") and loss is None,
             step_seconds=_within(said.step_seconds, 0.0, LONGEST_SECONDS) or None,
+            gain=_within(said.gain, 0.0, 1.0) if said.HasField("plan") else None,
             plan=_plan(said.plan) if said.HasField("plan") else None,
             network=_network(said.network) if said.HasField("network") else None,
         )

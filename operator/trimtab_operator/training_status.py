@@ -123,6 +123,20 @@ class TrainingStatus:
             followed = self._followed.get(uid)
             return followed.progress if followed else Progress()
 
+    def since_progress(self, uid: str) -> float | None:
+        """Seconds since the message that told the attempt's last new step; None before there was a message."""
+        with self._lock:
+            followed = self._followed.get(uid)
+            if followed is None or followed.latest is None:
+                return None
+            return followed.progress.stalled_seconds + time.monotonic() - followed.heard_at
+
+    @property
+    def num_streams(self) -> int:
+        """Jobs whose rank 0 is heard, or being called."""
+        with self._lock:
+            return sum(each.watch is not None and not each.watch.done() for each in self._followed.values())
+
     def silence(self, uid: str) -> str:
         """Why no message has come for `SILENT_SECONDS` though every worker is ready; empty if one has."""
         with self._lock:

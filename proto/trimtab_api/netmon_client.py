@@ -28,6 +28,18 @@ _RETRY_SECONDS = 0.2
 
 
 @dataclass(frozen=True)
+class LinkView:
+    """One directed link between workers."""
+
+    source: int
+    target: int
+    latency: float
+    """One way, seconds; 0: not measured yet."""
+    bandwidth: float
+    """Bytes per second; 0: not measured yet."""
+
+
+@dataclass(frozen=True)
 class NetworkView:
     """The slowest link of the job's network, as the controller needs it."""
 
@@ -46,6 +58,8 @@ class NetworkView:
     latency_since: float = field(default=-math.inf, compare=False)
     bandwidth_since: float = field(default=-math.inf, compare=False)
     """When each was last confirmed or changed, by this host's `time.monotonic`."""
+    links: tuple[LinkView, ...] = field(default=(), compare=False)
+    """Every link, as worker 0's monitor has them."""
 
     @property
     def bandwidth_age(self) -> float:
@@ -170,6 +184,10 @@ def _view_of(state: netmon_pb2.NetworkState) -> NetworkView:
         bandwidth_method=_METHODS.get(summary.bandwidth_method, ""),
         latency_since=now - _magnitude(summary.latency_age_seconds) if latency > 0 else -math.inf,
         bandwidth_since=now - _magnitude(summary.bandwidth_age_seconds) if bandwidth > 0 else -math.inf,
+        links=tuple(
+            LinkView(each.source, each.target, _magnitude(each.latency.value), _magnitude(each.bandwidth.value))
+            for each in state.links
+        ),
     )
 
 

@@ -87,7 +87,7 @@ def test_specs_of_one_meaning_are_one_plan():
         ("dense/fusion=equal", "fusion: 'equal': needs the option buffers: how many"),
         ("dense/fusion=cuts:at=7+3", "at=7+3: write element offsets that increase, with + between them"),
         ("dense/fusion=fixed:bytes=9:bytes=8", "the option bytes is given twice; leave out one"),
-        ("dense/wire=int8", "wire: 'int8': not known; choose from float32"),
+        ("dense/wire=int7", "wire: 'int7': not known; choose from float32"),
     ],
 )
 def test_a_wrong_text_is_refused_by_axis_value_and_remedy(text, message):

@@ -1,5 +1,6 @@
 """Run directories as a finished comparison leaves them, with fake figures: for the tests of summary and report."""
 
+import itertools
 import json
 import math
 import random
@@ -61,6 +62,11 @@ def write_run(directory: Path, plan: str, mean_step_seconds: float, end: float, 
     write_lines(directory / "metrics.jsonl", metrics)
     write_lines(directory / "decisions.jsonl", decisions)
     write_lines(directory / "network.jsonl", phases)
+    links = [
+        {"source": a, "target": b, "latency": 0.001 * (1 + b), "bandwidth": 125e6 / (1 + a)}
+        for a, b in itertools.permutations(range(4), 2)
+    ]
+    (directory / "links.json").write_text(json.dumps({"links": links}))
     (directory / "result.json").write_text(json.dumps(result | {"machine": MACHINE}))
     (directory / "job.json").write_text(json.dumps(JOB))
 

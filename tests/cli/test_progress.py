@@ -5,7 +5,8 @@ import json
 
 from fake_runs import PHASES, step_line, write_lines
 from rich.console import Console
-from trimtab.cli.progress import Progress, RunView, sparkline
+from trimtab.cli.progress import Progress
+from trimtab.cli.run_view import RunView, sparkline
 from trimtab.records.json_files import Tail
 from trimtab.records.run_directory import RunDirectory
 
@@ -107,3 +108,42 @@ def test_what_a_rank_prints_is_shown_line_by_line_and_anew_after_a_restart(tmp_p
             file.write(b"the end")
         progress.end()
     assert screen.getvalue().splitlines()[2:] == ["again", "the end"]
+
+
+def test_a_terminal_shows_network_plans_and_step_times_of_the_same_steps_beneath_each_other(tmp_path):
+    directory = RunDirectory(tmp_path)
+    steps = [step_line(i, 0.1 * i, 0.08, "dense-ring", PHASES[0], trial=False) | {"plan_version": 0} for i in range(4)]
+    steps += [step_line(4, 0.4, 0.02, "0.01/all-gather", PHASES[1], trial=False) | {"plan_version": 1, "gain": 0.25}]
+    write_lines(directory.metrics, steps)
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=True, width=100, color_system=None)
+    with Progress(num_runs=1, console=console) as progress:
+        progress.start("adaptive", directory)
+        progress.update()
+    shown = screen.getvalue()
+    strips = {name: line for name in ("bandwidth", "plan", "step time") for line in shown.splitlines() if name in line}
+    assert strips["plan"].split()[2] == "────◆"
+    assert strips["step time"].split()[3] == "████▃"
+    assert len(strips["bandwidth"].split()[2]) == 5
+    assert "0.25" in shown
+
+
+def test_json_logs_are_objects_with_figures_in_base_units(tmp_path, monkeypatch):
+    monkeypatch.setattr("trimtab.cli.progress.LINE_SECONDS", 0.0)
+    directory = RunDirectory(tmp_path)
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=True, width=20)
+    with Progress(num_runs=1, console=console, tail=1, as_json=True) as progress:
+        progress.start("adaptive", directory)
+        progress.update()
+        write_lines(directory.metrics, [step_line(41, 3.0, 0.08, "0.011/all-gather", PHASES[1], trial=False)])
+        directory.log("rank-1").parent.mkdir()
+        directory.log("rank-1").write_text('loss "[red]" 0.5\n')
+        progress.update()
+        progress.restart("restart 1 of at most 3")
+    starting, output, running, message = map(json.loads, screen.getvalue().splitlines())
+    assert (starting["event"], starting["state"]) == ("progress", "starting")
+    assert (output["event"], output["rank"], output["line"]) == ("output", 1, 'loss "[red]" 0.5')
+    assert (running["event"], running["step"], running["step_seconds"]) == ("progress", 41, 0.08)
+    assert running["bandwidth_bytes_per_second"] == 0.97 * PHASES[1][2]
+    assert (message["event"], message["message"]) == ("message", "restart 1 of at most 3")

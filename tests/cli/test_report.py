@@ -11,6 +11,7 @@ from trimtab.cli.main import main
 from trimtab.report.comparison import read_comparison
 from trimtab.report.figures import plan_keys
 from trimtab.report.page import render_page
+from trimtab.report.trial_costs import trial_costs
 
 PLANS = {"adaptive": 0.08, "dense": 0.4, "0.011/all-gather": 0.1}
 VOID = {"meta", "br"}
@@ -181,6 +182,7 @@ def test_a_run_that_decided_and_ended_before_its_first_step_can_be_reported(tmp_
             "decisions.jsonl: id: '[]': must be a",
         ),
         ("adaptive/network.jsonl", '{"time": null}\n', "network.jsonl: time: 'None': must be a number"),
+        ("adaptive/links.json", '{"links": 3}', "links.json: links: '3': must be a list of objects"),
         ("comparison.json", "?", "comparison.json: '?': is not JSON"),
         ("comparison.json", "[]", "comparison.json: '[]': is not a JSON object"),
         ("comparison.json", "{}", "comparison.json: target: is missing"),
@@ -232,3 +234,61 @@ def test_measured_figures_are_written_without_the_noise_of_floats(tmp_path):
     for name in ("accuracy", "median_step_seconds", "wall_seconds"):
         assert len(f"{summary[name]!r}".replace(".", "").lstrip("0")) <= 6
     assert summary["bytes_sent"] > 10**6
+
+
+def test_a_decision_shows_its_front_and_rings_the_plan_chosen(comparison):
+    page = render_page(comparison)
+    decisions = comparison.featured.decisions
+    assert page.count("Pareto front of decision ") == len(decisions)
+    chosen = [each for each in decisions if each.adopted in {point["plan"] for point in each.pareto}]
+    assert len(chosen) >= 1
+    assert page.count('<circle class="chosen"') == len(chosen)
+
+
+def test_the_plan_chosen_is_among_those_shown_however_slow(tmp_path):
+    write_run(tmp_path, "adaptive", 0.1, 5.0)
+    decided, measured = decision(0, 3, 1.0, "dense-ring", "0.1/all-gather", PHASES[0])
+    point = {"compress_seconds": 0.01, "sync_seconds": 0.02, "gain": 0.8}
+    decided["pareto"] = [point | {"plan": f"0.0{n}/all-gather", "step_seconds": 0.01 * n} for n in range(1, 30)]
+    decided["pareto"].append(point | {"plan": "0.1/all-gather", "step_seconds": 0.9})
+    write_lines(tmp_path / "decisions.jsonl", [decided, measured])
+    page = render_page(read_comparison(tmp_path))
+    assert page.count("<td>0.1/all-gather</td>") == 1
+
+
+def test_predictions_stand_beside_what_was_measured(comparison):
+    text = Page(render_page(comparison)).text
+    measured = [each for each in comparison.featured.decisions if each.measured_seconds]
+    assert len(measured) >= 2
+    assert text.count("90ms predicted, 94ms measured") == len(measured)
+
+
+def test_trials_are_told_by_plan_with_their_share_of_the_run(comparison):
+    run = comparison.featured
+    costs = trial_costs(run)
+    assert sum(each.num_steps for each in costs) == sum(step.trial for step in run.steps) > 0
+    assert sum(each.seconds for each in costs) == pytest.approx(0.05 * sum(step.trial for step in run.steps))
+    assert "What trials cost" in Page(render_page(comparison)).text
+
+
+def test_every_link_is_in_both_heat_maps(comparison):
+    page = render_page(comparison)
+    assert page.count('<table class="matrix">') == 2
+    assert page.count("color-mix(in oklab, var(--slow) 70%") == 2 * 3, "three links are the slowest of each map"
+
+
+def test_what_an_earlier_version_wrote_has_no_links_and_what_never_tried_no_trials(tmp_path):
+    write_run(tmp_path, "dense", 0.2, 10.0)
+    (tmp_path / "links.json").unlink()
+    text = Page(render_page(read_comparison(tmp_path))).text
+    assert "The links" not in text
+    assert "What trials cost" not in text
+
+
+def test_the_page_of_ten_thousand_steps_is_small(tmp_path):
+    write_run(tmp_path, "adaptive", 0.1, 1250.0)
+    lines = [decision(n, n, float(n), "dense-ring", "0.011/all-gather", PHASES[1]) for n in range(300)]
+    write_lines(tmp_path / "decisions.jsonl", [line for each in lines for line in each])
+    comparison = read_comparison(tmp_path)
+    assert len(comparison.featured.training_steps) >= 7000
+    assert len(render_page(comparison).encode()) < 5_000_000

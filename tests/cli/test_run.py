@@ -12,7 +12,7 @@ import psutil
 import pytest
 from run_processes import is_gone, monitors_of, of_run, offspring_until, wait_until
 from trimtab.cli.preparation import choose_network
-from trimtab.cli.run_command import max_restarts
+from trimtab.cli.run_command import max_restarts, refuse_taken_ports
 from trimtab.environment.free_ports import free_ports
 from trimtab.plan_names import with_plan
 from trimtab_api.errors import UserError
@@ -391,3 +391,8 @@ def test_more_workers_than_the_emulator_joins_are_refused_unless_on_loopback(tmp
         f"--network: '{network}': joins at most 32 workers, and the job has 33; lower its spec.workers, or add "
         "--loopback"
     )
+
+
+def test_a_port_for_metrics_with_too_few_above_it_for_the_monitors_is_refused():
+    with pytest.raises(UserError, match="leaves too few ports above it for 3 monitors; choose one up to 65532"):
+        refuse_taken_ports(65533, 4)

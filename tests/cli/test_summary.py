@@ -34,7 +34,7 @@ A_STEP = Step(
 
 def a_run(steps=(), evaluations=(), **result) -> Run:
     result = {"state": "succeeded", "valid": True, "emulated": True} | result
-    return Run("adaptive", RunDirectory("unused"), list(steps), list(evaluations), [], [], {}, result)
+    return Run("adaptive", RunDirectory("unused"), list(steps), [], list(evaluations), [], [], {}, result)
 
 
 def steps(*kinds: tuple[float, bool]) -> list[Step]:

@@ -1,5 +1,6 @@
 """What Prometheus is told, and what it is not."""
 
+import itertools
 import time
 
 from prometheus_client import generate_latest
@@ -38,7 +39,6 @@ def test_a_measurement_is_told_with_its_age_and_what_it_is_worth():
         'trimtab_network_link_bandwidth_bytes_per_second{source="0",target="1"}': 125e6,
         'trimtab_network_link_bandwidth_age_seconds{source="0",target="1"}': 42.0,
         'trimtab_network_link_bandwidth_stale{source="0",target="1"}': 1.0,
-        'trimtab_network_link_bandwidth_lower_bound{source="0",target="1"}': 1.0,
     }
     assert not [name for name in told if 'target="2"' in name or 'source="1"' in name]
 
@@ -51,3 +51,12 @@ def test_a_measurement_that_is_no_number_is_not_told():
     metrics.show(state, 0)
     assert "inf" not in generate_latest(metrics.registry).decode().lower().replace("info", "")
     assert "nan" not in generate_latest(metrics.registry).decode().lower()
+
+
+def test_a_monitor_has_at_most_30_series_and_5_of_each_link_of_its_own():
+    workers = 32
+    bandwidth = Measurement(125e6, Method.IPERF3_SHARED, 1.0, age=42.0)
+    latency = Measurement(0.001, Method.UDP_ECHO)
+    links = [LinkState(*pair, latency, bandwidth) for pair in itertools.permutations(range(workers), 2)]
+    told = samples(links, Summary(0.001, 125e6, 0.0, False))
+    assert 5 * (workers - 1) < len(told) <= 30 + 5 * (workers - 1)

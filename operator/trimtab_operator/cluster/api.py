@@ -19,6 +19,7 @@ from kubernetes.client import ApiClient, Configuration
 from kubernetes.client.exceptions import ApiException
 from urllib3.response import BaseHTTPResponse
 
+from trimtab_operator import metrics
 from trimtab_operator.cluster.resources import Object, Resource
 
 #: Who owns the fields that the operator applies.
@@ -166,15 +167,20 @@ class Api:
         timeout: tuple[float, float] = TIMEOUT,
     ) -> BaseHTTPResponse:
         headers = {**self._credentials(), "Accept": accept, "Content-Type": content_type}
-        response: BaseHTTPResponse = self._connections.urlopen(
-            method,
-            f"{self._prefix}{path}?{urlencode(query)}" if query else self._prefix + path,
-            body=None if body is None else json.dumps(body).encode(),
-            headers=headers,
-            timeout=urllib3.Timeout(connect=timeout[0], read=timeout[1]),
-            redirect=False,
-            preload_content=False,
-        )
+        try:
+            response: BaseHTTPResponse = self._connections.urlopen(
+                method,
+                f"{self._prefix}{path}?{urlencode(query)}" if query else self._prefix + path,
+                body=None if body is None else json.dumps(body).encode(),
+                headers=headers,
+                timeout=urllib3.Timeout(connect=timeout[0], read=timeout[1]),
+                redirect=False,
+                preload_content=False,
+            )
+        except Unreachable:
+            metrics.API_REQUESTS.labels(method=method, code="no answer").inc()
+            raise
+        metrics.API_REQUESTS.labels(method=method, code=str(response.status)).inc()
         if response.status >= 300:
             raise _refusal(response.status, response.data)
         return response

@@ -36,8 +36,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--metrics-port",
         type=whole_number("--metrics-port", 1, 65535),
         metavar="PORT",
-        help="serve the run's metrics to Prometheus at 127.0.0.1:PORT while it trains",
+        help="serve the run's metrics to Prometheus at 127.0.0.1:PORT while it trains, and its monitors' above",
     )
+    parser.add_argument("--json-logs", action="store_true", help="print JSON lines instead of a panel or text")
     parser.add_argument("--loopback", action="store_true", help="do not emulate, even where --network is given")
 
 
@@ -45,8 +46,7 @@ def run(args: argparse.Namespace) -> int:
     """Run, showing live progress; 0 where it succeeded, 1 where it failed, 130 where it was interrupted."""
     from trimtab.cli.preparation import prepare
     from trimtab.cli.progress import Progress
-    from trimtab.environment.free_ports import refuse_taken_port
-    from trimtab.launch.run import METRICS_HOST, RunRequest
+    from trimtab.launch.run import RunRequest
     from trimtab.launch.run import run as run_job
     from trimtab.records.run_reader import read_run
     from trimtab.report.summary import summarise, target_of
@@ -62,22 +62,23 @@ def run(args: argparse.Namespace) -> int:
             value=str(args.tail),
         )
     if args.metrics_port is not None:
-        refuse_taken_port(METRICS_HOST, args.metrics_port, "--metrics-port")
+        refuse_taken_ports(args.metrics_port, 1 if network else 1 + job.spec.workers)
     directory = RunDirectory(args.out or Path("runs") / job.metadata.name)
     try:
-        with interruptible(), Progress(num_runs=1, tail=args.tail) as progress:
+        with interruptible(), Progress(num_runs=1, tail=args.tail, as_json=args.json_logs) as progress:
             progress.start(plan_of(job), directory)
             request = RunRequest(job, plan_of(job), network, directory, max_restarts(job), args.metrics_port)
             result = run_job(request, progress.update, progress.restart)
             progress.end()
+            if result.state == "succeeded":
+                progress.finish(sentence(plan_of(job), summarise(read_run(directory), target_of(job))))
+                progress.finish(f"its files are in {directory.path}; `trimtab report {directory.path}` draws them")
     except Interrupted:
         print("trimtab: interrupted; nothing is left running", file=sys.stderr)
         return EXIT_CODE
     if result.state != "succeeded":
         print(f"trimtab: {result.message}", file=sys.stderr)
         return 1
-    print(sentence(plan_of(job), summarise(read_run(directory), target_of(job))))
-    print(f"its files are in {directory.path}; `trimtab report {directory.path}` draws them")
     if not result.valid:
         print("the emulator fell behind its own network: do not trust the times of this run", file=sys.stderr)
     return 0
@@ -92,3 +93,15 @@ def max_restarts(job: TrainingJob) -> int:
     spec = job.spec
     is_asked_for = bool(spec.model_fields_set & {"restart_policy", "max_restarts"})
     return spec.max_restarts if is_asked_for and spec.restart_policy == "OnFailure" else 0
+
+
+def refuse_taken_ports(first: int, count: int) -> None:
+    """Raise `UserError` where the run's metrics, and those of its monitors above, cannot be served."""
+    from trimtab.environment.free_ports import refuse_taken_port
+    from trimtab.launch.run import METRICS_HOST
+
+    if first + count > 65536:
+        remedy = f"leaves too few ports above it for {count - 1} monitors; choose one up to {65536 - count}"
+        raise UserError(remedy, field="--metrics-port", value=str(first))
+    for port in range(first, first + count):
+        refuse_taken_port(METRICS_HOST, port, "--metrics-port")

@@ -36,7 +36,7 @@ from trimtab.control.solve import preload
 from trimtab.control.staleness import reads_gain
 from trimtab.control.static_policy import NOMINAL_NETWORK, StaticPolicy
 from trimtab.control.trial_budget import TrialBudget
-from trimtab.control.triggers import Trigger, Triggers
+from trimtab.control.triggers import Triggers
 from trimtab.control.types import (
     Action,
     Adopt,
@@ -50,6 +50,7 @@ from trimtab.control.types import (
 )
 from trimtab.plan import Plan
 from trimtab.profile import Profile
+from trimtab.records.lines import Trigger
 
 
 class Controller:

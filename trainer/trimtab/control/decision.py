@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from trimtab.control.triggers import Trigger
 from trimtab.plan import Plan
+from trimtab.records.lines import Trigger
 
 
 @dataclass(frozen=True)

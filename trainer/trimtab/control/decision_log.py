@@ -7,8 +7,8 @@ from typing import Any
 
 from trimtab.control.choice import Choice
 from trimtab.control.decision import Decision, Inputs, Measured
-from trimtab.control.triggers import Trigger
 from trimtab.profile import Profile
+from trimtab.records.lines import Trigger
 
 
 class DecisionLog:

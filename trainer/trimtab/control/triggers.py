@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
-Trigger = Literal["warm-up", "network", "gain", "trials", "measured", "guard", "profile"]
-"""The warm-up has ended; the network or the gain has changed; trials have run; the last change made steps longer
-instead of shorter; a guard's hold has ended; the first profile has come, where there are buffers or schedules to
-choose."""
+from trimtab.records.lines import Trigger
 
 #: Steps after which the choice for a new network is looked at again, in the light of what they took.
 _SETTLED_STEPS = 8

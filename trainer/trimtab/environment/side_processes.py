@@ -16,13 +16,17 @@ def monitor_command(
     *,
     probe_interval: float,
     probe_budget: float,
+    metrics_port: int = 0,
 ) -> list[str]:
-    """The monitor of one worker; ``addresses`` are those of every worker's, this one included."""
+    """The monitor of one worker; ``addresses`` are those of every worker's, this one included. It serves metrics at
+    ``metrics_port`` of its own address, unless that is 0.
+    """
     host, port = addresses[worker]
     argv = [sys.executable, "-m", "trimtab_netmon.main", "serve", "--rank", str(worker)]
     argv += ["--peers", ",".join(f"{each}:{number}" for each, number in addresses)]
     argv += ["--listen", f"{host}:{port}", "--interface", interface]
-    return [*argv, "--probe-interval", format_duration(probe_interval), "--probe-budget", f"{probe_budget:g}"]
+    argv += ["--probe-interval", format_duration(probe_interval), "--probe-budget", f"{probe_budget:g}"]
+    return [*argv, "--metrics-port", str(metrics_port)]
 
 
 def status_command(directory: Path, job: Path, monitor: str, address: str) -> list[str]:

@@ -47,7 +47,9 @@ class RunRequest:
     max_restarts: int = 0
     """Restarts of all ranks after which a failure is final."""
     metrics_port: int | None = None
-    """Where its metrics are served on this machine; None: nowhere."""
+    """Where its metrics are served on this machine; those of worker w's monitor are served w + 1 ports above, at its
+    host's address. None: nowhere.
+    """
 
 
 #: States of a run that did what was asked of it.
@@ -145,6 +147,7 @@ def _start_monitors(request: RunRequest, hosts: Hosts, supervisor: Supervisor) -
             host.interface,
             probe_interval=network.probe_interval,
             probe_budget=network.probe_budget,
+            metrics_port=0 if request.metrics_port is None else request.metrics_port + 1 + worker,
         )
         supervisor.start(monitor_name(worker), Process(hosts.command(worker, argv), os.environ))
 

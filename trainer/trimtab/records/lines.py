@@ -6,12 +6,17 @@ A single process exchanges nothing, and its lines say nothing about an exchange.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from trimtab.records.fields import figure, mapping, mappings, number, numbers, text, whole
 
 #: The plan of a single process.
 ALONE = "no exchange"
+
+Trigger = Literal["warm-up", "network", "gain", "trials", "measured", "guard", "profile"]
+"""What a decision followed: the warm-up has ended; the network or the gain has changed; trials have run; the last
+change made steps longer instead of shorter; a guard's hold has ended; the first profile has come, where there are
+buffers or schedules to choose."""
 
 
 @dataclass(frozen=True)
@@ -168,6 +173,22 @@ class Phase:
     def from_json(cls, line: dict[str, Any]) -> Phase:
         """One line of ``network.jsonl``."""
         return cls(number(line, "time"), number(line, "latency"), number(line, "bandwidth"))
+
+
+@dataclass(frozen=True)
+class Link:
+    """One directed link as a monitor measured it last; None: not measured."""
+
+    source: int
+    target: int
+    latency: float | None
+    bandwidth: float | None
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Link:
+        """One entry of ``links.json``."""
+        source, target = whole(data, "source"), whole(data, "target")
+        return cls(source, target, figure(data, "latency"), figure(data, "bandwidth"))
 
 
 def _pareto_point(data: dict[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import fcntl
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,6 +72,11 @@ class RunDirectory:
         return self.path / "network.jsonl"
 
     @property
+    def links(self) -> Path:
+        """Every link of the network as last measured: JSON, written by the server of the run's status."""
+        return self.path / "links.json"
+
+    @property
     def result(self) -> Path:
         """How the run ended, written last by the launcher."""
         return self.path / "result.json"
@@ -98,6 +103,10 @@ class RunDirectory:
     def tell_status_address(self, address: str) -> None:
         """Write down where the status is served; a reader finds the whole address, or no file."""
         _write_whole(self.status_address, address)
+
+    def tell_links(self, links: Sequence[Mapping[str, object]]) -> None:
+        """Write down all links; they replace what stood there."""
+        _write_whole(self.links, json.dumps({"links": list(links)}))
 
     def tell_starting(self, sentence: str) -> None:
         """Write down what is being done before the first step; it replaces what stood there."""
@@ -180,7 +189,7 @@ class RunDirectory:
     @property
     def _of_an_attempt(self) -> tuple[Path, ...]:
         """The files that every attempt writes anew."""
-        return (self.starting, self.started, self.metrics, self.decisions, self.trace, self.phases)
+        return (self.starting, self.started, self.metrics, self.decisions, self.trace, self.phases, self.links)
 
 
 def resolved(job: TrainingJob) -> dict[str, Any]:

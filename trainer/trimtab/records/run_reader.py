@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from trimtab_api.errors import UserError
 
-from trimtab.records.fields import mapping, number, text, whole
+from trimtab.records.fields import mapping, mappings, number, text, whole
 from trimtab.records.json_files import Tail, read_json, read_record
-from trimtab.records.lines import DecisionLine, Evaluation, Phase, RoundEnd, Step
+from trimtab.records.lines import DecisionLine, Evaluation, Link, Phase, RoundEnd, Step
 from trimtab.records.run_directory import RunDirectory
 
 
@@ -27,6 +27,8 @@ class Run:
     phases: list[Phase]
     job: dict[str, Any]
     result: dict[str, Any]
+    links: list[Link] = field(default_factory=list)
+    """As last measured; empty where nobody kept them."""
 
     @property
     def training_steps(self) -> list[Step]:
@@ -73,6 +75,7 @@ def _read_run(directory: RunDirectory) -> Run:
         phases=[read_record(Phase.from_json, line, directory.phases) for line in Tail(directory.phases).new_lines()],
         job=read_record(_job, read_json(directory.job), directory.job),
         result=result,
+        links=read_record(_links, read_json(directory.links), directory.links) if directory.links.exists() else [],
     )
 
 
@@ -83,6 +86,10 @@ def _join_decisions(lines: list[dict[str, Any]]) -> list[DecisionLine]:
         for line in lines
         if line.get("record") == "decision"
     ]
+
+
+def _links(data: dict[str, Any]) -> list[Link]:
+    return [Link.from_json(each) for each in mappings(data, "links")]
 
 
 def _result(data: dict[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from html import escape
-from statistics import median
+from statistics import fmean, median
 
 #: A point of data: time in seconds, value.
 Point = tuple[float, float]
@@ -115,6 +115,17 @@ class Panel:
             for seconds, value in thin_out(points)
         ]
 
+    def areas(self, points: Sequence[tuple[float, Sequence[float]]], styles: Sequence[str]) -> None:
+        """Values on top of each other over time, from the panel's bottom: an area in each style."""
+        xs = [self.x(seconds) for seconds, _ in points]
+        below = [0.0] * len(points)
+        for index, style in enumerate(styles):
+            above = [low + values[index] for low, (_, values) in zip(below, points, strict=True)]
+            edge = [f"{x:.1f},{self.y(value):.1f}" for x, value in zip(xs, above, strict=True)]
+            back = [f"{x:.1f},{self.y(value):.1f}" for x, value in zip(xs, below, strict=True)]
+            self._marks.append(f'<polygon style="{style}" points="{" ".join(edge + back[::-1])}"/>')
+            below = above
+
     def rule(self, value: float, label: str) -> None:
         """A dashed line across, with its name above its right end."""
         y = self.y(value)
@@ -213,6 +224,20 @@ def figure(panels: Sequence[Panel | Ribbon], label: str) -> str:
         + "\n".join(parts)
         + "\n</svg>"
     )
+
+
+def sliced(points: Sequence[tuple[float, Sequence[float]]]) -> list[tuple[float, list[float]]]:
+    """At most `MAX_POINTS` points: the means of each slice of time."""
+    if not points:
+        return []
+    start, end = points[0][0], points[-1][0]
+    slices: dict[int, list[tuple[float, Sequence[float]]]] = {}
+    for point in points:
+        slices.setdefault(int((point[0] - start) / (end - start or 1.0) * MAX_POINTS), []).append(point)
+    return [
+        (fmean(each[0] for each in group), [fmean(column) for column in zip(*(each[1] for each in group), strict=True)])
+        for group in slices.values()
+    ]
 
 
 def thin_out(points: Sequence[Point]) -> list[Point]:

@@ -11,7 +11,7 @@ from trimtab_api.units import format_bandwidth, format_duration
 
 from trimtab.records.lines import Step
 from trimtab.records.run_reader import Run
-from trimtab.report.chart import Panel, Point, Ribbon, Scale, figure, scale_for
+from trimtab.report.chart import Panel, Point, Ribbon, Scale, figure, scale_for, sliced
 from trimtab.report.colors import color, stroke
 from trimtab.report.comparison import Comparison
 
@@ -81,10 +81,22 @@ def network_figure(comparison: Comparison) -> str:
         panel = Panel("step time", time, scale_for(seconds, log=True), 130, format_duration)
         panel.dots([(s.time, s.step_seconds) for s in steps], "fill: var(--accent)")
         panels.append(panel)
+        panels.append(_breakdown_over_time(steps, time))
     if panels and isinstance(panels[0], Panel):
         _flag_changes(panels[0], run)
     panels.append(plan_ribbon(run, time))
     return figure(panels, "network, step time and plan over time")
+
+
+def _breakdown_over_time(steps: list[Step], time: Scale) -> Panel:
+    """Computing, and waiting for the exchange on top of it."""
+    parts = sliced([(s.time, (s.compute_seconds, max(0.0, s.step_seconds - s.compute_seconds))) for s in steps])
+    highest = max(sum(values) for _, values in parts)
+    panel = Panel(
+        "of a step: computing, and waiting on top", time, Scale(0.0, 1.06 * highest or 1.0), 110, format_duration
+    )
+    panel.areas(parts, ("fill: var(--compute)", "fill: var(--waiting)"))
+    return panel
 
 
 def _flag_changes(panel: Panel, run: Run) -> None:

@@ -13,8 +13,11 @@ from trimtab.records.run_reader import Run
 from trimtab.report import figures
 from trimtab.report.colors import color
 from trimtab.report.comparison import Comparison
+from trimtab.report.decision_figures import pareto_figure, predictions_figure
+from trimtab.report.link_matrix import link_matrices
 from trimtab.report.summary import Summary
 from trimtab.report.table import headings, judge, notes, rows
+from trimtab.report.trial_costs import trial_table
 
 #: Plans of a decision's Pareto front that the page shows; ``decisions.jsonl`` holds all of them.
 MAX_PARETO_POINTS = 12
@@ -49,6 +52,22 @@ def render_page(comparison: Comparison) -> str:
             _breakdown(comparison),
         ),
         _section("Decisions", *_decisions(comparison.featured)),
+        _section(
+            "Predicted and measured",
+            "A numbered dot for each decision whose plan was measured. Above the dashed line steps took longer than "
+            "predicted.",
+            predictions_figure(comparison.featured),
+        ),
+        _section(
+            "What trials cost",
+            "Steps under a candidate plan that were undone again.",
+            trial_table(comparison.featured),
+        ),
+        _section(
+            "The links",
+            "As last measured, from the worker of the row to that of the column. The stronger the colour, the slower.",
+            link_matrices(comparison.featured),
+        ),
         _section("How to repeat it", "", _repeat(comparison)),
     ]
     return (
@@ -210,7 +229,9 @@ def _pareto(decision: DecisionLine) -> str:
     """The fastest plans of the Pareto front, folded."""
     if not decision.pareto:
         return ""
-    shown = sorted(decision.pareto, key=lambda point: float(point["step_seconds"]))[:MAX_PARETO_POINTS]
+    by_time = sorted(decision.pareto, key=lambda point: float(point["step_seconds"]))
+    chosen = [point for point in by_time[MAX_PARETO_POINTS:] if point["plan"] == decision.adopted]
+    shown = by_time[:MAX_PARETO_POINTS] + chosen
     lines = "".join(
         f"<tr><td>{escape(str(point['plan']))}</td><td>{format_duration(point['compress_seconds'])}</td>"
         f"<td>{format_duration(point['sync_seconds'])}</td><td>{point['gain']:.3f}</td>"
@@ -220,7 +241,7 @@ def _pareto(decision: DecisionLine) -> str:
     head = "<tr><th>plan</th><th>compress</th><th>sync</th><th>gain</th><th>step</th></tr>"
     of_all = f", the {len(shown)} fastest shown" if len(shown) < len(decision.pareto) else ""
     summary = f"<summary>{len(decision.pareto)} plans on the Pareto front{of_all}</summary>"
-    return f"<details>{summary}<table>{head}{lines}</table></details>"
+    return f"<details>{summary}{pareto_figure(decision)}<table>{head}{lines}</table></details>"
 
 
 def _repeat(comparison: Comparison) -> str:

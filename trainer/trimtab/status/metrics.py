@@ -10,7 +10,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from importlib.metadata import version
-from typing import Any
+from typing import Any, get_args
 
 from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
@@ -19,7 +19,7 @@ from trimtab_api.catalogue import AXES, read_plan
 from trimtab_api.errors import UserError
 
 from trimtab.records.json_files import Tail
-from trimtab.records.lines import ALONE, RoundEnd, Step
+from trimtab.records.lines import ALONE, RoundEnd, Step, Trigger
 from trimtab.records.run_directory import RunDirectory
 
 #: Metrics that a script reports by names of its own; more are left out, for names may be made up in a loop.
@@ -35,12 +35,13 @@ class RunMetrics(Collector):
         self._seconds = dict.fromkeys(("compute", "exposed", "compress", "collective"), 0.0)
         self._trial_seconds = 0.0
         self._counts: Counter[str] = Counter(dict.fromkeys(("steps", "dropped", "trials", "bytes", "messages"), 0))
-        self._decisions: Counter[str] = Counter()
-        self._changes: Counter[str] = Counter()
+        never = dict.fromkeys(get_args(Trigger), 0)  # a counter that appears with its first change hides that change
+        self._decisions, self._changes = Counter[str](never), Counter[str](never)
         self._evaluations: dict[str, float] = {}
         self._step: Step | None = None
         self._gain: float | None = None
         self._predicted: float | None = None
+        self._dense: float | None = None
         self._measured: float | None = None
         self._solving_seconds = 0.0
 
@@ -93,6 +94,7 @@ class RunMetrics(Collector):
             self._decisions[line["trigger"]] += 1
             self._changes[line["trigger"]] += bool(line["changed"])
             self._predicted = line["predicted_seconds"]
+            self._dense = line.get("inputs", {}).get("dense_step_seconds")
             self._solving_seconds += line.get("solving_seconds", 0.0)
         elif line.get("record") == "measured":
             self._measured = line["measured_step_seconds"]
@@ -116,6 +118,7 @@ class RunMetrics(Collector):
         text = "Changes of the plan by what they followed; of trigger guard, back to dense for the model's sake"
         yield _by("plan_changes", text, "trigger", self._changes)
         yield _gauge("predicted_step_seconds", "Step time that the last decision predicted", self._predicted)
+        yield _gauge("dense_step_seconds", "Step time that the last decision expected of dense", self._dense)
         yield _gauge("measured_step_seconds", "Median step time after the last change of plan", self._measured)
         values = GaugeMetricFamily(
             "trimtab_trainer_evaluation", "What the script reported last, by its own names", labels=("metric",)

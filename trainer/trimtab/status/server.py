@@ -1,4 +1,4 @@
-"""Serves a run's status by gRPC until it has told how the run ended.
+"""Serves a run's status by gRPC until it has told how the run ended, and keeps the network's links in a file.
 
 It is a process of its own because the launcher must not have threads, and because no trainer may lose time to it.
 """
@@ -12,6 +12,7 @@ import logging
 import signal
 import sys
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeAlias, cast
 
@@ -106,12 +107,16 @@ async def serve(directory: RunDirectory, job: Path, monitor: str, address: str) 
         )
         await server.start()
         stopped = _signalled()
+        links: tuple[netmon_client.LinkView, ...] = ()
         while not is_final(status) and not stopped.is_set():
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_SECONDS):
                     await stopped.wait()
             status = reader.read()
             service.publish(status)
+            if network.view.links != links:
+                links = network.view.links
+                directory.tell_links([asdict(each) for each in links])
         await server.stop(FAREWELL_SECONDS if is_final(status) else 0)
 
 

@@ -1,0 +1,151 @@
+"""Of one job: why is it slow, what did the controller choose and why, and was it right?"""
+
+from __future__ import annotations
+
+from grafana.building import FULL, JOB, as_json, bands, dashboard, lines
+
+RUN = "trimtab_trainer"
+_PER_STEP = (
+    f"sum by (phase) (rate({RUN}_step_seconds_total{{{JOB},phase=~%r}}[2m]))"
+    f" / ignoring(phase) group_left sum(rate({RUN}_steps_total{{{JOB}}}[2m]))"
+)
+CHANGES = {
+    "name": "Changes of the plan",
+    "expr": f"sum by (trigger) (increase({RUN}_plan_changes_total{{{JOB}}}[$__rate_interval])) > 0",
+    "titleFormat": "The plan changed",
+    "textFormat": "after: {{trigger}}",
+}
+DECISIONS = {
+    "name": "Decisions",
+    "iconColor": "blue",
+    "expr": f"sum by (trigger) (increase({RUN}_decisions_total{{{JOB}}}[$__rate_interval])) > 0",
+    "titleFormat": "The controller decided",
+    "textFormat": "after: {{trigger}}",
+}
+
+
+def training() -> str:
+    """The dashboard: the network above, the plans beneath it and step times beneath those, on one time axis."""
+    made = dashboard("training", "Trimtab: a training job", f"{RUN}_steps_total")
+    for panel in (*_story(), *_details()):
+        made = made.with_panel(panel)
+    return as_json(made, (CHANGES, DECISIONS))
+
+
+def _story() -> list[object]:
+    return [
+        lines(
+            "The network",
+            "Bps",
+            {
+                "bandwidth": f"max(trimtab_network_bandwidth_bytes_per_second{{{JOB}}})",
+                "latency": f"max(trimtab_network_latency_seconds{{{JOB}}})",
+            },
+            right={"latency": "s"},
+            shows="Bandwidth and one-way latency of the slowest link, as the job's monitors last measured them.",
+            bad="Where they change and no band beneath follows within seconds, see whether they are stale (Network).",
+            width=FULL,
+        ),
+        bands(
+            "The plan in force",
+            f"max by (plan) ({RUN}_plan_info{{{JOB}}})",
+            "{{plan}}",
+            shows="Each plan as a band while it is in force; marks above show decisions and what they followed.",
+            bad="Bands that alternate within minutes: raise communication.triggers, or read why in kubectl describe"
+            " tj.",
+        ),
+        lines(
+            "Where the time of a step goes",
+            "s",
+            {"{{phase}}": _PER_STEP.replace("%r", '"compute|exposed"')},
+            shows="Mean of two minutes: compute is the script's own, exposed is waiting for the exchange.",
+            bad="Much exposed time: the network is too slow for the plan (above), or one rank is late (below).",
+            width=FULL,
+            stacked=True,
+        ),
+    ]
+
+
+def _details() -> list[object]:
+    return [
+        lines(
+            "Step time, predicted and measured",
+            "s",
+            {
+                "predicted": f"max({RUN}_predicted_step_seconds{{{JOB}}})",
+                "expected of dense": f"max({RUN}_dense_step_seconds{{{JOB}}})",
+                "measured after the last change": f"max({RUN}_measured_step_seconds{{{JOB}}})",
+            },
+            shows="What the last decision predicted, and the median of the steps after the last change.",
+            bad="Where the two part, the cost model is wrong about this network. The controller learns from it and"
+            " decides"
+            " again; if they stay apart, name the plan by communication.plan.",
+        ),
+        lines(
+            "Beside the step",
+            "s",
+            {"{{phase}}": _PER_STEP.replace("%r", '"compress|collective"')},
+            shows="What compressing and the exchange take of a step, beside backward; mean of two minutes.",
+            bad="Compressing that takes longer than the exchange does not pay: allow cheaper sparsifiers or dense.",
+        ),
+        lines(
+            "Loss, and what the script reports",
+            "short",
+            {
+                "loss": f"max({RUN}_loss{{{JOB}}})",
+                "{{metric}}": f"max by (metric) ({RUN}_evaluation{{{JOB}}})",
+            },
+            shows="Training loss, and evaluations by the script's own names.",
+            bad="A loss that rises after a change of plan: raise communication.ratio's lower bound, or lower the speed"
+            " weight.",
+        ),
+        lines(
+            "Gain and compression ratio",
+            "percentunit",
+            {
+                "gain": f"max({RUN}_gain_ratio{{{JOB}}})",
+                "ratio": f"max({RUN}_compression_ratio{{{JOB}}})",
+            },
+            shows="Gain is the share of the error-fed gradient that gets through; ratio the share of elements sent.",
+            bad="A gain below a tenth for long: training lags behind; weigh gain more by communication.speedWeight.",
+            top=1,
+        ),
+        lines(
+            "Decisions",
+            "short",
+            {"{{trigger}}": f"sum by (trigger) (increase({RUN}_decisions_total{{{JOB}}}[5m]))"},
+            shows="In five minutes, by what they followed.",
+            bad="Many after guard: values are not finite or a plan was slower than dense; the report of the run says"
+            " which.",
+        ),
+        lines(
+            "Bytes that rank 0 sends",
+            "Bps",
+            {
+                "sent": f"sum(rate({RUN}_sent_bytes_total{{{JOB}}}[2m]))",
+                "slowest link": f"max(trimtab_network_bandwidth_bytes_per_second{{{JOB}}})",
+            },
+            shows="Bytes a second, beside what the slowest link carries.",
+            bad="Near the link's bandwidth all the time: the network limits the job; allow smaller ratios.",
+        ),
+        lines(
+            "How late the last rank is",
+            "s",
+            {"late": f"max({RUN}_late_seconds{{{JOB}}})"},
+            shows="After the middle one of the ranks.",
+            bad="More than a tenth of a step, always by the same rank (trimtab_trainer_last_rank): its machine is slow,"
+            " not the network. Move the pod.",
+        ),
+        lines(
+            "Steps dropped, and in trials",
+            "short",
+            {
+                "dropped": f"sum(rate({RUN}_dropped_steps_total{{{JOB}}}[2m]))",
+                "in trials": f"sum(rate({RUN}_trial_steps_total{{{JOB}}}[2m]))",
+            },
+            shows="Steps a second.",
+            bad="Dropped: values were not finite on some rank, whose log names the parameter; lower the learning"
+            " rate or"
+            " clip gradients.",
+        ),
+    ]

@@ -1,0 +1,143 @@
+"""What the files of one run have told so far: as facts for a line or a panel, and as figures for JSON."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections import deque
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+from trimtab_api.units import format_bandwidth, format_duration
+
+from trimtab.records.json_files import Tail, read_record
+from trimtab.records.lines import ALONE, Evaluation, Step
+from trimtab.records.run_directory import RunDirectory
+from trimtab.report.summary import Target
+
+#: Steps that the strips of a panel show.
+NUM_SHOWN = 56
+_BARS = "▁▂▃▄▅▆▇█"
+
+
+class RunView:
+    """What the files of one run have told so far."""
+
+    def __init__(self, plan: str, directory: RunDirectory) -> None:
+        self.plan = plan
+        self.directory = directory
+        self._metrics = Tail(directory.metrics)
+        self._decisions = Tail(directory.decisions)
+        self._begun = time.monotonic()
+        self._step: Step | None = None
+        self._evaluations: list[Evaluation] = []
+        self._reason = ""
+        self._gain: float | None = None
+        self._shown: deque[Step] = deque(maxlen=NUM_SHOWN)
+
+    def read(self) -> None:
+        """Take in what the files have gained."""
+        for line in self._metrics.new_lines():
+            if line.get("event") == "evaluation":
+                self._evaluations.append(read_record(Evaluation.from_json, line, self.directory.metrics))
+            elif "event" not in line:
+                self._step = read_record(Step.from_json, line, self.directory.metrics)
+                self._gain = self._gain if self._step.gain is None else self._step.gain
+                self._shown.append(self._step)
+        for line in self._decisions.new_lines():
+            self._reason = line.get("reason", self._reason)
+
+    def has_reached(self, target: Target | None) -> bool:
+        """Whether any evaluation so far has reached the target."""
+        return target is not None and any(target.reached_by(each.values) for each in self._evaluations)
+
+    def facts(self) -> dict[str, str]:
+        """What is known of the run, by name, in the order shown."""
+        step = self._step
+        facts = {"elapsed": f"{time.monotonic() - self._begun:.0f} s"}
+        if step is None:
+            doing = self.directory.read_starting()
+            return facts | {"state": "starting" + (f": {doing}" if doing else "")}
+        facts["step"] = f"{step.step}" + (" (trial)" if step.trial else "")
+        if step.loss is not None:
+            facts["loss"] = f"{step.loss:.4f}"
+        if self._evaluations and "accuracy" in self._evaluations[-1].values:
+            facts["accuracy"] = f"{self._evaluations[-1].values['accuracy']:.2%}"
+        facts["step time"] = format_duration(step.step_seconds)
+        if step.plan != ALONE:
+            waiting = 1 - step.compute_seconds / step.step_seconds if step.step_seconds else 0.0
+            facts["waiting"] = f"{waiting:.0%} of it"
+        if step.latency is not None:
+            facts["latency"] = format_duration(step.latency)
+        if step.bandwidth is not None:
+            facts["bandwidth"] = format_bandwidth(step.bandwidth) + (" (stale)" if step.network_is_stale else "")
+        if self._gain is not None:
+            facts["gain"] = f"{self._gain:.2f}"
+        facts["plan"] = step.plan
+        return facts
+
+    def figures(self) -> dict[str, object]:
+        """The same in base units, as JSON has them; what is not known is null."""
+        step = self._step
+        if step is None:
+            return {"state": "starting", "message": self.directory.read_starting()}
+        return {
+            "state": "running",
+            "step": step.step,
+            "in_trial": step.trial,
+            "loss": step.loss,
+            "evaluation": self._evaluations[-1].values if self._evaluations else {},
+            "step_seconds": step.step_seconds,
+            "exposed_seconds": step.step_seconds - step.compute_seconds,
+            "latency_seconds": step.latency,
+            "bandwidth_bytes_per_second": step.bandwidth,
+            "network_is_stale": step.network_is_stale,
+            "gain": self._gain,
+            "plan": step.plan,
+            "plan_version": step.plan_version,
+            "reason": self._reason,
+        }
+
+    def line(self) -> str:
+        """One line for a log."""
+        return f"{self.plan}: " + "  ".join(f"{name} {value}" for name, value in self.facts().items())
+
+    def render(self) -> RenderableType:
+        """The inside of the panel."""
+        if self._step is None:
+            return Text("  ".join(self.facts().values()))
+        grid = Table.grid(padding=(0, 2))
+        for width in (10, 26, 10, 26):
+            grid.add_column(no_wrap=True, min_width=width)
+        cells = [
+            Text(text, style=style)
+            for pair in self.facts().items()
+            for text, style in zip(pair, ("dim", "bold"), strict=True)
+        ]
+        for start in range(0, len(cells), 4):
+            grid.add_row(*cells[start : start + 4])
+        parts: list[RenderableType] = [grid]
+        if len(self._shown) > 1:
+            parts += self._strips()
+        if self._reason:
+            parts.append(Text(self._reason, style="italic"))
+        return Group(*parts)
+
+    def _strips(self) -> list[Text]:
+        """The last steps, one column each: the network above, changes of the plan beneath it, and step times."""
+        steps = list(self._shown)
+        strips = {"step time": (sparkline([each.step_seconds for each in steps]), "cyan")}
+        if steps[-1].plan != ALONE:
+            versions = [each.plan_version for each in steps]
+            changes = "".join("─" if now == before else "◆" for before, now in itertools.pairwise(versions))
+            strips = {"plan": ("─" + changes, "magenta"), **strips}
+        if any(each.bandwidth for each in steps):
+            strips = {"bandwidth": (sparkline([each.bandwidth or 0.0 for each in steps]), "green"), **strips}
+        return [Text.assemble((f"{name:10}  ", "dim"), strip) for name, strip in strips.items()]
+
+
+def sparkline(values: list[float]) -> str:
+    """The values as bars, from zero to the largest."""
+    top = max(values) or 1.0
+    return "".join(_BARS[min(len(_BARS) - 1, int(value / top * len(_BARS)))] for value in values)

@@ -1,0 +1,69 @@
+"""A small chart of two quantities against each other, as inline SVG."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from html import escape
+
+from trimtab.report.chart import Scale
+
+#: Pixels left of the axes, beneath them, and on the other two sides.
+_LEFT, _BENEATH, _EDGE = 66, 40, 12
+
+
+@dataclass
+class Plot:
+    """Axes of a size in pixels; dots are added, then `svg` draws them."""
+
+    across: Scale
+    upwards: Scale
+    size: tuple[int, int]
+    format_across: Callable[[float], str]
+    format_upwards: Callable[[float], str]
+    _marks: list[str] = field(default_factory=list)
+
+    def _x(self, value: float) -> float:
+        return _LEFT + self.across(value) * (self.size[0] - _LEFT - _EDGE)
+
+    def _y(self, value: float) -> float:
+        return _EDGE + (1 - self.upwards(value)) * (self.size[1] - _BENEATH - _EDGE)
+
+    def dot(self, across: float, upwards: float, title: str, *, label: str = "", is_chosen: bool = False) -> None:
+        """A dot that says its title where the pointer rests; a ring, not colour alone, tells the chosen one."""
+        x, y, said = self._x(across), self._y(upwards), f"<title>{escape(title)}</title>"
+        if is_chosen:
+            self._marks.append(f'<circle class="chosen" r="8" cx="{x:.1f}" cy="{y:.1f}"/>')
+        style = "fill: var(--warn)" if is_chosen else "fill: var(--accent)"
+        self._marks.append(f'<circle style="{style}" r="4" cx="{x:.1f}" cy="{y:.1f}">{said}</circle>')
+        if label:
+            self._marks.append(f'<text class="small" x="{x + 7:.1f}" y="{y + 4:.1f}">{escape(label)}</text>')
+
+    def diagonal(self) -> None:
+        """A dashed line where both are equal; for two equal scales."""
+        low, high = self.across.low, self.across.high
+        corners = f'x1="{self._x(low):.1f}" y1="{self._y(low):.1f}" x2="{self._x(high):.1f}" y2="{self._y(high):.1f}"'
+        self._marks.insert(0, f'<line class="rule" {corners}/>')
+
+    def svg(self, across: str, upwards: str, label: str) -> str:
+        """The chart, with the names of its axes; ``label`` is for those who do not see it."""
+        width, height = self.size
+        bottom = height - _BENEATH
+        parts = [f'<svg class="plot" style="max-width: {width}px" viewBox="0 0 {width} {height}" role="img"']
+        parts[0] += f' aria-label="{escape(label)}">'
+        for tick in self.upwards.ticks(4):
+            y = self._y(tick)
+            parts.append(f'<line class="grid" x1="{_LEFT}" x2="{width - _EDGE}" y1="{y:.1f}" y2="{y:.1f}"/>')
+            text = escape(self.format_upwards(tick))
+            parts.append(f'<text class="tick end" x="{_LEFT - 6}" y="{y + 4:.1f}">{text}</text>')
+        last = -100.0
+        for tick in self.across.ticks(5):
+            if (x := self._x(tick)) - last < 52:  # the next one would lie on it
+                continue
+            last = x
+            parts.append(f'<line class="grid faint" x1="{x:.1f}" x2="{x:.1f}" y1="{_EDGE}" y2="{bottom}"/>')
+            text = escape(self.format_across(tick))
+            parts.append(f'<text class="tick middle" x="{x:.1f}" y="{bottom + 16}">{text}</text>')
+        parts.append(f'<text class="small end" x="{width - _EDGE}" y="{height - 6}">{escape(across)}</text>')
+        parts.append(f'<text class="small" x="2" y="{_EDGE + 2}">{escape(upwards)}</text>')
+        return "\n".join([*parts, *self._marks, "</svg>"])
