@@ -9,16 +9,20 @@ its optimizer and its schedule are those of `trimtab.workloads.digits`, smaller 
 from __future__ import annotations
 
 import argparse
+import sys
 from dataclasses import dataclass, field
+from pathlib import Path
 from statistics import mean
 
 import torch
-from in_process import Ranks
 from torch import nn
 from torch.nn.utils import parameters_to_vector
 from torch.utils.data import DataLoader, Subset
 from trimtab.plan import Plan
 from trimtab.workloads import digits
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from in_process import Ranks
 
 #: Share of the last loss in the running mean.
 NEWEST = 0.2

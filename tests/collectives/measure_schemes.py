@@ -10,15 +10,19 @@ from __future__ import annotations
 
 import argparse
 import statistics
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
-from in_process import Ranks
 from torch import nn
 from trimtab.collectives import Exchanged
 from trimtab.plan import Plan
 from trimtab.workloads import digits
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from in_process import Ranks
 
 
 @dataclass(frozen=True)
