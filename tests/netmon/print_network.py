@@ -8,7 +8,7 @@ from trimtab_api.netmon_client import watch
 
 
 def show(view):
-    print(json.dumps({"at": time.monotonic(), **vars(view)}), flush=True)
+    print(json.dumps({"at": time.monotonic(), **vars(view)}, default=vars), flush=True)
 
 
 with watch(sys.argv[1], on_change=show):
