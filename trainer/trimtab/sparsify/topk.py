@@ -5,41 +5,32 @@ With one segment a tensor it is the layer-wise top-k, LWTopk.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import torch
 from torch import Tensor
 
 from trimtab import kernels
 from trimtab.kernels import CompactResult, FlatGrad
-from trimtab.sparsify.base import Selected, Selector
-from trimtab.sparsify.segments import select_segments, selected
+from trimtab.sparsify.base import Selected
+from trimtab.sparsify.segments import SegmentSelector, selected, taken
 
 
-class TopK(Selector):
+class TopK(SegmentSelector):
     """Exactly the k elements of largest magnitude in each segment; it carries no state."""
 
     name = "topk"
 
-    def compress(
-        self,
-        grad: FlatGrad,
-        residual: Tensor,
-        next_residual: Tensor,
-        segments: Sequence[int],
-        k: Sequence[int],
-        start: int = 0,
-    ) -> Selected:
-        """See `Selector.compress`."""
-        return select_segments(grad, residual, next_residual, segments, k, select_exactly)
+    def _select_segment(
+        self, grad: FlatGrad, residual: Tensor, next_residual: Tensor, k: int, offset: int, start: int
+    ) -> CompactResult:
+        return select_exactly(grad, residual, next_residual, k, offset)
 
     def take(self, acc: Tensor, k: int, key: tuple[int, int]) -> Selected:
         """See `Selector.take`."""
         return selected(top_k_in_place(acc, k, kernels.squared_norm(acc), offset=0))
 
 
-def select_exactly(offset: int, grad: FlatGrad, residual: Tensor, next_residual: Tensor, k: int) -> CompactResult:
+def select_exactly(grad: FlatGrad, residual: Tensor, next_residual: Tensor, k: int, offset: int) -> CompactResult:
     """The k elements of acc of largest magnitude; among equals at the boundary any may be taken."""
     return top_k_in_place(next_residual, k, kernels.accumulate(grad, residual, next_residual), offset)
 
@@ -63,9 +54,7 @@ def top_k_in_place(acc: Tensor, k: int, squared_norm: float, offset: int) -> Com
     # Equals at the boundary, or NaN, which reaches no threshold.
     kernels.put(acc, found.indices - offset, found.values)
     chosen = torch.topk(magnitudes, k, sorted=False).indices.to(torch.int32).sort().values
-    values = kernels.take(acc, chosen)
-    removed = kernels.clear(acc, chosen)
-    return CompactResult(chosen + offset, values, k, squared_norm, max(0.0, squared_norm - removed))
+    return taken(acc, chosen, squared_norm, offset)
 
 
 def kth_largest(values: Tensor, k: int) -> float:
