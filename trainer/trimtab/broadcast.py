@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from trimtab_api.errors import UserError
 
 from trimtab.collectives.group import Group
 from trimtab.collectives.primitives import all_gather, broadcast
@@ -61,6 +62,19 @@ def gather_tensor(group: Group, tensor: Tensor) -> list[Tensor]:
     raw = tensor.detach().contiguous().view(-1).view(torch.uint8).to(group.transport.device)
     received = group.submit(lambda: all_gather(group.transport, raw)[0]).result()
     return [each.clone().view(tensor.dtype) for each in received]
+
+
+def raise_together(group: Group, mistake: UserError | None, failed: str = "", *, field: str = "") -> None:
+    """Raise this rank's ``mistake``, or else the first of another rank's; every rank calls it together.
+
+    Another's is told as "rank 1 ``failed``: ..." of ``field``.
+    """
+    told: list[str | None] = gather_json(group, None if mistake is None else str(mistake))
+    if mistake is not None:
+        raise mistake
+    for rank, each in enumerate(told):
+        if each is not None:
+            raise UserError(f"rank {rank}{failed and f' {failed}'}: {each}", field=field)
 
 
 def barrier(group: Group) -> None:

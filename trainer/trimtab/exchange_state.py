@@ -9,7 +9,8 @@ session.load_exchange("checkpoints/exchange")
 from __future__ import annotations
 
 import json
-import sys
+from abc import abstractmethod
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import torch
 from trimtab_api.errors import UserError
 
 from trimtab.among_ranks import AmongRanks
-from trimtab.broadcast import gather_json
+from trimtab.broadcast import gather_json, raise_together
 from trimtab.checkpoint import rank_files
 from trimtab.checkpoint.rank_files import RankFile
 from trimtab.collectives.group import Group
@@ -39,9 +40,9 @@ class ExchangeState(AmongRanks):
     _control: ControlMessages
 
     @property
+    @abstractmethod
     def in_trial(self) -> bool:
         """Whether the present steps will be undone."""
-        raise NotImplementedError
 
     def save_exchange(self, folder: str | Path) -> None:
         """Keep on disk what every rank's exchange carries after this step: a file a rank, in place of the last ones.
@@ -62,7 +63,7 @@ class ExchangeState(AmongRanks):
             "engine": carried_state.carried(engine),
             "control": json.dumps(self._control.state_dict()),
         }
-        with_all(group, lambda: rank_files.write(path, RankFile(self._step, group.size, group.rank), state))
+        _on_all(group, lambda: rank_files.write(path, RankFile(self._step, group.size, group.rank), state))
         rank_files.remove_others(path, self._step, group.size)
 
     def load_exchange(self, folder: str | Path) -> None:
@@ -97,37 +98,29 @@ class ExchangeState(AmongRanks):
                 states[rank] = rank_files.read(path, file)
                 _check(states[rank], engine, str(path / file.name))
 
-        with_all(group, read)
+        _on_all(group, read)
         held = {rank: state["engine"] for rank, state in states.items()}
         if num_before == group.size:
             carried_state.go_on(engine, held[group.rank], step)
         else:
             carried_state.take_over(engine, held, num_before, step)
-            if self.is_main:
-                print(
-                    f"trimtab: {group.size} ranks go on from {num_before}: what these held back is shared out, and what"
-                    " schemes had learned is learned anew",
-                    file=sys.stderr,
-                    flush=True,
-                )
+            self._say(
+                f"{group.size} ranks go on from {num_before}: what these held back is shared out, and what schemes had"
+                " learned is learned anew"
+            )
         if self.is_main:
             self._control.load_state_dict(json.loads(states[0]["control"]))
         self._step = step
 
 
-def with_all(group: Group, act: Any) -> None:
+def _on_all(group: Group, act: Callable[[], None]) -> None:
     """Do what may be refused on one rank; then it is refused on all, by the words of the first."""
     mistake: UserError | None = None
     try:
         act()
     except UserError as error:
         mistake = error
-    told = gather_json(group, None if mistake is None else str(mistake))
-    if mistake is not None:
-        raise mistake
-    for rank, each in enumerate(told):
-        if each is not None:
-            raise UserError(f"rank {rank}: {each}")
+    raise_together(group, mistake)
 
 
 def _check(state: dict[str, Any], engine: StepEngine, file: str) -> None:

@@ -24,7 +24,7 @@ from trimtab_api.errors import UserError
 from trimtab_api.names import TLS_VARIABLE
 from trimtab_api.trainingjob import TrainingJob
 
-from trimtab.broadcast import broadcast_json, gather_json
+from trimtab.broadcast import broadcast_json, gather_json, raise_together
 from trimtab.collectives.group import DEFAULT_DEADLINE, Group
 from trimtab.collectives.rendezvous import waiting_for
 from trimtab.environment.job_secret import secret_of_certificates
@@ -90,18 +90,13 @@ def _meet(ranks: Ranks, timeout: float, secret: bytes, *, on_gpu: bool) -> Group
 
 def _agree_on_job(group: Group, job: TrainingJob | None, mistake: UserError | None) -> None:
     """Raise this rank's mistake, or the first of another's, or where ranks have read different jobs."""
-    mine = {"job": None if job is None else _what_counts(job), "mistake": None if mistake is None else str(mistake)}
-    everyone: list[dict[str, Any]] = gather_json(group, mine)
-    if mistake is not None:
-        raise mistake
-    for rank, each in enumerate(everyone):
-        if each["mistake"] is not None:
-            raise UserError(f"rank {rank} cannot join: {each['mistake']}", field="job")
-    for rank, each in enumerate(everyone):
-        if each["job"] != everyone[0]["job"]:
+    raise_together(group, mistake, "cannot join", field="job")
+    read: list[Any] = gather_json(group, job and _what_counts(job))
+    for rank, each in enumerate(read):
+        if each != read[0]:
             raise UserError(
-                f"rank {rank} has read another job than rank 0 ({_difference(everyone[0]['job'], each['job'])}); give"
-                " all ranks the same file and arguments",
+                f"rank {rank} has read another job than rank 0 ({_difference(read[0], each)}); give all ranks the same"
+                " file and arguments",
                 field="job",
             )
 
