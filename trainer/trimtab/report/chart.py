@@ -11,7 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from statistics import fmean, median
+from typing import TypeVar
 
+T = TypeVar("T")
 #: A point of data: time in seconds, value.
 Point = tuple[float, float]
 
@@ -49,7 +51,9 @@ class Scale:
         if self.log:
             decades = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
             steps = (1,) if len(decades) > 3 else (1, 2, 5)
-            return [s * 10.0**d for d in decades for s in steps if self.low <= s * 10.0**d <= self.high * 1.0001]
+            found = [s * 10.0**d for d in decades for s in steps if self.low <= s * 10.0**d <= self.high * 1.0001]
+            if len(found) > 2 or self.high > 4 * self.low:
+                return found  # between bounds that are close to each other too few lie
         step = nice_step((self.high - self.low) / count)
         first = math.ceil(self.low / step - 1e-9)
         return [step * index for index in range(first, math.floor(self.high / step + 1e-9) + 1)]
@@ -228,27 +232,26 @@ def figure(panels: Sequence[Panel | Ribbon], label: str) -> str:
 
 def sliced(points: Sequence[tuple[float, Sequence[float]]]) -> list[tuple[float, list[float]]]:
     """At most `MAX_POINTS` points: the means of each slice of time."""
-    if not points:
-        return []
-    start, end = points[0][0], points[-1][0]
-    slices: dict[int, list[tuple[float, Sequence[float]]]] = {}
-    for point in points:
-        slices.setdefault(int((point[0] - start) / (end - start or 1.0) * MAX_POINTS), []).append(point)
     return [
         (fmean(each[0] for each in group), [fmean(column) for column in zip(*(each[1] for each in group), strict=True)])
-        for group in slices.values()
+        for group in _slices(points)
     ]
 
 
 def thin_out(points: Sequence[Point]) -> list[Point]:
     """At most `MAX_POINTS` points: the median of each slice of time."""
+    return [(median(p[0] for p in each), median(p[1] for p in each)) for each in _slices(points)]
+
+
+def _slices(points: Sequence[tuple[float, T]]) -> list[list[tuple[float, T]]]:
+    """At most `MAX_POINTS` groups of points, by their times; each by itself where they are no more than that."""
     if len(points) <= MAX_POINTS:
-        return list(points)
+        return [[each] for each in points]
     start, end = points[0][0], points[-1][0]
-    slices: dict[int, list[Point]] = {}
+    slices: dict[int, list[tuple[float, T]]] = {}
     for point in points:
         slices.setdefault(int((point[0] - start) / (end - start or 1.0) * MAX_POINTS), []).append(point)
-    return [(median(p[0] for p in each), median(p[1] for p in each)) for each in slices.values()]
+    return list(slices.values())
 
 
 def _title(text: str) -> str:

@@ -92,8 +92,9 @@ def _breakdown_over_time(steps: list[Step], time: Scale) -> Panel:
     """Computing, and waiting for the exchange on top of it."""
     parts = sliced([(s.time, (s.compute_seconds, max(0.0, s.step_seconds - s.compute_seconds))) for s in steps])
     highest = max(sum(values) for _, values in parts)
+    scale = Scale(0.0, 1.06 * highest or 1.0)
     panel = Panel(
-        "of a step: computing, and waiting on top", time, Scale(0.0, 1.06 * highest or 1.0), 110, format_duration
+        "of a step: computing, and waiting on top", time, scale, 110, lambda s: format_duration(s) if s else "0"
     )
     panel.areas(parts, ("fill: var(--compute)", "fill: var(--waiting)"))
     return panel
