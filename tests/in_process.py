@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
@@ -53,10 +54,13 @@ class InProcess(Transport):
 class Ranks:
     """N ranks that exchange one buffer of n elements under a plan, step by step, with error feedback."""
 
-    def __init__(self, plan: Plan, size: int, num_elements: int) -> None:
+    def __init__(self, plan: Plan, size: int, num_elements: int, hosts: Sequence[Sequence[int]] = ()) -> None:
+        """``hosts``: the ranks of each; where none are given, each rank has one of its own."""
         queues: Queues = {(a, b): SimpleQueue() for a in range(size) for b in range(size)}
         self._plan, self._k = plan, elements_to_send(plan.ratio, num_elements)
         self._groups = [Group(InProcess(rank, size, queues)) for rank in range(size)]
+        for group in self._groups:
+            group.hosts = tuple(map(tuple, hosts)) or group.hosts
         self.schemes = [collectives.create(plan.collective, group) for group in self._groups]
         self.selectors = [None if plan.is_dense else sparsify.create(plan.sparsifier) for _ in self._groups]
         self.residuals = [torch.zeros(num_elements) for _ in self._groups]
@@ -80,12 +84,21 @@ class Ranks:
 
     def exchange(self, grads: Sequence[Tensor], *, commits: bool = True) -> tuple[Tensor, list[collectives.Exchanged]]:
         """Exchange what each rank has, and commit or drop it; the mean update, and what each rank says of it."""
+        outs, exchanged = self.exchange_all(grads, commits=commits)
+        return outs[0], exchanged
+
+    def exchange_all(
+        self, grads: Sequence[Tensor], *, commits: bool = True
+    ) -> tuple[list[Tensor], list[collectives.Exchanged]]:
+        """The same, with every rank's own copy of the update. Each rank votes for 1 and for its number."""
         following = [torch.empty_like(residual) for residual in self.residuals]
         outs = [torch.empty_like(residual) for residual in self.residuals]
         n = outs[0].numel()
         handles = [
             scheme.exchange(
-                collectives.Exchange(grad, residual, next_residual, out, (0, n), (self._k,), self._step), selector
+                collectives.Exchange(grad, residual, next_residual, out, (0, n), (self._k,), self._step),
+                selector,
+                partial(torch.tensor, [1.0, scheme.group.rank]),
             )
             for scheme, selector, grad, residual, next_residual, out in zip(
                 self.schemes, self.selectors, grads, self.residuals, following, outs, strict=True
@@ -96,10 +109,10 @@ class Ranks:
             for part in (*self.schemes, *self.selectors):
                 if part is not None:
                     part.discard()
-            return outs[0], exchanged
+            return outs, exchanged
         for scheme, selector, each in zip(self.schemes, self.selectors, exchanged, strict=True):
             scheme.commit()
             if selector is not None:
                 selector.commit([Sent(0, n, each.sent)])
         self.residuals, self._step = following, self._step + 1
-        return outs[0], exchanged
+        return outs, exchanged

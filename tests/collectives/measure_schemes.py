@@ -1,99 +1,193 @@
-"""Train digits under each plan, its ranks simulated in one process, and print what became of it.
+"""What collectives do to training, and what density ExDyna keeps; ranks are threads of one process.
 
-    .venv/bin/python tests/collectives/measure_schemes.py dense 0.01/all-gather 0.01/exdyna --ranks 4 --seeds 1 2 3
+    python tests/collectives/measure_schemes.py convergence --ranks 4 6 --seeds 1 2 3
+    python tests/collectives/measure_schemes.py convergence --workload gpt --seeds 1
+    python tests/collectives/measure_schemes.py density --hidden 512
 
-Accuracy is held-out, the gain the mean over the second half of the steps. The figures are kept in
-docs/measurements/schemes.md.
+*convergence* trains under each plan and prints held-out accuracy and loss, gain, what a rank sends and how long an
+update takes. On the character GPT, whose source is the update, it prints the step at which each plan reaches the loss
+that dense has in the end, beside those of exact top-k of the ranks' sum that applies as many values. *density* prints
+of each variant of ExDyna how often what is sent is within 10% of k and f(t) at most 1.2, from step 100 on; then
+density, f(t), density error (6), threshold and global error (1) along the way, the last scaled as in Fig. 10.
+The figures are kept in docs/measurements/schemes.md and exdyna.md.
 """
 
 from __future__ import annotations
 
 import argparse
 import statistics
-import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
+from itertools import product
+from statistics import mean
 
 import torch
-from torch import nn
-from trimtab.collectives import Exchanged
-from trimtab.plan import Plan
-from trimtab.workloads import digits
+from simulated_training import WORKLOADS, Ranks, train
+from trimtab.plan import Plan, elements_to_send
+from trimtab_api.catalogue import SPARSE_COLLECTIVES
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from in_process import Ranks
-
-
-@dataclass(frozen=True)
-class Training:
-    """One run: SGD with momentum, and the learning rate of the workload."""
-
-    ranks: int
-    hidden: int
-    steps: int
-    batch_size: int = 16
-    learning_rate: float = 0.03
-
-    def run(self, plan: Plan, seed: int) -> Iterator[tuple[Ranks, list[Exchanged], nn.Module]]:
-        """What the ranks hold and say after each step; last of all the trained network."""
-        torch.manual_seed(seed)
-        network = digits.model(self.hidden)
-        images, labels = digits.data(seed)[0].tensors
-        parameters = list(network.parameters())[::-1]
-        sizes = [parameter.numel() for parameter in parameters]
-        optimizer = torch.optim.SGD(parameters, lr=self.learning_rate, momentum=0.9)
-        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, self.steps)
-        criterion = nn.CrossEntropyLoss(label_smoothing=0.1)
-        ranks = Ranks(plan, self.ranks, sum(sizes))
-        random, left = torch.Generator().manual_seed(seed), torch.empty(0, dtype=torch.long)
-        for _ in range(self.steps):
-            if len(left) < self.ranks * self.batch_size:
-                left = torch.randperm(len(images), generator=random)
-            taken, left = left[: self.ranks * self.batch_size], left[self.ranks * self.batch_size :]
-            grads = []
-            for batch in taken.split(self.batch_size):
-                own = torch.autograd.grad(criterion(network(images[batch]), labels[batch]), parameters)
-                grads.append(torch.cat([grad.flatten() for grad in own]))
-            update, exchanged = ranks.exchange(grads)
-            for parameter, part in zip(parameters, update.split(sizes), strict=True):
-                parameter.grad = part.view_as(parameter)
-            optimizer.step()
-            schedule.step()
-            yield ranks, exchanged, network
-        ranks.close()
+VARIANTS = ("", ":partition=coarse", ":threshold=scaled", ":partition=coarse:threshold=scaled", ":threshold=paper")
+SETTLED = 100
+OF_GPT = ("all-gather", "artopk-star-ring", "spardl", "ok-topk", "gtopk", "exdyna")
+#: Held-out loss is looked at so often [steps], and averaged over so many looks.
+LOOK_EVERY, AVERAGED_LOOKS = 10, 3
 
 
 def main() -> None:
-    """Print a row for each plan."""
+    """Print what is asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("plans", nargs="+")
-    parser.add_argument("--ranks", type=int, default=4)
-    parser.add_argument("--hidden", type=int, default=128, help="128 makes 0.54 million parameters")
-    parser.add_argument("--steps", type=int, default=200)
-    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
+    commands = parser.add_subparsers(required=True)
+    convergence = commands.add_parser("convergence")
+    convergence.add_argument("plans", nargs="*", help="by default dense, and every collective at 0.01")
+    convergence.add_argument("--workload", choices=WORKLOADS, default="digits")
+    convergence.add_argument("--ranks", type=int, nargs="+", default=[4])
+    convergence.add_argument("--per-host", type=int, default=1, help="ranks that share a host, for plans of per_host")
+    convergence.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
+    convergence.add_argument("--steps", type=int, default=600)
+    convergence.add_argument("--hidden", type=int, default=128, help="of the digits' perceptron")
+    convergence.set_defaults(run=print_convergence)
+    density = commands.add_parser("density")
+    density.add_argument("--ranks", type=int, default=4)
+    density.add_argument("--hidden", type=int, default=512, help="512 makes 0.3 million parameters")
+    density.add_argument("--steps", type=int, default=300)
+    density.add_argument("--ratio", type=float, default=0.01)
+    density.add_argument("--seed", type=int, default=1)
+    density.set_defaults(run=print_density)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    training = Training(arguments.ranks, arguments.hidden, arguments.steps)
-    print("| plan | ranks | accuracy of each seed | loss | gain | bytes a rank and step | messages |")
-    print("|---|---|---|---|---|---|---|")
-    for text in arguments.plans:
-        accuracies, losses, gains = [], [], []
-        for seed in arguments.seeds:
-            for step, (_, exchanged, trained) in enumerate(training.run(Plan.parse(text), seed)):
-                network = trained
-                if step >= arguments.steps // 2:
-                    after = sum(each.squared_norm_after for each in exchanged)
-                    gains.append(1 - after / sum(each.squared_norm_before for each in exchanged))
-            accuracy, loss = digits.evaluate(network, digits.data(seed)[1])
-            accuracies.append(f"{100 * accuracy:.1f}%")
-            losses.append(loss)
-        sent = statistics.mean(each.num_bytes for each in exchanged)
-        print(
-            f"| {text} | {arguments.ranks} | {', '.join(accuracies)} | {statistics.mean(losses):.3f} |"
-            f" {statistics.mean(gains):.3f} | {sent:,.0f} | {exchanged[0].num_messages} |",
-            flush=True,
+    arguments.run(arguments)
+
+
+def print_convergence(arguments: argparse.Namespace) -> None:
+    """A row for each number of ranks and plan."""
+    if arguments.workload == "gpt":
+        print_steps_of_gpt(arguments)
+        return
+    plans = arguments.plans or ["dense", *(f"0.01/{name}" for name in SPARSE_COLLECTIVES)]
+    print("| ranks | plan | accuracy by seed, % | mean | loss | gain | kB a step | ms an update |\n|" + "---|" * 8)
+    for num_ranks in arguments.ranks:
+        hosts = hosts_of(num_ranks, arguments.per_host)
+        for text in plans:
+            accuracies, losses, gains, sent, seconds = [], [], [], [], []
+            for seed in arguments.seeds:
+                workload = WORKLOADS[arguments.workload](seed, arguments.hidden)
+                for t, step in enumerate(train(workload, Plan.parse(text), num_ranks, arguments.steps, seed, hosts)):
+                    last = step
+                    if t >= arguments.steps // 2:
+                        gains.append(step.gain)
+                        sent.append(mean(each.num_bytes for each in step.exchanged))
+                        seconds.append(step.exchange_seconds)
+                accuracy, loss = workload.evaluate(last.model)
+                accuracies.append(100 * accuracy)
+                losses.append(loss)
+            print(
+                f"| {num_ranks} | `{text}` | {', '.join(f'{each:.1f}' for each in accuracies)} | {mean(accuracies):.1f}"
+                f" | {mean(losses):.3f} | {mean(gains):.3f} | {mean(sent) / 1e3:.1f} |"
+                f" {1e3 * statistics.median(seconds):.1f} |",
+                flush=True,
+            )
+
+
+@dataclass(frozen=True)
+class Trained:
+    """One training of the GPT."""
+
+    looks: list[float]
+    """Held-out losses, each averaged over the last `AVERAGED_LOOKS`."""
+    num_applied: int
+    """Values that are not zero in a mean update."""
+    update_seconds: float
+
+    @property
+    def num_steps(self) -> int:
+        """Taken, until the loss was small enough."""
+        return LOOK_EVERY * len(self.looks)
+
+
+def train_gpt(
+    arguments: argparse.Namespace, num_ranks: int, seed: int, plan: Plan | int, num_steps: int, enough: float = 0.0
+) -> Trained:
+    """Until the held-out loss is ``enough``, or ``num_steps`` are over."""
+    workload = WORKLOADS["gpt"](seed, arguments.hidden)
+    losses, looks, applied, seconds = [], [], [], []
+    hosts = hosts_of(num_ranks, arguments.per_host)
+    for t, step in enumerate(train(workload, plan, num_ranks, num_steps, seed, hosts), start=1):
+        applied.append(step.num_applied)
+        seconds.append(step.exchange_seconds)
+        if t % LOOK_EVERY == 0:
+            losses.append(workload.evaluate(step.model)[1])
+            looks.append(mean(losses[-AVERAGED_LOOKS:]))
+            if looks[-1] <= enough:
+                break
+    return Trained(looks, max(1, round(mean(applied))), statistics.median(seconds))
+
+
+def print_steps_of_gpt(arguments: argparse.Namespace) -> None:
+    """Of each plan the steps to dense's last loss, and those of exact top-k that applies as many values."""
+    plans = arguments.plans or [f"0.01/{name}/source=update:steps=1" for name in OF_GPT]
+    print("| ranks | seed | plan | values applied | steps | of exact top-k | ratio | ms an update |\n|" + "---|" * 8)
+    for num_ranks, seed in product(arguments.ranks, arguments.seeds):
+        dense = train_gpt(arguments, num_ranks, seed, Plan.parse("dense/source=update:steps=1"), arguments.steps)
+        target, most = dense.looks[-1], 6 * arguments.steps
+        exact: dict[int, int] = {}
+        for text in plans:
+            trained = train_gpt(arguments, num_ranks, seed, Plan.parse(text), most, target)
+            k = trained.num_applied
+            near = next((known for known in exact if abs(known / k - 1) < 0.05), k)
+            if near not in exact:
+                exact[near] = train_gpt(arguments, num_ranks, seed, near, most, target).num_steps
+            print(
+                f"| {num_ranks} | {seed} | `{text}` | {k} | {trained.num_steps} | {exact[near]} |"
+                f" {trained.num_steps / exact[near]:.2f} | {1e3 * trained.update_seconds:.1f} |",
+                flush=True,
+            )
+
+
+def hosts_of(num_ranks: int, per_host: int) -> tuple[tuple[int, ...], ...]:
+    """Ranks counted host by host."""
+    return tuple(tuple(range(first, first + per_host)) for first in range(0, num_ranks, per_host))
+
+
+def print_density(arguments: argparse.Namespace) -> None:
+    """What each variant of ExDyna sends, in all and step by step."""
+    summary, traces = [], []
+    for variant in VARIANTS:
+        plan = Plan.parse(f"{arguments.ratio:g}/exdyna{variant}")
+        sent, imbalances, thresholds, errors, gains = [], [], [], [], []
+        workload = WORKLOADS["digits"](arguments.seed, arguments.hidden)
+        for step in train(workload, plan, arguments.ranks, arguments.steps, arguments.seed):
+            assert isinstance(step.ranks, Ranks)
+            n = step.ranks.residuals[0].numel()
+            figures = step.exchanged[0].figures
+            sent.append(figures["density"])
+            imbalances.append(figures["imbalance"])
+            thresholds.append(figures["threshold"])
+            errors.append(mean(float(residual.norm()) for residual in step.ranks.residuals))
+            gains.append(step.gain)
+        ratio = elements_to_send(arguments.ratio, n) / n
+        late = range(SETTLED, arguments.steps)
+        summary.append(
+            f"| {plan.name} | {share(abs(sent[t] / ratio - 1) <= 0.1 for t in late)} |"
+            f" {share(imbalances[t] <= 1.2 for t in late)} |"
+            f" {mean(imbalances[t] for t in late):.2f}, {max(imbalances[t] for t in late):.2f} |"
+            f" {mean(abs(sent[t] - ratio) for t in late):.1e} |"
+            f" {mean(gains[t] for t in late):.3f} |"
         )
+        scale = sum(thresholds) / sum(errors)
+        traces += [
+            f"| {plan.name} | {t} | {sent[t] / ratio:.2f} | {imbalances[t]:.2f} | {abs(sent[t] - ratio):.1e} |"
+            f" {thresholds[t]:.2e} | {scale * errors[t]:.2e} |"
+            for t in sorted({0, 10, *range(50, arguments.steps, 50), arguments.steps - 1})
+        ]
+    print(f"n = {n}, k = {round(ratio * n)}, {arguments.ranks} ranks, seed {arguments.seed}\n")
+    print("| plan | within 10% of k | f(t) at most 1.2 | f(t): mean, most | mean density error | gain |")
+    print("|---|---|---|---|---|---|", *summary, "", sep="\n")
+    print("| plan | step | sent / k | f(t) | density error | threshold | global error, scaled |")
+    print("|---|---|---|---|---|---|---|", *traces, sep="\n")
+
+
+def share(holds) -> str:
+    """Of how many steps something holds."""
+    return f"{100 * mean(map(float, holds)):.0f}%"
 
 
 if __name__ == "__main__":

@@ -12,12 +12,14 @@ from rank_pool import RankPool
 from trimtab.collectives import primitives
 from trimtab.collectives.group import Group
 from trimtab.collectives.process_group import ProcessGroupTransport
+from trimtab.collectives.recursive import doubling_all_gather
 from trimtab.collectives.transport import Transport
 from trimtab_api.catalogue import costs
 
 CHUNKS = (8, 100, 1 << 19)
-ALL_REDUCES = {"ring": primitives.ring_all_reduce, "tree": primitives.tree_all_reduce}
-CLOSED_FORMS = {"ring": costs.ring_all_reduce, "tree": costs.tree_all_reduce}
+ALL_REDUCES = primitives.ALL_REDUCE
+CLOSED_FORMS = {"ring": costs.ring_all_reduce, "tree": costs.tree_all_reduce, "halving": costs.halving_all_reduce}
+ALL_GATHERS = {"bruck": primitives.all_gather, "doubling": doubling_all_gather}
 
 
 def all_reduce(transport: Transport, shape: str, lengths: tuple[int, ...], chunk_bytes: int):
@@ -37,10 +39,10 @@ def broadcast(transport: Transport, root: int, length: int, chunk_bytes: int):
     return received, chain, transport.num_bytes - bytes_before
 
 
-def all_gather(transport: Transport, lengths: tuple[int, ...]):
+def all_gather(transport: Transport, lengths: tuple[int, ...], rounds: str = "bruck"):
     data = torch.full((lengths[transport.rank],), transport.rank, dtype=torch.uint8)
     bytes_before = transport.num_bytes
-    blocks, chain = primitives.all_gather(transport, data)
+    blocks, chain = ALL_GATHERS[rounds](transport, data)
     return blocks, chain, transport.num_bytes - bytes_before
 
 
@@ -78,10 +80,37 @@ def test_broadcast_reaches_every_rank_from_any_root(rank_pool: RankPool, size: i
                 assert torch.equal(received, (torch.arange(length) % 251).to(torch.uint8))
 
 
+def ring_halves(transport: Transport, length: int):
+    """What each half of a ring all-reduce makes of the ranks' r, r + 1, ..., and the chain of both."""
+    vector = torch.arange(length, dtype=torch.float32) + transport.rank
+    chain = primitives.ring_reduce_scatter(transport, vector)
+    start, stop = primitives.share(length, transport.rank, transport.size)
+    own = vector[start:stop].clone()
+    vector.fill_(-1)
+    vector[start:stop] = own
+    return own, vector, chain + primitives.ring_all_gather(transport, vector)
+
+
 @pytest.mark.parametrize("size", EVERY_SIZE)
-def test_all_gather_keeps_rank_order_and_unequal_sizes(rank_pool: RankPool, size: int) -> None:
+def test_a_ring_leaves_each_rank_the_sum_of_its_share_and_brings_the_shares_together(
+    rank_pool: RankPool, size: int
+) -> None:
+    for length in (1, 5, 103):
+        expected = (size * torch.arange(length) + size * (size - 1) // 2).float()
+        for rank, (own, total, chain) in enumerate(rank_pool.run(size, on_group, ring_halves, length)):
+            assert torch.equal(own, expected[rank * length // size : (rank + 1) * length // size])
+            assert torch.equal(total, expected)
+            assert chain == 2 * (size - 1)
+
+
+@pytest.mark.parametrize("size", EVERY_SIZE)
+@pytest.mark.parametrize("rounds", ALL_GATHERS)
+def test_all_gather_keeps_rank_order_and_unequal_sizes(rank_pool: RankPool, rounds: str, size: int) -> None:
     lengths = tuple((7 * rank) % 5 * 4 for rank in range(size))
-    for blocks, _, _ in rank_pool.run(size, on_group, all_gather, lengths):
+    for blocks, chain, num_bytes in rank_pool.run(size, on_group, all_gather, lengths, rounds):
+        if rounds == "doubling":
+            assert chain == (costs.topk_a(1, 1, size).messages if size > 1 else 0)
+            assert num_bytes <= 2 * size * (max(lengths) + 8)
         assert [block.tolist() for block in blocks] == [[rank] * length for rank, length in enumerate(lengths)]
 
 
@@ -106,7 +135,7 @@ def test_all_reduce_costs_its_closed_form(rank_pool: RankPool, shape: str, size:
     assert {chain for _, chain, _ in outcomes} == {cost.messages}
     # A ring's ranks all send as much; of a tree's, the root is where bytes queue up: as many in as out.
     most = max(num_bytes for _, _, num_bytes in outcomes)
-    assert most == (cost.bytes if shape == "ring" else cost.bytes / 2)
+    assert most == (cost.bytes / 2 if shape == "tree" else cost.bytes)
     assert sum(num_bytes for _, _, num_bytes in outcomes) == 2 * (size - 1) * 4 * length
 
 
@@ -133,13 +162,17 @@ def test_over_a_process_group_they_give_the_same(rank_pool: RankPool, size: int)
         (broadcast, size - 1, 1000, whole),
         (broadcast, 0, 0, whole),
         (all_gather, tuple(4 * rank for rank in range(size))),
+        (all_reduce, "halving", (1000, 3), whole),
+        (all_gather, tuple(4 * rank for rank in range(size)), "doubling"),
         (all_to_all,),
     ]
     done = rank_pool.run_in_process_group(size, on_process_group, jobs)
-    for rank, (ring, tree, short, sent, empty, gathered, (exchanged, chain)) in enumerate(done):
+    for rank, (ring, tree, short, sent, empty, gathered, halving, doubled, (exchanged, chain)) in enumerate(done):
         expected = (size * torch.arange(1003) + size * (size - 1) // 2).float()
         assert torch.equal(ring[0], expected)
         assert torch.equal(tree[0], expected)
+        assert torch.equal(halving[0], expected)
+        assert [each.tolist() for each in doubled[0]] == [each.tolist() for each in gathered[0]]
         assert short[0].tolist() == [size * (size - 1) // 2]
         assert torch.equal(sent[0], (torch.arange(1000) % 251).to(torch.uint8))
         assert empty[0].numel() == 0
@@ -160,7 +193,7 @@ def own_all_reduce(rank: int, size: int):
 def test_a_backend_that_sums_over_ranks_by_itself_is_asked_to(rank_pool: RankPool) -> None:
     for pieces, chains in rank_pool.run_in_process_group(4, own_all_reduce):
         assert [piece.tolist() for piece in pieces] == [[6.0, 10.0, 14.0, 18.0, 22.0], [], [6.0]]
-        assert dict(zip(ALL_REDUCES, chains, strict=True)) == {"ring": 6, "tree": 4}
+        assert dict(zip(ALL_REDUCES, chains, strict=True)) == {"ring": 6, "tree": 4, "halving": 4}
 
 
 def ring_beside_torch(rank: int, size: int, length: int):

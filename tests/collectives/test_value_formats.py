@@ -62,6 +62,12 @@ def test_what_a_rounding_takes_stays_with_the_rank_that_rounds(scheme: str, wire
             check_conservation(on_ranks(size, exchange, scheme, wire, n, "normal", chunk_bytes))
 
 
+@pytest.mark.parametrize(("teams", "size"), [(2, 2), (2, 6), (4, 8), (3, 6)])
+def test_of_a_sum_that_several_teams_round_alike_each_keeps_its_share(teams: int, size: int) -> None:
+    for wire in catalogue.collectives["spardl"].wires[1:]:
+        check_conservation(on_ranks(size, exchange, f"spardl:teams={teams}", wire, 203))
+
+
 @pytest.mark.parametrize("gradient", GRADIENTS)
 def test_gradients_of_any_size_conserve(gradient: str) -> None:
     for scheme, wire in ROUNDING:
@@ -91,7 +97,8 @@ def test_it_saves_the_bytes_that_the_model_says(scheme: str, wire: str) -> None:
     assert told.num_messages == whole.num_messages == cost.messages == exact.messages
     # A tree's chain passes half of the bytes up to rank 0, and half down from it.
     of_rank_0 = (exact.bytes - cost.bytes) / (2 if row.pattern == "tree" else 1)
-    assert whole.num_bytes - told.num_bytes == pytest.approx(of_rank_0, rel=0.02)
+    # ExDyna's ranks select a few percent more or fewer.
+    assert whole.num_bytes - told.num_bytes == pytest.approx(of_rank_0, rel=0.03)
 
 
 @pytest.mark.parametrize("wire", WIRES)
@@ -119,7 +126,7 @@ def test_how_much_of_normal_values_rounding_takes(wire: str, most: float) -> Non
 def test_only_what_can_send_it_is_asked_to() -> None:
     assert Plan.parse("dense/wire=bfloat16").wire == "bfloat16"
     assert Plan.parse("0.01/all-gather/wire=int2").name == "0.01/all-gather/wire=int2"
-    with pytest.raises(UserError, match="wire: 'bfloat16': ok-topk sends float32"):
-        Plan.parse("0.01/ok-topk/wire=bfloat16")
+    with pytest.raises(UserError, match="wire: 'int2': spardl:teams=2 sends float32 or bfloat16 or int8 or int4"):
+        Plan.parse("0.01/spardl:teams=2/wire=int2")
     with pytest.raises(UserError, match="wire: 'int2': dense-ring sends float32 or bfloat16 or int8 or int4"):
         Plan.parse("dense/wire=int2")

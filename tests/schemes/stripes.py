@@ -8,9 +8,9 @@ from torch import Tensor
 from trimtab import kernels
 from trimtab.collectives.base import Collective, Exchange, Exchanged, Prepared
 from trimtab.collectives.primitives import ring_all_reduce
+from trimtab.collectives.stopwatch import Stopwatch
 from trimtab.collectives.transport import Transport
 from trimtab_api import catalogue
-from trimtab_api.catalogue import costs
 
 
 class Stripes(Collective):
@@ -20,13 +20,16 @@ class Stripes(Collective):
         return Prepared(kernels.accumulate(exchange.grad, exchange.residual, exchange.next_residual))
 
     def run(self, exchange: Exchange, prepared: Prepared, transport: Transport, vote: Tensor) -> Exchanged:
-        n, sent = exchange.out.numel(), transport.num_bytes
+        n, sent, stopwatch = exchange.out.numel(), transport.num_bytes, Stopwatch(exchange.out.device)
         stride = max(1, n // sum(exchange.k))
         indices = torch.arange(exchange.step % stride, n, stride, dtype=torch.int32)
         values = kernels.take(exchange.next_residual, indices)
         removed = kernels.clear(exchange.next_residual, indices)
+        stopwatch.compressed()
         num_messages = ring_all_reduce(transport, [values, vote])
+        stopwatch.communicated()
         kernels.scatter_mean(exchange.out, [(indices, values)], 1 / transport.size)
+        stopwatch.compressed()
         return Exchanged(
             sent=indices,
             num_selected=indices.numel(),
@@ -35,8 +38,8 @@ class Stripes(Collective):
             num_bytes=transport.num_bytes - sent,
             num_messages=num_messages,
             vote=vote,
-            compress_seconds=0.0,
-            collective_seconds=1e-3,
+            compress_seconds=stopwatch.compress_seconds,
+            collective_seconds=stopwatch.collective_seconds,
         )
 
 
@@ -48,7 +51,7 @@ def register() -> None:
             "another stripe of the gradient in each step",
             "stripes:Stripes",
             family="stripes",
-            cost=lambda M, c, N: costs.ring_all_reduce(M * c, N),
+            cost=lambda M, c, N: catalogue.costs.ring_all_reduce(M * c, N),
             why_not=lambda N: "is meant for at most 8 ranks; use all-gather" if N > 8 else None,
             shares_indices=True,
             pattern="ring",

@@ -6,8 +6,18 @@ row, and nobody knows schemes by name.
 """
 
 from trimtab_api.catalogue.axis import Axis
-from trimtab_api.catalogue.collectives import collective_cost, collectives, cost_range, cost_table, why_not
+from trimtab_api.catalogue.collectives import collectives
 from trimtab_api.catalogue.costs import BYTES_PER_ELEMENT, Cost, CostRange
+from trimtab_api.catalogue.exchange_costs import (
+    between_hosts,
+    choices,
+    collective_cost,
+    cost_range,
+    cost_table,
+    per_host,
+    why_not,
+    within_hosts,
+)
 from trimtab_api.catalogue.other_axes import (
     DEFAULT_BUFFER_BYTES,
     planners,
@@ -30,6 +40,7 @@ __all__ = [
     "DENSE_COLLECTIVES",
     "SPARSE_COLLECTIVES",
     "SPARSIFIERS",
+    "VALUE_FORMATS",
     "Axis",
     "Collective",
     "Cost",
@@ -39,11 +50,14 @@ __all__ = [
     "Row",
     "Schedule",
     "Wire",
+    "between_hosts",
     "check_ratio",
+    "choices",
     "collective_cost",
     "collectives",
     "cost_range",
     "cost_table",
+    "per_host",
     "planners",
     "positive",
     "read_plan",
@@ -53,6 +67,7 @@ __all__ = [
     "whole_number",
     "why_not",
     "wires",
+    "within_hosts",
     "write_plan",
 ]
 
@@ -63,3 +78,4 @@ SPARSE_COLLECTIVES = tuple(name for name in COLLECTIVES if not collectives[name]
 #: Those that are chosen among where a job does not say.
 DEFAULT_COLLECTIVES = tuple(name for name in SPARSE_COLLECTIVES if collectives[name].is_default)
 SPARSIFIERS = sparsifiers.built_in
+VALUE_FORMATS = wires.built_in

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from trimtab_api.catalogue import costs
 from trimtab_api.catalogue.axis import Axis
 from trimtab_api.catalogue.costs import Cost
-from trimtab_api.catalogue.other_axes import wires
-from trimtab_api.catalogue.rows import Collective
+from trimtab_api.catalogue.rows import Collective, Pattern
 from trimtab_api.catalogue.spec import Option, one_of, whole_number
 
 #: What sums may be sent on in: each rank that does rounds again, which two bits would not bear.
 _SUMMED_IN = ("float32", "bfloat16", "int8", "int4")
+
+
+def _half_of(pairs: Cost) -> Cost:
+    """The indices' part of what pairs take: as many bytes as float32 values."""
+    return Cost(0, pairs.bytes / 2)
 
 
 def _artopk(election: str, shape: str) -> Collective:
@@ -39,31 +45,41 @@ def _artopk(election: str, shape: str) -> Collective:
     )
 
 
-def _dense(shape: str) -> Collective:
-    """Dense all-reduce (Flexible Communication, Table I)."""
-    cost = costs.ring_all_reduce if shape == "ring" else costs.tree_all_reduce
+def _dense(shape: str, how: str, cost: Callable[[float, int], Cost], pattern: Pattern) -> Collective:
+    """Dense all-reduce (Flexible Communication, Table I; halving: Rabenseifner, 2004)."""
     return Collective(
         f"dense-{shape}",
-        f"everything, all-reduced by {shape}",
+        f"everything, all-reduced by {how}",
         "trimtab.collectives.dense:DenseAllReduce",
         {"shape": shape},
         family="dense",
         cost=lambda M, c, N: cost(M, N),
         is_dense=True,
-        wires=_SUMMED_IN,
-        pattern="ring" if shape == "ring" else "tree",
+        # Halving cuts what it sends on otherwise than it came, so that blocks would be rounded twice.
+        wires=("float32", "bfloat16") if shape == "halving" else _SUMMED_IN,
+        pattern=pattern,
     )
 
 
 _ALL_GATHER = Collective(
     "all-gather",
-    "every rank's own selection to every rank (AG, and TopkA by Bruck's rounds: Flexible Communication, section 3-D)",
+    "every rank's own selection to every rank (AG: Flexible Communication, section 3-D; TopkA)",
     "trimtab.collectives.all_gather:AllGather",
+    options=(
+        Option(
+            "rounds",
+            one_of("bruck", "doubling"),
+            "bruck: the fewest for any number of ranks; doubling: TopkA as published, two more where that number"
+            " is no power of two",
+            default="bruck",
+        ),
+    ),
     family="all-gather",
-    cost=costs.sparse_all_gather,
+    cost=lambda M, c, N, rounds: (costs.topk_a if rounds == "doubling" else costs.sparse_all_gather)(M, c, N),
+    why_not=lambda N, rounds: None,
     pattern="all-gather",
     wires=(*_SUMMED_IN, "int2"),
-    beside_values=lambda M, c, N: costs.all_gather(M * c, N),
+    beside_values=lambda M, c, N, rounds: costs.all_gather(M * c, N),
     is_default=True,
     is_representative=True,
 )
@@ -91,6 +107,8 @@ _EXDYNA = Collective(
     cost=lambda M, c, N, **_: costs.exdyna(M, c, N),
     why_not=lambda N, **_: None,
     shares_indices=True,
+    wires=_SUMMED_IN,
+    beside_values=lambda M, c, N, **_: Cost(0, costs.exdyna(M, c, N).bytes - costs.ring_all_reduce(M * c, N).bytes),
     pattern="ring",
     half_gain_ratio=0.1,
     stale_steps=2.5,
@@ -149,6 +167,8 @@ _SPARDL = Collective(
     cost_range=_spardl_range,
     why_not=_spardl_why_not,
     cuts_union=True,
+    wires=_SUMMED_IN,
+    beside_values=lambda M, c, N, **options: _half_of(_spardl_cost(M, c, N, **options)),
     more_passes=1 / 3,  # the accumulated gradient is read again: 4 bytes an element of a pass's 12
     half_gain_ratio=0.13,  # 2.6 times all-gather's (docs/measurements/schemes.md)
     shown_with=("teams=2", "teams=3"),
@@ -161,6 +181,8 @@ _OK_TOPK = Collective(
     family="ok-topk",
     cost=costs.ok_topk,
     cost_range=costs.ok_topk_range,
+    wires=_SUMMED_IN,
+    beside_values=lambda M, c, N: _half_of(costs.ok_topk(M, c, N)),
     cuts_union=True,
     half_gain_ratio=0.15,
     stale_steps=2.5,
@@ -173,6 +195,8 @@ _GTOPK = Collective(
     family="gtopk",
     cost=lambda M, c, N, residual: costs.gtopk(M, c, N),
     why_not=lambda N, residual: None,
+    wires=_SUMMED_IN,
+    beside_values=lambda M, c, N, residual: _half_of(costs.gtopk(M, c, N)),
     cuts_union=True,
     pattern="tree",
     half_gain_ratio=0.085,
@@ -194,12 +218,22 @@ _TOPK_DSA = Collective(
     family="all-gather",
     cost=costs.topk_dsa,
     cost_range=costs.topk_dsa_range,
+    wires=_SUMMED_IN,
+    beside_values=lambda M, c, N: _half_of(costs.topk_dsa(M, c, N)),
+)
+
+#: May be written with every collective: `trimtab_api.catalogue.exchange_costs`.
+PER_HOST = Option(
+    "per_host",
+    whole_number(1, 1024),
+    "ranks of each host, which sum everything among themselves and then exchange between hosts alone; 1: no such sum",
+    default=1,
 )
 
 collectives: Axis[Collective] = Axis(
     "collective",
-    _dense("ring"),
-    _dense("tree"),
+    _dense("ring", "ring", costs.ring_all_reduce, "ring"),
+    _dense("tree", "tree", costs.tree_all_reduce, "tree"),
     _ALL_GATHER,
     *(_artopk(election, shape) for election in ("star", "var") for shape in ("ring", "tree")),
     _SPARDL,
@@ -208,47 +242,6 @@ collectives: Axis[Collective] = Axis(
     _TOPK_DSA,
     _EXDYNA,
     _ARC_TOPK,
+    _dense("halving", "recursive halving and doubling", costs.halving_all_reduce, "other"),
+    common=(PER_HOST,),
 )
-
-
-def collective_cost(collective: str, M: float, c: float, N: int, wire: str = wires.default) -> Cost:
-    """The cost of exchanging one buffer of ``M`` bytes of float32; ``c`` is 1 for dense. One rank exchanges nothing."""
-    if N == 1:
-        return Cost(0, 0)
-    row = collectives[collective]
-    exact: Cost = row.cost(M, c, N, **collectives.options(collective))
-    if wire == wires.default:
-        return exact
-    others = row.beside_values(M, c, N).bytes
-    share = wires[wire].bytes_per_value / costs.BYTES_PER_ELEMENT
-    return Cost(exact.messages, others + (exact.bytes - others) * share)
-
-
-def why_not(collective: str, N: int) -> str | None:
-    """Why a collective, with the options that its text gives, does not run on ``N`` ranks; None where it does."""
-    return collectives[collective].why_not(N, **collectives.options(collective))
-
-
-def cost_table(M: float, c: float, N: int) -> list[tuple[str, Cost | costs.CostRange]]:
-    """Every scheme that has a closed form at these N ranks, by name: what a whole gradient in one buffer costs.
-
-    Beside the collectives, each in every format in which it sends values, those of the papers that they stand beside.
-    """
-    rows: list[tuple[str, Cost | costs.CostRange]] = [("parameter-server", costs.parameter_server(M, N))]
-    for row in collectives.rows():
-        for spec in (row.name, *(f"{row.name}:{options}" for options in row.shown_with)):
-            if why_not(spec, N) is None:
-                ends = cost_range(spec, M, c, N)
-                rows.append((spec, ends.least if ends.least == ends.most else ends))
-        for wire in row.wires[1:]:
-            rows.append((f"{row.name}/wire={wire}", collective_cost(row.name, M, c, N, wire)))
-    return rows
-
-
-def cost_range(collective: str, M: float, c: float, N: int) -> costs.CostRange:
-    """The ends between which `collective_cost` lies, by what the ranks select; the same where that does not matter."""
-    given = collectives[collective].cost_range
-    if N == 1 or given is None:
-        one = collective_cost(collective, M, c, N)
-        return costs.CostRange(one, one)
-    return given(M, c, N, **collectives.options(collective))

@@ -24,6 +24,9 @@ from math import ceil, log2
 BYTES_PER_ELEMENT = 4
 #: Of ARC-Top-K: the bytes of a sketch, as a share of those of the values that it chooses.
 ARC_SKETCH_SHARE = 1 / 8
+#: Between ranks of one host, over loopback: seconds a message, and bytes a second of each rank while all of them send
+#: and add (docs/measurements/collectives.md). Nobody monitors these links; what a job's really take is learned.
+LOCAL_LATENCY, LOCAL_BANDWIDTH = 1.5e-4, 1e9
 
 
 @dataclass(frozen=True)
@@ -34,14 +37,16 @@ class Cost:
     """Messages that follow one another."""
     bytes: float
     """Bytes that cross the slowest link one after another."""
+    local_seconds: float = 0.0
+    """What is exchanged inside hosts, which no network slows down."""
 
     def seconds(self, alpha: float, beta: float) -> float:
         """Time on a network of ``alpha`` seconds a message and ``beta`` seconds a byte."""
-        return self.messages * alpha + self.bytes * beta
+        return self.messages * alpha + self.bytes * beta + self.local_seconds
 
     def __add__(self, other: Cost) -> Cost:
         """One exchange after another."""
-        return Cost(self.messages + other.messages, self.bytes + other.bytes)
+        return Cost(self.messages + other.messages, self.bytes + other.bytes, self.local_seconds + other.local_seconds)
 
 
 @dataclass(frozen=True)
@@ -75,6 +80,12 @@ def tree_all_reduce(M: float, N: int) -> Cost:
     return Cost(2 * rounds(N), 2 * rounds(N) * M)
 
 
+def halving_all_reduce(M: float, N: int) -> Cost:
+    """Recursive halving, then doubling; where N is no power of two, two more messages of all bytes."""
+    core, more = _core_of(N)
+    return Cost(2 * rounds(core) + more, (2 * (core - 1) / core + more) * M)
+
+
 def broadcast(M: float, N: int) -> Cost:
     """Down a binomial tree."""
     return Cost(rounds(N), rounds(N) * M)
@@ -91,6 +102,15 @@ def all_gather(M: float, N: int) -> Cost:
 def sparse_all_gather(M: float, c: float, N: int) -> Cost:
     """AG: k (value, index) pairs from every rank to every rank."""
     return all_gather(2 * M * c, N)
+
+
+def topk_a(M: float, c: float, N: int) -> Cost:
+    """TopkA as published, by recursive doubling: AG, where N is a power of two.
+
+    Elsewhere the ranks beyond it hand over what they have first, and get everything at the end.
+    """
+    core, more = _core_of(N)
+    return Cost(rounds(core) + more, (2 * N if more else N - 1) * 2 * M * c)
 
 
 def artopk_ring(M: float, c: float, N: int) -> Cost:
@@ -188,6 +208,18 @@ def arc_sketch(M: float, c: float, N: int) -> Cost:
     return all_gather(min(M, max(ARC_SKETCH_SHARE * M * c, BYTES_PER_ELEMENT / c)), N)
 
 
+# Inside a host ----------------------------------------------------------------------------------------
+
+
+def on_host(M: float, arrives: float, P: int) -> float:
+    """Seconds in which P ranks of a host reduce-scatter M bytes in a ring, and tell each other what came of each part.
+
+    ``arrives``: bytes of all parts of the mean.
+    """
+    messages = P - 1 + rounds(P)
+    return messages * LOCAL_LATENCY + (P - 1) / P * (M + arrives) / LOCAL_BANDWIDTH
+
+
 # Which is faster, in one inequality -------------------------------------------------------------------
 
 
@@ -207,6 +239,12 @@ def ring_beats_all_gather(alpha: float, beta: float, M: float, c: float, N: int)
 def tree_beats_all_gather(alpha: float, beta: float, M: float, c: float, N: int) -> bool:
     """(5c): AR-Topk over a tree is faster than AG; never for N <= 4."""
     return alpha / beta < M * c * ((N - 1) / log2(N) - 3 / 2)
+
+
+def _core_of(N: int) -> tuple[int, int]:
+    """The largest power of two in N, and the messages more that the other ranks cost."""
+    core = 1 << (N.bit_length() - 1)
+    return core, 0 if core == N else 2
 
 
 def _require_power_of_two(N: int, scheme: str) -> None:

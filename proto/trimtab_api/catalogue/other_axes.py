@@ -103,6 +103,13 @@ schedules: Axis[Schedule] = Axis(
         delays_updates=True,
         is_planned=True,
     ),
+    Schedule(
+        "overlap",
+        "updates of a round of local steps while the next round computes, one round late (eager DiLoCo)",
+        "trimtab.schedule.overlap:Overlap",
+        delays_updates=True,
+        overlaps_rounds=True,
+    ),
 )
 
 sources: Axis[Row] = Axis(
@@ -222,24 +229,31 @@ planners: Axis[Row] = Axis(
 _FORMATS = "trimtab.collectives.value_formats"
 
 
-def _of_blocks(bits: int, num_scales: int) -> Wire:
+def _of_blocks(bits: int, num_scales: int, error: float, *, is_default: bool) -> Wire:
     return Wire(
         f"int{bits}",
         f"{bits} bits, scaled by each block of {VALUES_PER_BLOCK} values; the rank that rounds keeps what that takes",
         f"{_FORMATS}:Blocks",
         {"bits": bits},
         bytes_per_value=bits / 8 + 2 * num_scales / VALUES_PER_BLOCK,
+        error=error,
+        passes=5.0,
+        is_default=is_default,
     )
 
 
 wires: Axis[Wire] = Axis(
     "wire",
-    Wire("float32", "values as they are", f"{_FORMATS}:Float32"),
+    Wire("float32", "values as they are", f"{_FORMATS}:Float32", is_default=True),
     Wire(
         "bfloat16",
         "half the bytes; the rank that rounds keeps what that takes",
         f"{_FORMATS}:BFloat16",
         bytes_per_value=2,
+        error=0.002,
+        passes=1.0,
     ),
-    *(_of_blocks(bits, num_scales) for bits, num_scales in ((8, 1), (4, 1), (2, 2))),
+    _of_blocks(8, num_scales=1, error=0.006, is_default=True),
+    _of_blocks(4, num_scales=1, error=0.11, is_default=True),
+    _of_blocks(2, num_scales=2, error=0.35, is_default=False),
 )

@@ -39,7 +39,7 @@ def read_plan(text: str) -> PlanText:
     ratio, collective = 1.0, head
     if head == "dense":
         collective = DENSE
-    elif "=" in head or not _is_dense(head):
+    elif not _is_dense(head):
         try:
             ratio = float(head)
         except ValueError:

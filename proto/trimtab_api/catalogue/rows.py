@@ -45,7 +45,7 @@ class Collective(Row):
     """Its ends, where bytes depend on what the ranks select: `cost` is then what selections that are alike by chance
     alone take. Called likewise.
     """
-    why_not: Callable[..., str | None] = lambda N: None
+    why_not: Callable[..., str | None] = lambda N, **_: None
     """Why it does not run on N ranks, in a sentence; None where it does. Called with its options, too."""
     is_dense: bool = False
     """Whether it sends the whole gradient."""
@@ -66,8 +66,11 @@ class Collective(Row):
     """Steps by which training with SGD lags where the residual is as large as what was sent."""
     wires: tuple[str, ...] = ("float32",)
     """Formats in which it can send values."""
-    beside_values: Callable[[float, float, int], Cost] = lambda M, c, N: Cost(0, 0)
-    """What of its closed form is not values, and takes as many bytes in every format: indices, for the most part."""
+    beside_values: Callable[..., Cost] = lambda M, c, N, **_: Cost(0, 0)
+    """What of its closed form is not values, and takes as many bytes in every format: indices, for the most part.
+
+    Called likewise.
+    """
     is_default: bool = False
     """Whether it may be chosen where a job does not say which collectives may."""
     is_representative: bool = False
@@ -99,6 +102,8 @@ class Schedule(Row):
     """Whether the optimizer gets a gradient in a later step than its own: then a user must allow it."""
     awaits_backward: bool = False
     """Whether nothing is sent before backward has ended, when the whole gradient is known."""
+    overlaps_rounds: bool = False
+    """Whether the updates of a round of local steps cross while the next round computes."""
     is_planned: bool = False
     """Whether ``implementation`` is a planner, asked once steps were profiled; until then it is as wait-free."""
 
@@ -109,3 +114,9 @@ class Wire(Row):
 
     bytes_per_value: float = 4.0
     """What blocks of values need to be read counts in."""
+    error: float = 0.0
+    """Norm of what rounding takes, as a share of that of normal values."""
+    passes: float = 0.0
+    """What rounding and reading values costs, in passes over as many of them."""
+    is_default: bool = False
+    """Whether it may be chosen where a job does not say which formats may."""

@@ -39,12 +39,17 @@ def names() -> tuple[str, ...]:
 def create(spec: str, group: Group) -> Collective:
     """The scheme that ``spec`` names, on the ranks of ``group``.
 
-    Raises `UserError` where it is not known, has no such option, or does not run on so many ranks.
+    Raises `UserError` where it is not known, has no such option, or does not run on so many ranks, or on their hosts.
     """
     canonical = catalogue.collectives.canonical(spec)
-    reason = catalogue.why_not(canonical, group.size)
+    is_within_hosts = catalogue.per_host(canonical) > 1
+    reason = catalogue.why_not(canonical, group.size, [len(host) for host in group.hosts] if is_within_hosts else None)
     if reason is not None:
         raise UserError(reason, field="collective", value=spec)
+    if is_within_hosts:
+        from trimtab.collectives.hierarchy import Hierarchy
+
+        return Hierarchy(group, catalogue.between_hosts(canonical))
     made: Collective = catalogue.collectives.make(spec, group)
     return made
 

@@ -16,6 +16,7 @@ from trimtab.collectives import index_code
 from trimtab.collectives.base import Collective, Exchange, Exchanged, Prepared
 from trimtab.collectives.group import Group
 from trimtab.collectives.primitives import all_gather
+from trimtab.collectives.recursive import doubling_all_gather
 from trimtab.collectives.sparse_message import pack, unpack
 from trimtab.collectives.stopwatch import Stopwatch
 from trimtab.collectives.value_formats import format_of, put_errors
@@ -45,8 +46,10 @@ class AllGather(Collective):
     Of values that are rounded it keeps what that takes.
     """
 
-    def __init__(self, group: Group) -> None:
+    def __init__(self, group: Group, *, rounds: str = "bruck") -> None:
+        """``rounds``: ``bruck``, or ``doubling``: recursive doubling, as TopkA is published."""
         super().__init__(group)
+        self._all_gather = doubling_all_gather if rounds == "doubling" else all_gather
         index_code.warm_up()
 
     def prepare(self, exchange: Exchange, selector: Selector | None) -> Coded:
@@ -71,7 +74,7 @@ class AllGather(Collective):
         message = pack(vote, prepared.indices, prepared.values)
         stopwatch.compressed()
 
-        messages, num_messages = all_gather(transport, message)
+        messages, num_messages = self._all_gather(transport, message)
         stopwatch.communicated()
 
         unpacked = [unpack(message, vote.numel(), exchange.wire) for message in messages]

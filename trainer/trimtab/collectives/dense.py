@@ -1,4 +1,4 @@
-"""Dense all-reduce, by ring or by tree: everything is sent, and the residual is flushed with it."""
+"""Dense all-reduce, by ring, tree, or recursive halving and doubling: all is sent, and the residual flushed with it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class DenseAllReduce(Collective):
     """
 
     def __init__(self, group: Group, *, shape: str) -> None:
-        """``shape`` is ``ring`` or ``tree`` (Flexible Communication, Table I)."""
+        """``shape`` is one of `ALL_REDUCE`: ``ring``, ``tree`` or ``halving``."""
         super().__init__(group)
         self._shape = shape
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from copy import copy
 from functools import partial
 from typing import TypeVar
 
@@ -15,6 +16,7 @@ from trimtab.collectives.lane import Lane
 from trimtab.collectives.primitives import all_gather
 from trimtab.collectives.rendezvous import meet
 from trimtab.collectives.store_rendezvous import meet_in_store
+from trimtab.collectives.subset import Subset
 from trimtab.collectives.transport import CommunicationError, Place, Transport
 
 T = TypeVar("T")
@@ -37,6 +39,8 @@ class Group:
         """Where in training the jobs submitted from now on belong: the same on every rank, or their messages fail."""
         self.further_links: tuple[Group, ...] = ()
         """The same ranks over other interfaces, closed with this one; each link's jobs are in an order of their own."""
+        self.hosts: tuple[tuple[int, ...], ...] = tuple((rank,) for rank in range(transport.size))
+        """The ranks of each host, in order; who joins them says which share one, the same on every rank."""
         self._failure: BaseException | None = None
         self._compression = Lane("trimtab-compression", transport.device, finishes_at_exit=True)
         # A script that fails elsewhere exits in the midst of a job, which tells the peers.
@@ -127,6 +131,13 @@ class Group:
     def num_messages(self) -> int:
         """Messages this rank sent so far."""
         return self.transport.num_messages
+
+    def part(self, ranks: Sequence[int]) -> Group:
+        """Some of the ranks as a group of their own, this one among them; its jobs are run by this one's threads."""
+        part = copy(self)
+        part.transport = Subset(self.transport, ranks)
+        part.hosts = tuple((rank,) for rank in range(len(ranks)))
+        return part
 
     def submit(self, job: Callable[[], T], uses: object = ()) -> Future[T]:
         """Run ``job`` on the communication thread, after those submitted before it; ``uses``: see `Lane.submit`."""

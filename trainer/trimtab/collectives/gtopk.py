@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 class GTopk(Collective):
     """The update has k elements: those that won every merge on their way to rank 0, which sends them to all.
 
-    A rank that drops a sum at a merge keeps it in its own residual. As published, no rank does: an element of which
-    some ranks' part was dropped, and another's won, is cleared everywhere, and that part is lost.
+    A rank that drops a sum at a merge, or rounds one, keeps that in its own residual. As published, no rank does: an
+    element of which some ranks' part was dropped, and another's won, is cleared everywhere, and that part is lost.
     """
 
     def __init__(self, group: Group, *, residual: str) -> None:
@@ -44,6 +44,7 @@ class GTopk(Collective):
         assert isinstance(prepared, OwnSelection)
         residual, stopwatch, num_bytes = exchange.next_residual, prepared.stopwatch, transport.num_bytes
         own, after, k = prepared.pairs, prepared.squared_norm_after, sum(exchange.k)
+        wire = exchange.wire
         stopwatch.resume()
         parent, children = binomial_tree(transport.rank, transport.size)
         sums = own
@@ -52,18 +53,22 @@ class GTopk(Collective):
             stopwatch.communicated()
             head = 4 * vote.numel()
             vote += message[:head].view(torch.float32)
-            sums, dropped = sparse_pairs.strongest(sparse_pairs.added([sums, Pairs.decoded(message[head:])]), k)
+            sums, dropped = sparse_pairs.strongest(sparse_pairs.added([sums, Pairs.decoded(message[head:], wire)]), k)
             if self._keeps_dropped:
                 after += sparse_pairs.keep(residual, dropped)
             stopwatch.compressed()
-        message = torch.cat([part.view(torch.uint8) for part in (vote, *sums.coded())])
+        sums, lost = sums.rounded(wire)
+        if self._keeps_dropped:
+            after += sparse_pairs.keep(residual, lost)
+        message = torch.cat([part.view(torch.uint8) for part in (vote, *sums.coded(wire))])
         stopwatch.compressed()
         if parent is not None:
             transport.send_bytes(parent, message)
         message, _ = broadcast(transport, message if parent is None else None, root=0)
         stopwatch.communicated()
 
-        vote, winners = message[: 4 * vote.numel()].view(torch.float32), Pairs.decoded(message[4 * vote.numel() :])
+        head = 4 * vote.numel()
+        vote, winners = message[:head].view(torch.float32), Pairs.decoded(message[head:], wire)
         kernels.scatter_mean(exchange.out, [(winners.indices, winners.values)], 1 / transport.size)
         cleared = own
         if not self._keeps_dropped:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from torch import Tensor
+from trimtab_api.catalogue import wires
 
 from trimtab import kernels
 from trimtab.collectives import sparse_pairs
@@ -62,7 +63,8 @@ class OkTopk(Collective):
     """The update has about k elements: of those that a rank selected, the largest sums over the ranks that did.
 
     A rank clears what it sent only where the sum was sent on; what was dropped stays with the ranks it came from.
-    That is the published rule, and no sum is dropped half way, so nothing is lost.
+    That is the published rule, and no sum is dropped half way, so nothing is lost. Of what is sent on in fewer bits the
+    rank that rounds keeps what that takes.
     """
 
     def __init__(self, group: Group) -> None:
@@ -82,7 +84,8 @@ class OkTopk(Collective):
         key = (exchange.start, exchange.out.numel())
         state = self._state_of(key, sum(exchange.k))
 
-        sums, num_messages = sparse_pairs.reduce_scatter(transport, own, state.bounds)
+        wire = exchange.wire
+        sums, lost, num_messages = sparse_pairs.reduce_scatter(transport, own, state.bounds, wire)
         stopwatch.communicated()
         magnitudes = sums.values.abs()
         estimates, moves = state.age % ESTIMATE_EVERY == 0, state.age % REGIONS_EVERY == 0
@@ -108,25 +111,30 @@ class OkTopk(Collective):
         bounds = (0, *_mean_bounds(proposals), key[1]) if moves else state.bounds
         self._proposed[key] = replace(state, bounds=bounds, threshold=shares.threshold, age=state.age + 1)
         winners, _ = sparse_pairs.strongest(sums, shares.of_rank[transport.rank])
+        kept = 0.0
         stopwatch.compressed()
 
         if max(shares.of_rank) * transport.size > BALANCE_ABOVE * shares.total:
-            winners, length = _balanced(transport, winners, shares)
+            winners, passing, length = _balanced(transport, winners, shares, wire)
+            kept = sparse_pairs.keep(exchange.next_residual, passing)
             num_messages += length
-        messages, length = all_gather(transport, torch.cat([part.view(torch.uint8) for part in winners.coded()]))
+        winners, rounding = winners.rounded(wire)
+        messages, length = all_gather(transport, torch.cat([part.view(torch.uint8) for part in winners.coded(wire)]))
         num_messages += length
         stopwatch.communicated()
 
-        everywhere = sparse_pairs.joined([Pairs.decoded(message) for message in messages])
+        everywhere = sparse_pairs.joined([Pairs.decoded(message, wire) for message in messages])
         kernels.scatter_mean(exchange.out, [(everywhere.indices, everywhere.values)], 1 / transport.size)
         is_sent = sparse_pairs.contained(own.indices, everywhere.indices)
-        kept = sparse_pairs.keep(exchange.next_residual, own.only(~is_sent))
+        lost = lost.only(sparse_pairs.contained(lost.indices, everywhere.indices))  # of the others all is kept
+        for each in (own.only(~is_sent), lost, rounding):
+            kept += sparse_pairs.keep(exchange.next_residual, each)
         stopwatch.compressed()
         return Exchanged(
             sent=own.indices[is_sent],
             num_selected=len(own),
             squared_norm_before=prepared.squared_norm_before,
-            squared_norm_after=prepared.squared_norm_after + kept,
+            squared_norm_after=max(0.0, prepared.squared_norm_after + kept),
             num_bytes=transport.num_bytes - num_bytes,
             num_messages=num_messages,
             vote=vote,
@@ -188,22 +196,27 @@ def _mean_bounds(proposals: list[Tensor]) -> list[int]:
     return (torch.stack(proposals).sum(0, dtype=torch.int64) // len(proposals)).tolist()
 
 
-def _balanced(transport: Transport, winners: Pairs, shares: Shares) -> tuple[Pairs, int]:
-    """Pass sums between neighbours so that each rank has as many, still in order; and the messages it took."""
+def _balanced(transport: Transport, winners: Pairs, shares: Shares, wire: str) -> tuple[Pairs, Pairs, int]:
+    """Pass sums between neighbours so that each rank has as many, still in order.
+
+    And what the format took of those that this rank passed on, and the messages of the longest chain.
+    """
     total, size = shares.total, transport.size
     first = sum(shares.of_rank[: transport.rank])
     ends = [rank * total // size - first for rank in range(size + 1)]
     places = [min(max(0, end), len(winners)) for end in ends]
-    parts = [winners.only(slice(low, high)) for low, high in pairwise(places)]
+    rank, parts = transport.rank, [winners.only(slice(low, high)) for low, high in pairwise(places)]
+    passed = [part.rounded(wires.default if peer == rank else wire) for peer, part in enumerate(parts)]
     received, num_messages = all_to_all(
-        transport, [part.coded() if len(part) and peer != transport.rank else () for peer, part in enumerate(parts)]
+        transport, [part.coded(wire) if len(part) and peer != rank else () for peer, (part, _) in enumerate(passed)]
     )
-    got = [parts[peer] if peer == transport.rank else _or_none(message) for peer, message in enumerate(received)]
-    return sparse_pairs.joined([part for part in got if part is not None]), num_messages
+    got = [parts[peer] if peer == rank else _or_none(message, wire) for peer, message in enumerate(received)]
+    sums = sparse_pairs.joined([part for part in got if part is not None])
+    return sums, sparse_pairs.joined([lost for _, lost in passed]), num_messages
 
 
-def _or_none(message: Tensor) -> Pairs | None:
-    return Pairs.decoded(message) if message.numel() else None
+def _or_none(message: Tensor, wire: str) -> Pairs | None:
+    return Pairs.decoded(message, wire) if message.numel() else None
 
 
 #: Positions in the arena, and how much of what is selected lies before each.

@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 from torch import Tensor
 
+from trimtab.collectives.recursive import halving_all_reduce
 from trimtab.collectives.transport import Transport
-from trimtab.collectives.vector import Rounding, vector_of
+from trimtab.collectives.vector import Rounding, Vector, vector_of
 
 
 def chain_length(size: int) -> int:
@@ -37,8 +38,7 @@ def ring_all_reduce(transport: Transport, pieces: Sequence[Tensor], rounding: Ro
     vector = vector_of(transport, pieces, -(-num_elements // size), rounding)
 
     def chunks(block: int) -> Iterator[tuple[int, int]]:
-        block %= size
-        return vector.chunks(block * num_elements // size, (block + 1) * num_elements // size)
+        return vector.chunks(*share(num_elements, block, size))
 
     for chunk in chunks(rank):
         vector.send(right, *chunk)
@@ -54,6 +54,51 @@ def ring_all_reduce(transport: Transport, pieces: Sequence[Tensor], rounding: Ro
                 vector.send(right, *chunk)
     transport.flush()
     return 2 * (size - 1)
+
+
+def ring_reduce_scatter(transport: Transport, vector: Tensor) -> int:
+    """Sum ``vector`` (float32 [n]) over the ranks around a ring, and leave in each rank's share of it the whole sum.
+
+    The shares are those of `share`; what lies outside a rank's own is overwritten.
+    """
+    rank, size = transport.rank, transport.size
+    if size == 1:
+        return 0
+    left, right = (rank - 1) % size, (rank + 1) % size
+    pieces = Vector(transport, [vector], -(-vector.numel() // size))
+    for chunk in pieces.chunks(*share(vector.numel(), rank - 1, size)):
+        pieces.send(right, *chunk)
+    for step in range(size - 1):
+        for chunk in pieces.chunks(*share(vector.numel(), rank - step - 2, size)):
+            pieces.receive_and_add(left, *chunk)
+            if step < size - 2:
+                pieces.send(right, *chunk)
+    transport.flush()
+    return size - 1
+
+
+def ring_all_gather(transport: Transport, vector: Tensor) -> int:
+    """Give every rank each rank's `share` of ``vector`` (float32 [n]), in place, around a ring."""
+    rank, size = transport.rank, transport.size
+    if size == 1:
+        return 0
+    left, right = (rank - 1) % size, (rank + 1) % size
+    pieces = Vector(transport, [vector], 0)
+    for chunk in pieces.chunks(*share(vector.numel(), rank, size)):
+        pieces.send(right, *chunk)
+    for step in range(size - 1):
+        for chunk in pieces.chunks(*share(vector.numel(), rank - step - 1, size)):
+            pieces.receive(left, *chunk)
+            if step < size - 2:
+                pieces.send(right, *chunk)
+    transport.flush()
+    return size - 1
+
+
+def share(num_elements: int, rank: int, size: int) -> tuple[int, int]:
+    """First element, and end, of a rank's part where ``size`` ranks share so many; ranks count round and round."""
+    rank %= size
+    return rank * num_elements // size, (rank + 1) * num_elements // size
 
 
 def tree_all_reduce(transport: Transport, pieces: Sequence[Tensor], rounding: Rounding | None = None) -> int:
@@ -83,7 +128,7 @@ def tree_all_reduce(transport: Transport, pieces: Sequence[Tensor], rounding: Ro
 
 
 def all_reduce(transport: Transport, shape: str, pieces: Sequence[Tensor], rounding: Rounding | None = None) -> int:
-    """Sum the float32 vector ``pieces`` over the ranks in place, by ``shape`` (``ring`` or ``tree``).
+    """Sum the float32 vector ``pieces`` over the ranks in place, by ``shape`` (of `ALL_REDUCE`).
 
     A transport that has an all-reduce of its own (NCCL's) chooses the shape by itself; but not with ``rounding``,
     for it would sum what is rounded, and not in float32.
@@ -98,6 +143,7 @@ def all_reduce(transport: Transport, shape: str, pieces: Sequence[Tensor], round
 ALL_REDUCE: dict[str, Callable[[Transport, Sequence[Tensor], Rounding | None], int]] = {
     "ring": ring_all_reduce,
     "tree": tree_all_reduce,
+    "halving": halving_all_reduce,
 }
 
 

@@ -20,6 +20,8 @@ from trimtab.collectives.transport import Transport
 
 #: Takes what was dropped of a sum, whose values are this rank's share already.
 GiveBack = Callable[[Pairs], None]
+#: Rounds pairs that so many ranks hold alike, for sending: their values (uint8), and the pairs as they are read.
+Rounded = Callable[[Pairs, int], tuple[Tensor, Pairs]]
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,9 @@ class Joined:
     """Length of the longest chain of messages."""
 
 
-def recursive_doubling(teams: Transport, pairs: Pairs, vote: Tensor, most: int, give_back: GiveBack) -> Joined:
+def recursive_doubling(
+    teams: Transport, pairs: Pairs, vote: Tensor, most: int, give_back: GiveBack, rounded: Rounded, wire: str
+) -> Joined:
     """R-SAG, for d = 2^i: pairs of teams at doubling distance exchange all they have, and keep ``most`` each time.
 
     ``teams`` are the ranks that hold the block, one a team. After a round twice as many hold the same sum.
@@ -43,8 +47,9 @@ def recursive_doubling(teams: Transport, pairs: Pairs, vote: Tensor, most: int, 
     num_merged = pairs.values.numel()
     for round in range(chain_length(teams.size)):
         peer = teams.rank ^ (1 << round)
-        teams.send_bytes(peer, pack(vote, index_code.encode(pairs.indices), pairs.values))
-        other_vote, other = unpack(teams.receive_bytes(peer), vote.numel())
+        values, pairs = rounded(pairs, 1 << round)
+        teams.send_bytes(peer, pack(vote, index_code.encode(pairs.indices), values))
+        other_vote, other = unpack(teams.receive_bytes(peer), vote.numel(), wire)
         vote = vote + other_vote
         sums = added([pairs, other])
         num_merged = sums.values.numel()
@@ -53,11 +58,11 @@ def recursive_doubling(teams: Transport, pairs: Pairs, vote: Tensor, most: int, 
     return Joined(pairs, vote, num_merged, chain_length(teams.size))
 
 
-def bruck(teams: Transport, pairs: Pairs, vote: Tensor, most: int) -> Joined:
+def bruck(teams: Transport, pairs: Pairs, vote: Tensor, most: int, rounded: Rounded, wire: str) -> Joined:
     """B-SAG, for any d: Bruck's all-gather of what each team has, added in the teams' order, of which ``most`` stay."""
-    message = pack(vote, index_code.encode(pairs.indices), pairs.values)
+    message = pack(vote, index_code.encode(pairs.indices), rounded(pairs, 1)[0])
     messages, num_messages = all_gather(teams, message)
-    parts = [unpack(each, vote.numel()) for each in messages]
+    parts = [unpack(each, vote.numel(), wire) for each in messages]
     sums = added([part for _, part in parts])
     total_vote = sum((each for each, _ in parts[1:]), start=parts[0][0])
     return Joined(strongest(sums, most)[0], total_vote, sums.values.numel(), num_messages)

@@ -4,7 +4,8 @@ P ranks cut the vector into P blocks, and rank p is to hold block p. The blocks 
 bags of 1, 2, 4, ... blocks, the last of which takes what is left. Bags are sent from the last to the first, each as one
 message to the rank at which its blocks begin, whose own circle begins with the same blocks: ceil(log2 P) messages for
 any P. A block's k largest are selected when it is about to be sent, and not before: so nothing on the wire grows by
-what other ranks have selected, and each block is selected in once.
+what other ranks have selected, and each block is selected in once. Where values are rounded, the rank that sends them
+keeps what that takes of the sums.
 """
 
 from __future__ import annotations
@@ -18,12 +19,13 @@ from trimtab.collectives import index_code
 from trimtab.collectives.primitives import chain_length
 from trimtab.collectives.residual_log import ResidualLog
 from trimtab.collectives.sparse_message import pack, unpack
-from trimtab.collectives.sparse_pairs import Pairs
+from trimtab.collectives.sparse_pairs import Pairs, joined
 from trimtab.collectives.stopwatch import Stopwatch
 from trimtab.collectives.transport import Transport
+from trimtab.collectives.value_formats import format_of
 from trimtab.sparsify.base import Selector
 
-#: What several blocks send: coded indices (uint8) and values (float32).
+#: What several blocks send: coded indices and values (both uint8).
 Bag = tuple[Tensor, Tensor]
 
 
@@ -53,8 +55,9 @@ class Blocks:
 class BlockSelector:
     """Selects in blocks of ``acc`` (float32 [n]), which begins at ``start`` of the arena; each block once a step."""
 
-    def __init__(self, acc: Tensor, start: int, blocks: Blocks, selector: Selector) -> None:
-        self.blocks = blocks
+    def __init__(self, acc: Tensor, start: int, blocks: Blocks, selector: Selector, wire: str) -> None:
+        """``wire`` names the format in which values are sent: what it takes of them stays in ``acc``."""
+        self.blocks, self.wire = blocks, wire
         self.log = ResidualLog(acc)
         self._acc = acc
         self._start = start
@@ -70,15 +73,29 @@ class BlockSelector:
         self.log.note_taken(taken)
         return taken
 
+    def rounded(self, pairs: Pairs, holders: int = 1) -> tuple[Tensor, Pairs]:
+        """Values as they are sent (uint8), and the pairs that others read.
+
+        This rank keeps what that takes, or its share of it where ``holders`` ranks send the same pairs.
+        """
+        form = format_of(self.wire)
+        coded = form.encode(pairs.values)
+        if form.is_exact:
+            return coded, pairs
+        sent = form.decode(coded, len(pairs))
+        self.log.add(Pairs(pairs.indices, (pairs.values - sent) / holders))
+        return coded, Pairs(pairs.indices, sent)
+
     def take_bag(self, first: int, count: int) -> Bag:
         """Take ``count`` blocks' elements, from block ``first`` on around the circle: coded indices, and values.
 
         The indices count from the first block's first element, so that they ascend across the vector's end.
         """
         taken = [self.take(block, self.blocks.elements(block)) for block in range(first, first + count)]
-        indices = torch.cat([each.indices for each in taken]) - self.blocks.start(first)
+        values, pairs = self.rounded(joined(taken))
+        indices = pairs.indices - self.blocks.start(first)
         indices[indices < 0] += self.blocks.n
-        return index_code.encode(indices), torch.cat([each.values for each in taken])
+        return index_code.encode(indices), values
 
     def add_bag(self, first: int, pairs: Pairs) -> None:
         """Add what another rank took by `take_bag` of the blocks from ``first`` on."""
@@ -109,5 +126,5 @@ def spar_reduce_scatter(transport: Transport, selecting: BlockSelector, last: Ba
         transport.send_bytes((rank + distance) % size, message)
         received = transport.receive_bytes((rank - distance) % size)
         stopwatch.communicated()
-        selecting.add_bag(rank, unpack(received, 0)[1])
+        selecting.add_bag(rank, unpack(received, 0, selecting.wire)[1])
     return chain_length(size)

@@ -46,10 +46,11 @@ class SparDL(Collective):
     """Rank r is number r mod P of team r / P, of d teams of P = N / d ranks.
 
     The residual rules: *global* (the default) conserves: of an element that is in the mean a rank keeps what it dropped
-    of it on the way, its own or another's, and of every other element its own, as it was (section 3.2). The other two
-    are the ablations of section 4.4, which lose gradient, and are outside the law of conservation: *local* keeps what
-    the rank itself did not select, and loses what others dropped of its selection; *partial* keeps its selection, too,
-    where the mean does not have it, and loses what was dropped of elements that the mean has.
+    of it on the way, its own or another's, or rounded away, and of every other element its own, as it was (section
+    3.2). The other two are the ablations of section 4.4, which lose gradient, and are outside the law of conservation:
+    *local* keeps what the rank itself did not select, and loses what others dropped of its selection; *partial* keeps
+    its selection, too, where the mean does not have it, and loses what was dropped of elements that the mean has. Both
+    lose what rounding takes.
     """
 
     def __init__(self, group: Group, *, teams: int, residual: str) -> None:
@@ -70,7 +71,7 @@ class SparDL(Collective):
         acc = exchange.next_residual
         before = kernels.accumulate(exchange.grad, exchange.residual, acc)
         blocks = Blocks(acc.numel(), min(acc.numel(), sum(exchange.k)), self._per_team)
-        selecting = BlockSelector(acc, exchange.start, blocks, selector)
+        selecting = BlockSelector(acc, exchange.start, blocks, selector, exchange.wire)
         bag = selecting.take_bag(*last_bag(self._number, self._per_team)) if self._per_team > 1 else None
         stopwatch.compressed()
         return FirstBag(before, selecting, bag, stopwatch)
@@ -86,14 +87,15 @@ class SparDL(Collective):
         joined = self._join(exchange, selecting, transport, vote)
         stopwatch.communicated()
 
-        message = pack(joined.vote, index_code.encode(joined.pairs.indices), joined.pairs.values)
+        values, pairs = self._rounded(selecting, joined.pairs, self._teams)
+        message = pack(joined.vote, index_code.encode(pairs.indices), values)
         stopwatch.compressed()
         messages, chain = all_gather(team, message)
         stopwatch.communicated()
 
         blocks, votes = [], []
         for number, each in enumerate(messages):
-            part_vote, pairs = unpack(each, vote.numel())
+            part_vote, pairs = unpack(each, vote.numel(), exchange.wire)
             blocks.append(Pairs(pairs.indices + selecting.blocks.start(number), pairs.values))
             votes.append(part_vote)
         kernels.scatter_mean(exchange.out, [block.parts for block in blocks], 1 / transport.size)
@@ -121,17 +123,27 @@ class SparDL(Collective):
         def give_back(dropped: Pairs) -> None:
             log.add(Pairs(dropped.indices + first, dropped.values))
 
+        def rounded(pairs: Pairs, holders: int) -> tuple[Tensor, Pairs]:
+            return self._rounded(selecting, pairs, holders)
+
         teams = Subset(transport, range(self._number, transport.size, self._per_team))
         if not self._adapts:
             indices, values = selecting.take(self._number, most).parts
-            return recursive_doubling(teams, Pairs(indices - first, values), vote, most, give_back)
+            held = Pairs(indices - first, values)
+            return recursive_doubling(teams, held, vote, most, give_back, rounded, exchange.wire)
         key = (exchange.start, exchange.start + blocks.n)
         share = self._shares.get(key) or SagShare.of_teams(self._teams)
         indices, values = selecting.take(self._number, share.elements(most)).parts
-        joined = bruck(teams, Pairs(indices - first, values), vote, most)
+        joined = bruck(teams, Pairs(indices - first, values), vote, most, rounded, exchange.wire)
         if most > 0:  # a block of no elements tells nothing
             self._proposed[key] = share.after(joined.num_merged, most, self._teams)
         return joined
+
+    def _rounded(self, selecting: BlockSelector, pairs: Pairs, holders: int) -> tuple[Tensor, Pairs]:
+        """As `BlockSelector.rounded`, of pairs that count from the first element of this rank's block."""
+        first = selecting.blocks.start(self._number)
+        values, sent = selecting.rounded(Pairs(pairs.indices + first, pairs.values), holders)
+        return values, Pairs(pairs.indices, sent.values)
 
     def _settle(self, residual: Tensor, log: ResidualLog, in_mean: Tensor) -> tuple[Tensor, float]:
         """Make the sum under way the new residual: where it was cleared, and the squared norm that this took."""

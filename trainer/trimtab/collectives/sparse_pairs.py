@@ -13,11 +13,13 @@ import numba
 import numpy as np
 import torch
 from torch import Tensor
+from trimtab_api.catalogue import wires
 
 from trimtab import kernels
 from trimtab.collectives import index_code
 from trimtab.collectives.primitives import all_to_all
 from trimtab.collectives.transport import Transport
+from trimtab.collectives.value_formats import format_of
 from trimtab.sparsify.topk import kth_largest
 
 
@@ -48,21 +50,38 @@ class Pairs:
         """Those at the places that ``chosen`` names: bool [m], ascending places, or a slice."""
         return Pairs(self.indices[chosen], self.values[chosen])
 
-    def coded(self) -> tuple[Tensor, Tensor, Tensor]:
+    def rounded(self, wire: str) -> tuple[Pairs, Pairs]:
+        """As they arrive where they are sent in a format, and what that takes of them.
+
+        The former are sent as they are.
+        """
+        form = format_of(wire)
+        if form.is_exact:
+            return self, self.only(slice(0, 0))
+        sent = form.decode(form.encode(self.values), len(self))
+        return Pairs(self.indices, sent), Pairs(self.indices, self.values - sent)
+
+    def coded(self, wire: str = wires.default) -> tuple[Tensor, Tensor, Tensor]:
         """The parts of a message that `decoded` reads, whose bytes are multiples of 4.
 
         They are the first index (int32, from which the code counts: a range far from 0 costs no more), coded indices
-        and values.
+        and values, in the format that a plan's ``wire`` names.
         """
         first = self.indices[:1] if len(self) else self.indices.new_zeros(1)
-        return first, index_code.encode(self.indices - first), self.values
+        values = format_of(wire).encode(self.values)
+        if padding := -values.numel() % 4:
+            values = torch.cat([values, values.new_zeros(padding)])
+        return first, index_code.encode(self.indices - first), values
 
     @classmethod
-    def decoded(cls, data: Tensor) -> Pairs:
-        """Of uint8 [m], what `coded` made."""
+    def decoded(cls, data: Tensor, wire: str = wires.default) -> Pairs:
+        """Of uint8 [m], what `coded` made; the values are those that were sent."""
         first, data = data[:4].view(torch.int32), data[4:]
-        head = data.numel() - 4 * index_code.count_of(data)
-        return cls(index_code.decode(data[:head]) + first, data[head:].view(torch.float32))
+        count, form = index_code.count_of(data), format_of(wire)
+        num_bytes = form.num_bytes(count)
+        head = data.numel() - -(-num_bytes // 4) * 4
+        values = form.decode(data[head : head + num_bytes], count)
+        return cls(index_code.decode(data[:head]) + first, values)
 
 
 @cache
@@ -133,21 +152,20 @@ def contained(indices: Tensor, others: Tensor) -> Tensor:
     return found
 
 
-def reduce_scatter(transport: Transport, pairs: Pairs, bounds: Sequence[int]) -> tuple[Pairs, int]:
+def reduce_scatter(transport: Transport, pairs: Pairs, bounds: Sequence[int], wire: str) -> tuple[Pairs, Pairs, int]:
     """Give rank r the sum over the ranks of their ``pairs`` in the range ``bounds[r] .. bounds[r+1] - 1``.
 
     Every rank sends each of the others what it has in that one's range, at once (the split of SparCML's
-    SSAR_Split_allgather, section 5.3). Returns this rank's sums, added in rank order, and the length of the longest
-    chain of messages.
+    SSAR_Split_allgather, section 5.3). Returns this rank's sums, added in rank order; what the format ``wire`` took of
+    the pairs that it sent; and the length of the longest chain of messages.
     """
-    ranges = pairs.cut(bounds)
+    rank, ranges = transport.rank, pairs.cut(bounds)
+    sent = [part.rounded(wires.default if peer == rank else wire) for peer, part in enumerate(ranges)]
     received, num_messages = all_to_all(
-        transport, [() if peer == transport.rank else part.coded() for peer, part in enumerate(ranges)]
+        transport, [() if peer == rank else part.coded(wire) for peer, (part, _) in enumerate(sent)]
     )
-    parts = [
-        ranges[peer] if peer == transport.rank else Pairs.decoded(message) for peer, message in enumerate(received)
-    ]
-    return added(parts), num_messages
+    parts = [ranges[peer] if peer == rank else Pairs.decoded(message, wire) for peer, message in enumerate(received)]
+    return added(parts), joined([lost for _, lost in sent]), num_messages
 
 
 def _arrays(pairs: Pairs) -> tuple[Any, Any]:

@@ -1,7 +1,7 @@
 """Where the ranks of another launcher find each other: torch's store, which torchrun runs and rank 0 elsewhere.
 
-torch's store knows no secret. What ranks leave in it is worth as much as the network that it is reached by is guarded,
-as with DistributedDataParallel; by certificates (`trimtab.environment.job_secret`) ranks know each other all the same.
+torch's store knows no secret: whoever reaches it can read and change what ranks leave there, as with
+DistributedDataParallel. By certificates (`trimtab.environment.job_secret`) ranks know each other all the same.
 """
 
 from __future__ import annotations

@@ -24,6 +24,7 @@ class Subset(Transport):
         super().__init__(ranks.index(transport.rank), len(ranks))
         self.device = transport.device
         self.chunk_bytes = transport.chunk_bytes
+        self.is_eager = transport.is_eager
         self._transport = transport
         self._ranks = tuple(ranks)
 

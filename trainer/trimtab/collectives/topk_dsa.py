@@ -13,23 +13,22 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from trimtab import kernels
-from trimtab.collectives import sparse_pairs
+from trimtab.collectives import filled_pairs, sparse_pairs
 from trimtab.collectives.base import Collective, Exchange, Exchanged, Prepared
 from trimtab.collectives.group import Group
 from trimtab.collectives.own_selection import OwnSelection
 from trimtab.collectives.primitives import all_gather
-from trimtab.collectives.sparse_pairs import Pairs
 
 if TYPE_CHECKING:
     from trimtab.collectives.transport import Transport
     from trimtab.sparsify.base import Selector
 
-_SPARSE, _FILLED = 0, 1
-
 
 class TopkDsa(Collective):
-    """The update is the mean of all selections, as all-gather's; each rank clears its own."""
+    """The update is the mean of all selections, as all-gather's; each rank clears its own.
+
+    Of what it rounds, its own or the sums of its range, it keeps what that takes.
+    """
 
     def __init__(self, group: Group) -> None:
         super().__init__(group)
@@ -44,9 +43,12 @@ class TopkDsa(Collective):
         stopwatch.resume()
         n, size, rank = out.numel(), transport.size, transport.rank
         bounds = [owner * n // size for owner in range(size + 1)]
-        sums, num_messages = sparse_pairs.reduce_scatter(transport, prepared.pairs, bounds)
+        residual, wire = exchange.next_residual, exchange.wire
+        sums, lost, num_messages = sparse_pairs.reduce_scatter(transport, prepared.pairs, bounds, wire)
         stopwatch.communicated()
-        message = torch.cat([vote.view(torch.uint8), _coded(sums, bounds[rank], bounds[rank + 1])])
+        coded, lost_of_sums = filled_pairs.encode(sums, bounds[rank], bounds[rank + 1], wire)
+        kept = sum(sparse_pairs.keep(residual, each) for each in (lost, lost_of_sums))
+        message = torch.cat([vote.view(torch.uint8), coded])
         stopwatch.compressed()
         messages, length = all_gather(transport, message)
         stopwatch.communicated()
@@ -55,37 +57,16 @@ class TopkDsa(Collective):
         vote.zero_()
         for (start, stop), message in zip(pairwise(bounds), messages, strict=True):
             vote += message[:head].view(torch.float32)
-            _write_mean(message[head:], out[start:stop], start, 1 / size)
+            filled_pairs.write_mean(message[head:], out[start:stop], start, 1 / size, wire)
         stopwatch.compressed()
         return Exchanged(
             sent=prepared.pairs.indices,
             num_selected=len(prepared.pairs),
             squared_norm_before=prepared.squared_norm_before,
-            squared_norm_after=prepared.squared_norm_after,
+            squared_norm_after=max(0.0, prepared.squared_norm_after + kept),
             num_bytes=transport.num_bytes - num_bytes,
             num_messages=num_messages + length,
             vote=vote,
             compress_seconds=stopwatch.compress_seconds,
             collective_seconds=stopwatch.collective_seconds,
         )
-
-
-def _coded(sums: Pairs, start: int, stop: int) -> Tensor:
-    """The sums in ``start .. stop-1`` as uint8: pairs, or every element where that takes fewer bytes."""
-    kind, parts = _SPARSE, list[Tensor](sums.coded())
-    if sum(part.numel() * part.element_size() for part in parts) > 4 * (stop - start):
-        filled = sums.values.new_zeros(stop - start)
-        kernels.put(filled, sums.indices - start, sums.values)
-        kind, parts = _FILLED, [filled]
-    header = torch.tensor([kind], dtype=torch.int32, device=sums.values.device)
-    return torch.cat([part.view(torch.uint8) for part in (header, *parts)])
-
-
-def _write_mean(message: Tensor, out: Tensor, start: int, scale: float) -> None:
-    """Write what `_coded` made of a range that begins at ``start``, times ``scale``."""
-    kind, data = int(message[:4].view(torch.int32).item()), message[4:]
-    if kind == _FILLED:
-        kernels.scale_into(data.view(torch.float32), out, scale)
-    else:
-        pairs = Pairs.decoded(data)
-        kernels.scatter_mean(out, [(pairs.indices - start, pairs.values)], scale)

@@ -120,7 +120,7 @@ def _add(views: Sequence[Tensor], received: Tensor) -> None:
 
 
 def vector_of(transport: Transport, pieces: Sequence[Tensor], longest: int, rounding: Rounding | None) -> Vector:
-    """Of whose first piece values are rounded where there is a ``rounding``."""
+    """A vector of the pieces; with ``rounding``, values of the first piece are rounded."""
     if rounding is None:
         return Vector(transport, pieces, longest)
     return RoundedVector(transport, pieces, longest, rounding)

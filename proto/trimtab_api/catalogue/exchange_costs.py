@@ -1,0 +1,133 @@
+"""What exchanging one buffer costs, and where it runs: by its row, and in two levels where ranks share hosts.
+
+Where ``per_host`` = P ranks share each of N / P hosts, a host's ranks sum the gradient among themselves, each a P-th of
+it, and every rank exchanges its own part with the ranks of the other hosts that have the same part, by the collective.
+P exchanges of M / P bytes cross a host's network device side by side; what is inside hosts takes times of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from trimtab_api.catalogue import costs
+from trimtab_api.catalogue.collectives import PER_HOST, collectives
+from trimtab_api.catalogue.costs import Cost, CostRange
+from trimtab_api.catalogue.other_axes import wires
+from trimtab_api.catalogue.rows import Collective
+
+
+def per_host(collective: str) -> int:
+    """P, the ranks of each host that sum first; 1 where none do."""
+    count: int = collectives.options(collective)[PER_HOST.name]
+    return count
+
+
+def between_hosts(collective: str) -> str:
+    """The text of what crosses between hosts: ``collective`` without `PER_HOST`."""
+    parts = collectives.canonical(collective).split(":")
+    return ":".join(part for part in parts if not part.startswith(f"{PER_HOST.name}="))
+
+
+def within_hosts(collective: str, num_ranks: int) -> str:
+    """``collective`` among so many ranks of each host; itself where a host has one."""
+    return collectives.canonical(f"{between_hosts(collective)}:{PER_HOST.name}={num_ranks}")
+
+
+def collective_cost(collective: str, M: float, c: float, N: int, wire: str = wires.default, on_each: int = 1) -> Cost:
+    """The cost of exchanging one buffer of ``M`` bytes of float32; ``c`` is 1 for dense. One rank exchanges nothing.
+
+    ``on_each``: how many ranks share each host, and so its network device, whether or not they sum first.
+    """
+    if N == 1:
+        return Cost(0, 0)
+    P = per_host(collective)
+    if P > 1:
+        part = collective_cost(between_hosts(collective), M / P, c, N // P, wire)
+        return _on_hosts(part, collective, M, c, N)
+    row = collectives[collective]
+    exact: Cost = row.cost(M, c, N, **_options(collective))
+    exact = replace(exact, bytes=exact.bytes * _crossing(row, N, on_each))
+    if wire == wires.default:
+        return exact
+    others = row.beside_values(M, c, N, **_options(collective)).bytes * _crossing(row, N, on_each)
+    share = wires[wire].bytes_per_value / costs.BYTES_PER_ELEMENT
+    return Cost(exact.messages, others + (exact.bytes - others) * share)
+
+
+def _crossing(row: Collective, N: int, on_each: int) -> float:
+    """How many ranks' bytes cross a host's device: those that go to other hosts, if each sends to all alike.
+
+    Around a ring, and down a tree, one of a host's ranks sends to the next host.
+    """
+    if row.pattern in ("ring", "tree") or on_each >= N:
+        return 1.0
+    return on_each * (N - on_each) / (N - 1)
+
+
+def cost_range(collective: str, M: float, c: float, N: int, on_each: int = 1) -> CostRange:
+    """The ends between which `collective_cost` lies, by what the ranks select; the same where that does not matter."""
+    P = per_host(collective)
+    if P > 1 and N > 1:
+        ends = cost_range(between_hosts(collective), M / P, c, N // P)
+        return CostRange(*(_on_hosts(end, collective, M, c, N) for end in (ends.least, ends.most)))
+    given = collectives[collective].cost_range
+    if N == 1 or given is None:
+        one = collective_cost(collective, M, c, N, on_each=on_each)
+        return CostRange(one, one)
+    ends = given(M, c, N, **_options(collective))
+    times = _crossing(collectives[collective], N, on_each)
+    return CostRange(*(replace(end, bytes=times * end.bytes) for end in (ends.least, ends.most)))
+
+
+def why_not(collective: str, N: int, on_hosts: Sequence[int] | None = None) -> str | None:
+    """Why a collective, with the options that its text gives, does not run on ``N`` ranks; None where it does.
+
+    ``on_hosts``: how many of them each host has, where that is known.
+    """
+    P = per_host(collective)
+    if P == 1:
+        return collectives[collective].why_not(N, **_options(collective))
+    sizes = sorted(set(on_hosts if on_hosts is not None else [P] if N % P == 0 else []))
+    if sizes != [P]:
+        counts = f"here hosts have {' or '.join(map(str, sizes))}" if sizes else f"{N} ranks make no such hosts"
+        return f"sums on hosts of {P} ranks each, and {counts}; leave per_host out, or give each host {P}"
+    return why_not(between_hosts(collective), N // P)
+
+
+def choices(names: Sequence[str], workers: int, on_each: int) -> tuple[str, ...]:
+    """Of the collectives those that run on so many ranks of each worker, and those that run between such workers."""
+    between_workers = [within_hosts(name, on_each) for name in names] if workers > 1 else []
+    fitting = (name for name in (*names, *between_workers) if not why_not(name, workers * on_each, [on_each]))
+    return tuple(dict.fromkeys(fitting))
+
+
+def cost_table(M: float, c: float, N: int, P: int = 1) -> list[tuple[str, Cost | CostRange]]:
+    """Every scheme that has a closed form at these N ranks, by name: what a whole gradient in one buffer costs.
+
+    Beside the collectives, each in every format in which it sends values and between hosts of ``P`` ranks, those of the
+    papers that they stand beside.
+    """
+    rows: list[tuple[str, Cost | CostRange]] = [("parameter-server", costs.parameter_server(M, N))]
+    for row in collectives.rows():
+        specs = (row.name, *(f"{row.name}:{options}" for options in row.shown_with))
+        for spec in dict.fromkeys((*specs, *(within_hosts(each, P) for each in specs))):
+            if why_not(spec, N) is None:
+                ends = cost_range(spec, M, c, N, P)
+                rows.append((spec, ends.least if ends.least == ends.most else ends))
+        for wire in row.wires[1:]:
+            rows.append((f"{row.name}/wire={wire}", collective_cost(row.name, M, c, N, wire, P)))
+    return rows
+
+
+def _on_hosts(part: Cost, collective: str, M: float, c: float, N: int) -> Cost:
+    """From what one rank's part costs between hosts to what all do that share a host's network device."""
+    P, row = per_host(collective), collectives[collective]
+    arrives = M if row.is_dense else min(M, 2 * M * row.arriving(c, N // P))
+    return replace(part, bytes=P * part.bytes, local_seconds=costs.on_host(M, arrives, P))
+
+
+def _options(collective: str) -> dict[str, Any]:
+    """Those that its row's functions take."""
+    return {name: value for name, value in collectives.options(collective).items() if name != PER_HOST.name}

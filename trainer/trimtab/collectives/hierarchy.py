@@ -1,0 +1,186 @@
+"""Two levels: the ranks of each host sum everything among themselves, and any collective sums between the hosts.
+
+Every rank of a host of P has a P-th of the buffer: the host's ranks reduce-scatter what they have, each exchanges its
+part with the ranks of the other hosts that have the same part, and tells the others of its host what came of it. All of
+a host's ranks select, and no byte crosses between hosts twice (docs/decisions/hierarchy.md).
+
+Cost: that of the collective between N / P hosts, and inside a host a ring's reduce-scatter and Bruck's all-gather.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from trimtab_api import catalogue
+
+from trimtab import collectives, kernels
+from trimtab.collectives import filled_pairs
+from trimtab.collectives.base import Collective, Exchange, Exchanged, Prepared, Ranges
+from trimtab.collectives.primitives import all_gather, ring_all_gather, ring_reduce_scatter, share
+from trimtab.collectives.sparse_pairs import Pairs
+from trimtab.collectives.stopwatch import Stopwatch
+from trimtab.collectives.subset import Subset
+
+if TYPE_CHECKING:
+    from trimtab.collectives.group import Group
+    from trimtab.collectives.transport import Transport
+    from trimtab.sparsify.base import Selector
+
+
+@dataclass(frozen=True)
+class Accumulated(Prepared):
+    """What this rank has lies where the mean is to be; its host's ranks are yet to sum theirs."""
+
+    selector: Selector | None
+    stopwatch: Stopwatch
+
+
+class Hierarchy(Collective):
+    """A collective between hosts, on parts of sums over the ranks of each host.
+
+    A rank's residual is that of its host, in its own part of each buffer, and zero elsewhere; what is cleared there is
+    the collective's to say. The norms that it tells are of its host's sum in its part. Its state is the collective's,
+    whose buffers are the parts.
+    """
+
+    def __init__(self, group: Group, between: str) -> None:
+        """``between`` is the text of a collective that runs on as many ranks as the group has hosts, alike in ranks."""
+        super().__init__(group)
+        self._host = next(ranks for ranks in group.hosts if group.rank in ranks)
+        self._place = self._host.index(group.rank)
+        self._peers = [ranks[self._place] for ranks in group.hosts]
+        self._is_dense = catalogue.collectives[between].is_dense
+        self._between = collectives.create(between, group.part(self._peers))
+        self._zeros = torch.empty(0)
+
+    def prepare(self, exchange: Exchange, selector: Selector | None) -> Accumulated:
+        stopwatch = Stopwatch(exchange.out.device)
+        before = kernels.accumulate(exchange.grad, exchange.residual, exchange.out)
+        stopwatch.compressed()
+        return Accumulated(before, selector, stopwatch)
+
+    def run(self, exchange: Exchange, prepared: Prepared, transport: Transport, vote: Tensor) -> Exchanged:
+        assert isinstance(prepared, Accumulated)
+        out, stopwatch, num_bytes = exchange.out, prepared.stopwatch, transport.num_bytes
+        host = Subset(transport, self._host)
+        start, stop = self._part(0, out.numel())
+        stopwatch.resume()
+        ring_reduce_scatter(host, out)
+        stopwatch.communicated()
+        exchange.next_residual[:start].zero_()
+        exchange.next_residual[stop:].zero_()
+        stopwatch.compressed()
+        part = self._exchange_part(exchange, prepared.selector, Subset(transport, self._peers), vote)
+        stopwatch.resume()
+        sent, vote = self._tell(host, out, part, stopwatch)
+        return replace(
+            part,
+            sent=sent,
+            num_bytes=transport.num_bytes - num_bytes,
+            vote=vote,
+            compress_seconds=part.compress_seconds + stopwatch.compress_seconds,
+            collective_seconds=part.collective_seconds + stopwatch.collective_seconds,
+            figures={**part.figures, "host_bytes": float(host.num_bytes)},
+        )
+
+    def _part(self, start: int, stop: int) -> tuple[int, int]:
+        """This rank's part of a range of the arena."""
+        first, end = share(stop - start, self._place, len(self._host))
+        return start + first, start + end
+
+    def _exchange_part(
+        self, exchange: Exchange, selector: Selector | None, peers: Transport, vote: Tensor
+    ) -> Exchanged:
+        """Write the mean over hosts of their sums in this rank's part, and what is left of this host's."""
+        start, stop = self._part(0, exchange.out.numel())
+        if start == stop:  # there is nothing that the votes could travel with
+            votes, num_messages = all_gather(peers, vote.view(torch.uint8))
+            total = torch.stack([each.view(torch.float32) for each in votes]).sum(0)
+            sent = None if self._is_dense else torch.empty(0, dtype=torch.int32, device=vote.device)
+            return Exchanged(sent, 0, 0.0, 0.0, 0, num_messages, total, 0.0, 0.0)
+        if self._zeros.numel() < stop - start:
+            self._zeros = torch.zeros_like(exchange.out[start:stop])
+        inner, k = _segments_in(exchange, start, stop)
+        part = replace(
+            exchange,
+            grad=exchange.out[start:stop],
+            residual=self._zeros[: stop - start],
+            next_residual=exchange.next_residual[start:stop],
+            out=exchange.out[start:stop],
+            segments=inner,
+            k=k,
+            start=exchange.start + start,
+        )
+        return self._between.run(part, self._between.prepare(part, selector), peers, vote)
+
+    def _tell(
+        self, host: Transport, out: Tensor, part: Exchanged, stopwatch: Stopwatch
+    ) -> tuple[Tensor | None, Tensor]:
+        """Tell the host's ranks what came of this rank's part, and write what came of theirs.
+
+        Returns where the host's residual was cleared, and the sum of all votes.
+        """
+        n, size = out.numel(), len(self._host)
+        start, stop = self._part(0, n)
+        own = out[start:stop]
+        parts = [part.vote.view(torch.uint8)]
+        if self._is_dense:
+            own.div_(size)
+        else:
+            assert part.sent is not None, "a sparse scheme says what it sent"
+            indices = own.nonzero().flatten().to(torch.int32)
+            mean, _ = filled_pairs.encode(Pairs(indices, kernels.take(own, indices)), 0, stop - start)
+            count = torch.tensor([part.sent.numel()], dtype=torch.int32, device=out.device)
+            parts += [each.view(torch.uint8) for each in (count, part.sent + start, mean)]
+        stopwatch.compressed()
+        messages, _ = all_gather(host, torch.cat(parts))
+        if self._is_dense:
+            ring_all_gather(host, out)
+        stopwatch.communicated()
+
+        head = 4 * part.vote.numel()
+        vote = torch.stack([message[:head].view(torch.float32) for message in messages]).sum(0)
+        if self._is_dense:
+            return None, vote
+        sent = []
+        for (first, end), message in zip(pairwise(_bounds(n, size)), messages, strict=True):
+            after = head + 4 + 4 * int(message[head : head + 4].view(torch.int32).item())
+            sent.append(message[head + 4 : after].view(torch.int32))
+            filled_pairs.write_mean(message[after:], out[first:end], 0, 1 / size)
+        stopwatch.compressed()
+        return torch.cat(sent), vote
+
+    def commit(self) -> None:
+        self._between.commit()
+
+    def discard(self) -> None:
+        self._between.discard()
+
+    def state_dict(self) -> dict[str, Any]:
+        return self._between.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._between.load_state_dict(state)
+
+    def rebucket(self, old: Ranges, new: Ranges) -> None:
+        """A rank's part of a new buffer may lie where another's was: what is known of such a part is learned anew."""
+        self._between.rebucket(*([self._part(*each) for each in ranges] for ranges in (old, new)))
+
+
+def _bounds(num_elements: int, size: int) -> list[int]:
+    return [share(num_elements, part, size)[0] for part in range(size)] + [num_elements]
+
+
+def _segments_in(exchange: Exchange, start: int, stop: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The buffer's segments in ``start .. stop-1``, from 0 on, and of how many elements each: k, shared out evenly."""
+    offsets, counts = [0], []
+    for (first, end), k in zip(pairwise(exchange.segments), exchange.k, strict=True):
+        low, high = max(first, start), min(end, stop)
+        if low < high:
+            offsets.append(high - start)
+            counts.append(max(1, k * (high - first) // (end - first) - k * (low - first) // (end - first)))
+    return tuple(offsets), tuple(counts)
