@@ -111,7 +111,7 @@ def chosen_of(step_seconds, banned=()):
     def evaluate(plan):
         return DENSE if plan.is_dense else Prediction(plan, 0.0, 0.1, 0.5, 1.0, step_seconds(plan.ratio))
 
-    wanted = ControllerSettings(collectives=("all-gather",), min_ratio=0.01, max_ratio=0.02)
+    wanted = ControllerSettings(collectives=("all-gather",), min_ratio=0.01, max_ratio=0.02, wires=("float32",))
     return choose(evaluator_of(evaluate, wanted, dense_plan()), banned, seed=1)
 
 
@@ -120,7 +120,7 @@ def test_the_best_of_every_ratio_of_two_digits_is_chosen():
 
 
 def test_what_a_guard_has_left_is_not_chosen_and_nor_is_it_shown():
-    best_is_banned = chosen_of(lambda ratio: 0.2 + abs(ratio - 0.0131), banned={("all-gather", 0.013)})
+    best_is_banned = chosen_of(lambda ratio: 0.2 + abs(ratio - 0.0131), banned={("all-gather", 0.013, "gradient")})
     assert best_is_banned.chosen.plan.ratio == 0.014
     assert 0.013 not in {shown.plan.ratio for shown in best_is_banned.front}
 

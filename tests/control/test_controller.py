@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from simulator import GIGABIT, SINGLE, Phase, Run, World, dense, random_world, static
+from simulator import GIGABIT, SINGLE, dense, random_cluster
 from trimtab.control.controller import Controller
 from trimtab.control.types import (
     Adopt,
@@ -17,6 +17,8 @@ from trimtab.control.types import (
     OptimizerFamily,
     StepReport,
 )
+from trimtab.judge.simulated_cluster import Phase, SimulatedCluster
+from trimtab.judge.simulated_run import SimulatedRun, static
 from trimtab.plan import Plan
 from trimtab_api.catalogue import COLLECTIVES
 from trimtab_api.errors import UserError
@@ -25,9 +27,9 @@ FACTS = ModelFacts(10_000_000, (4_000_000, 6_000_000), 4)
 FAST, SLOW = (0.5e-3, 10 * GIGABIT), (2e-3, 0.1 * GIGABIT)
 
 
-def world(*phases, num_ranks=4, num_elements=10_000_000, **changes):
-    """A quiet, exactly modelled world; ``phases`` are (start, latency, bandwidth)."""
-    return World(
+def cluster(*phases, num_ranks=4, num_elements=10_000_000, **changes):
+    """A quiet, exactly modelled cluster; ``phases`` are (start, latency, bandwidth)."""
+    return SimulatedCluster(
         num_ranks=num_ranks,
         tensor_sizes=(num_elements // 2, num_elements // 2),
         phases=tuple(Phase(*phase) for phase in phases),
@@ -61,7 +63,7 @@ def report(step, plan, finite=True, residual_norm=1.0, collective=0.1, step_seco
 
 
 def test_warm_up_is_dense_and_short():
-    run = Run(world((0, *FAST)), ControllerSettings(), seed=1)
+    run = SimulatedRun(cluster((0, *FAST)), ControllerSettings(), seed=1)
     assert run.controller.plan.is_dense
     train(run, 5)
     first = run.log[0]
@@ -70,7 +72,7 @@ def test_warm_up_is_dense_and_short():
 
 
 def test_warm_up_is_sparse_where_a_few_dense_steps_would_cost_seconds():
-    run = Run(world((0, 1e-3, GIGABIT)), ControllerSettings(), seed=1)
+    run = SimulatedRun(cluster((0, 1e-3, GIGABIT)), ControllerSettings(), seed=1)
     train(run, 5)
     start, first = decisions(run, changed=False)[:2]
     assert (start["step"], start["trigger"]) == (0, "warm-up")
@@ -82,7 +84,7 @@ def test_warm_up_is_sparse_where_a_few_dense_steps_would_cost_seconds():
 
 
 def test_there_is_none_where_one_dense_step_would_take_seconds():
-    run = Run(world((0, *SLOW)), ControllerSettings(), seed=1)
+    run = SimulatedRun(cluster((0, *SLOW)), ControllerSettings(), seed=1)
     run.advance()
     assert decisions(run)[0]["step"] == 0
     assert not run.controller.plan.is_dense
@@ -106,7 +108,7 @@ def test_a_stale_view_is_no_view():
 
 @pytest.mark.parametrize("settings", [dense(), static(Plan.parse("0.01/all-gather", SINGLE))])
 def test_a_static_plan_stays(settings):
-    run = train(Run(random_world(5, 4), settings, seed=1), 60)
+    run = train(SimulatedRun(random_cluster(5, 4), settings, seed=1), 60)
     assert run.controller.plan == settings.static_plan
     assert run.log == []
 
@@ -126,8 +128,8 @@ def test_one_rank_has_nothing_to_decide():
 
 
 def test_a_slower_network_brings_a_smaller_exchange_within_two_seconds_of_the_news():
-    quiet = world((0, *FAST), (20, 2e-3, 0.1 * GIGABIT), monitor_delay=0.3)
-    run = train(Run(quiet, ControllerSettings(), seed=2), 20)
+    quiet = cluster((0, *FAST), (20, 2e-3, 0.1 * GIGABIT), monitor_delay=0.3)
+    run = train(SimulatedRun(quiet, ControllerSettings(), seed=2), 20)
     before = run.controller.plan
     train(run, 3.5)
     after = run.controller.plan
@@ -137,7 +139,7 @@ def test_a_slower_network_brings_a_smaller_exchange_within_two_seconds_of_the_ne
 
 def test_dense_is_kept_where_nothing_beats_it():
     """A network so fast that selecting costs more than sending."""
-    run = train(Run(world((0, 1e-5, 1000 * GIGABIT), num_elements=10_000), ControllerSettings(), seed=1), 20)
+    run = train(SimulatedRun(cluster((0, 1e-5, 1000 * GIGABIT), num_elements=10_000), ControllerSettings(), seed=1), 20)
     assert run.controller.plan.is_dense
     assert decisions(run) == []
 
@@ -145,8 +147,8 @@ def test_dense_is_kept_where_nothing_beats_it():
 @pytest.mark.slow
 @pytest.mark.parametrize(("seed", "monitor_noise"), [(0, 0.05), (1, 0.05), (2, 0.05), *((n, 0.03) for n in range(8))])
 def test_ten_minutes_on_an_unchanged_network_bring_no_network_change(seed, monitor_noise):
-    quiet = world((0, 2e-3, 0.3 * GIGABIT), monitor_noise=monitor_noise, noise=0.08)
-    run = Run(quiet, ControllerSettings(), seed=seed)
+    quiet = cluster((0, 2e-3, 0.3 * GIGABIT), monitor_noise=monitor_noise, noise=0.08)
+    run = SimulatedRun(quiet, ControllerSettings(), seed=seed)
     train(run, 600)
     first, *later = decisions(run)
     assert first["trigger"] == "warm-up"
@@ -156,7 +158,7 @@ def test_ten_minutes_on_an_unchanged_network_bring_no_network_change(seed, monit
 
 @pytest.mark.parametrize("seed", range(4))
 def test_every_change_has_its_cause_and_its_promise(seed):
-    run = Run(random_world(seed, 4), ControllerSettings(), seed)
+    run = SimulatedRun(random_cluster(seed, 4), ControllerSettings(), seed)
     run.until_target()
     for line in decisions(run):
         assert line["trigger"] in ("warm-up", "network", "gain", "trials", "measured")
@@ -171,7 +173,7 @@ def test_every_change_has_its_cause_and_its_promise(seed):
 
 
 def test_versions_rise_by_one_with_every_change():
-    run = Run(random_world(3, 4), ControllerSettings(), 3)
+    run = SimulatedRun(random_cluster(3, 4), ControllerSettings(), 3)
     run.until_target()
     versions = [line["adopted"]["version"] for line in decisions(run)]
     assert versions == list(range(1, len(versions) + 1))
@@ -180,7 +182,7 @@ def test_versions_rise_by_one_with_every_change():
 def test_the_same_seed_and_measurements_bring_the_same_decisions():
     logs = []
     for _ in range(2):
-        run = train(Run(random_world(11, 4), ControllerSettings(), 11), 20)
+        run = train(SimulatedRun(random_cluster(11, 4), ControllerSettings(), 11), 20)
         logs.append(run.log)
     assert logs[0] == logs[1]
 
@@ -190,10 +192,10 @@ def test_the_same_seed_and_measurements_bring_the_same_decisions():
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_trials_and_their_cost_stay_within_their_share(seed):
-    drifting = world((0, 2e-3, 0.3 * GIGABIT))
-    run = Run(drifting, ControllerSettings(), seed)
+    drifting = cluster((0, 2e-3, 0.3 * GIGABIT))
+    run = SimulatedRun(drifting, ControllerSettings(), seed)
     train(run, 60)
-    run.world = replace(drifting, half_gain_ratio={"all": 0.2, "artopk": 0.35})  # the gradient has become flatter
+    run.cluster = replace(drifting, half_gain_ratio={"all": 0.2, "artopk": 0.35})  # the gradient has become flatter
     train(run, 60)
     assert run.exploration_seconds > 0
     assert run.exploration_seconds < 0.1 * run.now
@@ -210,10 +212,10 @@ def test_a_trial_never_crosses_an_epochs_end():
         return action
 
     controller._trials = spy
-    run = Run(world((0, 2e-3, 0.3 * GIGABIT), steps_per_epoch=7), ControllerSettings(), 1)
+    run = SimulatedRun(cluster((0, 2e-3, 0.3 * GIGABIT), steps_per_epoch=7), ControllerSettings(), 1)
     run.controller = controller
     train(run, 60)
-    run.world = replace(run.world, half_gain_ratio={"all": 0.2, "artopk": 0.35})
+    run.cluster = replace(run.cluster, half_gain_ratio={"all": 0.2, "artopk": 0.35})
     train(run, 60)
     assert asked
     assert all(action is None or action.iterations <= steps_left for steps_left, action in asked)
@@ -227,7 +229,7 @@ ADAM, UNKNOWN = OptimizerFamily("AdamW", "adam"), OptimizerFamily("Frobnicator",
 def test_adam_is_given_a_larger_ratio_than_sgd_where_the_network_asks_for_compression():
     ratios = {}
     for optimizer in (OptimizerFamily("SGD", "sgd"), ADAM, UNKNOWN):
-        run = train(Run(world((0, *SLOW), optimizer=optimizer), ControllerSettings(), 1), 60)
+        run = train(SimulatedRun(cluster((0, *SLOW), optimizer=optimizer), ControllerSettings(), 1), 60)
         ratios[optimizer.kind] = run.controller.plan.ratio
     assert 1 > ratios["adam"] > 2 * ratios["sgd"]
     assert ratios["unknown"] == ratios["adam"]
@@ -237,18 +239,18 @@ def test_under_adam_dense_is_chosen_and_stays_where_no_plan_makes_up_for_its_ste
     """SGD leaves dense here: its steps would be two thirds as long, and hardly more."""
     sent_at = {}
     for kind in ("sgd", "adam"):
-        near = world((0, 1e-3, 3 * GIGABIT), optimizer=OptimizerFamily(kind, kind))
-        run = train(Run(near, ControllerSettings(), 1), 120)
+        near = cluster((0, 1e-3, 3 * GIGABIT), optimizer=OptimizerFamily(kind, kind))
+        run = train(SimulatedRun(near, ControllerSettings(), 1), 120)
         sent_at[kind] = {line["adopted"]["name"] for line in decisions(run)}
     assert sent_at["sgd"]
     assert sent_at["adam"] == set()
 
 
 def test_under_adam_no_trial_runs_for_the_gain_tells_nothing():
-    drifting = world((0, 2e-3, 0.3 * GIGABIT), optimizer=ADAM)
-    run = train(Run(drifting, ControllerSettings(), 1), 60)
+    drifting = cluster((0, 2e-3, 0.3 * GIGABIT), optimizer=ADAM)
+    run = train(SimulatedRun(drifting, ControllerSettings(), 1), 60)
     assert not run.controller.plan.is_dense
-    run.world = replace(drifting, half_gain_ratio={"all": 0.2, "artopk": 0.35})  # the gradient has become flatter
+    run.cluster = replace(drifting, half_gain_ratio={"all": 0.2, "artopk": 0.35})  # the gradient has become flatter
     train(run, 60)
     assert run.exploration_seconds == 0
     assert {line["trigger"] for line in decisions(run, changed=False)}.isdisjoint({"gain", "trials"})
@@ -257,7 +259,7 @@ def test_under_adam_no_trial_runs_for_the_gain_tells_nothing():
 def test_a_decision_says_that_the_optimizer_is_not_known():
     reasons = {}
     for optimizer in (ADAM, UNKNOWN):
-        run = train(Run(world((0, *SLOW), optimizer=optimizer), ControllerSettings(), 1), 20)
+        run = train(SimulatedRun(cluster((0, *SLOW), optimizer=optimizer), ControllerSettings(), 1), 20)
         reasons[optimizer.kind] = [line["reason"] for line in decisions(run, changed=False)]
     assert reasons["unknown"]
     assert all("what compression costs Frobnicator is not known" in reason for reason in reasons["unknown"])
@@ -300,13 +302,13 @@ def test_a_residual_out_of_hand_brings_dense_back():
 
 def test_a_plan_measured_slower_than_dense_is_left():
     """The scheme's software is ten times as slow as its closed form says; dense's is not."""
-    misleading = world((0, 1e-3, 2 * GIGABIT))
+    misleading = cluster((0, 1e-3, 2 * GIGABIT))
     broken = dict.fromkeys(COLLECTIVES, (1.0, 2e-4, 1.05, 5e-10, 0.6))
     broken["dense-ring"] = (1.0, 2e-4, 1.05, 5e-10, 2e-3)
-    run = train(Run(replace(misleading, overheads=broken), ControllerSettings(), 1), 90)
+    run = train(SimulatedRun(replace(misleading, overheads=broken), ControllerSettings(), 1), 90)
     assert run.controller.plan.is_dense
     assert any("slower" in line["reason"] or "dense needs" in line["reason"] for line in decisions(run))
-    dense_progress = train(Run(replace(misleading, overheads=broken), dense(), 1), 90).progress
+    dense_progress = train(SimulatedRun(replace(misleading, overheads=broken), dense(), 1), 90).progress
     assert run.progress > 0.9 * dense_progress
 
 
@@ -392,10 +394,10 @@ def test_a_plan_that_failed_is_not_chosen_again_on_its_network():
 
 
 def test_a_measurement_is_asked_for_when_the_exchange_no_longer_fits_and_not_before():
-    run = Run(world((0, *FAST), (1000, *SLOW)), ControllerSettings(), 1)
+    run = SimulatedRun(cluster((0, *FAST), (1000, *SLOW)), ControllerSettings(), 1)
     train(run, 30)
     controller, plan = run.controller, run.controller.plan
-    usual = run.world.sync_seconds(plan, run.world.network(0))
+    usual = run.cluster.sync_seconds(plan, run.cluster.network(0))
     assert not controller.drift.asks_to_measure(run.now)
     for step in range(3):
         slow = report(run.step + step, plan, collective=usual + 0.2, step_seconds=0.3)
@@ -405,7 +407,7 @@ def test_a_measurement_is_asked_for_when_the_exchange_no_longer_fits_and_not_bef
 
 
 def test_no_measurement_is_asked_for_while_the_first_steps_are_still_learned_from():
-    controller = Run(world((0, *FAST)), ControllerSettings(warmup_steps=8), 1).controller
+    controller = SimulatedRun(cluster((0, *FAST)), ControllerSettings(warmup_steps=8), 1).controller
     controller.observe_network(NetworkView(1, *FAST), 0.0)
     controller.next_action(0.0, 100)
     for step in range(5):
@@ -421,8 +423,8 @@ def test_a_moved_gain_waits_while_exchanges_are_off_for_a_reason_nobody_knows(se
 
     def acted_on_the_gain(*phases):
         """Whether it did before the monitor could have told of the narrower network."""
-        run = train(Run(world(*phases, monitor_delay=delay), ControllerSettings(), seed), changes_at + 0.5)
-        run.world = replace(run.world, half_gain_ratio={"all": 0.2, "artopk": 0.35})
+        run = train(SimulatedRun(cluster(*phases, monitor_delay=delay), ControllerSettings(), seed), changes_at + 0.5)
+        run.cluster = replace(run.cluster, half_gain_ratio={"all": 0.2, "artopk": 0.35})
         train(run, delay)
         acted = [line["time"] for line in decisions(run, changed=False) if line["trigger"] in ("gain", "trials")]
         return any(changes_at < time < changes_at + delay for time in acted)
@@ -435,8 +437,8 @@ def test_a_moved_gain_waits_while_exchanges_are_off_for_a_reason_nobody_knows(se
 
 
 def test_state_survives_a_restart_as_json():
-    run = train(Run(random_world(4, 4), ControllerSettings(), 4), 30)
-    sizes = run.world.tensor_sizes
+    run = train(SimulatedRun(random_cluster(4, 4), ControllerSettings(), 4), 30)
+    sizes = run.cluster.tensor_sizes
     restored = Controller(ControllerSettings(), ModelFacts(sum(sizes), sizes, 4), seed=4)
     restored.load_state_dict(json.loads(json.dumps(run.controller.state_dict())))
     assert restored.plan == run.controller.plan

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from trimtab.control.curves import Curve
 from trimtab.control.predict import Predictor
 from trimtab.control.types import ModelFacts
-from trimtab.plan import Plan, dense_plan
+from trimtab.plan import FusionPlan, Plan, dense_plan
 
 
 def plan(ratio, collective="all-gather"):
@@ -87,3 +87,23 @@ def test_compression_measured_at_one_ratio_tells_that_of_the_others(collective, 
     predictor.compress_times.observe(plans[0.004], milliseconds[0.004] * 1e-3, step=0)
     for ratio, measured in milliseconds.items():
         assert predictor.compress_times(plans[ratio]) == pytest.approx(measured * 1e-3, rel=0.3), ratio
+
+
+def test_what_many_buffers_cost_is_not_charged_to_one():
+    """10 ms of elements and 3 ms a buffer."""
+    facts = ModelFacts(6_200, (100,) * 62, 4)
+    times = Predictor(facts).compress_times
+    equal = {
+        count: Plan(0.01, "all-gather", fusion=FusionPlan(tuple(6_200 * i // count for i in range(count))))
+        for count in (1, 8, 62)
+    }
+    for step, count in enumerate((1, 62)):
+        times.observe(equal[count], 10e-3 + 3e-3 * count, step)
+    assert times.per_buffer == pytest.approx(3e-3, rel=0.1)
+    for count, plan in equal.items():
+        assert times(plan) == pytest.approx(10e-3 + 3e-3 * count, rel=0.25)
+    restored = Predictor(facts).compress_times
+    restored.load_state_dict(json.loads(json.dumps(times.state_dict())))
+    assert restored(equal[8]) == times(equal[8])
+    of_buffer = times.of_buffer(equal[8], facts.num_elements)
+    assert 8 * of_buffer(facts.num_elements / 8) == pytest.approx(times(equal[8]))

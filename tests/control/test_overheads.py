@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from trimtab.control.overheads import Overheads
-from trimtab_api.catalogue import collective_cost
+from trimtab_api.catalogue import Cost, collective_cost
 
 M, N = 40e6, 4
 GIGABIT = 1e9 / 8
@@ -107,3 +107,15 @@ def test_coefficients_stay_possible_whatever_is_measured(seed, noise):
         assert e >= 0.5
         assert min(o, g, w) >= 0
         assert predict(overheads, collective, 0.01, 1e-3, 1 / GIGABIT) > 0
+
+
+def test_what_is_exchanged_inside_hosts_is_added_as_it_is_and_teaches_nothing_of_the_network():
+    flat, in_two_levels = Overheads(), Overheads()
+    cost = collective_cost("all-gather", M, 0.01, 4)
+    local = Cost(cost.messages, cost.bytes, local_seconds=0.5)
+    for _ in range(5):
+        flat.observe("all-gather", cost, 1e-3, 1 / GIGABIT, 0.2)
+        in_two_levels.observe("all-gather", local, 1e-3, 1 / GIGABIT, 0.7)
+    for alpha in (1e-3, 50e-3):
+        between = flat.seconds("all-gather", cost, alpha, 1 / GIGABIT)
+        assert in_two_levels.seconds("all-gather", local, alpha, 1 / GIGABIT) == pytest.approx(between + 0.5)

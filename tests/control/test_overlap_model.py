@@ -11,7 +11,7 @@ from trimtab.control.overlap import step_seconds
 from trimtab.plan import Plan
 from trimtab.profile import BucketTimes, Profile
 from trimtab.schedule import Iteration, Schedule, Send
-from trimtab.timeline import Readiness
+from trimtab.timeline import BufferTimes, Readiness
 
 COMPUTE = 0.3
 buffers = st.lists(st.tuples(st.floats(0, 10), st.floats(0, 10)), min_size=1, max_size=8)
@@ -21,7 +21,8 @@ def of(times, schedule="wait-free", local_steps=0, compute=COMPUTE, shares=None)
     """Of buffers of one size, with these seconds of compression and on the wire."""
     shares = shares or [1 / 3 + 2 / 3 * (i + 1) / len(times) for i in range(len(times))]
     compress, wire = zip(*times, strict=True)
-    return step_seconds(compute, shares, compress, wire, schedule, local_steps)
+    buffers = BufferTimes([compute * share for share in shares], compress, wire)
+    return step_seconds(compute, buffers, schedule, local_steps=local_steps)
 
 
 def profile(backward, lead=0.2):
@@ -62,7 +63,7 @@ def test_exchanging_after_backward_is_never_shorter(times):
 
 def test_updates_of_local_steps_are_exchanged_once_a_round_and_hide_behind_nothing():
     assert of([(0.1, 0.3)], local_steps=4) == pytest.approx(COMPUTE + 0.1)
-    assert of([(0.1, 0.3)], local_steps=1) == of([(0.1, 0.3)], "after-backward")
+    assert of([(0.1, 0.3)], local_steps=1) == pytest.approx(of([(0.1, 0.3)], "after-backward"))
 
 
 def test_a_schedule_that_sends_a_bucket_every_second_iteration_takes_the_mean_of_both(every_second_iteration):
@@ -84,9 +85,9 @@ def every_second_iteration(monkeypatch):
     monkeypatch.setattr(
         schedule, "create", lambda name, n: EverySecond(n) if name == "every-second" else create(name, n)
     )
-    overlap._orders.cache_clear()
+    overlap._of_schedule.cache_clear()
     yield EverySecond.name
-    overlap._orders.cache_clear()
+    overlap._of_schedule.cache_clear()
 
 
 # When buffers are complete ------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import json
 
 import pytest
 from trimtab.control.controller import Controller
-from trimtab.control.types import ControllerSettings, ModelFacts
+from trimtab.control.types import ControllerSettings, ModelFacts, NetworkView
 from trimtab.plan import FusionPlan, Plan
 from trimtab.profile import BucketTimes, ModuleTimes, Profile
 
@@ -49,6 +49,21 @@ def test_it_is_written_down():
     (line,) = controller.log.drain()
     assert (line["record"], line["step"], line["time"], line["loss"]) == ("profile", 12, 3.0, 1.5)
     assert line["buckets"][1] == {"compress_seconds": 0.003, "wire_seconds": 0.05}
+    assert line["predicted"] is None, "nothing is known of the network"
+    json.dumps(line, allow_nan=False)
+
+
+def test_with_it_goes_what_the_model_makes_of_a_step():
+    controller = Controller(ControllerSettings(), FACTS)
+    controller.observe_network(NetworkView(1, 1e-3, 125e6), 1.0)
+    controller.log.drain()
+    controller.observe_profile(profile((0.01, 0.03)), 3.0)
+    (line,) = controller.log.drain()
+    told = line["predicted"]
+    assert [span["row"] for span in told["spans"]].count("link 0") == 2
+    assert max(span["end"] for span in told["spans"]) == pytest.approx(told["step_seconds"])
+    plan, predictor = profile((0.01, 0.03)).plan, controller._learner.predictor
+    assert told["step_seconds"] == pytest.approx(predictor.predict(plan, 1e-3, 8e-9).step_seconds)
     json.dumps(line, allow_nan=False)
 
 

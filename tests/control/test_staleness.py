@@ -51,6 +51,14 @@ def test_shared_indices_never_cost_adam_fewer_steps(ratio, gain):
     assert shared >= own
 
 
+@pytest.mark.parametrize(("wire", "more"), [("bfloat16", 1.002), ("int8", 1.006), ("int4", 1.11), ("int2", 1.35)])
+@pytest.mark.parametrize("facts", [SGD, ADAM])
+def test_what_rounding_takes_is_charged_as_if_it_had_to_be_sent_again(wire, more, facts):
+    for plan in (Plan(0.01, "all-gather"), Plan(0.01, "all-gather", source="update:steps=4")):
+        rounded, exact = (relative_steps(each, 0.5, facts) for each in (replace(plan, wire=wire), plan))
+        assert rounded == pytest.approx(more * exact)
+
+
 def test_the_charge_has_no_step_in_it():
     """Where one interpolation meets the next, and where the measured ratios end."""
     charged = [relative_steps(Plan(10 ** (-i / 100), "all-gather"), 0.5, ADAM) for i in range(1, 500)]

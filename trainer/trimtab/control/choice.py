@@ -6,13 +6,15 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from math import log
 
-from trimtab.control.decision import Prediction
+from trimtab.control.decision import Inputs, Prediction
 from trimtab.control.knee import knee
+from trimtab.control.network_watch import Network
 from trimtab.control.pareto import front, spread
 from trimtab.control.plan_evaluator import PlanEvaluator
 from trimtab.control.reason import reason_to_change, reason_to_keep, reason_to_start
 from trimtab.control.solve import solve
 from trimtab.control.space import Space
+from trimtab.plan import Plan
 
 #: A change of plan must shorten the predicted time to target by this factor ...
 _WORTH_A_CHANGE = log(1.05)
@@ -23,6 +25,10 @@ _WORTH_IT_FOR_THE_GAIN = log(1.15)
 _HARDLY_FASTER = 0.95
 #: Plans of the front that are shown of each decision.
 _MOST_SHOWN = 40
+
+
+#: Collective, ratio and source.
+Banned = tuple[str, float, str]
 
 
 @dataclass(frozen=True)
@@ -37,6 +43,27 @@ class Choice:
     """One plain sentence."""
     front: tuple[Prediction, ...] = ()
     """Plans that no other dominates, spread over all of these; empty where none were sought."""
+
+    @property
+    def is_change(self) -> bool:
+        """Whether it is another plan, or the same in other buffers."""
+        return self.chosen.plan.with_version(0) != self.previous.plan.with_version(0)
+
+    def inputs(self, network: Network, compute_seconds: float) -> Inputs:
+        """What was known when it was made."""
+        return Inputs(
+            revision=network.revision,
+            latency=network.latency,
+            bandwidth=network.bandwidth,
+            gain=self.previous.gain,
+            compute_seconds=compute_seconds,
+            dense_step_seconds=self.dense.step_seconds,
+        )
+
+
+def banned_of(plan: Plan) -> Banned:
+    """What is not to be chosen again once the plan has failed, in whatever buffers."""
+    return plan.collective, plan.ratio, plan.source
 
 
 def back_to_dense(evaluator: PlanEvaluator, reason: str) -> Choice:
@@ -57,14 +84,14 @@ class Promise:
     """Whether the change is for a step so much shorter that a measurement will tell, and not for the gain."""
 
 
-def choose(evaluator: PlanEvaluator, banned: Collection[tuple[str, float]], seed: int) -> Choice:
+def choose(evaluator: PlanEvaluator, banned: Collection[Banned], seed: int) -> Choice:
     """The knee of the Pareto front, or the present plan where leaving it promises too little.
 
-    ``banned``: collectives and ratios that failed on this network. ``seed``: of the search for the front.
+    ``banned``: collectives, ratios and sources that failed on this network. ``seed``: of the search for the front.
     """
     settings, dense, present = evaluator.settings, evaluator.dense, evaluator.present
     found = solve(Space.of(settings), evaluator.predict, seed) + evaluator.of_whole_updates()
-    undominated = front([each for each in found if (each.plan.collective, each.plan.ratio) not in banned])
+    undominated = front([each for each in found if banned_of(each.plan) not in banned])
     best = knee(undominated, dense, settings.speed_weight)
     shown = tuple(spread(undominated, _MOST_SHOWN, always=best))
     promise = promise_of(best, evaluator)

@@ -4,9 +4,9 @@
     step reports ───▶ Learner ──────┼──▶ guard? ──▶ trigger? ──▶ trials? ──▶ choose ──┼──▶ RunTrials
     profiles ───────▶ Predictor ────┘                                              └──▶ Adopt
 
-Every change of plan follows a change of network or of gain, the warm-up's end, a guard, or a change that turned out
-slower than the plan before; is predicted to reach the target sooner than the plan before; and is measured afterwards.
-Each decision is a function or a small class of its own; here they are put in order.
+Every change of plan follows a change of network, of gain or of what steps are seen to bring, the warm-up's end, a
+guard, or a change that turned out slower than the plan before; is predicted to reach the target sooner than the plan
+before; and is measured afterwards.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from functools import partial
 from typing import Any
 
 from trimtab.control import candidates, choice, guards, warmup
-from trimtab.control.choice import Choice
-from trimtab.control.decision import Inputs, Prediction
+from trimtab.control.choice import Choice, banned_of
+from trimtab.control.decision import Prediction
 from trimtab.control.decision_log import DecisionLog
+from trimtab.control.experiments import Experiments
 from trimtab.control.fallback import Fallback
 from trimtab.control.gain_watch import GainWatch
-from trimtab.control.guards import Alarm
 from trimtab.control.learning import Learner
 from trimtab.control.network_watch import UNKNOWN_NETWORK, Network, NetworkChange, NetworkWatch
 from trimtab.control.plan_evaluator import PlanEvaluator
@@ -60,7 +60,7 @@ class Controller:
         self.drift = PredictionDrift()
         """Says when exchanges disagree with their predictions, so that the monitors should measure."""
         self.trial_budget = TrialBudget(settings.exploration_share)
-        """Trials have the less, the more processor time decisions take: it is told of that."""
+        """What trials may take; processor time that decisions take is counted against it."""
         self.log = DecisionLog()
         self._settings, self._facts, self._seed = settings, facts, seed
         self._is_adaptive = settings.policy == "adaptive" and facts.num_ranks > 1
@@ -76,6 +76,7 @@ class Controller:
         self._in_batches = False  # whether the script's loop is over ``session.batches``
         self._triggers = Triggers()
         self._fallback = Fallback()
+        self._experiments = Experiments(self._learner.predictor)
         self._since_network = SinceNetworkChange(PlanOutcome(self._learner.steps))
         self._since_plan = self._plan_begins()
 
@@ -96,9 +97,11 @@ class Controller:
             self._static.observe_step(report, self._network_watch.network)
             return
         self.trial_budget.begin(now - report.step_seconds)
+        self._experiments.begin(now - report.step_seconds)
         self._in_batches = report.in_batches
         self._fallback.observe(report)
         self._since_plan.num_steps += was_applied(report) and report.plan == self.plan
+        self._learner.loss(report)
         if not self._learner.steps.add(report, now):
             return
         predicted = self._learner.exchange(report, self._network_watch.network)
@@ -123,7 +126,7 @@ class Controller:
         is_first = self._learner.predictor.profile is None
         self._learner.predictor.observe_profile(profile)
         if self._is_adaptive:
-            self.log.profiled(profile, now)
+            self.log.profiled(profile, self._learner.predicted(profile.plan, self._network_watch.network), now)
             if self._settings.is_profile_news(is_first=is_first):
                 self._triggers.queue("profile")
 
@@ -151,8 +154,9 @@ class Controller:
             return KeepGoing()
         trigger = self._trigger(evaluator, now)
         if trigger is None:
-            return self._start(evaluator, network, now)
+            return self._experiment(evaluator, network, now) or self._start(evaluator, network, now)
         evaluator = self._renew(network)
+        self._experiments.acted_upon(now)
         if trigger == "gain":
             self._since_plan.gain.look()
             trials = self._trials(evaluator, now, steps_left_in_epoch)
@@ -163,18 +167,18 @@ class Controller:
         made = choice.choose(evaluator, self._since_network.banned, self._seed + self.log.next_id)
         return self._carry_out(trigger, made, network, now)
 
-    def _alarm(self, dense: Prediction | None) -> Alarm | None:
+    def _alarm(self, dense: Prediction | None) -> guards.Alarm | None:
         """Why to leave the plan for dense, if at all."""
         if self.plan.is_dense:
             return None
         on_this_network = self._learner.steps.seconds_since(self.plan, self._since_network.start)
         return guards.alarm(self._fallback.num_dropped_in_a_row, self._since_plan.residual, on_this_network, dense)
 
-    def _fall_back(self, alarm: Alarm, evaluator: PlanEvaluator, network: Network, now: float) -> Action:
+    def _fall_back(self, alarm: guards.Alarm, evaluator: PlanEvaluator, network: Network, now: float) -> Action:
         """To dense, for a while: all that a guard resets is reset here."""
         self._fallback.begin(alarm, self._step)
         self._triggers.fell_back()
-        self._since_network.banned.add((self.plan.collective, self.plan.ratio))
+        self._since_network.banned.add(banned_of(self.plan))
         return self._carry_out("guard", choice.back_to_dense(evaluator, alarm.reason), network, now)
 
     def _trigger(self, evaluator: PlanEvaluator, now: float) -> Trigger | None:
@@ -190,20 +194,22 @@ class Controller:
             is_warmed_up=self._since_plan.num_steps >= warmup.num_steps(evaluator.present, self._settings.warmup_steps),
             has_network_moved=self._network_watch.has_moved(now),
             has_gain_moved=is_network_known and reads and self._since_plan.gain.moved,
+            has_progress_moved=is_network_known and self._experiments.has_news(now),
         )
+
+    def _experiment(self, evaluator: PlanEvaluator, network: Network, now: float) -> Action | None:
+        """Another plan for a while, to learn by the loss what its steps bring; None where nothing is worth it."""
+        if not self.makes_trials or self.drift.is_unexplained or not self._triggers.is_settled:
+            return None
+        made = self._experiments.suggest(evaluator, self._since_network.banned, self._since_plan.num_steps, now)
+        return self._carry_out("experiment", made, network, now) if made else None
 
     def _trials(self, evaluator: PlanEvaluator, now: float, steps_left_in_epoch: int) -> RunTrials | None:
         """The candidates to try before a gain that has moved is acted upon, if any is worth it and fits the budget."""
-        found = candidates.trials_to_run(
-            evaluator,
-            lambda plan: self._learner.predictor.knows_gain(plan, self._step),
-            steps_left_in_epoch,
-            self.trial_budget.available(now),
-        )
-        if found is None:
-            return None
-        trials, predicted_seconds = found
-        self.trial_budget.reserve(predicted_seconds)
+        knows, budget = partial(self._learner.predictor.knows_gain, step=self._step), self.trial_budget.available(now)
+        trials, seconds = candidates.trials_to_run(evaluator, knows, steps_left_in_epoch, budget) or (None, 0.0)
+        if trials is not None:
+            self.trial_budget.reserve(seconds)
         return trials
 
     def _start(self, evaluator: PlanEvaluator, network: Network, now: float) -> Action:
@@ -216,15 +222,10 @@ class Controller:
 
     def _carry_out(self, trigger: Trigger, made: Choice, network: Network, now: float) -> Action:
         """Write the choice down; adopt the plan, if it is another."""
-        inputs = Inputs(
-            revision=network.revision,
-            latency=network.latency,
-            bandwidth=network.bandwidth,
-            gain=made.previous.gain,
-            compute_seconds=self._learner.predictor.compute_seconds,
-            dense_step_seconds=made.dense.step_seconds,
-        )
-        made = replace(made, reason=of_optimizer(made.reason, self._facts.optimizer))
+        reason, failed = self._experiments.judged(trigger, made)
+        self._since_network.banned |= failed
+        made = replace(made, reason=of_optimizer(reason, self._facts.optimizer))
+        inputs = made.inputs(network, self._learner.predictor.compute_seconds)
         decision = self.log.decide(trigger, self._step, now, inputs, made)
         self._network_watch.decided()
         if not decision.changed:
@@ -254,10 +255,8 @@ class Controller:
         network = self._network_watch.network
         if network is None:
             return
-        change = self._network_watch.believe(
-            now,
-            lambda suspect: self._learner.speaks_for(suspect, network, self.plan, self._since_network.start),
-        )
+        speaks, since = self._learner.speaks_for, self._since_network.start
+        change = self._network_watch.believe(now, lambda suspect: speaks(suspect, network, self.plan, since))
         if change is not None:
             self._network_changed(change, now)
 
@@ -284,8 +283,7 @@ class Controller:
             "predictor": self._learner.predictor.state_dict(),
             "network": self._network_watch.state_dict(),
             "gain": self._since_plan.gain.state_dict(),
-            "num_guards": self._fallback.num_guards,
-            "hold_until_step": self._fallback.hold_until_step,
+            **self._fallback.state_dict(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -297,5 +295,4 @@ class Controller:
         self._learner.predictor.load_state_dict(state["predictor"])
         self._network_watch.load_state_dict(state["network"])
         self._since_plan.gain.load_state_dict(state["gain"])
-        self._fallback.num_guards = state["num_guards"]
-        self._fallback.hold_until_step = state["hold_until_step"]
+        self._fallback.load_state_dict(state)

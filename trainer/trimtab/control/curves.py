@@ -40,19 +40,19 @@ class Curve:
         """The value measured under a plan; replaces what was known at (about) its ratio."""
         if plan.is_dense or value <= 0:
             return
-        points = self._known.setdefault(_key(plan), {})
+        points = self._known.setdefault(key_of(plan), {})
         log_ratio = log(plan.ratio)
         points[round(log_ratio, 1)] = _Known(log_ratio, log(value / self._prior(plan)), step)
         self._shifts.clear()
 
     def knows(self, plan: Plan, step: int) -> bool:
         """Whether the value was measured under this plan, not too long ago."""
-        known = self._known.get(_key(plan), {}).get(round(log(plan.ratio), 1))
+        known = self._known.get(key_of(plan), {}).get(round(log(plan.ratio), 1))
         return known is not None and step - known.step <= self._max_age_steps
 
     def __call__(self, plan: Plan) -> float:
         """The value predicted under a plan."""
-        key = _key(plan)
+        key = key_of(plan)
         if key not in self._shifts:
             self._shifts[key] = _by_ratio(self._nearest_kin(key))
         return self._prior(plan) * exp(_interpolate(self._shifts[key], log(plan.ratio)))
@@ -87,7 +87,7 @@ class Curve:
         self._shifts.clear()
 
 
-def _key(plan: Plan) -> str:
+def key_of(plan: Plan) -> str:
     """All that decides what selection takes and what gets through, but for the ratio."""
     return "/".join((plan.collective, plan.sparsifier, plan.fusion.selection, plan.source, plan.wire))
 

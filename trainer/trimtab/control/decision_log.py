@@ -9,6 +9,10 @@ from trimtab.control.choice import Choice
 from trimtab.control.decision import Decision, Inputs, Measured
 from trimtab.profile import Profile
 from trimtab.records.lines import Trigger
+from trimtab.timeline import Timeline
+
+#: Rows of ``trace.jsonl``, by what goes on there.
+_ROWS = {"compute": "computing", "compress": "compressing"}
 
 
 class DecisionLog:
@@ -22,7 +26,6 @@ class DecisionLog:
     def decide(self, trigger: Trigger, step: int, now: float, inputs: Inputs, choice: Choice) -> Decision:
         """Write a choice down; where it changes the plan, the plan adopted has a new version."""
         previous, chosen = choice.previous, choice.chosen
-        is_change = chosen.plan.with_version(0) != previous.plan.with_version(0)
         decision = Decision(
             id=self.next_id,
             step=step,
@@ -30,14 +33,14 @@ class DecisionLog:
             trigger=trigger,
             inputs=inputs,
             previous=previous.plan,
-            adopted=chosen.plan.with_version(self.next_version) if is_change else previous.plan,
+            adopted=chosen.plan.with_version(self.next_version) if choice.is_change else previous.plan,
             predicted_previous_seconds=previous.step_seconds,
             predicted_seconds=chosen.step_seconds,
             pareto=choice.front,
             reason=choice.reason,
         )
         self.next_id += 1
-        self.next_version += is_change
+        self.next_version += choice.is_change
         self._lines.append(decision.to_json())
         return decision
 
@@ -46,7 +49,7 @@ class DecisionLog:
         if measured is not None:
             self._lines.append(measured.to_json())
 
-    def profiled(self, profile: Profile, now: float) -> None:
+    def profiled(self, profile: Profile, predicted: Timeline | None, now: float) -> None:
         """Write down what profiled steps measured as a whole."""
         self._lines.append(
             {
@@ -62,6 +65,7 @@ class DecisionLog:
                 "squared_gradient_norm": profile.squared_gradient_norm,
                 "gradient_variance": profile.gradient_variance,
                 "learning_rate": profile.learning_rate,
+                "predicted": None if predicted is None else _step_of(predicted),
             }
         )
 
@@ -77,3 +81,12 @@ class DecisionLog:
     def load_state_dict(self, state: dict[str, int]) -> None:
         """Inverse of `state_dict`."""
         self.next_id, self.next_version = state["next_id"], state["next_version"]
+
+
+def _step_of(timeline: Timeline) -> dict[str, Any]:
+    """One step, in the rows of ``trace.jsonl``."""
+    spans = [
+        {"row": f"link {span.link}" if span.what == "send" else _ROWS[span.what], "begin": span.begin, "end": span.end}
+        for span in timeline.spans
+    ]
+    return {"step_seconds": timeline.ends[-1], "spans": spans}

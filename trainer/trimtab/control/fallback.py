@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from trimtab.control.guards import Alarm
 from trimtab.control.types import StepReport
 
@@ -45,6 +47,14 @@ class Fallback:
         self.num_guards += 1
         self.hold_until_step = step + _hold_steps(self.num_guards)
         self._is_for_speed = alarm.is_for_speed
+
+    def state_dict(self) -> dict[str, int]:
+        """How often and until when, as JSON data."""
+        return {"num_guards": self.num_guards, "hold_until_step": self.hold_until_step}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Inverse of `state_dict`; ``state`` may hold more."""
+        self.num_guards, self.hold_until_step = state["num_guards"], state["hold_until_step"]
 
     def network_changed(self, step: int) -> None:
         """What was too slow on the last network need not be on this one: a hold for that ends here."""

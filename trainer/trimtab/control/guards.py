@@ -17,7 +17,7 @@ _FEWEST_STEPS = 16
 RESIDUAL_WINDOW = 64
 #: A gain above this leaves a residual that has yet to fill up: more is sent at each step than is held back.
 _FILLED_BELOW_GAIN = 0.5
-#: A plan is slower than dense beyond the one over several steps, or beyond the other in its first: noise does neither.
+#: Step time over dense's at which a plan is left: the one after several steps, the other at once.
 _SLOWER_THAN_DENSE, _MUCH_SLOWER_THAN_DENSE = 1.05, 1.5
 _SEVERAL_STEPS = 5
 #: Seconds whose steps are judged together.

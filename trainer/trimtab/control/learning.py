@@ -12,9 +12,11 @@ from statistics import median
 from trimtab.control.gain_watch import GainWatch
 from trimtab.control.network_watch import Network, NetworkChange, speaks_for
 from trimtab.control.predict import Predictor
-from trimtab.control.recent_steps import RecentSteps
+from trimtab.control.recent_steps import RecentSteps, was_applied
+from trimtab.control.staleness import reads_gain
 from trimtab.control.types import ModelFacts, StepReport, TrialReport
 from trimtab.plan import Plan
+from trimtab.timeline import Timeline
 
 #: A monitor may notice a change of the network this late [s]: steps before it are not to be learned from.
 _NOTICED_LATE_SECONDS = 5.0
@@ -27,7 +29,18 @@ class Learner:
 
     def __init__(self, facts: ModelFacts) -> None:
         self.predictor = Predictor(facts)
+        self._costs_a_delay = reads_gain(facts.optimizer)
         self.steps = RecentSteps()
+
+    def loss(self, report: StepReport) -> None:
+        """Learn what a step of the report's plan brings, where the script tells its loss and the step was taken.
+
+        What compression costs SGD is a delay, which no slope of the loss shows.
+        """
+        if self._costs_a_delay or report.plan.delays_updates:
+            return
+        if report.loss is not None and was_applied(report):
+            self.predictor.observe_loss(report.plan, report.loss)
 
     def exchange(self, report: StepReport, network: Network | None) -> float:
         """Learn computing and exchange time of a step; returns what had been predicted of the exchange [s]."""
@@ -36,6 +49,10 @@ class Learner:
         predicted = self.predictor.sync_seconds(report.plan, network.latency, network.beta)
         self.predictor.observe_step(report, network.latency, network.beta)
         return predicted
+
+    def predicted(self, plan: Plan, network: Network | None) -> Timeline | None:
+        """A step of the plan, moment by moment; None while no network is known."""
+        return None if network is None else self.predictor.timeline(plan, network.latency, network.beta)
 
     def compression(self, report: StepReport, gain: GainWatch) -> None:
         """Learn compression time and gain of a step's plan; the gain only once the residual has begun to settle."""

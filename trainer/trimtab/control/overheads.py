@@ -48,6 +48,8 @@ _PRIORS = (
 _SAMPLES, _CELLS = 15, 96
 #: Once a plan has been seen three times on a network, coefficients are fitted anew only so often.
 _REFIT_EVERY = 8
+#: Of an exchange's time: what is held to be between hosts, however long the exchange inside them was thought to take.
+_LEAST_SHARE = 0.1
 #: Networks whose alpha and beta agree to this logarithm are the same one.
 _SAME_NETWORK = log(1.15)
 
@@ -88,6 +90,8 @@ class Overheads:
         """An exchange of this closed-form cost took this long on a network of these alpha and beta."""
         if seconds <= 0 or cost.messages == 0:
             return
+        # What is exchanged inside hosts has its own time: of it only how far it is off is left for the coefficients.
+        seconds = max(seconds - cost.local_seconds, _LEAST_SHARE * seconds)
         key = _key(collective, cost, alpha, beta)
         self._misses.clear()
         cell = self._cells.pop(key, None) or _Cell(collective, cost, alpha, beta)
@@ -102,8 +106,9 @@ class Overheads:
     def seconds(self, collective: str, cost: Cost, alpha: float, beta: float) -> float:
         """Predicted time of an exchange of this closed-form cost."""
         if cost.messages == 0:
-            return 0.0
-        return self._modelled(collective, cost, alpha, beta) * exp(self._correction(collective, cost, alpha, beta))
+            return cost.local_seconds
+        between = self._modelled(collective, cost, alpha, beta) * exp(self._correction(collective, cost, alpha, beta))
+        return between + cost.local_seconds
 
     def coefficients(self, collective: str) -> tuple[float, ...]:
         """(a, o, e, g, w) of a scheme: see the module."""

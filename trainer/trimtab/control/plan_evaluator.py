@@ -57,6 +57,19 @@ class PlanEvaluator:
             for collective in settings.collectives
         ]
 
+    def kinds(self) -> list[Prediction]:
+        """A few plans of each kind: dense, and every source by every collective and format at the ratios of trials."""
+        settings = self.settings
+        axes = {"sparsifier": settings.sparsifiers[0], "fusion": settings.fusions[0], "schedule": settings.schedules[0]}
+        sparse = [
+            self.predict(ratio=ratio, collective=collective, source=source, wire=wire, **axes)
+            for ratio in settings.candidate_ratios
+            for collective in settings.collectives
+            for source in settings.sources
+            for wire in settings.wires
+        ]
+        return [self.dense, *sparse, *self.of_whole_updates()]
+
     def of_whole_updates(self) -> list[Prediction]:
         """The plans that send all of an update: a space has sparse plans alone."""
         settings = self.settings

@@ -96,15 +96,20 @@ class FusionPlanning:
         """What buffers take under a plan that has one: in proportion to what all of the gradient takes in it."""
         predictor, num_elements, num_ranks = self._predictor, self._facts.num_elements, self._facts.num_ranks
         alpha, beta = self._alpha, self._beta
-        compress = 0.0 if plan.is_dense else predictor.compress_times(plan)
+        compress = _free if plan.is_dense else predictor.compress_times.of_buffer(plan, num_elements)
         closed_form = predictor.cost(plan).seconds(alpha, beta)
         overhead = predictor.sync_seconds(plan, alpha, beta) / closed_form if closed_form > 0 else 1.0
 
         def exchange_seconds(size: int) -> float:
-            cost = collective_cost(plan.collective, BYTES_PER_ELEMENT * size, plan.ratio, num_ranks, plan.wire)
+            num_bytes, on_each = BYTES_PER_ELEMENT * size, self._facts.ranks_on_each
+            cost = collective_cost(plan.collective, num_bytes, plan.ratio, num_ranks, plan.wire, on_each)
             return overhead * cost.seconds(alpha, beta)
 
-        return BufferCosts(lambda size: compress * size / num_elements, exchange_seconds, predictor.compute_seconds)
+        return BufferCosts(compress, exchange_seconds, predictor.compute_seconds)
+
+
+def _free(size: int) -> float:
+    return 0.0 * size
 
 
 @lru_cache(maxsize=20_000)

@@ -7,19 +7,20 @@ from math import sqrt
 from statistics import median
 from typing import Any
 
+from trimtab_api import catalogue
 from trimtab_api.catalogue.costs import Cost
 
 from trimtab.control import overlap
+from trimtab.control.compress_times import CompressTimes
 from trimtab.control.curves import Curve
 from trimtab.control.decision import Prediction
 from trimtab.control.overheads import Overheads
+from trimtab.control.progress import Progress
 from trimtab.control.staleness import relative_steps
 from trimtab.control.types import ModelFacts, StepReport, TrialReport
 from trimtab.plan import FusionPlan, Plan
 from trimtab.profile import Profile
-from trimtab.schedule.simulation import step_seconds
-from trimtab.schedule.step_times import StepTimes, step_times
-from trimtab.timeline import Readiness, assumed_compute_seconds
+from trimtab.timeline import BufferTimes, Readiness, Timeline, assumed_compute_seconds, simulate
 
 #: Steps after which a measured gain no longer speaks for the present stage of training.
 _GAIN_MAX_AGE_STEPS = 2000
@@ -41,16 +42,16 @@ class Predictor:
         # Odds, gain / (1 - gain): they go in proportion to the ratio, where the gain itself saturates.
         self._gain_odds = Curve(lambda plan: plan.ratio / plan.row.half_gain_ratio, _GAIN_MAX_AGE_STEPS)
         pass_seconds = facts.num_elements * facts.select_seconds_per_element
-        self.compress_times = Curve(
-            lambda plan: pass_seconds * plan.row.passes(plan.ratio, facts.num_ranks),
-            _COMPRESS_MAX_AGE_STEPS,
+        self.compress_times = CompressTimes(
+            Curve(lambda plan: pass_seconds * _passes(plan, facts.num_ranks), _COMPRESS_MAX_AGE_STEPS)
         )
         self._compute: deque[float] = deque(maxlen=_COMPUTE_WINDOW)
         self._readiness = Readiness.by_size(facts.tensor_sizes)
+        self.progress = Progress()
+        """What the job's own loss says of the steps that plans need."""
         self.profile: Profile | None = None
         """The last one; None until steps are profiled."""
-        self._known_buffers: dict[FusionPlan, tuple[list[float], list[float]]] = {}
-        self._known_computing: dict[FusionPlan, StepTimes] = {}
+        self._known_buffers: dict[FusionPlan, tuple[list[float], list[float], list[int]]] = {}
         self._known_costs: dict[tuple[str, float, FusionPlan, str], tuple[list[Cost], Cost]] = {}
 
     @property
@@ -67,6 +68,10 @@ class Predictor:
         self._compute.append(report.compute_seconds)
         self.overheads.observe(report.plan.collective, self.cost(report.plan), alpha, beta, report.collective_seconds)
 
+    def observe_loss(self, plan: Plan, loss: float) -> None:
+        """Learn what a step under a plan brings, from the loss at its beginning."""
+        self.progress.observe(plan, loss, self._lawful_steps(plan, self.gain(plan)))
+
     def observe_profile(self, profile: Profile) -> None:
         """Learn when gradients are complete.
 
@@ -81,7 +86,6 @@ class Predictor:
         self.profile = profile
         self._readiness = Readiness.measured(profile, sizes)
         self._known_buffers.clear()
-        self._known_computing.clear()
 
     def forget_steps(self, plan: Plan, alpha: float, beta: float, count: int) -> None:
         """Unlearn the exchange times of the last steps: the network had changed already."""
@@ -111,29 +115,38 @@ class Predictor:
         """The exchange of a whole step, hidden behind backward or not."""
         return self.overheads.seconds(plan.collective, self.cost(plan), alpha, beta)
 
+    def supposing(self, prediction: Prediction, deviations: float) -> float:
+        """A plan's relative steps, were the law off by so many deviations of what the loss has shown."""
+        correction = self.progress.correction(prediction.plan)
+        lawful = self._lawful_steps(prediction.plan, prediction.gain)
+        supposed: float = lawful * correction.believed * correction.deviation**deviations
+        return max(1.0, supposed)
+
     def predict(self, plan: Plan, alpha: float, beta: float) -> Prediction:
         """Everything that the choice weighs, for one plan."""
         compute = self.compute_seconds
         compress = 0.0 if plan.is_dense else self.compress_times(plan)
-        sync = self.sync_seconds(plan, alpha, beta)
-        closed_form = [cost.seconds(alpha, beta) for cost in self._costs(plan)[0]]
-        whole = sum(closed_form) or 1.0
-        ready_shares, sizes = self._buffers(plan.fusion)
-        by_buffer = [compress * size for size in sizes], [sync * seconds / whole for seconds in closed_form]
-        if plan.timetable is None or self.profile is None or plan.local_steps:
-            seconds = overlap.step_seconds(compute, ready_shares, *by_buffer, plan.schedule, plan.local_steps)
-        else:
-            computing = self._computing(self.profile, plan.fusion).taking(compute)
-            seconds = step_seconds(computing.exchanging(*by_buffer), plan.timetable)
+        buffers = self._times(plan, alpha, beta)
+        seconds = overlap.step_seconds(compute, buffers, plan.schedule, plan.timetable, plan.local_steps)
         gain = self.gain(plan)
         return Prediction(
             plan=plan,
             compress_seconds=compress,
             sync_seconds=max(0.0, seconds - compute - compress),
             gain=gain,
-            relative_steps=relative_steps(plan, gain, self._facts),
+            relative_steps=max(1.0, self._lawful_steps(plan, gain) * self.progress.correction(plan).applied),
             step_seconds=seconds,
         )
+
+    def timeline(self, plan: Plan, alpha: float, beta: float) -> Timeline:
+        """One step of the plan, once what crosses steps has settled, as it is predicted: moment by moment.
+
+        Of a plan whose steps exchange nothing, computing alone.
+        """
+        cycle = overlap.cycle_of(plan.schedule, len(plan.fusion.cuts), plan.timetable)
+        iterations = [() if plan.local_steps else transfers for transfers, count in cycle for _ in range(count)]
+        settled = simulate(self.compute_seconds, self._times(plan, alpha, beta), 2 * iterations)
+        return settled.of_iteration(len(iterations))
 
     def state_dict(self) -> dict[str, Any]:
         """Everything learned, as JSON data."""
@@ -142,6 +155,7 @@ class Predictor:
             "gain_odds": self._gain_odds.state_dict(),
             "compress_times": self.compress_times.state_dict(),
             "compute": list(self._compute),
+            "progress": self.progress.state_dict(),
             "profile": None if self.profile is None else self.profile.to_json(),
         }
 
@@ -151,8 +165,13 @@ class Predictor:
         self._gain_odds.load_state_dict(state["gain_odds"])
         self.compress_times.load_state_dict(state["compress_times"])
         self._compute = deque(state["compute"], maxlen=_COMPUTE_WINDOW)
+        if "progress" in state:  # of a checkpoint that an earlier version wrote, nothing is known of it
+            self.progress.load_state_dict(state["progress"])
         if state["profile"] is not None:
             self.observe_profile(Profile.from_json(state["profile"]))
+
+    def _lawful_steps(self, plan: Plan, gain: float) -> float:
+        return relative_steps(plan, gain, self._facts)
 
     def _costs(self, plan: Plan) -> tuple[list[Cost], Cost]:
         """Of each buffer, and of all: the same few hundred plans are predicted at each decision."""
@@ -160,32 +179,53 @@ class Predictor:
         if key not in self._known_costs:
             if len(self._known_costs) >= _MOST_KNOWN_COSTS:
                 self._known_costs.clear()  # fusion plans that were planned anew leave theirs behind
-            costs = plan.buffer_costs(self._facts.num_elements, self._facts.num_ranks)
+            costs = plan.buffer_costs(self._facts.num_elements, self._facts.num_ranks, self._facts.ranks_on_each)
             self._known_costs[key] = costs, sum(costs, Cost(0, 0))
         return self._known_costs[key]
 
-    def _computing(self, profile: Profile, fusion: FusionPlan) -> StepTimes:
-        """What was profiled of forward and backward, by buffer."""
-        if fusion not in self._known_computing:
-            if len(self._known_computing) >= _MOST_KNOWN_FUSIONS:
-                self._known_computing.clear()
-            facts = self._facts
-            self._known_computing[fusion] = step_times(
-                profile, facts.tensor_sizes, fusion.cuts, lambda size: 0.0, lambda size: 0.0, facts.link_slowness
-            )
-        return self._known_computing[fusion]
+    def _times(self, plan: Plan, alpha: float, beta: float) -> BufferTimes:
+        """Of a plan's buffers."""
+        compute, sync, num_elements = (
+            self.compute_seconds,
+            self.sync_seconds(plan, alpha, beta),
+            self._facts.num_elements,
+        )
+        compress = (lambda size: 0.0) if plan.is_dense else self.compress_times.of_buffer(plan, num_elements)
+        ready, needed, sizes = self._buffers(plan.fusion)
+        closed_form = [cost.seconds(alpha, beta) for cost in self._costs(plan)[0]]
+        whole = sum(closed_form) or 1.0
+        return BufferTimes(
+            [compute * share for share in ready],
+            [compress(size) for size in sizes],
+            [sync * seconds / whole for seconds in closed_form],
+            [compute * share for share in needed],
+            compute * self._readiness.backward_begin,
+            self._facts.link_slowness,
+        )
 
-    def _buffers(self, fusion: FusionPlan) -> tuple[list[float], list[float]]:
-        """Of each buffer: the share of computation after which it is complete, and its share of all elements."""
+    def _buffers(self, fusion: FusionPlan) -> tuple[list[float], list[float], list[int]]:
+        """Of each buffer: the shares of computation after which it is complete and needed; its elements."""
         if fusion not in self._known_buffers:
             if len(self._known_buffers) >= _MOST_KNOWN_FUSIONS:
                 self._known_buffers.clear()
             buffers = fusion.buffers(self._facts.num_elements)
             self._known_buffers[fusion] = (
                 [self._readiness.of_buffer(buffer.stop) for buffer in buffers],
-                [len(buffer) / self._facts.num_elements for buffer in buffers],
+                [self._readiness.needed(buffer.stop) for buffer in buffers],
+                [len(buffer) for buffer in buffers],
             )
         return self._known_buffers[fusion]
+
+
+def _passes(plan: Plan, num_ranks: int) -> float:
+    """What compressing costs, in passes over the gradient.
+
+    Where ranks of a host sum first, one that adds the residual, and then over parts.
+    """
+    per_host, senders = catalogue.per_host(plan.collective), plan.num_senders(num_ranks)
+    rounding: float = catalogue.wires[plan.wire].passes * plan.row.arriving(plan.ratio, senders)
+    passes = plan.row.passes(plan.ratio, senders) + rounding
+    return passes if per_host == 1 or plan.is_dense else 1 + passes / per_host
 
 
 def _odds(gain: float) -> float:

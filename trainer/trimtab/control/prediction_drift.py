@@ -13,7 +13,7 @@ from math import log
 _FACTOR = log(1.3)
 #: ... and by this share of its step, for less would not change the choice.
 _MATERIAL_SHARE = 0.1
-#: Exchanges drift when so many in a row disagree in the same direction. They agree again when most of so many do.
+#: Exchanges drift when this many in a row disagree in one direction, until most of as many agree again.
 _NUM_STEPS = 3
 #: Seconds between one measurement and the next; doubled each time that the network stayed what it was.
 _FIRST_PATIENCE, _MOST_PATIENCE = 4.0, 120.0

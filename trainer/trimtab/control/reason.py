@@ -7,7 +7,9 @@ from math import expm1
 from trimtab_api.units import format_duration
 
 from trimtab.control.decision import Prediction
+from trimtab.control.progress import Correction
 from trimtab.control.types import OptimizerFamily
+from trimtab.plan import Plan
 
 
 def reason_to_keep(present: Prediction, best: Prediction, gained: float, needed: float, faster: bool) -> str:
@@ -44,6 +46,14 @@ def of_optimizer(reason: str, optimizer: OptimizerFamily) -> str:
     if optimizer.kind != "unknown":
         return reason
     return f"{reason} (what compression costs {optimizer.name} is not known: charged like Adam, which it costs most)"
+
+
+def of_progress(reason: str, left: Plan, correction: Correction) -> str:
+    """A reason to leave a plan, where the job's own loss has shown that its steps bring less than was promised."""
+    return (
+        f"by the job's own loss a step of {left.name} brings {1 / correction.believed:.0%} of what was promised "
+        f"(within a factor of {correction.deviation:.2f}): {reason}"
+    )
 
 
 def _instead(one: Prediction, other: Prediction) -> str:

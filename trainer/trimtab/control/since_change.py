@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from trimtab.control.choice import Banned
 from trimtab.control.gain_watch import GainWatch
 from trimtab.control.guards import ResidualWatch
 from trimtab.control.plan_outcome import PlanOutcome
@@ -15,8 +16,8 @@ class SinceNetworkChange:
 
     outcome: PlanOutcome
     start: float = float("-inf")
-    banned: set[tuple[str, float]] = field(default_factory=set)
-    """Collectives and ratios that guards have left."""
+    banned: set[Banned] = field(default_factory=set)
+    """What guards have left, and what was left because its steps bring much less than the law promised."""
 
 
 @dataclass

@@ -28,10 +28,13 @@ class Space:
 
     @classmethod
     def of(cls, settings: ControllerSettings) -> Space:
-        """What the user's settings leave open. With several sources there are the fewer ratios: it stays as large."""
+        """What the user's settings leave open.
+
+        With several sources and formats of values there are the fewer ratios: it stays as large.
+        """
         ratios = ratio_grid(settings.min_ratio, settings.max_ratio)
         return cls(
-            ratio=(*ratios[: -1 : len(settings.sources)], ratios[-1]),
+            ratio=(*ratios[: -1 : len(settings.sources) * len(settings.wires)], ratios[-1]),
             collective=settings.collectives,
             sparsifier=settings.sparsifiers,
             fusion=settings.fusions,

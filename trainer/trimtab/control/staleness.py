@@ -13,6 +13,9 @@ Adam divides by the root of a running mean of squares, which lumps raise more th
 loses a factor, however long the job trains. It treats small elements like large ones, so what counts is how often an
 element is heard of, and not the gain, which is nearly all of large elements (docs/decisions/adam.md).
 
+Values that are rounded are charged for what that takes as if so much of each had to be sent again: the careful edge,
+for it waits a step and no more.
+
 A schedule that merges several iterations into one update is charged for as many steps: an update by the average of
 their gradients does the work of one. That its batch is larger counts for nothing here, nor does its delay.
 """
@@ -23,6 +26,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 from itertools import pairwise
 from math import exp, log
+
+from trimtab_api.catalogue import wires
 
 from trimtab.control.types import ModelFacts, OptimizerFamily
 from trimtab.plan import Plan
@@ -52,13 +57,16 @@ _MOST_RANKS = 4
 
 def relative_steps(plan: Plan, gain: float, facts: ModelFacts) -> float:
     """Steps to the target over dense's, for a plan of this gain; an unknown optimizer is charged like Adam."""
+    rounded = 1 + wires[plan.wire].error
     if local_steps := plan.local_steps:
-        ranks = min(facts.num_ranks, _MOST_RANKS)
-        return _updates(local_steps, plan.row.arriving(plan.ratio, ranks) / ranks, facts.num_ranks)
+        ranks = min(plan.num_senders(facts.num_ranks), _MOST_RANKS)
+        return rounded * _updates(local_steps, plan.row.arriving(plan.ratio, ranks) / ranks, facts.num_ranks)
     merged = 1.0 if plan.timetable is None else plan.timetable.iterations_per_update
     if plan.is_dense:
-        return merged
-    return merged * (_sgd(plan, gain) if reads_gain(facts.optimizer) else _adam(plan, facts.num_ranks))
+        return merged * rounded
+    if reads_gain(facts.optimizer):
+        return merged * rounded * _sgd(plan, gain)
+    return merged * rounded * _adam(plan, plan.num_senders(facts.num_ranks))
 
 
 @lru_cache(maxsize=20_000)
@@ -85,8 +93,8 @@ def _sgd(plan: Plan, gain: float) -> float:
     return 1 + staleness / _RUN_STEPS
 
 
-def _adam(plan: Plan, num_ranks: int) -> float:
-    heard_of = plan.row.arriving(plan.ratio, min(num_ranks, _MOST_RANKS))
+def _adam(plan: Plan, num_senders: int) -> float:
+    heard_of = plan.row.arriving(plan.ratio, min(num_senders, _MOST_RANKS))
     (most, fewest), (least, steps) = _ADAM[0], _ADAM[-1]
     if heard_of >= most:
         return fewest

@@ -12,7 +12,7 @@ class Triggers:
     """The order of precedence among the reasons to decide, and when each is due.
 
     The warm-up comes before all others; then what a guard or trials have queued; a change of network; a second look at
-    the last choice; and the gain, which waits while a second look is near, for until then steps say little.
+    the last choice; and gain and progress, which wait while a second look is near, for until then steps say little.
     """
 
     def __init__(self) -> None:
@@ -21,6 +21,11 @@ class Triggers:
         self._queued: Trigger | None = None
         self._second_look: tuple[Trigger, int] | None = None
         """What for, and at which step."""
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the warm-up is over, and nothing is queued nor to be looked at again."""
+        return self.is_warm and self._queued is None and self._second_look is None
 
     def queue(self, trigger: Trigger) -> None:
         """Decide at the next opportunity."""
@@ -34,10 +39,18 @@ class Triggers:
         """A guard has brought dense back: the next decision is due when its hold ends, and no second look before."""
         self._queued, self._second_look = "guard", None
 
-    def due(self, step: int, *, is_warmed_up: bool, has_network_moved: bool, has_gain_moved: bool) -> Trigger | None:
+    def due(
+        self,
+        step: int,
+        *,
+        is_warmed_up: bool,
+        has_network_moved: bool,
+        has_gain_moved: bool,
+        has_progress_moved: bool = False,
+    ) -> Trigger | None:
         """The reason to decide at this step, if there is one; it counts as acted upon.
 
-        ``has_gain_moved``: and nothing speaks against acting upon it.
+        ``has_gain_moved``, ``has_progress_moved``: and nothing speaks against acting upon it.
         """
         if not self.is_warm:
             if not is_warmed_up:
@@ -52,7 +65,7 @@ class Triggers:
             self.look_again("network", step + _SETTLED_STEPS)
             return "network"
         if self._second_look is None:
-            return "gain" if has_gain_moved else None
+            return "gain" if has_gain_moved else "progress" if has_progress_moved else None
         trigger, due_at = self._second_look
         if step < due_at:
             return None

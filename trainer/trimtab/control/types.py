@@ -42,7 +42,7 @@ class ControllerSettings:
     """What may be compressed."""
     sources_in_batches: tuple[str, ...] = ()
     """What else may be in loops over ``session.batches``, which bring ranks together at their end."""
-    wires: tuple[str, ...] = (wires.default,)
+    wires: tuple[str, ...] = tuple(name for name in wires.built_in if wires[name].is_default)
     """Formats in which values may be sent, by every one of `collectives`."""
     network_change: float = 0.10
     """Relative change of latency or of inverse bandwidth that reopens the choice."""
@@ -90,6 +90,14 @@ class ControllerSettings:
                     field="sources",
                     value=source,
                 )
+        for name in self.schedules:
+            if self.policy == "adaptive" and schedules[name].overlaps_rounds:
+                raise UserError(
+                    "is not chosen by an Adaptive policy, whose law of progress does not know what a round's delay"
+                    " costs; write a Static plan of source=update",
+                    field="schedules",
+                    value=name,
+                )
         if not 0 <= self.speed_weight <= 1:
             raise UserError(
                 "is between 0 (gain alone) and 1 (speed alone)", field="speed_weight", value=f"{self.speed_weight:g}"
@@ -126,6 +134,8 @@ class ModelFacts:
     """A first guess of what selection costs, until it is measured: one pass of a fused kernel on a busy core."""
     link_slowness: tuple[float, ...] = (1.0,)
     """Of each link between the ranks: how much longer an exchange takes on it than on the first."""
+    ranks_on_each: int = 1
+    """Ranks of each host, which share its network device; 1 where hosts have unlike many."""
 
 
 @dataclass(frozen=True)
@@ -172,6 +182,8 @@ class StepReport:
     """What a GradScaler multiplied the loss by; above 1, it is still looking for a scale that gradients bear."""
     in_batches: bool = False
     """Whether it was made of batches of ``session.batches``: at their end ranks that took local steps meet again."""
+    loss: float | None = None
+    """Before the step: the mean over ranks and over a round of local steps; None where the script does not tell it."""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,54 @@
+"""What the loss teaches changes the plan: experiments, what is left for good, and why it says so."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import log
+
+import pytest
+from recorded import random_adam_cluster
+from simulator import ADAPTIVE
+from trimtab.control import experiments, predict
+from trimtab.judge.simulated_cluster import SGD
+from trimtab.judge.simulated_run import SimulatedRun
+
+
+def decided(run: SimulatedRun, num_steps: int) -> list[dict]:
+    """The decisions of a run's first steps."""
+    while run.step < num_steps:
+        run.advance()
+    return [line for line in run.log if line["record"] == "decision"]
+
+
+@pytest.fixture
+def charging_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A law by which compression costs next to nothing, where it costs several times the steps."""
+    for name, value in {"_SHARE": 0.08, "_ADVANCE_STEPS": 150, "_DEVIATIONS": 1.5, "_WORTH_IT": log(1.3)}.items():
+        monkeypatch.setattr(experiments, name, value)  # sooner than by default
+    lawful = predict.relative_steps
+    monkeypatch.setattr(predict, "relative_steps", lambda *known: max(1.0, lawful(*known) / 4))
+
+
+def test_a_plan_whose_steps_bring_too_little_is_left_for_good_and_the_reason_says_so(charging_nothing: None) -> None:
+    decisions = decided(SimulatedRun(random_adam_cluster(0, 4), ADAPTIVE, 0), 120)
+    triggers = [each["trigger"] for each in decisions]
+    assert triggers.index("experiment") < triggers.index("progress")
+    experiment = decisions[triggers.index("experiment")]
+    assert experiment["reason"].startswith("for a while, to learn what its steps bring")
+    told = [each for each in decisions if "of what was promised" in each["reason"]]
+    assert told, "why it was left"
+    left = experiment["previous"]["name"]
+    assert f"a step of {left} brings" in told[0]["reason"]
+    after = decisions[decisions.index(told[0]) :]
+    assert left not in {each["adopted"]["name"] for each in after if each["trigger"] != "network"}
+
+
+def test_nothing_is_tried_without_a_loss_nor_without_a_budget_nor_under_sgd(charging_nothing: None) -> None:
+    cluster = random_adam_cluster(0, 4)
+    for told, settings in (
+        (replace(cluster, loss=None), ADAPTIVE),
+        (cluster, replace(ADAPTIVE, exploration_share=0)),
+        (replace(cluster, optimizer=SGD), ADAPTIVE),
+    ):
+        triggers = {each["trigger"] for each in decided(SimulatedRun(told, settings, 0), 60)}
+        assert not triggers & {"experiment", "progress"}

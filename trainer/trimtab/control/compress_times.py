@@ -1,0 +1,79 @@
+"""What compression takes: something for each buffer, and on top what goes with the elements, by scheme and ratio.
+
+Selection samples each buffer, and wakes a thread for it: five buffers cost more than one of all their elements. Taken
+for a matter of elements alone, what many buffers cost would be charged to few ones, and planners would make many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from statistics import fmean
+from typing import Any
+
+from trimtab.control.curves import Curve, key_of
+from trimtab.plan import Plan
+
+#: Until plans of unlike numbers of buffers were measured; what that counts for beside them, in squared buffers.
+_BUFFER_SECONDS, _PRIOR_WEIGHT = 3e-4, 4.0
+#: At least so much of what was measured goes with the elements.
+_LEAST_SHARE = 0.05
+
+
+class CompressTimes:
+    """Learns from the sums of steps."""
+
+    def __init__(self, of_elements: Curve) -> None:
+        self._of_elements = of_elements
+        self._seen: dict[str, dict[int, float]] = {}
+        """By scheme and ratio: what a step took with so many buffers, when it was last seen."""
+        self.per_buffer = _BUFFER_SECONDS
+        """Seconds."""
+
+    def observe(self, plan: Plan, seconds: float, step: int) -> None:
+        """A step's compression took so long under a plan."""
+        if plan.is_dense or seconds <= 0:
+            return
+        num_buffers = len(plan.fusion.cuts)
+        self._seen.setdefault(_cell(plan), {})[num_buffers] = seconds
+        self.per_buffer = _slope(self._seen)
+        self._of_elements.observe(plan, max(_LEAST_SHARE * seconds, seconds - self.per_buffer * num_buffers), step)
+
+    def of_elements(self, plan: Plan) -> float:
+        """What all elements take together, in however many buffers."""
+        return self._of_elements(plan)
+
+    def __call__(self, plan: Plan) -> float:
+        """What a step takes under a plan."""
+        return self._of_elements(plan) + self.per_buffer * len(plan.fusion.cuts)
+
+    def of_buffer(self, plan: Plan, num_elements: int) -> Callable[[int], float]:
+        """What a buffer takes by itself, by its size, where there are so many elements in all."""
+        each = self._of_elements(plan) / num_elements
+        return lambda size: self.per_buffer + each * size
+
+    def state_dict(self) -> dict[str, Any]:
+        """What was measured, as JSON data."""
+        seen = {cell: [[count, seconds] for count, seconds in by.items()] for cell, by in self._seen.items()}
+        return {"of_elements": self._of_elements.state_dict(), "by_buffers": seen}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Inverse of `state_dict`."""
+        self._of_elements.load_state_dict(state["of_elements"])
+        self._seen = {
+            cell: {int(count): float(seconds) for count, seconds in by} for cell, by in state["by_buffers"].items()
+        }
+        self.per_buffer = _slope(self._seen)
+
+
+def _cell(plan: Plan) -> str:
+    return f"{key_of(plan)}/{plan.ratio:.3g}"
+
+
+def _slope(seen: dict[str, dict[int, float]]) -> float:
+    """Seconds by which one more buffer lengthens a step, within cells, and towards the prior where few are known."""
+    together, squares = _PRIOR_WEIGHT * _BUFFER_SECONDS, _PRIOR_WEIGHT
+    for by_count in seen.values():
+        count, seconds = fmean(by_count), fmean(by_count.values())
+        together += sum((each - count) * (value - seconds) for each, value in by_count.items())
+        squares += sum((each - count) ** 2 for each in by_count)
+    return max(0.0, together / squares)

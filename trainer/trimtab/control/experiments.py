@@ -1,0 +1,134 @@
+"""Training for a while under another plan, to learn by the loss what its steps bring: when, under which, how long.
+
+Where the law of relative steps charges a plan too much, it is never chosen, and nothing would show that the law is
+wrong; where it charges too little, nothing that is charged less is there to compare with. So where the law may still be
+off by so much that another plan would be far better, training goes on under that plan for a while. Its steps count like
+all others: an experiment costs what they bring less, of a small share of the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+from math import expm1, log
+
+from trimtab.control.choice import Banned, Choice, banned_of
+from trimtab.control.decision import Prediction
+from trimtab.control.plan_evaluator import PlanEvaluator
+from trimtab.control.predict import Predictor
+from trimtab.control.reason import of_progress
+from trimtab.plan import Plan
+from trimtab.records.lines import Trigger
+
+#: By so many deviations of what is believed the law may still be off.
+_DEVIATIONS = 1.2
+#: An experiment is for a plan that would then be at the target sooner than the present one by this factor.
+_WORTH_IT = log(1.5)
+#: Steps under a plan before there is anything to compare with, and between two looks for what is worth it.
+_FEWEST_BEFORE, _LOOK_EVERY = 20, 8
+#: Steps of an experiment: fewer tell nothing, more no more than they cost.
+_FEWEST_STEPS, _MOST_STEPS = 8, 64
+#: The share of the time since training began that may be wasted; it counts as if so many steps had been before.
+_SHARE, _ADVANCE_STEPS = 0.02, 80
+#: What an experiment is believed to waste at least, as a share of its time: where the law is off, nothing is certain.
+_LEAST_WASTED = 0.1
+
+
+class Experiments:
+    """Keeps what experiments waste under a share of the time, and says when the next one is due and when it is over."""
+
+    def __init__(self, predictor: Predictor) -> None:
+        """The ``predictor`` learns from the loss."""
+        self._predictor = predictor
+        self._began: float | None = None
+        self._spent = 0.0
+        """Seconds that experiments have wasted, as far as was believed."""
+        self._wasted = 1.0
+        """The share of the time of the present experiment that is believed to be wasted."""
+        self._under_way: tuple[float, float] | None = None
+        """When the present one began, and when it ends."""
+        self._look_at = _FEWEST_BEFORE
+        self._left: Plan | None = None
+        """What the present experiment took the place of."""
+
+    def begin(self, now: float) -> None:
+        """Training begins. Further calls change nothing."""
+        self._began = now if self._began is None else self._began
+
+    def has_news(self, now: float) -> bool:
+        """Whether an experiment has run its time, or the loss has shown something else: the choice is open again."""
+        is_over = self._under_way is not None and now >= self._under_way[1]
+        return is_over or self._predictor.progress.has_moved
+
+    def acted_upon(self, now: float) -> None:
+        """The choice was opened again; what the loss shows counts from here, and an experiment has ended."""
+        self._predictor.progress.look()
+        if self._under_way is not None:
+            self._spent += self._wasted * (now - self._under_way[0])
+            self._under_way = None
+        self._look_at = _FEWEST_BEFORE
+
+    def judged(self, trigger: Trigger, made: Choice) -> tuple[str, set[Banned]]:
+        """The reason of a choice, and what is not to be chosen again: what was left as its steps bring too little.
+
+        That is the present plan, or the one that an experiment took the place of.
+        """
+        if trigger == "experiment":
+            return made.reason, set()
+        left, self._left = self._left or made.previous.plan, None
+        correction = self._predictor.progress.correction(left)
+        is_left = trigger == "progress" and banned_of(made.chosen.plan) != banned_of(left)
+        if not is_left or not correction.is_disappointing:
+            return made.reason, set()
+        return of_progress(made.reason, left, correction), {banned_of(left)}
+
+    def suggest(
+        self, evaluator: PlanEvaluator, banned: Collection[Banned], num_steps: int, now: float
+    ) -> Choice | None:
+        """The plan to train under for a while instead of the present one, after ``num_steps`` of it; None: none."""
+        if self._under_way is not None or self._began is None or num_steps < self._look_at:
+            return None
+        if not self._predictor.progress.is_learning:
+            return None
+        self._look_at = num_steps + _LOOK_EVERY
+        advance = _ADVANCE_STEPS * evaluator.present.step_seconds
+        budget = _SHARE * (now - self._began + advance) - self._spent
+        excluded = {*banned, banned_of(evaluator.present.plan)}
+        affordable = [
+            each
+            for each in evaluator.kinds()
+            if _FEWEST_STEPS * each.step_seconds * _wasted(evaluator, each) <= budget
+            and banned_of(each.plan) not in excluded
+        ]
+        if not affordable:
+            return None
+        promises = [self._promise(evaluator, affordable, at) for at in (-_DEVIATIONS, _DEVIATIONS)]
+        gained, chosen = max(promises, key=lambda promise: promise[0])
+        if gained < _WORTH_IT:
+            return None
+        self._left = evaluator.present.plan
+        self._wasted = _wasted(evaluator, chosen)
+        seconds = min(budget / self._wasted, _MOST_STEPS * chosen.step_seconds)
+        self._under_way = (now, now + seconds)
+        reason = (
+            f"for a while, to learn what its steps bring: with as much as the law may be off, {chosen.plan.name} would "
+            f"be at the target {expm1(gained):.0%} sooner than {evaluator.present.plan.name}"
+        )
+        return Choice(evaluator.dense, evaluator.present, chosen, reason)
+
+    def _promise(
+        self, evaluator: PlanEvaluator, predictions: list[Prediction], deviations: float
+    ) -> tuple[float, Prediction]:
+        """By how much (log) the best of some would beat the present plan, were the law off by so many deviations."""
+
+        def log_speedup(each: Prediction) -> float:
+            return evaluator.log_speedup(replace(each, relative_steps=self._predictor.supposing(each, deviations)))
+
+        best = max(predictions, key=log_speedup)
+        return log_speedup(best) - log_speedup(evaluator.present), best
+
+
+def _wasted(evaluator: PlanEvaluator, chosen: Prediction) -> float:
+    """The share of an experiment's time that would have been saved under the present plan, as far as is believed."""
+    later = evaluator.log_speedup(evaluator.present) - evaluator.log_speedup(chosen)
+    return max(_LEAST_WASTED, -expm1(-max(0.0, later)))

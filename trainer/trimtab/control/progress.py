@@ -1,0 +1,211 @@
+"""What steps really bring, learned from the job's own loss: how far the law of relative steps is off for this job.
+
+The law (`trimtab.control.staleness`) says how many steps a plan needs beside dense. Where the plan changes, the slope
+of the loss says whether that is so: where it falls half as fast as the law has it, the plan needs twice the steps. A
+loss falls ever more slowly by itself, so slopes are compared along a curve that slows down with all that was trained.
+
+There are many hypotheses: the law is right; compressed gradients need twice what it says; updates need half; ... Each
+has a Kalman filter of the loss and of its fall per dense step, and is believed the more, the better it foretells the
+next loss. Under one plan all foretell alike, so that nothing is learned but where plans change. Applied is what lies
+beyond one deviation of what is believed: nothing, until it is significant.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import exp, isfinite, log, log10, sqrt
+from typing import Any
+
+import numpy as np
+
+from trimtab.control.loss_filters import Array, LossFilters
+from trimtab.plan import Plan
+
+#: Corrections in the logarithm, up to a factor of five; and the deviation that is expected of the law, from how far
+#: apart the workloads are that it was measured on.
+_OFFSETS, _EXPECTED = np.linspace(-1.8, 1.8, 9), 0.9
+#: By how much the correction is larger at a tenth of the ratio.
+_TILTS, _EXPECTED_TILT = np.array([-0.35, 0.0, 0.35]), 0.3
+#: Where the offset holds without the tilt. A decade above and below, the correction stays what it is.
+_MIDDLE_RATIO, _DECADES = 0.01, 1.0
+_NUM_LINES = len(_OFFSETS) * len(_TILTS)
+_LINES = np.stack([np.repeat(_OFFSETS, len(_TILTS)), np.tile(_TILTS, len(_OFFSETS))])
+_PRIOR = -((_LINES[0] / _EXPECTED) ** 2 + (_LINES[1] / _EXPECTED_TILT) ** 2) / 2
+
+#: Losses whose differences tell their noise, and how many there must be before anything is learned.
+_NOISE_WINDOW, _FEWEST_LOSSES = 64, 8
+#: The median of the differences between two draws of a normal distribution, in its deviations.
+_MEDIAN_DIFFERENCE = 0.954
+#: A correction that has moved by this factor since it was last acted upon reopens the choice.
+_WORTH_A_LOOK = log(1.15)
+#: A plan that certainly needs so many times the steps of the law is not proposed again.
+_DISAPPOINTING = 1.25
+
+
+@dataclass(frozen=True)
+class Correction:
+    """How many times the steps that the law has a plan needs, as far as the job's own loss has shown it."""
+
+    applied: float
+    """The part that lies beyond one deviation; 1 without significance."""
+    believed: float
+    """The mean, in the logarithm."""
+    deviation: float
+    """One standard deviation, as a factor up or down."""
+
+    @property
+    def is_disappointing(self) -> bool:
+        """Whether steps certainly bring much less than the law promised."""
+        return self.applied > _DISAPPOINTING
+
+
+class Progress:
+    """Told of the loss of each step; says by how much to correct the law. It draws nothing and asks no clock."""
+
+    def __init__(self) -> None:
+        self._weights = {"gradient": _PRIOR, "update": _PRIOR}
+        """By source, the logarithm of how much each line (offset, tilt) is believed, when the hypotheses were made."""
+        self._hypotheses: _Hypotheses | None = None
+        self._differences: deque[float] = deque(maxlen=_NOISE_WINDOW)
+        self._last: tuple[Plan, float] | None = None
+        self._acted_upon = {"gradient": 0.0, "update": 0.0}
+        self._moments: dict[str, tuple[float, ...]] = {}
+
+    def observe(self, plan: Plan, loss: float, relative_steps: float) -> None:
+        """The loss at the beginning of a step (or the mean over a round); the law's ``relative_steps`` of its plan."""
+        if not isfinite(loss):
+            return
+        last, self._last = self._last, (plan, loss)
+        is_same_plan = last is not None and last[0] == plan
+        if last is not None and is_same_plan:
+            self._differences.append(abs(loss - last[1]))
+        if len(self._differences) < _FEWEST_LOSSES:
+            return
+        noise = max(float(np.median(self._differences)) / _MEDIAN_DIFFERENCE, 1e-6 * abs(loss), 1e-12)
+        by_law = max(1, plan.local_steps) / relative_steps
+        if self._hypotheses is None:
+            self._hypotheses = _Hypotheses(self._weights, loss, noise, by_law, plan)
+        self._hypotheses.foretold(loss, noise, by_law, plan, has_changed=not is_same_plan)
+        self._moments.clear()
+
+    def correction(self, plan: Plan) -> Correction:
+        """What is known of a plan, or of plans like it."""
+        if _needs_none(plan):
+            return Correction(1.0, 1.0, 1.0)
+        offset, tilt, var_offset, cov, var_tilt = self._believed(_source(plan))
+        at = _decades_below_middle(plan)
+        mean = offset + at * tilt
+        deviation = sqrt(max(0.0, var_offset + 2 * at * cov + at**2 * var_tilt))
+        return Correction(exp(_beyond(mean, deviation)), exp(mean), exp(deviation))
+
+    @property
+    def is_learning(self) -> bool:
+        """Whether losses are told, and enough of them were."""
+        return self._hypotheses is not None
+
+    @property
+    def has_moved(self) -> bool:
+        """Whether a correction is another than when it was last acted upon."""
+        return any(abs(now - self._acted_upon[source]) > _WORTH_A_LOOK for source, now in self._applied().items())
+
+    def look(self) -> None:
+        """The present corrections are acted upon: what moves is counted from here."""
+        self._acted_upon = self._applied()
+
+    def state_dict(self) -> dict[str, Any]:
+        """What is believed, as JSON data. The curve is learned anew."""
+        believed = {source: self._unnormalized(source).tolist() for source in self._weights}
+        return {"weights": believed, "acted_upon": self._acted_upon}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Inverse of `state_dict`."""
+        self._weights = {source: np.array(weights) for source, weights in state["weights"].items()}
+        self._acted_upon = state["acted_upon"]
+
+    def _applied(self) -> dict[str, float]:
+        """By source, the logarithm of the correction that is applied in the middle."""
+        return {
+            source: _beyond(of[0], sqrt(max(0.0, of[2]))) for source in self._weights if (of := self._believed(source))
+        }
+
+    def _believed(self, source: str) -> tuple[float, ...]:
+        """Means of offset and tilt, and their variances, with the covariance between these."""
+        if source not in self._moments:
+            weights = np.exp(self._log_weights(source))
+            means, second = _LINES @ weights, (_LINES * weights) @ _LINES.T
+            spread = second - np.outer(means, means)
+            self._moments[source] = (*map(float, means), float(spread[0, 0]), float(spread[0, 1]), float(spread[1, 1]))
+        return self._moments[source]
+
+    def _log_weights(self, source: str) -> Array:
+        """[lines]: normalized."""
+        weights = self._unnormalized(source)
+        normalized: Array = weights - np.logaddexp.reduce(weights)
+        return normalized
+
+    def _unnormalized(self, source: str) -> Array:
+        known = None if self._hypotheses is None else self._hypotheses.log_weights(source)
+        return self._weights[source] if known is None else known
+
+
+class _Hypotheses:
+    """A line for gradients with each line for updates, once there are any: a filter, and how much it is believed."""
+
+    def __init__(self, weights: Mapping[str, Array], loss: float, noise: float, by_law: float, plan: Plan) -> None:
+        """A first loss under a plan, and the dense steps that its step brings by law."""
+        self._log_weights = weights["gradient"][:, None]
+        """[lines of gradients, lines of updates]; one column until updates are told apart."""
+        self._of_updates = weights["update"]
+        if plan.local_steps:
+            self._log_weights = self._log_weights + self._of_updates
+        self._filters = LossFilters.starting(loss, noise, by_law / self._factors(plan))
+
+    def foretold(self, loss: float, noise: float, by_law: float, plan: Plan, *, has_changed: bool) -> None:
+        """Believe each the more, the better it foretold the loss after a step under a plan."""
+        if plan.local_steps and self._log_weights.shape[1] == 1:
+            self._log_weights = self._log_weights + self._of_updates
+            self._filters = self._filters.repeated(_NUM_LINES)
+        if has_changed:
+            self._filters.leap()
+        told = self._filters.advance(loss, noise, by_law / self._factors(plan), by_law)
+        self._log_weights = self._log_weights + told.reshape(self._log_weights.shape)
+        self._log_weights = self._log_weights - self._log_weights.max()
+
+    def _factors(self, plan: Plan) -> Array:
+        """[hypotheses]: each one's correction of a plan."""
+        shape = self._log_weights.shape
+        if _needs_none(plan):
+            return np.ones(self._log_weights.size)
+        line = np.exp(_LINES[0] + _LINES[1] * _decades_below_middle(plan))
+        factors: Array = np.broadcast_to(line[None, :] if plan.local_steps else line[:, None], shape).reshape(-1)
+        return factors
+
+    def log_weights(self, source: str) -> Array | None:
+        """[lines] of a source, whatever holds of the other; None where there was nothing of this source."""
+        if source == "gradient":
+            of_gradients: Array = np.logaddexp.reduce(self._log_weights, axis=1)
+            return of_gradients
+        if self._log_weights.shape[1] == 1:
+            return None
+        of_updates: Array = np.logaddexp.reduce(self._log_weights, axis=0)
+        return of_updates
+
+
+def _needs_none(plan: Plan) -> bool:
+    """Dense is what all others are compared with."""
+    return plan.is_dense and not plan.local_steps
+
+
+def _source(plan: Plan) -> str:
+    return "update" if plan.local_steps else "gradient"
+
+
+def _decades_below_middle(plan: Plan) -> float:
+    return max(-_DECADES, min(_DECADES, log10(_MIDDLE_RATIO / plan.ratio)))
+
+
+def _beyond(mean: float, deviation: float) -> float:
+    """What of a mean lies beyond one deviation from zero."""
+    return max(0.0, mean - deviation) + min(0.0, mean + deviation)
