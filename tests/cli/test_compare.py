@@ -1,15 +1,16 @@
 """`trimtab compare`: every plan in turn, kept, summed up and shown."""
 
 import json
+import re
 import signal
 
 import pytest
 from run_processes import wait_until
 
 
-def compare(trimtab, *arguments) -> tuple[int, str, str]:
+def compare(trimtab, *arguments, patience: float = 120) -> tuple[int, str, str]:
     process = trimtab("compare", *arguments)
-    output, errors = process.communicate(timeout=120)
+    output, errors = process.communicate(timeout=patience)
     return process.returncode, output, errors
 
 
@@ -124,3 +125,21 @@ def test_an_interrupt_ends_it_and_keeps_what_was_finished(toy_job, trimtab, tmp_
     _, errors = process.communicate(timeout=30)
     assert process.returncode == 130
     assert "--resume keeps the finished runs" in errors
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_torchs_own_ddp_trains_the_same_script_as_another_arm(toy_job, trimtab, tmp_path):
+    job = toy_job("-m", "trimtab.workloads.digits", "--hidden", "16", "--epochs", "1", workers=2)
+    job.write_text(re.sub(r"python, '[^']*'", "python", job.read_text()))
+    plans = ["dense", "ddp-fp16", "ddp-powersgd"]
+    code, _, errors = compare(trimtab, job, "--plans", ",".join(plans), "--out", "out", patience=380)
+    assert (code, errors) == (0, "")
+    losses = {}
+    for plan in plans:
+        lines = [json.loads(line) for line in (tmp_path / "out" / plan / "metrics.jsonl").read_text().splitlines()]
+        assert {line["plan"].split("/")[0] for line in lines if "step_seconds" in line} <= {plan, "dense-ring"}
+        losses[plan] = [line["loss"] for line in lines if line.get("event") == "evaluation"]
+    assert losses["ddp-fp16"] == pytest.approx(losses["dense"], rel=0.01)
+    assert losses["ddp-powersgd"] != losses["dense"]
+    assert losses["ddp-powersgd"][-1] < losses["ddp-powersgd"][0]

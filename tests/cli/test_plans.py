@@ -68,8 +68,18 @@ def test_dense_has_one_name():
     ]
 
 
+def test_ddp_with_a_hook_is_the_same_job_whose_trainers_hear_of_it(job: TrainingJob):
+    assert parse_plans("dense,ddp-fp16", "--plans") == ["dense", "ddp-fp16"]
+    hooked = with_plan(job, "ddp-fp16")
+    assert plan_of(hooked) == "dense"
+    assert hooked.spec.trainer["env"][-1] == {"name": "TRIMTAB_DDP_HOOK", "value": "fp16"}
+    assert with_plan(job, "dense").spec.trainer.get("env") == job.spec.trainer.get("env")
+    with pytest.raises(UserError, match="--plan: 'ddp-fp16': write adaptive"):
+        parse_plan("ddp-fp16", "--plan")
+
+
 ANY = "dense or RATIO/COLLECTIVE such as 0.01/all-gather"
-EACH = "dense, RATIO/COLLECTIVE such as 0.01/all-gather, or grid, with commas between them"
+EACH = "dense, RATIO/COLLECTIVE such as 0.01/all-gather, ddp-fp16, ddp-powersgd, or grid, with commas between them"
 
 
 @pytest.mark.parametrize(

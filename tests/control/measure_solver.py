@@ -10,8 +10,8 @@ import time
 from math import exp, log
 from statistics import median
 
-from recorded import random_adam_world
-from simulator import Run, World, random_world
+from recorded import random_adam_cluster
+from simulator import random_cluster
 from trimtab.control import solve
 from trimtab.control.knee import knee, log_speedup
 from trimtab.control.pareto import front
@@ -20,12 +20,14 @@ from trimtab.control.planning import FusionPlanning
 from trimtab.control.predict import Predictor
 from trimtab.control.space import Space
 from trimtab.control.types import ControllerSettings, ModelFacts
+from trimtab.judge.simulated_cluster import SimulatedCluster
+from trimtab.judge.simulated_run import SimulatedRun
 from trimtab.plan import dense_plan
 
 
-def decision_seconds(world: World, seed: int) -> list[float]:
+def decision_seconds(cluster: SimulatedCluster, seed: int) -> list[float]:
     """Processor seconds of each call that came to a decision, in one simulated run."""
-    run, taken = Run(world, ControllerSettings(), seed), []
+    run, taken = SimulatedRun(cluster, ControllerSettings(), seed), []
     next_action = run.controller.next_action
 
     def timed(now: float, steps_left: int):
@@ -78,8 +80,8 @@ if __name__ == "__main__":
         each
         for seed in range(8)
         for num_ranks in (4, 8)
-        for world in (random_world(seed, num_ranks), *([random_adam_world(seed, num_ranks)] if seed < 4 else []))
-        for each in decision_seconds(world, seed)
+        for cluster in (random_cluster(seed, num_ranks), *([random_adam_cluster(seed, num_ranks)] if seed < 4 else []))
+        for each in decision_seconds(cluster, seed)
     )
     nine_in_ten = taken[int(0.9 * len(taken))]
     print(f"{len(taken)} decisions: median {1e3 * median(taken):.1f} ms, nine in ten under {1e3 * nine_in_ten:.1f} ms")

@@ -1,4 +1,4 @@
-"""Worlds whose truth is what was recorded of real training by Adam, and not the controller's own law.
+"""Clusters whose truth is what was recorded of real training by Adam, and not the controller's own law.
 
 `RECORDED` is what `measure_adam.py` printed: the step at which each plan's held-out loss first fell to each level. How
 much a step under a plan is worth, in dense's steps, is read off these curves, stage by stage of the training.
@@ -13,9 +13,13 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from math import exp, log
 
-from simulator import Phase, World, random_world
+from simulator import random_cluster
 from trimtab.control.types import OptimizerFamily
+from trimtab.judge.simulated_cluster import Phase, SimulatedCluster
 from trimtab.plan import Plan
+
+#: Steps in which the loss falls steadily before it goes by a power of them.
+_AT_FIRST = 10.0
 
 Key = tuple[float, bool]
 """Ratio, and whether one rank selected for all."""
@@ -29,6 +33,17 @@ class Recording:
     plans: dict[Key, Sequence[float]]
     updates: dict[int, dict[float, float]] = field(default_factory=dict)
     """Times dense's steps that updates took, by H and ratio (`measure_updates.py`, to the last of its losses)."""
+    losses: Sequence[tuple[float, float]] = ()
+    """Dense's steps and the held-out losses that it had then, from the first step on."""
+    loss_noise: float = 0.03
+    """By how much a batch's loss is off (log, one deviation)."""
+
+    def loss(self, progress: float) -> float:
+        """Of dense after so many steps, between those recorded by a power of the steps; after the last, so too."""
+        taken = progress + _AT_FIRST
+        points = [(step + _AT_FIRST, loss) for step, loss in self.losses]
+        (step, loss), (until, then) = next((ends for ends in pairwise(points) if taken <= ends[1][0]), points[-2:])
+        return loss * exp(log(taken / step) / log(until / step) * log(then / loss))
 
     def pace(self, key: Key, progress: float) -> float:
         """Dense's steps that a step was worth under a plan, between the two losses that a progress lies between."""
@@ -64,6 +79,7 @@ class Recording:
 #: was not run so long: dense's steps times what the digits needed there.)
 GPT = Recording(
     dense=(55, 125, 245, 475),
+    losses=((0, 4.2), (55, 2.7), (125, 2.5), (245, 2.4), (475, 2.28)),
     plans={
         (0.1, False): (75, 170, 280, 515),
         (0.01, False): (135, 295, 550, 1000),
@@ -76,6 +92,8 @@ GPT = Recording(
 #: The digits' perceptron of 0.1 million parameters, Adam, 3e-4, 4 ranks: to 1, 0.5, 0.3 and 0.2.
 DIGITS = Recording(
     dense=(90, 128, 173, 225),
+    losses=((0, 2.3), (90, 1.0), (128, 0.5), (173, 0.3), (225, 0.2)),
+    loss_noise=0.25,
     plans={
         (0.1, False): (110, 153, 203, 258),
         (0.03, False): (145, 208, 270, 348),
@@ -94,6 +112,8 @@ DIGITS = Recording(
 #: The same at 1e-3, by 8 ranks of half the batch.
 DIGITS_OF_8 = Recording(
     dense=(35, 45, 60, 78),
+    losses=((0, 2.3), (35, 1.0), (45, 0.5), (60, 0.3), (78, 0.2)),
+    loss_noise=0.35,
     plans={
         (0.1, False): (40, 50, 67, 83),
         (0.01, False): (68, 90, 110, 136),
@@ -107,6 +127,7 @@ DIGITS_OF_8 = Recording(
 #: 320; and steps to one loss. (One selection for all was not run: as many times the own ones' as the small GPT's.)
 LARGE = Recording(
     dense=(230,),
+    losses=((0, 4.2), (50, 2.8), (125, 2.08), (230, 1.83), (320, 1.69)),
     plans={
         (0.1, False): (320,),
         (0.01, False): (589,),
@@ -123,6 +144,7 @@ LARGE = Recording(
 )
 LARGE_TO_ONE_LOSS = Recording(
     dense=(160,),
+    losses=((0, 4.2), (40, 2.7), (85, 2.5), (160, 2.28)),
     plans={
         (0.1, False): (256,),
         (0.01, False): (440,),
@@ -138,12 +160,12 @@ RECORDED = {
 }
 
 
-def random_adam_world(seed: int, num_ranks: int, recordings: Sequence[Recording] = ()) -> World:
-    """A machine and a network as in `random_world`, up to ten times as fast, and a recorded training, off by a tenth.
+def random_adam_cluster(seed: int, num_ranks: int, recordings: Sequence[Recording] = ()) -> SimulatedCluster:
+    """A machine and a network as in `random_cluster`, up to ten times as fast, and a recorded training, off by a tenth.
 
     On the faster of these networks dense is the best plan. ``recordings``: those to draw from, else all.
     """
-    world, rng = random_world(seed, num_ranks), random.Random(f"adam {seed}")
+    cluster, rng = random_cluster(seed, num_ranks), random.Random(f"adam {seed}")
     speed = exp(rng.uniform(0, log(10)))
     recording = rng.choice(recordings or RECORDED[num_ranks])
     factors = {shared: exp(rng.gauss(0, 0.1)) for shared in (False, True)}
@@ -153,9 +175,11 @@ def random_adam_world(seed: int, num_ranks: int, recordings: Sequence[Recording]
         return own if own == 1 else own ** factors[plan.shares_indices]
 
     return replace(
-        world,
-        phases=tuple(Phase(each.start, each.latency, speed * each.bandwidth) for each in world.phases),
+        cluster,
+        phases=tuple(Phase(each.start, each.latency, speed * each.bandwidth) for each in cluster.phases),
         dense_steps_to_target=recording.dense[-1],
         pace=pace,
+        loss=recording.loss,
+        loss_noise=recording.loss_noise,
         optimizer=OptimizerFamily("AdamW", "adam"),
     )

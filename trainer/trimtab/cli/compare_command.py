@@ -12,10 +12,12 @@ from trimtab_api.command_line import number, path, whole_number
 from trimtab_api.errors import UserError
 
 from trimtab.launch.interrupts import EXIT_CODE, Interrupted, heed, interruptible
-from trimtab.plan_names import GRID_MEANS, parse_plans, with_plan, with_seed
+from trimtab.plan_names import DDP_HOOKS, GRID_MEANS, check_runs, parse_plans, with_plan, with_seed
 from trimtab.records.run_directory import RunDirectory
 
 if TYPE_CHECKING:
+    from trimtab_api.trainingjob import TrainingJob
+
     from trimtab.launch.run import RunRequest
     from trimtab.report.summary import Target
 
@@ -29,7 +31,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--plans",
         default="adaptive,dense",
-        help=f"adaptive, dense, static:RATIO/COLLECTIVE, and grid for {GRID_MEANS}; with commas (adaptive,dense)",
+        help=f"adaptive, dense, static:RATIO/COLLECTIVE, {' and '.join(DDP_HOOKS)} for torch's own DDP with that hook, "
+        f"and grid for {GRID_MEANS}; with commas (adaptive,dense)",
     )
     parser.add_argument(
         "--out", type=path("--out"), required=True, help="directory for the runs, summary.json and report.html"
@@ -60,31 +63,29 @@ def run(args: argparse.Namespace) -> int:
     """Run each plan; 0 where all succeeded, 1 where one failed (which ends the comparison), 130 on an interrupt."""
     from trimtab.cli.preparation import prepare
     from trimtab.cli.report_command import report
-    from trimtab.launch.run import WELL, RunRequest, is_done
-    from trimtab.report.comparison import run_directory, write_comparison
     from trimtab.report.summary import target_of
 
     plans = parse_plans(args.plans, "--plans")
     job, network = prepare(args)
+    for plan in plans:
+        check_runs(job, plan, "--plans")
     target = target_of(job, args.target)
     if args.until_target and target is None:
         raise UserError("needs a target; name one by --target or in the job's spec.target", field="--until-target")
     directory: Path = args.out
-    if os.path.isfile(directory):
-        raise UserError("is not a directory; name another", field="--out", value=str(directory))
-    requests = [
-        RunRequest(
-            with_seed(with_plan(job, plan), job.spec.seed + turn), plan, network, run_directory(directory, plan, turn)
-        )
-        for turn in range(args.repeat)
-        for plan in plans
-    ]
-    states = WELL if args.until_target else ["succeeded"]
+    check_directory(directory)
     try:
         with interruptible(), RunDirectory(directory).held():
-            write_comparison(directory, ["trimtab", *sys.argv[1:]], plans, target, args.repeat)
-            kept = {request.directory for request in requests if args.resume and is_done(request, states)}
-            failure = _run_each(requests, kept, target, target if args.until_target else None)
+            failure = compare(
+                job,
+                network,
+                plans,
+                directory,
+                target=target,
+                ends_at_target=args.until_target,
+                repeat=args.repeat,
+                resume=args.resume,
+            )
             report(directory)
     except Interrupted:
         print("trimtab: interrupted; nothing is left running. --resume keeps the finished runs", file=sys.stderr)
@@ -96,6 +97,43 @@ def run(args: argparse.Namespace) -> int:
         )
         return 1
     return 0
+
+
+def check_directory(directory: Path) -> None:
+    """Raise `UserError` where ``--out`` names a file."""
+    if os.path.isfile(directory):
+        raise UserError("is not a directory; name another", field="--out", value=str(directory))
+
+
+def compare(
+    job: TrainingJob,
+    network: Path | None,
+    plans: list[str],
+    directory: Path,
+    *,
+    target: Target | None,
+    ends_at_target: bool,
+    repeat: int,
+    resume: bool,
+) -> str:
+    """Run a job under each plan, ``repeat`` times in turns; returns why a run failed, which ends it, or nothing.
+
+    The caller holds the directory. With ``resume`` runs that finished with the same inputs are kept.
+    """
+    from trimtab.launch.run import WELL, RunRequest, is_done
+    from trimtab.report.comparison import run_directory, write_comparison
+
+    requests = [
+        RunRequest(
+            with_seed(with_plan(job, plan), job.spec.seed + turn), plan, network, run_directory(directory, plan, turn)
+        )
+        for turn in range(repeat)
+        for plan in plans
+    ]
+    states = WELL if ends_at_target else ["succeeded"]
+    write_comparison(directory, ["trimtab", *sys.argv[1:]], plans, target, repeat)
+    kept = {request.directory for request in requests if resume and is_done(request, states)}
+    return _run_each(requests, kept, target, target if ends_at_target else None)
 
 
 def _run_each(requests: list[RunRequest], kept: set[RunDirectory], target: Target | None, until: Target | None) -> str:

@@ -8,97 +8,37 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from trimtab_api.catalogue import BYTES_PER_ELEMENT, DENSE_COLLECTIVES, CostRange, collectives, cost_table
-from trimtab_api.command_line import number, quantity, whole_number, wrong
-from trimtab_api.errors import UserError
-from trimtab_api.units import (
-    format_bandwidth,
-    format_duration,
-    format_size,
-    parse_bandwidth,
-    parse_duration,
-    parse_size,
+from trimtab_api.catalogue import (
+    BYTES_PER_ELEMENT,
+    DEFAULT_COLLECTIVES,
+    DENSE_COLLECTIVES,
+    CostRange,
+    choices,
+    collectives,
+    cost_table,
 )
+from trimtab_api.units import format_bandwidth, format_duration, format_size
 
-#: A value beyond these bounds is refused: its unit is most likely wrong.
-MAX_PARAMETERS = 10**13
-MAX_WORKERS = 65536
-MAX_LATENCY = 10.0
-MIN_BANDWIDTH = parse_bandwidth("1kbps")
-MAX_BANDWIDTH = parse_bandwidth("10000Gbps")
-MAX_COMPUTE = 3600.0
-MIN_RATIO = 1e-6
+from trimtab.cli.plan_arguments import OPTIMIZERS, add_arguments
 
-_COUNT_UNITS = {"": 1, "k": 10**3, "M": 10**6, "B": 10**9, "G": 10**9}
-_OPTIMIZERS = {"adam": "Adam", "sgd": "SGD"}
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command's flags."""
-    size = parser.add_mutually_exclusive_group(required=True)
-    size.add_argument(
-        "--parameters", type=_count, metavar="COUNT", help="parameters of the model, such as 25.6M", dest="elements"
-    )
-    size.add_argument(
-        "--model-size",
-        type=_elements_of_size,
-        metavar="SIZE",
-        help="bytes of its float32 gradient, such as 100MB",
-        dest="elements",
-    )
-    parser.add_argument(
-        "--workers",
-        type=whole_number("--workers", 2, MAX_WORKERS),
-        required=True,
-        metavar="N",
-        help="training processes",
-    )
-    parser.add_argument(
-        "--latency",
-        type=quantity("--latency", parse_duration, 0.0, MAX_LATENCY, format_duration),
-        required=True,
-        metavar="TIME",
-        help="one-way latency of a link, such as 5ms",
-    )
-    parser.add_argument(
-        "--bandwidth",
-        type=quantity("--bandwidth", parse_bandwidth, MIN_BANDWIDTH, MAX_BANDWIDTH, format_bandwidth),
-        required=True,
-        metavar="RATE",
-        help="bandwidth of a link, such as 1Gbps",
-    )
-    parser.add_argument(
-        "--compute",
-        type=quantity("--compute", parse_duration, 0.0, MAX_COMPUTE, format_duration),
-        metavar="TIME",
-        help="forward and backward of one step (default: a guess from the model's size)",
-    )
-    parser.add_argument(
-        "--optimizer",
-        choices=tuple(_OPTIMIZERS),
-        default="adam",
-        help="its family decides how many more steps compression costs: adam (default) stands for all that divide by "
-        "a running size of the gradient, and for what is neither",
-    )
-    parser.add_argument(
-        "--ratio",
-        type=_ratio,
-        nargs="+",
-        default=[0.1, 0.01, 0.001],
-        metavar="C",
-        help="compression ratios of the table (default: 0.1 0.01 0.001)",
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON")
+__all__ = ["add_arguments", "run"]
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the choice and the table."""
-    question = _Question(args.elements, args.workers, args.latency, args.bandwidth, args.compute, args.optimizer)
+    question = _Question(
+        args.elements,
+        args.workers,
+        args.processes_per_worker,
+        args.latency,
+        args.bandwidth,
+        args.compute,
+        args.optimizer,
+    )
     choice, dense_seconds = _choose(question)
     rows = [row for ratio in dict.fromkeys(args.ratio) for row in _rows(question, ratio)]
     if args.json:
@@ -111,11 +51,16 @@ def run(args: argparse.Namespace) -> int:
 @dataclass(frozen=True)
 class _Question:
     num_elements: int
-    num_ranks: int
+    num_workers: int
+    on_each: int
     latency: float
     bandwidth: float
     compute_seconds: float | None
     optimizer: str
+
+    @property
+    def num_ranks(self) -> int:
+        return self.num_workers * self.on_each
 
     @property
     def num_bytes(self) -> int:
@@ -134,40 +79,10 @@ class _Row:
     is_winner: bool
 
 
-def _count(text: str) -> int:
-    found = re.fullmatch(r"(\d+)(\.\d*)?(?:e(\d))?([kMBG]?)", text, re.ASCII)
-    remedy = "write a whole number, or a count such as 25.6M or 7B"
-    if not found or (found[2] and not found[3] and not found[4]):
-        raise wrong(remedy, "--parameters", text)
-    return _checked(round(float(text.rstrip("kMBG")) * _COUNT_UNITS[found[4]]), "--parameters", text)
-
-
-def _elements_of_size(text: str) -> int:
-    try:
-        size = parse_size(text)
-    except UserError as error:
-        raise wrong(error.remedy, "--model-size", text) from None
-    return _checked(size // BYTES_PER_ELEMENT, "--model-size", text)
-
-
-def _checked(num_elements: int, field: str, text: str) -> int:
-    if not 1 <= num_elements <= MAX_PARAMETERS:
-        remedy = f"a model has 1 to {MAX_PARAMETERS:,} parameters, of 4 bytes each"
-        raise UserError(remedy, field=field, value=text)
-    return num_elements
-
-
-def _ratio(text: str) -> float:
-    ratio = number("--ratio", such_as="0.01")(text)
-    if not MIN_RATIO <= ratio <= 1:
-        raise UserError(f"a compression ratio is {MIN_RATIO:f} to 1", field="--ratio", value=text)
-    return ratio
-
-
 def _rows(question: _Question, ratio: float) -> list[_Row]:
     """The table at one ratio; the winner is the fastest, at its worst, that a plan may name."""
     alpha, beta = question.latency, 1 / question.bandwidth
-    table = cost_table(question.num_bytes, ratio, question.num_ranks)
+    table = cost_table(question.num_bytes, ratio, question.num_ranks, question.on_each)
     rows = []
     for scheme, cost in table:
         least, most = (cost.least, cost.most) if isinstance(cost, CostRange) else (cost, cost)
@@ -203,9 +118,12 @@ def _choose(question: _Question) -> tuple[_Choice, float]:
     from trimtab.control.types import ControllerSettings, ModelFacts, OptimizerFamily
     from trimtab.plan import Plan, dense_plan
 
-    optimizer = OptimizerFamily(_OPTIMIZERS[question.optimizer], "sgd" if question.optimizer == "sgd" else "adam")
-    facts = ModelFacts(question.num_elements, (question.num_elements,), question.num_ranks, optimizer)
-    predictor, settings = Predictor(facts, question.compute_seconds), ControllerSettings()
+    optimizer = OptimizerFamily(OPTIMIZERS[question.optimizer], "sgd" if question.optimizer == "sgd" else "adam")
+    facts = ModelFacts(
+        question.num_elements, (question.num_elements,), question.num_ranks, optimizer, ranks_on_each=question.on_each
+    )
+    predictor = Predictor(facts, question.compute_seconds)
+    settings = ControllerSettings(collectives=choices(DEFAULT_COLLECTIVES, question.num_workers, question.on_each))
     planning = FusionPlanning(predictor, facts, settings.candidate_ratios)
 
     def evaluate(plan: Plan) -> Any:
@@ -222,7 +140,8 @@ def _choose(question: _Question) -> tuple[_Choice, float]:
 def _as_json(question: _Question, choice: _Choice, dense_seconds: float, rows: list[_Row]) -> dict[str, Any]:
     return {
         "parameters": question.num_elements,
-        "workers": question.num_ranks,
+        "workers": question.num_workers,
+        "processes_per_worker": question.on_each,
         "latency": question.latency,
         "bandwidth": question.bandwidth,
         "optimizer": question.optimizer,
@@ -243,17 +162,20 @@ def _as_json(question: _Question, choice: _Choice, dense_seconds: float, rows: l
 
 def _as_text(question: _Question, choice: _Choice, dense_seconds: float, rows: list[_Row]) -> list[str]:
     by = "as --compute says" if question.compute_seconds else "a guess from the size; give yours by --compute"
+    width = max(24, *(len(row.scheme) for row in rows))
+    of = f" of {question.on_each} processes" if question.on_each > 1 else ""
     lines = [
         f"{question.num_elements:,} parameters ({format_size(question.num_bytes)} of gradient), "
-        f"{question.num_ranks} workers, {format_duration(question.latency)}, {format_bandwidth(question.bandwidth)}",
+        f"{question.num_workers} workers{of}, {format_duration(question.latency)}, "
+        f"{format_bandwidth(question.bandwidth)}",
         f"choice: {choice.plan}, predicted {format_duration(choice.step_seconds)} a step "
         f"(dense {format_duration(dense_seconds)}), before this job's own overheads are learned",
         f"of it {format_duration(choice.compute_seconds)} computing ({by}) and "
         f"{format_duration(choice.sync_seconds)} waiting for the exchange",
-        f"chosen for the time to the target: with {_OPTIMIZERS[question.optimizer]} and its kin it should need "
+        f"chosen for the time to the target: with {OPTIMIZERS[question.optimizer]} and its kin it should need "
         f"{choice.relative_steps:.2f} times as many steps as dense (--optimizer says of which family yours is)",
         "",
-        f"{'ratio':>7}  {'scheme':<24} {'seconds':>20} {'messages':>9} {'bytes':>20}",
+        f"{'ratio':>7}  {'scheme':<{width}} {'seconds':>20} {'messages':>9} {'bytes':>20}",
     ]
     shown: set[str] = set()
     for row in rows:
@@ -263,7 +185,7 @@ def _as_text(question: _Question, choice: _Choice, dense_seconds: float, rows: l
         shown.add(row.scheme)
         ratio = "1" if is_dense else f"{row.ratio:g}"
         lines.append(
-            f"{ratio:>7}  {row.scheme:<24} {_range(row.seconds, format_duration):>20} {row.messages:>9g} "
+            f"{ratio:>7}  {row.scheme:<{width}} {_range(row.seconds, format_duration):>20} {row.messages:>9g} "
             f"{_range(row.bytes, format_size):>20}{'  <- fastest' if row.is_winner else ''}"
         )
     return [

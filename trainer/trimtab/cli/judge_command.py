@@ -1,0 +1,195 @@
+"""`trimtab judge`: adaptive beside the best static plan in hindsight, over workloads and networks nobody tuned for."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
+from trimtab_api.command_line import path, whole_number
+
+from trimtab.cli.compare_command import check_directory, compare
+from trimtab.launch.interrupts import EXIT_CODE, Interrupted, interruptible
+from trimtab.plan_names import ADAPTIVE, DDP_HOOKS
+from trimtab.records.run_directory import RunDirectory
+
+if TYPE_CHECKING:
+    from trimtab.judge.verdict import Cell
+    from trimtab.judge.workloads import Workload
+
+#: Static plans that run for real in each cell, beside dense.
+_NUM_FIRST = 3
+_TURNS = 3
+#: Workload and network of each cell of `--quick`: a change of networks, one that repeats, and one where dense wins.
+_QUICK = (("digits", "C1"), ("gpt", "demo"), ("cnn", "fast"))
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `trimtab judge`."""
+    parser.add_argument(
+        "--out",
+        type=path("--out"),
+        required=True,
+        help="directory for the runs, judge.json and judge.html; runs that finished there are kept",
+    )
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="real runs in three cells, once each: a quarter of an hour on two cores, where the whole takes four hours",
+    )
+    parser.add_argument("--simulate", action="store_true", help="no real runs: seconds")
+    parser.add_argument(
+        "--record",
+        action="store_true",
+        help="record the curves that the simulator goes by anew, on loopback, and use them in place of those that ship",
+    )
+    parser.add_argument(
+        "--seed", type=whole_number("--seed", 0, 2**31 - 1), default=20261122, help="of the random network (20261122)"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Simulate, run, and say; 0 where all ran, 1 where a run failed, 130 on an interrupt."""
+    directory: Path = args.out
+    check_directory(directory)
+    try:
+        with interruptible(), RunDirectory(directory).held():
+            failure = _judge(args, directory)
+    except Interrupted:
+        print("trimtab: interrupted; nothing is left running. The same command goes on from here", file=sys.stderr)
+        return EXIT_CODE
+    if failure:
+        print(f"trimtab: {failure}\ntrimtab: once it is mended, the same command goes on from here", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _judge(args: argparse.Namespace, directory: Path) -> str:
+    from trimtab_netmon.emulate import write_network
+
+    from trimtab.cli.preparation import choose_network
+    from trimtab.judge.networks import networks
+    from trimtab.judge.recorded import load
+    from trimtab.judge.simulation import LEFT_OUT, grid, simulate
+    from trimtab.judge.verdict import Cell
+    from trimtab.judge.workloads import WORKLOADS
+
+    _say(f"trimtab: {LEFT_OUT}")
+    cells: list[Cell] = []
+    for workload in WORKLOADS:
+        if args.record and (failure := _record(workload, directory)):
+            return failure
+        recorded = load(workload.name, directory / "curves" / f"{workload.name}.json")
+        if unknown := [plan.name for plan in grid() if not recorded.knows(plan)]:
+            _say(f"trimtab: {workload.name}: no curve speaks for {', '.join(unknown)}: left out of the simulation")
+        for name, network in networks(args.seed).items():
+            cells.append(Cell(workload.name, name, simulate(workload, network, recorded)))
+            _say(f"{cells[-1].name}: adaptive {cells[-1].simulated_over_best:.2f}× the best static plan in simulation")
+    _write(directory, cells)
+    for index, cell in enumerate(cells):
+        if args.simulate or (args.quick and (cell.workload, cell.network) not in _QUICK):
+            continue
+        own = directory / cell.name.replace(" ", "-")
+        own.mkdir(exist_ok=True)
+        network_file = own / "network.yaml"
+        network_file.write_text(write_network(networks(args.seed)[cell.network]))
+        workload = next(each for each in WORKLOADS if each.name == cell.workload)
+        emulated = choose_network(network_file, False, workload.job.spec.workers)
+        if emulated is None:
+            return "nothing is emulated here, so real runs would say nothing; --simulate leaves them out"
+        cell, failure = _measure(cell, workload, emulated, own, turns=1 if args.quick else _TURNS)
+        if failure:
+            return f"{cell.name}: {failure}"
+        cells[index] = cell
+        _write(directory, cells)
+    _print(cells)
+    print(f"page: {directory / 'judge.html'}")
+    return ""
+
+
+def _say(what: str) -> None:
+    print(what, flush=True)
+
+
+def _measure(cell: Cell, workload: Workload, network: Path, directory: Path, *, turns: int) -> tuple[Cell, str]:
+    """The cell with its real runs' times, or why one failed."""
+    from dataclasses import replace
+
+    from trimtab.report.comparison import read_comparison
+    from trimtab.report.summary import target_of
+
+    first = [name for name in cell.simulated.static if name != cell.dense][:_NUM_FIRST]
+    plans = [ADAPTIVE, "dense", *DDP_HOOKS, *first]
+    job = workload.job
+    failure = compare(
+        job, network, plans, directory, target=target_of(job), ends_at_target=True, repeat=turns, resume=True
+    )
+    if failure:
+        return cell, failure
+    summaries = read_comparison(directory).summaries
+    times = {name: [*(each.all_seconds_to_target or (each.seconds_to_target,))] for name, each in summaries.items()}
+    return replace(cell, measured=times), ""
+
+
+def _record(workload: Workload, directory: Path) -> str:
+    """Run what the simulator is to know of a workload, on loopback, and keep its curves; why one run failed, if so."""
+    from trimtab.judge.recorded import PLANS
+    from trimtab.judge.recording import recorded_of
+    from trimtab.plan_names import parse_plans
+    from trimtab.report.comparison import read_comparison
+    from trimtab.report.summary import target_of
+
+    job, runs = workload.job, directory / "recording" / workload.name
+    runs.mkdir(parents=True, exist_ok=True)
+    plans = parse_plans(",".join(PLANS), "plans")
+    failure = compare(job, None, plans, runs, target=target_of(job), ends_at_target=True, repeat=1, resume=True)
+    if failure:
+        return f"{workload.name}: {failure}"
+    file = directory / "curves" / f"{workload.name}.json"
+    file.parent.mkdir(exist_ok=True)
+    recorded = recorded_of(read_comparison(runs).runs, workload.target_loss)
+    file.write_text(json.dumps(recorded.to_json()) + "\n")
+    return ""
+
+
+def _write(directory: Path, cells: list[Cell]) -> None:
+    from trimtab.judge.page import render
+    from trimtab.judge.simulation import LEFT_OUT
+    from trimtab.judge.verdict import summary
+
+    data = {"left_out": LEFT_OUT, "summary": summary(cells), "cells": [cell.to_json() for cell in cells]}
+    (directory / "judge.json").write_text(json.dumps(data, indent=2) + "\n")
+    (directory / "judge.html").write_text(render(cells), encoding="utf-8")
+
+
+def _print(cells: list[Cell]) -> None:
+    from trimtab.judge.verdict import summary
+
+    table = Table(header_style="bold", pad_edge=False, box=None, padding=(0, 2, 0, 0))
+    for heading in ("cell", "best static plan, simulated", "adaptive over it", "over dense"):
+        table.add_column(heading, justify="left" if heading[0] in "cb" else "right")
+    for heading in ("measured: best static", "adaptive over it", "over dense", "over the better DDP hook"):
+        table.add_column(heading, justify="left" if heading[0] == "m" else "right")
+
+    def ratio(value: float | None) -> str:
+        return "–" if value is None else f"{value:.2f}×"
+
+    for cell in cells:
+        table.add_row(
+            cell.name,
+            cell.best_simulated,
+            ratio(cell.simulated_over_best),
+            ratio(cell.simulated_over_dense),
+            cell.best_measured or "–",
+            ratio(cell.measured_over_best),
+            ratio(cell.measured_over("dense")),
+            ratio(cell.measured_over(*DDP_HOOKS)),
+        )
+    console = Console()
+    (console if console.is_terminal else Console(width=200)).print(table)
+    for name, value in summary(cells).items():
+        print(f"{name.replace('_', ', ')}: {value:.2f}× the best static plan")

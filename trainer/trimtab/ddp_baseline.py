@@ -1,0 +1,166 @@
+"""A script that attaches, trained by torch's own DistributedDataParallel: what a comparison sets beside Trimtab.
+
+`trimtab compare --plans adaptive,ddp-fp16,ddp-powersgd` starts the job's script unchanged, with the variable
+`TRIMTAB_DDP_HOOK`. `trimtab.attach` then wraps the model, and the session only counts and records steps.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+from torch.nn.parallel import DistributedDataParallel
+from trimtab_api.errors import UserError
+from trimtab_api.trainingjob import load_job_file
+
+from trimtab.collectives import process_group
+from trimtab.environment.job_secret import secret_of
+from trimtab.environment.launch_environment import LaunchEnvironment
+from trimtab.plan import dense_plan
+from trimtab.plan_names import DDP_HOOK_VARIABLE, DDP_HOOKS
+from trimtab.records.recorder import Recorder
+from trimtab.session import Session
+
+#: PowerSGD over Gloo needs one bucket: with several, its collectives cross.
+_ONE_BUCKET_MB = 1000
+#: DDP makes its buckets anew after the first step, which PowerSGD must see.
+_DENSE_STEPS_OF_POWERSGD = 2
+_OPERATIONS = {"sum": dist.ReduceOp.SUM, "mean": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX, "min": dist.ReduceOp.MIN}
+
+
+def wrap(model: nn.Module, hook: str) -> DistributedDataParallel:
+    """The model in DDP, with ``fp16`` or ``powersgd`` (rank 1) as its hook; any other name is DDP's own all-reduce."""
+    wrapped = DistributedDataParallel(model, bucket_cap_mb=_ONE_BUCKET_MB if hook == "powersgd" else 25)
+    _register(wrapped, hook)
+    return wrapped
+
+
+def _register(wrapped: DistributedDataParallel, hook: str) -> None:
+    if hook == "fp16":
+        wrapped.register_comm_hook(None, default_hooks.fp16_compress_hook)
+    elif hook == "powersgd":
+        state = powerSGD_hook.PowerSGDState(
+            None, matrix_approximation_rank=1, start_powerSGD_iter=_DENSE_STEPS_OF_POWERSGD
+        )
+        wrapped.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+
+
+def session_of(
+    environment: LaunchEnvironment,
+    model: nn.Module,
+    optimizers: Sequence[torch.optim.Optimizer],
+    hook: str,
+    options: dict[str, Any],
+) -> DdpSession:
+    """Meet all ranks in torch's process group, if the script has not, and train by DDP.
+
+    Raises `UserError` for a hook that is not known, and for optimizers that take turns, of whose models DDP would wrap
+    one alone.
+    """
+    if hook not in DDP_HOOKS.values():
+        raise UserError(f"is {' or '.join(DDP_HOOKS.values())}", field=DDP_HOOK_VARIABLE, value=hook)
+    if options["turns"]:
+        raise UserError("cannot train optimizers that take turns; compare other plans", field=DDP_HOOK_VARIABLE)
+    is_ours = not dist.is_initialized()
+    if is_ours:
+        where = environment.master_address, environment.master_port, environment.rank, environment.num_ranks
+        timeout = load_job_file(environment.job).spec.communication.timeout
+        backend = "nccl" if next(model.parameters()).is_cuda else "gloo"
+        process_group.form(backend, *where, timeout, secret=secret_of(environment, os.environ))
+    recorder = Recorder(environment.run_directory if environment.rank == 0 else None)
+    session = DdpSession(model, optimizers, hook, recorder, environment.seed, options)
+    if is_ours:
+        session.when_closed.callback(_leave_together)
+    return session
+
+
+def _leave_together() -> None:
+    """Without it, threads of torch's process group abort a process that ends, and rank 0 holds the others' store."""
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+class DdpSession(Session):
+    """The loop's object where DDP exchanges: it shards batches, steps, and records what DDP's steps took."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizers: Sequence[torch.optim.Optimizer],
+        hook: str,
+        recorder: Recorder,
+        seed: int,
+        options: dict[str, Any],
+    ) -> None:
+        if isinstance(model, DistributedDataParallel):
+            wrapped, inner = model, model.module
+            _register(wrapped, hook)
+        else:
+            wrapped, inner = wrap(model, hook), model
+        self._wrapped = wrapped
+        self._name = next(name for name, each in DDP_HOOKS.items() if each == hook)
+        dist.barrier()
+        super().__init__(inner, optimizers, group=None, plan=dense_plan(), recorder=recorder, seed=seed, **options)
+        if wrapped is not model:
+            self.when_closed.callback(_route(inner, wrapped))
+
+    @property
+    def rank(self) -> int:
+        """This process's rank in torch's process group."""
+        return dist.get_rank()
+
+    @property
+    def num_ranks(self) -> int:
+        """The size of torch's process group."""
+        return dist.get_world_size()
+
+    def barrier(self) -> None:
+        """Wait until every rank has come here."""
+        dist.barrier()
+
+    def all_reduce(self, value: float | Tensor, op: Literal["mean", "sum", "max", "min"] = "mean") -> float | Tensor:
+        """A metric over all ranks, as `AmongRanks.all_reduce` gives it."""
+        if op not in _OPERATIONS:
+            raise UserError("is mean, sum, max or min", field="op", value=op)
+        reduced = value.detach().double().clone() if isinstance(value, Tensor) else torch.tensor(float(value)).double()
+        dist.all_reduce(reduced, _OPERATIONS[op])
+        reduced = reduced / self.num_ranks if op == "mean" else reduced
+        return reduced.to(value.dtype) if isinstance(value, Tensor) else float(reduced.item())
+
+    def no_sync(self) -> contextlib.AbstractContextManager[None]:
+        """DDP's own."""
+        return self._wrapped.no_sync()
+
+    def _metric_without_exchange(self, loss: float | None, seconds: float) -> dict[str, Any]:
+        return {**super()._metric_without_exchange(loss, seconds), "plan": self._name}
+
+
+def _route(model: nn.Module, wrapped: DistributedDataParallel) -> Any:
+    """Make a call of the model one of its wrapper, where gradients are recorded; returns what undoes it.
+
+    A script that calls the model that it has made trains by DDP so, and its evaluation on one rank alone does not.
+    """
+    kind, is_inside = type(model), False
+
+    class Routed(kind):  # type: ignore[misc, valid-type]
+        def __call__(self, *args: Any, **kwargs: Any) -> Any:
+            nonlocal is_inside
+            if is_inside or self is not model or not torch.is_grad_enabled():
+                return super().__call__(*args, **kwargs)
+            is_inside = True
+            try:
+                return wrapped(*args, **kwargs)
+            finally:
+                is_inside = False
+
+    def undo() -> None:
+        model.__class__ = kind
+
+    model.__class__ = Routed
+    return undo

@@ -1,0 +1,85 @@
+"""The judge's page: regret in each cell, simulated and measured, and the times that it is made of. It loads nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from html import escape
+from math import inf, isfinite
+
+from trimtab_api.units import format_duration
+
+from trimtab.judge.simulation import LEFT_OUT
+from trimtab.judge.verdict import Cell
+from trimtab.plan_names import ADAPTIVE
+from trimtab.report.chart import scale_for
+from trimtab.report.page import document, section
+from trimtab.report.plot import Plot
+
+_SIZE = (1000, 320)
+
+
+def render(cells: list[Cell]) -> str:
+    """The page as HTML text."""
+    return document(
+        "The judge",
+        [
+            "<h1>The judge</h1>",
+            '<p class="lead">Adaptive beside the best static plan in hindsight: time to a held-out loss, on networks '
+            "nobody tuned for.</p>",
+            section(
+                "Regret in simulation",
+                f"Upwards: adaptive's time over the best static plan's; 1 is as good. Here {LEFT_OUT}.",
+                _regret(cells, lambda cell: (_best(cell.simulated.static), cell.simulated_over_best)),
+            ),
+            section(
+                "Regret measured",
+                "The same of real runs on emulated networks, medians, beside dense and the plans that were first "
+                "in simulation.",
+                _regret(cells, _measured),
+            ),
+            section("Simulated times", "", _times(cells, _simulated_times)),
+            section("Measured times", "", _times([cell for cell in cells if cell.measured], lambda cell: cell.medians)),
+        ],
+    )
+
+
+def _best(static: dict[str, float]) -> float:
+    return min(static.values())
+
+
+def _measured(cell: Cell) -> tuple[float, float] | None:
+    over = cell.measured_over_best
+    if cell.best_measured is None or over is None or not isfinite(over):
+        return None
+    return cell.medians[cell.best_measured], over
+
+
+def _regret(cells: list[Cell], point: Callable[[Cell], tuple[float, float] | None]) -> str:
+    """The best static plan's seconds across, adaptive's over it upwards."""
+    points = [(cell, found) for cell in cells if (found := point(cell)) is not None]
+    if not points:
+        return ""
+    across = scale_for([seconds for _, (seconds, _) in points], log=True)
+    upwards = scale_for([1.0, *(over for _, (_, over) in points)])
+    plot = Plot(across, upwards, _SIZE, format_duration, lambda over: f"{over:.2f}×")
+    for cell, (seconds, over) in points:
+        title = f"{cell.name}: {format_duration(seconds)} for the best static plan, adaptive {over:.2f} times that"
+        plot.dot(seconds, over, title, label=cell.name, is_chosen=over > 1.25)
+    return plot.svg("time of the best static plan", "adaptive over it", "adaptive over the best static plan")
+
+
+def _simulated_times(cell: Cell) -> dict[str, float]:
+    return {ADAPTIVE: cell.simulated.adaptive, **cell.simulated.static}
+
+
+def _times(cells: list[Cell], times: Callable[[Cell], dict[str, float]]) -> str:
+    """A table for each cell, folded: every plan's time."""
+    return "".join(
+        f"<details><summary>{escape(cell.name)}</summary><table>"
+        + "".join(
+            f"<tr><td>{escape(name)}</td><td>{'not reached' if seconds == inf else format_duration(seconds)}</td></tr>"
+            for name, seconds in sorted(times(cell).items(), key=lambda item: item[1])
+        )
+        + "</table></details>"
+        for cell in cells
+    )

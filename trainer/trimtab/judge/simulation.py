@@ -1,0 +1,128 @@
+"""One cell of the judge's matrix in simulation: seconds to the target under each static plan and the controller."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, replace
+from itertools import count
+from math import exp
+from statistics import median
+from typing import TYPE_CHECKING
+
+from trimtab_api.catalogue import COLLECTIVES
+from trimtab_api.trainingjob.communication import LocalSteps
+
+from trimtab.attachment import sources_between
+from trimtab.control.types import ControllerSettings
+from trimtab.judge.recorded import LOCAL_STEPS, Recorded
+from trimtab.judge.simulated_cluster import Phase, SimulatedCluster
+from trimtab.judge.simulated_run import SimulatedRun, static
+from trimtab.judge.workloads import Workload
+from trimtab.plan import FusionPlan, Plan, dense_plan
+
+if TYPE_CHECKING:
+    from trimtab_netmon.emulate import Network
+
+_SINGLE = FusionPlan(planner="single")
+_RATIOS = (0.1, 0.033, 0.011, 0.004, 0.001)
+_RATIOS_OF_UPDATES = (0.1, 0.033, 0.011)
+#: Simulated seconds after which a run is given up; none of the matrix's networks is so slow.
+_LIMIT_SECONDS = 4000.0
+_SEEDS = (1, 2, 3)
+#: a, o, e, g, w of `SimulatedCluster.overheads`, as collectives over the emulator take them on two cores.
+_OVERHEADS = (1.1, 0.3e-3, 1.05, 0.5e-9, 3e-3)
+#: One deviation (log) of a batch's loss.
+_LOSS_NOISE = 0.1
+LEFT_OUT = (
+    "the simulator has recorded curves of dense and all-gather alone: collectives whose ranks share indices, other "
+    "sparsifiers, values in fewer bits and DDP's hooks are left out there"
+)
+
+
+def grid() -> list[Plan]:
+    """The static plans: gradients at five ratios and dense; updates of 1, 4 and 16 local steps, dense and three."""
+    dense = dense_plan(_SINGLE)
+
+    def sparse(ratio: float) -> Plan:
+        return Plan(ratio=ratio, collective="all-gather", fusion=_SINGLE)
+
+    updates = [
+        replace(plan, source=f"update:steps={steps}")
+        for steps in LOCAL_STEPS
+        for plan in (dense, *map(sparse, _RATIOS_OF_UPDATES))
+    ]
+    return [dense, *map(sparse, _RATIOS), *updates]
+
+
+@dataclass(frozen=True)
+class SimulatedCell:
+    """Simulated seconds to the target."""
+
+    adaptive: float
+    """The median of three seeds."""
+    static: dict[str, float]
+    """By plan, the fastest first."""
+
+
+def simulate(workload: Workload, network: Network, recorded: Recorded) -> SimulatedCell:
+    """All plans of the grid, and the controller free to choose among what is recorded."""
+    cluster = cluster_of(workload, network, recorded)
+
+    def seconds(settings: ControllerSettings, seed: int) -> float:
+        return SimulatedRun(cluster, settings, seed).until_target(_LIMIT_SECONDS).seconds
+
+    adaptive = settings_of(workload, recorded)
+    static_seconds = {plan.name: seconds(static(plan), _SEEDS[0]) for plan in grid() if recorded.knows(plan)}
+    return SimulatedCell(
+        median(seconds(adaptive, seed) for seed in _SEEDS),
+        dict(sorted(static_seconds.items(), key=lambda item: item[1])),
+    )
+
+
+def settings_of(workload: Workload, recorded: Recorded) -> ControllerSettings:
+    """What `trimtab.attach` gives the controller, but for collectives and sources that no curve was recorded of."""
+    most = min(LocalSteps().max, recorded.most_local_steps) if workload.optimizer.kind == "adam" else 0
+    updates = sources_between(1, most) if most else ()
+    return ControllerSettings(collectives=("all-gather",), sources_in_batches=updates, wires=("float32",))
+
+
+def cluster_of(workload: Workload, network: Network, recorded: Recorded) -> SimulatedCluster:
+    """A machine like the one where the curves were recorded, on a network; what software adds is drawn by its name."""
+    rng = random.Random(f"judge {workload.name}")
+    tensors = 20
+    return SimulatedCluster(
+        num_ranks=workload.job.spec.num_ranks,
+        tensor_sizes=tuple(recorded.num_elements // tensors for _ in range(tensors)),
+        phases=_phases(network),
+        compute_seconds=recorded.compute_seconds,
+        select_seconds_per_element=1e-9,
+        overheads={name: _near(rng) for name in COLLECTIVES},
+        half_gain_ratio={"all": 0.05},
+        staleness={},
+        staleness_steps={},
+        dense_steps_to_target=recorded.dense_steps,
+        first_step=1.5,
+        drift=0.1,
+        pace=recorded.pace,
+        loss=recorded.loss,
+        loss_noise=_LOSS_NOISE,
+        optimizer=workload.optimizer,
+    )
+
+
+def _near(rng: random.Random) -> tuple[float, float, float, float, float]:
+    a, o, e, g, w = (value * exp(rng.gauss(0, 0.08)) for value in _OVERHEADS)
+    return a, o, e, g, w
+
+
+def _phases(network: Network) -> tuple[Phase, ...]:
+    phases: list[Phase] = []
+    start = 0.0
+    for turn in count():
+        for each in network.phases:
+            phases.append(Phase(start, each.latency, each.bandwidth))
+            start += each.duration
+        if not network.repeat or start > _LIMIT_SECONDS:
+            break
+        assert turn < _LIMIT_SECONDS, "a phase takes time"
+    return tuple(phases)

@@ -1,0 +1,102 @@
+"""What the judge found in each cell of its matrix, as a table's figures and as ``judge.json``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import inf
+from statistics import median
+from typing import Any
+
+from trimtab.judge.simulation import SimulatedCell
+from trimtab.plan import Plan, dense_plan
+from trimtab.plan_names import ADAPTIVE, DDP_HOOKS
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One workload on one network."""
+
+    workload: str
+    network: str
+    simulated: SimulatedCell
+    measured: dict[str, list[float | None]] = field(default_factory=dict)
+    """Seconds to the target of each real run, by plan; None: not reached. Empty where none ran."""
+
+    @property
+    def name(self) -> str:
+        """``gpt on far``."""
+        return f"{self.workload} on {self.network}"
+
+    @property
+    def best_simulated(self) -> str:
+        """The static plan that was there first."""
+        return next(iter(self.simulated.static))
+
+    @property
+    def simulated_over_best(self) -> float:
+        """Adaptive's time over that of the best static plan."""
+        return self.simulated.adaptive / self.simulated.static[self.best_simulated]
+
+    @property
+    def dense(self) -> str:
+        """The name of the plan that sends all gradients."""
+        return next(name for name in self.simulated.static if Plan.parse(name) == dense_plan(Plan.parse(name).fusion))
+
+    @property
+    def simulated_over_dense(self) -> float:
+        """Adaptive's time over dense's."""
+        return self.simulated.adaptive / self.simulated.static[self.dense]
+
+    @property
+    def medians(self) -> dict[str, float]:
+        """Of real runs; infinite where the middle one did not reach the target."""
+        return {name: median(inf if each is None else each for each in times) for name, times in self.measured.items()}
+
+    @property
+    def best_measured(self) -> str | None:
+        """The static plan, dense included, that was there first; None where nothing was measured."""
+        static = {name: each for name, each in self.medians.items() if name not in (ADAPTIVE, *DDP_HOOKS)}
+        return min(static, key=lambda name: static[name]) if static else None
+
+    def measured_over(self, *names: str) -> float | None:
+        """Adaptive's time over the best of these plans' times; None where that was not measured or not reached."""
+        times = self.medians
+        best = min((times[name] for name in names if name in times), default=inf)
+        adaptive = times.get(ADAPTIVE, inf)
+        return None if best == inf else adaptive / best
+
+    @property
+    def measured_over_best(self) -> float | None:
+        """Adaptive's time over that of the best static plan."""
+        return self.measured_over(self.best_measured) if self.best_measured else None
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data; what was not reached is null."""
+        return {
+            "workload": self.workload,
+            "network": self.network,
+            "simulated": {"adaptive": round(self.simulated.adaptive, 3)}
+            | {name: round(seconds, 3) for name, seconds in self.simulated.static.items()},
+            "measured": self.measured,
+            "simulated_over_best_static": round(self.simulated_over_best, 4),
+            "simulated_over_dense": round(self.simulated_over_dense, 4),
+            "measured_over_best_static": _finite(self.measured_over_best),
+            "measured_over_dense": _finite(self.measured_over("dense")),
+            "measured_over_best_hook": _finite(self.measured_over(*DDP_HOOKS)),
+        }
+
+
+def summary(cells: list[Cell]) -> dict[str, float]:
+    """Median and worst of adaptive over the best static plan, over cells."""
+    found: dict[str, float] = {}
+    for kind, ratios in (
+        ("simulated", [cell.simulated_over_best for cell in cells]),
+        ("measured", [over for cell in cells if (over := cell.measured_over_best) is not None]),
+    ):
+        if ratios:
+            found |= {f"{kind}_median": round(median(ratios), 4), f"{kind}_worst": round(max(ratios), 4)}
+    return {name: value for name, value in found.items() if value < inf}
+
+
+def _finite(value: float | None) -> float | None:
+    return None if value is None or value == inf else round(value, 4)
