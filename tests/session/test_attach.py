@@ -85,6 +85,21 @@ def test_planners_and_schedules_that_may_be_chosen_each_stand_there_once(tmp_pat
     assert settings.schedules == ("after-backward", "wait-free")
 
 
+@pytest.mark.parametrize(
+    ("communication", "formats"),
+    [
+        ({}, ("float32", "int8", "int4")),
+        ({"collectives": ["all-gather", "spardl"]}, ("float32", "int8", "int4")),
+        ({"valueFormats": ["int8"]}, ("int8",)),
+        ({"collectives": ["all-gather"], "valueFormats": ["int2", "float32"]}, ("int2", "float32")),
+    ],
+)
+def test_values_cross_in_the_formats_that_the_job_names_or_that_cost_next_to_nothing(
+    tmp_path: Path, communication: Any, formats: tuple[str, ...]
+) -> None:
+    assert controller_settings(load_training_job(job_file(tmp_path, **communication)), ADAM).wires == formats
+
+
 def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         return int(listener.getsockname()[1])

@@ -16,6 +16,7 @@ from test_session import Script, network
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 from trimtab.collectives.group import Group
+from trimtab.control.types import StepReport
 from trimtab.plan import FusionPlan, Plan
 from trimtab.records.lines import RoundEnd
 from trimtab.records.recorder import Recorder
@@ -333,6 +334,39 @@ def test_all_that_one_source_has_held_back_is_applied_before_the_other_begins(
     for result in results:
         assert not result["residual"].any()
         torch.testing.assert_close(result["applied"], sum(each["made"] for each in results) / SIZE)
+
+
+class Heard(Script):
+    """A controller that keeps what it is told of steps."""
+
+    def __init__(self) -> None:
+        super().__init__({})
+        self.losses: list[float | None] = []
+
+    def step(self, before: StepReport | None, steps_left: int) -> None:
+        super().step(before, steps_left)
+        if before is not None:
+            self.losses.append(before.loss)
+
+
+def losses_heard(rank: int, size: int, steps: int, tells: bool) -> list[float | None]:
+    model, heard = model_of(), Heard()
+    plan = plan_of("0.1/all-gather", steps) if steps else Plan.parse("0.1/all-gather")
+    options = {"control_client": heard} if rank == 0 else {}
+    session = attach(model, optimizer_of(model, "SGD"), plan, **options)
+    for number in range(5 * max(1, steps)):
+        backward(model, number, rank)
+        session.step(10.0 * number + rank if tells or rank else None)
+    session.close()
+    return heard.losses
+
+
+def test_the_controller_hears_of_the_mean_loss_over_ranks_and_over_a_round(rank_pool: RankPool) -> None:
+    assert rank_pool.run_in_process_group(3, losses_heard, 0, True)[0] == [1.0, 11.0, 21.0, 31.0]
+    assert rank_pool.run_in_process_group(3, losses_heard, 2, True)[0] == [6.0, 26.0, 46.0, 66.0]
+    assert rank_pool.run_in_process_group(3, losses_heard, 0, False)[0] == [1.5, 11.5, 21.5, 31.5], (
+        "of those that tell one"
+    )
 
 
 def with_batch_norm(rank: int, size: int) -> dict[str, Tensor]:

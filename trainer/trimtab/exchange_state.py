@@ -56,9 +56,10 @@ class ExchangeState(AmongRanks):
         if self._engine.is_mid_step or self._engine.is_step_owed:
             raise UserError("comes between two steps; call it after session.step", field="session.save_exchange")
         engine, group, path = self._engine, self._engine.group, Path(folder)
-        engine.settle()
+        engine.bring_in()
         state = {
             "format": _FORMAT,
+            "hosts": [list(host) for host in group.hosts],
             "weights": _sums(engine),
             "engine": carried_state.carried(engine),
             "control": json.dumps(self._control.state_dict()),
@@ -69,10 +70,11 @@ class ExchangeState(AmongRanks):
     def load_exchange(self, folder: str | Path) -> None:
         """Go on from the last step whose files are whole: bit for bit, where there are as many ranks as there were.
 
-        Of another number of ranks, what the old ones held back is shared out among the new, and nothing of it is lost;
-        what schemes had learned is learned anew. Every rank calls it, after `trimtab.attach` and before the first step,
-        with the model and optimizer of that step. Raises `UserError` on every rank where there is no whole step, a file
-        is damaged, or the state is of another model or of another step's weights.
+        Of another number of ranks, or where other ranks share hosts, what the old ones held back is shared out among
+        the new, and nothing of it is lost; what schemes had learned is learned anew. Every rank calls it, after
+        `trimtab.attach` and before the first step, with the model and optimizer of that step. Raises `UserError` on
+        every rank where there is no whole step, a file is damaged, or the state is of another model or of another
+        step's weights.
         """
         if self._engine is None:
             return
@@ -100,12 +102,14 @@ class ExchangeState(AmongRanks):
 
         _on_all(group, read)
         held = {rank: state["engine"] for rank, state in states.items()}
-        if num_before == group.size:
+        own_hosts = [list(host) for host in group.hosts]
+        if num_before == group.size and states[group.rank].get("hosts", own_hosts) == own_hosts:
             carried_state.go_on(engine, held[group.rank], step)
         else:
             carried_state.take_over(engine, held, num_before, step)
+            others = "on other hosts" if num_before == group.size else f"from {num_before}"
             self._say(
-                f"{group.size} ranks go on from {num_before}: what these held back is shared out, and what schemes had"
+                f"{group.size} ranks go on {others}: what these held back is shared out, and what schemes had"
                 " learned is learned anew"
             )
         if self.is_main:

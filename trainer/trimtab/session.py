@@ -169,7 +169,7 @@ class Session(ExchangeState, Resuming):
     def synchronize(self) -> None:
         """Make every ``grad`` what the optimizer will see: the mean over ranks, without the loss scale.
 
-        They are so when ``backward()`` returns, but for a loss scale, and for ranks whose step has no backward pass.
+        ``backward()`` already leaves them so, except under a loss scale or on ranks that ran no backward pass.
         """
         if self._engine is not None:
             self._engine.synchronize()
@@ -215,10 +215,13 @@ class Session(ExchangeState, Resuming):
             self._after_step(outcome, loss, scale)
             return
         now = time.perf_counter()
-        self._recorder.metric({"step": self._step, "loss": number(loss), "step_seconds": now - self._step_began})
+        self._recorder.metric(self._metric_without_exchange(number(loss), now - self._step_began))
         self._loops.stepped(in_trial=False)
         self._step += 1
         self._step_began = now
+
+    def _metric_without_exchange(self, loss: float | None, seconds: float) -> dict[str, Any]:
+        return {"step": self._step, "loss": loss, "step_seconds": seconds}
 
     def _after_exchange(self, outcome: Outcome) -> None:
         """Say what was wrong with it, and set right what it found."""
@@ -226,25 +229,25 @@ class Session(ExchangeState, Resuming):
             print(f"rank {self.rank}, step {self._step}: {said_of(outcome)}", flush=True)
         if outcome.consensus is not None and outcome.consensus.weights == "rounding":
             assert self._engine is not None
-            self._say(
-                "ranks' weights differ by rounding, as on unlike processors: rank 0's are sent to all now and then"
-            )
+            self._say("weights differ by rounding, as on unlike processors: rank 0's are sent to all now and then")
             self._engine.align_weights()
 
     def _after_step(self, outcome: Outcome, loss: Tensor | float | None, scale: float | None) -> None:
         now = time.perf_counter()
         seconds, self._step_began = now - self._step_began, now
-        report = report_of(outcome, self.plan, self._step, seconds, scale, in_batches=self._loops.end_rounds)
+        report = report_of(outcome, self.plan, self._step, seconds, scale, loss, in_batches=self._loops.end_rounds)
         before = self._rounds.add(report, outcome.consensus)
+        assert self._engine is not None
+        phases = self._engine.phases.lap()
+        self._engine.exchanger.tell(self._rounds.loss)
         if self.is_main:
-            self._recorder.metric(metric_of(report, loss, outcome, self._control.view, in_trial=self.in_trial))
+            self._recorder.metric(metric_of(report, outcome, phases, self._control.view, in_trial=self.in_trial))
         self._loops.stepped(in_trial=self.in_trial)
         if self._trials is not None and self._trials.is_active:
             self._trials.observe(None if report.plan.local_steps else before, report)
             return
         self._step += 1
-        assert self._engine is not None
-        self._control.profile(self._engine.profile(report.step, outcome, number(loss)))
+        self._control.profile(self._engine.profile(report.step, outcome, report.loss))
         self._recorder.traces(self._engine.drain_traces())
         self._follow_rank_0(outcome)
         if self._rounds.has_ended:
@@ -280,6 +283,8 @@ class Session(ExchangeState, Resuming):
     def _trials_ended(self, have_begun: bool) -> None:
         """The next step is one of training; trials that were to begin, and did not, are told of."""
         self._step_began = time.perf_counter()
+        if self._engine is not None:
+            self._engine.phases.lap()
         self._rounds.restart()
         if not have_begun:
             self._control.trials([])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from statistics import fmean
 from typing import Any, SupportsFloat
@@ -11,12 +12,20 @@ from trimtab_api.errors import UserError
 
 from trimtab.control.types import NetworkView, StepReport
 from trimtab.engine.outcome import Outcome
+from trimtab.engine.phase_clock import Phase
 from trimtab.engine.step_vote import StepConsensus
 from trimtab.plan import Plan
 
 
 def report_of(
-    outcome: Outcome, plan: Plan, step: int, seconds: float, loss_scale: float | None, *, in_batches: bool
+    outcome: Outcome,
+    plan: Plan,
+    step: int,
+    seconds: float,
+    loss_scale: float | None,
+    loss: Tensor | float | None,
+    *,
+    in_batches: bool,
 ) -> StepReport:
     """What this rank measured of a step that took so many seconds."""
     return StepReport(
@@ -33,6 +42,7 @@ def report_of(
         finite=outcome.is_finite,
         loss_scale=loss_scale or 1.0,
         in_batches=in_batches,
+        loss=number(loss),
     )
 
 
@@ -47,6 +57,11 @@ class Rounds:
         self._rank = rank
         self._steps: list[StepReport] = []
         self._ended: StepReport | None = None
+
+    @property
+    def loss(self) -> float | None:
+        """Of the last round that has ended, on this rank; None where it is not known."""
+        return None if self._ended is None else self._ended.loss
 
     @property
     def has_ended(self) -> bool:
@@ -70,11 +85,13 @@ class Rounds:
 def _round_of(steps: list[StepReport]) -> StepReport:
     if len(steps) == 1:
         return steps[0]
+    losses = [step.loss for step in steps if step.loss is not None]
     return replace(
         steps[-1],
         step_seconds=fmean(step.step_seconds for step in steps),
         compute_seconds=fmean(step.compute_seconds for step in steps),
         finite=all(step.finite for step in steps),
+        loss=fmean(losses) if len(losses) == len(steps) else None,
     )
 
 
@@ -84,7 +101,10 @@ def completed(report: StepReport, following: StepConsensus | None, rank: int) ->
     Time on the wire is the network's; waiting for a slower rank is not. So the exchange is timed by the rank that came
     to it last, and waited for nobody, and computing took as long as it did there.
     """
-    if following is None or following.last_rank is None:
+    if following is None:
+        return report
+    report = replace(report, loss=following.loss)
+    if following.last_rank is None:
         return report
     late = max(0.0, following.arrival_seconds[following.last_rank] - following.arrival_seconds[rank])
     return replace(
@@ -97,22 +117,25 @@ def completed(report: StepReport, following: StepConsensus | None, rank: int) ->
 
 def metric_of(
     report: StepReport,
-    loss: Tensor | float | None,
     outcome: Outcome,
+    phases: Mapping[Phase, float],
     view: NetworkView | None,
     *,
     in_trial: bool,
 ) -> dict[str, Any]:
-    """The line of a step; ``view`` is the network as rank 0 saw it last.
+    """The line of a step; ``phases`` is where its time went, ``view`` the network as rank 0 saw it last.
 
     Who came last to the exchange, and how late, is of the step before.
     """
     consensus = outcome.consensus
     return {
         "step": report.step,
-        "loss": number(loss),
+        "loss": report.loss,
         "step_seconds": report.step_seconds,
         "compute_seconds": report.compute_seconds,
+        "forward_seconds": phases["forward"],
+        "backward_seconds": phases["backward"],
+        "optimizer_seconds": phases["optimizer"],
         "compress_seconds": report.compress_seconds,
         "collective_seconds": report.collective_seconds,
         "bytes": report.num_bytes,
@@ -120,6 +143,8 @@ def metric_of(
         "plan": report.plan.name,
         "plan_version": report.plan.version,
         "gain": 1.0 if report.plan.is_dense else consensus.gain if consensus else None,
+        "achieved_ratio": outcome.achieved_ratio,
+        "residual_norm": outcome.residual_norm,
         "missing_rate": outcome.missing_rate,
         "finite": report.finite,
         "scheme": outcome.figures,

@@ -50,6 +50,12 @@ class Iteration:
     joins: bool = True
     """Whether gradients that wait after this iteration are added to those that waited before it, or kept apart."""
 
+    @property
+    def carrier(self) -> int:
+        """Which of the sends carries the vote."""
+        due = [index for index, send in enumerate(self.sends) if send.arrives == "update"]
+        return due[-1] if due else 0
+
     def since(self, t: int) -> Iteration:
         """The same with generations counted from iteration ``t`` on, and not from 0."""
         sends = tuple(replace(send, generation=send.generation + t) for send in self.sends)

@@ -9,11 +9,12 @@ times M / N, to rank r mod M. What schemes have learned of a gradient is left be
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import astuple
+from dataclasses import astuple, replace
 from typing import Any
 
 import torch
 from torch import Tensor
+from trimtab_api import catalogue
 
 from trimtab.engine.step_engine import StepEngine
 from trimtab.engine.step_vote import ExchangeSummary
@@ -62,7 +63,7 @@ def take_over(engine: StepEngine, states: Mapping[int, State], num_before: int, 
     """Be at ``step`` with what is this rank's of the ``states`` of ``num_before`` ranks: those of `ranks_needed`."""
     rank, size = engine.group.rank, engine.group.size
     first = states[rank % num_before]
-    engine.go_on(Plan.from_json(first["plan"]), step)
+    engine.go_on(_fitting(Plan.from_json(first["plan"]), engine), step)
     arena = engine.arena
     mine = [states[each] for each in range(rank, num_before, size)]
     averages = (first["plan"]["timetable"] or {}).get("averages", False)
@@ -88,6 +89,13 @@ def take_over(engine: StepEngine, states: Mapping[int, State], num_before: int, 
         engine.local.set_anchor()
         for optimizer, kept in zip(engine.optimizers, first["round"]["optimizers"], strict=True):
             optimizer.load_state_dict(kept)
+
+
+def _fitting(plan: Plan, engine: StepEngine) -> Plan:
+    """The plan; its collective without options where it does not run on these ranks, or their hosts, with them."""
+    group = engine.group
+    runs = catalogue.why_not(plan.collective, group.size, [len(host) for host in group.hosts]) is None
+    return plan if runs else replace(plan, collective=plan.row.name)
 
 
 def ranks_needed(rank: int, size: int, num_before: int) -> list[int]:

@@ -8,8 +8,8 @@ the plan's, never that of what happens to be ready.
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -30,6 +30,7 @@ from trimtab.engine.gradients import Gradients, why_gathered
 from trimtab.engine.hand_out import HandOut
 from trimtab.engine.outcome import Outcome, non_finite_parameters
 from trimtab.engine.participation import Participation
+from trimtab.engine.phase_clock import PhaseClock
 from trimtab.engine.profiler import StepProfiler
 from trimtab.engine.schemes import Schemes
 from trimtab.engine.sending import Sending
@@ -57,15 +58,17 @@ class Exchanger:
         before_backward: Callable[[], None] = lambda: None,
         has_message: Callable[[], bool] = lambda: False,
         profiler: StepProfiler | None = None,
+        phases: PhaseClock | None = None,
     ) -> None:
         """``weights`` are those that ranks compare; ``loss_scale`` is a GradScaler's, None without one.
 
-        ``before_backward`` is called before a step's first gradient is touched; ``has_message``, on the communication
-        thread, whether a message of rank 0 follows the step.
+        ``before_backward`` is called before a step's first gradient; ``has_message``, on the communication thread,
+        says whether a message of rank 0 follows the step. ``phases`` hears of backward passes and of waiting.
         """
         self.arena, self.group = arena, group
         self._links = (group, *group.further_links)
         self._weights, self._has_message, self._before_backward = weights, has_message, before_backward
+        self._phases = phases or PhaseClock()
         self.schemes = Schemes(group, arena)
         self.participation = Participation(arena.names)
         self._gradients = Gradients(arena, self.participation, loss_scale)
@@ -94,10 +97,7 @@ class Exchanger:
     # Plans ------------------------------------------------------------------------------------------------------
 
     def adopt(self, plan: Plan) -> None:
-        """Follow ``plan`` from the next `restart` on; moves no data but what a delaying schedule has left waiting.
-
-        Nothing may be `late`.
-        """
+        """Follow ``plan`` from the next `restart` on; moves only what waits. Nothing may be `late`."""
         buckets = Buckets(self.arena, self.arena.buffers(plan.fusion))
         self.schemes.adopt(plan, self.buckets.ranges, buckets.ranges)
         buckets.take_over(self.buckets)
@@ -176,6 +176,7 @@ class Exchanger:
     def _on_gradient(self, index: int) -> None:
         if (number := torch._C._current_graph_task_id()) != self._pass:
             self._pass = number
+            self._phases.enter("backward")
             self._before_backward()
         if self._gradients.is_gathered(index):
             self._refusal = UserError(
@@ -188,8 +189,13 @@ class Exchanger:
         self.sending.gather(index)
 
     def _on_backward_end(self) -> None:
+        self._phases.enter("forward")
         if self._gradients.has_begun and not self._accumulates:
             self.finish()
+
+    def tell(self, loss: float | None) -> None:
+        """The loss of the step or round whose exchange is over, for the next vote to carry."""
+        self._summary = replace(self._summary, loss=loss)
 
     def _vote(self) -> Tensor:
         """This rank's part of what all agree on; on the communication thread, once all buckets are compressed."""
@@ -224,10 +230,10 @@ class Exchanger:
             )
         self._gradients.begin()
         self.sending.finish()
-        began = time.perf_counter()
+        self._phases.enter("exposed")
         late = self.sending.late if self._may_be_late else []
         exchanged = (due := Flights(flight for flight in self.flights if flight not in late)).by_bucket()
-        waited = time.perf_counter() - began
+        waited = self._phases.enter("other")
         consensus = None
         if exchanged:
             vote = self.flights[self.sending.carrier].handle.wait().vote
@@ -271,16 +277,10 @@ class Exchanger:
         """Keep the step: what became of each bucket, and what schemes and sparsifiers learned."""
         self.arena.commit_residuals([(flight.span.start, flight.span.stop) for flight in self.flights])
         self._handed.commit()
-        exchanged = self.flights.wait()
-        self.schemes.commit(
-            self.plan,
-            [
-                Sent(flight.span.start, flight.span.stop, e.sent)
-                for flight, e in zip(self.flights, exchanged, strict=True)
-            ],
-        )
+        sent = zip(self.flights, self.flights.wait(), strict=True)
+        self.schemes.commit(self.plan, [Sent(flight.span.start, flight.span.stop, e.sent) for flight, e in sent])
         if self.flights:
-            self._summary = self.flights.summary(self._ended_at)
+            self._summary = replace(self.flights.summary(self._ended_at), loss=self._summary.loss)
         self._came_late = self._arrivals.came_late.by_bucket()
         self._next_step()
 

@@ -1,4 +1,4 @@
-"""Whether all ranks hold the same weights: a random projection of them, small enough to ride in a step's note.
+"""Whether all ranks hold the same weights: a random projection of them, small enough to ride in a step's vote.
 
 Two sets of weights that differ by a vector d have projections that differ by about the norm of d, whatever the
 direction of d. The projection is summed in float64, so it is the same on every kind of processor to a trillionth of the
@@ -68,7 +68,7 @@ class Fingerprint:
 
 
 def slots(fingerprint: Fingerprint | None, rank: int, num_ranks: int) -> Tensor:
-    """What one rank adds to a note, float32 [2 N + 1]: its projection in two halves, and rank 0's norm; else zeros.
+    """What one rank adds to a vote, float32 [2 N + 1]: its projection in two halves, and rank 0's norm; else zeros.
 
     Every rank writes to slots of its own, so a sum over ranks loses nothing of them.
     """

@@ -9,6 +9,8 @@ Optimizer state and buffers stay each rank's own.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -47,6 +49,18 @@ class LocalUpdates:
         for anchor, parameter in zip(self._anchors, self._arena.parameters, strict=True):
             anchor.copy_(parameter)
 
+    @property
+    def is_under_way(self) -> bool:
+        """Whether an update has been made that the anchor does not have yet."""
+        return self.num_taken > 0
+
+    def state_dict(self) -> dict[str, Any]:
+        """What is under way between two rounds."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Inverse of `state_dict`, where a round begins."""
+
     @torch.no_grad()
     def go_on(self, anchor: Tensor, num_taken: int) -> None:
         """Be in a round that began at ``anchor`` (float32 [n]), after so many steps of it."""
@@ -57,7 +71,8 @@ class LocalUpdates:
         """Names of the parameters whose own gradient is not finite: then this rank leaves the step out."""
         names, parameters = self._arena.names, self._arena.parameters
         grads = [parameter.grad for parameter in parameters if parameter.grad is not None]
-        if not grads or bool(torch.isfinite(torch.nn.utils.get_total_norm(grads))):
+        norms = [torch.linalg.vector_norm(grad) for grad in grads]  # a GPU is waited for once
+        if not grads or bool(torch.isfinite(torch.stack(norms)).all()):
             return ()
         return tuple(
             name
@@ -65,14 +80,18 @@ class LocalUpdates:
             if parameter.grad is not None and not bool(torch.isfinite(parameter.grad).all())
         )
 
+    def _began_at(self) -> list[Tensor]:
+        """By parameter: where this rank's own round began."""
+        return self._anchors
+
     @torch.no_grad()
     def put_updates(self) -> None:
         """Make every ``grad`` the update of this round: what the exchange then takes for a gradient."""
         arena = self._arena
-        for anchor, view, parameter in zip(self._anchors, arena.views, arena.parameters, strict=True):
+        for began_at, view, parameter in zip(self._began_at(), arena.views, arena.parameters, strict=True):
             parameter.grad = None
             if parameter.requires_grad:
-                torch.sub(anchor, parameter, out=view)
+                torch.sub(began_at, parameter, out=view)
                 parameter.grad = view
 
     @torch.no_grad()

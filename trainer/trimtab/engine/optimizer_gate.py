@@ -15,6 +15,7 @@ from torch.amp.grad_scaler import GradScaler
 from trimtab_api.errors import UserError
 
 from trimtab.engine.loss_scale import LossScale
+from trimtab.engine.phase_clock import PhaseClock
 
 
 def as_list(
@@ -58,6 +59,10 @@ class OptimizerGate:
         self._optimizers, self._scale = tuple(optimizers), scale
         self._before_own, self._after_own, self._left_out = before_own, after_own, left_out
         self.turns = turns
+        self.phases = PhaseClock()
+        """Of the steps that go through the gate."""
+        self._phase_around = self.phases.phase
+        """What goes on around the optimizer's step that is under way."""
         self._num_a_step = 1 if turns else len(self._optimizers)
         self._is_stepping = False
         self._have_stepped: list[torch.optim.Optimizer] = []
@@ -106,6 +111,7 @@ class OptimizerGate:
     ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
         """As torch calls it: what it returns replaces the arguments of ``step``, the optimizer first."""
         if self._is_stepping:
+            self._enter_optimizer()
             return None
         if not self._scale.is_scaling and _is_called_by_a_scaler():
             raise UserError(
@@ -119,7 +125,12 @@ class OptimizerGate:
             self._is_under_way = True
         elif _is_in(optimizer, self._have_stepped):
             self.check_all_have_stepped()
+        self._enter_optimizer()
         return evaluated
+
+    def _enter_optimizer(self) -> None:
+        self._phase_around = self.phases.phase
+        self.phases.enter("optimizer")
 
     def _before_update(self) -> None:
         if self._is_stepping:
@@ -130,6 +141,7 @@ class OptimizerGate:
             self._left_out()
 
     def _after_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        self.phases.enter(self._phase_around)
         if self._is_stepping:
             return
         self._have_stepped.append(optimizer)

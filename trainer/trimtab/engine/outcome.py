@@ -69,6 +69,15 @@ class Outcome:
         return missing_rate((flight.span, flight.handle.wait().sent) for flight in self.flights)
 
     @property
+    def achieved_ratio(self) -> float | None:
+        """The share of elements that this rank put on the wire, of those that the step sent; None where it sent none.
+
+        It exceeds the plan's where a scheme sends elements more than once.
+        """
+        size = sum(flight.span.stop - flight.span.start for flight in self.flights)
+        return sum(flight.handle.wait().num_selected for flight in self.flights) / size if size else None
+
+    @property
     def residual_norm(self) -> float:
         """Norm of what this rank's exchanges left as residual."""
         return float(sum(e.squared_norm_after for e in self.exchanged) ** 0.5)

@@ -2,7 +2,7 @@
 
 The optimizer must leave alone what no rank has a gradient of: an optimizer with weight decay or momentum moves whatever
 ``grad`` is not None. Which parameters these are changes seldom, so ranks tell each other only when it has changed on
-one of them, which the step's note says.
+one of them, which the step's vote says.
 """
 
 from __future__ import annotations

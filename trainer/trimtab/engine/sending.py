@@ -42,8 +42,7 @@ class Sending:
         self._sends = iteration.sends
         self._missing = [bucket.span.last - bucket.span.first for bucket in buckets]
         """By bucket: tensors whose gradient is yet to come."""
-        due = [index for index, send in enumerate(iteration.sends) if send.arrives == "update"]
-        self.carrier = due[-1] if due else 0
+        self.carrier = iteration.carrier
         """Which of the sends carries the vote."""
         self._compressed: list[Future[float]] = [Future() for _ in iteration.sends]
         """Of each send: the squared norm before, once it is compressed."""
@@ -55,6 +54,12 @@ class Sending:
     def can_begin(self) -> bool:
         """Whether the first of the sends is of gradients that wait since an earlier iteration."""
         return bool(self._sends) and self._sends[0].bucket not in self.present
+
+    def begin_round(self) -> None:
+        """A round of local steps has begun: send all of the one before, the vote with it."""
+        assert not self.present, "the updates of a round are not known before it ends"
+        while len(self.flights) < len(self._sends):
+            self._append()
 
     def begin(self) -> None:
         """The forward pass has begun: send what waits, but for what carries the vote."""

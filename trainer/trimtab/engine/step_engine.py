@@ -26,8 +26,11 @@ from trimtab.engine.local_updates import LocalUpdates
 from trimtab.engine.loss_scale import LossScale
 from trimtab.engine.optimizer_gate import OptimizerGate
 from trimtab.engine.outcome import Outcome
+from trimtab.engine.overlapped_updates import OverlappedUpdates
 from trimtab.engine.profiler import StepProfiler
-from trimtab.engine.source_change import average_buffers, to_gradients, to_updates
+from trimtab.engine.refused_plans import refuse_rounds, refuse_waiting_gradients
+from trimtab.engine.round_exchange import RoundExchange
+from trimtab.engine.source_change import to_gradients, to_updates
 from trimtab.engine.trained import check_parameters_are_known, learning_rate_of
 from trimtab.engine.turns import turn_of
 from trimtab.plan import Plan
@@ -59,6 +62,7 @@ class StepEngine:
         self.group = group
         self._model, self.optimizers, self._scale = model, optimizers, scale
         self._gate, self._turns = gate, gate.turns
+        self.phases = gate.phases
         self._before_backward = before_backward
         self.local: LocalUpdates | None = None
         """The round under way, under source *update*."""
@@ -74,10 +78,12 @@ class StepEngine:
             before_backward=self._before_backward_pass,
             has_message=has_message,
             profiler=self._profiler,
+            phases=self.phases,
         )
         """Carries out the plan's exchanges."""
         self.exchanger.by_hand = any(isinstance(each, ByHand) for each in optimizers)
         self._waits = ForwardWaits(model, optimizers[0], self._gate, self.exchanger)
+        self._rounds = RoundExchange(model, self.arena, self.exchanger, self._finish)
         self._enter(plan)
 
     def close(self) -> None:
@@ -86,6 +92,7 @@ class StepEngine:
             self._profiler.restart()
         with contextlib.suppress(CommunicationError):  # which is why the session is closed
             self._waits.settle()
+            self._rounds.recall()
         self._waits.close()
         self.exchanger.close()
 
@@ -102,8 +109,8 @@ class StepEngine:
         return self.exchanger.place
 
     def adopt(self, plan: Plan, step: int) -> None:
-        """Follow ``plan`` from ``step`` on; ranks' weights are alike now."""
-        self.settle()
+        """Follow ``plan`` from ``step`` on; ranks' weights are alike now, or are made so."""
+        self.bring_in()
         if self._changes_source(plan):
             buckets = self.exchanger.buckets
             if self.local is None:
@@ -113,15 +120,18 @@ class StepEngine:
         self._follow(plan, step)
 
     def try_out(self, plan: Plan, step: int, trial: int) -> None:
-        """Follow ``plan`` in the trial of that number: residuals of another source are put aside."""
+        """Follow ``plan`` in the trial of that number: what another source holds back is put aside."""
         self.settle()
+        self._rounds.put_aside(self.local)
         if self._changes_source(plan):
             self.arena.residual.zero_()
+            self.exchanger.buckets.clear()
         self._follow(plan, step, trial)
 
     def go_on(self, plan: Plan, step: int) -> None:
         """Follow ``plan`` again, after a trial that has been undone."""
         self.settle()
+        self._rounds.recall()
         self._follow(plan, step)
 
     def _changes_source(self, plan: Plan) -> bool:
@@ -133,25 +143,24 @@ class StepEngine:
         self._enter(plan)
 
     def _enter(self, plan: Plan) -> None:
-        if self._turns and plan.local_steps:
-            raise UserError(
-                "makes rounds of several steps, and optimizers that take turns have no round in common; name a plan of"
-                " source=gradient",
-                field="plan.source",
-                value=plan.source,
-            )
+        if self._turns:
+            refuse_rounds(plan)
         if self._profiler is not None:
             self._profiler.restart()
-        self.local = LocalUpdates(self.arena, plan.local_steps) if plan.local_steps else None
+        rounds = OverlappedUpdates if plan.overlaps_rounds else LocalUpdates
+        self.local = rounds(self.arena, plan.local_steps) if plan.local_steps else None
         self.exchanger.exchanges_in_backward = self.local is None and not self._turns
 
     def state_dict(self) -> dict[str, Any]:
         """All that is carried from step to step, but for weights, optimizer and residuals."""
-        return self.exchanger.state_dict()
+        return {**self.exchanger.state_dict(), "under_way": self.local.state_dict() if self.local else {}}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Inverse of `state_dict`, between steps and under the same plan."""
         self.exchanger.load_state_dict(state)
+        if self.local is not None and state["under_way"]:
+            self.local.load_state_dict(state["under_way"])
+            self.exchanger.sending.begin_round()
 
     # Steps --------------------------------------------------------------------------------------------------------
 
@@ -167,6 +176,12 @@ class StepEngine:
     def settle(self) -> None:
         """Have every parameter stepped whose gradient's mean was to arrive by the next forward pass."""
         self._waits.settle()
+
+    def bring_in(self) -> None:
+        """Have all ranks at one anchor, with nothing under way beyond its round; all call it, between steps."""
+        self.settle()
+        if self.plan.overlaps_rounds:
+            self.end_round()
 
     def synchronize(self) -> None:
         """Make every ``grad`` what the optimizer is to see, also where no backward pass has ended with it.
@@ -197,6 +212,7 @@ class StepEngine:
 
         ``optimizer``: whose turn it is, where they take turns.
         """
+        self.phases.enter("other")
         self._before_gradients()  # for a step without a backward pass
         if self.local is None and self._turns and optimizer is not None:
             with turn_of(optimizer, self.arena):
@@ -217,7 +233,7 @@ class StepEngine:
             self.local.num_taken += 1
             if not self.local.is_round_over:
                 return outcome
-            ended = self._exchange_updates(self.local)
+            ended = self._rounds.end(self.local)
             return replace(ended, non_finite=ended.non_finite or outcome.non_finite)
         if self.exchanger.late:
             self._waits.begin()
@@ -229,7 +245,8 @@ class StepEngine:
         """Count ``step`` as one of training; what the last few were measured to take, where it ends their profile."""
         if self._profiler is None:
             return None
-        return self._profiler.stepped(step, self.plan, outcome, loss, learning_rate_of(self.optimizers[0]))
+        profile = self._profiler.stepped(step, self.plan, outcome, loss, learning_rate_of(self.optimizers[0]))
+        return self.phases.learn(profile)
 
     def drain_traces(self) -> list[dict[str, Any]]:
         """What went on in profiled steps since the last call, as lines of ``trace.jsonl``; of rank 0 alone."""
@@ -237,27 +254,14 @@ class StepEngine:
 
     def end_round(self) -> Outcome | None:
         """Exchange what local steps have done so far; None where there is nothing. Every rank calls it together."""
-        if self.local is None or self.local.num_taken == 0:
-            return None
-        outcome = self._exchange_updates(self.local)
-        self.arena.release_gradients()
-        return outcome
+        return None if self.local is None else self._rounds.bring_in(self.local)
 
     def align_weights(self) -> None:
         """Take over rank 0's weights: unlike processors round unlike, and what that adds up to is taken back."""
+        self.bring_in()
         broadcast_tensors(self.group, self._model.parameters())
         if self.local is not None:
             self.local.set_anchor()
-
-    def _exchange_updates(self, local: LocalUpdates) -> Outcome:
-        local.put_updates()
-        outcome = self._finish()
-        if outcome.is_finite:
-            local.apply()
-            average_buffers(self._model, self.group)
-        else:
-            local.abandon()
-        return outcome
 
     def _finish(self) -> Outcome:
         outcome = self.exchanger.finish()
@@ -278,12 +282,7 @@ class StepEngine:
     def _before_backward_pass(self) -> None:
         self._gate.check_all_have_stepped()
         if (self._turns or self.exchanger.by_hand) and not self.exchanger.sending.sends_all:
-            raise UserError(
-                "lets gradients wait for a later step, which neither optimizers that take turns nor a script that steps"
-                " by hand can take; name one that sends all of them in each step",
-                field="plan.schedule",
-                value=self.plan.schedule,
-            )
+            refuse_waiting_gradients(self.plan)
         self._before_gradients()
         self.is_step_owed = True
 

@@ -23,7 +23,7 @@ MODULUS = 4096
 #: Steps between two comparisons of all ranks' weights.
 STEPS_BETWEEN_FINGERPRINTS = 100
 #: Numbers of a vote that are summed over ranks; two more of each rank follow.
-_NUM_SHARED = 8
+_NUM_SHARED = 10
 
 
 class PlanMismatchError(RuntimeError):
@@ -47,6 +47,8 @@ class ExchangeSummary:
     """From the end of the exchanges before to when this rank had its last bucket compressed."""
     collective_seconds: float = 0.0
     """Sending and waiting for others."""
+    loss: float | None = None
+    """Of this rank's batch, or the mean over its local steps; None where the script does not tell it."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,7 @@ class StepVote:
     """Of the step before."""
 
     def encode(self, rank: int, num_ranks: int, weights: Fingerprint | None = None) -> Tensor:
-        """float32 [8 + 2 N], and [2 N + 1] more where ranks compare their ``weights``."""
+        """float32 [10 + 2 N], and [2 N + 1] more where ranks compare their ``weights``."""
         shared = [
             0.0 if self.finite else 1.0,
             self.before.squared_norm_before,
@@ -73,6 +75,8 @@ class StepVote:
             float(self.place.trial % MODULUS),
             1.0 if self.has_message else 0.0,
             1.0 if self.participation_changed else 0.0,
+            self.before.loss or 0.0,
+            0.0 if self.before.loss is None else 1.0,
         ]
         own = torch.zeros(2, num_ranks)
         own[:, rank] = torch.tensor([self.before.arrival_seconds, self.before.collective_seconds])
@@ -101,6 +105,8 @@ class StepConsensus:
     """Of the step before, by rank (`ExchangeSummary`); all 0 where there was none."""
     collective_seconds: tuple[float, ...]
     """Of the step before, by rank."""
+    loss: float | None = None
+    """Of the step before, or the round: the mean over the ranks that tell one; None where none does."""
     weights: Verdict | None = None
     """Whether the ranks' weights are the same; None where this step did not compare them."""
 
@@ -124,7 +130,7 @@ class StepConsensus:
         where one holds other weights.
         """
         numbers = vote.tolist()
-        bad, before, after, version, step, trial, message, participation = numbers[:_NUM_SHARED]
+        bad, before, after, version, step, trial, message, participation, loss, losses = numbers[:_NUM_SHARED]
         own, fingerprints = numbers[_NUM_SHARED:][: 2 * num_ranks], numbers[_NUM_SHARED + 2 * num_ranks :]
         here = (place.plan_version, place.step, place.trial)
         if (version, step, trial) != tuple(num_ranks * (number % MODULUS) for number in here):
@@ -140,6 +146,7 @@ class StepConsensus:
             mean_squared_norm=before / num_ranks if before > 0 and math.isfinite(before) else None,
             arrival_seconds=tuple(own[:num_ranks]),
             collective_seconds=tuple(own[num_ranks:]),
+            loss=loss / losses if losses else None,
             weights=fingerprint.compare(fingerprints, place.step) if fingerprints else None,
         )
 

@@ -60,7 +60,7 @@ class SchedulePlanner(Protocol):
 def split(cuts: Sequence[int], num_elements: int, most: int, most_parts: int = MOST_BUFFERS) -> tuple[int, ...]:
     """Cuts between which no buffer holds more than ``most`` elements: larger ones are cut into equal parts.
 
-    Of more elements than so many, where there would be more than some ``most_parts`` otherwise.
+    ``most`` is raised where it would give more than about ``most_parts`` buffers.
     """
     most = max(most, ceil(num_elements / most_parts))
     parts: list[int] = []

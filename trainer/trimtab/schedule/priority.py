@@ -17,7 +17,6 @@ from typing import Literal
 
 from trimtab.profile import Profile
 from trimtab.schedule.planner import PlannedSchedule, StepFacts, split
-from trimtab.schedule.simulation import step_seconds
 from trimtab.schedule.step_times import StepTimes
 from trimtab.timetable import Iteration, Send, Timetable
 
@@ -34,7 +33,7 @@ def plan_priority(profile: Profile, cuts: tuple[int, ...], facts: StepFacts, *, 
 
     def seconds(cut: tuple[int, ...]) -> float:
         times = facts.times(profile, cut)
-        return step_seconds(times, timetable(times))
+        return times.step_seconds(timetable(times))
 
     best = min(parts, key=seconds)
     return PlannedSchedule(best, timetable(facts.times(profile, best)))

@@ -1,20 +1,18 @@
 """What one step takes, bucket by bucket: computing forward and backward, compressing, crossing the network.
 
-What is predicted of a schedule here serves only to compare the orders that one planner considers. The buckets are in
-backward order, and forward passes need them in the opposite one.
+The buckets are in backward order, and forward passes need them in the opposite one.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import accumulate
 
 from trimtab.profile import Profile
-
-#: A forward pass costs half a backward pass where it was not measured.
-_FORWARD_SHARE = 1 / 2
+from trimtab.timeline import BufferTimes, Readiness, mean_iteration_seconds, transfers_of
+from trimtab.timetable import Timetable
 
 
 @dataclass(frozen=True)
@@ -31,15 +29,18 @@ class StepTimes:
     link_slowness: tuple[float, ...] = (1.0,)
     """Of each link, of which there are one or two: how much longer an exchange takes on it than on the first."""
 
-    def taking(self, seconds: float) -> StepTimes:
-        """The same where all of the computation takes so long."""
-        scale = seconds / (sum(self.forward) + sum(self.backward))
-        forward, backward = (tuple(scale * each for each in part) for part in (self.forward, self.backward))
-        return replace(self, forward=forward, backward=backward)
+    @cached_property
+    def buffers(self) -> BufferTimes:
+        """The same on the clock of an iteration."""
+        begin = sum(self.forward)
+        ready = tuple(begin + seconds for seconds in accumulate(self.backward))
+        needed = tuple(accumulate((0.0, *self.forward[:0:-1])))[::-1]
+        return BufferTimes(ready, self.compress, self.wire, needed, begin, self.link_slowness)
 
-    def exchanging(self, compress: Sequence[float], wire: Sequence[float]) -> StepTimes:
-        """The same with other exchanges."""
-        return replace(self, compress=tuple(compress), wire=tuple(wire))
+    def step_seconds(self, timetable: Timetable) -> float:
+        """Mean wall time of a step once the timetable has settled."""
+        cycle = [(transfers_of(iteration), 1) for iteration in timetable.cycle]
+        return mean_iteration_seconds(sum(self.forward) + sum(self.backward), self.buffers, cycle)
 
     @property
     def crossing(self) -> tuple[float, ...]:
@@ -65,25 +66,17 @@ def step_times(
     A module's forward time is that of the bucket which it waits for last: the one that holds its first element. A
     bucket is complete with the last tensor that it holds a part of.
     """
-    stops = list(accumulate(tensor_sizes))
-    complete = list(accumulate(profile.tensor_backward_seconds))
-    ends = [*cuts[1:], stops[-1]]
-    ready = [complete[bisect_left(stops, end)] for end in ends]
-    backward = [end - begin for begin, end in zip([0.0, *ready], ready, strict=False)]
-    sizes = [end - start for start, end in zip(cuts, ends, strict=True)]
+    readiness = Readiness.measured(profile, tensor_sizes)
+    computing = profile.lead_seconds + profile.backward_seconds
+    stops = [*cuts[1:], sum(tensor_sizes)]
+    ready = [computing * readiness.of_buffer(stop) for stop in stops]
+    needed = [computing * readiness.needed(stop) for stop in stops]
+    begin = computing * readiness.backward_begin
+    sizes = [stop - start for start, stop in zip(cuts, stops, strict=True)]
     return StepTimes(
-        _forward(profile, cuts, backward),
-        tuple(backward),
+        tuple(later - sooner for later, sooner in zip((begin, *needed), needed, strict=False)),
+        tuple(later - sooner for sooner, later in zip((begin, *ready), ready, strict=False)),
         tuple(map(compress, sizes)),
         tuple(map(exchange, sizes)),
         link_slowness,
     )
-
-
-def _forward(profile: Profile, cuts: Sequence[int], backward: Sequence[float]) -> tuple[float, ...]:
-    forward = [0.0] * len(cuts)
-    for module in profile.modules:
-        forward[bisect_right(cuts, module.start) - 1] += module.forward_seconds
-    if not any(forward):
-        return tuple(_FORWARD_SHARE * seconds for seconds in backward)
-    return tuple(forward)

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from trimtab.profile import Profile
 from trimtab.schedule import priority
 from trimtab.schedule.planner import PlannedSchedule, StepFacts, split
-from trimtab.schedule.simulation import step_seconds
 from trimtab.schedule.step_times import StepTimes
 from trimtab.timetable import Timetable
 
@@ -26,7 +25,7 @@ def plan_us_byte(profile: Profile, cuts: tuple[int, ...], facts: StepFacts, *, p
 
     def seconds(parts: tuple[int, ...]) -> float:
         times = facts.times(profile, parts)
-        return step_seconds(times, priority.timetable(times))
+        return times.step_seconds(priority.timetable(times))
 
     by_hand = split(cuts, sum(facts.tensor_sizes), partition, 2 * priority.MOST_PARTS) if partition else None
     tried = priority.partitions(cuts, facts) if by_hand is None else [by_hand]
@@ -45,7 +44,7 @@ def timetable(times: StepTimes) -> Timetable:
 
     def after(begun: Sequence[int]) -> float:
         """What the step takes where these go first and the others by urgency."""
-        return step_seconds(times, priority.timetable(times, _following(begun)))
+        return times.step_seconds(priority.timetable(times, _following(begun)))
 
     def shortest(sent: Sequence[int], complete: Sequence[int]) -> int:
         return min(reversed(complete), key=lambda bucket: after([*sent, bucket]))

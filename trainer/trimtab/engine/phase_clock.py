@@ -1,0 +1,56 @@
+"""Where the training thread's time goes in a step, by the host's clock: it never waits for a device.
+
+On a GPU what backward has queued is still computed while the thread waits for the exchange: there that part of
+computing is told as exposed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Literal, get_args
+
+from trimtab.profile import Profile
+
+Phase = Literal["forward", "backward", "exposed", "optimizer", "other"]
+"""What the thread does: from a step's end until backward begins (drawing the batch, the forward pass, the loss);
+backward, with what it hands to the exchange; waiting for the exchange; the optimizer's step; all else."""
+
+PHASES: tuple[Phase, ...] = get_args(Phase)
+
+
+class PhaseClock:
+    """All time belongs to one phase, so that phases make up the step."""
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._clock = clock
+        self._mark = clock()
+        self.phase: Phase = "forward"
+        """What time belongs to now."""
+        self._seconds: dict[Phase, float] = dict.fromkeys(PHASES, 0.0)
+        self._first_gradient_seconds = 0.0
+        """What backward takes until its first gradient is complete, which is the first that is heard of it."""
+
+    def learn(self, profile: Profile | None) -> Profile | None:
+        """Backward begins as long before its first gradient as profiled steps say; returns the profile."""
+        if profile is not None:
+            self._first_gradient_seconds = profile.first_gradient_seconds
+        return profile
+
+    def enter(self, phase: Phase) -> float:
+        """From now on time belongs to ``phase``; returns for how many seconds it has belonged to another."""
+        left, now = self.phase, self._clock()
+        elapsed = now - self._mark
+        self._seconds[left] += elapsed
+        if left != "backward" and phase == "backward":
+            hidden = min(self._first_gradient_seconds, elapsed)
+            self._seconds[left] -= hidden
+            self._seconds["backward"] += hidden
+        self.phase, self._mark = phase, now
+        return elapsed
+
+    def lap(self) -> dict[Phase, float]:
+        """Seconds of each phase of the step that ends now; the next begins with its forward pass."""
+        self.enter("forward")
+        ended, self._seconds = self._seconds, dict.fromkeys(PHASES, 0.0)
+        return ended

@@ -1,0 +1,28 @@
+"""Plans that an engine cannot follow because of how this script steps its optimizers."""
+
+from __future__ import annotations
+
+from trimtab_api.errors import UserError
+
+from trimtab.plan import Plan
+
+
+def refuse_rounds(plan: Plan) -> None:
+    """Optimizers that take turns have no round in common. Raises `UserError`."""
+    if plan.local_steps:
+        raise UserError(
+            "makes rounds of several steps, and optimizers that take turns have no round in common; name a plan of"
+            " source=gradient",
+            field="plan.source",
+            value=plan.source,
+        )
+
+
+def refuse_waiting_gradients(plan: Plan) -> None:
+    """Optimizers that take turns, and steps by hand, need all gradients in each step. Raises `UserError`."""
+    raise UserError(
+        "lets gradients wait for a later step, which neither optimizers that take turns nor a script that steps by hand"
+        " can take; name one that sends all of them in each step",
+        field="plan.schedule",
+        value=plan.schedule,
+    )
