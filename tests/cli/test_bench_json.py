@@ -39,7 +39,7 @@ def test_kernels_tells_each_kernel_at_each_ratio_beside_the_floor_and_topk(print
 def test_step_tells_each_network_with_every_method_beside_dense(printed, monkeypatch):
     monkeypatch.setattr(bench_step, "NETWORKS", (("0.5ms", "1Gbps"),))
     (result,) = printed("step", "--workers", "2", "--steps", "1", "--plans", "0.01/all-gather")
-    assert result.keys() == {"latency", "bandwidth", "step_seconds", "speedup_over_dense"}
+    assert result.keys() == {"latency", "bandwidth", "step_seconds", "speedup_over_dense", "exposed_share"}
     assert (result["latency"], result["bandwidth"]) == (0.0005, 125e6)
     seconds = result["step_seconds"]
     assert list(seconds) == ["compute", "ddp", "ddp-fp16", "ddp-powersgd", "0.01/all-gather"]
@@ -66,3 +66,20 @@ def test_collectives_tells_every_cell_that_the_model_was_not_shown_and_how_many_
         for times, best in (("measured_seconds", "fastest"), ("predicted_seconds", "predicted")):
             assert list(cell[times]) == ["all-gather", "artopk-star-ring", "artopk-star-tree"]
             assert cell[times][cell[best]] == min(cell[times].values()) > 0
+
+
+@pytest.mark.slow
+@pytest.mark.namespaces
+def test_exchanges_are_told_whole_beside_what_the_model_says_and_beside_spardl(printed, monkeypatch):
+    monkeypatch.setattr(bench_collectives, "NUM_ELEMENTS", 50_000)
+    monkeypatch.setattr(bench_collectives, "EXCHANGE_HOSTS", 2)
+    monkeypatch.setattr(bench_collectives, "EXCHANGE_COLLECTIVES", ("all-gather", "spardl"))
+    lines = printed("collectives", "--exchanges", "--repeats", "1")
+    assert [(each["latency"], each["collective"]) for each in lines] == [
+        *((0.0005, name) for name in ("all-gather", "spardl")),
+        *((0.005, name) for name in ("all-gather", "spardl")),
+    ]
+    for line in lines:
+        assert min(line["select_seconds"], line["predicted_seconds"]) > 0
+        assert line["over_prediction"] == line["wire_seconds"] / line["predicted_seconds"]
+    assert [each["over_spardl"] for each in lines if each["collective"] == "spardl"] == [1, 1]

@@ -2,21 +2,25 @@
 
     python tests/fusion/measure_planners.py
     python tests/fusion/measure_planners.py --density 0.1
+    python tests/fusion/measure_planners.py --measured    # steps of ranks on an emulated network; ten minutes, as root
 
 Models by their tensors (`shaped_models`), all-gather's closed form, 4 and 8 workers, latencies and bandwidths on a
 grid. Compression takes 0.05 ms a buffer and 10 ms for 11.7 million elements, as measured of one fused pass on a core.
-A minute of a core; no network, no training.
+A minute of a core; no network, no training. ``--measured`` runs the engine's own steps in six cells, over models of
+half the width, whose layers sleep for as long as they would take at full width (`trimtab.bench.replayed`).
 """
 
 from __future__ import annotations
 
 import argparse
 import random
+import sys
 from itertools import accumulate, pairwise, product
 from math import exp, log
+from pathlib import Path
 from statistics import mean, median
 
-from shaped_models import MODELS
+from shaped_models import MODELS, gpt, resnet18, vgg16
 from trimtab.fusion import plan_of
 from trimtab.fusion.base import BufferCosts
 from trimtab.fusion.run_times import RunTimes
@@ -40,6 +44,17 @@ PLANNERS = {
     "SAF-(Inter+Intra)": "safusion",
     "optimal": "optimal",
 }
+MEASURED_MODELS = (
+    resnet18,
+    lambda: vgg16(side=32, batch=16, width=512, classes=10),
+    lambda: gpt(layers=6, width=384, vocabulary=8000, batch=2),
+)
+NARROWED = 4
+"""Two cores compress for all ranks, which have cores of their own elsewhere: so many times fewer elements are sent."""
+MEASURED_NETWORKS = ((4, 5e-3, 1e9), (8, 2e-3, 200e6))
+"""Workers, latency, bits a second."""
+FIRST_PLANS = ("fusion=equal:buffers=4", "fusion=single", "fusion=single/schedule=after-backward")
+"""What runs before planners are asked, as a controller has seen a plan or two: the last is what hides nothing."""
 NAIVE_BUFFERS = 8
 """SAF(Naive) puts this share of the compressed bytes into a buffer, as SAF-Inter does of the tensors."""
 
@@ -98,6 +113,44 @@ def cells(density):
         yield model.name, workers, latency, bandwidth, seconds, buffers, times.compute_seconds, is_startup_bound
 
 
+def show_measured(density, models, networks):
+    """What the engine's steps take under each planner, the choice by prediction, and what it hides."""
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "replay"))
+    from cells import measure
+
+    names = [name for name in PLANNERS if name not in ("single", "SAF, tail=paper", "SAF-Inter")]
+    prefix = f"{density:g}/all-gather/"
+    plans = [*(prefix + plan for plan in FIRST_PLANS), *(f"{prefix}fusion={PLANNERS[name]}" for name in names)]
+    print("| model | workers | latency | bandwidth | computing | after backward | single |", " | ".join(names), end="")
+    print(" | choice, over best | exposed | SAFusion over WFBP | off by, median and worst | re-planning |")
+    print("|" + "---|" * (len(names) + 12))
+    for shape, (workers, latency, bandwidth) in product(models, networks):
+        model = shape().narrowed(NARROWED)
+        told = measure(model.layers, workers, latency, bandwidth, plans, num_known=len(FIRST_PLANS))
+        planned = dict(zip(names, told[len(FIRST_PLANS) :], strict=True)) | {"single": told[1]}
+        compute, after = min(each["compute"] for each in told), told[2]["step"]
+        predicted = {name: each["predicted"] for name, each in planned.items() if each["predicted"]}
+        choice = min(predicted, key=predicted.get)
+        best = min(planned, key=lambda name: planned[name]["step"])
+        off = sorted(abs(predicted[name] / planned[name]["step"] - 1) for name in predicted)
+        steps = " | ".join(f"{1e3 * planned[name]['step']:.0f}" for name in ("single", *names))
+        chosen = planned[choice]["step"]
+        cell = (
+            f"{workers} | {1e3 * latency:g} ms | {bandwidth / 1e6:g} Mbit/s | {1e3 * compute:.0f} | {1e3 * after:.0f}"
+        )
+        judged = (
+            f"{choice}, {chosen / planned[best]['step']:.2f} ({best})",
+            f"{(chosen - compute) / (after - compute):.0%}",
+            f"{planned['WFBP']['step'] / planned['SAF-(Inter+Intra)']['step']:.2f}",
+            f"{median(off):.0%}, {max(off):.0%}",
+            f"{1e3 * sum(each['planning'] for each in planned.values()):.0f} ms",
+        )
+        print(f"| {model.name} | {cell} | {steps} | {' | '.join(judged)} |", flush=True)
+        for name, each in planned.items():
+            known = ", ".join(f"{key} {1e3 * each[key]:.0f}" for key in ("known", "compute", "compress", "collective"))
+            print(f"{name}: {each['buffers']} buffers, step {1e3 * each['step']:.0f}, {known}", file=sys.stderr)
+
+
 def geometric_mean(ratios):
     return exp(mean(map(log, ratios)))
 
@@ -139,7 +192,11 @@ def main():
     parser.add_argument(
         "--worst", action="store_true", help="also print the cells in which SAFusion is the furthest off"
     )
+    parser.add_argument("--measured", action="store_true", help="the engine's steps on an emulated network")
     arguments = parser.parse_args()
+    if arguments.measured:
+        show_measured(arguments.density, MEASURED_MODELS, MEASURED_NETWORKS)
+        return
     made = list(cells(arguments.density))
     print(f"Density {arguments.density:g}, {len(made)} cells.", *(_summary(shape()) for shape in MODELS), sep="\n")
     print()

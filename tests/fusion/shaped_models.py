@@ -28,6 +28,15 @@ class Shaped:
     def empty(cls, name, batch):
         return cls(name, batch, [], [])
 
+    def narrowed(self, divisor):
+        """The same with so many times fewer elements in each tensor, which take as long."""
+        return Shaped(self.name, self.batch, [max(1, size // divisor) for size in self.sizes], self.seconds)
+
+    @property
+    def layers(self):
+        """Each tensor as a layer to replay, in forward order: sizes, seconds forward and backward."""
+        return [([size], seconds / 2, seconds) for size, seconds in zip(self.sizes, self.seconds, strict=True)]
+
     def add(self, elements, multiply_adds=0.0, activations=0.0):
         """One tensor, by what an input of the batch costs."""
         self.sizes.append(int(elements))
@@ -68,25 +77,25 @@ def resnet18():
     return model
 
 
-def vgg16():
+def vgg16(side=224, batch=4, width=4096, classes=1000):
     """ImageNet's: 32 tensors, 138 million elements, nine tenths of them in three."""
-    model = Shaped.empty("VGG-16", 4)
-    inputs, side = 3, 224
+    model = Shaped.empty("VGG-16", batch)
+    inputs, last = 3, side // 32
     for outputs, layers in ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3)):
         for _ in range(layers):
             model.add(inputs * outputs * 9, inputs * outputs * 9 * side**2)
             model.add(outputs, activations=outputs * side**2)
             inputs = outputs
         side //= 2
-    for inputs, outputs in ((512 * 49, 4096), (4096, 4096), (4096, 1000)):
+    for inputs, outputs in ((512 * last**2, width), (width, width), (width, classes)):
         model.add(inputs * outputs, inputs * outputs)
         model.add(outputs, activations=outputs)
     return model
 
 
-def gpt(layers=12, width=768, vocabulary=50257, length=256):
+def gpt(layers=12, width=768, vocabulary=50257, length=256, batch=1):
     """GPT-2's smallest, sequences of 256: 148 tensors, 124 million elements, the head tied to the embedding."""
-    model = Shaped.empty("GPT-2", 1)
+    model = Shaped.empty("GPT-2", batch)
     # The gradient of the tied embedding is complete last, when the input's is; the head's part was computed first.
     model.add(vocabulary * width, activations=length * width)
     model.add(1024 * width, activations=length * width)

@@ -4,16 +4,23 @@ The tables of docs/measurements/schedules.md:
 
     python tests/schedule/measure_schedules.py                   # steps and updates a second, by coverage rate
     python tests/schedule/measure_schedules.py --train --seeds 3 # accuracy and loss of digits under DeFT's updates
+    python tests/schedule/measure_schedules.py --ablation        # the same without the Preserver, without a second link
+    python tests/schedule/measure_schedules.py --measured        # steps of ranks on an emulated network; as root
 
-No network and no ranks: the first adds up recorded times, the second trains on the mean gradient of four ranks' batches
-and lets the optimizer have it when the timetable says. Minutes on one core.
+The first three have no network and no ranks: they add up recorded times, or train on the mean gradient of four ranks'
+batches and let the optimizer have it when the timetable says. Minutes on one core. The last runs the engine's own
+steps, whose layers sleep for as long as they would take (`trimtab.bench.replayed`), and says how long updates and the
+target take at that pace.
 """
 
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from pathlib import Path
 from statistics import mean
 
 import torch
@@ -21,8 +28,8 @@ from torch import Tensor, nn
 from trimtab.plan import Plan
 from trimtab.profile import ModuleTimes, Profile
 from trimtab.schedule import StepFacts, planned, queues
+from trimtab.schedule.knapsack import Orders
 from trimtab.schedule.preserver import LossModel, preserved
-from trimtab.schedule.simulation import step_seconds
 from trimtab.schedule.step_times import StepTimes
 from trimtab.timetable import Iteration, Send, Timetable
 from trimtab.workloads import digits
@@ -33,6 +40,14 @@ LATENCY = 1e-3
 RANKS, BATCH, MOMENTUM = 4, 16, 0.9
 #: Steps after which the Preserver is asked, until it lets a timetable pass: as a job's profiles come.
 PROFILED = (7, 507, 1007, 1507)
+TARGET, WINDOW = 0.75, 20
+"""The loss that training is to reach, as a mean over so many steps."""
+#: What is measured: 0.5 ms, 1 Gbit/s, eight equal buffers of sixteen layers of a quarter of a million elements.
+WORKERS, MEASURED_LATENCY, BANDWIDTH = 4, 5e-4, 1e9
+LAYERS, LAYER_ELEMENTS = 16, 250_000
+MEASURED = ("wait-free", "priority", "us-byte", "deft:preserver=off")
+SPEED_RATIO = 1.65
+"""Of the fast link to the slow one, as the paper has it of NCCL and Gloo."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +125,7 @@ def print_throughput() -> None:
                 times = facts.times(profile, made.cuts)
                 timetable = made.timetable or wait_free(len(made.cuts))
                 computing = sum(times.forward) + sum(times.backward)
-                step, merged = step_seconds(times, timetable) / computing, timetable.iterations_per_update
+                step, merged = times.step_seconds(timetable) / computing, timetable.iterations_per_update
                 row = (
                     model.name,
                     f"{rate:g}",
@@ -134,8 +149,21 @@ def taken(timetable: Timetable, t: int, before: int) -> tuple[Sequence[int], int
     return ((), before) if update is None else (range(before + 1, update + 1), update)
 
 
-def train(rate: float, seed: int, steps: int, learning_rate: float, preserver: bool | None) -> tuple[float, float, int]:
-    """Held-out accuracy, mean loss of the last steps, and updates; ``preserver`` None: an update in each step."""
+@dataclass(frozen=True)
+class Trained:
+    accuracy: float
+    """Held out."""
+    loss: float
+    """Mean of the last steps."""
+    updates: int
+    steps_to_target: int | None
+    """None where it was not reached."""
+
+
+def train(
+    rate: float, seed: int, steps: int, learning_rate: float, preserver: bool | None, links: tuple[float, ...] = (1.0,)
+) -> Trained:
+    """``preserver`` None: an update in each step."""
     torch.manual_seed(seed)
     data, held_out = digits.data(seed)
     images, labels = data.tensors
@@ -145,7 +173,8 @@ def train(rate: float, seed: int, steps: int, learning_rate: float, preserver: b
     optimizer = torch.optim.SGD(network.parameters(), lr=learning_rate, momentum=MOMENTUM)
     criterion, parameters = nn.CrossEntropyLoss(label_smoothing=0.1), list(network.parameters())
     draws = torch.Generator().manual_seed(seed)
-    timetable, since, newest, updates = None if preserver is not False else queues.timetable(even(rate)), 0, -1, 0
+    times = replace(even(rate), link_slowness=links)
+    timetable, since, newest, updates = None if preserver is not False else queues.timetable(times), 0, -1, 0
     kept: dict[int, Sequence[Tensor]] = {}
     losses: list[float] = []
 
@@ -168,45 +197,124 @@ def train(rate: float, seed: int, steps: int, learning_rate: float, preserver: b
             kept = {each: gradient for each, gradient in kept.items() if each > newest}
         if preserver and timetable is None and step in PROFILED:
             ranks = [gradient(batch)[1] for batch in batches]
-            timetable, since, newest, kept = judged(rate, losses[-5:], ranks, learning_rate), step + 1, -1, {}
+            timetable, since, newest, kept = judged(times, losses[-5:], ranks, learning_rate), step + 1, -1, {}
     accuracy, _ = digits.evaluate(network, held_out)
-    return accuracy, mean(losses[-20:]), updates
+    means = (sum(losses[end - WINDOW : end]) / WINDOW for end in range(WINDOW, len(losses) + 1))
+    reached = next((end for end, loss in enumerate(means, WINDOW) if loss <= TARGET), None)
+    return Trained(accuracy, mean(losses[-20:]), updates, reached)
 
 
-def judged(rate: float, losses: list[float], ranks: list[Sequence[Tensor]], learning_rate: float) -> Timetable | None:
+def judged(
+    times: StepTimes, losses: list[float], ranks: list[Sequence[Tensor]], learning_rate: float
+) -> Timetable | None:
     """What the Preserver lets pass at this stage of training."""
     means = [torch.stack(each).mean(0) for each in zip(*ranks, strict=True)]
     square = float(sum(each.square().sum() for each in means))
     variance = mean(float(sum((g - m).square().sum() for g, m in zip(rank, means, strict=True))) for rank in ranks)
     noise = (square * variance / sum(each.numel() for each in means)) ** 0.5
     model = LossModel(mean(losses), learning_rate / (1 - MOMENTUM), square, noise)
-    return preserved(lambda scale: queues.timetable(even(rate), scale), queues.merged, model)
+    return preserved(lambda scale: queues.timetable(times, scale), queues.merged, model)
 
 
 def print_training(seeds: int, steps: int, learning_rate: float) -> None:
     print(f"{steps} steps, learning rate {learning_rate:g}, {seeds} seeds")
-    print("| coverage rate | schedule | held-out accuracy, by seed | loss of the last 20 steps | updates |")
-    print("|---|---|---|---|---|")
+    print("| coverage rate | schedule | held-out accuracy, by seed | loss of the last 20 steps | updates | to target |")
+    print("|---|---|---|---|---|---|")
     for rate in (1.0, 1.5, 2.0, 3.0):
         for name, preserver in (("each step", None), ("deft", True), ("deft:preserver=off", False)):
             if preserver is None and rate > 1:
                 continue
             runs = [train(rate, seed, steps, learning_rate, preserver) for seed in range(1, seeds + 1)]
-            accuracies = ", ".join(f"{accuracy:.1%}" for accuracy, _, _ in runs)
-            row = (f"{rate:g}", name, accuracies, f"{mean(r[1] for r in runs):.3f}", f"{mean(r[2] for r in runs):.0f}")
-            print("| " + " | ".join(row) + " |", flush=True)
+            print("| " + " | ".join((f"{rate:g}", name, *told(runs))) + " |", flush=True)
+
+
+def told(runs: Sequence[Trained]) -> tuple[str, ...]:
+    accuracies = ", ".join(f"{run.accuracy:.1%}" for run in runs)
+    reached = [run.steps_to_target for run in runs if run.steps_to_target is not None]
+    steps = f"{mean(reached):.0f}" if len(reached) == len(runs) else "not by all"
+    return (accuracies, f"{mean(r.loss for r in runs):.3f}", f"{mean(r.updates for r in runs):.0f}", steps)
+
+
+def first_that_fit(weights: Sequence[float], seconds: Sequence[float]) -> Orders:
+    """In place of the knapsack: what comes first, as long as it fits."""
+    totals = accumulate(weights)
+    return (tuple(item for item, total in enumerate(totals) if total <= seconds[0]),)
+
+
+def print_ablation(seeds: int, steps: int, learning_rate: float) -> None:
+    """DeFT's parts taken away, at twice as much to send as to compute (DeFT, section V.D)."""
+    print("| second link | solver | Preserver | step | iterations an update | accuracy | loss | updates | to target |")
+    print("|---|---|---|---|---|---|---|---|---|")
+    solve = queues._filler
+    for links, solver, preserver in (
+        ((1.0, SPEED_RATIO), True, True),
+        ((1.0, SPEED_RATIO), True, False),
+        ((1.0,), True, True),
+        ((1.0,), True, False),
+        ((1.0,), False, False),
+    ):
+        queues._filler = solve if solver else lambda _: first_that_fit
+        times = replace(even(2.0), link_slowness=links)
+        made = queues.timetable(times)
+        runs = [train(2.0, seed, steps, learning_rate, preserver, links) for seed in range(1, seeds + 1)]
+        parts = ["yes" if part else "no" for part in (len(links) == 2, solver, preserver)]
+        row = (*parts, f"{times.step_seconds(made):.2f}", f"{made.iterations_per_update:.2f}", *told(runs))
+        print("| " + " | ".join(row) + " |", flush=True)
+    queues._filler = solve
+    runs = [train(2.0, seed, steps, learning_rate, None) for seed in range(1, seeds + 1)]
+    print(
+        "| "
+        + " | ".join(("no", "no", "no", f"{even(2.0).step_seconds(wait_free(16)):.2f}", "1.00", *told(runs)))
+        + " |"
+    )
+
+
+def print_measured(seeds: int, steps: int, learning_rate: float) -> None:
+    """What steps of real ranks take under each schedule, and the target at that pace."""
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "replay"))
+    from cells import measure
+
+    size = 4 * LAYERS * LAYER_ELEMENTS
+    crossing = 8 * 6 * MEASURED_LATENCY + 2 * (WORKERS - 1) / WORKERS * size * 8 / BANDWIDTH
+    print(
+        "| coverage rate | schedule | step | updates a second | to target, steps | to target, seconds | over the best |"
+    )
+    print("|---|---|---|---|---|---|---|")
+    for rate in (1.0, 1.5, 2.0):
+        compute = crossing / rate / LAYERS
+        plans = [f"1/dense-ring/schedule={name}/fusion=equal:buffers=8" for name in ("wait-free", *MEASURED)]
+        layers = [([LAYER_ELEMENTS], compute / 3, 2 * compute / 3)] * LAYERS
+        measured = measure(layers, WORKERS, MEASURED_LATENCY, BANDWIDTH, plans, steps=20)[1:]
+        rows = []
+        for name, each in zip(MEASURED, measured, strict=True):
+            merges = each["merged"] > 1
+            runs = [train(rate, seed, steps, learning_rate, False if merges else None) for seed in range(1, seeds + 1)]
+            needed = mean(run.steps_to_target or steps for run in runs)
+            rows.append((name, each["mean"], 1 / each["mean"] / each["merged"], needed, needed * each["mean"]))
+        best = min(row[-1] for row in rows if not row[0].startswith("deft"))
+        for name, step, updates, needed, seconds in rows:
+            row = (f"{rate:g}", name, f"{1e3 * step:.0f} ms", f"{updates:.2f}", f"{needed:.0f}", f"{seconds:.1f}")
+            print("| " + " | ".join((*row, f"{seconds / best:.2f}")) + " |", flush=True)
+        coverage = measured[0]["collective"] / measured[0]["compute"]
+        print(f"rate {rate:g}: measured {coverage:.2f} in wait-free steps, {measured}", file=sys.stderr)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--train", action="store_true")
+    for what in ("--train", "--ablation", "--measured"):
+        parser.add_argument(what, action="store_true")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=600)
     parser.add_argument("--learning-rate", type=float, default=0.03)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
+    training = (arguments.seeds, arguments.steps, arguments.learning_rate)
     if arguments.train:
-        print_training(arguments.seeds, arguments.steps, arguments.learning_rate)
+        print_training(*training)
+    elif arguments.ablation:
+        print_ablation(*training)
+    elif arguments.measured:
+        print_measured(*training)
     else:
         print_throughput()
 

@@ -9,7 +9,6 @@ from drawn import even, step_times
 from hypothesis import given
 from hypothesis import strategies as st
 from trimtab.schedule.queues import merged, timetable
-from trimtab.schedule.simulation import step_seconds
 from trimtab.schedule.step_times import StepTimes
 
 links = st.sampled_from([(1.0,), (1.0, 1.65)])
@@ -93,20 +92,20 @@ def test_updates_become_as_rare_as_the_coverage_rate_asks_and_steps_hide_their_e
     times = even(20, rate)
     made = timetable(times)
     assert max(1.0, rate) - 1e-9 <= made.iterations_per_update <= most
-    assert step_seconds(times, made) <= 1.05
+    assert times.step_seconds(made) <= 1.05
 
 
 def test_a_second_link_brings_more_updates():
     one, two = (replace(even(16, 2.0), link_slowness=links) for links in ((1.0,), (1.0, 1.65)))
     assert timetable(two).iterations_per_update < 0.85 * timetable(one).iterations_per_update
-    assert step_seconds(two, timetable(two)) <= 1.05
+    assert two.step_seconds(timetable(two)) <= 1.05
 
 
 def test_larger_knapsacks_bring_more_updates_and_longer_steps():
     times = even(16, 2.0)
     usual, larger = timetable(times), timetable(times, scale=1.1**8)
     assert larger.iterations_per_update < usual.iterations_per_update
-    assert step_seconds(times, larger) > step_seconds(times, usual)
+    assert times.step_seconds(larger) > times.step_seconds(usual)
 
 
 def test_a_bucket_that_fits_into_no_knapsack_is_sent_all_the_same():

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from trimtab.timeline import BufferTimes, Transfer, iteration_seconds, simulate
+from trimtab.timeline import BufferTimes, Transfer, iteration_seconds, mean_iteration_seconds, simulate, transfers_of
+from trimtab.timetable import Iteration, Send
 
 COMPUTE = 3.0
 #: Two buffers, complete after 2 and after 3 seconds.
@@ -40,7 +41,8 @@ def test_sends_cross_in_the_order_that_is_given_however_long_the_first_takes_to_
 
 
 def test_a_second_link_takes_its_own_sends_and_its_own_time_while_compression_is_shared():
-    timeline = simulate(COMPUTE, TWO, [(Transfer(0, link=1), Transfer(1))], link_slowness=(1.0, 1.5))
+    two = TWO._replace(link_slowness=(1.0, 1.5))
+    timeline = simulate(COMPUTE, two, [(Transfer(0, link=1), Transfer(1))])
     assert spans(timeline, "send") == [(0, 2.5, 8.5), (1, 3.5, 4.5)]
     assert spans(timeline, "compress") == [(0, 2.0, 2.5), (1, 3.0, 3.5)]
 
@@ -60,6 +62,22 @@ def test_a_step_in_which_nothing_is_sent_takes_what_it_computes():
     assert timeline.mean_seconds(settling=1) == COMPUTE
 
 
+def test_one_iteration_shows_also_what_others_left_on_its_way():
+    late = TWO._replace(needed=(1.0, 0.0))
+    timeline = simulate(COMPUTE, late, [(Transfer(1), Transfer(0, is_late=True))] * 2).of_iteration(1)
+    assert next((s.buffer, s.begin, s.end) for s in timeline.spans if s.what == "send") == (0, 0.0, 4.0)
+    assert min(span.begin for span in timeline.spans) == 0.0
+    assert max(span.end for span in timeline.spans) == timeline.ends[0]
+
+
+def test_what_carries_the_vote_waits_for_the_end_of_backward_where_others_follow_it():
+    late = Iteration((Send(1, -1), Send(2, 0), Send(0, 0, arrives="forward")), update=0)
+    assert transfers_of(late) == (Transfer(1, "at once"), Transfer(2, "backward"), Transfer(0, is_late=True))
+    assert transfers_of(Iteration((Send(0, 6),), update=6), 7) == (Transfer(0, "backward begins"),)
+    none_due = Iteration(tuple(Send(bucket, 0, arrives="forward") for bucket in (1, 0)), update=0)
+    assert transfers_of(none_due) == (Transfer(1, "backward"), Transfer(0, is_late=True))
+
+
 times = st.floats(0, 5)
 buffers = st.lists(st.tuples(times, times, times), min_size=1, max_size=6)
 
@@ -67,14 +85,41 @@ buffers = st.lists(st.tuples(times, times, times), min_size=1, max_size=6)
 @given(buffers, st.data())
 def test_one_iteration_is_the_first_of_many_in_any_order_and_over_two_links(made, data):
     ready, compress, wire = zip(*made, strict=True)
-    made = BufferTimes([min(each, COMPUTE) for each in ready], compress, wire)
+    made = BufferTimes([min(each, COMPUTE) for each in ready], compress, wire, link_slowness=(1.0, 1.0))
     order = data.draw(st.permutations(range(len(wire))))
-    starts = st.sampled_from(["at once", "gradient", "backward"])
+    starts = st.sampled_from(["at once", "backward begins", "gradient", "backward"])
     transfers = [Transfer(b, data.draw(starts), data.draw(st.integers(0, 1))) for b in order]
-    seconds = iteration_seconds(COMPUTE, made, transfers, num_links=2)
-    timeline = simulate(COMPUTE, made, [transfers] * 3, (1.0, 1.0))
+    seconds = iteration_seconds(COMPUTE, made, transfers)
+    timeline = simulate(COMPUTE, made, [transfers] * 3)
     assert timeline.ends[0] == pytest.approx(seconds)
     assert timeline.mean_seconds() == pytest.approx(seconds)
     assert seconds >= max(COMPUTE, sum(compress)) - 1e-9
     assert seconds >= max(sum(wire[t.buffer] for t in transfers if t.link == link) for link in (0, 1)) - 1e-9
     assert seconds <= COMPUTE + sum(compress) + sum(wire) + 1e-9
+
+
+@given(buffers, st.lists(st.booleans(), min_size=6, max_size=6), st.permutations(range(6)))
+def test_forward_passes_that_wait_buffer_by_buffer_take_as_long(made, is_late, order):
+    """The model against a clock that goes from buffer to buffer; the forward pass of each takes a tenth of a second."""
+    _, compress, wire = zip(*made, strict=True)
+    n, each, backward_each = len(made), 0.1, 0.2
+    order = [buffer for buffer in order if buffer < n]
+    transfers = [Transfer(buffer, is_late=late) for buffer, late in zip(order, is_late, strict=False)]
+    now, compressed, link, arrived, ends = 0.0, 0.0, 0.0, [0.0] * n, []
+    for _ in range(4):
+        for buffer in reversed(range(n)):
+            now = max(now, arrived[buffer]) + each
+        backward = now
+        now += n * backward_each
+        for buffer, _, _, late in transfers:
+            compressed = max(compressed, backward + (buffer + 1) * backward_each) + compress[buffer]
+            link = arrived[buffer] = max(link, compressed) + wire[buffer]
+            now = now if late else max(now, link)
+        ends.append(now)
+    ready = [n * each + (buffer + 1) * backward_each for buffer in range(n)]
+    needed = [(n - 1 - buffer) * each for buffer in range(n)]
+    times = BufferTimes(ready, compress, wire, needed)
+    compute = n * (each + backward_each)
+    assert simulate(compute, times, [transfers] * 4).ends == pytest.approx(tuple(ends))
+    settled = (simulate(compute, times, [transfers] * 8).ends[-1] - ends[-1]) / 4
+    assert mean_iteration_seconds(compute, times, [(transfers, 1)]) == pytest.approx(settled)

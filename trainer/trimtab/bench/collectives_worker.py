@@ -9,6 +9,7 @@ from itertools import product
 
 import torch
 import torch.distributed as dist
+from trimtab_api import catalogue
 
 from trimtab import collectives, sparsify
 from trimtab.broadcast import barrier
@@ -16,10 +17,16 @@ from trimtab.collectives.base import Exchange
 from trimtab.collectives.group import Group
 from trimtab.kernels.warm_up import warm_up
 from trimtab.plan import Plan, elements_to_send
+from trimtab.sparsify.base import Sent
+
+#: Exchanges after which thresholds, regions and partitions have settled.
+NUM_WARM_UP = 4
+#: Gradients of a rank, which take turns: drawing another for each exchange would take longer than the exchange.
+NUM_GRADIENTS = 3
 
 
 def main() -> None:
-    """Measure every plan named on the command line; rank 0 prints ``{plan: seconds}`` as JSON."""
+    """Measure every plan named on the command line; rank 0 prints ``{plan: {select, wire}}``, in seconds, as JSON."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--elements", type=int, required=True)
     parser.add_argument("--ratios", required=True, help="by commas")
@@ -30,11 +37,13 @@ def main() -> None:
     dist.init_process_group("gloo")
     group = Group.connect()
     warm_up(torch.device("cpu"))
+    generator = torch.Generator().manual_seed(group.rank)
+    grads = [torch.randn(args.elements, generator=generator) for _ in range(NUM_GRADIENTS)]
     seconds = {}
     for ratio, collective in product(args.ratios.split(","), args.collectives.split(",")):
-        plan = Plan.parse(f"{ratio}/{collective}")
-        times = [_exchange_once(group, plan, args.elements, step) for step in range(args.repeats + 1)]
-        seconds[plan.name] = statistics.median(times[1:])
+        is_dense = catalogue.collectives[collective].is_dense
+        plan = Plan.parse(collective if is_dense else f"{ratio}/{collective}")
+        seconds[f"{ratio}/{collective}"] = _exchange(group, plan, grads, args.repeats)
     if group.rank == 0:
         print(json.dumps(seconds), flush=True)
     group.close()
@@ -42,31 +51,30 @@ def main() -> None:
     dist.destroy_process_group()
 
 
-def _exchange_once(group: Group, plan: Plan, num_elements: int, step: int) -> float:
-    """Seconds that the slowest rank spent sending and waiting, all ranks having begun together."""
-    generator = torch.Generator().manual_seed(1000 * step + group.rank)
-    grad = torch.randn(num_elements, generator=generator)
-    residual, next_residual = torch.zeros_like(grad), torch.empty_like(grad)
-    barrier(group)
-    exchanged = (
-        collectives.create(plan.collective, group)
-        .exchange(
-            Exchange(
-                grad=grad,
-                residual=residual,
-                next_residual=next_residual,
-                out=grad,
-                segments=(0, num_elements),
-                k=(elements_to_send(plan.ratio, num_elements),),
-                step=step,
-            ),
-            sparsify.create("topk"),
-        )
-        .wait()
-    )
-    slowest = torch.tensor([exchanged.collective_seconds])
-    dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
-    return float(slowest)
+def _exchange(group: Group, plan: Plan, grads: list[torch.Tensor], repeats: int) -> dict[str, float]:
+    """Median seconds that an exchange takes the slowest rank, which all begin together: selecting; sending and waiting.
+
+    With error feedback, and all that the scheme and the sparsifier carry.
+    """
+    scheme = collectives.create(plan.collective, group)
+    selector = None if plan.is_dense else sparsify.create(plan.sparsifier)
+    n = grads[0].numel()
+    residual, next_residual, out = torch.zeros(n), torch.empty(n), torch.empty(n)
+    times = []
+    for step in range(NUM_WARM_UP + repeats):
+        barrier(group)
+        k = (elements_to_send(plan.ratio, n),)
+        exchange = Exchange(grads[step % len(grads)], residual, next_residual, out, (0, n), k, step)
+        exchanged = scheme.exchange(exchange, selector).wait()
+        scheme.commit()
+        if selector is not None:
+            selector.commit([Sent(0, n, exchanged.sent)])
+        residual, next_residual = next_residual, residual
+        slowest = torch.tensor([exchanged.compress_seconds, exchanged.collective_seconds])
+        dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
+        times.append(slowest.tolist())
+    select, wire = (statistics.median(part) for part in zip(*times[NUM_WARM_UP:], strict=True))
+    return {"select": select, "wire": wire}
 
 
 if __name__ == "__main__":

@@ -12,64 +12,70 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
-from torch.nn.parallel import DistributedDataParallel
 from torchvision.models import resnet18
 
+from trimtab.bench.replayed import Replayed, record
 from trimtab.collectives.group import Group
+from trimtab.ddp_baseline import wrap
 from trimtab.fusion import cut
 from trimtab.plan import Plan
 from trimtab.records.recorder import Recorder
 from trimtab.session import Session
 
 IMAGE_SIDE = 32  # the images of CIFAR, on which the papers train ResNet-18
-#: PowerSGD over Gloo needs one bucket: with several, its collectives cross.
-ONE_BUCKET_MB = 1000
 
 Step = Callable[[], None]
+Loss = Callable[[nn.Module], torch.Tensor]
 
 
-def _loss(network: nn.Module, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    return nn.functional.cross_entropy(network(images), labels)
-
-
-def _ddp(images: torch.Tensor, labels: torch.Tensor, hook: str, network: nn.Module) -> Step:
-    wrapped = DistributedDataParallel(network, bucket_cap_mb=ONE_BUCKET_MB if hook == "powersgd" else 25)
-    if hook == "fp16":
-        wrapped.register_comm_hook(None, default_hooks.fp16_compress_hook)
-    elif hook == "powersgd":
-        state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=1, start_powerSGD_iter=2)
-        wrapped.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+def _ddp(hook: str, network: nn.Module, loss: Loss) -> Step:
+    wrapped = wrap(network, hook)
     optimizer = torch.optim.SGD(wrapped.parameters(), lr=0.01)
 
     def step() -> None:
         optimizer.zero_grad(set_to_none=True)
-        _loss(wrapped, images, labels).backward()
+        loss(wrapped).backward()
         optimizer.step()
 
     return step
 
 
-def _alone(images: torch.Tensor, labels: torch.Tensor, network: nn.Module) -> Step:
+def _alone(network: nn.Module, loss: Loss) -> Step:
     optimizer = torch.optim.SGD(network.parameters(), lr=0.01)
 
     def step() -> None:
         optimizer.zero_grad(set_to_none=True)
-        _loss(network, images, labels).backward()
+        loss(network).backward()
         optimizer.step()
 
     return step
 
 
-def _ours(images: torch.Tensor, labels: torch.Tensor, plan: Plan, group: Group, network: nn.Module) -> Step:
+def _ours(plan: Plan, group: Group, network: nn.Module, loss: Loss) -> Step:
     optimizer = torch.optim.SGD(network.parameters(), lr=0.01)
     session = Session(network, optimizer, group=group, plan=plan, recorder=Recorder(None))
 
     def step() -> None:
-        _loss(network, images, labels).backward()
+        loss(network).backward()
         session.step()
 
     return step
+
+
+def _resnet(batch_size: int) -> tuple[Callable[[], nn.Module], Loss]:
+    """ResNet-18 on random images: how it is made, and its loss."""
+    images = torch.randn(batch_size, 3, IMAGE_SIDE, IMAGE_SIDE)
+    labels = torch.randint(0, 1000, (batch_size,))
+    return resnet18, lambda network: nn.functional.cross_entropy(network(images), labels)
+
+
+def _replayed(batch_size: int) -> tuple[Callable[[], nn.Module], Loss]:
+    """The same as rank 0 records it, while the others wait: layers then take as long as they took alone."""
+    images, labels = torch.randn(batch_size, 3, IMAGE_SIDE, IMAGE_SIDE), torch.zeros(batch_size, dtype=torch.long)
+    times = [record(resnet18(), images, labels) if dist.get_rank() == 0 else None]
+    dist.broadcast_object_list(times)
+    inputs = torch.zeros(1, requires_grad=True)
+    return lambda: Replayed(times[0] or [], seed=dist.get_rank()), lambda network: network(inputs).sum()
 
 
 def _plan(text: str, network: nn.Module) -> Plan:
@@ -84,22 +90,22 @@ def main() -> None:
     parser.add_argument("--steps", type=int, required=True)
     parser.add_argument("--warmup", type=int, default=4)
     parser.add_argument("--batch-size", type=int, default=4)
+    parser.add_argument("--replay", action="store_true", help="layers sleep for as long as rank 0 recorded")
     args = parser.parse_args()
     dist.init_process_group("gloo")
     group = Group.connect()
     torch.manual_seed(dist.get_rank())
-    images = torch.randn(args.batch_size, 3, IMAGE_SIDE, IMAGE_SIDE)
-    labels = torch.randint(0, 1000, (args.batch_size,))
+    make, loss = (_replayed if args.replay else _resnet)(args.batch_size)
     seconds: dict[str, Any] = {}
     for method in args.methods.split(","):
         torch.manual_seed(0)
-        network = resnet18()
+        network = make()
         if method == "compute":
-            step = _alone(images, labels, network)
+            step = _alone(network, loss)
         elif method.startswith("ddp"):
-            step = _ddp(images, labels, method.removeprefix("ddp").removeprefix("-"), network)
+            step = _ddp(method.removeprefix("ddp").removeprefix("-"), network, loss)
         else:
-            step = _ours(images, labels, _plan(method, network), group, network)
+            step = _ours(_plan(method, network), group, network, loss)
         for _ in range(args.warmup):
             step()
         times = []

@@ -2,6 +2,9 @@
 
 The model is calibrated on four cells (latency, bandwidth, ratio) and predicts the others. A cell whose two fastest
 collectives are within a tenth of each other is not counted.
+
+``--exchanges`` times whole exchanges of every scheme instead, selecting included, among six hosts: beside what the
+closed form says once its overheads are known, and beside SparDL's.
 """
 
 from __future__ import annotations
@@ -35,7 +38,18 @@ CALIBRATION = (
     (8, "1ms", "200Mbps", "0.01"),
 )
 CLEAR_MARGIN = 1.10
-TIMEOUT_SECONDS = 300.0
+TIMEOUT_SECONDS = 400.0
+#: Of ``--exchanges``: hosts, networks judged, those that the model learns from beside them, and the ratio.
+EXCHANGE_HOSTS, EXCHANGE_RATIO = 6, "0.01"
+EXCHANGE_NETWORKS = (("0.5ms", "200Mbps"), ("5ms", "200Mbps"))
+EXCHANGE_CALIBRATION = (("2ms", "100Mbps"), ("15ms", "200Mbps"))
+EXCHANGE_COLLECTIVES = (
+    *(row.name for row in collectives.rows() if not row.is_dense),
+    "all-gather:rounds=doubling",
+    "spardl:teams=2",
+    "spardl:teams=3",
+)
+BESIDE = "spardl"
 
 
 @dataclass(frozen=True)
@@ -70,11 +84,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--repeats", type=whole_number("--repeats", 1, 1000), default=7, help="exchanges measured in each cell (7)"
     )
+    parser.add_argument(
+        "--exchanges", action="store_true", help="time whole exchanges of every scheme among six hosts instead"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def run(args: argparse.Namespace) -> int:
     """Measure every cell, calibrate on four, judge the rest, print."""
+    if args.exchanges:
+        return _run_exchanges(args)
     cells = [
         cell
         for num_ranks, networks in NETWORKS.items()
@@ -102,26 +121,79 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _run_exchanges(args: argparse.Namespace) -> int:
+    """Measure whole exchanges, calibrate on other networks, print; one object a network and scheme."""
+    model = Overheads()
+    measured = {}
+    for network in (*EXCHANGE_CALIBRATION, *EXCHANGE_NETWORKS):
+        measured[network] = _seconds(
+            EXCHANGE_HOSTS, *network, args.repeats, ratios=(EXCHANGE_RATIO,), names=EXCHANGE_COLLECTIVES
+        )
+    for network in EXCHANGE_CALIBRATION:
+        for name in EXCHANGE_COLLECTIVES:
+            cell = Cell(EXCHANGE_HOSTS, *network, EXCHANGE_RATIO, {})
+            seconds = measured[network][f"{EXCHANGE_RATIO}/{name}"]["wire"]
+            model.observe(name, _cost(cell, name), *_alpha_beta(cell), seconds)
+    lines: list[dict[str, Any]] = []
+    for network in EXCHANGE_NETWORKS:
+        cell = Cell(EXCHANGE_HOSTS, *network, EXCHANGE_RATIO, {})
+        whole = {name: sum(measured[network][f"{EXCHANGE_RATIO}/{name}"].values()) for name in EXCHANGE_COLLECTIVES}
+        for name in EXCHANGE_COLLECTIVES:
+            one = measured[network][f"{EXCHANGE_RATIO}/{name}"]
+            predicted = model.seconds(name, _cost(cell, name), *_alpha_beta(cell))
+            lines.append(
+                {
+                    "latency": parse_duration(cell.latency),
+                    "bandwidth": parse_bandwidth(cell.bandwidth),
+                    "collective": name,
+                    "select_seconds": one["select"],
+                    "wire_seconds": one["wire"],
+                    "predicted_seconds": predicted,
+                    "over_prediction": one["wire"] / predicted,
+                    "over_spardl": whole[name] / whole[BESIDE],
+                }
+            )
+    if args.json:
+        print(json.dumps(lines, indent=2))
+        return 0
+    for line in lines:
+        print(
+            f"{format_duration(line['latency']):>5} {format_bandwidth(line['bandwidth']):>8} {line['collective']:27}"
+            f" select {line['select_seconds'] * 1000:5.0f}  wire {line['wire_seconds'] * 1000:5.0f} /"
+            f" {line['predicted_seconds'] * 1000:.0f} ms ({line['over_prediction']:.2f})"
+            f"  {line['over_spardl']:.2f} x {BESIDE}"
+        )
+    return 0
+
+
 def _measure(num_ranks: int, latency: str, bandwidth: str, repeats: int) -> list[Cell]:
+    seconds = _seconds(num_ranks, latency, bandwidth, repeats, ratios=RATIOS, names=COLLECTIVES)
+    return [
+        Cell(num_ranks, latency, bandwidth, ratio, {name: seconds[f"{ratio}/{name}"]["wire"] for name in COLLECTIVES})
+        for ratio in RATIOS
+    ]
+
+
+def _seconds(
+    num_ranks: int, latency: str, bandwidth: str, repeats: int, *, ratios: tuple[str, ...], names: tuple[str, ...]
+) -> dict[str, dict[str, float]]:
+    """By ratio and collective what selecting takes, and sending and waiting."""
     from trimtab.bench.fleet import run_on_hosts
 
     network = Network(
         phases=(Phase(duration=3600.0, latency=parse_duration(latency), bandwidth=parse_bandwidth(bandwidth)),)
     )
-    seconds = run_on_hosts(
+    measured: dict[str, dict[str, float]] = run_on_hosts(
         network,
         num_ranks,
         "trimtab.bench.collectives_worker",
         [
-            *("--elements", str(NUM_ELEMENTS), "--ratios", ",".join(RATIOS)),
-            *("--collectives", ",".join(COLLECTIVES), "--repeats", str(repeats)),
+            *("--elements", str(NUM_ELEMENTS), "--ratios", ",".join(ratios)),
+            *("--collectives", ",".join(names), "--repeats", str(repeats)),
         ],
         TIMEOUT_SECONDS,
     )
-    return [
-        Cell(num_ranks, latency, bandwidth, ratio, {name: seconds[f"{ratio}/{name}"] for name in COLLECTIVES})
-        for ratio in RATIOS
-    ]
+    return measured
 
 
 def _judge(cell: Cell, model: Overheads) -> dict[str, Any]:

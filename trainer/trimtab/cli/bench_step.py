@@ -13,7 +13,7 @@ from trimtab_api.units import format_bandwidth, format_duration, parse_bandwidth
 from trimtab_netmon.emulate import Network, Phase
 from trimtab_netmon.emulate.emulator import MAX_HOSTS
 
-from trimtab.plan_names import ADAPTIVE, GRID_MEANS, parse_plans
+from trimtab.plan_names import ADAPTIVE, DDP_HOOKS, GRID_MEANS, parse_plans
 
 NETWORKS = (("0.5ms", "1Gbps"), ("5ms", "1Gbps"), ("2ms", "200Mbps"))
 PLANS = (
@@ -24,7 +24,7 @@ PLANS = (
     "0.01/artopk-star-ring/fusion=single",
     "0.01/artopk-star-tree/fusion=single",
 )
-BASELINES = ("compute", "ddp", "ddp-fp16", "ddp-powersgd")
+BASELINES = ("compute", "ddp", *DDP_HOOKS)
 TIMEOUT_SECONDS = 900.0
 
 
@@ -42,6 +42,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=",".join(PLANS),
         help=f"plans, by commas; grid for {GRID_MEANS}",
     )
+    parser.add_argument(
+        "--replay",
+        action="store_true",
+        help="let every layer sleep for as long as it takes alone, as where ranks do not share cores",
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
@@ -49,6 +54,8 @@ def _static_plans(text: str) -> str:
     names = parse_plans(text, "--plans")
     if ADAPTIVE in names:
         raise UserError("chooses while it trains; name plans to measure", field="--plans", value=ADAPTIVE)
+    if hooks := [name for name in names if name in DDP_HOOKS]:
+        raise UserError("is measured in any case; leave it out", field="--plans", value=hooks[0])
     return ",".join(names)
 
 
@@ -67,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
             network,
             args.workers,
             "trimtab.bench.step_worker",
-            ["--methods", ",".join([*BASELINES, args.plans]), "--steps", str(args.steps)],
+            ["--methods", ",".join([*BASELINES, args.plans]), "--steps", str(args.steps), *["--replay"] * args.replay],
             TIMEOUT_SECONDS,
         )
         results.append(_result(parse_duration(latency), parse_bandwidth(bandwidth), seconds))
@@ -83,6 +90,10 @@ def _result(latency: float, bandwidth: float, seconds: dict[str, float]) -> dict
         "latency": latency,
         "bandwidth": bandwidth,
         "step_seconds": seconds,
+        "exposed_share": {
+            method: (value - seconds["compute"]) / (seconds["ddp"] - seconds["compute"])
+            for method, value in seconds.items()
+        },
         "speedup_over_dense": {method: seconds["ddp"] / value for method, value in seconds.items()},
     }
 
@@ -90,4 +101,7 @@ def _result(latency: float, bandwidth: float, seconds: dict[str, float]) -> dict
 def _print(result: dict[str, Any]) -> None:
     print(f"latency {format_duration(result['latency'])}, bandwidth {format_bandwidth(result['bandwidth'])}")
     for method, seconds in result["step_seconds"].items():
-        print(f"  {method:42} {seconds * 1000:8.0f} ms {result['speedup_over_dense'][method]:6.2f}x")
+        print(
+            f"  {method:42} {seconds * 1000:8.0f} ms {result['speedup_over_dense'][method]:6.2f}x"
+            f" {result['exposed_share'][method]:7.1%} exposed"
+        )

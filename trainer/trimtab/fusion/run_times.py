@@ -16,7 +16,7 @@ from trimtab.timeline import BufferTimes, Readiness, Transfer, assumed_compute_s
 class RunTimes:
     """Times [s] of tensors ``first .. last-1`` as one buffer, in backward order.
 
-    Of a model with more tensors than there may be buffers, so many consecutive ones count as one that each can have
+    If a model has more tensors than there may be buffers, neighbouring tensors are grouped until each group can have
     a buffer.
     """
 

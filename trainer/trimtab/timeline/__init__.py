@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from trimtab.timeline.readiness import Readiness, assumed_compute_seconds
-from trimtab.timeline.simulate import BufferTimes, Lanes, Span, Start, Timeline, Transfer, iteration_seconds, simulate
+from trimtab.timeline.simulate import (
+    BufferTimes,
+    Span,
+    Timeline,
+    iteration_seconds,
+    mean_iteration_seconds,
+    simulate,
+)
+from trimtab.timeline.transfers import Start, Transfer, transfers_of
 
 __all__ = [
     "BufferTimes",
-    "Lanes",
     "Readiness",
     "Span",
     "Start",
@@ -15,5 +22,7 @@ __all__ = [
     "Transfer",
     "assumed_compute_seconds",
     "iteration_seconds",
+    "mean_iteration_seconds",
     "simulate",
+    "transfers_of",
 ]

@@ -1,4 +1,4 @@
-"""When gradients are complete while a step computes."""
+"""When a step's computation has what exchanges wait for, and when it waits for them."""
 
 from __future__ import annotations
 
@@ -23,31 +23,34 @@ def assumed_compute_seconds(num_elements: int) -> float:
 
 @dataclass(frozen=True)
 class Readiness:
-    """When gradients are complete, as shares of a step's computation, which ends with the last of them."""
+    """When gradients are complete and when parameters are read, as shares of a step's computation.
+
+    The computation ends with the last gradient. What passes before backward begins is spread over the modules as their
+    forward passes are, or over tensors as their backward passes are where modules were not measured.
+    """
 
     tensor_stops: tuple[int, ...]
     """The element after each tensor, in backward order."""
     shares: tuple[float, ...]
     """The share that has passed when its gradient is complete."""
-    backward_begin: float = _FORWARD_SHARE
+    backward_begin: float
     """The share that has passed when backward begins."""
+    module_starts: tuple[int, ...]
+    """The first element of each module, ascending: the forward pass comes to the last of them first."""
+    read: tuple[float, ...]
+    """The share that has passed when the forward pass has read what begins there, and all that comes after it."""
 
     @classmethod
     def by_size(cls, tensor_sizes: Sequence[int]) -> Readiness:
         """As if each tensor's backward took in proportion to its elements."""
-        stops = tuple(accumulate(tensor_sizes))
-        return cls(stops, tuple(_FORWARD_SHARE + (1 - _FORWARD_SHARE) * stop / stops[-1] for stop in stops))
+        return _readiness(tensor_sizes, tensor_sizes, _FORWARD_SHARE, [])
 
     @classmethod
     def measured(cls, profile: Profile, tensor_sizes: Sequence[int]) -> Readiness:
         """As a profile has it."""
         lead, backward = profile.lead_seconds, profile.backward_seconds
-        passed = accumulate(profile.tensor_backward_seconds)
-        return cls(
-            tuple(accumulate(tensor_sizes)),
-            tuple((lead + min(seconds, backward)) / (lead + backward) for seconds in passed),
-            lead / (lead + backward),
-        )
+        modules = [(module.start, module.forward_seconds) for module in profile.modules]
+        return _readiness(tensor_sizes, profile.tensor_backward_seconds, lead / (lead + backward), modules)
 
     @classmethod
     def of(cls, profile: Profile | None, tensor_sizes: Sequence[int]) -> Readiness:
@@ -57,3 +60,32 @@ class Readiness:
     def of_buffer(self, stop: int) -> float:
         """The share that has passed when all elements before ``stop`` are complete: tensors come as a whole."""
         return self.shares[bisect_left(self.tensor_stops, stop)]
+
+    def needed(self, stop: int) -> float:
+        """The share that has passed when the forward pass first reads an element before ``stop``.
+
+        A buffer that ends there is needed then: a module waits for the buffer that holds its first element.
+        """
+        index = bisect_left(self.module_starts, stop)
+        return self.read[index] if index < len(self.read) else 0.0
+
+
+def _readiness(
+    tensor_sizes: Sequence[int],
+    backward: Sequence[float],
+    forward_share: float,
+    modules: Sequence[tuple[int, float]],
+) -> Readiness:
+    """By what tensors take backward, and modules, each with its first element, forward: in any unit of time."""
+    stops, done = tuple(accumulate(tensor_sizes)), list(accumulate(backward))
+    if not any(seconds for _, seconds in modules):
+        modules = list(zip((0, *stops), backward, strict=False))
+    modules = sorted(modules)
+    passed = list(accumulate(seconds for _, seconds in reversed(modules)))
+    return Readiness(
+        stops,
+        tuple(forward_share + (1 - forward_share) * min(1.0, each / done[-1]) for each in done),
+        forward_share,
+        tuple(start for start, _ in modules),
+        tuple(forward_share * each / passed[-1] for each in reversed(passed)),
+    )

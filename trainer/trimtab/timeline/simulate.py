@@ -10,13 +10,14 @@ pass (`Transfer.is_late`) is waited for where that pass needs it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
-Start = Literal["at once", "gradient", "backward"]
-"""When a buffer may be compressed: it waits from an earlier iteration; it is complete; backward has ended."""
-LinkSlowness = Sequence[float]
-"""Of each link: how much longer an exchange takes on it than on the first."""
+from trimtab.timeline.transfers import Transfer
+
+#: Iterations of a cycle, some of whose transfers are late, that are averaged over, after as many in which what crosses
+#: iterations has settled: at least, and at most.
+_FEWEST, _MOST = 4, 12
 
 
 class BufferTimes(NamedTuple):
@@ -29,16 +30,10 @@ class BufferTimes(NamedTuple):
     """On the first link."""
     needed: Sequence[float] = ()
     """From the iteration's begin until the forward pass first reads its parameters, likewise; where any are late."""
-
-
-class Transfer(NamedTuple):
-    """One buffer's exchange in an iteration."""
-
-    buffer: int
-    start: Start = "gradient"
-    link: int = 0
-    is_late: bool = False
-    """Whether it need not have arrived before the optimizer steps, but only where the next forward pass needs it."""
+    backward_begin: float = 0.0
+    """From the iteration's begin until backward begins, likewise."""
+    link_slowness: Sequence[float] = (1.0,)
+    """Of each link: how much longer an exchange takes on it than on the first."""
 
 
 @dataclass(frozen=True)
@@ -67,75 +62,110 @@ class Timeline:
         begin = self.ends[settling - 1] if settling else 0.0
         return (self.ends[-1] - begin) / (len(self.ends) - settling)
 
+    def of_iteration(self, number: int) -> Timeline:
+        """What goes on in one iteration, from its begin on: also of what others have left on its way."""
+        begin, end = self.ends[number - 1] if number else 0.0, self.ends[number]
+        spans = (
+            replace(span, begin=max(0.0, span.begin - begin), end=min(end, span.end) - begin)
+            for span in self.spans
+            if span.end > begin and span.begin < end
+        )
+        return Timeline((end - begin,), tuple(spans))
+
 
 @dataclass
-class Lanes:
-    """Until when each lane is taken."""
+class _Lanes:
+    """Until when each lane is taken, and what is still on its way."""
 
+    links: list[float]
     compress: float = 0.0
-    links: list[float] = field(default_factory=lambda: [0.0])
+    late: dict[int, float] = field(default_factory=dict)
+    """By buffer: when what need not have arrived before the last update does."""
 
-    def pass_through(
+    def started(self, buffers: BufferTimes, begin: float) -> float:
+        """When an iteration would have begun, which does at ``begin``, had its forward pass not waited on its way.
+
+        Each wait puts off all that comes after it, so the longest is what all of them come to.
+        """
+        return max([begin, *(at - buffers.needed[buffer] for buffer, at in self.late.items())])
+
+    def iterate(
         self,
+        compute_seconds: float,
         buffers: BufferTimes,
         transfers: Sequence[Transfer],
         begin: float,
-        backward_end: float,
-        link_slowness: LinkSlowness = (1.0,),
         passed: list[tuple[float, float]] | None = None,
-    ) -> None:
-        """Let an iteration's transfers pass, which begins at ``begin``.
+    ) -> float:
+        """When an iteration that begins at ``begin`` ends; `late` is what it leaves on its way.
 
-        To ``passed`` is added, for each, when its buffer is compressed and when it has arrived.
+        To ``passed`` is added, for each transfer, when its buffer is compressed and when it has arrived.
         """
-        ready, compress, wire, _ = buffers
-        compressed, links = self.compress, self.links
-        for buffer, start, link, _ in transfers:  # the controller's hottest loop
-            may_begin = begin + ready[buffer] if start == "gradient" else backward_end if start == "backward" else begin
+        started = self.started(buffers, begin) if self.late else begin
+        end = backward_end = started + compute_seconds
+        ready, compress, wire, _, backward_begin, slowness = buffers
+        compressed, links, late = self.compress, self.links, dict[int, float]()
+        for buffer, start, link, is_late in transfers:  # the controller's hottest loop
+            if start == "gradient":
+                may_begin = started + ready[buffer]
+            elif start == "backward":
+                may_begin = backward_end
+            else:
+                may_begin = begin if start == "at once" else started + backward_begin
             compressed = (may_begin if may_begin > compressed else compressed) + compress[buffer]
             free = links[link]
-            links[link] = (free if free > compressed else compressed) + wire[buffer] * link_slowness[link]
+            arrived = links[link] = (free if free > compressed else compressed) + wire[buffer] * slowness[link]
+            if is_late:
+                late[buffer] = arrived
+            elif arrived > end:
+                end = arrived
             if passed is not None:
-                passed.append((compressed, links[link]))
-        self.compress = compressed
+                passed.append((compressed, arrived))
+        self.compress, self.late = compressed, late
+        return end
 
 
-def iteration_seconds(
-    compute_seconds: float, buffers: BufferTimes, transfers: Sequence[Transfer], num_links: int = 1
+def iteration_seconds(compute_seconds: float, buffers: BufferTimes, transfers: Sequence[Transfer]) -> float:
+    """Wall time of one iteration that begins with every lane free and ends when all has arrived that is due."""
+    return _Lanes([0.0] * len(buffers.link_slowness)).iterate(compute_seconds, buffers, transfers, 0.0)
+
+
+def mean_iteration_seconds(
+    compute_seconds: float, buffers: BufferTimes, cycle: Sequence[tuple[Sequence[Transfer], int]]
 ) -> float:
-    """Wall time of one iteration that begins with every lane free and ends when all has arrived."""
-    lanes = Lanes(0.0, [0.0] * num_links)
-    lanes.pass_through(buffers, transfers, 0.0, compute_seconds, (1.0,) * num_links)
-    return max(compute_seconds, *lanes.links)
+    """Mean wall time of iterations that come again and again, each with how often in a row it does.
+
+    Where nothing is late, each ends with every lane free; else what crosses iterations is let settle first.
+    """
+    if not any(transfer.is_late for transfers, _ in cycle for transfer in transfers):
+        seconds = (iteration_seconds(compute_seconds, buffers, transfers) * count for transfers, count in cycle)
+        return sum(seconds) / sum(count for _, count in cycle)
+    iterations = [transfers for transfers, count in cycle for _ in range(count)]
+    iterations = (iterations * -(-_FEWEST // len(iterations)))[:_MOST]
+    lanes, now, ends = _Lanes([0.0] * len(buffers.link_slowness)), 0.0, list[float]()
+    for _ in range(2):
+        for transfers in iterations:
+            now = lanes.iterate(compute_seconds, buffers, transfers, now)
+        ends.append(now)
+    return (ends[1] - ends[0]) / len(iterations)
 
 
-def simulate(
-    compute_seconds: float,
-    buffers: BufferTimes,
-    iterations: Sequence[Sequence[Transfer]],
-    link_slowness: LinkSlowness = (1.0,),
-) -> Timeline:
+def simulate(compute_seconds: float, buffers: BufferTimes, iterations: Sequence[Sequence[Transfer]]) -> Timeline:
     """Iterations one after another, each of which computes the same and sends what ``iterations`` says of it.
 
     Lanes may still be taken by what is late when the next iteration begins.
     """
-    lanes = Lanes(0.0, [0.0] * len(link_slowness))
-    late: dict[int, float] = {}
+    lanes = _Lanes([0.0] * len(buffers.link_slowness))
     begin, ends, spans = 0.0, [], list[Span]()
     for number, transfers in enumerate(iterations):
-        # Each wait puts off all that comes after it, so the longest is what all of them come to.
-        waited = max((at - begin - buffers.needed[buffer] for buffer, at in late.items()), default=0.0)
-        started = begin + max(0.0, waited)
-        backward_end = started + compute_seconds
+        started = lanes.started(buffers, begin)
         passed: list[tuple[float, float]] = []
-        lanes.pass_through(buffers, transfers, started, backward_end, link_slowness, passed)
-        spans.append(Span("compute", begin, backward_end, number))
+        end = lanes.iterate(compute_seconds, buffers, transfers, begin, passed)
+        spans.append(Span("compute", begin, started + compute_seconds, number))
         for (buffer, _, link, _), (compressed, arrived) in zip(transfers, passed, strict=True):
             spans.append(Span("compress", compressed - buffers.compress[buffer], compressed, number, buffer))
-            wire = buffers.wire[buffer] * link_slowness[link]
+            wire = buffers.wire[buffer] * buffers.link_slowness[link]
             spans.append(Span("send", arrived - wire, arrived, number, buffer, link))
-        late = {t.buffer: at for t, (_, at) in zip(transfers, passed, strict=True) if t.is_late}
-        due = (at for t, (_, at) in zip(transfers, passed, strict=True) if not t.is_late)
-        begin = max(backward_end, max(due, default=0.0))
+        begin = end
         ends.append(begin)
     return Timeline(tuple(ends), tuple(spans))
