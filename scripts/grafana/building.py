@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from grafana_foundation_sdk.builders import common, prometheus, statetimeline, table, timeseries
@@ -24,7 +24,9 @@ SOURCE = DataSourceRef(type_val="prometheus", uid="${datasource}")
 #: Labels of the job that is looked at.
 JOB = 'namespace="$namespace",trimtab_dev_job_name="$job"'
 #: Columns of a dashboard.
-FULL, HALF, THIRD = 24, 12, 8
+FULL, HALF = 24, 12
+#: The phases that make up a step, as a pattern of the label ``phase``.
+STEP_PHASES = "forward|backward|exposed|optimizer|other"
 #: Pixels left of panels that stand above each other, so that their time axes do too.
 _AXIS_WIDTH = 90
 
@@ -97,8 +99,10 @@ def ranking(title: str, unit: str, query: str, columns: Sequence[str], *, shows:
     return panel.with_transformation(keep)
 
 
-def as_json(made: Dashboard, annotations: Sequence[Mapping[str, str]] = ()) -> str:
+def as_json(made: Dashboard, panels: Iterable[Any], annotations: Sequence[Mapping[str, str]] = ()) -> str:
     """The text of the file. ``annotations`` by their fields: the SDK leaves out those of Prometheus."""
+    for panel in panels:
+        made = made.with_panel(panel)
     data: dict[str, Any] = json.loads(JSONEncoder(sort_keys=True).encode(made.build()))
     source = {"type": "prometheus", "uid": "${datasource}"}
     data["annotations"] = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from grafana.building import HALF, as_json, dashboard, lines, ranking
+from grafana.building import STEP_PHASES, as_json, dashboard, lines, ranking
 
 OPERATOR = "trimtab_operator"
 NAMES = ("namespace", "trimtab_dev_job_name")
@@ -11,7 +11,7 @@ _BY_JOB = f"max by ({', '.join(NAMES)})"
 _OF_PHASES = (
     f"sum by ({', '.join(NAMES)}) (rate(trimtab_trainer_step_seconds_total{_OF_CHOSEN[:-1]},phase=~'%s'}}[5m]))"
 )
-_EXPOSED, _WHOLE = _OF_PHASES % "exposed", _OF_PHASES % "compute|exposed"
+_EXPOSED, _WHOLE = _OF_PHASES % "exposed", _OF_PHASES % STEP_PHASES
 #: Every operator process sees all jobs; the one that leads hears them.
 _OWN = "and on (instance) trimtab_operator_leader"
 
@@ -19,12 +19,10 @@ _OWN = "and on (instance) trimtab_operator_leader"
 def fleet() -> str:
     """The dashboard: jobs first, the operator beneath."""
     made = dashboard("fleet", "Trimtab: all jobs, and the operator", f"{OPERATOR}_job_info", several=True)
-    for panel in (*_jobs(), *_operator()):
-        made = made.with_panel(panel)
-    return as_json(made)
+    return as_json(made, (*_states(), *_worst_jobs(), *_progress(), *_reconciling(), *_process()))
 
 
-def _jobs() -> list[object]:
+def _states() -> list[object]:
     return [
         lines(
             "Jobs by state",
@@ -45,6 +43,11 @@ def _jobs() -> list[object]:
             shows="In five minutes. Restarts of all ranks of a job; not counted: a node went away.",
             bad="Many counted restarts: jobs fail and begin again; their events say which and why.",
         ),
+    ]
+
+
+def _worst_jobs() -> list[object]:
+    return [
         ranking(
             "Jobs without progress",
             "s",
@@ -70,6 +73,11 @@ def _jobs() -> list[object]:
             shows="Share of each step that waits for the exchange.",
             bad="More than half: the job's Training dashboard shows whether the network or a late rank is the cause.",
         ),
+    ]
+
+
+def _progress() -> list[object]:
+    return [
         ranking(
             "State and plan of each job",
             "short",
@@ -99,7 +107,7 @@ def _jobs() -> list[object]:
     ]
 
 
-def _operator() -> list[object]:
+def _reconciling() -> list[object]:
     quantile = f"histogram_quantile(%s, sum by (le) (rate({OPERATOR}_reconcile_seconds_bucket[5m])))"
     return [
         lines(
@@ -133,6 +141,11 @@ def _operator() -> list[object]:
             shows="Jobs that wait to be looked after, and how long the first of them has.",
             bad="A wait of more than seconds: raise operator.workers, unless the API server is slow.",
         ),
+    ]
+
+
+def _process() -> list[object]:
+    return [
         lines(
             "Requests to the API server",
             "reqps",
@@ -165,6 +178,5 @@ def _operator() -> list[object]:
             shows="Of each operator process.",
             bad="Memory near its limit (512 MiB): raise operator.resources. A processor in full: raise"
             " operator.workers.",
-            width=HALF,
         ),
     ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from grafana.building import HALF, JOB, as_json, dashboard, lines, matrix, ranking
+from grafana.building import JOB, as_json, dashboard, lines, matrix, ranking
 
 LINK = "max by (source, target) (trimtab_network_link_%s{" + JOB + "})"
 BANDWIDTH, LATENCY = LINK % "bandwidth_bytes_per_second", LINK % "latency_seconds"
@@ -12,9 +12,7 @@ FIVE_SLOWEST = "See which hosts the pods are on (kubectl get pods -o wide): a ho
 def network() -> str:
     """The dashboard: the links as they are now, how the slowest have changed, and what measuring costs."""
     made = dashboard("network", "Trimtab: the network of a job", "trimtab_network_revision")
-    for panel in (*_now(), *_over_time(), *_measuring()):
-        made = made.with_panel(panel)
-    return as_json(made)
+    return as_json(made, (*_now(), *_over_time(), *_measuring()))
 
 
 def _now() -> list[object]:
@@ -113,8 +111,6 @@ def _measuring() -> list[object]:
             {"{{reason}}": f"sum by (reason) (rate(trimtab_netmon_failed_bandwidth_tests_total{{{JOB}}}[5m]))"},
             shows="By reason.",
             bad="resource_exhausted now and then is two tests that met. unavailable: a monitor is away."
-            " failed_precondition:"
-            " iperf3 does not run; see the log of the netmon container.",
-            width=HALF,
+            " failed_precondition: iperf3 does not run; see the log of the netmon container.",
         ),
     ]

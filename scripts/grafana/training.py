@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from grafana.building import FULL, JOB, as_json, bands, dashboard, lines
+from grafana.building import FULL, JOB, STEP_PHASES, as_json, bands, dashboard, lines
 
 RUN = "trimtab_trainer"
 _PER_STEP = (
-    f"sum by (phase) (rate({RUN}_step_seconds_total{{{JOB},phase=~%r}}[2m]))"
+    f"sum by (phase) (rate({RUN}_step_seconds_total{{{JOB},phase=~'%s'}}[2m]))"
     f" / ignoring(phase) group_left sum(rate({RUN}_steps_total{{{JOB}}}[2m]))"
 )
 CHANGES = {
@@ -27,9 +27,7 @@ DECISIONS = {
 def training() -> str:
     """The dashboard: the network above, the plans beneath it and step times beneath those, on one time axis."""
     made = dashboard("training", "Trimtab: a training job", f"{RUN}_steps_total")
-    for panel in (*_story(), *_details()):
-        made = made.with_panel(panel)
-    return as_json(made, (CHANGES, DECISIONS))
+    return as_json(made, (*_story(), *_times(), *_training(), *_exchange()), (CHANGES, DECISIONS))
 
 
 def _story() -> list[object]:
@@ -57,8 +55,8 @@ def _story() -> list[object]:
         lines(
             "Where the time of a step goes",
             "s",
-            {"{{phase}}": _PER_STEP.replace("%r", '"compute|exposed"')},
-            shows="Mean of two minutes: compute is the script's own, exposed is waiting for the exchange.",
+            {"{{phase}}": _PER_STEP % STEP_PHASES},
+            shows="Mean of two minutes: exposed is waiting for the exchange, forward begins with drawing the batch.",
             bad="Much exposed time: the network is too slow for the plan (above), or one rank is late (below).",
             width=FULL,
             stacked=True,
@@ -66,7 +64,7 @@ def _story() -> list[object]:
     ]
 
 
-def _details() -> list[object]:
+def _times() -> list[object]:
     return [
         lines(
             "Step time, predicted and measured",
@@ -78,16 +76,20 @@ def _details() -> list[object]:
             },
             shows="What the last decision predicted, and the median of the steps after the last change.",
             bad="Where the two part, the cost model is wrong about this network. The controller learns from it and"
-            " decides"
-            " again; if they stay apart, name the plan by communication.plan.",
+            " decides again; if they stay apart, name the plan by communication.plan.",
         ),
         lines(
             "Beside the step",
             "s",
-            {"{{phase}}": _PER_STEP.replace("%r", '"compress|collective"')},
+            {"{{phase}}": _PER_STEP % "compress|collective"},
             shows="What compressing and the exchange take of a step, beside backward; mean of two minutes.",
             bad="Compressing that takes longer than the exchange does not pay: allow cheaper sparsifiers or dense.",
         ),
+    ]
+
+
+def _training() -> list[object]:
+    return [
         lines(
             "Loss, and what the script reports",
             "short",
@@ -104,12 +106,26 @@ def _details() -> list[object]:
             "percentunit",
             {
                 "gain": f"max({RUN}_gain_ratio{{{JOB}}})",
-                "ratio": f"max({RUN}_compression_ratio{{{JOB}}})",
+                "ratio asked": f"max({RUN}_compression_ratio{{{JOB}}})",
+                "ratio achieved": f"max({RUN}_achieved_ratio{{{JOB}}})",
             },
             shows="Gain is the share of the error-fed gradient that gets through; ratio the share of elements sent.",
-            bad="A gain below a tenth for long: training lags behind; weigh gain more by communication.speedWeight.",
+            bad="A gain below a tenth for long: training lags behind; weigh gain more by communication.speedWeight. An"
+            " achieved ratio far from the asked one: the sparsifier misses; name another by communication.sparsifier.",
             top=1,
         ),
+        lines(
+            "Residual",
+            "short",
+            {"norm": f"max({RUN}_residual_norm{{{JOB}}})"},
+            shows="Norm of what error feedback holds back on rank 0.",
+            bad="Growing without end: what is held back never gets through; raise communication.ratio's lower bound.",
+        ),
+    ]
+
+
+def _exchange() -> list[object]:
+    return [
         lines(
             "Decisions",
             "short",
@@ -145,7 +161,6 @@ def _details() -> list[object]:
             },
             shows="Steps a second.",
             bad="Dropped: values were not finite on some rank, whose log names the parameter; lower the learning"
-            " rate or"
-            " clip gradients.",
+            " rate or clip gradients.",
         ),
     ]

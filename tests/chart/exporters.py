@@ -1,7 +1,6 @@
 """The programs that export metrics, started as they are: an operator without a cluster, a monitor, a run's metrics."""
 
 import json
-import socket
 import sys
 import urllib.request
 from pathlib import Path
@@ -9,6 +8,7 @@ from pathlib import Path
 sys.path.append(str(Path(__file__).parents[1] / "cluster"))
 
 from programs import Program, wait_until
+from trimtab.environment.free_ports import free_ports
 
 NOWHERE = {
     "apiVersion": "v1",
@@ -18,14 +18,6 @@ NOWHERE = {
     "users": [{"name": "nobody", "user": {}}],
     "contexts": [{"name": "nowhere", "context": {"cluster": "nowhere", "user": "nobody"}}],
 }
-
-
-def free_ports(count):
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
 
 
 def scrape(program, port):
@@ -48,7 +40,8 @@ def scrape(program, port):
 def write_run(directory):
     """A run of one step and one decision."""
     directory.mkdir()
-    figures = dict.fromkeys(("time", "loss", "step_seconds", "compute_seconds", "late_seconds", "gain"), 0.5)
+    names = ("time", "loss", "step_seconds", "compute_seconds", "late_seconds", "gain", "achieved_ratio")
+    figures = dict.fromkeys((*names, "residual_norm"), 0.5)
     step = {"step": 0, "plan": "0.01/all-gather", "plan_version": 1, "last_rank": 1, "finite": True, **figures}
     decision = {"record": "decision", "trigger": "network", "changed": True, "predicted_seconds": 0.5}
     decision["inputs"] = {"dense_step_seconds": 0.5}

@@ -6,7 +6,6 @@
 import json
 import sys
 import threading
-import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -36,7 +35,7 @@ class Answer(BaseHTTPRequestHandler):
         if "watch=true" in query:
             self.send_response(200)
             self.end_headers()
-            time.sleep(600)
+            self.rfile.read()  # until whoever watches goes; nothing ever changes
         elif path.endswith(("/trainingjobs", "/jobs", "/pods")):
             items = [JOB] if path.endswith("/trainingjobs") else []
             self.answer(200, {"metadata": {"resourceVersion": "1"}, "items": items})

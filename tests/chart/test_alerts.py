@@ -18,7 +18,7 @@ OF_A_JOB = '{namespace="team",trimtab_dev_job_name="digits"}'
 #: A hundred steps a minute, half of whose time is waiting; of a plan that compresses.
 STEPS_OF_HALF_A_SECOND = {
     f"trimtab_trainer_steps_total{OF_A_JOB}": "0+100x30",
-    f'trimtab_trainer_step_seconds_total{OF_A_JOB[:-1]},phase="compute"}}': "0+25x30",
+    f'trimtab_trainer_step_seconds_total{OF_A_JOB[:-1]},phase="backward"}}': "0+25x30",
     f'trimtab_trainer_step_seconds_total{OF_A_JOB[:-1]},phase="exposed"}}': "0+25x30",
     f'trimtab_trainer_step_seconds_total{OF_A_JOB[:-1]},phase="collective"}}': "0+45x30",
     f"trimtab_trainer_compression_ratio{OF_A_JOB}": "0.01x30",

@@ -54,23 +54,22 @@ def test_the_reference_lists_what_is_exported_and_nothing_else(scraped, program,
 
 @pytest.mark.helm
 def test_what_is_scraped_is_there(helm):
-    objects = helm.template("metrics.serviceMonitor.enabled=true", "metrics.podMonitor.enabled=true")
-    by_kind = {each["kind"]: each for each in objects if each["kind"] in ("ServiceMonitor", "Service", "PodMonitor")}
-    (endpoint,) = by_kind["ServiceMonitor"]["spec"]["endpoints"]
-    (port,) = [each for each in by_kind["Service"]["spec"]["ports"] if each["name"] == endpoint["port"]]
+    objects = helm.template("monitoring.enabled=true")
+    of_operator, of_jobs = [each["spec"] for each in objects if each["kind"] == "PodMonitor"]
+    (endpoint,) = of_operator["podMetricsEndpoints"]
     (operator,) = [each["spec"]["template"] for each in objects if each["kind"] == "Deployment"]
     (container,) = operator["spec"]["containers"]
-    assert port["targetPort"] in {each["name"] for each in container["ports"]}
-    assert by_kind["Service"]["spec"]["selector"].items() <= operator["metadata"]["labels"].items()
+    assert endpoint["port"] in {each["name"] for each in container["ports"]}
+    assert of_operator["selector"]["matchLabels"].items() <= operator["metadata"]["labels"].items()
 
     settings = Settings("trimtab", None, "netmon:1", "monitoring", 1, 0, "me")
     pod = pod_template(load_training_job(EXAMPLE), "team", 0, settings)
-    of_monitor, of_run = by_kind["PodMonitor"]["spec"]["podMetricsEndpoints"]
+    of_monitor, of_run = of_jobs["podMetricsEndpoints"]
     containers = [*pod["spec"]["initContainers"], *pod["spec"]["containers"]]
     ports = [port for each in containers for port in each["ports"]]
     assert {"name": of_monitor["port"], "containerPort": MONITOR_METRICS_PORT} in ports
     assert {"name": of_run["port"], "containerPort": TRAINER_METRICS_PORT} in ports
     (of_rank_0,) = of_run["relabelings"]
     assert (of_rank_0["regex"], of_rank_0["action"]) == ("0", "keep")
-    (chosen,) = by_kind["PodMonitor"]["spec"]["selector"]["matchExpressions"]
+    (chosen,) = of_jobs["selector"]["matchExpressions"]
     assert chosen["key"] in pod["metadata"]["labels"]

@@ -13,8 +13,8 @@ import dashboards
 import prometheus
 import pytest
 import yaml
-from exporters import free_ports
 from programs import Program, wait_until
+from trimtab.environment.free_ports import free_ports
 
 pytestmark = [pytest.mark.slow, pytest.mark.namespaces, pytest.mark.prometheus, pytest.mark.timeout(600)]
 
@@ -60,7 +60,7 @@ print(json.dumps([ask(query) for query in queries]))
 #: Queries for these stay without data here, and why: the operator hears rank 0 in its pod alone, on a cluster.
 NEED_A_CLUSTER = {
     "trimtab_operator_job_since_progress_seconds": "counts from what rank 0 says in its stream of statuses",
-    "trimtab_operator_job_gain_ratio": "is no part of the job's status: rank 0 alone says it",
+    "trimtab_operator_job_gain_ratio": "is told of what rank 0 says in its stream of statuses",
 }
 
 

@@ -1,7 +1,6 @@
 """What the chart makes of its values."""
 
 import json
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -23,7 +22,7 @@ import operator_role
 pytestmark = pytest.mark.helm
 
 STATUS_PORTS = [{"protocol": "TCP", "port": TRAINER_STATUS_PORT}]
-MONITORING = [f"metrics.{each}.enabled=true" for each in ("serviceMonitor", "podMonitor", "prometheusRule")]
+MONITORING = "monitoring.enabled=true"
 
 
 def of_kind(objects, kind):
@@ -306,45 +305,43 @@ def test_a_single_operator_needs_no_disruption_budget(helm):
 
 
 def test_what_needs_other_operators_is_off_until_asked_for(helm):
-    kinds = {each["kind"] for each in helm.template()}
-    assert not kinds & {"ServiceMonitor", "PodMonitor", "PrometheusRule", "Service"}
-    kinds = {each["kind"] for each in helm.template(*MONITORING)}
-    assert kinds >= {"ServiceMonitor", "PodMonitor", "PrometheusRule", "Service"}
+    without, beside = (
+        {(each["kind"], each["metadata"]["name"]) for each in helm.template(*settings)}
+        for settings in ((), (MONITORING,))
+    )
+    dashboards = [("ConfigMap", f"trimtab-dashboard-{name}") for name in ("fleet", "network", "training")]
+    monitors = [("PodMonitor", "trimtab"), ("PodMonitor", "trimtab-jobs"), ("PrometheusRule", "trimtab")]
+    assert beside - without == {*dashboards, *monitors}
 
 
 @pytest.mark.parametrize("word", ["123", "1e3", "on", "null"])
 def test_names_that_yaml_would_read_as_something_else_stay_names(helm, word):
-    settings = [each for each in MONITORING if "serviceMonitor" not in each]  # a Service's name is a matter of its own
-    settings.append("dashboards.enabled=true")
-
     def rendered(word, *settings):
         given = (f'serviceAccount.name="{word}"', f'networkPolicy.scraperNamespace="{word}"')
         return helm.template(*settings, *given, name=word, namespace=word)
 
     for scope in ("namespaced=true", "namespaced=false"):
-        plain = json.dumps(rendered("plainword", *settings, scope))
-        assert json.dumps(rendered(word, *settings, scope)) == plain.replace("plainword", word)
-
-
-@pytest.mark.parametrize(
-    ("release", "service"),
-    [("trimtab", "trimtab"), ("9x", "trimtab-9x"), ("9" * 53, "trimtab-" + "9" * 50), ("team.trimtab", "team-trimtab")],
-)
-def test_the_operators_service_has_a_name_that_services_may_have(helm, release, service):
-    assert re.fullmatch("[a-z]([a-z0-9-]{0,61}[a-z0-9])?", service), "RFC 1035"
-    objects = helm.template("metrics.serviceMonitor.enabled=true", name=release)
-    assert [each["metadata"]["name"] for each in of_kind(objects, "Service")] == [service]
+        plain = json.dumps(rendered("plainword", MONITORING, scope))
+        assert json.dumps(rendered(word, MONITORING, scope)) == plain.replace("plainword", word)
 
 
 def test_labels_that_a_prometheus_selects_by_are_added(helm):
-    objects = helm.template(*MONITORING, 'metrics.podMonitor.labels={"release": "prometheus"}')
-    assert one(objects, "PodMonitor", "trimtab-netmon")["metadata"]["labels"]["release"] == "prometheus"
+    objects = helm.template(MONITORING, 'monitoring.labels={"release": "prometheus"}')
+    for kind, name in (("PodMonitor", "trimtab"), ("PodMonitor", "trimtab-jobs"), ("PrometheusRule", "trimtab")):
+        assert (
+            one(objects, kind, name)["metadata"]["labels"].items()
+            >= {
+                "release": "prometheus",
+                "app.kubernetes.io/part-of": "trimtab",
+            }.items()
+        )
 
 
 def test_dashboards_carry_the_label_that_they_are_collected_by(helm):
-    objects = helm.template("dashboards.enabled=true")
+    objects = helm.template(MONITORING, 'monitoring.dashboardLabels.team="a"')
     boards = [each for each in of_kind(objects, "ConfigMap") if "dashboard" in each["metadata"]["name"]]
-    assert [each["metadata"]["labels"]["grafana_dashboard"] for each in boards] == ["1", "1", "1"]
+    labels = [each["metadata"]["labels"] for each in boards]
+    assert [(each["grafana_dashboard"], each["team"]) for each in labels] == [("1", "a")] * 3
 
 
 @pytest.mark.parametrize(
@@ -370,8 +367,12 @@ def test_dashboards_carry_the_label_that_they_are_collected_by(helm):
         ('networkPolicy.scraperNamespace=""', "/networkPolicy/scraperNamespace"),
         ('networkPolicy.scraperNamespace="Monitoring"', "/networkPolicy/scraperNamespace"),
         ('networkPolicy.scraperNamespace=["monitoring"]', "/networkPolicy/scraperNamespace"),
-        ('metrics.podMonitor.interval="often"', "/metrics/podMonitor/interval"),
-        ('metrics.prometheusRule.interval="30s"', "/metrics/prometheusRule': additional properties 'interval'"),
+        ('monitoring.interval="often"', "/monitoring/interval"),
+        ('monitoring.enabled="true"', "/monitoring/enabled"),
+        ("monitoring.labels.release=1", "/monitoring/labels/release"),
+        ('monitoring.label="release"', "/monitoring': additional properties 'label'"),
+        ("metrics.podMonitor.enabled=true", "'metrics'"),
+        ("dashboards.enabled=true", "'dashboards'"),
         ('netmon.image.pullPolicy="Always"', "/netmon/image': additional properties 'pullPolicy'"),
         ('test.image.pullPolicy="Always"', "/test/image': additional properties 'pullPolicy'"),
         ("crd.installs=true", "'installs'"),
@@ -405,10 +406,11 @@ def test_a_wrong_value_is_refused_by_name(helm, setting, field):
         ("test", "timeoutSeconds"),
         ("networkPolicy", "enabled"),
         ("networkPolicy", "scraperNamespace"),
-        ("metrics.podMonitor", "labels"),
-        ("metrics.serviceMonitor", "labels"),
-        ("metrics.prometheusRule", "labels"),
-        ("dashboards", "labels"),
+        ("operator", "mostJobSeries"),
+        ("monitoring", "enabled"),
+        ("monitoring", "interval"),
+        ("monitoring", "labels"),
+        ("monitoring", "dashboardLabels"),
     ],
 )
 def test_a_value_that_is_needed_and_taken_away_is_refused_by_name(helm, where, field):
@@ -423,8 +425,8 @@ def test_a_value_that_is_needed_and_taken_away_is_refused_by_name(helm, where, f
 def test_what_is_not_needed_may_be_taken_away(helm):
     nothing = ("resources", "podAnnotations", "nodeSelector", "tolerations", "affinity", "priorityClassName")
     gone = [f"operator.{each}=null" for each in nothing]
-    gone += ["metrics.podMonitor=null", "imagePullSecrets=null", "dashboards.labels.grafana_dashboard=null"]
-    assert of_kind(helm.template(*gone), "Deployment")
+    gone += ["imagePullSecrets=null", "monitoring.dashboardLabels.grafana_dashboard=null"]
+    assert of_kind(helm.template(*gone, MONITORING), "Deployment")
 
 
 def test_the_chart_passes_helms_own_check(helm):

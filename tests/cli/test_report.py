@@ -292,3 +292,30 @@ def test_the_page_of_ten_thousand_steps_is_small(tmp_path):
     comparison = read_comparison(tmp_path)
     assert len(comparison.featured.training_steps) >= 7000
     assert len(render_page(comparison).encode()) < 5_000_000
+
+
+def test_a_traced_step_is_drawn_beside_its_prediction(tmp_path):
+    write_comparison(tmp_path / "cmp", {"adaptive": 0.05})
+    run = tmp_path / "cmp" / "adaptive"
+    assert "One step, moment by moment" not in render_page(read_comparison(tmp_path / "cmp"))
+    spans = [
+        ("step", "STEP", 10.0, 10.2),
+        ("computing", "FORWARD", 10.0, 10.05),
+        ("computing", "BACKWARD", 10.05, 10.1),
+        ("computing", "BACKWARD", 10.1, 10.15),
+        ("buffer 0", "COMPRESS", 10.1, 10.11),
+        ("compressing", "COMPRESS", 10.1, 10.11),
+        ("link 0", "ALLGATHER", 10.11, 10.19),
+    ]
+    line = {"step": 5, "plan": "0.01/all-gather", "spans": []}
+    line["spans"] = [{"row": r, "phase": p, "name": f"of {r}", "begin": b, "end": e} for r, p, b, e in spans]
+    (run / "trace.jsonl").write_text(json.dumps(line) + "\n")
+    page = render_page(read_comparison(tmp_path / "cmp"))
+    assert "step 5, as it went: 200ms" in page
+    assert "as it was predicted" not in page
+    assert page.count("BACKWARD, 50ms to 150ms") == 1, "tensors that follow each other are one bar"
+    predicted = {"step_seconds": 0.19, "spans": [{"row": "link 0", "begin": 0.11, "end": 0.19}]}
+    profile = {"record": "profile", "plan": "0.01/all-gather", "predicted": predicted}
+    with (run / "decisions.jsonl").open("a") as decisions:
+        decisions.write(json.dumps(profile) + "\n")
+    assert "as it was predicted: 190ms" in render_page(read_comparison(tmp_path / "cmp"))

@@ -212,6 +212,10 @@ class Workbench:
             ready = {"type": "Ready", "status": str(is_ready)}
             self._play(pod, {"phase": "Running", "conditions": [ready], "containerStatuses": running})
 
+    def play_address(self, pod: Object, address: str) -> None:
+        """As a kubelet would: the pod has an address."""
+        self._play(pod, {"podIP": address, "podIPs": [{"ip": address}]})
+
     def play_succeeded(self, *pods: Object) -> None:
         """As a kubelet would: the pods end well."""
         for pod in pods:

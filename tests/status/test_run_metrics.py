@@ -18,6 +18,9 @@ STEP = {
     "loss": 2.0,
     "step_seconds": 0.5,
     "compute_seconds": 0.3,
+    "forward_seconds": 0.08,
+    "backward_seconds": 0.15,
+    "optimizer_seconds": 0.05,
     "compress_seconds": 0.05,
     "collective_seconds": 0.25,
     "bytes": 100,
@@ -28,6 +31,8 @@ STEP = {
     "finite": True,
     "last_rank": 1,
     "late_seconds": 0.02,
+    "achieved_ratio": 0.011,
+    "residual_norm": 3.5,
     "trial": False,
 }
 DECISION = {
@@ -80,13 +85,14 @@ def test_steps_add_up_by_phase_and_the_plan_in_force_is_named_by_its_axes(served
     served.add(STEP, {**STEP, "step": 1, "time": 1.1, "loss": 1.5, "gain": None})
     found = served.scrape()
     assert found["steps_total",] == 2
-    assert found["step_seconds_total", "compute"] == pytest.approx(0.6)
+    for phase, seconds in (("forward", 0.16), ("backward", 0.3), ("optimizer", 0.1), ("other", 0.04)):
+        assert found["step_seconds_total", phase] == pytest.approx(seconds)
     assert found["step_seconds_total", "exposed"] == pytest.approx(0.4)
     assert found["step_seconds_total", "compress"] == pytest.approx(0.1)
     assert found["step_seconds_total", "collective"] == pytest.approx(0.5)
     assert found["sent_bytes_total",] == 200
     assert (found["step",], found["loss",], found["gain_ratio",], found["late_seconds",]) == (1, 1.5, 0.4, 0.02)
-    assert found["compression_ratio",] == 0.01
+    assert (found["compression_ratio",], found["achieved_ratio",], found["residual_norm",]) == (0.01, 0.011, 3.5)
     (plan,) = (key for key in found if key[0] == "plan_info")
     assert {"0.01/all-gather/sparsifier=topk", "all-gather", "topk", "wait-free", "gradient"} <= set(plan)
 
@@ -100,6 +106,12 @@ def test_a_scrape_reads_on_where_the_last_one_ended(served):
     assert found["trial_seconds_total",] == 0.5
     assert found["compression_ratio",] == 1
     assert len([key for key in found if key[0] == "plan_info"]) == 1, "one plan is in force"
+
+
+def test_a_step_that_sends_nothing_leaves_the_residual_as_it_was(served):
+    served.add(STEP, {**STEP, "step": 1, "achieved_ratio": None, "residual_norm": 0.0})
+    found = served.scrape()
+    assert (found["achieved_ratio",], found["residual_norm",]) == (0.011, 3.5)
 
 
 def test_an_exchange_that_ends_a_round_early_counts_for_itself_and_is_no_step(served):
@@ -139,8 +151,8 @@ def test_what_a_script_reports_has_its_own_names_but_not_without_end(served):
 def test_a_single_process_exchanges_nothing(served):
     served.add({"step": 0, "time": 0.1, "loss": 1.0, "step_seconds": 0.1})
     found = served.scrape()
-    assert found["step_seconds_total", "compute"] == pytest.approx(0.1)
-    assert not any(key[0] in ("plan_info", "gain_ratio") for key in found)
+    assert found["step_seconds_total", "other"] == pytest.approx(0.1), "nobody tells its parts"
+    assert not any(key[0] in ("plan_info", "gain_ratio", "achieved_ratio") for key in found)
 
 
 def test_a_port_that_is_taken_is_one_line(served, tmp_path):

@@ -2,11 +2,6 @@
 {{ .Release.Name | trunc 50 | trimSuffix "-" }}
 {{- end }}
 
-{{/* The name of a Service begins with a letter and has no dots, that of a release may. */}}
-{{- define "trimtab.service" -}}
-{{ regexReplaceAll "^[0-9]" (include "trimtab.name" . | replace "." "-") "trimtab-${0}" }}
-{{- end }}
-
 {{- define "trimtab.account" -}}
 {{ .Values.serviceAccount.name | default (include "trimtab.name" .) }}
 {{- end }}

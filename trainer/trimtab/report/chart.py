@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from statistics import fmean, median
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 T = TypeVar("T")
 #: A point of data: time in seconds, value.
@@ -214,7 +214,20 @@ def time_axis(time: Scale, x: Callable[[float], float], height: float) -> list[s
     return parts
 
 
-def figure(panels: Sequence[Panel | Ribbon], label: str) -> str:
+class Drawn(Protocol):
+    """What a figure is made of: `Panel`, `Ribbon`, and what other charts bring."""
+
+    headroom: int
+
+    @property
+    def height(self) -> int:
+        """Pixels."""
+
+    def svg(self, top: int, show_time: bool) -> str:
+        """It as SVG, ``top`` pixels down; with the time axis, where it is the last."""
+
+
+def figure(panels: Sequence[Drawn], label: str) -> str:
     """Panels under one another, the last with the time axis."""
     top = 30
     parts = []

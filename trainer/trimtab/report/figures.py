@@ -19,6 +19,14 @@ from trimtab.report.comparison import Comparison
 LOSS_WINDOW = 20
 #: Name, in the ribbon of plans, of steps that belonged to a trial and were undone.
 TRIALS = "trials"
+#: What a step is made of, as `Step` names it, from the bottom of a chart to its top; and for people.
+PHASES = {
+    "forward": "forward",
+    "backward": "backward",
+    "optimizer": "optimizer",
+    "other": "other work",
+    "exposed": "waiting for the exchange",
+}
 #: Ticks of the accuracy axis, as error rates (1 - accuracy).
 ERROR_MARKS = (1.0, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001)
 
@@ -89,15 +97,20 @@ def network_figure(comparison: Comparison) -> str:
 
 
 def _breakdown_over_time(steps: list[Step], time: Scale) -> Panel:
-    """Computing, and waiting for the exchange on top of it."""
-    parts = sliced([(s.time, (s.compute_seconds, max(0.0, s.step_seconds - s.compute_seconds))) for s in steps])
+    """What a step is made of, waiting for the exchange on top."""
+    told = told_phases(steps)
+    parts = sliced([(s.time, [getattr(s, f"{phase}_seconds") for phase in told]) for s in steps])
     highest = max(sum(values) for _, values in parts)
     scale = Scale(0.0, 1.06 * highest or 1.0)
-    panel = Panel(
-        "of a step: computing, and waiting on top", time, scale, 110, lambda s: format_duration(s) if s else "0"
-    )
-    panel.areas(parts, ("fill: var(--compute)", "fill: var(--waiting)"))
+    title = "of a step: " + ", ".join(PHASES[phase] for phase in told)
+    panel = Panel(title, time, scale, 110, lambda s: format_duration(s) if s else "0")
+    panel.areas(parts, [f"fill: var(--{phase})" for phase in told])
     return panel
+
+
+def told_phases(steps: list[Step]) -> list[str]:
+    """Those of `PHASES` that took time, in that order; a single process and earlier versions told no parts."""
+    return [phase for phase in PHASES if any(getattr(step, f"{phase}_seconds") for step in steps)]
 
 
 def _flag_changes(panel: Panel, run: Run) -> None:
@@ -137,12 +150,18 @@ def plan_ribbon(run: Run, time: Scale) -> Ribbon:
 
 @dataclass(frozen=True)
 class StepParts:
-    """Mean seconds of a training step's parts. The step is ``compute`` + ``waiting``; backward hides the rest."""
+    """Mean seconds of a training step's parts."""
 
-    compute: float
-    waiting: float
+    phases: dict[str, float]
+    """By the names in `PHASES`; they make up the step."""
     compress: float
     collective: float
+    """Both run beside the step; what backward hides of them costs nothing."""
+
+    @property
+    def step(self) -> float:
+        """The whole step."""
+        return sum(self.phases.values())
 
 
 def step_parts(run: Run) -> StepParts | None:
@@ -151,8 +170,7 @@ def step_parts(run: Run) -> StepParts | None:
     if not steps:
         return None
     return StepParts(
-        compute=fmean(step.compute_seconds for step in steps),
-        waiting=fmean(step.step_seconds - step.compute_seconds for step in steps),
+        phases={phase: fmean(getattr(step, f"{phase}_seconds") for step in steps) for phase in told_phases(steps)},
         compress=fmean(step.compress_seconds for step in steps),
         collective=fmean(step.collective_seconds for step in steps),
     )

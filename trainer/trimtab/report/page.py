@@ -15,6 +15,7 @@ from trimtab.report.colors import color
 from trimtab.report.comparison import Comparison
 from trimtab.report.decision_figures import pareto_figure, predictions_figure
 from trimtab.report.link_matrix import link_matrices
+from trimtab.report.step_lanes import step_figure
 from trimtab.report.summary import Summary
 from trimtab.report.table import headings, judge, notes, rows
 from trimtab.report.trial_costs import trial_table
@@ -26,50 +27,61 @@ MAX_PARETO_POINTS = 12
 def render_page(comparison: Comparison) -> str:
     """The page as HTML text."""
     name = str(comparison.runs[0].job["metadata"]["name"])
-    style = files("trimtab.report").joinpath("page.css").read_text(encoding="utf-8")
     summaries = comparison.summaries
     sections = [
         f"<h1>{escape(name)}</h1>",
         f'<p class="lead">{escape(_lead(comparison, summaries))}</p>',
         *(f'<p class="warning">{escape(note)}</p>' for note in notes(summaries)[1:]),
         _key_figures(summaries),
-        _section("Results", "", _table(comparison, summaries)),
-        _section(
+        section("Results", "", _table(comparison, summaries)),
+        section(
             "Training",
             "Time starts when every rank is ready.",
             _legend(comparison) + figures.training_figure(comparison),
         ),
-        _section(
+        section(
             f"The network, and what {comparison.featured.name} did about it",
             "Lines: what the emulator set. Dots: what the monitor measured and what steps took. "
             "Numbered flags: decisions that changed the plan, told below.",
             figures.network_figure(comparison) + _plan_legend(comparison.featured),
         ),
-        _section(
+        section(
             "Where a step's time goes",
-            "Mean of the training steps; trials left out. Compression and collectives run beside backward: what it "
-            "hides of them costs nothing, the rest is waiting.",
+            "Mean of the training steps; trials left out. Forward begins with drawing the batch, ends with the loss. "
+            "Compression and collectives run beside backward: what it hides of them is free, the rest is waiting.",
             _breakdown(comparison),
         ),
-        _section("Decisions", *_decisions(comparison.featured)),
-        _section(
+        section(
+            "One step, moment by moment",
+            "A profiled step of rank 0 under the last plan that was profiled, and what the model of a step made of it "
+            "with what was known by then. Dashed: where the step ends. All such steps: trimtab trace.",
+            step_figure(comparison.featured.directory),
+        ),
+        section("Decisions", *_decisions(comparison.featured)),
+        section(
             "Predicted and measured",
             "A numbered dot for each decision whose plan was measured. Above the dashed line steps took longer than "
             "predicted.",
             predictions_figure(comparison.featured),
         ),
-        _section(
+        section(
             "What trials cost",
             "Steps under a candidate plan that were undone again.",
             trial_table(comparison.featured),
         ),
-        _section(
+        section(
             "The links",
             "As last measured, from the worker of the row to that of the column. The stronger the colour, the slower.",
             link_matrices(comparison.featured),
         ),
-        _section("How to repeat it", "", _repeat(comparison)),
+        section("How to repeat it", "", _repeat(comparison)),
     ]
+    return document(name, sections)
+
+
+def document(name: str, sections: list[str]) -> str:
+    """A whole page of these sections, with its style sheet in it."""
+    style = files("trimtab.report").joinpath("page.css").read_text(encoding="utf-8")
     return (
         f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta name="viewport" content="width=device-width, initial-scale=1">\n'
@@ -79,7 +91,8 @@ def render_page(comparison: Comparison) -> str:
     )
 
 
-def _section(heading: str, hint: str, body: str) -> str:
+def section(heading: str, hint: str, body: str) -> str:
+    """One part of a page; nothing where it has no body."""
     if not body:
         return ""
     said = f'<p class="hint">{escape(hint)}</p>' if hint else ""
@@ -152,26 +165,31 @@ def _plan_legend(run: Run) -> str:
 
 def _breakdown(comparison: Comparison) -> str:
     parts = {run.name: each for run in comparison.runs if (each := figures.step_parts(run))}
-    longest = max((each.compute + each.waiting for each in parts.values()), default=0.0)
+    longest = max((each.step for each in parts.values()), default=0.0)
     if not longest:
         return ""
-    legend = (
-        '<div class="legend"><span><span class="chip" style="background: var(--compute)"></span>computing</span>'
-        '<span><span class="chip" style="background: var(--waiting)"></span>waiting for the exchange</span></div>'
+    told = [phase for phase in figures.PHASES if any(phase in each.phases for each in parts.values())]
+    chips = "".join(
+        f'<span><span class="chip" style="background: var(--{phase})"></span>{figures.PHASES[phase]}</span>'
+        for phase in told
     )
+    legend = f'<div class="legend">{chips}</div>'
     lines = [
         f'<tr><td>{_chip(name)}{escape(name)}</td><td class="wide"><div class="bar">'
-        f'<i style="width: {100 * each.compute / longest:.2f}%; background: var(--compute)"></i>'
-        f'<i style="width: {100 * each.waiting / longest:.2f}%; background: var(--waiting)"></i></div></td>'
+        + "".join(
+            f'<i style="width: {100 * seconds / longest:.2f}%; background: var(--{phase})"></i>'
+            for phase, seconds in each.phases.items()
+        )
+        + "</div></td>"
         + "".join(
             f"<td>{format_duration(seconds)}</td>"
-            for seconds in (each.compute + each.waiting, each.compute, each.waiting, each.compress, each.collective)
+            for seconds in (each.step, *(each.phases.get(p, 0.0) for p in told), each.compress, each.collective)
         )
         + "</tr>"
         for name, each in parts.items()
     ]
     head = "<tr><th>plan</th><th></th>" + "".join(
-        f"<th>{heading}</th>" for heading in ("step", "computing", "waiting", "compression", "collective")
+        f"<th>{heading}</th>" for heading in ("step", *told, "compression", "collective")
     )
     return f'{legend}<table class="bars"><thead>{head}</tr></thead><tbody>{"".join(lines)}</tbody></table>'
 

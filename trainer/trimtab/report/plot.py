@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from html import escape
 
@@ -10,6 +10,8 @@ from trimtab.report.chart import Scale
 
 #: Pixels left of the axes, beneath them, and on the other two sides.
 _LEFT, _BENEATH, _EDGE = 66, 40, 12
+#: Pixels from one line of small text to the next.
+_LINE = 14
 
 
 @dataclass
@@ -22,6 +24,8 @@ class Plot:
     format_across: Callable[[float], str]
     format_upwards: Callable[[float], str]
     _marks: list[str] = field(default_factory=list)
+    _labels: list[tuple[float, float, str]] = field(default_factory=list)
+    """Where each begins, in pixels, and what it says."""
 
     def _x(self, value: float) -> float:
         return _LEFT + self.across(value) * (self.size[0] - _LEFT - _EDGE)
@@ -37,7 +41,7 @@ class Plot:
         style = "fill: var(--warn)" if is_chosen else "fill: var(--accent)"
         self._marks.append(f'<circle style="{style}" r="4" cx="{x:.1f}" cy="{y:.1f}">{said}</circle>')
         if label:
-            self._marks.append(f'<text class="small" x="{x + 7:.1f}" y="{y + 4:.1f}">{escape(label)}</text>')
+            self._labels.append((x + 7, y + 4, label))
 
     def diagonal(self) -> None:
         """A dashed line where both are equal; for two equal scales."""
@@ -66,4 +70,25 @@ class Plot:
             parts.append(f'<text class="tick middle" x="{x:.1f}" y="{bottom + 16}">{text}</text>')
         parts.append(f'<text class="small end" x="{width - _EDGE}" y="{height - 6}">{escape(across)}</text>')
         parts.append(f'<text class="small" x="2" y="{_EDGE + 2}">{escape(upwards)}</text>')
-        return "\n".join([*parts, *self._marks, "</svg>"])
+        texts = [
+            f'<text class="small" x="{x:.1f}" y="{y:.1f}">{escape(said)}</text>' for x, y, said in joined(self._labels)
+        ]
+        return "\n".join([*parts, *self._marks, *texts, "</svg>"])
+
+
+def joined(labels: Sequence[tuple[float, float, str]]) -> list[tuple[float, float, str]]:
+    """The labels, but those that would lie on another stand beside it, after a comma."""
+    apart: list[tuple[float, float, str]] = []
+    for x, y, said in sorted(labels):
+        for index, (left, line, text) in enumerate(apart):
+            if x < left + _width(text) and abs(y - line) < _LINE:
+                apart[index] = (left, line, f"{text}, {said}")
+                break
+        else:
+            apart.append((x, y, said))
+    return apart
+
+
+def _width(text: str) -> float:
+    """Pixels that a label takes, with a little room."""
+    return 7.0 * len(text) + 4

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from trimtab_api.units import format_duration, format_size
 
+from trimtab.plan_names import DDP_HOOKS
 from trimtab.report.summary import Summary, Target
 
 
@@ -40,7 +41,7 @@ def _row(name: str, summary: Summary, dense: Summary | None, target: Target | No
         _accuracy(summary.accuracy, dense.accuracy if dense else None),
         _seconds(summary.seconds_to_target, dense.seconds_to_target if dense else None, never),
         _seconds(summary.median_step_seconds, dense.median_step_seconds if dense else None),
-        Cell(format_size(summary.bytes_sent), _ratio(summary.bytes_sent, dense.bytes_sent if dense else None)),
+        _bytes(summary.bytes_sent, dense.bytes_sent if dense else None),
         Cell(str(summary.plan_changes)),
         _exploration(summary),
         _seconds(summary.wall_seconds, dense.wall_seconds if dense else None),
@@ -73,7 +74,7 @@ def judge(summaries: dict[str, Summary]) -> str:
     static = {
         name: summary.seconds_to_target
         for name, summary in summaries.items()
-        if name not in ("adaptive", "dense") and summary.seconds_to_target is not None
+        if name not in ("adaptive", "dense", *DDP_HOOKS) and summary.seconds_to_target is not None
     }
     if adaptive is None or adaptive.seconds_to_target is None or not static:
         return ""
@@ -101,6 +102,11 @@ def _ratio(value: float, dense: float | None) -> str:
         return ""
     ratio = value / dense
     return f"{ratio:.2f}×" if ratio >= 0.1 or ratio == 0 else f"{ratio:.2g}×"
+
+
+def _bytes(sent: int, by_dense: int | None) -> Cell:
+    """Torch's own DDP counts none."""
+    return Cell(format_size(sent), _ratio(sent, by_dense)) if sent else Cell("–")
 
 
 def _exploration(summary: Summary) -> Cell:

@@ -24,6 +24,8 @@ from trimtab.records.run_directory import RunDirectory
 
 #: Metrics that a script reports by names of its own; more are left out, for names may be made up in a loop.
 MOST_EVALUATIONS = 20
+#: The first five make up a step; the others run beside it.
+PHASES = ("forward", "backward", "exposed", "optimizer", "other", "compress", "collective")
 
 
 class RunMetrics(Collector):
@@ -32,7 +34,7 @@ class RunMetrics(Collector):
     def __init__(self, directory: RunDirectory) -> None:
         self._lines = Tail(directory.metrics), Tail(directory.decisions)
         self._lock = threading.Lock()
-        self._seconds = dict.fromkeys(("compute", "exposed", "compress", "collective"), 0.0)
+        self._seconds = dict.fromkeys(PHASES, 0.0)
         self._trial_seconds = 0.0
         self._counts: Counter[str] = Counter(dict.fromkeys(("steps", "dropped", "trials", "bytes", "messages"), 0))
         never = dict.fromkeys(get_args(Trigger), 0)  # a counter that appears with its first change hides that change
@@ -40,6 +42,8 @@ class RunMetrics(Collector):
         self._evaluations: dict[str, float] = {}
         self._step: Step | None = None
         self._gain: float | None = None
+        self._achieved: float | None = None
+        self._residual_norm: float | None = None
         self._predicted: float | None = None
         self._dense: float | None = None
         self._measured: float | None = None
@@ -75,12 +79,12 @@ class RunMetrics(Collector):
             return
         self._step = step
         self._gain = self._gain if step.gain is None else step.gain
+        if step.achieved_ratio is not None:  # a step that sends nothing leaves the residual as it is
+            self._achieved, self._residual_norm = step.achieved_ratio, step.residual_norm
         self._counts["steps"] += 1
         self._counts["dropped"] += not line.get("finite", True)
-        self._seconds["compute"] += step.compute_seconds
-        self._seconds["exposed"] += step.step_seconds - step.compute_seconds
-        self._seconds["compress"] += step.compress_seconds
-        self._seconds["collective"] += step.collective_seconds
+        for phase in PHASES:
+            self._seconds[phase] += getattr(step, f"{phase}_seconds")
 
     def _take_round_end(self, ended: RoundEnd) -> None:
         self._counts["bytes"] += ended.num_bytes
@@ -108,8 +112,8 @@ class RunMetrics(Collector):
         yield _counter("sent_bytes", "Bytes that rank 0 sent", counts["bytes"])
         yield _counter("messages", "Messages on the longest chain of each exchange", counts["messages"])
         text = (
-            "Time of training steps by phase; compute and exposed (waiting for the exchange) make up the step, compress"
-            " and collective run beside it"
+            "Time of training steps by phase; forward, backward, exposed (waiting for the exchange), optimizer and"
+            " other make up the step, compress and collective run beside it"
         )
         yield _by("step_seconds", text, "phase", self._seconds)
         yield _counter("trial_seconds", "Time that trials took", self._trial_seconds)
@@ -139,6 +143,9 @@ class RunMetrics(Collector):
         yield _gauge("gain_ratio", text, self._gain)
         plan = read_plan(step.plan)
         yield _gauge("compression_ratio", "Share of the elements that the plan sends", plan.ratio)
+        yield _gauge("achieved_ratio", "Share of the elements that rank 0 last put on the wire", self._achieved)
+        text = "Norm of what error feedback holds back on rank 0, of what was sent last"
+        yield _gauge("residual_norm", text, self._residual_norm)
         yield _gauge("plan_version", "Version of the plan in force", step.plan_version)
         axes = {axis: plan.axes.get(axis, AXES[axis].default) for axis in AXES}
         told = {"plan": step.plan, "collective": plan.collective, **axes}

@@ -1,0 +1,1 @@
+"""Jobs on a cluster, as its API server tells of them."""

@@ -1,0 +1,71 @@
+"""What is shown of a TrainingJob, from its object at the API server. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+
+@dataclass(frozen=True)
+class JobRow:
+    """One job; None where its status does not tell."""
+
+    namespace: str
+    name: str
+    state: str
+    step: int | None
+    loss: float | None
+    step_time: str | None
+    plan: str | None
+    gain: float | None
+    progress_at: float | None
+    """When training last got a step further: seconds since 1970."""
+    message: str
+    """The operator's: why it waits, or which rank the others wait for."""
+
+    @classmethod
+    def of(cls, job: Mapping[str, Any]) -> JobRow:
+        """The row of one object; a job that no operator has seen yet is Pending, as kubectl shows it by no state."""
+        metadata, status = job["metadata"], job.get("status") or {}
+        return cls(
+            namespace=metadata["namespace"],
+            name=metadata["name"],
+            state=status.get("state", "Pending"),
+            step=status.get("step"),
+            loss=status.get("loss"),
+            step_time=status.get("stepTime"),
+            plan=(status.get("plan") or {}).get("name"),
+            gain=status.get("gain"),
+            progress_at=_seconds(status.get("lastProgressTime")),
+            message=status.get("message", "") if status else "no operator has looked at it yet",
+        )
+
+    def since_progress(self, now: float) -> float | None:
+        """Seconds since training last got a step further; None where it does not train."""
+        if self.progress_at is None or self.state in ("Succeeded", "Failed", "Suspended"):
+            return None
+        return max(0.0, now - self.progress_at)
+
+    def to_json(self, now: float) -> dict[str, Any]:
+        """Plain data in base units."""
+        return {
+            "namespace": self.namespace,
+            "name": self.name,
+            "state": self.state,
+            "step": self.step,
+            "loss": self.loss,
+            "step_time": self.step_time,
+            "plan": self.plan,
+            "gain": self.gain,
+            "since_progress_seconds": self.since_progress(now),
+            "message": self.message,
+        }
+
+
+def _seconds(text: str | None) -> float | None:
+    """Of a time as Kubernetes writes it."""
+    if not text:
+        return None
+    return datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC).timestamp()

@@ -1,0 +1,183 @@
+"""One step, moment by moment: what was computed, compressed and sent at the same time, and what was predicted of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+from trimtab_api.units import format_duration
+
+from trimtab.records.fields import mapping, mappings, number, text, whole
+from trimtab.records.json_files import Tail, read_record
+from trimtab.records.run_directory import RunDirectory
+from trimtab.report.chart import LEFT, RIGHT, WIDTH, Scale, figure
+
+_ROW_HEIGHT, _ROW_GAP = 22, 6
+_COLORS = {"FORWARD": "--ring", "BACKWARD": "--compute", "COMPRESS": "--waiting"}
+_SENDING, _COMPUTING = "--ag", "--other"
+#: What stands beside rows whose names are too long for it.
+_LABELS = {"compressing": "compress", "computing": "compute"}
+#: Spans of a row that are closer to each other than this share of the step are drawn as one.
+_NEAR = 1 / 2000
+
+
+@dataclass(frozen=True)
+class Bar:
+    """Something that went on in a row, in seconds from the step's begin."""
+
+    row: str
+    begin: float
+    end: float
+    color: str
+    said: str
+
+
+@dataclass(frozen=True)
+class TracedStep:
+    """One step, as it was traced or predicted."""
+
+    plan: str
+    seconds: float
+    bars: tuple[Bar, ...]
+    step: int = -1
+
+    @property
+    def rows(self) -> list[str]:
+        """In the order in which they stand."""
+        links = sorted({bar.row for bar in self.bars if bar.row.startswith("link")})
+        return ["computing", "compressing", *links]
+
+
+@dataclass
+class Lanes:
+    """The rows of one step, as a panel of a figure."""
+
+    title: str
+    step: TracedStep
+    time: Scale
+    rows: Sequence[str]
+    headroom: int = 0
+
+    @property
+    def height(self) -> int:
+        """Pixels."""
+        return len(self.rows) * (_ROW_HEIGHT + _ROW_GAP)
+
+    def _x(self, seconds: float) -> float:
+        return LEFT + self.time(seconds) * (WIDTH - LEFT - RIGHT)
+
+    def svg(self, top: int, show_time: bool) -> str:
+        """The panel as SVG, ``top`` pixels down; its ticks stand under each panel, for steps are short."""
+        del show_time
+        parts = [
+            f'<g transform="translate(0 {top})">',
+            f'<text class="title" x="{LEFT}" y="-9">{escape(self.title)}</text>',
+        ]
+        for tick in self.time.ticks(10):
+            x = self._x(tick)
+            parts.append(f'<line class="grid faint" x1="{x:.1f}" x2="{x:.1f}" y1="0" y2="{self.height}"/>')
+            said = format_duration(tick) if tick else "0"
+            parts.append(f'<text class="tick middle" x="{x:.1f}" y="{self.height + 15}">{said}</text>')
+        for number_of_row, row in enumerate(self.rows):
+            y = number_of_row * (_ROW_HEIGHT + _ROW_GAP)
+            parts.append(f'<text class="tick end" x="{LEFT - 8}" y="{y + 15}">{escape(_LABELS.get(row, row))}</text>')
+            parts += [self._bar(bar, y) for bar in self.step.bars if bar.row == row]
+        end = self._x(self.step.seconds)
+        parts.append(f'<line class="rule" x1="{end:.1f}" x2="{end:.1f}" y1="-4" y2="{self.height}"/>')
+        return "\n".join([*parts, "</g>"])
+
+    def _bar(self, bar: Bar, y: int) -> str:
+        left, right = self._x(bar.begin), self._x(bar.end)
+        width = max(1.0, right - left - 0.6)
+        moments = f"{bar.said}, {format_duration(bar.begin)} to {format_duration(bar.end)}"
+        return (
+            f'<rect style="fill: var({bar.color})" x="{left:.1f}" y="{y}" width="{width:.1f}" '
+            f'height="{_ROW_HEIGHT}" rx="2"><title>{escape(moments)}</title></rect>'
+        )
+
+
+def step_figure(directory: RunDirectory) -> str:
+    """A typical traced step of the plan that was profiled last, over its prediction; empty where none was traced."""
+    traced = [read_record(_traced, line, directory.trace) for line in Tail(directory.trace).new_lines()]
+    last = [step for step in traced if step.plan == traced[-1].plan and any(b.row != "computing" for b in step.bars)]
+    if not last:
+        return ""
+    measured = sorted(last[-5:], key=lambda step: step.seconds)[len(last[-5:]) // 2]
+    predicted = _predicted(directory, measured.plan)
+    longest = max(step.seconds for step in (measured, predicted or measured))
+    time, rows = Scale(0.0, 1.02 * longest), max((predicted or measured).rows, measured.rows, key=len)
+    panels = [Lanes(f"step {measured.step}, as it went: {format_duration(measured.seconds)}", measured, time, rows)]
+    if predicted is not None:
+        panels.append(Lanes(f"as it was predicted: {format_duration(predicted.seconds)}", predicted, time, rows))
+    return _legend(measured, predicted) + figure(panels, "what went on at the same time in one step")
+
+
+def _legend(measured: TracedStep, predicted: TracedStep | None) -> str:
+    colors = {bar.color for step in (measured, predicted) if step is not None for bar in step.bars}
+    named = (
+        (_COLORS["FORWARD"], "forward"),
+        (_COLORS["BACKWARD"], "backward"),
+        (_COMPUTING, "forward and backward"),
+        (_COLORS["COMPRESS"], "compressing"),
+        (_SENDING, "sending"),
+    )
+    chips = "".join(
+        f'<span><span class="chip" style="background: var({color})"></span>{name}</span>'
+        for color, name in named
+        if color in colors
+    )
+    return f'<div class="legend"><span><b>{escape(measured.plan)}</b></span>{chips}</div>'
+
+
+def _predicted(directory: RunDirectory, plan: str) -> TracedStep | None:
+    """The last that was predicted of a plan."""
+    lines = [line for line in Tail(directory.decisions).new_lines() if line.get("record") == "profile"]
+    said = [line for line in lines if line.get("plan") == plan and line.get("predicted")]
+    return read_record(_prediction, said[-1], directory.decisions) if said else None
+
+
+def _prediction(line: dict[str, Any]) -> TracedStep:
+    told = mapping(line, "predicted")
+    bars = []
+    for span in mappings(told, "spans"):
+        row = text(span, "row")
+        color = {"computing": _COMPUTING, "compressing": _COLORS["COMPRESS"]}.get(row, _SENDING)
+        bars.append(Bar(row, number(span, "begin"), number(span, "end"), color, row))
+    return TracedStep(text(line, "plan"), number(told, "step_seconds"), tuple(bars))
+
+
+def _traced(line: dict[str, Any]) -> TracedStep:
+    spans = mappings(line, "spans")
+    whole_step = next(span for span in spans if text(span, "row") == "step")
+    begin, end = number(whole_step, "begin"), number(whole_step, "end")
+    bars = [
+        Bar(
+            text(span, "row"),
+            max(0.0, number(span, "begin") - begin),
+            number(span, "end") - begin,
+            _COLORS.get(text(span, "phase"), _SENDING),
+            f"{text(span, 'phase')} {text(span, 'name')}",
+        )
+        for span in spans
+        if text(span, "row") != "step" and not text(span, "row").startswith("buffer")
+    ]
+    return TracedStep(text(line, "plan"), end - begin, _joined(bars, _NEAR * (end - begin)), whole(line, "step"))
+
+
+def _joined(bars: Sequence[Bar], near: float) -> tuple[Bar, ...]:
+    """Bars of a row and colour that follow each other closely as one: a step has a span for each tensor."""
+    made: list[Bar] = []
+    for bar in sorted(bars, key=lambda bar: (bar.row, bar.begin)):
+        last = made[-1] if made else None
+        if (
+            last
+            and bar.row == "computing"
+            and (last.row, last.color) == (bar.row, bar.color)
+            and bar.begin - last.end < near
+        ):
+            made[-1] = Bar(bar.row, last.begin, max(last.end, bar.end), bar.color, bar.said.partition(" ")[0])
+        else:
+            made.append(bar)
+    return tuple(made)
