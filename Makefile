@@ -94,7 +94,7 @@ lint: setup ## ruff, mypy --strict, import-linter
 
 .PHONY: check
 check: lint ## What a developer runs before a commit: lint, types, unit tests
-	$(BIN)/pytest -q -m "not slow and not namespaces and not cuda and not controlplane and not helm and not prometheus and not node and not images and not mpi"
+	$(BIN)/pytest -q -m "not slow and not namespaces and not cuda and not controlplane and not helm and not prometheus and not node and not images and not mpi and not browser"
 
 .PHONY: control-plane
 control-plane: setup ## Build the Kubernetes control plane that tests run (once; Go needed)

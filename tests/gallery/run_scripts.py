@@ -29,6 +29,9 @@ from trimtab.attachment import attach as own_attach
 from trimtab.data.batches import Batches
 from trimtab.data.sharded_loader import Loaders
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from chosen_plan import choose
+
 GALLERY = Path(__file__).parents[2] / "examples" / "gallery"
 ARGUMENTS = {
     "mnist": ["--epochs=1", "--batch-size=8", "--log-interval=1"],
@@ -63,7 +66,6 @@ UNDER_DDP = {
 }
 NUM_BYTES = 17_000
 OUT = Path(sys.argv[1]).resolve()
-JOB = Path(os.environ.get("TRIMTAB_JOB", ""))
 RANK, SIZE = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 
 
@@ -134,19 +136,6 @@ def run(name: str, plan: str) -> dict[str, Any]:
         "weights": [hashlib.sha256(p.detach().numpy().tobytes()).hexdigest() for m in models for p in m.parameters()],
         "steps": [session.steps for session in sessions],
     }
-
-
-def choose(plan: str) -> None:
-    """Have the next session train by that plan: as `trimtab run` hands a job over, or by the environment."""
-    if "TRIMTAB_MONITOR" not in os.environ:
-        os.environ["TRIMTAB_PLAN"] = "" if plan == "adaptive" else plan
-        return
-    job = json.loads(JOB.read_text())
-    static = {"policy": "Static", "plan": plan}
-    job["spec"]["communication"] |= {"policy": "Adaptive"} if plan == "adaptive" else static
-    chosen = OUT / f"job-{RANK}.json"
-    chosen.write_text(json.dumps(job))
-    os.environ["TRIMTAB_JOB"] = str(chosen)
 
 
 def cut_data() -> None:

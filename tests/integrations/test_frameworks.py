@@ -6,36 +6,71 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 pytestmark = pytest.mark.slow
 HERE = Path(__file__).parent
+ENVIRONMENT = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+COMPRESSED = "0.05/all-gather"
 
 
-@pytest.mark.parametrize("framework", ["transformers", "lightning"])
-def test_a_framework_trains_as_by_its_own_ddp(framework: str, tmp_path: Path) -> None:
-    script = HERE / f"with_{framework}.py"
+def run(folder: Path, *command: object) -> None:
+    argv = [sys.executable, "-m", *map(str, command)]
     ended = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", script],
-        cwd=tmp_path,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
-        capture_output=True,
-        text=True,
-        timeout=240,
+        argv, cwd=folder, env={**os.environ, **ENVIRONMENT}, capture_output=True, text=True, timeout=240
     )
     assert ended.returncode == 0, ended.stderr
-    lines = [line.split(maxsplit=1) for line in ended.stdout.splitlines() if line]
-    own, dense, sparse = (
-        [figures for plan, figures in lines if plan == name] for name in ("None", "dense", "0.05/all-gather")
-    )
-    assert len(own) >= 8
-    assert dense == own
-    assert len(sparse) == len(own)
-    assert sparse != own
-    run = tmp_path / "runs" / script.stem.replace("_", "-")
+
+
+@pytest.mark.parametrize("launcher", ["torchrun", "trimtab run"])
+@pytest.mark.parametrize("framework", ["transformers", "lightning"])
+def test_a_framework_trains_as_by_its_own_ddp(framework: str, launcher: str, tmp_path: Path) -> None:
+    script = HERE / f"with_{framework}.py"
+    if launcher == "torchrun":
+        run(tmp_path, "torch.distributed.run", "--standalone", "--nproc-per-node=2", script, tmp_path)
+    else:
+        (tmp_path / "job.yaml").write_text(
+            "apiVersion: trimtab.dev/v1alpha1\nkind: TrainingJob\nmetadata: {name: framework}\nspec:\n  workers: 2\n"
+            f"  template: {{spec: {{containers: [{{name: trainer, command: [python, '{script}', '{tmp_path}']}}]}}}}\n"
+        )
+        run(tmp_path, "trimtab", "run", "job.yaml", "--out", "run")
+    ranks = [said(tmp_path / f"rank-{rank}.txt") for rank in (0, 1)]
+    assert len(ranks[0]["own", "loss"]) >= 8
+    for rank in ranks:
+        assert rank["dense", "loss"] == rank["own", "loss"]
+        assert rank["dense", "weights"] == rank["own", "weights"]
+        assert rank[COMPRESSED, "weights"] != rank["own", "weights"]
+    for plan in ("dense", COMPRESSED, "adaptive"):
+        assert ranks[0][plan, "weights"] == ranks[1][plan, "weights"]
+        assert progress(ranks[0][plan, "loss"]) < 0.9
+    if launcher == "torchrun":
+        assert recorded(tmp_path / "0.05-all-gather") == 8 * [COMPRESSED]
+    else:
+        log = (tmp_path / "run" / "logs" / "rank-0.log").read_text()
+        assert log.count("run_directory=") == log.count("is for other launchers; under `trimtab run`") == 3
+
+
+def said(file: Path) -> dict[tuple[str, str], list[list[float]]]:
+    """Of each plan the lines of each kind."""
+    lines: dict[tuple[str, str], list[list[float]]] = {}
+    for line in file.read_text().splitlines():
+        plan, what, *figures = line.split()
+        lines.setdefault((plan, what), []).append([float(each) for each in figures])
+    return lines
+
+
+def progress(losses: Sequence[Sequence[float]]) -> float:
+    """The last quarter's loss over the first's."""
+    part = len(losses) // 4
+    return sum(each[0] for each in losses[-part:]) / sum(each[0] for each in losses[:part])
+
+
+def recorded(run: Path) -> list[str]:
+    """The plan of each step of a run that has succeeded."""
     assert json.loads((run / "result.json").read_text())["state"] == "succeeded"
     steps = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert [each["step"] for each in steps] == list(range(8))
-    assert {each["plan"] for each in steps} == {"0.05/all-gather"}
+    return [each["plan"] for each in steps]

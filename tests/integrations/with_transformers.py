@@ -1,10 +1,10 @@
-"""A script for Hugging Face's Trainer; a callback adopts it. It trains as it was, under dense, and compressed."""
+"""A script for Hugging Face's Trainer; a callback adopts it. It trains as it was, and under each plan."""
 
 from __future__ import annotations
 
 import tempfile
 
-from plans import PLANS, data, make_model
+from plans import PLANS, choose, data, make_model, run_directory, say, say_weights
 from torch import Tensor, nn
 from transformers import Trainer, TrainingArguments
 from trimtab.integrations.transformers import TrimtabCallback
@@ -20,7 +20,8 @@ class Classifier(nn.Module):
         return {"loss": nn.functional.cross_entropy(logits, labels), "logits": logits}
 
 
-def main(plan: str | None) -> None:
+def main(plan: str) -> None:
+    choose(plan)
     with tempfile.TemporaryDirectory() as folder:
         arguments = TrainingArguments(
             folder,
@@ -37,13 +38,13 @@ def main(plan: str | None) -> None:
         )
         samples = [{"inputs": inputs, "labels": label} for inputs, label in data()]
         trainer = Trainer(Classifier(), arguments, train_dataset=samples)
-        if plan is not None:
-            trainer.add_callback(TrimtabCallback(trainer, plan=plan))
+        if plan != "own":
+            trainer.add_callback(TrimtabCallback(trainer, run_directory=run_directory(plan)))
         trainer.train()
-    if trainer.is_world_process_zero():
-        for each in trainer.state.log_history:
-            print(plan, repr(each.get("loss")), repr(each.get("grad_norm")), flush=True)
-        print(plan, repr(sum(p.detach().double().sum().item() for p in trainer.model.parameters())), flush=True)
+    for each in trainer.state.log_history:
+        if "grad_norm" in each:
+            say(plan, "loss", each["loss"], each["grad_norm"])
+    say_weights(plan, trainer.model)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
-from trimtab.joining.hosts import HostCard, layout
+from trimtab.joining.hosts import HostCard, layout, workers
 
 CARD = HostCard("a", "10.0.0.1", "eth0", 12000, True)
 
@@ -16,6 +16,11 @@ def test_two_hosts_whose_ranks_take_turns():
         (0, 0, True), (1, 0, True), (0, 1, False), (1, 1, False),
     ]  # fmt: skip
     assert {each.hosts for each in seen} == {(cards[0], cards[1])}
+    assert {each.ranks for each in seen} == {((0, 2), (1, 3))}
+
+
+def test_our_launchers_count_ranks_worker_by_worker():
+    assert workers(6, 2) == ((0, 1), (2, 3), (4, 5))
 
 
 @given(st.lists(st.sampled_from("abcd"), min_size=1, max_size=12))

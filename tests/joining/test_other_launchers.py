@@ -105,7 +105,7 @@ def test_torchrun_on_several_hosts_adapts_to_their_network(tmp_path):
     assert len({each for output in outputs for each in weights(output)}) == 1
     run = tmp_path / "runs/told"
     last = lines(run / "metrics.jsonl")[-1]
-    assert last["plan"].endswith("/all-gather")
+    assert "/all-gather" in last["plan"]
     assert 0.7 * 12.5e6 < last["bandwidth"] < 1.1 * 12.5e6
     assert last["latency"] > 0.001
     resolved = json.loads((run / "job.json").read_text())["spec"]

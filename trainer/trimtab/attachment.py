@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,10 +13,11 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.amp.grad_scaler import GradScaler
-from trimtab_api.catalogue import planners, sources, why_not
+from trimtab_api.catalogue import choices, collectives, planners, sources, wires
 from trimtab_api.trainingjob import TrainingJob
-from trimtab_api.trainingjob.communication import LocalSteps
+from trimtab_api.trainingjob.communication import Communication, LocalSteps
 
+from trimtab import ddp_baseline
 from trimtab.attach_checks import (
     check_arguments,
     check_devices,
@@ -40,6 +42,7 @@ from trimtab.joining.configuration import Configuration
 from trimtab.joining.joined import Joined
 from trimtab.optimizer_family import family_of
 from trimtab.plan import FusionPlan, Plan, dense_plan
+from trimtab.plan_names import DDP_HOOK_VARIABLE
 from trimtab.records.recorder import Recorder
 from trimtab.session import SchedulerInterval, Session
 
@@ -69,10 +72,11 @@ def attach(
     else a step changes and a trial must put back, such as averaged weights or a second optimizer; each has
     ``state_dict`` and ``load_state_dict``. Broadcasts rank 0's weights and buffers.
 
-    Under ``trimtab run`` and on a cluster the job is theirs. Where torchrun, srun, mpirun or the script itself started
-    several processes, ``job`` is a TrainingJob's file (or ``TRIMTAB_JOB``; else one of defaults), ``plan`` replaces its
-    plan (or ``TRIMTAB_PLAN``), and the run is recorded in ``run_directory`` (or ``TRIMTAB_RUN_DIR``; else runs/ and the
-    job's name). A single process trains plainly, and records nothing.
+    Under ``trimtab run`` and on a cluster the job is theirs; what a script says of it is left aside, and that is said.
+    Where torchrun, srun, mpirun or the script itself started several processes, ``job`` is a TrainingJob's file (or
+    ``TRIMTAB_JOB``; else one of defaults), ``plan`` replaces its plan (or ``TRIMTAB_PLAN``), and the run is recorded in
+    ``run_directory`` (or ``TRIMTAB_RUN_DIR``; else runs/ and the job's name). A single process trains plainly, and
+    records nothing.
 
     Raises `UserError` for what cannot work: a part of the model that exchanges gradients by itself, parameters that are
     not float32, an optimizer of another model or one that evaluates closures again and again (LBFGS), a model on the
@@ -91,23 +95,37 @@ def attach(
         "turns": turns,
     }
     environment = LaunchEnvironment.read(os.environ)
+    if environment is not None and environment.rank == 0:
+        _say_what_does_not_count(job=job, plan=plan, run_directory=run_directory)
     if environment is None:
+        configuration = Configuration.of(job, plan, run_directory, os.environ)
         ranks = _ranks_of_another_launcher()
         if ranks is None:
+            configuration.check()
             return Session(model, optimizers, group=None, plan=dense_plan(), recorder=Recorder(None), **options)
         _check_several_ranks(model, optimizers, ranks.local_rank)
-        configuration = Configuration.of(job, plan, run_directory, os.environ)
         joined = by_another_launcher.join(ranks, configuration, on_gpu=_is_on_gpu(model))
     elif environment.num_ranks == 1:
         recorder = Recorder(environment.run_directory)
         options["seed"] = environment.seed
         return Session(model, optimizers, group=None, plan=dense_plan(), recorder=recorder, **options)
+    elif hook := os.environ.get(DDP_HOOK_VARIABLE):
+        _check_several_ranks(model, optimizers, environment.local_rank)
+        return only_session(ddp_baseline.session_of(environment, wrapper, optimizers, hook, options))
     else:
         _check_several_ranks(model, optimizers, environment.local_rank)
         joined = by_our_launcher.join(environment, on_gpu=_is_on_gpu(model))
     session = only_session(_session_of(joined, model, optimizers, options))
     session.when_closed.callback(silence(wrapper, session.no_sync))
     return session
+
+
+def _say_what_does_not_count(**arguments: str | Path | None) -> None:
+    """Our launchers have a job's file and a run's directory: what the script says of them is for other launchers."""
+    for name, value in arguments.items():
+        if value is not None:
+            rest = "is for other launchers; under `trimtab run` and on a cluster the job says it"
+            print(f"trimtab: attach: {name}={str(value)!r} {rest}", file=sys.stderr, flush=True)
 
 
 def _ranks_of_another_launcher() -> Ranks | None:
@@ -140,7 +158,12 @@ def _session_of(
     group, recorder, seed = joined.group, joined.recorder, joined.job.spec.seed
     sizes = tuple(p.numel() for p in reversed(list(model.parameters())) if p.requires_grad)
     facts = ModelFacts(
-        sum(sizes), sizes, group.size, optimizer=family_of(*optimizers), link_slowness=joined.link_slowness
+        sum(sizes),
+        sizes,
+        group.size,
+        optimizer=family_of(*optimizers),
+        link_slowness=joined.link_slowness,
+        ranks_on_each=joined.job.spec.processes_per_worker,
     )
     settings = controller_settings(joined.job, facts.optimizer)
     if options["turns"] or any(isinstance(each, ByHand) for each in optimizers):
@@ -189,12 +212,13 @@ def controller_settings(job: TrainingJob, optimizer: OptimizerFamily) -> Control
         min_ratio=wanted.ratio.min,
         max_ratio=wanted.ratio.max,
         candidate_ratios=wanted.ratio.candidates,
-        collectives=tuple(name for name in wanted.collectives if not why_not(name, job.spec.num_ranks)),
+        collectives=choices(wanted.collectives, job.spec.workers, job.spec.processes_per_worker),
         fusions=tuple(fusions),
         sparsifiers=(wanted.sparsifier,),
         schedules=wanted.schedules,
         sources=gradient if chosen is None else sources_between(chosen.min, chosen.max),
         sources_in_batches=sources_between(1, LocalSteps().max) if chosen is None and optimizer.kind == "adam" else (),
+        wires=_wires_of(wanted),
         network_change=wanted.triggers.network,
         gain_change=wanted.triggers.gain,
         trial_iterations=wanted.trials.iterations,
@@ -204,7 +228,15 @@ def controller_settings(job: TrainingJob, optimizer: OptimizerFamily) -> Control
     )
 
 
+def _wires_of(wanted: Communication) -> tuple[str, ...]:
+    """Formats in which values may cross: as the job says, or the default ones that every collective sends."""
+    if wanted.value_formats is not None:
+        return wanted.value_formats
+    sent = [collectives[name].wires for name in wanted.collectives]
+    return tuple(row.name for row in wires.rows() if row.is_default and all(row.name in each for each in sent))
+
+
 def sources_between(fewest: int, most: int) -> tuple[str, ...]:
-    """What may be compressed where so few to so many local steps are allowed: both ends, and powers of 4 between."""
+    """The sources with ``fewest`` to ``most`` local steps: both ends, and powers of 4 between."""
     steps = {fewest, most, *(4**power for power in range(10))}
     return tuple(f"update:steps={n}" if n else sources.default for n in sorted(steps) if fewest <= n <= most)

@@ -56,7 +56,9 @@ def join(ranks: Ranks, configuration: Configuration, *, on_gpu: bool) -> Joined:
         assert job is not None, "its mistake was raised"
         slowness = second_link.join(group, job.spec.network.second_interface, secret, timeout)
         cards = [HostCard(**each) for each in gather_json(group, HostCard.of_this_rank().to_json())]
-        return _Host(group, layout(cards, group.rank), job, configuration).begin(slowness)
+        hosts = layout(cards, group.rank)
+        group.hosts = hosts.ranks
+        return _Host(group, hosts, job, configuration).begin(slowness)
     except BaseException:
         group.close()
         raise
@@ -159,6 +161,7 @@ class _Host:
         told = broadcast_json(self._group, None if mistake is None else str(mistake))
         if told is not None:
             raise mistake or UserError(f"rank 0 cannot keep the run: {told}", field="run_directory")
+        self._say(f"recording in {self._directory.path}; `trimtab report` on it draws the run")
         return keeper
 
     def _is_measured(self) -> bool:

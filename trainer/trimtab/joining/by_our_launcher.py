@@ -14,6 +14,7 @@ from trimtab.collectives.rendezvous import waiting_for
 from trimtab.environment.job_secret import secret_of
 from trimtab.environment.launch_environment import LaunchEnvironment
 from trimtab.joining import second_link
+from trimtab.joining.hosts import workers
 from trimtab.joining.joined import Joined
 from trimtab.records.recorder import Recorder
 
@@ -24,6 +25,7 @@ def join(environment: LaunchEnvironment, *, on_gpu: bool) -> Joined:
     recorder = Recorder(environment.run_directory if environment.rank == 0 else None)
     secret, timeout = secret_of(environment, os.environ), job.spec.communication.timeout
     group = _meet(environment, timeout, recorder, secret, on_gpu=on_gpu)
+    group.hosts = workers(environment.num_ranks, environment.num_local_ranks)
     try:
         slowness = second_link.join(group, job.spec.network.second_interface, secret, timeout)
     except BaseException:

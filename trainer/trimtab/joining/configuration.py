@@ -18,8 +18,8 @@ from trimtab_api.trainingjob.load import read_training_job
 
 from trimtab.plan_names import parse_plan, with_plan
 
-#: A Kubernetes name has no more characters.
-_LONGEST_NAME = 63
+#: What `TrainingJob` lets a name be: so many characters, of which the first is a letter.
+_LONGEST_NAME = 52
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,11 @@ class Configuration:
             return job
         return with_plan(job, parse_plan(self.plan, "plan"))
 
+    def check(self) -> None:
+        """One process trains by none of it, but a mistake in it shows there already. Raises `UserError`."""
+        if self.job is not None or self.plan is not None:
+            self.load()
+
     def directory(self, job: TrainingJob) -> Path:
         """Where the run is recorded."""
         return self.run_directory or Path("runs") / job.metadata.name
@@ -70,7 +75,10 @@ def with_ranks(job: TrainingJob, num_hosts: int, num_ranks: int) -> TrainingJob:
 def _default_job() -> TrainingJob:
     """A job of defaults, named after the script."""
     script = sys.argv[0] if sys.argv else ""
-    name = re.sub(r"[^a-z0-9]+", "-", Path(script).stem.lower()).strip("-")[:_LONGEST_NAME].strip("-") or "training"
+    name = re.sub(r"[^a-z0-9]+", "-", Path(script).stem.lower()).strip("-") or "training"
+    if not name[0].isalpha():
+        name = f"run-{name}"
+    name = name[:_LONGEST_NAME].strip("-")
     container = {"name": "trainer", "command": ["python", *(sys.argv or [name])]}
     head = {"apiVersion": "trimtab.dev/v1alpha1", "kind": "TrainingJob", "metadata": {"name": name}}
     try:

@@ -54,6 +54,8 @@ class Layout:
     """Whether this rank is its host's first, which starts the host's monitor."""
     local_rank: int
     """Place among the ranks of its host."""
+    ranks: tuple[tuple[int, ...], ...]
+    """Of each host, in order."""
 
 
 def layout(cards: Sequence[HostCard], rank: int) -> Layout:
@@ -67,7 +69,13 @@ def layout(cards: Sequence[HostCard], rank: int) -> Layout:
         worker=names.index(cards[rank].host),
         is_first=here[0] == rank,
         local_rank=here.index(rank),
+        ranks=tuple(map(tuple, ranks_of.values())),
     )
+
+
+def workers(num_ranks: int, on_each: int) -> tuple[tuple[int, ...], ...]:
+    """The ranks of each worker of a launcher of ours, which counts worker by worker."""
+    return tuple(tuple(range(first, first + on_each)) for first in range(0, num_ranks, on_each))
 
 
 def _device_with(address: str) -> str:

@@ -1,0 +1,35 @@
+"""What a script that another launcher started trains by, where it says little or says it wrong."""
+
+import sys
+
+import pytest
+import torch
+import trimtab
+from torch import nn
+from trimtab.joining.configuration import Configuration
+from trimtab_api.errors import UserError
+
+
+@pytest.mark.parametrize(
+    ("script", "name"),
+    [
+        ("train.py", "train"),
+        ("src/01_Train.py", "run-01-train"),
+        ("2b.py", "run-2b"),
+        ("train.v2.py", "train-v2"),
+        ("训练.py", "training"),
+        ("", "training"),
+        ("a" * 51 + "_b.py", "a" * 51),
+    ],
+)
+def test_a_script_of_any_name_has_a_job_of_defaults(script: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", [script, "--epochs", "3"])
+    assert Configuration().load().metadata.name == name
+
+
+def test_a_mistake_shows_in_a_single_process() -> None:
+    model = nn.Linear(2, 2)
+    for wrong in ({"plan": "0.01/nothing"}, {"job": "nowhere.yaml"}):
+        with pytest.raises(UserError, match=next(iter(wrong.values()))):
+            trimtab.attach(model, torch.optim.SGD(model.parameters(), lr=0.1), **wrong)
+    trimtab.attach(model, torch.optim.SGD(model.parameters(), lr=0.1), plan="0.01/all-gather")
