@@ -89,8 +89,13 @@ def _why_no_mpi() -> str | None:
     return debian_programs.why_missing("mpi")
 
 
+def _why_no_browser() -> str | None:
+    return debian_programs.why_missing("browser")
+
+
 #: Kinds of test that a machine may be unable to run, and how to find out why.
 KINDS = {
+    "browser": _why_no_browser,
     "images": _why_no_images,
     "namespaces": _why_no_namespaces,
     "cuda": _why_no_cuda,

@@ -46,6 +46,7 @@ _OF_KIND = {
         "iptables-save": "iptables",
         "runc": "runc",
     },
+    "browser": {"chromium": "chromium"},
     "images": {"buildah": "buildah"},
     "mpi": {"mpirun": "openmpi-bin"},
 }

@@ -154,10 +154,6 @@ class BandwidthRecords:
         """Whether a link is not being left alone after a failed test."""
         return now >= self._records[pair].retry_at
 
-    def next_try(self) -> float:
-        """When the first of the links that are left alone may be tested again."""
-        return min(record.retry_at for record in self._records.values())
-
     def is_current(self, pair: Pair, since: float) -> bool:
         """Whether a link has been tested since a round began, since the network changed and since evidence was found.
 

@@ -36,7 +36,7 @@ def report(observed: ObservedState, decision: Decision) -> Status:
         workers = Workers(active=child.active, ready=child.ready, succeeded=child.succeeded, failed=child.failed)
     restart = decision.restart
     state = _state(observed, decision, workers)
-    figures = _training_fields(before, observed.training)
+    figures = _training_fields(before, observed.training, observed.now)
     after = before.model_copy(
         update={
             "observed_generation": observed.generation,
@@ -98,7 +98,7 @@ def _start_time(observed: ObservedState, decision: Decision, state: State) -> st
     return observed.status.start_time
 
 
-def _training_fields(before: Status, training: TrainerMessage | None) -> dict[str, object]:
+def _training_fields(before: Status, training: TrainerMessage | None, now: datetime) -> dict[str, object]:
     """What rank 0 reports of training, as fields of the status; empty if it reports nothing."""
     if training is None:
         return {}
@@ -107,6 +107,10 @@ def _training_fields(before: Status, training: TrainerMessage | None) -> dict[st
         figures["loss"] = None if training.loss is None else float(f"{training.loss:.6g}")
     if training.step is not None:
         figures["step"] = training.step
+        if training.step and training.step != before.step:
+            figures["last_progress_time"] = write_time(now)
+    if training.gain is not None:
+        figures["gain"] = float(f"{training.gain:.3g}")
     if training.step_seconds is not None:
         figures["step_time"] = format_duration(training.step_seconds)
     if training.plan is not None:

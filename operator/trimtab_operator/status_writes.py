@@ -10,6 +10,7 @@ from trimtab_operator.timestamps import parse_time
 
 #: Least seconds between two writes that bring only new figures of training; the most are one second longer.
 WRITE_SECONDS = 10.0
+_OF_TRAINING = ("step", "loss", "gain", "last_progress_time", "step_time", "plan", "network")
 #: Seconds by which a written time may be earlier than the write: it is cut to the second.
 _CUT_SECONDS = 1.0
 
@@ -38,7 +39,7 @@ def brings_news(before: Status, after: Status) -> bool:
 
 def without_training(before: Status, after: Status) -> Status:
     """The new status with the old values of all that rank 0 reports: only the job's life changes."""
-    kept = {name: getattr(before, name) for name in ("step", "loss", "step_time", "plan", "network")}
+    kept = {name: getattr(before, name) for name in _OF_TRAINING}
     network = before.condition("NetworkDegraded")
     conditions = tuple(each for each in after.conditions if each.type != "NetworkDegraded")
     return after.model_copy(update={**kept, "conditions": conditions + ((network,) if network else ())})

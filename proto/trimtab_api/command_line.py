@@ -44,7 +44,7 @@ class Parser(argparse.ArgumentParser):
         for word in args or ():
             if word == "--" or (self.hands_on and not word.startswith("-")):
                 break
-            if _FLAG.match(word) and word.partition("=")[0] not in (*self.flags, "--help", "-h"):
+            if _FLAG.match(word) and word.partition("=")[0] not in self._option_string_actions:
                 raise explain_rest([word], self)
         return super().parse_known_args(args, namespace)
 

@@ -74,7 +74,7 @@ def test_specs_of_one_meaning_are_one_plan():
         ("2/all-gather", "ratio: '2': a compression ratio is in (0, 1]; 0.01 sends 1% of the gradient"),
         ("1/all-gather", "ratio 1 goes with dense-ring or dense-tree"),
         ("0.01/gather", "collective: 'gather': not known; choose from dense-ring, dense-tree, all-gather, artopk-"),
-        ("0.01/all-gather:k=3", "collective: 'all-gather:k=3': takes no option k; it takes none"),
+        ("0.01/all-gather:k=3", "collective: 'all-gather:k=3': takes no option k; it takes rounds, per_host"),
         ("0.01/all-gather/topk", "name axes as in sparsifier=topk; axes: sparsifier, fusion, schedule, source, wire"),
         ("0.01/all-gather/sparsifier=best", "sparsifier: 'best': not known; choose from tracked, topk, mstopk"),
         ("dense/source=update/source=gradient", "the axis source is named twice; leave out one"),

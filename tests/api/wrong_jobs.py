@@ -309,12 +309,23 @@ WRONG = [
         (*COMMUNICATION, "schedules"),
         ["at-once"],
         "spec.communication.schedules[0]: 'at-once': not known; choose from wait-free, after-backward,"
-        " priority, us-byte, deft",
+        " priority, us-byte, deft, overlap",
     ),
     (
         (*COMMUNICATION, "schedules"),
         [],
         "spec.communication.schedules: '[]': must have at least 1 entries",
+    ),
+    (
+        (*COMMUNICATION, "valueFormats"),
+        ["float32", "int16"],
+        "spec.communication.valueFormats[1]: 'int16': not known; choose from float32, bfloat16, int8, int4, int2",
+    ),
+    (
+        (*COMMUNICATION, "valueFormats"),
+        ["float32", "int2"],
+        "spec.communication.valueFormats[1]: 'int2': artopk-star-ring sends float32 or bfloat16 or int8 or int4; leave"
+        " the one or the other out",
     ),
     (
         (*COMMUNICATION, "fusion", "bufferSize"),

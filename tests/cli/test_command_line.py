@@ -52,8 +52,8 @@ DURATION = "write a duration such as 5ms or 2s (units: us, ms, s, min, h)"
         (["rnu"], "COMMAND: 'rnu': is not known; did you mean run?"),
         (
             ["frobnicate"],
-            "COMMAND: 'frobnicate': is not known; choose from run, compare, plan, network, report, trace, status,"
-            " metrics, worker",
+            "COMMAND: 'frobnicate': is not known; choose from run, compare, judge, plan, network, report, trace,"
+            " status, top, metrics, worker",
         ),
         (
             ["--bogus"],
@@ -91,6 +91,10 @@ DURATION = "write a duration such as 5ms or 2s (units: us, ms, s, min, h)"
         (["run", "net.yaml"], "net.yaml: kind: 'Network': is a network; give it to --network, and a TrainingJob here"),
         (["run", "good.yaml", "--plan", "2/all-gather"], "--plan: '2/all-gather': a compression ratio is in (0, 1]"),
         (["run", "good.yaml", "--plan", "0.1/all-together"], "--plan: '0.1/all-together': not known; choose from"),
+        (
+            ["run", "good.yaml", "--plan", "0.1/spardl:per_host=3"],
+            "--plan: '0.1/spardl:per_host=3': sums on hosts of 3 ranks each, and here hosts have 1",
+        ),
         (["run", "good.yaml", "--network", "missing-net.yaml"], "missing-net.yaml: cannot be read (No such file"),
         (["run", "good.yaml", "--network", "job.yaml"], "job.yaml: kind: 'TrainingJob': is a job; name a network file"),
         (

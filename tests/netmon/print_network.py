@@ -1,6 +1,7 @@
 """Prints the state that a monitor publishes, one JSON line a revision: ``print_network.py ADDRESS``."""
 
 import json
+import signal
 import sys
 import time
 
@@ -12,4 +13,4 @@ def show(view):
 
 
 with watch(sys.argv[1], on_change=show):
-    time.sleep(3600)
+    signal.pause()

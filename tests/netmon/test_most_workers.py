@@ -2,12 +2,12 @@
 
 import asyncio
 import random
-import socket
 import time
 from contextlib import asynccontextmanager
 
 import grpc
 import pytest
+from trimtab.environment.free_ports import free_ports
 from trimtab_api.channels import MAX_MESSAGE_BYTES, SERVER_OPTIONS, listen
 from trimtab_api.errors import UserError
 from trimtab_api.names import MOST_WORKERS
@@ -88,14 +88,6 @@ async def whole_job():
         await asyncio.gather(*tasks, return_exceptions=True)
         await peers.close()
         await asyncio.gather(*(server.stop(None) for server in servers))
-
-
-def free_ports(count):
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
 
 
 async def until(condition):

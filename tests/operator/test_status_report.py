@@ -12,6 +12,7 @@ from trimtab_operator.pods import Problem
 from trimtab_operator.policies.progress import Progress
 from trimtab_operator.report import report, unreadable
 from trimtab_operator.status_writes import seconds_to_write
+from trimtab_operator.timestamps import write_time
 from trimtab_operator.trainer_message import TrainerMessage
 
 STUCK = pod(1, phase="Pending", obstacle=Problem("ImagePullBackOff", "worker 1 cannot start"))
@@ -331,6 +332,16 @@ def test_training_is_told_in_units_that_humans_write():
     assert (status.step, status.loss, status.step_time) == (12, 0.123457, "120ms")
     assert (status.plan.ratio, status.plan.collective, status.plan.adopted_at_step) == ("0.01", "all-gather", 7)
     assert (status.network.latency, status.network.bandwidth) == ("5ms", "1Gbps")
+
+
+def test_progress_is_told_from_when_the_last_step_was_heard():
+    first = after(child=child(ready=2), training=training(gain=0.76543))
+    assert (first.gain, first.last_progress_time) == (0.765, write_time(NOW))
+    later = NOW + timedelta(seconds=40)
+    known = {"child": child(ready=2), "status": first.model_dump(by_alias=True), "now": later}
+    assert after(training=training(), **known).last_progress_time == write_time(NOW), "no step further"
+    assert after(training=training(step=13), **known).last_progress_time == write_time(later)
+    assert after(child=child(ready=2), training=training(step=0)).last_progress_time is None, "no step is done yet"
 
 
 def test_figures_stay_when_rank_0_is_silent():

@@ -1,7 +1,7 @@
 """Rank 0's end of the control loop: runs the controller beside training and turns its actions into messages.
 
 The controller is asked on a thread of its own (a decision takes some 20 ms); what it answers is announced by the next
-step's note and reaches every rank by a broadcast, so that all adopt a plan at the same step.
+step's vote and reaches every rank by a broadcast, so that all adopt a plan at the same step.
 """
 
 from __future__ import annotations

@@ -100,6 +100,12 @@ class Plan:
                 field="source",
                 value=self.source,
             )
+        if schedule.overlaps_rounds and not self.local_steps:
+            raise UserError(
+                "sends the updates of one round of local steps under the next; add source=update:steps=H",
+                field="schedule",
+                value=self.schedule,
+            )
         if self.timetable is not None and self.timetable.num_buckets > len(self.fusion.cuts):
             raise UserError(
                 f"its timetable sends {self.timetable.num_buckets} buckets, and there are {len(self.fusion.cuts)}",
@@ -132,7 +138,13 @@ class Plan:
     @property
     def delays_updates(self) -> bool:
         """Whether the optimizer gets gradients in later steps than their own, and iterations send parts of them."""
-        return self.timetable is not None and catalogue.schedules[self.schedule].delays_updates
+        schedule = catalogue.schedules[self.schedule]
+        return schedule.delays_updates and (self.timetable is not None or not schedule.is_planned)
+
+    @property
+    def overlaps_rounds(self) -> bool:
+        """Whether the updates of a round cross while the next round computes, and are applied one round late."""
+        return catalogue.schedules[self.schedule].overlaps_rounds
 
     @property
     def local_steps(self) -> int:
@@ -156,10 +168,14 @@ class Plan:
             return self.ratio
         return max(self.ratio, WARMUP_RATIOS[step * len(WARMUP_RATIOS) // warmup])
 
-    def buffer_costs(self, num_elements: int, num_ranks: int) -> list[Cost]:
-        """The closed-form cost of each buffer for a gradient of ``num_elements``."""
+    def num_senders(self, num_ranks: int) -> int:
+        """How many selections of an element meet: one of each rank, or of each host whose ranks sum first."""
+        return max(1, num_ranks // catalogue.per_host(self.collective))
+
+    def buffer_costs(self, num_elements: int, num_ranks: int, on_each: int = 1) -> list[Cost]:
+        """The closed-form cost of each buffer of ``num_elements`` in all, where ``on_each`` ranks share a host."""
         return [
-            collective_cost(self.collective, BYTES_PER_ELEMENT * len(buffer), self.ratio, num_ranks, self.wire)
+            collective_cost(self.collective, BYTES_PER_ELEMENT * len(buffer), self.ratio, num_ranks, self.wire, on_each)
             for buffer in self.fusion.buffers(num_elements)
         ]
 

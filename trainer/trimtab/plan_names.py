@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trimtab_api.catalogue import collectives
+from trimtab_api.catalogue import collectives, why_not
 from trimtab_api.errors import UserError
 
 from trimtab.plan import Plan, dense_plan
@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from trimtab_api.trainingjob import TrainingJob
 
 ADAPTIVE = "adaptive"
+#: Arms of a comparison that Trimtab does not exchange for: torch's own DistributedDataParallel, with a hook of torch's.
+DDP_HOOKS = {"ddp-fp16": "fp16", "ddp-powersgd": "powersgd"}
+#: Names such a hook to a trainer; `trimtab.ddp_baseline` reads it.
+DDP_HOOK_VARIABLE = "TRIMTAB_DDP_HOOK"
 GRID_NAME = "grid"
 
 #: The static grid that adaptive is judged against: every ratio with every collective (15 plans).
@@ -39,13 +43,16 @@ def parse_plan(text: str, field: str) -> str:
 def parse_plans(text: str, field: str) -> list[str]:
     """Names of a comma-separated list, ``grid`` spelled out; a plan that is named may be one of the grid's as well.
 
-    Raises `UserError` naming ``field``, also where a plan is named twice.
+    Those of `DDP_HOOKS` are among them. Raises `UserError` naming ``field``, also where a plan is named twice.
     """
-    known = f"{ADAPTIVE}, dense, RATIO/COLLECTIVE such as 0.01/all-gather, or {GRID_NAME}, with commas between them"
+    known = (
+        f"{ADAPTIVE}, dense, RATIO/COLLECTIVE such as 0.01/all-gather, {', '.join(DDP_HOOKS)}, or {GRID_NAME}, "
+        "with commas between them"
+    )
     names: list[str] = []
     for part in text.split(","):
         name = part.strip()
-        if name not in (ADAPTIVE, GRID_NAME):
+        if name not in (ADAPTIVE, GRID_NAME, *DDP_HOOKS):
             name = _parse_static(part, field, known)
         if name in names:
             twice = "is named twice" if part.strip() == name else f"is {name}, which is named already"
@@ -67,6 +74,15 @@ def _parse_static(text: str, field: str, known: str) -> str:
     return "dense" if plan == dense_plan() else plan.name
 
 
+def check_runs(job: TrainingJob, name: str, field: str) -> None:
+    """Raise `UserError` naming ``field`` where a plan of this name does not run on the job's ranks."""
+    reason = None
+    if name not in (ADAPTIVE, *DDP_HOOKS):
+        reason = why_not(Plan.parse(name).collective, job.spec.num_ranks, [job.spec.processes_per_worker])
+    if reason is not None:
+        raise UserError(f"{reason} ({job.spec.num_ranks} ranks here)", field=field, value=name)
+
+
 def plan_of(job: TrainingJob) -> str:
     """The plan that a job trains under, by the same names."""
     communication = job.spec.communication
@@ -82,7 +98,20 @@ def with_seed(job: TrainingJob, seed: int) -> TrainingJob:
 
 
 def with_plan(job: TrainingJob, plan: str) -> TrainingJob:
-    """The same job under another plan, by its name."""
+    """The same job under another plan, by its name, or by torch's DDP with one of `DDP_HOOKS`."""
+    if plan in DDP_HOOKS:
+        return _with_variable(with_plan(job, "dense"), DDP_HOOK_VARIABLE, DDP_HOOKS[plan])
     policy = {"policy": "Adaptive", "plan": None} if plan == ADAPTIVE else {"policy": "Static", "plan": plan}
     communication = job.spec.communication.model_copy(update=policy)
     return job.model_copy(update={"spec": job.spec.model_copy(update={"communication": communication})})
+
+
+def _with_variable(job: TrainingJob, name: str, value: str) -> TrainingJob:
+    """The same job, whose trainers see one more environment variable."""
+    pod = job.spec.template["spec"]
+    containers = [
+        each | {"env": [*(each.get("env") or []), {"name": name, "value": value}]} if each is job.spec.trainer else each
+        for each in pod["containers"]
+    ]
+    template = job.spec.template | {"spec": pod | {"containers": containers}}
+    return job.model_copy(update={"spec": job.spec.model_copy(update={"template": template})})

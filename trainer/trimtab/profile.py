@@ -69,6 +69,11 @@ class Profile:
     """Of the optimizer's first parameter group, over 1 - momentum where it has one; None where it tells none."""
 
     @property
+    def first_gradient_seconds(self) -> float:
+        """From the forward pass's end until the first gradient was complete."""
+        return next((seconds for seconds in self.tensor_backward_seconds if seconds > 0), 0.0)
+
+    @property
     def backward_seconds(self) -> float:
         """Of a whole step."""
         return sum(self.tensor_backward_seconds)

@@ -11,11 +11,13 @@ from trimtab_api.catalogue import (
     DEFAULT_COLLECTIVES,
     SPARSE_COLLECTIVES,
     SPARSIFIERS,
+    VALUE_FORMATS,
     collectives,
     planners,
     read_plan,
     schedules,
     sparsifiers,
+    wires,
 )
 from trimtab_api.catalogue.other_axes import MOST_LOCAL_STEPS
 from trimtab_api.errors import UserError
@@ -51,6 +53,7 @@ def _sparse() -> Iterable[str]:
 Ratio = Annotated[float, Field(gt=0, lt=1)]
 SparseCollective = Annotated[str, one_of(_sparse), enum(SPARSE_COLLECTIVES)]
 Sparsifier = Annotated[str, one_of(sparsifiers.names), enum(SPARSIFIERS)]
+ValueFormat = Annotated[str, one_of(wires.names), enum(VALUE_FORMATS)]
 Planner = Annotated[str, Field(max_length=512), spec_of(planners)]
 Schedule = Annotated[str, Field(max_length=512), spec_of(schedules)]
 
@@ -170,12 +173,22 @@ class Communication(Strict):
         max_length=20,
         json_schema_extra={"x-kubernetes-list-type": "set"},
         description="When buffers may be sent; an Adaptive policy chooses from these and begins with the first. Only"
-        " `deft` gives the optimizer gradients in later steps than their own, and fewer updates.",
+        " `deft` gives the optimizer gradients in later steps than their own, and fewer updates. `overlap`, by which a"
+        " round of local steps is applied one round late, is for a Static plan alone.",
     )
     local_steps: LocalSteps | None = Field(
         None,
         description="Local steps between exchanges that an Adaptive policy may choose. Left out: up to 16 under Adam"
         " and its kin in loops over `session.batches`, else none: gradients are exchanged in each step.",
+    )
+    value_formats: tuple[ValueFormat, ...] | None = Field(
+        None,
+        strict=False,
+        min_length=1,
+        max_length=20,
+        json_schema_extra={"x-kubernetes-list-type": "set"},
+        description="Formats in which an Adaptive policy may send selected values; what rounding takes of a value is"
+        " sent later. Left out: those of float32, int8 and int4 that all of `collectives` send.",
     )
     triggers: Triggers = Field(default_factory=Triggers, description="What reopens the choice of a plan.")
     trials: Trials = Field(default_factory=Trials, description="How candidates are tried out while training.")
@@ -197,6 +210,12 @@ class Communication(Strict):
     def _check(self) -> Self:
         check_each_once(("collectives",), self.collectives)
         check_each_once(("schedules",), self.schedules)
+        check_each_once(("valueFormats",), self.value_formats or ())
+        for index, wire in enumerate(self.value_formats or ()):
+            for name in self.collectives:
+                if wire not in (sends := collectives[name].wires):
+                    remedy = f"{name} sends {' or '.join(sends)}; leave the one or the other out"
+                    raise wrong(("valueFormats", index), wire, remedy)
         if self.policy == "Static" and self.plan is None:
             raise wrong(("plan",), None, "a Static policy needs a plan, such as 0.01/all-gather")
         if self.policy == "Adaptive" and self.plan is not None:

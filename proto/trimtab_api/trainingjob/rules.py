@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from trimtab_api.catalogue import AXES, DENSE_COLLECTIVES, SPARSE_COLLECTIVES, Axis, planners, schedules
+from trimtab_api.catalogue import AXES, DENSE_COLLECTIVES, SPARSE_COLLECTIVES, Axis, collectives, planners, schedules
 from trimtab_api.names import MOST_WORKERS, RESERVED_VARIABLES
 from trimtab_api.trainingjob.quantities import DURATION_PATTERN
 
@@ -35,6 +35,7 @@ _AXES = f"(/({'|'.join(AXES)})=[^/,]+)*$"
 _DENSE = f"^({'|'.join(('dense', *DENSE_COLLECTIVES))}){_AXES}"
 _NUMBER = r"([0-9]+(\\.[0-9]*)?|\\.[0-9]+)([eE][-+]?[0-9]+)?"
 _PLAN = f"^{_NUMBER}/({'|'.join(SPARSE_COLLECTIVES)}){_OPTIONS}{_AXES}"
+_TWO_BITS = ", ".join(f"'{row.name}'" for row in collectives.rows() if not row.is_dense and "int2" in row.wires)
 _RESERVED = ", ".join(f"'{each}'" for each in RESERVED_VARIABLES)
 _PLAN_REMEDY = (
     "write dense, or RATIO/COLLECTIVE with a ratio in (0, 1), such as 0.01/all-gather; collectives: "
@@ -107,6 +108,13 @@ RULES = (
         "self.policy != 'Static' || !has(self.localSteps)",
         STATIC_PLAN_SAYS_LOCAL_STEPS,
         ".localSteps",
+    ),
+    Rule(
+        "spec.communication",
+        "!has(self.valueFormats) || !('int2' in self.valueFormats) || "
+        f"self.collectives.all(each, each in [{_TWO_BITS}])",
+        f"int2 is sent by {_TWO_BITS} alone; leave it or the other collectives out",
+        ".valueFormats",
     ),
     Rule(
         "spec.communication.fusion.bufferSize",

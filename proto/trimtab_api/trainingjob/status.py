@@ -99,6 +99,14 @@ class Status(_Part):
     )
     step: int | None = Field(None, description="Optimizer steps done.")
     loss: float | None = Field(None, description="Loss of the last step, as rank 0's script passed it.")
+    gain: float | None = Field(
+        None, description="Part of the gradient, with what was held back of it before, that got through: in [0, 1]."
+    )
+    last_progress_time: str | None = Field(
+        None,
+        description="When training was last seen to be further than before.",
+        json_schema_extra={"format": "date-time"},
+    )
     step_time: str | None = Field(None, description="Median time of recent steps, such as 120ms.")
     plan: PlanStatus | None = Field(None, description="How gradients cross the network now, and why.")
     network: NetworkStatus | None = Field(None, description="The slowest link of the job's network.")

@@ -160,9 +160,9 @@ class Spec(Strict):
     @model_validator(mode="after")
     def _check_collectives(self) -> Self:
         """A collective may be made for some numbers of ranks only; of several that may be chosen, one must fit."""
-        wanted = self.communication
+        wanted, on_hosts = self.communication, [self.processes_per_worker]
         if wanted.plan is not None:
-            if reason := why_not(read_plan(wanted.plan).collective, self.num_ranks):
+            if reason := why_not(read_plan(wanted.plan).collective, self.num_ranks, on_hosts):
                 raise wrong(("communication", "plan"), wanted.plan, f"{reason} ({self.num_ranks} ranks here)")
         elif all(reasons := [why_not(name, self.num_ranks) for name in wanted.collectives]):
             remedy = f"{reasons[0]} ({self.num_ranks} ranks here)"

@@ -31,11 +31,13 @@ class Subcommand:
 COMMANDS = (
     Subcommand("run", "run_command", "train a TrainingJob on this machine"),
     Subcommand("compare", "compare_command", "train it under several plans in turn, and report"),
+    Subcommand("judge", "judge_command", "set adaptive beside the best static plan in hindsight, on many networks"),
     Subcommand("plan", "plan_command", "show the plan for a model and a network, and the cost of each scheme"),
     Subcommand("network", "network_command", "print a random network file, to compare plans on one nobody tuned for"),
     Subcommand("report", "report_command", "rebuild summary and report of a comparison from its files"),
     Subcommand("trace", "trace_command", "write the profiled steps of a run for a trace viewer"),
     Subcommand("status", "status_command", "follow a job that trains, here or from inside one of its pods"),
+    Subcommand("top", "top_command", "show the jobs of a cluster, and how far each is"),
     Subcommand("metrics", "metrics_command", "serve the metrics of a run to Prometheus"),
     Subcommand("worker", "worker_command", "train as one worker of a job on a cluster: the entry of its pod"),
     Subcommand("bench", "", "measure kernels, collectives or whole steps on this machine"),

@@ -11,7 +11,7 @@ from trimtab_api.command_line import path, whole_number
 from trimtab_api.errors import UserError
 
 from trimtab.launch.interrupts import EXIT_CODE, Interrupted, interruptible
-from trimtab.plan_names import parse_plan, plan_of, with_plan
+from trimtab.plan_names import check_runs, parse_plan, plan_of, with_plan
 from trimtab.records.run_directory import RunDirectory
 
 if TYPE_CHECKING:
@@ -54,7 +54,9 @@ def run(args: argparse.Namespace) -> int:
 
     plan = None if args.plan is None else parse_plan(args.plan, "--plan")
     job, network = prepare(args)
-    job = job if plan is None else with_plan(job, plan)
+    if plan is not None:
+        check_runs(job, plan, "--plan")
+        job = with_plan(job, plan)
     if args.tail is not None and args.tail >= job.spec.num_ranks:
         raise UserError(
             f"is no rank of the job, which has {job.spec.num_ranks}; name one from 0 to {job.spec.num_ranks - 1}",

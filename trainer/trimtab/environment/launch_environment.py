@@ -46,7 +46,7 @@ class LaunchEnvironment:
             return None
         return cls(
             rank=_number(environ, "RANK"),
-            num_ranks=_number(environ, "WORLD_SIZE"),
+            num_ranks=_number(environ, "TRIMTAB_WORLD_SIZE"),
             local_rank=_number(environ, "LOCAL_RANK"),
             num_local_ranks=_number(environ, "LOCAL_WORLD_SIZE"),
             master_address=_text(environ, "MASTER_ADDR"),
@@ -63,7 +63,8 @@ class LaunchEnvironment:
         """Inverse of `read`."""
         return {
             "RANK": str(self.rank),
-            "WORLD_SIZE": str(self.num_ranks),
+            "WORLD_SIZE": str(self.num_ranks),  # for scripts and frameworks, some of which remove it: Lightning does
+            "TRIMTAB_WORLD_SIZE": str(self.num_ranks),
             "LOCAL_RANK": str(self.local_rank),
             "LOCAL_WORLD_SIZE": str(self.num_local_ranks),
             "NODE_RANK": str(self.rank // max(1, self.num_local_ranks)),  # for scripts; a session does not read it

@@ -13,10 +13,11 @@ from trimtab.records.fields import figure, mapping, mappings, number, numbers, t
 #: The plan of a single process.
 ALONE = "no exchange"
 
-Trigger = Literal["warm-up", "network", "gain", "trials", "measured", "guard", "profile"]
+Trigger = Literal["warm-up", "network", "gain", "trials", "measured", "guard", "profile", "progress", "experiment"]
 """What a decision followed: the warm-up has ended; the network or the gain has changed; trials have run; the last
 change made steps longer instead of shorter; a guard's hold has ended; the first profile has come, where there are
-buffers or schedules to choose."""
+buffers or schedules to choose; the job's own loss has shown that steps bring more or less than the law of relative
+steps says, or an experiment is over; one begins, to learn what steps of another plan bring."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,26 @@ class Step:
     """The rank that came last to the exchange of the step before."""
     late_seconds: float | None = None
     """By how much it came after the middle one of the ranks."""
+    forward_seconds: float = 0.0
+    """Of `compute_seconds`: from the end of the step before until backward began."""
+    backward_seconds: float = 0.0
+    """Likewise: backward, with what it hands to the exchange."""
+    optimizer_seconds: float = 0.0
+    """Likewise: the optimizer's step."""
+    achieved_ratio: float | None = None
+    """The share of elements that rank 0 put on the wire; None where the step sent none."""
+    residual_norm: float | None = None
+    """Norm of what the step's exchanges left as residual on rank 0."""
+
+    @property
+    def exposed_seconds(self) -> float:
+        """The part of the step that was spent waiting for the exchange."""
+        return max(0.0, self.step_seconds - self.compute_seconds)
+
+    @property
+    def other_seconds(self) -> float:
+        """What is left of `compute_seconds`; all of it where nobody told more."""
+        return max(0.0, self.compute_seconds - self.forward_seconds - self.backward_seconds - self.optimizer_seconds)
 
     @classmethod
     def from_json(cls, line: dict[str, Any]) -> Step:
@@ -72,6 +93,11 @@ class Step:
             trial=bool(line.get("trial", False)),
             last_rank=None if line.get("last_rank") is None else whole(line, "last_rank"),
             late_seconds=figure(line, "late_seconds"),
+            forward_seconds=number(line, "forward_seconds", 0.0),
+            backward_seconds=number(line, "backward_seconds", 0.0),
+            optimizer_seconds=number(line, "optimizer_seconds", 0.0),
+            achieved_ratio=figure(line, "achieved_ratio"),
+            residual_norm=figure(line, "residual_norm"),
         )
 
 

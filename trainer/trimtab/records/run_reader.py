@@ -57,13 +57,14 @@ def _read_run(directory: RunDirectory) -> Run:
     steps: list[Step] = []
     round_ends: list[RoundEnd] = []
     evaluations: list[Evaluation] = []
-    for line in Tail(directory.metrics).new_lines():
+    metrics = directory.metrics
+    for line in Tail(metrics).new_lines():
         if "event" not in line:
-            steps.append(read_record(Step.from_json, line, directory.metrics))
+            steps.append(read_record(Step.from_json, line, metrics))
         elif line["event"] == "evaluation":
-            evaluations.append(read_record(Evaluation.from_json, line, directory.metrics))
+            evaluations.append(read_record(Evaluation.from_json, line, metrics))
         elif line["event"] == "end of round":
-            round_ends.append(read_record(RoundEnd.from_json, line, directory.metrics))
+            round_ends.append(read_record(RoundEnd.from_json, line, metrics))
     result = read_record(_result, read_json(directory.result), directory.result)
     return Run(
         name=result.get("plan", directory.path.name),
