@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from types import CodeType
 from typing import Any
 
 import torch
@@ -110,6 +111,8 @@ class OptimizerGate:
         self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
         """As torch calls it: what it returns replaces the arguments of ``step``, the optimizer first."""
+        if _is_within_its_own_step(optimizer):
+            return None
         if self._is_stepping:
             self._enter_optimizer()
             return None
@@ -141,6 +144,8 @@ class OptimizerGate:
             self._left_out()
 
     def _after_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        if _is_within_its_own_step(optimizer):
+            return
         self.phases.enter(self._phase_around)
         if self._is_stepping:
             return
@@ -183,6 +188,28 @@ def _with_closure_evaluated(
         return lambda: loss
 
     return tuple(map(evaluate, args)), {name: evaluate(value) for name, value in kwargs.items()}
+
+
+def _is_within_its_own_step(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether the step that calls the hook was called by another step of the same optimizer.
+
+    torch wraps ``step`` of each class whose instances were made. So where a subclass's calls its parent's, and some
+    other optimizer was made of the parent, hooks are called around both.
+    """
+    depth, frame = 0, inspect.currentframe()
+    while frame is not None:
+        if frame.f_code is _STEP_WITH_HOOKS and frame.f_locals.get("self") is optimizer:
+            depth += 1
+        frame = frame.f_back
+    return depth > 1
+
+
+_STEP_WITH_HOOKS = next(
+    each
+    for each in torch.optim.Optimizer.profile_hook_step.__code__.co_consts
+    if isinstance(each, CodeType) and each.co_name == "wrapper"
+)
+"""What torch puts around each ``step``, which calls the hooks."""
 
 
 def _is_called_by_a_scaler() -> bool:
