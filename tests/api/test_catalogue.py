@@ -12,10 +12,12 @@ from trimtab_api.catalogue import (
     Collective,
     Cost,
     Option,
+    SourceOptions,
     collective_cost,
     collectives,
     cost_table,
     schedules,
+    source_options,
     sources,
     whole_number,
     why_not,
@@ -166,3 +168,10 @@ def test_a_new_scheme_does_not_become_a_choice_of_jobs_that_name_none():
 def test_only_schedules_that_say_so_delay_updates():
     delaying = [row.name for row in schedules.rows() if row.delays_updates and row.name in schedules.built_in]
     assert delaying == ["deft", "overlap"]
+
+
+def test_what_the_options_of_a_source_ask_for_is_told_by_name():
+    assert source_options("gradient") == SourceOptions(local_steps=0, momentum=0.0, clip=0.0, warmup=0)
+    assert source_options("update:steps=8") == SourceOptions(local_steps=8, momentum=0.0, clip=0.0, warmup=0)
+    told = source_options("gradient:momentum=0.9:clip=2:warmup=100")
+    assert told == SourceOptions(local_steps=0, momentum=0.9, clip=2.0, warmup=100)

@@ -20,7 +20,7 @@ from trimtab_api.catalogue import (
     collective_cost,
     planners,
     read_plan,
-    sources,
+    source_options,
 )
 from trimtab_api.errors import UserError
 
@@ -149,21 +149,21 @@ class Plan:
     @property
     def local_steps(self) -> int:
         """H: steps that each rank takes by itself before the update that they made is exchanged; 0: gradients are."""
-        return int(sources.options(self.source).get("steps", 0))
+        return source_options(self.source).local_steps
 
     @property
     def momentum(self) -> float:
         """Of momentum correction; 0 without."""
-        return float(sources.options(self.source).get("momentum", 0.0))
+        return source_options(self.source).momentum
 
     @property
     def clip(self) -> float:
         """The L2 norm of local gradient clipping, times the root of the number of ranks; 0 without."""
-        return float(sources.options(self.source).get("clip", 0.0))
+        return source_options(self.source).clip
 
     def ratio_at(self, step: int) -> float:
         """The ratio in force at a step: that of the plan, or while it warms up the larger one of `WARMUP_RATIOS`."""
-        warmup = int(sources.options(self.source).get("warmup", 0))
+        warmup = source_options(self.source).warmup
         if step >= warmup:
             return self.ratio
         return max(self.ratio, WARMUP_RATIOS[step * len(WARMUP_RATIOS) // warmup])

@@ -28,6 +28,7 @@ from trimtab_api.catalogue.other_axes import (
 )
 from trimtab_api.catalogue.plan_text import AXES, DENSE, PlanText, check_ratio, read_plan, write_plan
 from trimtab_api.catalogue.rows import Collective, Row, Schedule, Wire
+from trimtab_api.catalogue.source_options import SourceOptions, source_options
 from trimtab_api.catalogue.spec import Option, positive, whole_number
 
 __all__ = [
@@ -49,6 +50,7 @@ __all__ = [
     "PlanText",
     "Row",
     "Schedule",
+    "SourceOptions",
     "Wire",
     "between_hosts",
     "check_ratio",
@@ -62,6 +64,7 @@ __all__ = [
     "positive",
     "read_plan",
     "schedules",
+    "source_options",
     "sources",
     "sparsifiers",
     "whole_number",

@@ -112,22 +112,15 @@ schedules: Axis[Schedule] = Axis(
     ),
 )
 
+MOMENTUM = Option("momentum", share, "of momentum correction, in place of the optimizer's (DGC)", default=0.0)
+CLIP = Option("clip", positive, "L2 norm to which each rank clips its gradient, times sqrt(N)", default=0.0)
+WARMUP = Option("warmup", whole_number(0), "steps in which the ratio falls from 0.316 to the plan's", default=0)
+LOCAL_STEPS = Option("steps", whole_number(1, MOST_LOCAL_STEPS), "H, the steps between two exchanges", default=1)
+
 sources: Axis[Row] = Axis(
     "source",
-    Row(
-        "gradient",
-        "gradients, before the optimizer",
-        options=(
-            Option("momentum", share, "of momentum correction, in place of the optimizer's (DGC)", default=0.0),
-            Option("clip", positive, "L2 norm to which each rank clips its gradient, times sqrt(N)", default=0.0),
-            Option("warmup", whole_number(0), "steps in which the ratio falls from 0.316 to the plan's", default=0),
-        ),
-    ),
-    Row(
-        "update",
-        "what each rank's own optimizer made of its gradients",
-        options=(Option("steps", whole_number(1, MOST_LOCAL_STEPS), "H, the steps between two exchanges", default=1),),
-    ),
+    Row("gradient", "gradients, before the optimizer", options=(MOMENTUM, CLIP, WARMUP)),
+    Row("update", "what each rank's own optimizer made of its gradients", options=(LOCAL_STEPS,)),
 )
 
 

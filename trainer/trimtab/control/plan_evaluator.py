@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from trimtab_api.catalogue import DENSE, sources, sparsifiers
+from trimtab_api.catalogue import DENSE, source_options, sparsifiers
 
 from trimtab.control.decision import Prediction
 from trimtab.control.knee import log_speedup
@@ -77,7 +77,7 @@ class PlanEvaluator:
         return [
             self.predict(ratio=1.0, collective=DENSE, source=source, **axes)
             for source in settings.sources
-            if sources.options(source).get("steps")
+            if source_options(source).local_steps
         ]
 
     def log_speedup(self, prediction: Prediction) -> float:

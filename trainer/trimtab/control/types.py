@@ -6,7 +6,15 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING, Literal
 
-from trimtab_api.catalogue import DEFAULT_COLLECTIVES, collectives, schedules, sources, sparsifiers, wires
+from trimtab_api.catalogue import (
+    DEFAULT_COLLECTIVES,
+    collectives,
+    schedules,
+    source_options,
+    sources,
+    sparsifiers,
+    wires,
+)
 from trimtab_api.errors import UserError
 
 from trimtab.plan import Plan
@@ -83,7 +91,7 @@ class ControllerSettings:
             if wire not in collectives[name].wires:
                 raise UserError(f"{name} sends {' or '.join(collectives[name].wires)}", field="wires", value=wire)
         for source in self.sources:
-            if self.policy == "adaptive" and sources.options(source).get("momentum"):
+            if self.policy == "adaptive" and source_options(source).momentum:
                 raise UserError(
                     "an Adaptive policy falls back to dense without it, and the optimizer has no momentum either;"
                     " leave momentum to the optimizer, or write a Static plan",

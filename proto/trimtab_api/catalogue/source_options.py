@@ -1,0 +1,32 @@
+"""What the options of a plan's source ask of the engine and of the controller."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trimtab_api.catalogue.other_axes import CLIP, LOCAL_STEPS, MOMENTUM, WARMUP, sources
+
+
+@dataclass(frozen=True)
+class SourceOptions:
+    """An option that a source does not have is 0."""
+
+    local_steps: int
+    """H: steps that each rank takes by itself before the update that they made is exchanged; 0: gradients are."""
+    momentum: float
+    """Of momentum correction."""
+    clip: float
+    """The L2 norm of local gradient clipping, times the root of the number of ranks."""
+    warmup: int
+    """Steps in which the ratio falls to the plan's."""
+
+
+def source_options(source: str) -> SourceOptions:
+    """Those of a source's text, such as ``update:steps=4``."""
+    told = sources.options(source)
+    return SourceOptions(
+        local_steps=told.get(LOCAL_STEPS.name, 0),
+        momentum=told.get(MOMENTUM.name, 0.0),
+        clip=told.get(CLIP.name, 0.0),
+        warmup=told.get(WARMUP.name, 0),
+    )
