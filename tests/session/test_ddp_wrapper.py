@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import io
 import os
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ from rank_pool import RankPool
 from test_own_steps import SIZE, attached, loss_of, model_of, weights
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
+from trimtab.engine.module_hook import ModuleHook
 from trimtab_api.errors import UserError
 
 STEPS = 5
@@ -112,3 +115,49 @@ def test_a_wrapped_part_of_a_model_is_refused(rank_pool: RankPool) -> None:
     for said in rank_pool.run_in_process_group(SIZE, inside_another):
         assert said.startswith("model: 'DistributedDataParallel': exchanges gradients by itself")
         assert "attach a model whose 0 is the module inside" in said
+
+
+def save_whole(rank: int, size: int, folder: Path, plan: str) -> list[tuple[bool, bool]]:
+    """After each step: whether model and wrapper, saved whole and read back, have its weights; and what copies change.
+
+    What was saved is read, and both are trained, while the session goes on.
+    """
+    os.chdir(folder)
+    model = model_of()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    ddp = DistributedDataParallel(model)
+    session = trimtab.attach(ddp, optimizer, plan=plan)
+    seen = []
+    for number in range(STEPS):
+        loss_of(ddp, number, rank).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        model.state_dict()  # whatever is still on its way arrives
+        trained = weights(model)
+        saved = io.BytesIO()
+        torch.save((model, ddp), saved)
+        saved.seek(0)
+        read, wrapper = torch.load(saved, weights_only=False)
+        are_alike = torch.equal(weights(read), trained) and torch.equal(weights(wrapper.module), trained)
+        for each in (read, copy.deepcopy(model)):
+            loss_of(each, number, rank).backward()
+            torch.optim.SGD(each.parameters(), lr=1.0).step()
+        seen.append((are_alike and type(wrapper) is DistributedDataParallel, torch.equal(weights(model), trained)))
+    session.close()
+    return seen
+
+
+@pytest.mark.parametrize("plan", ["dense", "0.5/all-gather/schedule=priority"])
+def test_a_model_is_saved_and_copied_whole_while_it_trains(rank_pool: RankPool, tmp_path: Path, plan: str) -> None:
+    for seen in rank_pool.run_in_process_group(SIZE, save_whole, tmp_path, plan):
+        assert seen == [(True, True)] * STEPS
+
+
+def test_what_was_saved_whole_is_read_without_trimtab(tmp_path: Path) -> None:
+    model = model_of()
+    model[0].register_forward_pre_hook(ModuleHook(lambda *_: pytest.fail("the hook of the model that trains")))
+    torch.save(model, tmp_path / "model.pt")
+    assert b"trimtab" not in (tmp_path / "model.pt").read_bytes()
+    torch.load(tmp_path / "model.pt", weights_only=False)(torch.ones(1, 8))
+    with pytest.raises(pytest.fail.Exception):
+        model(torch.ones(1, 8))

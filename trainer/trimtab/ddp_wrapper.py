@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from typing import Any
+from typing import Any, SupportsIndex
 
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
@@ -55,4 +55,11 @@ def _silent(kind: type, no_sync: NoSync, accumulating: contextlib.ExitStack) -> 
         if not value:
             accumulating.enter_context(no_sync())
 
-    return type(kind.__name__, (kind,), {"require_backward_grad_sync": property(is_syncing, set_syncing)})
+    def reduced(self: Any, protocol: SupportsIndex) -> Any:
+        """Copied or saved it is a wrapper of torch's, which exchanges."""
+        by_torch: Any = kind.__reduce_ex__
+        _, _, state, *rest = by_torch(self, protocol)
+        return object.__new__, (kind,), {name: value for name, value in state.items() if name != "no_sync"}, *rest
+
+    members = {"require_backward_grad_sync": property(is_syncing, set_syncing), "__reduce_ex__": reduced}
+    return type(kind.__name__, (kind,), members)

@@ -22,6 +22,7 @@ from trimtab_api.errors import UserError
 from trimtab.checkpoint.snapshot import Snapshot
 from trimtab.control.types import StepReport, TrialReport
 from trimtab.data.replay import Replay
+from trimtab.engine.module_hook import ModuleHook
 from trimtab.engine.step_engine import StepEngine
 from trimtab.plan import Plan
 
@@ -177,8 +178,8 @@ class TrialRunner:
         parts = [part for part in self._model.modules() if not isinstance(part, torch.jit.ScriptModule)]
         if any(type(part).__name__ == "OptimizedModule" for part in parts):  # not imported for its name alone
             parts = parts[:1]  # hooks inside would have it compiled anew
-        self._hooks = [part.register_forward_pre_hook(self._before_forward) for part in parts]
-        self._hooks += [part.register_state_dict_pre_hook(self._before_state_dict) for part in parts[:1]]
+        self._hooks = [part.register_forward_pre_hook(ModuleHook(self._before_forward)) for part in parts]
+        self._hooks += [part.register_state_dict_pre_hook(ModuleHook(self._before_state_dict)) for part in parts[:1]]
 
     def _tell_reports(self, reports: list[TrialReport]) -> None:
         """Once for each `run`: what was left is told as it is left, and not when its loop is thrown away."""

@@ -15,6 +15,7 @@ from torch import nn
 from torch.utils.hooks import RemovableHandle
 
 from trimtab.engine.exchanger import Exchanger
+from trimtab.engine.module_hook import ModuleHook
 from trimtab.engine.optimizer_gate import OptimizerGate
 
 
@@ -85,9 +86,10 @@ class ForwardWaits:
         for part in parts:
             own = {indices[id(p)] for p in part.parameters(recurse=False) if id(p) in indices}
             if own and part is not self._model:
-                self._hooks.append(part.register_forward_pre_hook(lambda *_, own=own: self._before_module(own)))
-        self._hooks.append(self._model.register_forward_pre_hook(self._before_model, prepend=True))
-        self._hooks.append(self._model.register_state_dict_pre_hook(lambda *_: self.settle()))
+                hook = ModuleHook(lambda *_, own=own: self._before_module(own))
+                self._hooks.append(part.register_forward_pre_hook(hook))
+        self._hooks.append(self._model.register_forward_pre_hook(ModuleHook(self._before_model), prepend=True))
+        self._hooks.append(self._model.register_state_dict_pre_hook(ModuleHook(lambda *_: self.settle())))
         self._hooks.append(self._optimizer.register_state_dict_pre_hook(lambda *_: self.settle()))
 
     def _before_model(self, *_: Any) -> None:

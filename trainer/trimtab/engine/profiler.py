@@ -18,6 +18,7 @@ from torch.utils.hooks import RemovableHandle
 
 from trimtab import kernels
 from trimtab.engine.arena import Arena
+from trimtab.engine.module_hook import ModuleHook
 from trimtab.engine.outcome import Outcome
 from trimtab.engine.step_trace import Span, spans_of, trace_line
 from trimtab.plan import Plan
@@ -170,10 +171,10 @@ class StepProfiler:
         if any(isinstance(m, torch.jit.ScriptModule) or type(m).__name__ == "OptimizedModule" for _, m in parts):
             parts = []  # hooks inside would have it compiled anew, or are refused
         self._hooks = [
-            self._model.register_forward_pre_hook(self._on_forward_begin),
-            self._model.register_forward_hook(self._on_forward_begin),
+            self._model.register_forward_pre_hook(ModuleHook(self._on_forward_begin)),
+            self._model.register_forward_hook(ModuleHook(self._on_forward_begin)),
             *(
-                module.register_forward_hook(lambda *_, name=name: self._on_module_end(name))
+                module.register_forward_hook(ModuleHook(lambda *_, name=name: self._on_module_end(name)))
                 for name, module in parts
                 if self._range(module) is not None
             ),

@@ -1,0 +1,26 @@
+"""Hooks of a model's parts that stay behind where the model is copied or saved as a whole.
+
+``torch.save(model)`` and ``copy.deepcopy(model)`` take a module's hooks along. The session's belong to the model that
+trains: a copy that averages weights must not be heard, and a file must be read where there is no session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+
+
+class ModuleHook:
+    """Calls what it was made of. A copy of it, or what is read of a file that holds one, does nothing."""
+
+    def __init__(self, call: Callable[..., None]) -> None:
+        self._call = call
+
+    def __call__(self, *args: Any) -> None:
+        """As torch calls hooks; they leave inputs and outputs as they are."""
+        self._call(*args)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """The ``__exit__`` of a null context takes any arguments, returns None, and is read back without trimtab."""
+        return getattr, (nullcontext(), "__exit__")
