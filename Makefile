@@ -7,6 +7,8 @@ UV_VERSION := 0.13.8
 TOOLS := .tools
 UV := $(TOOLS)/bin/uv
 BIN := .venv/bin
+# Processes that run tests side by side.
+LANES ?= 3
 MEMBERS := proto netmon trainer operator
 MANIFESTS := pyproject.toml $(MEMBERS:%=%/pyproject.toml)
 LOCAL := trimtab trimtab-api trimtab-netmon trimtab-operator
@@ -94,7 +96,7 @@ lint: setup ## ruff, mypy --strict, import-linter
 
 .PHONY: check
 check: lint ## What a developer runs before a commit: lint, types, unit tests
-	$(BIN)/pytest -q -m "not slow and not namespaces and not cuda and not controlplane and not helm and not prometheus and not node and not images and not mpi and not browser"
+	$(BIN)/pytest -q --numprocesses $(LANES) --dist loadgroup -m "not slow and not namespaces and not cuda and not controlplane and not helm and not prometheus and not node and not images and not mpi and not browser"
 
 .PHONY: control-plane
 control-plane: setup ## Build the Kubernetes control plane that tests run (once; Go needed)
@@ -115,9 +117,13 @@ e2e: setup ## A job's whole life on real pods: on a node of its own, or KUBECONF
 	$(BIN)/pytest tests/e2e --require $(GIVEN)
 	@echo "what kubectl printed on the way is in runs/e2e"
 
+# What waits for a cluster leaves the cores to what computes; what measures a network, or fills the disk, runs by itself.
+# Where some tests fail the others still run; pytest ends with 2 where it was interrupted.
 .PHONY: test
 test: lint cluster-programs ## Every test that this machine can run, and a line for each kind left out (REQUIRE=1: leaving out fails)
-	$(BIN)/pytest $(if $(REQUIRE),--require)
+	$(BIN)/pytest -m "not alone" --numprocesses $(LANES) --dist loadgroup $(if $(REQUIRE),--require) || \
+	  { failed=$$?; test $$failed -ne 2; }; \
+	$(BIN)/pytest -m alone $(if $(REQUIRE),--require) || failed=$$?; exit $${failed:-0}
 
 .PHONY: clean
 clean: ## Remove what the commands above made, runs/ apart

@@ -7,13 +7,16 @@ program that stands in no list here may not be called at all (`refuse_unlisted_p
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+_LOCK = Path(tempfile.gettempdir()) / f"trimtab-tests-install-{os.getuid()}.lock"
 _INSTALL = Path(__file__).parents[1] / "scripts/debian-packages"
 
 #: What `make setup` installs, or every Debian system has.
@@ -79,9 +82,11 @@ def can_install() -> bool:
 
 def install(kinds: Iterable[str]) -> None:
     """Install what kinds of test lack. Raises CalledProcessError where that fails."""
-    missing = sorted({package for kind in kinds for package in missing_packages(kind)})
-    if missing and can_install():
-        subprocess.run([_INSTALL, *missing], check=True)
+    with _LOCK.open("w") as lock:  # several processes run tests at once
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        missing = sorted({package for kind in kinds for package in missing_packages(kind)})
+        if missing and can_install():
+            subprocess.run([_INSTALL, *missing], check=True)
 
 
 def find_cni_plugins() -> Path | None:
