@@ -28,6 +28,8 @@ _TIMEOUT = (3.0, 10.0)
 _WATCH_SECONDS = 300
 #: Seconds until a list is tried again after one that failed.
 _RETRY_SECONDS = 2.0
+#: Seconds that a watch may take to end.
+_END_SECONDS = 1.0
 _POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
@@ -80,6 +82,9 @@ class Jobs:
             self._is_closed.set()
             if self._stream is not None:
                 self._stream.stop()
+            # A thread that is woken while the interpreter ends aborts the process. One that waits for a server that is
+            # away is not: it need not be waited for.
+            thread.join(_END_SECONDS)
 
     def _follow(self, changed: Callable[[], None]) -> None:
         while not self._is_closed.is_set():
@@ -87,6 +92,8 @@ class Jobs:
                 self._watch(changed)
                 self.trouble = ""
             except (ApiException, urllib3.exceptions.HTTPError, OSError) as error:
+                if self._is_closed.is_set():
+                    return
                 if not (isinstance(error, ApiException) and error.status == 410):  # the version is too old: list anew
                     self.trouble = str(self._explained(error))
                     changed()
