@@ -41,7 +41,7 @@ for (const svg of document.querySelectorAll('svg')) {
 }
 const blocks = [...document.querySelectorAll('main > *')];
 blocks.slice(1).forEach((each, index) => { if (meets(box(blocks[index]), box(each))) overlaps.push([said(each)]); });
-for (const each of document.querySelectorAll('td, th, caption, figcaption, h2, h3, p'))
+for (const each of document.querySelectorAll('.card, td, th, caption, figcaption, h2, h3, p'))
   if (each.scrollWidth > each.clientWidth + 1 && getComputedStyle(each).display !== 'inline') outside.push(said(each));
 const canvas = Object.assign(document.createElement('canvas'), {width: 1, height: 1});
 const paint = canvas.getContext('2d', {willReadFrequently: true});
@@ -65,7 +65,7 @@ return {
   overlaps, outside, pale, unreachable,
   sections: [...document.querySelectorAll('h2')].map((each) => each.textContent),
   loaded: performance.getEntriesByType('resource').map((each) => each.name),
-  unnamed: [...document.querySelectorAll('svg:not([aria-label])')].length,
+  unnamed: [...document.querySelectorAll('svg:not([aria-label]):not([aria-hidden])')].length,
   pareto: document.querySelectorAll('svg circle.chosen').length,
   parts: new Set([...document.querySelectorAll('.bar i')].map((each) => getComputedStyle(each).backgroundColor)).size,
   ground: part(getComputedStyle(document.body).backgroundColor).reduce((a, b) => a + b),

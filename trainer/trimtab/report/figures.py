@@ -131,7 +131,7 @@ def plan_keys(run: Run) -> dict[str, str]:
 
 def ribbon_color(name: str) -> str:
     """The colour of a plan, or of trials, in the ribbon."""
-    return "var(--other)" if name == TRIALS else color(name)
+    return "var(--other-plan)" if name == TRIALS else color(name)
 
 
 def plan_ribbon(run: Run, time: Scale) -> Ribbon:

@@ -11,7 +11,7 @@ from trimtab_api.units import format_bandwidth, format_duration, format_size
 from trimtab.records.lines import DecisionLine
 from trimtab.records.run_reader import Run
 from trimtab.report import figures
-from trimtab.report.colors import color
+from trimtab.report.colors import color, stroke
 from trimtab.report.comparison import Comparison
 from trimtab.report.decision_figures import pareto_figure, predictions_figure
 from trimtab.report.link_matrix import link_matrices
@@ -148,8 +148,14 @@ def _chip(plan: str) -> str:
     return f'<span class="chip" style="background: {color(plan)}"></span>'
 
 
+def _sample(plan: str) -> str:
+    """A bit of a plan's line, for the legend."""
+    line = f'<line x1="0" x2="26" y1="4" y2="4" style="{stroke(plan)}"/>'
+    return f'<svg class="sample" viewBox="0 0 26 8" aria-hidden="true">{line}</svg>'
+
+
 def _legend(comparison: Comparison) -> str:
-    names = "".join(f"<span>{_chip(run.name)}{escape(run.name)}</span>" for run in comparison.runs)
+    names = "".join(f"<span>{_sample(run.name)}{escape(run.name)}</span>" for run in comparison.runs)
     return f'<div class="legend">{names}</div>'
 
 
