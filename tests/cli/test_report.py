@@ -1,5 +1,6 @@
 """The report: from a comparison's files to one page that needs nothing else."""
 
+import itertools
 import json
 import math
 import re
@@ -44,6 +45,10 @@ class Page(HTMLParser):
         self.text += data
 
 
+def undefined_colors(text):
+    return set(re.findall(r"var\(--([\w-]+)\)", text)) - set(re.findall(r"--([\w-]+):", text))
+
+
 @pytest.fixture
 def comparison(tmp_path):
     write_comparison(tmp_path, PLANS, end=30.0)
@@ -59,6 +64,7 @@ def test_the_page_is_well_formed_and_loads_nothing(comparison):
     assert "url(" not in text
     assert "@import" not in text
     assert "prefers-color-scheme: dark" in text
+    assert undefined_colors(text) == set()
 
 
 def test_the_page_tells_every_plan_every_decision_and_how_to_repeat_it(comparison):
@@ -85,6 +91,26 @@ def test_a_flag_carries_the_number_that_its_decision_has_in_the_file(tmp_path):
     assert changed == ["41", "43"]
     assert re.findall(r'<circle [^>]* r="8"/><text [^>]*>(\d+)</text>', page) == changed
     assert re.findall(r'<span class="badge">(\d+)</span>', page) == [*changed, "42"]
+
+
+def test_flags_that_are_near_each_other_stand_beside_each_other(tmp_path):
+    write_run(tmp_path, "adaptive", 0.08, 30.0)
+    told = [decision(n, n, 10.0 + 0.01 * n, "dense-ring", "0.011/all-gather", PHASES[0]) for n in range(9)]
+    write_lines(tmp_path / "decisions.jsonl", [line for each in told for line in each])
+    page = render_page(read_comparison(tmp_path))
+    assert page.count('<g class="flag">') == 9
+    at = [float(x) for x in re.findall(r'<circle cx="([\d.]+)" cy="0" r="8"/>', page)]
+    assert 2 <= len(at) < 9, "nine have no room"
+    assert min(b - a for a, b in itertools.pairwise(at)) >= 16
+
+
+def test_a_step_that_took_much_longer_than_all_others_leaves_them_their_room(tmp_path):
+    write_run(tmp_path, "dense", 0.08, 30.0)
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert "longer steps cut off" not in render_page(read_comparison(tmp_path))
+    lines[0] |= {"step_seconds": 9.0, "compute_seconds": 9.0}
+    write_lines(tmp_path / "metrics.jsonl", lines)
+    assert "longer steps cut off" in render_page(read_comparison(tmp_path))
 
 
 def test_every_plan_of_the_ribbon_is_named_however_short_its_span(tmp_path):
@@ -312,6 +338,7 @@ def test_a_traced_step_is_drawn_beside_its_prediction(tmp_path):
     (run / "trace.jsonl").write_text(json.dumps(line) + "\n")
     page = render_page(read_comparison(tmp_path / "cmp"))
     assert "step 5, as it went: 200ms" in page
+    assert undefined_colors(page) == set()
     assert "as it was predicted" not in page
     assert page.count("BACKWARD, 50ms to 150ms") == 1, "tensors that follow each other are one bar"
     predicted = {"step_seconds": 0.19, "spans": [{"row": "link 0", "begin": 0.11, "end": 0.19}]}

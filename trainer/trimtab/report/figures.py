@@ -27,6 +27,8 @@ PHASES = {
     "other": "other work",
     "exposed": "waiting for the exchange",
 }
+#: What steps take is drawn up to so many times what nine of ten take at most.
+MOST_OVER_USUAL = 4.0
 #: Ticks of the accuracy axis, as error rates (1 - accuracy).
 ERROR_MARKS = (1.0, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001)
 
@@ -100,9 +102,12 @@ def _breakdown_over_time(steps: list[Step], time: Scale) -> Panel:
     """What a step is made of, waiting for the exchange on top."""
     told = told_phases(steps)
     parts = sliced([(s.time, [getattr(s, f"{phase}_seconds") for phase in told]) for s in steps])
-    highest = max(sum(values) for _, values in parts)
-    scale = Scale(0.0, 1.06 * highest or 1.0)
+    sums = sorted(sum(values) for _, values in parts)
+    # The first step, or one that waited for a disk, would leave no room for all others.
+    shown = min(sums[-1], MOST_OVER_USUAL * sums[int(0.9 * len(sums))])
+    scale = Scale(0.0, 1.06 * shown or 1.0)
     title = "of a step: " + ", ".join(PHASES[phase] for phase in told)
+    title += " (longer steps cut off)" if shown < sums[-1] else ""
     panel = Panel(title, time, scale, 110, lambda s: format_duration(s) if s else "0")
     panel.areas(parts, [f"fill: var(--{phase})" for phase in told])
     return panel
