@@ -172,6 +172,49 @@ def test_one_run_alone_can_be_reported(tmp_path):
     assert list(json.loads((tmp_path / "summary.json").read_text())) == ["dense"]
 
 
+def test_several_runs_of_one_plan_are_set_side_by_side_by_their_names(tmp_path, capsys):
+    for name, seconds in (("before", 0.2), ("after", 0.1)):
+        write_run(tmp_path / name, "adaptive", seconds, 10.0)
+    both = [str(tmp_path / name) for name in ("before", "after")]
+    assert main(["report", *both, "--out", str(tmp_path / "both")]) == 0
+    assert "before" in capsys.readouterr().out
+    summary = json.loads((tmp_path / "both/summary.json").read_text())
+    assert list(summary) == ["before", "after"]
+    assert summary["before"]["median_step_seconds"] > 1.5 * summary["after"]["median_step_seconds"]
+    text = (tmp_path / "both/report.html").read_text()
+    page = Page(text)
+    assert "2 runs side by side: 4 ranks on an emulated network" in page.text
+    assert ", ".join(both) in page.text
+    lines = re.findall(r'<polyline class="line" style="stroke: ([^;]*);[^>]*><title>(before|after)</title>', text)
+    assert len(set(lines)) == len({color for color, _ in lines}) == 2
+    assert not (tmp_path / "before/report.html").exists()
+
+
+def test_several_runs_of_different_plans_are_named_by_these(tmp_path):
+    for plan in ("adaptive", "dense"):
+        write_run(tmp_path / f"of-{plan}", plan, 0.1, 10.0)
+    both = [str(tmp_path / f"of-{plan}") for plan in ("adaptive", "dense")]
+    assert main(["report", *both, "--out", str(tmp_path / "both")]) == 0
+    assert list(json.loads((tmp_path / "both/summary.json").read_text())) == ["adaptive", "dense"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["a", "b"], "--out: is missing; say where the report of several runs goes"),
+        (["a", "a", "--out", "both"], "DIRECTORY: 'a': comes twice; name each run once"),
+        (["a", "none", "--out", "both"], "none: no such directory"),
+        (["a", "compared", "--out", "both"], "compared: is a comparison; name runs in it"),
+    ],
+)
+def test_what_cannot_be_set_side_by_side_is_one_line(tmp_path, monkeypatch, capsys, arguments, complaint):
+    monkeypatch.chdir(tmp_path)
+    write_run(tmp_path / "a", "dense", 0.2, 5.0)
+    write_comparison(tmp_path / "compared", {"adaptive": 0.1}, end=3.0)
+    assert main(["report", *arguments]) == 2
+    assert capsys.readouterr().err.startswith(f"trimtab: {complaint}")
+
+
 def test_a_run_that_took_no_step_can_be_reported(tmp_path):
     write_run(tmp_path, "adaptive", 0.2, end=0.0)
     assert main(["report", str(tmp_path)]) == 0

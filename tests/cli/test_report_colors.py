@@ -9,7 +9,7 @@ import re
 from importlib.resources import files
 
 import pytest
-from trimtab.report.colors import stroke
+from trimtab.report.colors import style, styles_in_turn
 
 SIGHTS = {
     "all colours": ((1, 0, 0), (0, 1, 0), (0, 0, 1)),
@@ -57,5 +57,15 @@ def test_what_stands_together_is_told_apart(theme, names, sight):
 
 def test_lines_are_told_apart_without_any_colour():
     plans = ("adaptive", "0.01/all-gather", "0.01/artopk-star-ring", "0.01/artopk-star-tree", "of/another-version")
-    dashes = [re.search(r"dasharray: (.*)", stroke(plan)) for plan in plans]
-    assert len({found and found[1] for found in dashes}) == len(plans)
+    assert_told_apart([style(plan).line for plan in plans])
+
+
+def test_runs_that_their_plans_do_not_tell_apart_look_different():
+    looks = list(styles_in_turn([str(number) for number in range(6)]).values())
+    assert len({look.color for look in looks}) == 6
+    assert_told_apart([look.line for look in looks[1:]])
+
+
+def assert_told_apart(lines):
+    dashes = [re.search(r"dasharray: (.*)", line) for line in lines]
+    assert len({found and found[1] for found in dashes}) == len(lines)

@@ -6,6 +6,8 @@ Lines have a dash beside their colour, for those who do not tell the colours apa
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from trimtab_api.catalogue import collectives, read_plan
 from trimtab_api.catalogue.rows import Pattern
@@ -30,11 +32,36 @@ def color(plan: str) -> str:
     return f"color-mix(in oklab, var({variable}) {strength}%, var(--card))"
 
 
-def stroke(plan: str) -> str:
-    """The style of a plan's line: adaptive and dense stand out."""
+@dataclass(frozen=True)
+class Style:
+    """How a run looks in charts and tables."""
+
+    color: str
+    """As CSS has it."""
+    line: str
+    """The style of its lines."""
+
+
+def style(plan: str) -> Style:
+    """Of the run of a plan; adaptive and dense stand out."""
     if plan == "adaptive" or plan.startswith("dense"):
-        return f"stroke: {color(plan)}; stroke-width: 2.4"
-    return f"stroke: {color(plan)}; stroke-width: 1.6; stroke-dasharray: {_DASHES[_travels(plan)[0]]}"
+        return _solid(color(plan))
+    return _dashed(color(plan), _travels(plan)[0])
+
+
+def styles_in_turn(names: Sequence[str]) -> dict[str, Style]:
+    """Of runs that are not told apart by their plans: one look after another, from the first again after six."""
+    looks = [_solid("var(--adaptive)"), _solid("var(--dense)")]
+    looks += [_dashed(f"var({variable})", pattern) for pattern, variable in _COLORS.items()]
+    return {name: looks[number % len(looks)] for number, name in enumerate(names)}
+
+
+def _solid(color: str) -> Style:
+    return Style(color, f"stroke: {color}; stroke-width: 2.4")
+
+
+def _dashed(color: str, pattern: Pattern) -> Style:
+    return Style(color, f"stroke: {color}; stroke-width: 1.6; stroke-dasharray: {_DASHES[pattern]}")
 
 
 def _travels(plan: str) -> tuple[Pattern, float]:

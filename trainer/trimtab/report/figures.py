@@ -12,7 +12,7 @@ from trimtab_api.units import format_bandwidth, format_duration
 from trimtab.records.lines import Step
 from trimtab.records.run_reader import Run
 from trimtab.report.chart import Panel, Point, Ribbon, Scale, figure, scale_for, sliced
-from trimtab.report.colors import color, stroke
+from trimtab.report.colors import Style, color
 from trimtab.report.comparison import Comparison
 
 #: A loss is averaged over this many steps before it is drawn, since that of a single batch is noise.
@@ -51,12 +51,13 @@ def training_figure(comparison: Comparison) -> str:
         )
         if target is not None and target.metric == "accuracy":
             panel.rule(1 - target.value, f"target {100 * target.value:g}%")
-        _draw(panel, {name: [(time, 1 - value) for time, value in points] for name, points in accuracies.items()})
+        errors = {name: [(time, 1 - value) for time, value in points] for name, points in accuracies.items()}
+        _draw(panel, errors, comparison.styles)
         panels.append(panel)
     if any(losses.values()):
         values = [value for points in losses.values() for _, value in points]
         panel = Panel(f"training loss, mean of {LOSS_WINDOW} steps", time, scale_for(values, log=True), 190, number)
-        _draw(panel, losses)
+        _draw(panel, losses, comparison.styles)
         panels.append(panel)
     return figure(panels, "accuracy and loss over time") if panels else ""
 
@@ -215,8 +216,8 @@ def _in_force(step: Step) -> str:
     return TRIALS if step.trial else step.plan
 
 
-def _draw(panel: Panel, lines: dict[str, list[Point]]) -> None:
+def _draw(panel: Panel, lines: dict[str, list[Point]], styles: dict[str, Style]) -> None:
     """Every run's line, adaptive last so that it lies on top."""
     for name in sorted(lines, key=lambda name: name == "adaptive"):
         if lines[name]:
-            panel.line(lines[name], stroke(name), name)
+            panel.line(lines[name], styles[name].line, name)
