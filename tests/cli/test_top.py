@@ -2,7 +2,7 @@
 
 import pytest
 from trimtab.cluster.job_row import JobRow
-from trimtab.cluster.job_table import COLUMNS, GAP, age, cells, fitted_widths, lines, most_urgent
+from trimtab.cluster.job_table import COLUMNS, GAP, age, cells, details, fitted_widths, lines, most_urgent
 
 AT = 1_772_366_400.0
 """2026-03-01T12:00:00Z."""
@@ -43,7 +43,7 @@ LONG = {
     "loss": 0.25,
     "stepTime": "120ms",
     "lastProgressTime": "2026-03-01T12:00:00Z",
-    "plan": {"name": "0.01/all-gather/sparsifier=tracked,fusion=safusion"},
+    "plan": {"name": "0.01/all-gather/sparsifier=tracked,fusion=safusion", "adoptedAtStep": 7, "reason": "faster"},
     "gain": 0.8,
     "message": "rank 1 comes 0.3 s after the others in 97% of the steps",
 }
@@ -80,3 +80,17 @@ def test_how_long_ago_is_told_in_one_unit():
     assert [age(each) for each in (0, 119.4, 120, 7199, 7200, 172_799, 172_800)] == [
         "0s", "119s", "2m", "119m", "2h", "47h", "2d",
     ]  # fmt: skip
+
+
+def test_of_one_job_is_told_why_it_has_its_plan_how_its_network_is_and_why_it_restarted():
+    plan = {"name": "0.01/all-gather", "adoptedAtStep": 7, "reason": "0.01/all-gather should take 90ms a step"}
+    network = {"latency": "5ms", "bandwidth": "95Mbps", "stale": True}
+    restarted = {"restarts": 1, "disruptions": 1, "lastRestartReason": "worker 2: exit code 1"}
+    row = JobRow.of(job(plan=plan, network=network, workers={"ready": 3}, message="waits", **restarted))
+    assert details(row) == [
+        ("plan", "since step 7: 0.01/all-gather should take 90ms a step"),
+        ("network", "slowest link: 5ms one way, 95Mbps, too old to trust"),
+        ("workers", "3 ready; restarted 2 times, last because worker 2: exit code 1"),
+        ("message", "waits"),
+    ]
+    assert details(JobRow.of(job(state="Pending"))) == []

@@ -15,13 +15,14 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 WIDTH, HEIGHT = 80, 12
+PLAN = {"name": "0.01/all-gather", "adoptedAtStep": 7, "reason": "it should take 90ms a step instead of 400ms"}
 ALTERNATE_SCREEN, AND_BACK = b"\x1b[?1049h", b"\x1b[?1049l"
 
 
 def job(step):
     metadata = {"namespace": "team", "name": "digits", "resourceVersion": str(step)}
     message = "rank 1 comes 0.3 s after the others in 97% of the steps"
-    status = {"state": "Running", "step": step, "plan": {"name": "0.01/all-gather"}, "message": message}
+    status = {"state": "Running", "step": step, "plan": PLAN, "message": message}
     return {"metadata": metadata, "status": status}
 
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from trimtab_api.command_line import path
+from trimtab_api.errors import UserError
 
 if TYPE_CHECKING:
     from rich.console import Console, JustifyMethod, RenderableType
@@ -27,6 +28,7 @@ _COLORS = {"Running": "green", "Failed": "red", "Restarting": "yellow", "Pending
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `trimtab top`."""
+    parser.add_argument("job", nargs="?", metavar="JOB", help="that job alone, and why it has its plan; else all")
     parser.add_argument("--namespace", "-n", metavar="NAME", help="of the jobs; else that of the context")
     parser.add_argument("--all-namespaces", "-A", action="store_true", help="jobs of all namespaces")
     parser.add_argument("--kubeconfig", type=path("--kubeconfig"), metavar="FILE", help="else KUBECONFIG, or the pod's")
@@ -38,14 +40,16 @@ def run(args: argparse.Namespace) -> int:
     """Show the jobs until a signal ends it; returns 0."""
     from rich.console import Console
 
-    from trimtab.cluster.job_table import lines
     from trimtab.cluster.jobs import Jobs
 
-    jobs = Jobs(args.kubeconfig, args.namespace, everywhere=args.all_namespaces)
+    jobs = Jobs(args.kubeconfig, args.namespace, everywhere=args.all_namespaces, name=args.job)
     jobs.refresh()
+    if args.job is not None and not jobs.rows():
+        where = "any namespace" if jobs.namespace is None else f"namespace {jobs.namespace}"
+        raise UserError(f"no TrainingJob in {where} has this name; see trimtab top -A", field="JOB", value=args.job)
     console = Console()
     if args.once:
-        for line in _as_json(jobs.rows()) if args.json else lines(jobs.rows(), time.time()):
+        for line in _as_json(jobs.rows()) if args.json else _plain(jobs):
             print(line)
         return 0
     changed = threading.Event()
@@ -74,13 +78,19 @@ def _show(jobs: Jobs, changed: threading.Event, console: Console) -> None:
 
 
 def _print_tables(jobs: Jobs, changed: threading.Event) -> None:
-    from trimtab.cluster.job_table import lines
-
     while True:
         changed.clear()
-        print("\n".join((*lines(jobs.rows(), time.time()), *filter(None, [jobs.trouble]))), flush=True)
+        print("\n".join((*_plain(jobs), *filter(None, [jobs.trouble]))), flush=True)
         changed.wait()
         time.sleep(_LINE_SECONDS)
+
+
+def _plain(jobs: Jobs) -> list[str]:
+    from trimtab.cluster.job_table import details, lines
+
+    rows = jobs.rows()
+    of_one = details(rows[0]) if jobs.name is not None and len(rows) == 1 else []
+    return [*lines(rows, time.time()), *(f"{name:10}{text}" for name, text in of_one)]
 
 
 def _print_json(jobs: Jobs, changed: threading.Event) -> None:
@@ -130,5 +140,13 @@ def _picture(jobs: Jobs, console: Console) -> RenderableType:
         texts["STATE"].stylize(_COLORS.get(texts["STATE"].plain, ""))
         picture.add_row(*(texts[name] for name in widths))
     left = len(rows) - len(shown)
-    beneath = [Text(f"and {left} more: a higher window shows them, or --once", style="dim")] if left else []
+    beneath: list[RenderableType] = (
+        [Text(f"and {left} more: a higher window shows them, or --once", style="dim")] if left else []
+    )
+    if jobs.name is not None and len(rows) == 1:
+        beneath.append(Text())
+        grid = Table.grid(padding=(0, 2, 0, 0))
+        for name, text in job_table.details(rows[0]):
+            grid.add_row(Text(name, style="dim"), Text(text))
+        beneath.append(grid)
     return Group(*above, Text(), picture, *beneath)

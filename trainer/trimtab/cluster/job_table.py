@@ -35,6 +35,12 @@ def cells(row: JobRow, now: float, *, with_namespace: bool) -> list[str]:
     ]
 
 
+def details(row: JobRow) -> list[tuple[str, str]]:
+    """What there is to say of one job beside its line, each with a name."""
+    told = (("plan", row.plan_reason), ("network", row.network), ("workers", row.workers), ("message", row.message))
+    return [(name, text) for name, text in told if text]
+
+
 def age(seconds: float) -> str:
     """In the unit in which there are at least two: ``90s``, ``66m``, ``5h``, ``3d``."""
     for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):

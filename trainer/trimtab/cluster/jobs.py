@@ -34,9 +34,11 @@ _POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
 class Jobs:
-    """The TrainingJobs of one namespace, or of all."""
+    """The TrainingJobs of one namespace, or of all; or those of one name."""
 
-    def __init__(self, kubeconfig: Path | None, namespace: str | None, *, everywhere: bool) -> None:
+    def __init__(
+        self, kubeconfig: Path | None, namespace: str | None, *, everywhere: bool, name: str | None = None
+    ) -> None:
         """By the kubeconfig; else KUBECONFIG, the pod that this runs in, or ``~/.kube/config``.
 
         ``namespace``: else that of the context, or of the pod. Raises `UserError` where no cluster is configured.
@@ -48,6 +50,8 @@ class Jobs:
         self._server = settings.host
         self.namespace = None if everywhere else namespace or own
         """None: all."""
+        self.name = name
+        """None: of any."""
         self._rows: dict[tuple[str, str], JobRow] = {}
         self._lock = threading.Lock()
         self._version = ""
@@ -130,6 +134,8 @@ class Jobs:
 
         :return: object
         """
+        if self.name is not None:
+            options["field_selector"] = f"metadata.name={self.name}"
         if self.namespace is None:
             return self._api.list_cluster_custom_object(_GROUP, _VERSION, "trainingjobs", **options)
         return self._api.list_namespaced_custom_object(_GROUP, _VERSION, self.namespace, "trainingjobs", **options)
