@@ -73,6 +73,11 @@ demo: setup ## The main job: adaptive against dense training on a network that c
 	$(BIN)/trimtab compare examples/digits.yaml --network examples/networks/changing.yaml \
 	  --plans adaptive,dense --out runs/demo
 
+.PHONY: pictures
+pictures: demo ## The documentation's pictures, of the demo's runs: docs/pictures (Chromium)
+	@scripts/debian-packages chromium
+	$(BIN)/python scripts/pictures runs/demo docs/pictures
+
 .PHONY: bench
 bench: setup ## Kernels, collectives and whole steps, as JSON under runs/bench
 	@mkdir -p runs/bench

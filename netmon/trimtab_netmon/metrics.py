@@ -32,9 +32,13 @@ class Metrics:
         def counter(name: str, text: str, labels: tuple[str, ...] = ()) -> Counter:
             return Counter(f"trimtab_netmon_{name}", text, labels, registry=self.registry)
 
-        self.tests = counter("bandwidth_tests", "Bandwidth tests done (worker 0 counts them)")
-        self.test_seconds = counter("bandwidth_test_seconds", "Time that bandwidth tests kept two hosts busy")
-        self.failed_tests = counter("failed_bandwidth_tests", "Bandwidth tests that did not happen", ("reason",))
+        self.tests = counter("bandwidth_tests", "Bandwidth tests done; worker 0 counts them")
+        self.test_seconds = counter(
+            "bandwidth_test_seconds", "Time that bandwidth tests kept two hosts busy; worker 0 counts it"
+        )
+        self.failed_tests = counter(
+            "failed_bandwidth_tests", "Bandwidth tests that did not happen, by reason", ("reason",)
+        )
         for reason in FAILURES:  # a counter that appears with its first failure hides that failure
             self.failed_tests.labels(reason=reason)
         self.rounds = counter("measurement_rounds", "Times that every worker was measured out of turn")
@@ -64,25 +68,23 @@ class _PublishedNetwork(Collector):
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         summary = self.state.summary
-        yield _gauge(
-            "latency_seconds", "One-way latency of the slowest link", converters.magnitude(summary.latency_seconds)
-        )
+        which = "of the slowest link, which synchronous training waits for"
+        yield _gauge("latency_seconds", f"One-way latency {which}", converters.magnitude(summary.latency_seconds))
         bandwidth = converters.magnitude(summary.bandwidth_bytes_per_second)
-        yield _gauge("bandwidth_bytes_per_second", "Bandwidth of the slowest link", bandwidth)
-        text = "1 if the measurements of the slowest link are missing or not to be trusted"
+        yield _gauge("bandwidth_bytes_per_second", f"Bandwidth {which}", bandwidth)
+        text = "1: the slowest link's figures are missing, or not to be trusted"
         yield GaugeMetricFamily("trimtab_network_stale", text, value=float(summary.stale))
-        text = "Revision of the published network state"
+        text = "Revision of the published network state; more with every change"
         yield GaugeMetricFamily("trimtab_network_revision", text, value=self.state.revision)
         yield from self._of_links()
 
     def _of_links(self) -> Iterator[GaugeMetricFamily]:
-        latency = _of_link("latency_seconds", "One-way latency of links from this worker")
-        queueing = _of_link("queueing_seconds", "Median queueing delay of links from this worker")
-        bandwidth = _of_link("bandwidth_bytes_per_second", "Bandwidth of links from this worker")
-        age = _of_link(
-            "bandwidth_age_seconds", "Time from when the bandwidth was last confirmed to when it was published"
-        )
-        stale = _of_link("bandwidth_stale", "1 if the bandwidth is not to be trusted")
+        latency = _of_link("latency_seconds", "One-way latency of each link from this worker")
+        text = "Median delay over the latency of each link from this worker: mostly the job's own traffic"
+        queueing = _of_link("queueing_seconds", text)
+        bandwidth = _of_link("bandwidth_bytes_per_second", "Bandwidth of each link from this worker")
+        age = _of_link("bandwidth_age_seconds", "How old the bandwidth was when it was published")
+        stale = _of_link("bandwidth_stale", "1: the bandwidth is not to be trusted")
         for link in self.state.links:
             if link.source != self.worker:
                 continue

@@ -55,21 +55,19 @@ class JobMetrics(Collector):
         jobs = list(self._jobs())
         states = Counter(dict.fromkeys(get_args(State), 0))
         states.update(_state(job) for job in jobs)
-        by_state = GaugeMetricFamily(
-            "trimtab_operator_jobs", "TrainingJobs that there are, by state.", labels=["state"]
-        )
+        by_state = GaugeMetricFamily("trimtab_operator_jobs", "TrainingJobs that there are, by state", labels=["state"])
         for state, count in states.items():
             by_state.add_metric([state], count)
         yield by_state
-        text = "Jobs whose rank 0 this process hears, or calls."
+        text = "Jobs whose rank 0 this process hears, or calls"
         yield GaugeMetricFamily("trimtab_operator_streams", text, value=self._heard.num_streams)
         yield from self._of_each(jobs if len(jobs) <= self._most_jobs else [])
 
     def _of_each(self, jobs: list[Object]) -> Iterator[Metric]:
-        text = "1: state of the job, and its plan (empty before there is one)."
+        text = "1: the job's state, and its plan (empty before there is one)"
         info = GaugeMetricFamily("trimtab_operator_job_info", text, labels=[*LABELS, "state", "plan"])
         families = {
-            name: GaugeMetricFamily(f"trimtab_operator_job_{name}", f"{text}.", labels=LABELS)
+            name: GaugeMetricFamily(f"trimtab_operator_job_{name}", text, labels=LABELS)
             for name, text in _FIGURES.items()
         }
         for job in jobs:

@@ -19,49 +19,56 @@ disable_created_metrics()  # type: ignore[no-untyped-call] # as many series agai
 
 REGISTRY = CollectorRegistry()
 ProcessCollector(registry=REGISTRY)
-Info("trimtab_operator_build", "Version of the operator.", registry=REGISTRY).info(
+Info("trimtab_operator_build", "Version of the operator", registry=REGISTRY).info(
     {"version": version("trimtab-operator")}
 )
 
 RECONCILES = Counter(
-    "trimtab_operator_reconciles", "Reconciliations of a TrainingJob, by result.", ["result"], registry=REGISTRY
+    "trimtab_operator_reconciles",
+    "Reconciliations of a TrainingJob: ok; conflict: the job had changed meanwhile; refused: by the API server; error:"
+    " a defect",
+    ["result"],
+    registry=REGISTRY,
 )
 RECONCILE_SECONDS = Histogram(
     "trimtab_operator_reconcile_seconds",
-    "Duration of one reconciliation of a TrainingJob.",
+    "Duration of one reconciliation of a TrainingJob",
     buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10),
     registry=REGISTRY,
 )
 QUEUE_LENGTH = Gauge(
     "trimtab_operator_queue_length",
-    "TrainingJobs that wait to be reconciled; 0 unless this process leads.",
+    "TrainingJobs that wait to be reconciled; 0 unless this process leads",
     registry=REGISTRY,
 )
 QUEUE_WAIT_SECONDS = Gauge(
     "trimtab_operator_queue_wait_seconds",
-    "How long the job at the head of the queue has waited; 0 unless this process leads.",
+    "How long the job at the head of the queue has waited; 0 unless this process leads",
     registry=REGISTRY,
 )
 WATCH_SILENCE_SECONDS = Gauge(
     "trimtab_operator_watch_silence_seconds",
-    "Time since a watch last made progress.",
+    "Time since a watch last made progress",
     ["resource"],
     registry=REGISTRY,
 )
-IS_LEADER = Gauge("trimtab_operator_leader", "1 if this process leads.", registry=REGISTRY)
+IS_LEADER = Gauge("trimtab_operator_leader", "1: this process leads", registry=REGISTRY)
 RESTARTS = Counter(
-    "trimtab_operator_restarts", "Restarts of all ranks of a job together.", ["counted"], registry=REGISTRY
+    "trimtab_operator_restarts",
+    "Restarts of all ranks of a job together; false: a node went away, which maxRestarts does not count",
+    ["counted"],
+    registry=REGISTRY,
 )
-FINISHED = Counter("trimtab_operator_jobs_finished", "TrainingJobs that ended.", ["state"], registry=REGISTRY)
+FINISHED = Counter("trimtab_operator_jobs_finished", "TrainingJobs that ended, by how", ["state"], registry=REGISTRY)
 API_REQUESTS = Counter(
     "trimtab_operator_api_requests",
-    "Requests to the API server, by method and code; the code may be `no answer`. Leases not counted.",
+    "Requests to the API server; the code may be `no answer`. Those of leases are not counted",
     ["method", "code"],
     registry=REGISTRY,
 )
 EVENTS_DROPPED = Counter(
     "trimtab_operator_events_dropped",
-    "Events of jobs that were never written, by reason.",
+    "Events of jobs that were never written: refused, or too many of one job",
     ["reason"],
     registry=REGISTRY,
 )

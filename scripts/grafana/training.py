@@ -129,10 +129,13 @@ def _exchange() -> list[object]:
         lines(
             "Decisions",
             "short",
-            {"{{trigger}}": f"sum by (trigger) (increase({RUN}_decisions_total{{{JOB}}}[5m]))"},
-            shows="In five minutes, by what they followed.",
-            bad="Many after guard: values are not finite or a plan was slower than dense; the report of the run says"
-            " which.",
+            {
+                "{{trigger}}": f"sum by (trigger) (increase({RUN}_decisions_total{{{JOB}}}[5m]))",
+                "guard rails: back to dense": f"sum(increase({RUN}_guard_activations_total{{{JOB}}}[5m]))",
+            },
+            shows="In five minutes, by what they followed, and how often a guard rail took the job back to dense.",
+            bad="Any guard rail: values were not finite, the residual grew, or a plan was slower than dense; kubectl"
+            " describe tj and the report of the run say which.",
         ),
         lines(
             "Bytes that rank 0 sends",

@@ -24,30 +24,30 @@ class Query:
     text: str
 
 
-def dashboard_queries() -> Iterator[Query]:
-    """Those of panels, annotations and variables."""
+def dashboard_queries(namespace: str = NAMESPACE, job: str = JOB) -> Iterator[Query]:
+    """Those of panels, annotations and variables, about one job."""
+
+    def filled(text: str) -> str:
+        text = text.replace("$namespace", namespace).replace("$job", job).replace("$__rate_interval", "2m")
+        assert "$" not in text, f"a variable that is not filled in here: {text}"
+        return text
+
     for path in DASHBOARDS:
         dashboard = json.loads(path.read_text())
         for panel in dashboard["panels"]:
             for target in panel.get("targets", ()):
-                yield Query(path.stem, panel["title"], _filled(target["expr"]))
+                yield Query(path.stem, panel["title"], filled(target["expr"]))
         for annotation in dashboard.get("annotations", {}).get("list", ()):
             if "expr" in annotation:  # Grafana's own annotations ask Grafana
-                yield Query(path.stem, annotation["name"], _filled(annotation["expr"]))
+                yield Query(path.stem, annotation["name"], filled(annotation["expr"]))
         for variable in dashboard["templating"]["list"]:
             if variable["type"] == "query":
-                yield Query(path.stem, f"${variable['name']}", _series(_filled(variable["query"])))
+                yield Query(path.stem, f"${variable['name']}", _series(filled(variable["query"])))
 
 
 def alerts() -> list[dict]:
     """The rules as they stand."""
     return [rule for group in yaml.safe_load(ALERTS.read_text())["groups"] for rule in group["rules"]]
-
-
-def _filled(text: str) -> str:
-    filled = text.replace("$namespace", NAMESPACE).replace("$job", JOB).replace("$__rate_interval", "2m")
-    assert "$" not in filled, f"a variable that is not filled in here: {filled}"
-    return filled
 
 
 def _series(query: str) -> str:

@@ -1,9 +1,9 @@
 """What a PodMonitor of the Prometheus operator selects of a cluster's pods, and a Prometheus that scrapes it.
 
-The definition of PodMonitor is another project's, and a cluster of the tests has none. So a PodMonitor is turned into
-the configuration that the Prometheus operator would make of it, of the fields that the chart uses; others are refused.
-Debian's Prometheus cannot ask an API server either. It gets the pods with the labels that it would find there, and
-selects among them by itself.
+The Prometheus operator is another project's, and no cluster of the tests has it. So a PodMonitor is turned into the
+configuration that it would make of it, of the fields that the chart uses; others are refused. Debian's Prometheus
+cannot ask an API server either. It gets the pods with the labels that it would find there, and selects among them by
+itself.
 """
 
 import json
@@ -19,7 +19,30 @@ from trimtab.environment.free_ports import free_ports
 
 _OF_MONITOR = {"selector", "namespaceSelector", "podTargetLabels", "podMetricsEndpoints"}
 _OF_ENDPOINT = {"port", "path", "interval", "honorLabels", "relabelings"}
+#: What the chart brings for the Prometheus operator, by plural name.
+_KINDS = {"podmonitors": "PodMonitor", "prometheusrules": "PrometheusRule"}
+_GROUP = "monitoring.coreos.com"
 _META = "__meta_kubernetes_pod_"
+
+
+def definitions():
+    """CustomResourceDefinitions that let a cluster keep what the chart brings; whatever it says is taken."""
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+    return [
+        {
+            "apiVersion": "apiextensions.k8s.io/v1",
+            "kind": "CustomResourceDefinition",
+            "metadata": {"name": f"{plural}.{_GROUP}"},
+            "spec": {
+                "group": _GROUP,
+                "scope": "Namespaced",
+                "names": {"plural": plural, "kind": kind},
+                "versions": [version],
+            },
+        }
+        for plural, kind in _KINDS.items()
+    ]
 
 
 def scrape_configs(monitor, pods, interval="1s"):
@@ -94,40 +117,52 @@ def _snake(name):
 
 
 @contextmanager
-def scraping(configs, directory):
-    """A Prometheus that scrapes so; the port of 127.0.0.1 where it answers."""
+def scraping(configs, directory, address="127.0.0.1", enter=()):
+    """A Prometheus that scrapes so; the URL where it answers.
+
+    ``enter``: what a command begins with that runs where the pods are reached; ``address``: one of there.
+    """
     (port,) = free_ports(1)
     (directory / "prometheus.yaml").write_text(yaml.safe_dump({"scrape_configs": configs}))
     flags = [f"--config.file={directory / 'prometheus.yaml'}", f"--storage.tsdb.path={directory / 'data'}"]
-    command = [prometheus.obtain("prometheus"), *flags, f"--web.listen-address=127.0.0.1:{port}"]
+    command = [*enter, prometheus.obtain("prometheus"), *flags, f"--web.listen-address={address}:{port}"]
     program = Program(command, directory / "prometheus.log")
+    url = f"http://{address}:{port}"
 
     def answers():
         assert program.is_running, program.last_lines()
         try:
-            targets(port)
+            targets(url)
         except OSError:
             return False
         return True
 
     try:
         wait_until(answers, "Prometheus answers")
-        yield port
+        yield url
     finally:
         program.kill()
 
 
-def targets(port):
-    """What the Prometheus at the port scrapes: what went wrong by URL, empty where nothing did."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/v1/targets?state=active", timeout=10) as answer:
-        active = json.load(answer)["data"]["activeTargets"]
+def targets(url):
+    """What the Prometheus at the URL scrapes: what went wrong by target's URL, empty where nothing did."""
+    active = _asked(f"{url}/api/v1/targets?state=active")["activeTargets"]
     return {each["scrapeUrl"]: "" if each["health"] == "up" else each["lastError"] or "not yet" for each in active}
 
 
-def values(port, query):
+def result(url, query):
+    """What the query finds, as Prometheus tells it."""
+    return _asked(f"{url}/api/v1/query?" + urllib.parse.urlencode({"query": query}))["result"]
+
+
+def values(url, query):
     """What the query finds: values by the labels namespace and trimtab_dev_job_name."""
-    url = f"http://127.0.0.1:{port}/api/v1/query?" + urllib.parse.urlencode({"query": query})
-    with urllib.request.urlopen(url, timeout=10) as answer:
-        found = json.load(answer)["data"]["result"]
     labels = ("namespace", "trimtab_dev_job_name")
-    return {tuple(each["metric"].get(label, "") for label in labels): float(each["value"][1]) for each in found}
+    return {
+        tuple(each["metric"].get(label, "") for label in labels): float(each["value"][1]) for each in result(url, query)
+    }
+
+
+def _asked(url):
+    with urllib.request.urlopen(url, timeout=10) as answer:
+        return json.load(answer)["data"]

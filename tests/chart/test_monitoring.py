@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from dashboards import ALERTS, DASHBOARDS
+from prometheus_client.parser import text_string_to_metric_families
 from trimtab_api.names import MONITOR_METRICS_PORT, TRAINER_METRICS_PORT
 from trimtab_api.trainingjob import load_training_job
 from trimtab_operator.children.pod import pod_template
@@ -41,15 +42,20 @@ def test_each_panel_says_what_it_shows_and_what_a_bad_value_asks_for(path):
         assert len(re.findall(r"[.](?: |$)", panel["description"])) >= 2, panel["title"]
 
 
-@pytest.mark.parametrize(("program", "section"), [("monitor", "A monitor"), ("operator", "The operator")])
-def test_the_reference_lists_what_is_exported_and_nothing_else(scraped, program, section):
+@pytest.mark.parametrize("program", ["run", "monitor", "operator"])
+def test_the_reference_lists_what_is_exported_and_nothing_else(scraped, program):
     page = (Path(__file__).parents[2] / "docs/reference/metrics.md").read_text()
-    (table,) = [part for part in page.split("\n## ") if part.startswith(section)]
-    prefix = re.search(r"\| metric `(\w+)\.\.\.` \|", table)[1]
-    rows = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
-    kinds = [line.split()[2] for line in scraped[program].splitlines() if line.startswith("# TYPE ")]
-    exported = {kind for kind in kinds if not kind.startswith("process_")}
-    assert {f"{prefix}{name}" for row in rows for name in re.findall(r"`([a-z_]+)`", row)} == exported
+    table = re.search(f"<!-- generated: {program} -->(.*?)<!-- end -->", page, re.DOTALL)[1]
+    rows = re.findall(r"^\| `(\w+)` \| (\w+) \| (.*) \| (.*) \|$", table, re.MULTILINE)
+    lines = scraped[program].splitlines()
+    texts = dict(line.split(" ", 3)[2:] for line in lines if line.startswith("# HELP trimtab_"))
+    kinds = dict(line.split()[2:] for line in lines if line.startswith("# TYPE trimtab_"))
+    assert {(name, kind, text) for name, kind, _, text in rows} == {(n, kinds[n], text) for n, text in texts.items()}
+    labels = {name: {"le", *re.findall(r"`(\w+)`", said)} for name, _, said, _ in rows}
+    for family in text_string_to_metric_families(scraped[program]):
+        for sample in family.samples:
+            if sample.name in labels:
+                assert set(sample.labels) <= labels[sample.name]
 
 
 @pytest.mark.helm

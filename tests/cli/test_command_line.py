@@ -79,7 +79,7 @@ DURATION = "write a duration such as 5ms or 2s (units: us, ms, s, min, h)"
             "-n: is no flag of `trimtab run`; choose from --network, --plan, --out",
         ),
         (["network", "--sed", "3"], "--sed: is no flag of `trimtab network`; did you mean --seed?"),
-        (["report", "o", "--json"], "--json: is no flag of `trimtab report`; it has none, so leave it out"),
+        (["report", "o", "--json"], "--json: is no flag of `trimtab report`; choose from --out"),
         (["worker", "--bogus"], "--bogus: is no flag of `trimtab worker`;"),
         (["run", "job.yaml", "--netwrk=n.yaml"], "--netwrk: is no flag of `trimtab run`; did you mean --network?"),
         (["run", "job.yaml", "--loop"], "--loop: is no flag of `trimtab run`; did you mean --loopback?"),

@@ -1,5 +1,6 @@
 """The report: from a comparison's files to one page that needs nothing else."""
 
+import itertools
 import json
 import math
 import re
@@ -44,6 +45,10 @@ class Page(HTMLParser):
         self.text += data
 
 
+def undefined_colors(text):
+    return set(re.findall(r"var\(--([\w-]+)\)", text)) - set(re.findall(r"--([\w-]+):", text))
+
+
 @pytest.fixture
 def comparison(tmp_path):
     write_comparison(tmp_path, PLANS, end=30.0)
@@ -59,6 +64,7 @@ def test_the_page_is_well_formed_and_loads_nothing(comparison):
     assert "url(" not in text
     assert "@import" not in text
     assert "prefers-color-scheme: dark" in text
+    assert undefined_colors(text) == set()
 
 
 def test_the_page_tells_every_plan_every_decision_and_how_to_repeat_it(comparison):
@@ -85,6 +91,26 @@ def test_a_flag_carries_the_number_that_its_decision_has_in_the_file(tmp_path):
     assert changed == ["41", "43"]
     assert re.findall(r'<circle [^>]* r="8"/><text [^>]*>(\d+)</text>', page) == changed
     assert re.findall(r'<span class="badge">(\d+)</span>', page) == [*changed, "42"]
+
+
+def test_flags_that_are_near_each_other_stand_beside_each_other(tmp_path):
+    write_run(tmp_path, "adaptive", 0.08, 30.0)
+    told = [decision(n, n, 10.0 + 0.01 * n, "dense-ring", "0.011/all-gather", PHASES[0]) for n in range(9)]
+    write_lines(tmp_path / "decisions.jsonl", [line for each in told for line in each])
+    page = render_page(read_comparison(tmp_path))
+    assert page.count('<g class="flag">') == 9
+    at = [float(x) for x in re.findall(r'<circle cx="([\d.]+)" cy="0" r="8"/>', page)]
+    assert 2 <= len(at) < 9, "nine have no room"
+    assert min(b - a for a, b in itertools.pairwise(at)) >= 16
+
+
+def test_a_step_that_took_much_longer_than_all_others_leaves_them_their_room(tmp_path):
+    write_run(tmp_path, "dense", 0.08, 30.0)
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert "longer steps cut off" not in render_page(read_comparison(tmp_path))
+    lines[0] |= {"step_seconds": 9.0, "compute_seconds": 9.0}
+    write_lines(tmp_path / "metrics.jsonl", lines)
+    assert "longer steps cut off" in render_page(read_comparison(tmp_path))
 
 
 def test_every_plan_of_the_ribbon_is_named_however_short_its_span(tmp_path):
@@ -144,6 +170,49 @@ def test_one_run_alone_can_be_reported(tmp_path):
     write_run(tmp_path, "dense", 0.2, 10.0)
     assert main(["report", str(tmp_path)]) == 0
     assert list(json.loads((tmp_path / "summary.json").read_text())) == ["dense"]
+
+
+def test_several_runs_of_one_plan_are_set_side_by_side_by_their_names(tmp_path, capsys):
+    for name, seconds in (("before", 0.2), ("after", 0.1)):
+        write_run(tmp_path / name, "adaptive", seconds, 10.0)
+    both = [str(tmp_path / name) for name in ("before", "after")]
+    assert main(["report", *both, "--out", str(tmp_path / "both")]) == 0
+    assert "before" in capsys.readouterr().out
+    summary = json.loads((tmp_path / "both/summary.json").read_text())
+    assert list(summary) == ["before", "after"]
+    assert summary["before"]["median_step_seconds"] > 1.5 * summary["after"]["median_step_seconds"]
+    text = (tmp_path / "both/report.html").read_text()
+    page = Page(text)
+    assert "2 runs side by side: 4 ranks on an emulated network" in page.text
+    assert ", ".join(both) in page.text
+    lines = re.findall(r'<polyline class="line" style="stroke: ([^;]*);[^>]*><title>(before|after)</title>', text)
+    assert len(set(lines)) == len({color for color, _ in lines}) == 2
+    assert not (tmp_path / "before/report.html").exists()
+
+
+def test_several_runs_of_different_plans_are_named_by_these(tmp_path):
+    for plan in ("adaptive", "dense"):
+        write_run(tmp_path / f"of-{plan}", plan, 0.1, 10.0)
+    both = [str(tmp_path / f"of-{plan}") for plan in ("adaptive", "dense")]
+    assert main(["report", *both, "--out", str(tmp_path / "both")]) == 0
+    assert list(json.loads((tmp_path / "both/summary.json").read_text())) == ["adaptive", "dense"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["a", "b"], "--out: is missing; say where the report of several runs goes"),
+        (["a", "a", "--out", "both"], "DIRECTORY: 'a': comes twice; name each run once"),
+        (["a", "none", "--out", "both"], "none: no such directory"),
+        (["a", "compared", "--out", "both"], "compared: is a comparison; name runs in it"),
+    ],
+)
+def test_what_cannot_be_set_side_by_side_is_one_line(tmp_path, monkeypatch, capsys, arguments, complaint):
+    monkeypatch.chdir(tmp_path)
+    write_run(tmp_path / "a", "dense", 0.2, 5.0)
+    write_comparison(tmp_path / "compared", {"adaptive": 0.1}, end=3.0)
+    assert main(["report", *arguments]) == 2
+    assert capsys.readouterr().err.startswith(f"trimtab: {complaint}")
 
 
 def test_a_run_that_took_no_step_can_be_reported(tmp_path):
@@ -312,6 +381,7 @@ def test_a_traced_step_is_drawn_beside_its_prediction(tmp_path):
     (run / "trace.jsonl").write_text(json.dumps(line) + "\n")
     page = render_page(read_comparison(tmp_path / "cmp"))
     assert "step 5, as it went: 200ms" in page
+    assert undefined_colors(page) == set()
     assert "as it was predicted" not in page
     assert page.count("BACKWARD, 50ms to 150ms") == 1, "tensors that follow each other are one bar"
     predicted = {"step_seconds": 0.19, "spans": [{"row": "link 0", "begin": 0.11, "end": 0.19}]}

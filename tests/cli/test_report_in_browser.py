@@ -1,6 +1,9 @@
 """The report as Chromium shows it: nothing lies on anything else, in light and dark, without a network."""
 
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from browser import look
@@ -10,6 +13,8 @@ from trimtab.report.comparison import read_comparison
 from trimtab.report.page import render_page
 
 pytestmark = pytest.mark.browser
+
+ROOT = Path(__file__).parents[2]
 
 PLANS = {"adaptive": 0.08, "dense": 0.2, "0.01/all-gather": 0.1}
 SECTIONS = {
@@ -41,7 +46,7 @@ for (const svg of document.querySelectorAll('svg')) {
 }
 const blocks = [...document.querySelectorAll('main > *')];
 blocks.slice(1).forEach((each, index) => { if (meets(box(blocks[index]), box(each))) overlaps.push([said(each)]); });
-for (const each of document.querySelectorAll('td, th, caption, figcaption, h2, h3, p'))
+for (const each of document.querySelectorAll('.card, td, th, caption, figcaption, h2, h3, p'))
   if (each.scrollWidth > each.clientWidth + 1 && getComputedStyle(each).display !== 'inline') outside.push(said(each));
 const canvas = Object.assign(document.createElement('canvas'), {width: 1, height: 1});
 const paint = canvas.getContext('2d', {willReadFrequently: true});
@@ -65,7 +70,7 @@ return {
   overlaps, outside, pale, unreachable,
   sections: [...document.querySelectorAll('h2')].map((each) => each.textContent),
   loaded: performance.getEntriesByType('resource').map((each) => each.name),
-  unnamed: [...document.querySelectorAll('svg:not([aria-label])')].length,
+  unnamed: [...document.querySelectorAll('svg:not([aria-label]):not([aria-hidden])')].length,
   pareto: document.querySelectorAll('svg circle.chosen').length,
   parts: new Set([...document.querySelectorAll('.bar i')].map((each) => getComputedStyle(each).backgroundColor)).size,
   ground: part(getComputedStyle(document.body).backgroundColor).reduce((a, b) => a + b),
@@ -74,7 +79,8 @@ return {
 
 
 @pytest.fixture(scope="module")
-def page(tmp_path_factory):
+def comparison(tmp_path_factory):
+    """A directory of one."""
     directory = tmp_path_factory.mktemp("comparison")
     write_comparison(directory, PLANS, end=30.0)
     adaptive = directory / "adaptive"
@@ -93,7 +99,12 @@ def page(tmp_path_factory):
         if a != b
     ]
     RunDirectory(adaptive).tell_links(links)
-    return render_page(read_comparison(directory))
+    return directory
+
+
+@pytest.fixture(scope="module")
+def page(comparison):
+    return render_page(read_comparison(comparison))
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
@@ -107,3 +118,14 @@ def test_nothing_overlaps_all_can_be_read_and_reached_and_nothing_is_loaded(page
     assert found["pareto"] > 0, "the plan chosen is marked on its front"
     assert found["parts"] == 5, "forward, backward, optimizer, other and waiting"
     assert (found["ground"] < 200) == dark
+
+
+def test_the_documentations_pictures_are_taken_of_a_comparison_by_one_command(comparison, tmp_path):
+    subprocess.run([sys.executable, ROOT / "scripts/pictures", comparison, tmp_path], check=True, capture_output=True)
+    taken = {each.name: each.read_bytes() for each in tmp_path.glob("*.png")}
+    assert set(taken) == {each.name for each in (ROOT / "docs/pictures").iterdir()}
+    sizes = {int.from_bytes(each[at : at + 4]) for each in taken.values() for at in (16, 20)}
+    assert min(sizes) > 900
+    assert max(sizes) < 4000
+    for name, picture in taken.items():
+        assert picture != taken[name.replace("-light", "-dark")] or "-dark" in name

@@ -85,13 +85,13 @@ def test_pod_monitors_select_trainers_monitors_and_the_operator(bench, tmp_path,
     monitors = [each for each in objects if each["kind"] == "PodMonitor"]
     configs = [config for each in monitors for config in scrape_configs(each, bench.api.list(PODS, None)["items"])]
     its = (bench.namespace, "digits")
-    with scraping(configs, tmp_path) as port:
+    with scraping(configs, tmp_path) as url:
         wait_until(
-            lambda: targets(port) == dict.fromkeys(served_at, ""),
-            lambda: f"{sorted(served_at)} are scraped: {targets(port)}",
+            lambda: targets(url) == dict.fromkeys(served_at, ""),
+            lambda: f"{sorted(served_at)} are scraped: {targets(url)}",
             interval=0.2,
         )
-        assert values(port, "trimtab_trainer_steps_total") == {its: 1}
-        assert values(port, "count by (namespace, trimtab_dev_job_name) (trimtab_network_revision)") == {its: 2}
-        told = values(port, "trimtab_operator_job_step")
+        assert values(url, "trimtab_trainer_steps_total") == {its: 1}
+        assert values(url, "count by (namespace, trimtab_dev_job_name) (trimtab_network_revision)") == {its: 2}
+        told = values(url, "trimtab_operator_job_step")
     assert told == {("told-by-itself", ""): 7}, "the operator tells where jobs are"

@@ -54,6 +54,10 @@ def test_jobs_are_shown_as_they_are_and_as_they_become(namespace, control_plane,
     assert digits.split()[:7] == ["digits", "Running", "41", "0.25", "120ms", "0.01/all-gather", "0.80"]
     assert digits.endswith("ago  rank 1 comes 0.3 s after the others in 97% of the steps")
     assert queued.split()[:2] == ["queued", "Pending"]
+    *_, why, message = top(control_plane.kubeconfig, here, "digits", "--once").splitlines()
+    assert why.split(maxsplit=1) == ["plan", "since step 7: faster"]
+    assert message.split(maxsplit=1) == ["message", TRAINING["message"]]
+    assert "no TrainingJob in namespace" in top(control_plane.kubeconfig, here, "nonesuch", "--once", code=2)
     everywhere = top(control_plane.kubeconfig, "-A", "--once", "--json")
     found = [json.loads(line) for line in everywhere.splitlines()]
     (shown,) = [each for each in found if (each["namespace"], each["name"]) == (bench.namespace, "digits")]

@@ -1,9 +1,7 @@
 """A run's metrics: what its files say, in Prometheus' words."""
 
 import json
-import re
 import urllib.request
-from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -164,11 +162,9 @@ def test_a_port_that_is_taken_is_one_line(served, tmp_path):
     )
 
 
-def test_the_reference_lists_what_is_exported_and_nothing_else(served):
-    page = (Path(__file__).parents[2] / "docs/reference/metrics.md").read_text()
-    section = page.split("## A monitor")[0]
-    table = [line for line in section.splitlines() if line.startswith("| `")]
-    listed = {name for line in table for name in re.findall(r"`([a-z_]+)`", line.split("|")[1])}
-    served.add(STEP, DECISION, {"record": "measured", "measured_step_seconds": 0.2})
-    served.add({"event": "evaluation", "step": 0, "time": 1.0, "accuracy": 0.5})
-    assert {key[0] for key in served.scrape() if not key[0].endswith("_created")} == listed
+def test_a_guard_that_takes_the_job_back_to_dense_is_counted_and_the_end_of_its_hold_is_not(served):
+    guard = {**DECISION, "trigger": "guard"}
+    back, on, kept = {"name": "dense-ring"}, {"name": "0.01/all-gather"}, {"name": "dense-ring"}
+    served.add({**guard, "adopted": back}, {**guard, "adopted": on}, {**guard, "adopted": kept, "changed": False})
+    found = served.scrape()
+    assert (found["guard_activations_total",], found["plan_changes_total", "guard"]) == (1, 2)

@@ -1,9 +1,10 @@
-"""`trimtab report`: summary, report and table of a comparison (or of one run), from its files."""
+"""`trimtab report`: summary, report and table of a comparison, of one run, or of several, from their files."""
 
 from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
@@ -13,7 +14,7 @@ from trimtab_api.command_line import path
 from trimtab_api.errors import UserError
 
 from trimtab.launch.interrupts import interruptible
-from trimtab.report.comparison import Comparison, read_comparison
+from trimtab.report.comparison import Comparison, read_comparison, side_by_side
 from trimtab.report.table import Cell, headings, judge, notes, rows
 
 #: Columns of the table where there is no terminal to ask.
@@ -23,28 +24,44 @@ WIDTH = 120
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `trimtab report`."""
     parser.add_argument(
-        "directory",
+        "directories",
         type=path("DIRECTORY"),
         metavar="DIRECTORY",
-        help="what `trimtab compare --out` or `trimtab run --out` named",
+        nargs="+",
+        help="what `trimtab compare --out` or `trimtab run --out` named; several runs are set side by side",
+    )
+    parser.add_argument(
+        "--out", type=path("--out"), metavar="DIR", help="where it goes; else into the comparison's or run's directory"
     )
 
 
 def run(args: argparse.Namespace) -> int:
     """Rebuild summary.json and report.html; returns 0."""
+    first, *others = args.directories
+    if others and args.out is None:
+        raise UserError("is missing; say where the report of several runs goes", field="--out")
     with interruptible():  # else one of its files might end in the middle
-        report(args.directory)
+        if others:
+            _write(side_by_side(args.directories, args.out))
+        else:
+            found = read_comparison(first)
+            _write(found if args.out is None else replace(found, directory=args.out))
     return 0
 
 
 def report(directory: Path) -> None:
-    """Write summary.json and report.html into the directory, and print the table."""
+    """Write summary.json and report.html into a comparison's directory, or a run's, and print the table."""
+    _write(read_comparison(directory))
+
+
+def _write(comparison: Comparison) -> None:
     from trimtab.report.page import render_page
 
-    comparison = read_comparison(directory)
+    directory = comparison.directory
     summaries = {name: summary.to_json() for name, summary in comparison.summaries.items()}
     page = render_page(comparison)
     try:
+        directory.mkdir(parents=True, exist_ok=True)
         (directory / "summary.json").write_text(json.dumps(summaries, indent=2) + "\n")
         (directory / "report.html").write_text(page, encoding="utf-8")
     except OSError as error:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from trimtab_api.command_line import path
+from trimtab_api.errors import UserError
 
 if TYPE_CHECKING:
     from rich.console import Console, JustifyMethod, RenderableType
@@ -22,13 +23,12 @@ if TYPE_CHECKING:
 _REFRESH_SECONDS = 1.0
 #: Seconds between two tables where there is no terminal, while something changes.
 _LINE_SECONDS = 5.0
-_COLUMNS = ("JOB", "STATE", "STEP", "LOSS", "STEP TIME", "PLAN", "GAIN", "PROGRESS", "MESSAGE")
-_NUMBERS = ("STEP", "LOSS", "STEP TIME", "GAIN", "PROGRESS")
 _COLORS = {"Running": "green", "Failed": "red", "Restarting": "yellow", "Pending": "yellow", "Succeeded": "cyan"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `trimtab top`."""
+    parser.add_argument("job", nargs="?", metavar="JOB", help="that job alone, and why it has its plan; else all")
     parser.add_argument("--namespace", "-n", metavar="NAME", help="of the jobs; else that of the context")
     parser.add_argument("--all-namespaces", "-A", action="store_true", help="jobs of all namespaces")
     parser.add_argument("--kubeconfig", type=path("--kubeconfig"), metavar="FILE", help="else KUBECONFIG, or the pod's")
@@ -42,11 +42,14 @@ def run(args: argparse.Namespace) -> int:
 
     from trimtab.cluster.jobs import Jobs
 
-    jobs = Jobs(args.kubeconfig, args.namespace, everywhere=args.all_namespaces)
+    jobs = Jobs(args.kubeconfig, args.namespace, everywhere=args.all_namespaces, name=args.job)
     jobs.refresh()
+    if args.job is not None and not jobs.rows():
+        where = "any namespace" if jobs.namespace is None else f"namespace {jobs.namespace}"
+        raise UserError(f"no TrainingJob in {where} has this name; see trimtab top -A", field="JOB", value=args.job)
     console = Console()
     if args.once:
-        for line in _as_json(jobs.rows()) if args.json else table(jobs.rows(), time.time()):
+        for line in _as_json(jobs.rows()) if args.json else _plain(jobs):
             print(line)
         return 0
     changed = threading.Event()
@@ -70,16 +73,24 @@ def _show(jobs: Jobs, changed: threading.Event, console: Console) -> None:
         while True:
             heed()
             changed.clear()
-            live.update(_picture(jobs), refresh=True)
+            live.update(_picture(jobs, console), refresh=True)
             changed.wait(_REFRESH_SECONDS)
 
 
 def _print_tables(jobs: Jobs, changed: threading.Event) -> None:
     while True:
         changed.clear()
-        print("\n".join((*table(jobs.rows(), time.time()), *filter(None, [jobs.trouble]))), flush=True)
+        print("\n".join((*_plain(jobs), *filter(None, [jobs.trouble]))), flush=True)
         changed.wait()
         time.sleep(_LINE_SECONDS)
+
+
+def _plain(jobs: Jobs) -> list[str]:
+    from trimtab.cluster.job_table import details, lines
+
+    rows = jobs.rows()
+    of_one = details(rows[0]) if jobs.name is not None and len(rows) == 1 else []
+    return [*lines(rows, time.time()), *(f"{name:10}{text}" for name, text in of_one)]
 
 
 def _print_json(jobs: Jobs, changed: threading.Event) -> None:
@@ -102,49 +113,40 @@ def _as_json(rows: Sequence[JobRow]) -> list[str]:
     return [json.dumps(row.to_json(now)) for row in rows]
 
 
-def cells(row: JobRow, now: float, *, with_namespace: bool) -> list[str]:
-    """What stands in each column of a job."""
-    from trimtab_api.units import format_duration
-
-    since = row.since_progress(now)
-    return [
-        f"{row.namespace}/{row.name}" if with_namespace else row.name,
-        row.state,
-        "" if row.step is None else str(row.step),
-        "" if row.loss is None else f"{row.loss:.4g}",
-        row.step_time or "",
-        row.plan or "",
-        "" if row.gain is None else f"{row.gain:.2f}",
-        "" if since is None else f"{format_duration(round(since))} ago",
-        row.message,
-    ]
-
-
-def table(rows: Sequence[JobRow], now: float) -> list[str]:
-    """Plain lines: a head, and one for each job."""
-    several = len({row.namespace for row in rows}) > 1
-    lines = [list(_COLUMNS), *(cells(row, now, with_namespace=several) for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    shown = ["  ".join(f"{cell:{width}}" for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
-    return shown if rows else ["no TrainingJobs"]
-
-
-def _picture(jobs: Jobs) -> RenderableType:
+def _picture(jobs: Jobs, console: Console) -> RenderableType:
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
+
+    from trimtab.cluster import job_table
 
     rows, now = jobs.rows(), time.time()
     where = "all namespaces" if jobs.namespace is None else f"namespace {jobs.namespace}"
     running = sum(row.state == "Running" for row in rows)
     said = f" of {where}: {len(rows)}, {running} running  {time.strftime('%X')}"
-    head = Text.assemble(("TrainingJobs", "bold"), said)
-    picture = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", expand=True)
-    for column in _COLUMNS:
-        justify: JustifyMethod = "right" if column in _NUMBERS else "left"
-        ratio = 1 if column == _COLUMNS[-1] else None  # the message takes what the others leave
-        picture.add_column(column, no_wrap=True, overflow="ellipsis", ratio=ratio, justify=justify)
-    for row in rows:
-        name, state, *others = cells(row, now, with_namespace=jobs.namespace is None)
-        picture.add_row(name, Text(state, style=_COLORS.get(state, "")), *map(Text, others))
-    return Group(head, Text(jobs.trouble, style="red"), picture)
+    above = [Text.assemble(("TrainingJobs", "bold"), said, no_wrap=True, overflow="ellipsis")]
+    if jobs.trouble:
+        above.append(Text(jobs.trouble, style="red", no_wrap=True, overflow="ellipsis"))
+    most = max(1, console.height - len(above) - 3)
+    shown = rows if len(rows) <= most + 1 else job_table.most_urgent(rows, most)
+    filled = [job_table.cells(row, now, with_namespace=jobs.namespace is None) for row in shown]
+    widths = job_table.fitted_widths(filled, console.width)
+    picture = Table(box=None, padding=(0, job_table.GAP, 0, 0), pad_edge=False, header_style="dim")
+    for name, width in widths.items():
+        justify: JustifyMethod = "right" if name in job_table.NUMBERS else "left"
+        picture.add_column(name, no_wrap=True, overflow="ellipsis", width=width, justify=justify)
+    for row in filled:
+        texts = dict(zip(job_table.COLUMNS, map(Text, row), strict=True))
+        texts["STATE"].stylize(_COLORS.get(texts["STATE"].plain, ""))
+        picture.add_row(*(texts[name] for name in widths))
+    left = len(rows) - len(shown)
+    beneath: list[RenderableType] = (
+        [Text(f"and {left} more: a higher window shows them, or --once", style="dim")] if left else []
+    )
+    if jobs.name is not None and len(rows) == 1:
+        beneath.append(Text())
+        grid = Table.grid(padding=(0, 2, 0, 0))
+        for name, text in job_table.details(rows[0]):
+            grid.add_row(Text(name, style="dim"), Text(text))
+        beneath.append(grid)
+    return Group(*above, Text(), picture, *beneath)

@@ -24,6 +24,12 @@ class JobRow:
     """When training last got a step further: seconds since 1970."""
     message: str
     """The operator's: why it waits, or which rank the others wait for."""
+    plan_reason: str | None = None
+    """Why this plan, and since which step."""
+    network: str | None = None
+    """Its slowest link."""
+    workers: str | None = None
+    """How many are ready, and how often and why all were restarted."""
 
     @classmethod
     def of(cls, job: Mapping[str, Any]) -> JobRow:
@@ -40,6 +46,9 @@ class JobRow:
             gain=status.get("gain"),
             progress_at=_seconds(status.get("lastProgressTime")),
             message=status.get("message", "") if status else "no operator has looked at it yet",
+            plan_reason=_plan_reason(status.get("plan")),
+            network=_network(status.get("network")),
+            workers=_workers(status),
         )
 
     def since_progress(self, now: float) -> float | None:
@@ -61,7 +70,31 @@ class JobRow:
             "gain": self.gain,
             "since_progress_seconds": self.since_progress(now),
             "message": self.message,
+            "plan_reason": self.plan_reason,
+            "network": self.network,
+            "workers": self.workers,
         }
+
+
+def _plan_reason(plan: Mapping[str, Any] | None) -> str | None:
+    return f"since step {plan['adoptedAtStep']}: {plan['reason']}" if plan else None
+
+
+def _network(network: Mapping[str, Any] | None) -> str | None:
+    if not network:
+        return None
+    stale = ", too old to trust" if network.get("stale") else ""
+    return f"slowest link: {network['latency']} one way, {network['bandwidth']}{stale}"
+
+
+def _workers(status: Mapping[str, Any]) -> str | None:
+    if "workers" not in status:
+        return None
+    told = f"{status['workers'].get('ready', 0)} ready"
+    restarts = status.get("restarts", 0) + status.get("disruptions", 0)
+    if restarts:
+        told += f"; restarted {restarts} times, last because {status.get('lastRestartReason') or 'of a reason unknown'}"
+    return told
 
 
 def _seconds(text: str | None) -> float | None:

@@ -28,13 +28,17 @@ _TIMEOUT = (3.0, 10.0)
 _WATCH_SECONDS = 300
 #: Seconds until a list is tried again after one that failed.
 _RETRY_SECONDS = 2.0
+#: Seconds that a watch may take to end.
+_END_SECONDS = 1.0
 _POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
 class Jobs:
-    """The TrainingJobs of one namespace, or of all."""
+    """The TrainingJobs of one namespace, or of all; or those of one name."""
 
-    def __init__(self, kubeconfig: Path | None, namespace: str | None, *, everywhere: bool) -> None:
+    def __init__(
+        self, kubeconfig: Path | None, namespace: str | None, *, everywhere: bool, name: str | None = None
+    ) -> None:
         """By the kubeconfig; else KUBECONFIG, the pod that this runs in, or ``~/.kube/config``.
 
         ``namespace``: else that of the context, or of the pod. Raises `UserError` where no cluster is configured.
@@ -46,6 +50,8 @@ class Jobs:
         self._server = settings.host
         self.namespace = None if everywhere else namespace or own
         """None: all."""
+        self.name = name
+        """None: of any."""
         self._rows: dict[tuple[str, str], JobRow] = {}
         self._lock = threading.Lock()
         self._version = ""
@@ -80,6 +86,9 @@ class Jobs:
             self._is_closed.set()
             if self._stream is not None:
                 self._stream.stop()
+            # A thread that is woken while the interpreter ends aborts the process. One that waits for a server that is
+            # away is not: it need not be waited for.
+            thread.join(_END_SECONDS)
 
     def _follow(self, changed: Callable[[], None]) -> None:
         while not self._is_closed.is_set():
@@ -87,6 +96,8 @@ class Jobs:
                 self._watch(changed)
                 self.trouble = ""
             except (ApiException, urllib3.exceptions.HTTPError, OSError) as error:
+                if self._is_closed.is_set():
+                    return
                 if not (isinstance(error, ApiException) and error.status == 410):  # the version is too old: list anew
                     self.trouble = str(self._explained(error))
                     changed()
@@ -123,6 +134,8 @@ class Jobs:
 
         :return: object
         """
+        if self.name is not None:
+            options["field_selector"] = f"metadata.name={self.name}"
         if self.namespace is None:
             return self._api.list_cluster_custom_object(_GROUP, _VERSION, "trainingjobs", **options)
         return self._api.list_namespaced_custom_object(_GROUP, _VERSION, self.namespace, "trainingjobs", **options)

@@ -22,6 +22,8 @@ LEFT = 74
 RIGHT = 16
 #: Pixels that a key above a ribbon takes.
 KEY_WIDTH = 9
+#: Pixels that a flag's number takes, and how many of these it may stand beside its time.
+FLAG_WIDTH, MOST_ASIDE = 17, 2
 #: A line of more points than this is drawn as medians, one for each of this many slices of time.
 MAX_POINTS = 400
 
@@ -90,6 +92,7 @@ class Panel:
     headroom: int = 0
     """Pixels between the panel and its title, for flags."""
     _marks: list[str] = field(default_factory=list)
+    _last_flag_at: float = -math.inf
 
     def x(self, seconds: float) -> float:
         """Pixels from the left edge."""
@@ -131,20 +134,25 @@ class Panel:
             below = above
 
     def rule(self, value: float, label: str) -> None:
-        """A dashed line across, with its name above its right end."""
+        """A dashed line across, with its name above its left end, where a run has not got yet."""
         y = self.y(value)
         self._marks.append(
             f'<line class="rule" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>'
-            f'<text class="small end" x="{WIDTH - RIGHT - 4}" y="{y - 5:.1f}">{escape(label)}</text>'
+            f'<text class="small" x="{LEFT + 4}" y="{y - 5:.1f}">{escape(label)}</text>'
         )
 
     def flag(self, seconds: float, label: str, title: str) -> None:
-        """A numbered mark at a time, down the whole panel."""
+        """A numbered mark at a time, down the whole panel; times come in order.
+
+        Its number stands beside that of the flag before, where that is in the way, or is left out where many are.
+        """
         x = self.x(seconds)
-        self._marks.append(
-            f'<g class="flag">{_title(title)}<line x1="{x:.1f}" x2="{x:.1f}" y1="0" y2="{self.height}"/>'
-            f'<circle cx="{x:.1f}" cy="0" r="8"/><text x="{x:.1f}" y="3.5">{escape(label)}</text></g>'
-        )
+        parts = [_title(title), f'<line x1="{x:.1f}" x2="{x:.1f}" y1="0" y2="{self.height}"/>']
+        at = max(x, self._last_flag_at + FLAG_WIDTH)
+        if at <= x + MOST_ASIDE * FLAG_WIDTH:
+            self._last_flag_at = at
+            parts.append(f'<circle cx="{at:.1f}" cy="0" r="8"/><text x="{at:.1f}" y="3.5">{escape(label)}</text>')
+        self._marks.append(f'<g class="flag">{"".join(parts)}</g>')
 
     def svg(self, top: int, show_time: bool) -> str:
         """The panel as SVG, ``top`` pixels down."""

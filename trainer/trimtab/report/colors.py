@@ -1,15 +1,22 @@
-"""One colour a plan, the same in every chart, table and ribbon; the style sheet holds the colours themselves."""
+"""One colour a plan, the same in every chart, table and ribbon; the style sheet holds the colours themselves.
+
+Lines have a dash beside their colour, for those who do not tell the colours apart.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from trimtab_api.catalogue import collectives, read_plan
 from trimtab_api.catalogue.rows import Pattern
 from trimtab_api.errors import UserError
 
 #: Style-sheet variable of each pattern in which a collective's values travel; its ratio makes it fainter.
-_COLORS: dict[Pattern, str] = {"all-gather": "--ag", "ring": "--ring", "tree": "--tree", "other": "--other"}
+_COLORS: dict[Pattern, str] = {"all-gather": "--ag", "ring": "--ring", "tree": "--tree", "other": "--other-plan"}
+#: Dashes of its lines, as SVG has them; those of adaptive and dense are solid.
+_DASHES: dict[Pattern, str] = {"all-gather": "8 3", "ring": "2 3", "tree": "9 3 2 3", "other": "5 5"}
 
 
 def color(plan: str) -> str:
@@ -18,16 +25,49 @@ def color(plan: str) -> str:
         return "var(--adaptive)"
     if plan.startswith("dense"):
         return "var(--dense)"
-    try:
-        told = read_plan(plan)
-    except UserError:  # a plan that another version of Trimtab wrote
-        return "var(--other)"
-    variable, decades = _COLORS[collectives[told.collective].pattern], math.log10(told.ratio)
-    # 0.1 in full, 0.001 at 45%: a decade is some 27%.
-    strength = round(100 * min(1.0, max(0.45, 1.0 + 0.275 * (decades + 1))))
+    pattern, ratio = _travels(plan)
+    variable, decades = _COLORS[pattern], math.log10(ratio)
+    # 0.1 in full, 0.001 at 60%: a decade is 20%.
+    strength = round(100 * min(1.0, max(0.6, 1.0 + 0.2 * (decades + 1))))
     return f"color-mix(in oklab, var({variable}) {strength}%, var(--card))"
 
 
-def stroke(plan: str) -> str:
-    """The style of a plan's line: adaptive and dense stand out."""
-    return f"stroke: {color(plan)}; stroke-width: {2.4 if plan in ('adaptive', 'dense') else 1.5}"
+@dataclass(frozen=True)
+class Style:
+    """How a run looks in charts and tables."""
+
+    color: str
+    """As CSS has it."""
+    line: str
+    """The style of its lines."""
+
+
+def style(plan: str) -> Style:
+    """Of the run of a plan; adaptive and dense stand out."""
+    if plan == "adaptive" or plan.startswith("dense"):
+        return _solid(color(plan))
+    return _dashed(color(plan), _travels(plan)[0])
+
+
+def styles_in_turn(names: Sequence[str]) -> dict[str, Style]:
+    """Of runs that are not told apart by their plans: one look after another, from the first again after six."""
+    looks = [_solid("var(--adaptive)"), _solid("var(--dense)")]
+    looks += [_dashed(f"var({variable})", pattern) for pattern, variable in _COLORS.items()]
+    return {name: looks[number % len(looks)] for number, name in enumerate(names)}
+
+
+def _solid(color: str) -> Style:
+    return Style(color, f"stroke: {color}; stroke-width: 2.4")
+
+
+def _dashed(color: str, pattern: Pattern) -> Style:
+    return Style(color, f"stroke: {color}; stroke-width: 1.6; stroke-dasharray: {_DASHES[pattern]}")
+
+
+def _travels(plan: str) -> tuple[Pattern, float]:
+    """How a static plan's values travel, and their ratio; "other" and 0.1 for what another version of Trimtab wrote."""
+    try:
+        told = read_plan(plan)
+    except UserError:
+        return "other", 0.1
+    return collectives[told.collective].pattern, told.ratio

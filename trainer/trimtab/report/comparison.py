@@ -1,4 +1,6 @@
-"""A comparison: runs of one job under several plans, and the file that says which (``comparison.json``)."""
+"""A comparison: runs of one job under several plans, and the file that says which (``comparison.json``); or runs that
+somebody names side by side.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +18,16 @@ from trimtab.records.fields import mapping, number, text, texts, whole
 from trimtab.records.json_files import read_json, read_record
 from trimtab.records.run_directory import RunDirectory
 from trimtab.records.run_reader import Run, read_run
+from trimtab.report.colors import Style, style, styles_in_turn
 from trimtab.report.summary import Summary, Target, summarise
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What a report shows: the finished runs of a comparison, or the one run of a run directory."""
+    """What a report shows: the finished runs of a comparison, the one run of a run directory, or several of these."""
 
     directory: Path
+    """Where its files go."""
     runs: list[Run]
     """One for each plan, in the order asked for; where a plan ran several times, its median run."""
     target: Target | None
@@ -31,6 +35,8 @@ class Comparison:
     """The command line that made them; empty for a single run."""
     times: dict[str, tuple[float | None, ...]] = field(default_factory=dict)
     """By plan name, seconds to the target of each of its runs, in order; empty where each plan ran once."""
+    are_plans: bool = True
+    """Whether runs are named by their plans; else by their directories, and nothing follows from their names."""
 
     @property
     def summaries(self) -> dict[str, Summary]:
@@ -41,9 +47,15 @@ class Comparison:
         }
 
     @property
+    def styles(self) -> dict[str, Style]:
+        """How each run looks, by its name."""
+        names = [run.name for run in self.runs]
+        return {name: style(name) for name in names} if self.are_plans else styles_in_turn(names)
+
+    @property
     def featured(self) -> Run:
         """The run whose decisions the report shows: the adaptive one, or else the first."""
-        return next((run for run in self.runs if run.name == "adaptive"), self.runs[0])
+        return next((run for run in self.runs if "adaptive" in (run.name, run.result.get("plan"))), self.runs[0])
 
 
 def run_directory(directory: Path, plan: str, turn: int = 0) -> RunDirectory:
@@ -81,11 +93,7 @@ def read_comparison(directory: Path) -> Comparison:
 
     Raises `UserError` where there is neither.
     """
-    if not os.path.isdir(directory):
-        trouble = "is a file" if os.path.exists(directory) else "no such directory"
-        raise UserError(
-            f"{trouble}; name a directory that `trimtab run` or `trimtab compare` wrote", file=str(directory)
-        )
+    _expect_directory(directory)
     file = directory / "comparison.json"
     try:
         data = read_json(file)
@@ -107,6 +115,30 @@ def read_comparison(directory: Path) -> Comparison:
     return Comparison(directory, runs, target, command, times)
 
 
+def side_by_side(directories: Sequence[Path], out: Path) -> Comparison:
+    """Finished runs from directories of their own, whose report goes to ``out``.
+
+    They are named by their plans where no plan comes twice, else by their directories. The target is theirs where they
+    share it. Raises `UserError` where one of them is no finished run, or comes twice.
+    """
+    for directory in directories:
+        _expect_directory(directory)
+        if (directory / "comparison.json").exists():
+            raise UserError("is a comparison; name runs in it, such as its adaptive", file=str(directory))
+    found = [_single_run(directory) for directory in directories]
+    runs, targets = [each.runs[0] for each in found], [each.target for each in found]
+    are_plans = len({run.name for run in runs}) == len(runs)
+    if not are_plans:
+        by_name = len({directory.name for directory in directories}) == len(directories)
+        names = [directory.name if by_name else str(directory) for directory in directories]
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise UserError("comes twice; name each run once", field="DIRECTORY", value=twice)
+        runs = [replace(run, name=name) for run, name in zip(runs, names, strict=True)]
+    shared = targets[0] if all(each == targets[0] for each in targets) else None
+    return Comparison(out, runs, shared, [], are_plans=are_plans)
+
+
 def _asked_for(data: dict[str, Any]) -> tuple[list[str], Target | None, list[str], int]:
     """Plans, target, command line and the number of runs of each plan, as `write_comparison` wrote them."""
     target = None
@@ -114,6 +146,14 @@ def _asked_for(data: dict[str, Any]) -> tuple[list[str], Target | None, list[str
         asked = mapping(data, "target")
         target = Target(text(asked, "metric"), number(asked, "value"))
     return texts(data, "plans"), target, texts(data, "command"), whole(data, "repeat", 1)
+
+
+def _expect_directory(directory: Path) -> None:
+    if not os.path.isdir(directory):
+        trouble = "is a file" if os.path.exists(directory) else "no such directory"
+        raise UserError(
+            f"{trouble}; name a directory that `trimtab run` or `trimtab compare` wrote", file=str(directory)
+        )
 
 
 def _single_run(directory: Path) -> Comparison:

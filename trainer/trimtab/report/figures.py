@@ -12,7 +12,7 @@ from trimtab_api.units import format_bandwidth, format_duration
 from trimtab.records.lines import Step
 from trimtab.records.run_reader import Run
 from trimtab.report.chart import Panel, Point, Ribbon, Scale, figure, scale_for, sliced
-from trimtab.report.colors import color, stroke
+from trimtab.report.colors import Style, color
 from trimtab.report.comparison import Comparison
 
 #: A loss is averaged over this many steps before it is drawn, since that of a single batch is noise.
@@ -27,6 +27,8 @@ PHASES = {
     "other": "other work",
     "exposed": "waiting for the exchange",
 }
+#: What steps take is drawn up to so many times what nine of ten take at most.
+MOST_OVER_USUAL = 4.0
 #: Ticks of the accuracy axis, as error rates (1 - accuracy).
 ERROR_MARKS = (1.0, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001)
 
@@ -49,12 +51,13 @@ def training_figure(comparison: Comparison) -> str:
         )
         if target is not None and target.metric == "accuracy":
             panel.rule(1 - target.value, f"target {100 * target.value:g}%")
-        _draw(panel, {name: [(time, 1 - value) for time, value in points] for name, points in accuracies.items()})
+        errors = {name: [(time, 1 - value) for time, value in points] for name, points in accuracies.items()}
+        _draw(panel, errors, comparison.styles)
         panels.append(panel)
     if any(losses.values()):
         values = [value for points in losses.values() for _, value in points]
         panel = Panel(f"training loss, mean of {LOSS_WINDOW} steps", time, scale_for(values, log=True), 190, number)
-        _draw(panel, losses)
+        _draw(panel, losses, comparison.styles)
         panels.append(panel)
     return figure(panels, "accuracy and loss over time") if panels else ""
 
@@ -100,9 +103,12 @@ def _breakdown_over_time(steps: list[Step], time: Scale) -> Panel:
     """What a step is made of, waiting for the exchange on top."""
     told = told_phases(steps)
     parts = sliced([(s.time, [getattr(s, f"{phase}_seconds") for phase in told]) for s in steps])
-    highest = max(sum(values) for _, values in parts)
-    scale = Scale(0.0, 1.06 * highest or 1.0)
+    sums = sorted(sum(values) for _, values in parts)
+    # The first step, or one that waited for a disk, would leave no room for all others.
+    shown = min(sums[-1], MOST_OVER_USUAL * sums[int(0.9 * len(sums))])
+    scale = Scale(0.0, 1.06 * shown or 1.0)
     title = "of a step: " + ", ".join(PHASES[phase] for phase in told)
+    title += " (longer steps cut off)" if shown < sums[-1] else ""
     panel = Panel(title, time, scale, 110, lambda s: format_duration(s) if s else "0")
     panel.areas(parts, [f"fill: var(--{phase})" for phase in told])
     return panel
@@ -131,7 +137,7 @@ def plan_keys(run: Run) -> dict[str, str]:
 
 def ribbon_color(name: str) -> str:
     """The colour of a plan, or of trials, in the ribbon."""
-    return "var(--other)" if name == TRIALS else color(name)
+    return "var(--other-plan)" if name == TRIALS else color(name)
 
 
 def plan_ribbon(run: Run, time: Scale) -> Ribbon:
@@ -210,8 +216,8 @@ def _in_force(step: Step) -> str:
     return TRIALS if step.trial else step.plan
 
 
-def _draw(panel: Panel, lines: dict[str, list[Point]]) -> None:
+def _draw(panel: Panel, lines: dict[str, list[Point]], styles: dict[str, Style]) -> None:
     """Every run's line, adaptive last so that it lies on top."""
     for name in sorted(lines, key=lambda name: name == "adaptive"):
         if lines[name]:
-            panel.line(lines[name], stroke(name), name)
+            panel.line(lines[name], styles[name].line, name)

@@ -11,7 +11,7 @@ from trimtab_api.units import format_bandwidth, format_duration, format_size
 from trimtab.records.lines import DecisionLine
 from trimtab.records.run_reader import Run
 from trimtab.report import figures
-from trimtab.report.colors import color
+from trimtab.report.colors import Style
 from trimtab.report.comparison import Comparison
 from trimtab.report.decision_figures import pareto_figure, predictions_figure
 from trimtab.report.link_matrix import link_matrices
@@ -100,11 +100,16 @@ def section(heading: str, hint: str, body: str) -> str:
 
 
 def _lead(comparison: Comparison, summaries: dict[str, Summary]) -> str:
-    job = comparison.runs[0].job["spec"]
-    num_ranks = job["workers"] * job.get("processesPerWorker", 1)
+    specs = [run.job["spec"] for run in comparison.runs]
+    num_ranks = sorted({spec["workers"] * spec.get("processesPerWorker", 1) for spec in specs})
     where = "an emulated network" if any(each.emulated for each in summaries.values()) else "loopback"
-    runs = "one run" if len(summaries) == 1 else f"the same training under {len(summaries)} plans in turn"
-    return f"{runs[0].upper()}{runs[1:]}: {num_ranks} ranks on {where}."
+    if len(specs) == 1:
+        what = "One run"
+    elif comparison.command:
+        what = f"The same training under {len(specs)} plans in turn"
+    else:
+        what = f"{len(specs)} runs side by side"
+    return f"{what}: {' and '.join(map(str, num_ranks))} ranks on {where}."
 
 
 def _key_figures(summaries: dict[str, Summary]) -> str:
@@ -135,7 +140,7 @@ def _table(comparison: Comparison, summaries: dict[str, Summary]) -> str:
     head = "".join(f"<th>{escape(heading)}</th>" for heading in headings(comparison.target))
     body = []
     for name, row in zip(summaries, rows(summaries, comparison.target), strict=True):
-        cells = [f"<td>{_chip(name)}{escape(row[0].text)}</td>"]
+        cells = [f"<td>{_chip(comparison.styles[name])}{escape(row[0].text)}</td>"]
         for cell in row[1:]:
             beside = f"<small>{escape(cell.against_dense)}</small>" if cell.against_dense else ""
             cells.append(f"<td>{escape(cell.text)}{beside}</td>")
@@ -144,12 +149,18 @@ def _table(comparison: Comparison, summaries: dict[str, Summary]) -> str:
     return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>{said}"
 
 
-def _chip(plan: str) -> str:
-    return f'<span class="chip" style="background: {color(plan)}"></span>'
+def _chip(style: Style) -> str:
+    return f'<span class="chip" style="background: {style.color}"></span>'
+
+
+def _sample(style: Style) -> str:
+    """A bit of a run's line, for the legend."""
+    line = f'<line x1="0" x2="26" y1="4" y2="4" style="{style.line}"/>'
+    return f'<svg class="sample" viewBox="0 0 26 8" aria-hidden="true">{line}</svg>'
 
 
 def _legend(comparison: Comparison) -> str:
-    names = "".join(f"<span>{_chip(run.name)}{escape(run.name)}</span>" for run in comparison.runs)
+    names = "".join(f"<span>{_sample(style)}{escape(name)}</span>" for name, style in comparison.styles.items())
     return f'<div class="legend">{names}</div>'
 
 
@@ -175,7 +186,7 @@ def _breakdown(comparison: Comparison) -> str:
     )
     legend = f'<div class="legend">{chips}</div>'
     lines = [
-        f'<tr><td>{_chip(name)}{escape(name)}</td><td class="wide"><div class="bar">'
+        f'<tr><td>{_chip(comparison.styles[name])}{escape(name)}</td><td class="wide"><div class="bar">'
         + "".join(
             f'<i style="width: {100 * seconds / longest:.2f}%; background: var(--{phase})"></i>'
             for phase, seconds in each.phases.items()
@@ -267,7 +278,10 @@ def _repeat(comparison: Comparison) -> str:
     if "memory_bytes" in machine:
         machine["memory"] = format_size(machine.pop("memory_bytes"))
     job = comparison.runs[0].job["spec"]
-    machine |= {"seed": job.get("seed", 0), "workers": job["workers"], "directory": comparison.directory}
+    machine |= {"seed": job.get("seed", 0), "workers": job["workers"]}
+    machine["directory"] = comparison.directory
+    if not comparison.command and len(comparison.runs) > 1:
+        machine["runs"] = ", ".join(str(run.directory.path) for run in comparison.runs)
     facts = "".join(f"<dt>{escape(str(name))}</dt><dd>{escape(str(value))}</dd>" for name, value in machine.items())
     command = f"<pre>{escape(shlex.join(comparison.command))}</pre>" if comparison.command else ""
     network = comparison.runs[0].directory.network

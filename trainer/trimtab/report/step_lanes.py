@@ -15,8 +15,9 @@ from trimtab.records.run_directory import RunDirectory
 from trimtab.report.chart import LEFT, RIGHT, WIDTH, Scale, figure
 
 _ROW_HEIGHT, _ROW_GAP = 22, 6
-_COLORS = {"FORWARD": "--ring", "BACKWARD": "--compute", "COMPRESS": "--waiting"}
-_SENDING, _COMPUTING = "--ag", "--other"
+#: Style-sheet variables: those of a step's parts, told apart from each other.
+_COLORS = {"FORWARD": "--forward", "BACKWARD": "--backward", "COMPRESS": "--other"}
+_SENDING, _COMPUTING = "--exposed", "--optimizer"
 #: What stands beside rows whose names are too long for it.
 _LABELS = {"compressing": "compress", "computing": "compute"}
 #: Spans of a row that are closer to each other than this share of the step are drawn as one.
@@ -110,7 +111,8 @@ def step_figure(directory: RunDirectory) -> str:
     time, rows = Scale(0.0, 1.02 * longest), max((predicted or measured).rows, measured.rows, key=len)
     panels = [Lanes(f"step {measured.step}, as it went: {format_duration(measured.seconds)}", measured, time, rows)]
     if predicted is not None:
-        panels.append(Lanes(f"as it was predicted: {format_duration(predicted.seconds)}", predicted, time, rows))
+        title = f"as it was predicted: {format_duration(predicted.seconds)}"
+        panels.append(Lanes(title, predicted, time, rows, headroom=10))
     return _legend(measured, predicted) + figure(panels, "what went on at the same time in one step")
 
 

@@ -36,7 +36,9 @@ class RunMetrics(Collector):
         self._lock = threading.Lock()
         self._seconds = dict.fromkeys(PHASES, 0.0)
         self._trial_seconds = 0.0
-        self._counts: Counter[str] = Counter(dict.fromkeys(("steps", "dropped", "trials", "bytes", "messages"), 0))
+        self._counts: Counter[str] = Counter(
+            dict.fromkeys(("steps", "dropped", "trials", "bytes", "messages", "guards"), 0)
+        )
         never = dict.fromkeys(get_args(Trigger), 0)  # a counter that appears with its first change hides that change
         self._decisions, self._changes = Counter[str](never), Counter[str](never)
         self._evaluations: dict[str, float] = {}
@@ -97,6 +99,9 @@ class RunMetrics(Collector):
         if line.get("record") == "decision":
             self._decisions[line["trigger"]] += 1
             self._changes[line["trigger"]] += bool(line["changed"])
+            # The decision at the end of a guard's hold has the same trigger, and leaves dense again or keeps it.
+            is_back = line["trigger"] == "guard" and line["changed"] and read_plan(line["adopted"]["name"]).ratio == 1.0
+            self._counts["guards"] += is_back
             self._predicted = line["predicted_seconds"]
             self._dense = line.get("inputs", {}).get("dense_step_seconds")
             self._solving_seconds += line.get("solving_seconds", 0.0)
@@ -106,27 +111,30 @@ class RunMetrics(Collector):
     def _families(self) -> Iterator[Metric]:
         counts, step = self._counts, self._step
         yield _info("build", "Version of the trainer", {"version": version("trimtab")})
-        yield _counter("steps", "Training steps taken, trials not counted", counts["steps"])
-        yield _counter("dropped_steps", "Training steps dropped for values that were not finite", counts["dropped"])
+        yield _counter("steps", "Training steps taken; those of trials are not counted", counts["steps"])
+        text = "Training steps that were dropped on all ranks: a value was not finite"
+        yield _counter("dropped_steps", text, counts["dropped"])
         yield _counter("trial_steps", "Steps taken in trials, which were undone", counts["trials"])
         yield _counter("sent_bytes", "Bytes that rank 0 sent", counts["bytes"])
         yield _counter("messages", "Messages on the longest chain of each exchange", counts["messages"])
         text = (
-            "Time of training steps by phase; forward, backward, exposed (waiting for the exchange), optimizer and"
-            " other make up the step, compress and collective run beside it"
+            "Time of training steps: forward (with the batch and the loss), backward, exposed (waiting for the"
+            " exchange), optimizer and other make up the step; compress and collective run beside it. By the host's"
+            " clock: on a GPU, what backward has queued is computed while the thread waits. Divided by the rate of"
+            " steps_total: the mean of a step"
         )
         yield _by("step_seconds", text, "phase", self._seconds)
         yield _counter("trial_seconds", "Time that trials took", self._trial_seconds)
         yield _counter("solving_seconds", "Processor time that decisions took", self._solving_seconds)
-        yield _by("decisions", "Decisions of the controller by what they followed", "trigger", self._decisions)
-        text = "Changes of the plan by what they followed; of trigger guard, back to dense for the model's sake"
-        yield _by("plan_changes", text, "trigger", self._changes)
-        yield _gauge("predicted_step_seconds", "Step time that the last decision predicted", self._predicted)
+        yield _by("decisions", "Decisions of the controller, by what they followed", "trigger", self._decisions)
+        yield _by("plan_changes", "Decisions that changed the plan, by what they followed", "trigger", self._changes)
+        text = "Times that a guard rail took the job back to dense, whatever the models said; the decision says why"
+        yield _counter("guard_activations", text, counts["guards"])
+        yield _gauge("predicted_step_seconds", "Step time that the last decision expected of its plan", self._predicted)
         yield _gauge("dense_step_seconds", "Step time that the last decision expected of dense", self._dense)
-        yield _gauge("measured_step_seconds", "Median step time after the last change of plan", self._measured)
-        values = GaugeMetricFamily(
-            "trimtab_trainer_evaluation", "What the script reported last, by its own names", labels=("metric",)
-        )
+        yield _gauge("measured_step_seconds", "Median of the steps after the last change of plan", self._measured)
+        text = f"What the script reported last by session.report, at most {MOST_EVALUATIONS} names"
+        values = GaugeMetricFamily("trimtab_trainer_evaluation", text, labels=("metric",))
         for name, value in self._evaluations.items():
             values.add_metric([name], value)
         yield values
@@ -142,7 +150,7 @@ class RunMetrics(Collector):
         text = "Share of the error-fed gradient that got through, as last known"
         yield _gauge("gain_ratio", text, self._gain)
         plan = read_plan(step.plan)
-        yield _gauge("compression_ratio", "Share of the elements that the plan sends", plan.ratio)
+        yield _gauge("compression_ratio", "Share of the elements that the plan asks to send", plan.ratio)
         yield _gauge("achieved_ratio", "Share of the elements that rank 0 last put on the wire", self._achieved)
         text = "Norm of what error feedback holds back on rank 0, of what was sent last"
         yield _gauge("residual_norm", text, self._residual_norm)
