@@ -17,6 +17,8 @@ from trimtab.report.chart import LEFT, RIGHT, WIDTH, Scale, figure
 _ROW_HEIGHT, _ROW_GAP = 22, 6
 _COLORS = {"FORWARD": "--ring", "BACKWARD": "--compute", "COMPRESS": "--waiting"}
 _SENDING, _COMPUTING = "--ag", "--other"
+#: Waiting stands empty, in a forward pass as at its step's end.
+_IDLE = "WAIT_FOR_DATA"
 #: What stands beside rows whose names are too long for it.
 _LABELS = {"compressing": "compress", "computing": "compute"}
 #: Spans of a row that are closer to each other than this share of the step are drawn as one.
@@ -161,7 +163,7 @@ def _traced(line: dict[str, Any]) -> TracedStep:
             f"{text(span, 'phase')} {text(span, 'name')}",
         )
         for span in spans
-        if text(span, "row") != "step" and not text(span, "row").startswith("buffer")
+        if text(span, "row") != "step" and not text(span, "row").startswith("buffer") and text(span, "phase") != _IDLE
     ]
     return TracedStep(text(line, "plan"), end - begin, _joined(bars, _NEAR * (end - begin)), whole(line, "step"))
 
