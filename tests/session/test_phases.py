@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import slow_exchanges
 import torch
+import toy_schedules
 from rank_pool import RankPool
 from torch import Tensor, nn
 from trimtab.collectives.group import Group
 from trimtab.engine.phase_clock import PHASES, PhaseClock
-from trimtab.plan import Plan
+from trimtab.plan import FusionPlan, Plan
 from trimtab.records.recorder import Recorder
 from trimtab.session import Session
 
 SIZE = 2
-#: Seconds of each part of one step.
-FORWARD, BACKWARD, BETWEEN, OPTIMIZER = 1, 20, 300, 4000
+#: Seconds of each part of one step, and of waiting for one exchange.
+FORWARD, BACKWARD, BETWEEN, OPTIMIZER, WAIT = 1, 20, 300, 4000, 50_000
+#: A buffer for each of the two layers, the last one's first.
+TWO_BUFFERS = FusionPlan((0, 5))
 
 
 class Clock:
@@ -113,6 +118,46 @@ def test_local_steps_are_told_apart_from_the_exchange_that_ends_their_round(
     assert [line["backward_seconds"] for line in lines] == [BACKWARD] * 4
     assert [line["optimizer_seconds"] for line in lines] == [OPTIMIZER] * 4
     assert [line["achieved_ratio"] for line in lines] == [None, 1.0, None, 1.0]
+
+
+def train_with_slow_exchanges(rank: int, size: int, folder: Path, schedule: str) -> list[tuple[float, float]]:
+    """What this rank says its steps took, and what of it was computing."""
+    toy_schedules.register()
+    clock = Clock()
+    torch.manual_seed(0)
+    model = Training(clock)
+    plan = replace(Plan.parse("dense", TWO_BUFFERS), schedule=schedule)
+    recorder = Recorder(None if rank else folder)
+    session = Session(model, Slow(model), group=Group.connect(), plan=plan, recorder=recorder)
+    session._phases._clock = clock
+    session._phases.lap()
+    taken = []
+    with slow_exchanges.each_takes(lambda: model.passes(WAIT)):
+        for _ in range(3):
+            model(torch.ones(2, 4)).sum().backward()
+            session.step()
+            report = session._rounds._ended
+            assert report is not None
+            taken.append((report.step_seconds, report.compute_seconds))
+        session.close()
+    return taken
+
+
+@pytest.mark.parametrize(
+    ("schedule", "num_waits", "num_optimizer_steps"),
+    # The second buffer of the last two arrives in the next step's forward pass, where its parameters are stepped.
+    [("wait-free", (2, 2, 2), (1, 1, 1)), ("toy-last-first", (1, 2, 2), (1, 2, 2))],
+)
+def test_what_is_waited_for_is_no_computing_of_any_rank_wherever_in_the_step_it_is(
+    rank_pool: RankPool, tmp_path: Path, schedule: str, num_waits: tuple[int, ...], num_optimizer_steps: tuple[int, ...]
+) -> None:
+    taken = rank_pool.run_in_process_group(SIZE, train_with_slow_exchanges, tmp_path, schedule)
+    computing = [FORWARD + BACKWARD + count * OPTIMIZER for count in num_optimizer_steps]
+    steps = [seconds + count * WAIT for seconds, count in zip(computing, num_waits, strict=True)]
+    assert taken == [list(zip(steps, computing, strict=True))] * SIZE
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert [(line["step_seconds"], line["compute_seconds"]) for line in lines] == taken[0]
+    assert [line["forward_seconds"] for line in lines] == [FORWARD] * 3
 
 
 def test_phases_make_up_the_step_and_backward_begins_before_its_first_gradient() -> None:

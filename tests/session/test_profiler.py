@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
+import slow_exchanges
 import torch
+import toy_schedules
 from rank_pool import RankPool
 from torch import Tensor, nn
 from trimtab.collectives.group import Group
@@ -130,6 +133,22 @@ def test_each_part_is_told_what_it_took(rank_pool: RankPool) -> None:
     assert [(each.forward_seconds, each.backward_seconds) for each in profile.modules] == [(0.25, 0.5), (1.0, 2.0)]
     assert len(profile.buckets) == 2
     assert all(bucket.wire_seconds > 0 for bucket in profile.buckets)
+
+
+def profiled_with_late_means(rank: int, size: int) -> list[Profile]:
+    toy_schedules.register()
+    training = Training(rank, replace(DENSE, schedule="toy-last-first"))
+    with slow_exchanges.each_takes(lambda: training.clock.spend(1000.0)):
+        training.steps(NUM_UNTIL_PROFILED)
+        training.session.close()
+    return training.profiles
+
+
+def test_waiting_for_late_means_is_no_part_of_a_forward_pass(rank_pool: RankPool) -> None:
+    [profile], _ = rank_pool.run_in_process_group(SIZE, profiled_with_late_means)
+    assert [each.forward_seconds for each in profile.modules] == pytest.approx([0.25, 1.0])
+    assert profile.lead_seconds == pytest.approx(0.125 + 0.25 + 1.0)
+    assert profile.backward_seconds == pytest.approx(2.5)
 
 
 def test_passes_that_only_accumulate_lead_up_to_the_one_that_is_sent(rank_pool: RankPool) -> None:

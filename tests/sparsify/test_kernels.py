@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from trimtab import kernels
-from trimtab.kernels import cpu, reference
+from trimtab.kernels import cpu, loops, reference
 
 LANES_AND_EDGES = st.sampled_from([1, 2, 15, 16, 63, 64, 65, 127, 128, 129, 1000, 4099])
 THRESHOLDS = st.sampled_from([0.0, 2.0**-149, 0.3, 1.0, 2.5, 100.0, math.inf])
@@ -86,6 +86,19 @@ def test_what_does_not_fit_is_counted_and_kept():
     assert found.num_over == int(((grad + residual).abs() >= 0.5).sum())
     kernels.put(kept, found.indices, found.values)
     assert torch.equal(kept, grad + residual)
+
+
+@pytest.mark.parametrize("num_parts", [0, 1, 5])
+def test_sparse_parts_are_summed_range_by_range_in_their_order(num_parts):
+    n = 3 * loops.SUMMED_AT_ONCE + 77
+    for seed in (0, 1, 16):  # the result begins on and off a cache line
+        draws = torch.Generator().manual_seed(seed)
+        chosen = [(torch.rand(n, generator=draws) < 0.1).nonzero().flatten().int() for _ in range(num_parts)]
+        parts = [(indices, noise(indices.numel(), seed + 2)) for indices in chosen]
+        ours, oracle = noise(n, seed), noise(n, 5)
+        cpu.scatter_mean(ours, parts, 1 / 3)
+        reference.scatter_mean(oracle, parts, 1 / 3)
+        assert same(ours, oracle)
 
 
 @settings(deadline=None)  # the first call compiles

@@ -12,7 +12,6 @@ With one process this is plain training.
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, SupportsFloat
 
@@ -76,6 +75,7 @@ class Session(ExchangeState, Resuming):
         self._engine: StepEngine | None = None
         self._trials: TrialRunner | None = None
         self._stepping = Stepping(self._optimizers, self._scale, lambda: self._engine, self._stepped, turns=turns)
+        self._phases = self._stepping.gate.phases
         if group is not None:
             recorder.starting("sending the weights of rank 0 to all ranks")
             self._join(group, plan)
@@ -84,7 +84,6 @@ class Session(ExchangeState, Resuming):
         self._step = 0
         loaders = Loaders(self.rank, self.num_ranks, seed)
         self._loops = Loops(loaders, self._control, self._say, self._trials_ended, self._end_round, turns=turns)
-        self._step_began = time.perf_counter()
         if group is not None:
             recorder.starting("loading kernels, which are compiled the first time that a machine trains")
             assert self._engine is not None
@@ -95,7 +94,7 @@ class Session(ExchangeState, Resuming):
                 self._follow(first)
             barrier(group)
         recorder.begin()
-        self._step_began = time.perf_counter()
+        self._phases.lap()
 
     def _join(self, group: Group, plan: Plan) -> None:
         """Take part in the ranks' steps."""
@@ -214,11 +213,10 @@ class Session(ExchangeState, Resuming):
         if outcome is not None:
             self._after_step(outcome, loss, scale)
             return
-        now = time.perf_counter()
-        self._recorder.metric(self._metric_without_exchange(number(loss), now - self._step_began))
+        seconds = sum(self._phases.lap().values())
+        self._recorder.metric(self._metric_without_exchange(number(loss), seconds))
         self._loops.stepped(in_trial=False)
         self._step += 1
-        self._step_began = now
 
     def _metric_without_exchange(self, loss: float | None, seconds: float) -> dict[str, Any]:
         return {"step": self._step, "loss": loss, "step_seconds": seconds}
@@ -233,12 +231,10 @@ class Session(ExchangeState, Resuming):
             self._engine.align_weights()
 
     def _after_step(self, outcome: Outcome, loss: Tensor | float | None, scale: float | None) -> None:
-        now = time.perf_counter()
-        seconds, self._step_began = now - self._step_began, now
-        report = report_of(outcome, self.plan, self._step, seconds, scale, loss, in_batches=self._loops.end_rounds)
+        phases = self._phases.lap()
+        report = report_of(outcome, self.plan, self._step, phases, scale, loss, in_batches=self._loops.end_rounds)
         before = self._rounds.add(report, outcome.consensus)
         assert self._engine is not None
-        phases = self._engine.phases.lap()
         self._engine.exchanger.tell(self._rounds.loss)
         if self.is_main:
             self._recorder.metric(metric_of(report, outcome, phases, self._control.view, in_trial=self.in_trial))
@@ -258,7 +254,7 @@ class Session(ExchangeState, Resuming):
         outcome = self._engine.end_round() if self._engine is not None else None
         if outcome is not None:
             self._after_exchange(outcome)
-            self._recorder.metric(round_end_of(outcome, self.plan, self._step))
+            self._recorder.metric(round_end_of(outcome, self.plan, self._step, self._phases.lap()))
             self._rounds.restart()  # a round that is ended early is like no other
             self._follow_rank_0(outcome)
 
@@ -282,9 +278,7 @@ class Session(ExchangeState, Resuming):
 
     def _trials_ended(self, have_begun: bool) -> None:
         """The next step is one of training; trials that were to begin, and did not, are told of."""
-        self._step_began = time.perf_counter()
-        if self._engine is not None:
-            self._engine.phases.lap()
+        self._phases.lap()
         self._rounds.restart()
         if not have_begun:
             self._control.trials([])

@@ -21,18 +21,19 @@ def report_of(
     outcome: Outcome,
     plan: Plan,
     step: int,
-    seconds: float,
+    phases: Mapping[Phase, float],
     loss_scale: float | None,
     loss: Tensor | float | None,
     *,
     in_batches: bool,
 ) -> StepReport:
-    """What this rank measured of a step that took so many seconds."""
+    """What this rank measured of a step whose time ``phases`` make up; waiting for exchanges was no computing."""
+    seconds = sum(phases.values())
     return StepReport(
         step=step,
         plan=plan,
         step_seconds=seconds,
-        compute_seconds=seconds - outcome.wait_seconds,
+        compute_seconds=seconds - phases["exposed"],
         compress_seconds=outcome.compress_seconds,
         collective_seconds=outcome.collective_seconds,
         num_bytes=outcome.num_bytes,
@@ -157,12 +158,15 @@ def metric_of(
     }
 
 
-def round_end_of(outcome: Outcome, plan: Plan, steps: int) -> dict[str, Any]:
-    """The line of an exchange that ended a round of local steps early; it belongs to no step."""
+def round_end_of(outcome: Outcome, plan: Plan, steps: int, phases: Mapping[Phase, float]) -> dict[str, Any]:
+    """The line of an exchange that ended a round of local steps early; it belongs to no step.
+
+    ``phases``: where the time went since the last one ended.
+    """
     return {
         "event": "end of round",
         "step": steps - 1,
-        "wait_seconds": outcome.wait_seconds,
+        "wait_seconds": phases["exposed"],
         "compress_seconds": outcome.compress_seconds,
         "collective_seconds": outcome.collective_seconds,
         "bytes": outcome.num_bytes,

@@ -7,14 +7,20 @@ from collections.abc import Collection, Iterable
 from trimtab.engine.arena import Arena
 from trimtab.engine.flights import Flight, Flights
 from trimtab.engine.hand_out import HandOut
+from trimtab.engine.phase_clock import PhaseClock
 
 
 class Arrivals:
     """Makes each ``grad`` what the optimizer is to see, once all of its tensor has arrived."""
 
-    def __init__(self, arena: Arena, handed: HandOut, late: Iterable[Flight], unused: Collection[int]) -> None:
-        """``late`` are flights that may arrive after the update; ``unused``, tensors without a gradient on any rank."""
-        self._arena, self._handed, self._unused = arena, handed, unused
+    def __init__(
+        self, arena: Arena, handed: HandOut, late: Iterable[Flight], unused: Collection[int], phases: PhaseClock
+    ) -> None:
+        """``late`` are flights that may arrive after the update; ``unused``, tensors without a gradient on any rank.
+
+        ``phases`` hears of waiting for the former.
+        """
+        self._arena, self._handed, self._unused, self._phases = arena, handed, unused, phases
         self.late = list(late)
         """What has not been handed out yet."""
         self.came_late = Flights(self.late)
@@ -32,13 +38,17 @@ class Arrivals:
         for index in set(range(len(self._arena.parameters))) - self._to_be_seen(whole):
             self._arena.parameters[index].grad = None
 
+    def due(self, tensors: Collection[int] | None) -> list[Flight]:
+        """What is late of ``tensors``, by index; None: of all."""
+        return [flight for flight in self.late if tensors is None or _holds(flight, tensors)]
+
     def hand_out_late(self, tensors: Collection[int] | None, *, averages: bool) -> bool:
-        """Wait for what is late of ``tensors``, by index (None: of all), and hand it out; whether there was any."""
-        due = [flight for flight in self.late if tensors is None or _holds(flight, tensors)]
+        """Wait for what is `due` of ``tensors``, and hand it out; whether there was any."""
+        due = self.due(tensors)
         if not due:
             return False
-        for flight in due:
-            flight.handle.wait()
+        with self._phases.during("exposed"):
+            Flights(due).wait()
         awaited, numbers = self._awaited, {flight.send.bucket for flight in due}
         self.late = [flight for flight in self.late if flight.send.bucket not in numbers]
         self._with_any |= self._handed.write(numbers, averages=averages)

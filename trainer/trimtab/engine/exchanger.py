@@ -233,7 +233,7 @@ class Exchanger:
         self._phases.enter("exposed")
         late = self.sending.late if self._may_be_late else []
         exchanged = (due := Flights(flight for flight in self.flights if flight not in late)).by_bucket()
-        waited = self._phases.enter("other")
+        self._phases.enter("other")
         consensus = None
         if exchanged:
             vote = self.flights[self.sending.carrier].handle.wait().vote
@@ -243,9 +243,10 @@ class Exchanger:
         is_finite = consensus is None or consensus.finite
         names = () if is_finite else non_finite_parameters(self.arena, self.flights, self.plan.is_dense)
         self._handed = HandOut(self.arena, self.buckets, self.flights, self._iteration, self._iteration_number)
-        self._arrivals = Arrivals(self.arena, self._handed, late if is_finite else (), self.participation.unused)
+        late, unused = late if is_finite else [], self.participation.unused
+        self._arrivals = Arrivals(self.arena, self._handed, late, unused, self._phases)
         told, self._came_late = (*self._came_late, *exchanged), []
-        self.outcome = Outcome(consensus, told, waited, self._iteration.update is not None, names, tuple(due))
+        self.outcome = Outcome(consensus, told, self._iteration.update is not None, names, tuple(due))
         self._hand_out(is_finite)
         return self.outcome
 
@@ -264,13 +265,12 @@ class Exchanger:
         else:
             self.arena.grad.fill_(float("inf"))  # for the scaler of every rank to see, and to back off alike
 
-    @property
-    def late(self) -> list[Flight]:
-        """What of a finished step has not been handed out; the step can be committed once it has."""
-        return [] if self.outcome is None else self._arrivals.late
+    def late(self, tensors: Collection[int] | None = None) -> list[Flight]:
+        """Of a finished step: what is to be handed out of ``tensors`` (None: all) before it can be committed."""
+        return [] if self.outcome is None else self._arrivals.due(tensors)
 
     def hand_out_late(self, tensors: Collection[int] | None = None) -> bool:
-        """Wait for what is late of ``tensors``, by index (None: of all), and hand it out; whether there was any."""
+        """Wait for what is `late` of ``tensors``, and hand it out; whether there was any."""
         return self._arrivals.hand_out_late(tensors, averages=self._schedule.averages)
 
     def commit(self) -> None:

@@ -44,9 +44,8 @@ def payload_of(bucket: Bucket, send: Send, arena: Arena, present: Gradients | No
     waited = tuple(bucket.waiting_up_to(send.generation))
     span = bucket.span
     if present is None:
-        total = arena.grad.new_zeros(span.num_elements)
-        for held in waited:
-            total += held.values
+        first, *others = [held.values for held in waited] or [arena.grad.new_zeros(span.num_elements)]
+        total = sum(others, first)  # one alone is not copied, for an exchange only reads it
         return Payload(total, torch.empty_like(total), waited, has_present=False)
     out = arena.grad[span.start : span.stop]
     for held in waited:  # then nothing of the bucket is lent

@@ -7,6 +7,7 @@ change of plan) has all of them stepped first. And what waits since an earlier i
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection
 from typing import Any
 
@@ -17,15 +18,23 @@ from torch.utils.hooks import RemovableHandle
 from trimtab.engine.exchanger import Exchanger
 from trimtab.engine.module_hook import ModuleHook
 from trimtab.engine.optimizer_gate import OptimizerGate
+from trimtab.engine.profiler import StepProfiler
 
 
 class ForwardWaits:
     """Steps late parameters of one model, with the settings that the optimizer had at the step they belong to."""
 
     def __init__(
-        self, model: nn.Module, optimizer: torch.optim.Optimizer, gate: OptimizerGate, exchanger: Exchanger
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        gate: OptimizerGate,
+        exchanger: Exchanger,
+        profiler: StepProfiler | None,
     ) -> None:
+        """``profiler`` is told what of a forward pass is waiting, where this rank has one."""
         self._model, self._optimizer, self._gate, self._exchanger = model, optimizer, gate, exchanger
+        self._profiler = profiler
         self._hooks: list[RemovableHandle] = []
         self._settings: list[dict[str, Any]] = []
         """Of each parameter group, when the others were stepped."""
@@ -51,17 +60,20 @@ class ForwardWaits:
 
     def settle(self, tensors: Collection[int] | None = None) -> None:
         """Step what is late of ``tensors``, by index in the arena; of all where it is None."""
-        if not self._is_waiting:
-            return
+        if self._is_waiting and self._exchanger.late(tensors):
+            with contextlib.nullcontext() if self._profiler is None else self._profiler.left_out():
+                self._settle(tensors)
+
+    def _settle(self, tensors: Collection[int] | None) -> None:
         parameters = self._exchanger.arena.parameters
         gradients = [parameter.grad for parameter in parameters]  # of a backward pass that has just begun
         for parameter in parameters:
             parameter.grad = None
-        if self._exchanger.hand_out_late(tensors):
-            self._step()
+        self._exchanger.hand_out_late(tensors)
+        self._step()
         for parameter, gradient in zip(parameters, gradients, strict=True):
             parameter.grad = gradient
-        if not self._exchanger.late:
+        if not self._exchanger.late():
             self._is_waiting = False
             self._exchanger.commit()
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import torch
+
 from trimtab.engine.arena import Arena
 from trimtab.engine.buckets import Bucket, Buckets, Held
 from trimtab.engine.flights import Flight, Flights
@@ -51,11 +53,14 @@ class HandOut:
         elif not taken or taken[-1] is not arrived[-1]:
             arrived[-1].values = grad.clone()
         self._kept[number] = [held for held in arrived if all(held is not one for one in taken)]
-        total = grad.new_zeros(grad.shape)
-        for held in taken:
-            total.add_(held.values, alpha=1 / held.count if averages and held.count > 1 else 1.0)
-        grad.copy_(total)
-        return bool(taken)
+        if not taken:
+            grad.zero_()
+            return False
+        shares = [1 / held.count if averages else 1.0 for held in taken]
+        torch.mul(taken[-1].values, shares[-1], out=grad)  # which may lie there already
+        for held, share in zip(taken[:-1], shares, strict=False):
+            grad.add_(held.values, alpha=share)
+        return True
 
     def commit(self) -> None:
         """Leave in each bucket what later iterations need."""

@@ -19,8 +19,6 @@ class Outcome:
     """None where the schedule sent nothing: such a step is always finite, and nothing follows it."""
     by_bucket: tuple[tuple[int, Exchanged], ...]
     """What has arrived since the last step was told of, with the number of its bucket."""
-    wait_seconds: float
-    """How long the training thread stood still for the exchange: what backward did not hide."""
     updates: bool
     """Whether the schedule lets the optimizer step."""
     non_finite: tuple[str, ...] = ()
@@ -31,7 +29,7 @@ class Outcome:
     @classmethod
     def of_local_step(cls, non_finite: tuple[str, ...]) -> Outcome:
         """Nothing was exchanged."""
-        return cls(None, (), 0.0, updates=not non_finite, non_finite=non_finite)
+        return cls(None, (), updates=not non_finite, non_finite=non_finite)
 
     @property
     def exchanged(self) -> tuple[Exchanged, ...]:

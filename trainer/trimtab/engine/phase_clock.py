@@ -6,15 +6,17 @@ computing is told as exposed.
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Literal, get_args
 
 from trimtab.profile import Profile
 
 Phase = Literal["forward", "backward", "exposed", "optimizer", "other"]
 """What the thread does: from a step's end until backward begins (drawing the batch, the forward pass, the loss);
-backward, with what it hands to the exchange; waiting for the exchange; the optimizer's step; all else."""
+backward, with what it hands to the exchange; waiting for the exchange, before the update or in the forward pass; the
+optimizer's step; all else."""
 
 PHASES: tuple[Phase, ...] = get_args(Phase)
 
@@ -37,17 +39,26 @@ class PhaseClock:
             self._first_gradient_seconds = profile.first_gradient_seconds
         return profile
 
-    def enter(self, phase: Phase) -> float:
-        """From now on time belongs to ``phase``; returns for how many seconds it has belonged to another."""
+    def enter(self, phase: Phase) -> None:
+        """From now on time belongs to ``phase``."""
         left, now = self.phase, self._clock()
         elapsed = now - self._mark
         self._seconds[left] += elapsed
-        if left != "backward" and phase == "backward":
+        if left == "forward" and phase == "backward":
             hidden = min(self._first_gradient_seconds, elapsed)
             self._seconds[left] -= hidden
             self._seconds["backward"] += hidden
         self.phase, self._mark = phase, now
-        return elapsed
+
+    @contextlib.contextmanager
+    def during(self, phase: Phase) -> Iterator[None]:
+        """Time inside belongs to ``phase``, and then again to what went on around it."""
+        around = self.phase
+        self.enter(phase)
+        try:
+            yield
+        finally:
+            self.enter(around)
 
     def lap(self) -> dict[Phase, float]:
         """Seconds of each phase of the step that ends now; the next begins with its forward pass."""

@@ -6,8 +6,9 @@ hide less than others do: **no run on a GPU has proven it**.
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, median
 from typing import Any
@@ -37,6 +38,8 @@ class _Step:
     """One profiled step."""
 
     lead: float = 0.0
+    left_out: float = 0.0
+    """What the engine did before the backward pass: waiting for late means, and stepping with them."""
     tensors: dict[int, float] = field(default_factory=dict)
     modules: dict[str, float] = field(default_factory=dict)
     buckets: dict[int, tuple[float, float]] = field(default_factory=dict)
@@ -94,7 +97,7 @@ class StepProfiler:
         if index in step.tensors:  # of another backward pass of the same step: the last one counts
             step.tensors.clear()
         if not step.tensors:
-            step.lead = self._mark - self._began
+            step.lead = self._mark - self._began - step.left_out
         step.tensors[index] = now - self._mark
         step.completed[index] = now
         step.spans.append(Span("computing", "BACKWARD", self._arena.names[index], self._mark, now))
@@ -102,6 +105,19 @@ class StepProfiler:
     def exchanged(self, mean: Tensor, loss_scale: float | None) -> None:
         """The arena holds the gradient's mean over ranks, times the loss scale."""
         self._step.squared_mean = kernels.squared_norm(mean) / (loss_scale or 1.0) ** 2
+
+    @contextlib.contextmanager
+    def left_out(self) -> Iterator[None]:
+        """What goes on inside, before or in a forward pass, is none of the model's computing."""
+        if not self.is_profiling:
+            yield
+            return
+        began = self._now()
+        yield
+        ended = self._now()
+        self._mark += ended - began
+        self._step.left_out += ended - began
+        self._step.spans.append(Span("computing", "WAIT_FOR_DATA", "late buffers", began, ended))
 
     def _on_forward_begin(self, *_: Any) -> None:
         if not self._is_in_backward:

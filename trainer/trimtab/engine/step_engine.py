@@ -82,7 +82,7 @@ class StepEngine:
         )
         """Carries out the plan's exchanges."""
         self.exchanger.by_hand = any(isinstance(each, ByHand) for each in optimizers)
-        self._waits = ForwardWaits(model, optimizers[0], self._gate, self.exchanger)
+        self._waits = ForwardWaits(model, optimizers[0], self._gate, self.exchanger, self._profiler)
         self._rounds = RoundExchange(model, self.arena, self.exchanger, self._finish)
         self._enter(plan)
 
@@ -235,7 +235,7 @@ class StepEngine:
                 return outcome
             ended = self._rounds.end(self.local)
             return replace(ended, non_finite=ended.non_finite or outcome.non_finite)
-        if self.exchanger.late:
+        if self.exchanger.late():
             self._waits.begin()
         if self.exchanger.sending.can_begin:
             self._waits.watch()
@@ -265,14 +265,14 @@ class StepEngine:
 
     def _finish(self) -> Outcome:
         outcome = self.exchanger.finish()
-        is_whole = self.plan.is_dense and not self.exchanger.late
+        is_whole = self.plan.is_dense and not self.exchanger.late()
         if self._profiler is not None and self._profiler.is_profiling and is_whole:
             self._profiler.exchanged(self.arena.grad, self._scale.get())
         if isinstance(self._model, torch.jit.ScriptModule) or len(self.optimizers) > 1:
             self.exchanger.hand_out_late()  # the one takes no hooks, and the other optimizers nobody steps here
         if not outcome.is_finite:
             self.exchanger.drop()
-        elif not self.exchanger.late:
+        elif not self.exchanger.late():
             self.exchanger.commit()
         return outcome
 

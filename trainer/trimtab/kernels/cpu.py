@@ -14,7 +14,7 @@ from torch import Tensor
 
 from trimtab.kernels import loops
 from trimtab.kernels.compact_result import CompactResult
-from trimtab.kernels.loops import STREAM_FROM_BYTES, Floats, Indices
+from trimtab.kernels.loops import STREAM_FROM_BYTES, Floats, Indices, WholeNumbers
 from trimtab.kernels.tail import Tail
 
 
@@ -92,9 +92,14 @@ def clear(acc: Tensor, indices: Tensor) -> float:
 
 def scatter_mean(out: Tensor, parts: Sequence[tuple[Tensor, Tensor]], scale: float) -> None:
     """See `trimtab.kernels.scatter_mean`."""
-    out.zero_()
-    for indices, values in parts:
-        loops.scatter_add(_array(out), _array(indices), _array(values), np.float32(scale))
+    parts = [(indices.contiguous(), values.contiguous()) for indices, values in parts]
+    indices_at, values_at = _whole([i.data_ptr() for i, _ in parts]), _whole([v.data_ptr() for _, v in parts])
+    counts = _whole([i.numel() for i, _ in parts])
+    loops.scatter_mean(_array(out), indices_at, values_at, counts, np.float32(scale))
+
+
+def _whole(numbers: list[int]) -> WholeNumbers:
+    return np.array(numbers, np.int64)
 
 
 def _array(tensor: Tensor) -> Any:

@@ -18,6 +18,8 @@ from trimtab.kernels.simd import (
     STREAM_ALIGNMENT,
     add_block,
     fence,
+    load_float,
+    load_index,
     look_block,
     lowest_bit,
     scale_block,
@@ -26,10 +28,13 @@ from trimtab.kernels.simd import (
 
 Floats = NDArray[np.float32]
 Indices = NDArray[np.int32]
+WholeNumbers = NDArray[np.int64]
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 
 #: Results larger than a second-level cache are written past it: nothing of them would be left in it to read.
 STREAM_FROM_BYTES = 1 << 21
+#: Elements that sparse parts are summed in at once: the nearest cache holds them.
+SUMMED_AT_ONCE = 1 << 13
 
 
 def compiled(function: Kernel) -> Kernel:
@@ -216,6 +221,32 @@ def clear(acc: Floats, indices: Indices) -> float:
 
 
 @compiled
-def scatter_add(out: Floats, indices: Indices, values: Floats, scale: np.float32) -> None:
-    for j in range(indices.size):
-        out[indices[j]] += values[j] * scale
+def scatter_mean(
+    out: Floats, indices_at: WholeNumbers, values_at: WholeNumbers, counts: WholeNumbers, scale: np.float32
+) -> None:
+    """Parts are given by the addresses of their indices and values, and how many they are.
+
+    Each range of ``out`` is summed over all parts in a cache, and written once, past it.
+    """
+    n, address = out.size, out.ctypes.data
+    sums, places = np.zeros(SUMMED_AT_ONCE, np.float32), np.zeros(counts.size, np.int64)
+    first, stop = 0, min(n, (-address % STREAM_ALIGNMENT) // 4)  # ranges after the first begin on a whole cache line
+    while first < n:
+        for part in range(counts.size):
+            place, end = places[part], counts[part]
+            while place < end:
+                i = load_index(indices_at[part] + place * 4)
+                if i >= stop:
+                    break
+                sums[i - first] += load_float(values_at[part] + place * 4) * scale
+                place += np.int64(1)
+            places[part] = place
+        num_blocks = (stop - first) // LANES
+        for block in range(num_blocks):
+            at = block * BLOCK_BYTES
+            scale_block(sums.ctypes.data + at, address + first * 4 + at, np.float32(1.0))
+        for i in range(first + num_blocks * LANES, stop):
+            out[i] = sums[i - first]
+        sums[:] = 0.0
+        first, stop = stop, min(n, stop + SUMMED_AT_ONCE)
+    fence()

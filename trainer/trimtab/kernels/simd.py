@@ -140,6 +140,23 @@ def _lowest_bit(_typing: Any, mask: Any) -> tuple[Any, Any]:
     return types.uint64(types.uint64), generate
 
 
+def _load_index(_typing: Any, _address: Any) -> tuple[Any, Any]:
+    return types.int32(types.intp), _loading(ir.IntType(32))
+
+
+def _load_float(_typing: Any, _address: Any) -> tuple[Any, Any]:
+    return types.float32(types.intp), _loading(ir.FloatType())
+
+
+def _loading(kind: Any) -> Any:
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        loaded = builder.load(builder.inttoptr(arguments[0], kind.as_pointer()))
+        loaded.align = 4
+        return loaded
+
+    return generate
+
+
 def _fence(_typing: Any) -> tuple[Any, Any]:
     def generate(context: Any, builder: Any, _signature: Any, _arguments: Any) -> Any:
         builder.fence("seq_cst")
@@ -159,5 +176,9 @@ look_block: Any = intrinsic(_look_block)
 tail_block: Any = intrinsic(_tail_block)
 #: Position of the lowest set bit of a mask that is not 0.
 lowest_bit: Any = intrinsic(_lowest_bit)
+#: The int32 at an address.
+load_index: Any = intrinsic(_load_index)
+#: The float32 at an address.
+load_float: Any = intrinsic(_load_float)
 #: Streaming stores become visible to other threads in order only after a fence.
 fence: Any = intrinsic(_fence)

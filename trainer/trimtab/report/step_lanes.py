@@ -18,6 +18,8 @@ _ROW_HEIGHT, _ROW_GAP = 22, 6
 #: Style-sheet variables: those of a step's parts, told apart from each other.
 _COLORS = {"FORWARD": "--forward", "BACKWARD": "--backward", "COMPRESS": "--other"}
 _SENDING, _COMPUTING = "--exposed", "--optimizer"
+#: Waiting stands empty, in a forward pass as at its step's end.
+_IDLE = "WAIT_FOR_DATA"
 #: What stands beside rows whose names are too long for it.
 _LABELS = {"compressing": "compress", "computing": "compute"}
 #: Spans of a row that are closer to each other than this share of the step are drawn as one.
@@ -163,7 +165,7 @@ def _traced(line: dict[str, Any]) -> TracedStep:
             f"{text(span, 'phase')} {text(span, 'name')}",
         )
         for span in spans
-        if text(span, "row") != "step" and not text(span, "row").startswith("buffer")
+        if text(span, "row") != "step" and not text(span, "row").startswith("buffer") and text(span, "phase") != _IDLE
     ]
     return TracedStep(text(line, "plan"), end - begin, _joined(bars, _NEAR * (end - begin)), whole(line, "step"))
 
