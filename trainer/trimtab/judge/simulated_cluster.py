@@ -5,8 +5,10 @@ Seconds and bytes throughout. A controller in it (`trimtab.judge.simulated_run`)
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from math import exp
 
 from trimtab_api.catalogue import Cost
@@ -33,6 +35,7 @@ class SimulatedCluster:
     num_ranks: int
     tensor_sizes: tuple[int, ...]
     phases: tuple[Phase, ...]
+    """By their starts."""
     compute_seconds: float
     select_seconds_per_element: float
     overheads: dict[str, tuple[float, float, float, float, float]]
@@ -67,10 +70,10 @@ class SimulatedCluster:
         return sum(self.tensor_sizes)
 
     def network(self, now: float) -> Phase:
-        return max((phase for phase in self.phases if phase.start <= now), key=lambda phase: phase.start)
+        return self.phases[bisect_right(self.phases, now, key=lambda phase: phase.start) - 1]
 
     def sync_seconds(self, plan: Plan, phase: Phase) -> float:
-        cost = sum(plan.buffer_costs(self.num_elements, self.num_ranks), Cost(0, 0))
+        cost = _closed_form(plan, self.num_elements, self.num_ranks)
         a, o, e, g, w = self.overheads[plan.collective]
         return a * cost.messages * phase.latency + o * cost.messages + (e / phase.bandwidth + g) * cost.bytes + w
 
@@ -85,6 +88,11 @@ class SimulatedCluster:
         if plan.is_dense:
             return 1.0
         return plan.ratio / (plan.ratio + self.half_gain_ratio[family(plan)])
+
+
+@lru_cache(maxsize=1024)
+def _closed_form(plan: Plan, num_elements: int, num_ranks: int) -> Cost:
+    return sum(plan.buffer_costs(num_elements, num_ranks), Cost(0, 0))
 
 
 def family(plan: Plan) -> str:

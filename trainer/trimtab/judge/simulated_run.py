@@ -51,6 +51,8 @@ class SimulatedRun:
             seed=seed,
         )
         self.plan = self.controller.plan
+        self._is_steered = settings.policy == "adaptive"
+        """A static plan stays what it is, whatever its controller would hear: it hears of nothing."""
         self._rng = random.Random(f"noise {seed}")
         self._monitor_rng = random.Random(f"monitor {seed}")
         self._drift_rng = random.Random(f"drift {seed}")
@@ -80,25 +82,28 @@ class SimulatedRun:
 
     def advance(self) -> None:
         """One turn of the loop: monitor, controller, step."""
-        self._monitor()
-        steps_left_in_epoch = self.cluster.steps_per_epoch - self.step % self.cluster.steps_per_epoch
-        action = self.controller.next_action(self.now, steps_left_in_epoch)
-        if isinstance(action, RunTrials):
-            self._trials(action)
-            return
+        if self._is_steered:
+            self._monitor()
+            steps_left_in_epoch = self.cluster.steps_per_epoch - self.step % self.cluster.steps_per_epoch
+            action = self.controller.next_action(self.now, steps_left_in_epoch)
+            if isinstance(action, RunTrials):
+                self._trials(action)
+                return
+            self.num_changes += isinstance(action, Adopt)
         # All ranks hear of a new plan during one step, and train under it from the next; before the first, at once.
         plan = self.plan if self.step > 0 else self.controller.plan
         self.plan = self.controller.plan
-        if isinstance(action, Adopt):
-            self.num_changes += 1
         self.log += self.controller.log.drain()
         gain, self._residual = self._error_feedback(plan, self._residual)
         report, losses = self._measure(plan, gain), []
         for _ in range(max(1, plan.local_steps)):  # the controller hears of a round of local steps as a whole
             self.step += 1
-            losses.append(self._loss())
+            if self._is_steered:
+                losses.append(self._loss())
             self._progress(plan)
             self.now += report.step_seconds
+        if not self._is_steered:
+            return
         if self.cluster.loss is not None:
             report = replace(report, loss=fmean(losses))
         self._monitor()
