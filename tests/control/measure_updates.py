@@ -14,6 +14,7 @@ import argparse
 import sys
 import time
 from collections.abc import Iterator
+from math import sqrt
 from pathlib import Path
 from statistics import mean
 
@@ -85,27 +86,45 @@ def _stack(text: Text, indices: list[int] | range) -> tuple[Tensor, Tensor]:
     return torch.stack(inputs), torch.stack(targets)
 
 
-def dense(workload: CharacterGpt | Digits, wanted: argparse.Namespace, seed: int) -> Iterator[nn.Module]:
-    """The model after each step on the mean gradient of all ranks."""
+def _models(workload: CharacterGpt | Digits, seed: int) -> list[nn.Module]:
+    """Of each rank, all with the same weights."""
     torch.manual_seed(seed)
-    draws, model = torch.Generator().manual_seed(seed), workload.model()
-    optimizer = OPTIMIZERS[wanted.optimizer](model.parameters(), wanted.rate)
+    models = [workload.model() for _ in range(RANKS)]
+    for model in models[1:]:
+        model.load_state_dict(models[0].state_dict())
+    return models
+
+
+def dense(workload: CharacterGpt | Digits, wanted: argparse.Namespace, seed: int) -> Iterator[nn.Module]:
+    """Rank 0's model after each step on the mean gradient of all ranks, whose buffers see their own batches alone."""
+    draws, models = torch.Generator().manual_seed(seed), _models(workload, seed)
+    optimizer = OPTIMIZERS[wanted.optimizer](models[0].parameters(), wanted.rate)
     while True:
         optimizer.zero_grad()
-        for _ in range(RANKS):
-            (workload.loss(model, draws) / RANKS).backward()
+        for model in models:
+            grads = torch.autograd.grad(workload.loss(model, draws) / RANKS, list(model.parameters()))
+            for parameter, grad in zip(models[0].parameters(), grads, strict=True):
+                parameter.grad = grad if parameter.grad is None else parameter.grad + grad
         optimizer.step()
-        yield model
+        for model in models[1:]:
+            for parameter, same in zip(model.parameters(), models[0].parameters(), strict=True):
+                parameter.data.copy_(same)
+        yield models[0]
 
 
 def of_updates(
-    workload: CharacterGpt | Digits, wanted: argparse.Namespace, seed: int, ratio: float, num_local: int
+    workload: CharacterGpt | Digits,
+    wanted: argparse.Namespace,
+    seed: int,
+    ratio: float,
+    num_local: int,
+    relative_norms: list[float],
 ) -> Iterator[nn.Module]:
-    """Rank 0's model after each step; after every ``num_local`` of them all ranks' weights are alike."""
-    torch.manual_seed(seed)
-    draws, models = torch.Generator().manual_seed(seed), [workload.model() for _ in range(RANKS)]
-    for model in models[1:]:
-        model.load_state_dict(models[0].state_dict())
+    """Rank 0's model after each step; after every ``num_local`` of them all ranks' weights are alike.
+
+    ``relative_norms`` gets the residual's norm over that of what was sent, of each exchange.
+    """
+    draws, models = torch.Generator().manual_seed(seed), _models(workload, seed)
     optimizers = [OPTIMIZERS[wanted.optimizer](model.parameters(), wanted.rate) for model in models]
     anchor = nn.utils.parameters_to_vector(models[0].parameters()).detach().clone()
     residual = torch.zeros(RANKS, len(anchor))
@@ -121,7 +140,8 @@ def of_updates(
             if ratio == 1:
                 update = made.mean(0)
             else:
-                update, residual, _ = exchange(made + residual, ratio, None)
+                update, residual, gain = exchange(made + residual, ratio, None)
+                relative_norms.append(sqrt(1 / gain - 1))
             anchor = anchor - update
             buffers = [[b for b in model.buffers() if b.is_floating_point()] for model in models]
             for same in zip(*buffers, strict=True):
@@ -168,17 +188,20 @@ def main() -> None:
     torch.set_num_threads(1)
     workload = CharacterGpt(wanted.seed) if wanted.workload == "gpt" else Digits(wanted.workload)
     levels = LEVELS[wanted.workload]
-    fewest = steps_to(workload, dense(workload, wanted, wanted.seed), levels, wanted.steps, LOOK_EVERY)
-    print(f"{wanted.workload}, {wanted.optimizer} {wanted.rate:g}: dense needs {fewest} steps to {levels}", flush=True)
     for num_local in wanted.steps_a_round:
+        # Within a round rank 0's own weights say nothing of the job's; dense is looked at as often.
+        look_every = max(LOOK_EVERY, num_local)
+        fewest = steps_to(workload, dense(workload, wanted, wanted.seed), levels, wanted.steps, look_every)
+        trained = f"{wanted.workload}, {wanted.optimizer} {wanted.rate:g}"
+        print(f"{trained}: dense needs {fewest} steps to {levels}, looked at every {look_every}", flush=True)
         for ratio in wanted.ratios:
             began = time.monotonic()
-            # Within a round rank 0's own weights say nothing of the job's.
-            look_every = max(LOOK_EVERY, num_local)
-            models = of_updates(workload, wanted, wanted.seed, ratio, num_local)
+            norms: list[float] = []
+            models = of_updates(workload, wanted, wanted.seed, ratio, num_local, norms)
             steps = steps_to(workload, models, levels, wanted.steps, look_every)
             times = ", ".join(f"{mine / dense:.2f}" for mine, dense in zip(steps, fewest, strict=False))
-            print(f"H {num_local}, {ratio:g}: {steps}, {times} times; {time.monotonic() - began:.0f} s", flush=True)
+            x = f", x {mean(norms):.1f}" if norms else ""
+            print(f"H {num_local}, {ratio:g}: {steps}, {times} times{x}; {time.monotonic() - began:.0f} s", flush=True)
 
 
 if __name__ == "__main__":

@@ -102,6 +102,21 @@ def test_a_tenth_sooner_is_worth_a_change_only_where_the_step_is_clearly_shorter
     assert (choice.chosen.plan.collective == "artopk-star-tree") is is_worth_it
 
 
+@pytest.mark.parametrize(("of_sixteen", "chosen"), [(0.195, 4), (0.185, 16)])
+def test_longer_rounds_must_promise_as_much_more_as_a_change_of_plan(of_sixteen, chosen):
+    """Ranks part for longer, and what that costs is not known to a few hundredths."""
+    step_seconds = {0: 0.3, 1: 0.3, 4: 0.2, 16: of_sixteen}
+
+    def evaluate(plan):
+        if plan.is_dense and not plan.local_steps:
+            return DENSE
+        return Prediction(plan, 0.0, 0.1, 0.5, 1.0, step_seconds[plan.local_steps])
+
+    sources = ("gradient", *(f"update:steps={num_local}" for num_local in (1, 4, 16)))
+    wanted = ControllerSettings(collectives=("all-gather",), min_ratio=0.01, max_ratio=0.02, sources=sources)
+    assert choose(evaluator_of(evaluate, wanted, dense_plan()), (), seed=1).chosen.plan.local_steps == chosen
+
+
 # Among all plans ----------------------------------------------------------------------------------------
 
 

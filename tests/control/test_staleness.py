@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trimtab.control.staleness import relative_steps
 from trimtab.control.types import ModelFacts, OptimizerFamily
+from trimtab.judge.recorded import load
 from trimtab.plan import Plan, dense_plan
 
 
@@ -30,6 +31,27 @@ collectives = st.sampled_from(["all-gather", "artopk-star-ring", "artopk-var-tre
 )
 def test_sgd_is_charged_the_delay_of_its_residual(collective, gain, steps):
     assert relative_steps(Plan(0.01, collective), gain, SGD) == pytest.approx(steps, rel=1e-6)
+
+
+@pytest.mark.parametrize(("num_local", "steps"), [(1, 1.0389711), (4, 1.1177267), (16, 1.3492688)])
+def test_sgd_is_charged_the_longer_wait_of_rounds_and_the_half_of_one_that_has_not_arrived(num_local, steps):
+    plan = Plan(0.01, "all-gather", source=f"update:steps={num_local}")
+    assert relative_steps(plan, 0.1, SGD) == pytest.approx(steps, rel=1e-6)
+    whole = replace(dense_plan(), source=plan.source)
+    assert relative_steps(whole, 1.0, SGD) == pytest.approx(1 + (num_local - 1) / 2 / 200)
+
+
+@pytest.mark.parametrize(("num_local", "residual"), [(1, 4.5), (4, 4.1), (16, 3.7)])
+def test_what_was_fitted_on_a_perceptron_holds_of_a_cnn_whose_training_was_recorded(num_local, residual, tmp_path):
+    """Steps behind dense at 0.01. The residual's norm is what `measure_updates.py` sees of a CNN at that rate."""
+    recorded = load("cnn", tmp_path / "none")
+    plan = Plan(0.01, "all-gather", source=f"update:steps={num_local}")
+    needed, progress = 0, 0.0
+    while progress < recorded.dense_steps:
+        progress += recorded.pace(plan, progress)
+        needed += 1
+    charged = 200 * (relative_steps(plan, 1 / (1 + residual**2), SGD) - 1)
+    assert 1 / 1.6 < charged / (needed - recorded.dense_steps) < 1.6
 
 
 @pytest.mark.parametrize(("ratio", "steps"), [(0.1, 1.6), (0.01, 2.7), (0.001, 7.0), (1 - 1e-9, 1.0)])

@@ -28,6 +28,7 @@ from trimtab_api.errors import UserError
 from trimtab_api.trainingjob import load_training_job
 
 SGD, ADAM = OptimizerFamily("SGD", "sgd"), OptimizerFamily("AdamW", "adam")
+UNKNOWN = OptimizerFamily("Invented", "unknown")
 
 
 def test_a_model_on_the_gpu_of_another_rank_is_refused_and_one_on_the_cpu_is_not() -> None:
@@ -52,29 +53,38 @@ def job_file(folder: Path, **communication: Any) -> Path:
 
 
 def test_a_job_that_says_nothing_of_it_is_steered_as_the_controller_is_by_itself(tmp_path: Path) -> None:
-    """The controller's tests build it bare: they speak of what is shipped only while these are the same."""
+    """The controller's tests build it bare: they speak of what is shipped only while these are the same.
+
+    Local steps, in loops over ``session.batches``, are tested beside it.
+    """
     settings = controller_settings(load_training_job(job_file(tmp_path)), SGD)
-    assert settings == replace(ControllerSettings(), fusions=("fixed",))
+    assert replace(settings, sources_in_batches=()) == replace(ControllerSettings(), fusions=("fixed",))
 
 
 @pytest.mark.parametrize(
     ("local_steps", "optimizer", "anywhere", "in_batches"),
     [
-        (None, SGD, [0], []),
+        (None, SGD, [0], [1, 4, 16]),
         (None, ADAM, [0], [1, 4, 16]),
-        ({}, SGD, [0, 1, 4, 16], []),
+        (None, UNKNOWN, [0], []),
+        ({}, UNKNOWN, [0, 1, 4, 16], []),
         ({"max": 1}, ADAM, [0, 1], []),
         ({"max": 0}, ADAM, [0], []),
         ({"min": 3, "max": 20}, ADAM, [3, 4, 16, 20], []),
     ],
 )
-def test_local_steps_may_be_chosen_where_the_job_allows_them_or_adam_is_in_a_loop_over_batches(
+def test_local_steps_may_be_chosen_where_the_job_allows_them_or_by_a_known_optimizer_in_a_loop_over_batches(
     tmp_path: Path, local_steps: Any, optimizer: OptimizerFamily, anywhere: list[int], in_batches: list[int]
 ) -> None:
     communication = {} if local_steps is None else {"localSteps": local_steps}
     settings = controller_settings(load_training_job(job_file(tmp_path, **communication)), optimizer)
     assert [sources.options(each).get("steps", 0) for each in settings.sources] == anywhere
     assert [sources.options(each).get("steps", 0) for each in settings.sources_in_batches] == in_batches
+
+
+def test_a_job_that_lets_gradients_wait_for_later_steps_has_no_local_steps_unless_it_asks(tmp_path: Path) -> None:
+    settings = controller_settings(load_training_job(job_file(tmp_path, schedules=["wait-free", "deft"])), SGD)
+    assert settings.in_batches.sources == (sources.default,)
 
 
 def test_planners_and_schedules_that_may_be_chosen_each_stand_there_once(tmp_path: Path) -> None:

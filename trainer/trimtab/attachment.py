@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.amp.grad_scaler import GradScaler
-from trimtab_api.catalogue import choices, collectives, planners, sources, wires
+from trimtab_api.catalogue import choices, collectives, planners, schedules, sources, wires
 from trimtab_api.trainingjob import TrainingJob
 from trimtab_api.trainingjob.communication import Communication, LocalSteps
 
@@ -199,7 +199,7 @@ def controller_settings(job: TrainingJob, optimizer: OptimizerFamily) -> Control
     """What a TrainingJob's ``communication`` says, in the controller's terms."""
     wanted = job.spec.communication
     gradient: tuple[str, ...] = (sources.default,)
-    chosen = wanted.local_steps
+    chosen, delays_updates = wanted.local_steps, any(schedules[name].delays_updates for name in wanted.schedules)
     size, selection = wanted.fusion.buffer_size, wanted.fusion.selection
     planner = "single" if size == "single" else f"fixed:bytes={size:.0f}"
     fusion = planners.canonical(f"{planner}:selection={selection}")
@@ -217,7 +217,7 @@ def controller_settings(job: TrainingJob, optimizer: OptimizerFamily) -> Control
         sparsifiers=(wanted.sparsifier,),
         schedules=wanted.schedules,
         sources=gradient if chosen is None else sources_between(chosen.min, chosen.max),
-        sources_in_batches=sources_between(1, LocalSteps().max) if chosen is None and optimizer.kind == "adam" else (),
+        sources_in_batches=sources_by_default(optimizer) if chosen is None and not delays_updates else (),
         wires=_wires_of(wanted),
         network_change=wanted.triggers.network,
         gain_change=wanted.triggers.gain,
@@ -234,6 +234,14 @@ def _wires_of(wanted: Communication) -> tuple[str, ...]:
         return wanted.value_formats
     sent = [collectives[name].wires for name in wanted.collectives]
     return tuple(row.name for row in wires.rows() if row.is_default and all(row.name in each for each in sent))
+
+
+def sources_by_default(optimizer: OptimizerFamily, most: int = LocalSteps().max) -> tuple[str, ...]:
+    """What a job that says nothing of local steps may choose in loops over ``session.batches``, beside gradients.
+
+    What local steps cost was measured of the kin of Adam and of SGD; of an optimizer that is neither nobody knows.
+    """
+    return () if optimizer.kind == "unknown" else sources_between(1, most)
 
 
 def sources_between(fewest: int, most: int) -> tuple[str, ...]:

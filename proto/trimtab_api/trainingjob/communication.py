@@ -178,8 +178,8 @@ class Communication(Strict):
     )
     local_steps: LocalSteps | None = Field(
         None,
-        description="Local steps between exchanges that an Adaptive policy may choose. Left out: up to 16 under Adam"
-        " and its kin in loops over `session.batches`, else none: gradients are exchanged in each step.",
+        description="Local steps between exchanges that an Adaptive policy may choose. Left out: up to 16 under Adam,"
+        " SGD and their kin in loops over `session.batches`, else none: gradients are exchanged in each step.",
     )
     value_formats: tuple[ValueFormat, ...] | None = Field(
         None,

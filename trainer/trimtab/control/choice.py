@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from math import log
 
@@ -91,8 +91,10 @@ def choose(evaluator: PlanEvaluator, banned: Collection[Banned], seed: int) -> C
     """
     settings, dense, present = evaluator.settings, evaluator.dense, evaluator.present
     found = solve(Space.of(settings), evaluator.predict, seed) + evaluator.of_whole_updates()
-    undominated = front([each for each in found if banned_of(each.plan) not in banned])
-    best = knee(undominated, dense, settings.speed_weight)
+    allowed = [each for each in found if banned_of(each.plan) not in banned]
+    best, undominated = _worth_its_rounds(allowed, evaluator), front(allowed)
+    if not any(each is best for each in undominated):  # by a plan of longer rounds, which are not worth it
+        undominated.append(best)
     shown = tuple(spread(undominated, _MOST_SHOWN, always=best))
     promise = promise_of(best, evaluator)
     # A plan predicted slower than dense is left however little there is to gain.
@@ -100,6 +102,20 @@ def choose(evaluator: PlanEvaluator, banned: Collection[Banned], seed: int) -> C
         reason = reason_to_keep(present, best, promise.gained, promise.needed, promise.is_for_speed)
         return Choice(dense, present, present, reason, shown)
     return Choice(dense, present, best, reason_to_change(present, best), shown)
+
+
+def _worth_its_rounds(predictions: Sequence[Prediction], evaluator: PlanEvaluator) -> Prediction:
+    """The knee among plans of few local steps, unless one of more promises as much more as a change of plan must.
+
+    Ranks part for as long as a round lasts, and what that costs training is not known to a few hundredths.
+    """
+    dense, weight = evaluator.dense, evaluator.settings.speed_weight
+    best = knee([each for each in predictions if not each.plan.local_steps], dense, weight)
+    for num_local in sorted({each.plan.local_steps for each in predictions} - {0}):
+        longer = knee([each for each in predictions if each.plan.local_steps == num_local], dense, weight)
+        if evaluator.log_speedup(longer) > evaluator.log_speedup(best) + _WORTH_A_CHANGE:
+            best = longer
+    return best
 
 
 def promise_of(best: Prediction, evaluator: PlanEvaluator) -> Promise:
@@ -128,5 +144,6 @@ def might_improve(evaluator: PlanEvaluator) -> bool:
 
     And not free: it takes as long as half a step, and the gain moves every few steps while training begins.
     """
-    promise = promise_of(knee(evaluator.candidates(), evaluator.dense, evaluator.settings.speed_weight), evaluator)
+    looked_at = [*evaluator.candidates(), *evaluator.kinds()]
+    promise = promise_of(knee(looked_at, evaluator.dense, evaluator.settings.speed_weight), evaluator)
     return promise.gained > promise.needed / 2

@@ -28,6 +28,8 @@ _WORTH_IT = log(1.5)
 _FEWEST_BEFORE, _LOOK_EVERY = 20, 8
 #: Steps of an experiment: fewer tell nothing, more no more than they cost.
 _FEWEST_STEPS, _MOST_STEPS = 8, 64
+#: Rounds of local steps that one has at least: the first begins it, and it ends with the one after its time is up.
+_FEWEST_ROUNDS = 2
 #: The share of the time since training began that may be wasted; it counts as if so many steps had been before.
 _SHARE, _ADVANCE_STEPS = 0.02, 80
 #: What an experiment is believed to waste at least, as a share of its time: where the law is off, nothing is certain.
@@ -97,7 +99,7 @@ class Experiments:
         affordable = [
             each
             for each in evaluator.kinds()
-            if _FEWEST_STEPS * each.step_seconds * _wasted(evaluator, each) <= budget
+            if _fewest_steps(each) * each.step_seconds * _wasted(evaluator, each) <= budget
             and banned_of(each.plan) not in excluded
         ]
         if not affordable:
@@ -126,6 +128,10 @@ class Experiments:
 
         best = max(predictions, key=log_speedup)
         return log_speedup(best) - log_speedup(evaluator.present), best
+
+
+def _fewest_steps(chosen: Prediction) -> int:
+    return max(_FEWEST_STEPS, _FEWEST_ROUNDS * chosen.plan.local_steps)
 
 
 def _wasted(evaluator: PlanEvaluator, chosen: Prediction) -> float:

@@ -6,12 +6,14 @@ SGD adds up what arrives, whenever that is. With gain g, the residual's norm is 
 sent, and training stays behind dense training by a number of steps that grows with it. It is the same number whatever
 the learning rate, and however long the job trains (docs/decisions/time-to-target.md).
 
-Where ranks exchange *updates* of local steps, the optimizer sees no lumps, but each rank's sees its own batches alone.
-What that costs, and what compression adds to it, is a table of its own.
+Where ranks exchange *updates* of H local steps, what is held back waits for rounds instead of steps, and what a round
+has made counts from its end on. Which batches a rank's own optimizer sees makes no difference to SGD: a sum is a sum.
 
 Adam divides by the root of a running mean of squares, which lumps raise more than a steady flow of the same sum: it
 loses a factor, however long the job trains. It treats small elements like large ones, so what counts is how often an
-element is heard of, and not the gain, which is nearly all of large elements (docs/decisions/adam.md).
+element is heard of, and not the gain, which is nearly all of large elements (docs/decisions/adam.md). Under updates it
+sees no lumps, but each rank's sees its own batches alone: what that costs, and what compression adds to it, is a table
+of its own.
 
 Values that are rounded are charged for what that takes as if so much of each had to be sent again: the careful edge,
 for it waits a step and no more.
@@ -38,6 +40,8 @@ _POWER = 1.5
 #: Steps of the run that the staleness is taken as a share of. Nobody knows how long it will be, and most are longer;
 #: but at the edge of the learning rates that a model bears, late gradients do harm for as long as it trains.
 _RUN_STEPS = 200
+#: A round's wait keeps training behind by so much more than a step's: this power of H (`measure_updates.py`).
+_ROUND_POWER = 0.75
 
 #: Elements that some rank selects in a step, as a share of all (N times the ratio), and times dense's steps that Adam
 #: needs then; interpolated in the logarithms of both. The last is of one selection for all ranks at 0.001.
@@ -58,14 +62,14 @@ _MOST_RANKS = 4
 def relative_steps(plan: Plan, gain: float, facts: ModelFacts) -> float:
     """Steps to the target over dense's, for a plan of this gain; an unknown optimizer is charged like Adam."""
     rounded = 1 + wires[plan.wire].error
+    merged = 1.0 if plan.timetable is None else plan.timetable.iterations_per_update
+    if reads_gain(facts.optimizer):
+        return merged * rounded * _sgd(plan, gain)
     if local_steps := plan.local_steps:
         ranks = min(plan.num_senders(facts.num_ranks), _MOST_RANKS)
         return rounded * _updates(local_steps, plan.row.arriving(plan.ratio, ranks) / ranks, facts.num_ranks)
-    merged = 1.0 if plan.timetable is None else plan.timetable.iterations_per_update
     if plan.is_dense:
         return merged * rounded
-    if reads_gain(facts.optimizer):
-        return merged * rounded * _sgd(plan, gain)
     return merged * rounded * _adam(plan, plan.num_senders(facts.num_ranks))
 
 
@@ -89,8 +93,11 @@ def reads_gain(optimizer: OptimizerFamily) -> bool:
 
 
 def _sgd(plan: Plan, gain: float) -> float:
-    staleness: float = plan.row.stale_steps * (1 / gain - 1) ** (_POWER / 2)
-    return 1 + staleness / _RUN_STEPS
+    """Of a plan of this gain; dense's is 1, whatever it exchanges."""
+    num_local = float(max(1, plan.local_steps))
+    staleness: float = 0.0 if plan.is_dense else plan.row.stale_steps * (1 / gain - 1) ** (_POWER / 2)
+    until_round_ends = (num_local - 1) / 2  # on average
+    return 1 + (staleness * num_local**_ROUND_POWER + until_round_ends) / _RUN_STEPS
 
 
 def _adam(plan: Plan, num_senders: int) -> float:

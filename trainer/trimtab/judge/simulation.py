@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from trimtab_api.catalogue import COLLECTIVES
 from trimtab_api.trainingjob.communication import LocalSteps
 
-from trimtab.attachment import sources_between
+from trimtab.attachment import sources_by_default
 from trimtab.control.types import ControllerSettings
 from trimtab.judge.recorded import LOCAL_STEPS, Recorded
 from trimtab.judge.simulated_cluster import Phase, SimulatedCluster
@@ -81,8 +81,8 @@ def simulate(workload: Workload, network: Network, recorded: Recorded) -> Simula
 
 def settings_of(workload: Workload, recorded: Recorded) -> ControllerSettings:
     """What `trimtab.attach` gives the controller, but for collectives and sources that no curve was recorded of."""
-    most = min(LocalSteps().max, recorded.most_local_steps) if workload.optimizer.kind == "adam" else 0
-    updates = sources_between(1, most) if most else ()
+    most = min(LocalSteps().max, recorded.most_local_steps)
+    updates = sources_by_default(workload.optimizer, most) if most else ()
     return ControllerSettings(collectives=("all-gather",), sources_in_batches=updates, wires=("float32",))
 
 
