@@ -101,7 +101,7 @@ lint: setup ## ruff, mypy --strict, import-linter
 
 .PHONY: check
 check: lint ## What a developer runs before a commit: lint, types, unit tests
-	$(BIN)/pytest -q --numprocesses $(LANES) --dist loadgroup -m "not slow and not namespaces and not cuda and not controlplane and not helm and not prometheus and not node and not images and not mpi and not browser"
+	$(BIN)/pytest -q --numprocesses $(LANES) --dist loadfile -m "not slow and not namespaces and not cuda and not controlplane and not helm and not prometheus and not node and not images and not mpi and not browser"
 
 .PHONY: control-plane
 control-plane: setup ## Build the Kubernetes control plane that tests run (once; Go needed)
@@ -126,7 +126,7 @@ e2e: setup ## A job's whole life on real pods: on a node of its own, or KUBECONF
 # Where some tests fail the others still run; pytest ends with 2 where it was interrupted.
 .PHONY: test
 test: lint cluster-programs ## Every test that this machine can run, and a line for each kind left out (REQUIRE=1: leaving out fails)
-	$(BIN)/pytest -m "not alone" --numprocesses $(LANES) --dist loadgroup $(if $(REQUIRE),--require) || \
+	$(BIN)/pytest -m "not alone" --numprocesses $(LANES) --dist loadfile $(if $(REQUIRE),--require) || \
 	  { failed=$$?; test $$failed -ne 2; }; \
 	$(BIN)/pytest -m alone $(if $(REQUIRE),--require) || failed=$$?; exit $${failed:-0}
 

@@ -109,8 +109,6 @@ KINDS = {
 EXCUSED = {"cuda"}
 #: Kinds whose tests run while nothing else does (marker `alone`): what they measure, or fill, is the machine's.
 ALONE = {"namespaces", "node", "images"}
-#: Folders whose tests share what takes long to start, so that one process runs them all.
-SHARED = {"cluster"}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -127,8 +125,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:  # before `-m` selects among them
         if any(item.get_closest_marker(kind) for kind in ALONE):
             item.add_marker("alone")
-        folder = item.path.parent.name
-        item.add_marker(pytest.mark.xdist_group(folder if folder in SHARED else f"{folder}/{item.path.name}"))
     # On a cluster that was given there are a node and images, and its user's helm and kubectl will do.
     kinds = dict(KINDS)
     if config.getoption("--kubeconfig"):

@@ -90,7 +90,8 @@ def test_a_quota_that_the_jobs_own_children_fill_is_in_the_way_of_no_restart_and
     bench.play_running(*bench.wait_for_pods("digits", attempt=1))
     bench.play_training("digits")
     assert bench.api.get(QUOTAS, bench.namespace, "few")["status"]["used"] == {"services": "1"}
-    assert "quota" not in bench.events("digits").get("Blocked", "")  # on a slow machine pods of before may be waited for
+    blocked = bench.events("digits").get("Blocked", "")  # on a slow machine, by pods of before that have not ended
+    assert "quota" not in blocked
 
 
 def play_unmounted(bench, pod, message):
