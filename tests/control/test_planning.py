@@ -214,17 +214,17 @@ def test_updates_are_delayed_only_where_the_user_names_a_schedule_that_does():
     assert not any(schedules[values["schedule"]].delays_updates for values in space)
 
 
-def test_merged_updates_are_charged_for_as_many_steps(planning):
+def test_updates_by_a_mean_are_charged_for_as_many_steps_as_they_merge(planning):
     predictor = Predictor(FACTS)
     predictor.observe_profile(profiled())
     planning = FusionPlanning(predictor, FACTS, (0.01,))
     planning.renew(*SLOW)
     dense = Plan.parse("dense")
-    wait_free, deft = (
+    wait_free, deft, summed = (
         predictor.predict(planning.plan(1.0, dense.collective, "tracked", "equal:buffers=8", schedule), *SLOW)
-        for schedule in ("wait-free", "deft:preserver=off")
+        for schedule in ("wait-free", "deft:preserver=off", "deft:merged=sum:preserver=off")
     )
     merged = deft.plan.timetable.iterations_per_update
     assert merged > 1.2
-    assert (wait_free.relative_steps, deft.relative_steps) == (1.0, merged)
-    assert deft.step_seconds < wait_free.step_seconds
+    assert (wait_free.relative_steps, deft.relative_steps, summed.relative_steps) == (1.0, merged, 1.0)
+    assert summed.step_seconds == deft.step_seconds < wait_free.step_seconds

@@ -5,9 +5,10 @@ The tables of docs/measurements/schedules.md:
     python tests/schedule/measure_schedules.py                   # steps and updates a second, by coverage rate
     python tests/schedule/measure_schedules.py --train --seeds 3 # accuracy and loss of digits under DeFT's updates
     python tests/schedule/measure_schedules.py --ablation        # the same without the Preserver, without a second link
+    python tests/schedule/measure_schedules.py --targets --steps 1500    # steps to the target, by learning rate
     python tests/schedule/measure_schedules.py --measured        # steps of ranks on an emulated network; as root
 
-The first three have no network and no ranks: they add up recorded times, or train on the mean gradient of four ranks'
+The first four have no network and no ranks: they add up recorded times, or train on the mean gradient of four ranks'
 batches and let the optimizer have it when the timetable says. Minutes on one core. The last runs the engine's own
 steps, whose layers sleep for as long as they would take (`trimtab.bench.replayed`), and says how long updates and the
 target take at that pace.
@@ -161,9 +162,15 @@ class Trained:
 
 
 def train(
-    rate: float, seed: int, steps: int, learning_rate: float, preserver: bool | None, links: tuple[float, ...] = (1.0,)
+    rate: float,
+    seed: int,
+    steps: int,
+    learning_rate: float,
+    preserver: bool | None,
+    links: tuple[float, ...] = (1.0,),
+    merged: str = "mean",
 ) -> Trained:
-    """``preserver`` None: an update in each step."""
+    """``preserver`` None: an update in each step. ``merged``: as the option of DeFT."""
     torch.manual_seed(seed)
     data, held_out = digits.data(seed)
     images, labels = data.tensors
@@ -191,7 +198,8 @@ def train(
         generations, newest = ((t,), t) if timetable is None else taken(timetable, t, newest)
         if generations:
             for index, parameter in enumerate(parameters):
-                parameter.grad = torch.stack([kept[each][index] for each in generations]).mean(0)
+                gradients = torch.stack([kept[each][index] for each in generations])
+                parameter.grad = gradients.mean(0) if merged == "mean" else gradients.sum(0)
             optimizer.step()
             updates += 1
             kept = {each: gradient for each, gradient in kept.items() if each > newest}
@@ -269,7 +277,27 @@ def print_ablation(seeds: int, steps: int, learning_rate: float) -> None:
     )
 
 
-def print_measured(seeds: int, steps: int, learning_rate: float) -> None:
+def steps_to_target(rate: float, seeds: int, steps: int, learning_rate: float, merged: str | None) -> float | None:
+    """Mean over the seeds; None where one does not reach it. ``merged`` None: an update in each step."""
+    preserver, merged = (None, "mean") if merged is None else (False, merged)
+    runs = [train(rate, seed, steps, learning_rate, preserver, merged=merged) for seed in range(1, seeds + 1)]
+    reached = [run.steps_to_target for run in runs if run.steps_to_target is not None]
+    return mean(reached) if len(reached) == seeds else None
+
+
+def print_targets(seeds: int, steps: int) -> None:
+    """Steps to the target by the mean and by the sum of what an update merges, at three learning rates."""
+    print("| learning rate | an update in each step | coverage rate | merged by the mean | by the sum |")
+    print("|---|---|---|---|---|")
+    for learning_rate in (0.03, 0.01, 0.005):
+        each = steps_to_target(1.0, seeds, steps, learning_rate, None)
+        for rate in (1.0, 1.5, 2.0):
+            needed = [steps_to_target(rate, seeds, steps, learning_rate, merged) for merged in ("mean", "sum")]
+            said = ["not by all" if count is None else f"{count:.0f}" for count in (each, *needed)]
+            print("| " + " | ".join((f"{learning_rate:g}", said[0], f"{rate:g}", *said[1:])) + " |", flush=True)
+
+
+def print_measured(rates: Sequence[float], seeds: int, steps: int, learning_rate: float) -> None:
     """What steps of real ranks take under each schedule, and the target at that pace."""
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "replay"))
     from cells import measure
@@ -280,16 +308,15 @@ def print_measured(seeds: int, steps: int, learning_rate: float) -> None:
         "| coverage rate | schedule | step | updates a second | to target, steps | to target, seconds | over the best |"
     )
     print("|---|---|---|---|---|---|---|")
-    for rate in (1.0, 1.5, 2.0):
+    for rate in rates:
         compute = crossing / rate / LAYERS
         plans = [f"1/dense-ring/schedule={name}/fusion=equal:buffers=8" for name in ("wait-free", *MEASURED)]
         layers = [([LAYER_ELEMENTS], compute / 3, 2 * compute / 3)] * LAYERS
         measured = measure(layers, WORKERS, MEASURED_LATENCY, BANDWIDTH, plans, steps=20)[1:]
         rows = []
         for name, each in zip(MEASURED, measured, strict=True):
-            merges = each["merged"] > 1
-            runs = [train(rate, seed, steps, learning_rate, False if merges else None) for seed in range(1, seeds + 1)]
-            needed = mean(run.steps_to_target or steps for run in runs)
+            merged = "mean" if each["merged"] > 1 else None
+            needed = steps_to_target(rate, seeds, steps, learning_rate, merged) or float("inf")
             rows.append((name, each["mean"], 1 / each["mean"] / each["merged"], needed, needed * each["mean"]))
         best = min(row[-1] for row in rows if not row[0].startswith("deft"))
         for name, step, updates, needed, seconds in rows:
@@ -301,8 +328,9 @@ def print_measured(seeds: int, steps: int, learning_rate: float) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for what in ("--train", "--ablation", "--measured"):
+    for what in ("--train", "--ablation", "--targets", "--measured"):
         parser.add_argument(what, action="store_true")
+    parser.add_argument("--rates", type=float, nargs="+", default=(1.0, 1.5, 2.0), help="of what is measured")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=600)
     parser.add_argument("--learning-rate", type=float, default=0.03)
@@ -314,7 +342,9 @@ def main() -> None:
     elif arguments.ablation:
         print_ablation(*training)
     elif arguments.measured:
-        print_measured(*training)
+        print_measured(arguments.rates, *training)
+    elif arguments.targets:
+        print_targets(arguments.seeds, arguments.steps)
     else:
         print_throughput()
 

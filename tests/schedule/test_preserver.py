@@ -38,6 +38,13 @@ def test_without_noise_each_update_lowers_the_loss_by_the_learning_rate_times_th
     assert model.after([1, 2]) == pytest.approx(2.0 - 2 * 0.01 * 0.2)
 
 
+def test_an_update_by_a_sum_lowers_the_loss_by_as_much_as_its_iterations_would():
+    model = replace(EARLY, noise=0.0, sums=True)
+    assert model.after([1, 2]) == pytest.approx(model.after([1, 1, 1]))
+    assert not EARLY.accepts([2, 1, 1])
+    assert replace(EARLY, sums=True).accepts([2, 1, 1])
+
+
 def test_the_papers_table_v_is_accepted():
     """ResNet-101 at iteration 1000: 0.2103 becomes 0.1922 by four batches, 0.1935 by three of which one is double."""
     model = LossModel(0.2103, 0.01, (0.2103 - 0.1922) / 4 / 0.01, noise=0.0)

@@ -99,6 +99,12 @@ schedules: Axis[Schedule] = Axis(
             Option(
                 "preserver", one_of("on", "off"), "whether the expected loss bounds how much is merged", default="on"
             ),
+            Option(
+                "merged",
+                one_of("mean", "sum"),
+                "whether an update takes the mean of its iterations, as one larger batch would, or the sum",
+                default="mean",
+            ),
         ),
         delays_updates=True,
         is_planned=True,

@@ -19,7 +19,9 @@ Values that are rounded are charged for what that takes as if so much of each ha
 for it waits a step and no more.
 
 A schedule that merges several iterations into one update is charged for as many steps: an update by the average of
-their gradients does the work of one. That its batch is larger counts for nothing here, nor does its delay.
+their gradients does the work of one. That its batch is larger counts for nothing here. Merged by their sum, each does
+its work. What the delay costs is charged to neither: how much that is hangs on the learning rate
+(docs/measurements/schedules.md).
 """
 
 from __future__ import annotations
@@ -62,7 +64,7 @@ _MOST_RANKS = 4
 def relative_steps(plan: Plan, gain: float, facts: ModelFacts) -> float:
     """Steps to the target over dense's, for a plan of this gain; an unknown optimizer is charged like Adam."""
     rounded = 1 + wires[plan.wire].error
-    merged = 1.0 if plan.timetable is None else plan.timetable.iterations_per_update
+    merged = plan.timetable.iterations_per_update if plan.timetable is not None and plan.timetable.averages else 1.0
     if reads_gain(facts.optimizer):
         return merged * rounded * _sgd(plan, gain)
     if local_steps := plan.local_steps:

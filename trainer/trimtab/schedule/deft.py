@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from functools import partial
+from dataclasses import replace
 
 from trimtab.profile import Profile
 from trimtab.schedule import queues
 from trimtab.schedule.planner import PlannedSchedule, StepFacts, split
 from trimtab.schedule.preserver import loss_model, preserved
+from trimtab.timetable import Timetable
 
 #: Buckets after which no longer one is cut: each is a message or several.
 _MOST_BUCKETS = 30
@@ -16,19 +17,23 @@ _HARDLY_SHORTER = 0.9
 
 
 def plan_deft(
-    profile: Profile, cuts: tuple[int, ...], facts: StepFacts, *, partition: int, preserver: str
+    profile: Profile, cuts: tuple[int, ...], facts: StepFacts, *, partition: int, preserver: str, merged: str
 ) -> PlannedSchedule:
     """The queues' timetable, as the Preserver lets it pass; as wait-free where it lets none.
 
     ``partition``: most elements of a bucket. ``preserver``: ``off`` takes the first timetable, whatever it costs.
+    ``merged``: an update takes the ``mean`` of the iterations that it merges, or their ``sum``.
     """
     num_elements = sum(facts.tensor_sizes)
     parts = _within_knapsack(profile, split(cuts, num_elements, partition), facts)
     times = facts.times(profile, parts)
-    solve = partial(queues.timetable, times)
+
+    def solve(scale: float) -> Timetable:
+        return replace(queues.timetable(times, scale), averages=merged == "mean")
+
     if preserver == "off":
         return PlannedSchedule(parts, solve(1.0))
-    timetable = preserved(solve, queues.merged, loss_model(profile, is_sgd=facts.is_sgd))
+    timetable = preserved(solve, queues.merged, loss_model(profile, is_sgd=facts.is_sgd, sums=merged == "sum"))
     return PlannedSchedule(cuts if timetable is None else parts, timetable)
 
 

@@ -31,6 +31,8 @@ class LossModel:
     """mu: by the square of the mean gradient's norm, times the learning rate, a step lowers the loss."""
     noise: float
     """Standard deviation of that number from batch to batch, for one iteration's batch: sigma / sqrt(B)."""
+    sums: bool = False
+    """Whether an update takes the sum of its iterations' gradients, in place of their mean."""
 
     def after(self, batches: Sequence[int]) -> float:
         """The expected loss after an update by each of the batches, which are so many iterations' each.
@@ -39,8 +41,9 @@ class LossModel:
         """
         expected = self.loss
         for size in batches:
-            spread = self.learning_rate * self.noise / sqrt(size)
-            middle = expected - self.learning_rate * self.squared_gradient_norm
+            rate = self.learning_rate * size if self.sums else self.learning_rate
+            spread = rate * self.noise / sqrt(size)
+            middle = expected - rate * self.squared_gradient_norm
             if spread > 0:
                 a = middle / spread
                 expected = middle * erf(a / sqrt(2)) + spread * sqrt(2 / pi) * exp(-a * a / 2)
@@ -54,7 +57,7 @@ class LossModel:
         return merged > 0 and abs(one_by_one / merged - 1) <= _TOLERANCE
 
 
-def loss_model(profile: Profile, *, is_sgd: bool) -> LossModel | None:
+def loss_model(profile: Profile, *, is_sgd: bool, sums: bool = False) -> LossModel | None:
     """What a profile tells; None where the script does not tell its loss, or the model does not hold.
 
     It holds for SGD: what a step of Adam's kin does to the loss is no matter of the gradient's norm alone. Noise is
@@ -67,7 +70,7 @@ def loss_model(profile: Profile, *, is_sgd: bool) -> LossModel | None:
         return None
     num_elements = max((module.stop for module in profile.modules), default=1)
     noise = sqrt(squared_norm * variance / num_elements)
-    return LossModel(profile.loss, profile.learning_rate, squared_norm, noise)
+    return LossModel(profile.loss, profile.learning_rate, squared_norm, noise, sums)
 
 
 def preserved(
