@@ -17,6 +17,8 @@ pytestmark = pytest.mark.browser
 ROOT = Path(__file__).parents[2]
 
 PLANS = {"adaptive": 0.08, "dense": 0.2, "0.01/all-gather": 0.1}
+#: As long as plans of many axes are.
+LONG = "0.028/all-gather/fusion=single/source=update:steps=16/wire=int8"
 SECTIONS = {
     "Results",
     "Training",
@@ -91,6 +93,8 @@ def comparison(tmp_path_factory):
             line |= {"compute_seconds": 0.8 * whole, "forward_seconds": 0.2 * whole, "backward_seconds": 0.4 * whole}
             line |= {"optimizer_seconds": 0.1 * whole}
     (adaptive / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    decisions = (adaptive / "decisions.jsonl").read_text()
+    (adaptive / "decisions.jsonl").write_text(decisions.replace("0.011/all-gather", LONG))
     workers = range(8)
     links = [
         {"source": a, "target": b, "latency": 0.001 * (1 + a), "bandwidth": 125e6 / (1 + b)}

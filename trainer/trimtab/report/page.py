@@ -228,7 +228,7 @@ def _decision_table(decisions: list[DecisionLine]) -> str:
 def _decision(decision: DecisionLine) -> str:
     badge = f'<span class="badge">{decision.id}</span>'
     lines = [decision.previous, f"→ {decision.adopted}"] if decision.changed else [f"kept {decision.adopted}"]
-    plans = "<br>".join(escape(line) for line in lines)
+    plans = "<br>".join(map(_breakable, lines))
     predicted = _pair(decision.predicted_previous_seconds, decision.predicted_seconds)
     measured = _pair(decision.measured_previous_seconds, decision.measured_seconds)
     reason = f"{escape(decision.reason)}<small>{escape(_inputs(decision))}</small>{_pareto(decision)}"
@@ -237,6 +237,11 @@ def _decision(decision: DecisionLine) -> str:
         f'<td class="reason">{reason}</td>'
         f'<td class="left">{plans}</td><td>{predicted}</td><td>{measured}</td></tr>'
     )
+
+
+def _breakable(plan: str) -> str:
+    """A name that may be long, which breaks where an axis ends."""
+    return escape(plan).replace("/", "/<wbr>")
 
 
 def _pair(previous: float | None, adopted: float | None) -> str:
@@ -262,7 +267,8 @@ def _pareto(decision: DecisionLine) -> str:
     chosen = [point for point in by_time[MAX_PARETO_POINTS:] if point["plan"] == decision.adopted]
     shown = by_time[:MAX_PARETO_POINTS] + chosen
     lines = "".join(
-        f"<tr><td>{escape(str(point['plan']))}</td><td>{format_duration(point['compress_seconds'])}</td>"
+        f'<tr><td class="left">{_breakable(str(point["plan"]))}</td>'
+        f"<td>{format_duration(point['compress_seconds'])}</td>"
         f"<td>{format_duration(point['sync_seconds'])}</td><td>{point['gain']:.3f}</td>"
         f"<td>{format_duration(point['step_seconds'])}</td></tr>"
         for point in shown
