@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-#: Characters of a value that a message repeats.
-_LONGEST_VALUE = 80
+#: Characters of a value that a message repeats: most paths are shorter, whose end tells which file it is.
+_LONGEST_VALUE = 160
 
 
 class UserError(Exception):

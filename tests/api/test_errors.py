@@ -14,4 +14,4 @@ def test_whatever_a_name_holds_it_stays_one_line():
 
 
 def test_a_long_value_is_cut():
-    assert str(UserError("shorten it", value="9" * 400)) == f"'{'9' * 80}...': shorten it"
+    assert str(UserError("shorten it", value="9" * 400)) == f"'{'9' * 160}...': shorten it"

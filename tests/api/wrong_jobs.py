@@ -200,7 +200,7 @@ WRONG = [
     (
         (*CONTAINERS, 1, "args"),
         ["x" * 130_000],
-        f"spec.template.spec.containers[1].args[0]: '{'x' * 80}...': "
+        f"spec.template.spec.containers[1].args[0]: '{'x' * 160}...': "
         "has 130000 bytes, and a process can be given 120000 in one word; put it in a file",
     ),
     (
