@@ -140,6 +140,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.skip(reason=f"{kind}: {reason}"))
 
 
+@pytest.hookimpl(tryfirst=True)  # before the loop of a process that runs tests for another
 def pytest_runtestloop(session: pytest.Session) -> None:
     """Before the first test: all programs that any of them calls."""
     if session.config.getoption("collectonly"):

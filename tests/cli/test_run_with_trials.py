@@ -41,6 +41,7 @@ spec:
     fusion: {bufferSize: 200kB}
     triggers: {gain: 0.001}
     trials: {iterations: 3, budget: 1}
+    localSteps: {max: 0}  # of which none are tried
   template: {spec: {containers: [{name: trainer, command: [python, SCRIPT, ARGUMENTS]}]}}
 """
 
