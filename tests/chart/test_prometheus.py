@@ -38,6 +38,7 @@ spec:
   workers: {WORKERS}
   activeDeadlineSeconds: 600
   network: {{probeInterval: 1s, probeBudget: 0.5}}
+  communication: {{localSteps: {{max: 0}}}}  # of which none are tried
   template: {{spec: {{containers: [{{name: trainer, command: [python, '{SCRIPT}']}}]}}}}
 """
 #: A scrape may take as long as the interval, which a busy machine needs.

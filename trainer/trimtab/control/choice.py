@@ -93,8 +93,8 @@ def choose(evaluator: PlanEvaluator, banned: Collection[Banned], seed: int) -> C
     found = solve(Space.of(settings), evaluator.predict, seed) + evaluator.of_whole_updates()
     allowed = [each for each in found if banned_of(each.plan) not in banned]
     best, undominated = _worth_its_rounds(allowed, evaluator), front(allowed)
-    if not any(each is best for each in undominated):  # by a plan of longer rounds, which are not worth it
-        undominated.append(best)
+    if best is not dense and not any(each is best for each in undominated):
+        undominated.append(best)  # dominated by a plan of longer rounds alone, which are not worth it
     shown = tuple(spread(undominated, _MOST_SHOWN, always=best))
     promise = promise_of(best, evaluator)
     # A plan predicted slower than dense is left however little there is to gain.
