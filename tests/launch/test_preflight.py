@@ -53,8 +53,8 @@ def here(tmp_path, monkeypatch):
             f"{TRAINER}.command: './train.py': is not executable; write [python, ./train.py], or chmod +x it",
         ),
         ({"command": ["train.py"]}, f"{TRAINER}.command: 'train.py': no such program on the PATH, but a file of that "),
-        ({"command": ["./" + "x" * 300]}, f"{TRAINER}.command: './{'x' * 78}...': no such file here; the command runs"),
-        ({"workingDir": "x" * 300}, f"{TRAINER}.workingDir: '{'x' * 80}...': is no directory here; make it, or remove"),
+        ({"command": ["./" + "x" * 300]}, f"{TRAINER}.command: './{'x' * 158}...': no such file here; the command"),
+        ({"workingDir": "x" * 300}, f"{TRAINER}.workingDir: '{'x' * 160}...': is no directory here; make it"),
         (
             {"command": ["python", "-u", "-X", "dev", "nope.py"]},
             f"{TRAINER}.command: 'nope.py': no such file here; the command runs in ",
