@@ -28,6 +28,7 @@ def _serve(rank: int, deadline: float, connection: Any) -> None:
         try:
             if in_process_group or size not in groups:
                 dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=size)
+                dist.barrier()  # Gloo fails on a rank that still connects while another has left already
             if in_process_group:
                 answer = function(rank, size, *arguments)
             else:
