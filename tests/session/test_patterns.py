@@ -78,6 +78,21 @@ class PartlyUsed(nn.Module):
         return self.inner(self.branch(x) if self.calls % 2 else x)
 
 
+class Convolutional(nn.Module):
+    """Its weights and their gradients lie in memory channels last."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.convolution = nn.Conv2d(2, 6, 2, padding=1)
+        self.out = nn.Linear(6, 1)
+        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+    def forward(self, x: Tensor) -> Tensor:
+        image = x.view(-1, 2, 2, 2).contiguous(memory_format=torch.channels_last)
+        return self.out(torch.tanh(self.convolution(image)).mean(dim=(2, 3)))
+
+
 def frozen() -> nn.Module:
     model = model_of()
     model[2].requires_grad_(False)
@@ -129,6 +144,7 @@ PATTERNS = {
     "checkpointed": Pattern(model=Checkpointed),
     "frozen layers": Pattern(model=frozen),
     "unused parameters": Pattern(model=PartlyUsed, ddp=(("find_unused_parameters", True),)),
+    "channels last": Pattern(model=Convolutional),
     "parametrizations": Pattern(model=parametrized),
     "autocast": Pattern(loss=in_autocast),
     "compiled": Pattern(call=lambda module: torch.compile(module, backend="aot_eager")),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import io
+import re
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,58 @@ def test_sparse_gradients_are_refused_where_the_optimizer_takes_no_other() -> No
     with pytest.raises(UserError, match=r"optimizer: 'SparseAdam'.*sparse=False"):
         attach_checks.check_optimizer_of_many_ranks(torch.optim.SparseAdam(model.parameters()))
     attach_checks.check_optimizer_of_many_ranks(torch.optim.SGD(model.parameters(), lr=0.1))
+
+
+def test_a_model_with_nothing_to_train_is_refused() -> None:
+    model = nn.Linear(2, 1).requires_grad_(False)
+    with pytest.raises(
+        UserError, match=r"model: 'Linear': has no parameter that requires a gradient, .* before attach"
+    ):
+        attach_checks.check_model_of_many_ranks(model)
+
+
+def test_an_optimizer_of_parameters_outside_of_the_model_is_refused() -> None:
+    model, scale = nn.Linear(2, 1), nn.Parameter(torch.ones(1))
+    optimizer = torch.optim.SGD([*model.parameters(), scale], lr=0.1)
+    with pytest.raises(UserError, match=r"optimizer: steps parameters that the model does not have; .*nn\.ModuleList"):
+        trimtab.attach(model, optimizer)
+    trimtab.attach(nn.ModuleList([model, nn.ParameterList([scale])]), optimizer).close()
+
+
+def changed_after_attach(rank: int, size: int, how: str) -> str:
+    """What the first step after the change is told."""
+    model = nn.Sequential(nn.Linear(8, 4), nn.Linear(4, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    session = trimtab.Session(model, optimizer, group=trimtab_group(), plan=dense_plan(), recorder=recorder())
+    inputs = torch.ones(2, 8)
+    if how == "converted":
+        model, inputs = model.double(), inputs.double()
+    elif how == "loaded":
+        model.load_state_dict({name: each + 1 for name, each in model.state_dict().items()}, assign=True)
+    elif how == "new layer":
+        model[0] = nn.Linear(8, 4)
+        model[1] = nn.Linear(4, 1)
+    try:
+        model(inputs).sum().backward()
+        optimizer.step()
+    except UserError as error:
+        return str(error)
+    finally:
+        session.close()
+    return ""
+
+
+@pytest.mark.parametrize(
+    ("how", "complaint"),
+    [
+        ("converted", "'torch.float64 on cpu': was float32 on cpu when the session was attached"),
+        ("loaded", "is not the one that the session was attached to, .*load_state_dict without assign=True"),
+        ("new layer", "is not the one that the session was attached to, .*make the optimizer anew, and attach"),
+    ],
+)
+def test_a_model_that_is_made_another_after_attach_is_refused(rank_pool: RankPool, how: str, complaint: str) -> None:
+    for said in rank_pool.run_in_process_group(2, changed_after_attach, how):
+        assert re.match(rf"model parameter \d\.(weight|bias): {complaint}", said), said
 
 
 def with_sparse_gradients(rank: int, size: int) -> Any:

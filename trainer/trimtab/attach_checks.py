@@ -40,7 +40,8 @@ def _check_optimizer(optimizer: torch.optim.Optimizer, known: Collection[int]) -
     for group in optimizer.param_groups:
         if any(id(parameter) not in known for parameter in group["params"]):
             raise UserError(
-                "steps parameters that the model does not have; attach the model that it was made for",
+                "steps parameters that the model does not have; attach the model that it was made for, or one"
+                " nn.ModuleList of all that it steps, bare parameters in a nn.ParameterList",
                 field="optimizer",
             )
     closure = inspect.signature(type(optimizer).step).parameters.get("closure")
@@ -72,6 +73,17 @@ def check_turns(optimizers: Sequence[torch.optim.Optimizer], scaler: GradScaler 
     owned = [id(p) for each in optimizers for group in each.param_groups for p in group["params"]]
     if len(set(owned)) < len(owned):
         raise UserError("take turns, so each needs parameters of its own", field="optimizer")
+
+
+def check_model_of_many_ranks(model: nn.Module) -> None:
+    """What is wrong only where gradients are exchanged. Raises `UserError`."""
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise UserError(
+            "has no parameter that requires a gradient, so there is nothing to train; call requires_grad_(True) on what"
+            " is to learn before attach",
+            field="model",
+            value=type(model).__name__,
+        )
 
 
 def check_optimizer_of_many_ranks(optimizer: torch.optim.Optimizer) -> None:

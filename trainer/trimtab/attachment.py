@@ -21,6 +21,7 @@ from trimtab import ddp_baseline
 from trimtab.attach_checks import (
     check_arguments,
     check_devices,
+    check_model_of_many_ranks,
     check_momentum,
     check_optimizer_of_many_ranks,
     check_turns,
@@ -142,6 +143,7 @@ def _ranks_of_another_launcher() -> Ranks | None:
 def _check_several_ranks(model: nn.Module, optimizers: Sequence[torch.optim.Optimizer], local_rank: int | None) -> None:
     if local_rank is not None:
         check_devices([parameter.device for parameter in model.parameters()], local_rank)
+    check_model_of_many_ranks(model)
     for each in optimizers:
         check_optimizer_of_many_ranks(each)
     refuse_second_session()

@@ -60,7 +60,7 @@ class Arena:
         for name, parameter in trainable:
             if parameter.dtype != torch.float32:
                 raise UserError(
-                    "keep parameters in float32 and use autocast for lower precision",
+                    _to_be_float32(parameter.dtype),
                     field=f"model parameter {name}",
                     value=str(parameter.dtype),
                 )
@@ -79,6 +79,7 @@ class Arena:
         for size in self.sizes:
             self.offsets.append(self.offsets[-1] + size)
         self.num_elements = self.offsets[-1]
+        self.device = device
         self.grad = torch.zeros(self.num_elements, device=device)
         self.residual = torch.zeros_like(self.grad)
         self.next_residual = torch.zeros_like(self.grad)
@@ -199,6 +200,15 @@ class Arena:
         last = bisect_left(self.offsets, stop)
         inner = (offset - start for offset in self.offsets[first + 1 : last])
         return BufferRange(first, last, start, stop, (0, *inner, stop - start))
+
+
+def _to_be_float32(dtype: torch.dtype) -> str:
+    """What to do about a parameter of another type."""
+    if dtype.is_complex:
+        return "gradients are exchanged in float32; keep the real and the imaginary part as parameters (view_as_real)"
+    if dtype == torch.float64:
+        return "gradients are exchanged in float32; call model.float() before attach"
+    return "keep parameters in float32 and use autocast for lower precision"
 
 
 def _each(flags: Sequence[Tensor]) -> list[bool]:

@@ -12,15 +12,40 @@ from trimtab.engine.arena import Arena
 
 
 def check_parameters_are_known(optimizers: Sequence[torch.optim.Optimizer], model: nn.Module, arena: Arena) -> None:
-    """Raise `UserError` where an optimizer trains a parameter that the arena does not hold: ranks would part in it."""
-    for parameter in (p for each in optimizers for group in each.param_groups for p in group["params"]):
-        if parameter.requires_grad and parameter not in arena:
-            names = [name for name, each in model.named_parameters() if each is parameter]
+    """Raise `UserError` where an optimizer trains what the arena does not hold, or no longer as it does."""
+    trained = (p for each in optimizers for group in each.param_groups for p in group["params"])
+    for parameter in (p for p in trained if p.requires_grad):
+        if parameter not in arena:
             raise UserError(
                 "did not require a gradient, or did not exist, when the session was attached, so ranks do not"
-                " exchange it; let it require one before attach and freeze it afterwards, or attach anew",
-                field=f"model parameter {names[0] if names else '(of the optimizer alone)'}",
+                " exchange it; let it require one before attach and freeze it afterwards, or session.close() and attach"
+                " anew",
+                field=f"model parameter {_name_of(parameter, model)}",
             )
+        if parameter.dtype != torch.float32 or parameter.device != arena.device:
+            raise UserError(
+                f"was float32 on {arena.device} when the session was attached, where its gradient is exchanged; convert"
+                " and move the model before attach",
+                field=f"model parameter {_name_of(parameter, model)}",
+                value=f"{parameter.dtype} on {parameter.device}",
+            )
+
+
+def check_backward_reached(model: nn.Module, arena: Arena) -> None:
+    """Raise `UserError` where a parameter of the model, whose step had no backward pass, is none of the arena's."""
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad and parameter not in arena:
+            raise UserError(
+                "is not the one that the session was attached to, so nothing of it is exchanged, and an optimizer of"
+                " before steps the other; load_state_dict without assign=True, or session.close(), make the optimizer"
+                " anew, and attach",
+                field=f"model parameter {name}",
+            )
+
+
+def _name_of(parameter: torch.Tensor, model: nn.Module) -> str:
+    names = [name for name, each in model.named_parameters() if each is parameter]
+    return names[0] if names else "(of the optimizer alone)"
 
 
 def learning_rate_of(optimizer: torch.optim.Optimizer) -> float | None:
