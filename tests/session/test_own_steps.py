@@ -314,20 +314,25 @@ def stepping_by_hand(rank: int, size: int, cleared: bool) -> str:
 @pytest.mark.parametrize("cleared", [True, False])
 def test_weights_changed_by_hand_are_refused_with_the_remedy(rank_pool: RankPool, cleared: bool) -> None:
     for said in rank_pool.run_in_process_group(SIZE, stepping_by_hand, cleared):
-        assert "call session.step() between them" in said
+        assert "attach(model) alone, and session.step() after each change" in said
 
 
-def in_bfloat16(rank: int, size: int) -> str:
-    model = model_of().to(torch.bfloat16)
+def attached_in(rank: int, size: int, dtype: torch.dtype) -> str:
     try:
-        attached(model, torch.optim.SGD(model.parameters(), lr=0.1), "dense")
+        attached(model_of().to(dtype), [], "dense")
     except UserError as error:
         return str(error)
     return ""
 
 
-def test_parameters_of_lower_precision_are_refused_by_name(rank_pool: RankPool) -> None:
-    for said in rank_pool.run_in_process_group(SIZE, in_bfloat16):
-        assert said.startswith(
-            "model parameter 0.weight: 'torch.bfloat16': keep parameters in float32 and use autocast"
-        )
+@pytest.mark.parametrize(
+    ("dtype", "remedy"),
+    [
+        (torch.bfloat16, "keep parameters in float32 and use autocast"),
+        (torch.float64, "gradients are exchanged in float32; call model.float() before attach"),
+        (torch.complex64, "gradients are exchanged in float32; keep the real and the imaginary part as parameters"),
+    ],
+)
+def test_parameters_of_another_type_are_refused_by_name(rank_pool: RankPool, dtype: torch.dtype, remedy: str) -> None:
+    for said in rank_pool.run_in_process_group(SIZE, attached_in, dtype):
+        assert said.startswith(f"model parameter 0.weight: '{dtype}': {remedy}")

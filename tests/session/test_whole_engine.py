@@ -1,5 +1,5 @@
-"""Whatever follows each other in training (trials, dropped steps, changes of plan, schedule and source, rounds that end
-early), nothing that ranks computed is lost or counted twice, and all are at the same weights.
+"""Whatever follows each other in training (trials, steps dropped or thrown away, changes of plan, schedule and source,
+rounds that end early), nothing that ranks computed is lost or counted twice, and all are at the same weights.
 
 The optimizer is SGD, so that all adds up in the unit of weights, under either source::
 
@@ -31,7 +31,7 @@ SIZE = 3
 SHAPES = ((7, 5), (1,), (40, 11), (3,), (200,))
 NUM_ELEMENTS = 35 + 1 + 440 + 3 + 200
 LEARNING_RATE = 0.5
-EVENTS = ("go on",) * 4 + ("re-plan", "re-plan", "drop", "trial", "end of round")
+EVENTS = ("go on",) * 4 + ("re-plan", "re-plan", "drop", "throw away", "trial", "end of round")
 SPARSIFIERS = tuple(name for name in sparsifiers.built_in if name != "hard-threshold")
 WHOLE = ("wait-free", "after-backward")
 DELAYING = (*PLANNED, "toy-every-second-later", "toy-one-behind", "toy-queues")
@@ -93,6 +93,16 @@ class Rank:
                 self.end_round()
         elif not spoils:
             self.enter(flat)
+
+    def throw_away(self, draw: random.Random) -> None:
+        """A backward pass whose gradients the script clears, with a word to the session or without."""
+        sum(
+            (parameter * torch.randn(parameter.shape, generator=self.random)).sum() for parameter in self.model
+        ).backward()
+        if draw.random() < 0.5:
+            self.engine.discard()
+        for parameter in self.model:
+            parameter.grad = None
 
     def end_round(self) -> None:
         for flat in self.round:
@@ -189,6 +199,8 @@ def fuzz(group: Group, seed: int, num_events: int) -> tuple[list[str], list[dict
             subject.engine.adopt(plan_drawn(draw).with_version(len(seen)), subject.engine.place.step)
         elif event == "trial":
             tried(subject, draw)
+        elif event == "throw away":
+            subject.throw_away(draw)
         elif event == "end of round":
             assert (subject.engine.end_round() is None) == (not subject.round)
             subject.end_round()

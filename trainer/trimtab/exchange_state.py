@@ -53,7 +53,7 @@ class ExchangeState(AmongRanks):
         """
         if self._engine is None or self.in_trial:
             return
-        if self._engine.is_mid_step or self._engine.is_step_owed:
+        if self._engine.exchanger.is_mid_step or self._engine.owed.has_begun:
             raise UserError("comes between two steps; call it after session.step", field="session.save_exchange")
         engine, group, path = self._engine, self._engine.group, Path(folder)
         engine.bring_in()
@@ -85,7 +85,7 @@ class ExchangeState(AmongRanks):
         if newest is None:
             raise UserError("holds no step of which every rank's file is there", field="folder", value=str(folder))
         step, num_before = newest
-        if engine.is_mid_step or engine.is_step_owed or self._step not in (0, step):
+        if engine.exchanger.is_mid_step or engine.owed.has_begun or self._step not in (0, step):
             raise UserError(
                 f"comes before the first step, or with a session of step {step}, whose state it is; this one is at step"
                 f" {self._step}",

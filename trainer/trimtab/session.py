@@ -79,11 +79,13 @@ class Session(ExchangeState, Resuming):
         if group is not None:
             recorder.starting("sending the weights of rank 0 to all ranks")
             self._join(group, plan)
-        self._is_closed = False
+        self.is_closed = False
+        """Whether `close` was called."""
         self._rounds = Rounds(self.rank)
         self._step = 0
         loaders = Loaders(self.rank, self.num_ranks, seed)
-        self._loops = Loops(loaders, self._control, self._say, self._trials_ended, self._end_round, turns=turns)
+        told = (self._say, self._trials_ended, self._stepping.batch_wanted, self._end_round)
+        self._loops = Loops(loaders, self._control, *told, turns=turns)
         if group is not None:
             recorder.starting("loading kernels, which are compiled the first time that a machine trains")
             assert self._engine is not None
@@ -108,6 +110,7 @@ class Session(ExchangeState, Resuming):
             gate=self._stepping.gate,
             before_backward=lambda: self._trials.before_backward() if self._trials else None,
             has_message=lambda: not self.in_trial and self._control.is_pending,
+            discarded=self._control.discarded,
         )
         self._trials = TrialRunner(self._model, self._engine, self._snapshot, self._control.trials)
 
@@ -127,11 +130,6 @@ class Session(ExchangeState, Resuming):
     def steps(self) -> int:
         """Training steps taken, trials not counted. During a trial it equals no number (`StepInTrial`)."""
         return StepInTrial(self._step) if self.in_trial else self._step
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether `close` was called."""
-        return self._is_closed
 
     # The loop -----------------------------------------------------------------------------------------------------
 
@@ -165,6 +163,13 @@ class Session(ExchangeState, Resuming):
             raise UserError("the session is closed", field="session.step")
         self._stepping.step(loss)
 
+    def skip(self) -> None:
+        """Throw away what `backward()` has left and exchanged, in place of `step`; what was held back before stays.
+
+        Every rank calls it together, and no step is counted; under local steps each for itself, and one is.
+        """
+        self._stepping.skip()
+
     def synchronize(self) -> None:
         """Make every ``grad`` what the optimizer will see: the mean over ranks, without the loss scale.
 
@@ -176,7 +181,7 @@ class Session(ExchangeState, Resuming):
 
     def no_sync(self) -> contextlib.AbstractContextManager[None]:
         """Backward passes inside only accumulate; the exchange comes with the first one outside."""
-        return contextlib.nullcontext() if self._engine is None else self._engine.no_sync()
+        return contextlib.nullcontext() if self._engine is None else self._engine.exchanger.no_sync()
 
     def report(self, **metrics: SupportsFloat) -> None:
         """Record an evaluation (``accuracy=``, ``loss=``), from rank 0; quiet in a trial.
@@ -192,7 +197,7 @@ class Session(ExchangeState, Resuming):
         if self._trials is not None:
             self._trials.leave()
         self._loops.close()
-        self._is_closed = True
+        self.is_closed = True
         if self._engine is not None:
             self._engine.close()
         self._stepping.close()
@@ -259,7 +264,7 @@ class Session(ExchangeState, Resuming):
             self._follow_rank_0(outcome)
 
     def _follow_rank_0(self, outcome: Outcome) -> None:
-        if outcome.consensus is not None and outcome.consensus.has_message and (message := self._control.receive()):
+        for message in self._control.messages(outcome):
             self._follow(message)
 
     # Rank 0's messages --------------------------------------------------------------------------------------------

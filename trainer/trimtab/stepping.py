@@ -64,6 +64,30 @@ class Stepping:
             each.zero_grad(set_to_none=True)
         self._stepped(None, loss, scale)
 
+    def skip(self) -> None:
+        """Throw away what backward passes have left since the last step."""
+        engine = self._engine()
+        if engine is None:
+            for each in self._optimizers:
+                each.zero_grad(set_to_none=True)
+            return
+        engine.discard()
+        if engine.local is not None:
+            self._count_local_step(engine)
+
+    def batch_wanted(self) -> None:
+        """The script asks for its next batch: a backward pass in a round, and no step after it, was one of the round.
+
+        Each rank judges by its own gradients there, and rounds must end together.
+        """
+        engine = self._engine()
+        if engine is not None and engine.local is not None and engine.owed.is_owed:
+            engine.owed.check_weights()
+            self._count_local_step(engine)
+
+    def _count_local_step(self, engine: StepEngine) -> None:
+        self._stepped(engine.end_step(Outcome.of_local_step(())), None, None)
+
     def _before_own(self, optimizer: torch.optim.Optimizer) -> None:
         self._is_by("optimizer.step")
         engine = self._engine()
@@ -79,7 +103,7 @@ class Stepping:
     def _left_out(self) -> None:
         """The script's scaler is about to update its scale; a step that it left out for infinite gradients ends so."""
         engine = self._engine()
-        if engine is not None and engine.is_step_owed:
+        if engine is not None and engine.owed.has_begun:
             self._before_own(self._optimizers[0])
             self._after_own()
 

@@ -115,7 +115,7 @@ class TrialRunner:
         a batch is drawn, nor where the whole model is evaluated before it has run for the batch.
         """
         trial = self._trial
-        if trial is None or self._engine.is_mid_step:
+        if trial is None or self._engine.exchanger.is_mid_step:
             return
         is_training = module.training or torch.is_grad_enabled()
         if trial.replay.num_since_step == 0:
@@ -131,7 +131,7 @@ class TrialRunner:
     def _before_state_dict(self, *_: Any) -> None:
         """The model is about to be saved, between steps: as it was before the trial."""
         trial = self._trial
-        if trial is not None and not self._engine.is_mid_step and trial.replay.num_since_step == 0:
+        if trial is not None and not self._engine.exchanger.is_mid_step and trial.replay.num_since_step == 0:
             self._suspend(trial)
 
     def before_backward(self) -> None:

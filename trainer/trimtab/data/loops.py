@@ -63,18 +63,20 @@ class Loops:
         control: Control,
         say: Callable[[str], None],
         trials_ended: Callable[[bool], None],
+        batch_wanted: Callable[[], None],
         epoch_ended: Callable[[], None],
         *,
         turns: bool = False,
     ) -> None:
         """``control`` knows whether trials are wanted; ``say`` takes a line for people.
 
-        ``trials_ended`` is called after trials: whether they had begun. ``epoch_ended`` is called when a loop has no
+        ``trials_ended`` is called after trials: whether they had begun. ``batch_wanted`` is called before each
+        batch of a loop, and before its end. ``epoch_ended`` is called when a loop has no
         batch left, on every rank at the same step. ``turns``: a batch may be of several steps, so there are no trials.
         """
         self._turns = turns
         self._loaders, self._control, self._say = loaders, control, say
-        self._trials_ended, self._epoch_ended = trials_ended, epoch_ended
+        self._trials_ended, self._batch_wanted, self._epoch_ended = trials_ended, batch_wanted, epoch_ended
         self._loops: list[Replay] = []
         """The last is the one that gave the present batch."""
         self._num_epochs = 0
@@ -157,6 +159,7 @@ class Loops:
     def _epoch_of(self, replay: Replay) -> Generator[Any]:
         """Each batch, and before it the trials that were asked for."""
         while True:
+            self._batch_wanted()
             yield from self._trials_of(replay)
             try:
                 batch = replay.next()

@@ -30,6 +30,8 @@ class BackwardHooks:
         self._on_gradient, self._on_end = on_gradient, on_end
         self._passes: set[int] = set()
         """Passes, as autograd numbers them, whose end is to be told."""
+        self.num_ended = 0
+        """Passes that have ended, but for those inside of others."""
         self._waiting: int | None = None
         """The parameter whose gradient other hooks may still change."""
         # Autograd works on the streams that forward used: who is told of a gradient may use all those before it.
@@ -84,6 +86,7 @@ class BackwardHooks:
         inside: Any = torch._C._current_autograd_node()
         if inside is None:
             self._passes.clear()  # of passes that an exception ended
+            self.num_ended += 1
             self._on_end()
             return
         for function, _ in inside.next_functions:

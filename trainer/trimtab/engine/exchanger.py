@@ -26,7 +26,7 @@ from trimtab.engine.backward import BackwardHooks
 from trimtab.engine.buckets import Buckets
 from trimtab.engine.fingerprint import Fingerprint
 from trimtab.engine.flights import Flight, Flights
-from trimtab.engine.gradients import Gradients, why_gathered
+from trimtab.engine.gradients import Gradients
 from trimtab.engine.hand_out import HandOut
 from trimtab.engine.outcome import Outcome, non_finite_parameters
 from trimtab.engine.participation import Participation
@@ -55,14 +55,14 @@ class Exchanger:
         *,
         weights: Callable[[], Iterable[Tensor]],
         loss_scale: Callable[[], float | None] = lambda: None,
-        before_backward: Callable[[], None] = lambda: None,
+        before_backward: Callable[[int], None] = lambda _: None,
         has_message: Callable[[], bool] = lambda: False,
         profiler: StepProfiler | None = None,
         phases: PhaseClock | None = None,
     ) -> None:
         """``weights`` are those that ranks compare; ``loss_scale`` is a GradScaler's, None without one.
 
-        ``before_backward`` is called before a step's first gradient; ``has_message``, on the communication thread,
+        ``before_backward`` takes the index of each pass's first gradient; ``has_message``, on the communication thread,
         says whether a message of rank 0 follows the step. ``phases`` hears of backward passes and of waiting.
         """
         self.arena, self.group = arena, group
@@ -83,16 +83,17 @@ class Exchanger:
         self.exchanges_in_backward = True
         """Whether a backward pass outside of `no_sync` exchanges its gradients; else only `finish` does."""
         self._pass: int | None = None
-        """The backward pass under way, as autograd numbers it."""
+        """The backward pass under way, as autograd numbers it; passes inside of one have numbers of their own."""
         self.by_hand = False
         """Whether the script changes the weights by itself, as soon as ``backward()`` has returned."""
-        self._accumulates = False
+        self.accumulates = False
+        """Whether backward passes only accumulate."""
         on_gradient = self._on_gradient if profiler is None else profiler.watched(self._on_gradient)
-        self._hooks = BackwardHooks(arena.parameters, on_gradient, self._on_backward_end)
+        self.backward = BackwardHooks(arena.parameters, on_gradient, self._on_backward_end)
 
     def close(self) -> None:
         """Let go of the parameters."""
-        self._hooks.remove()
+        self.backward.remove()
 
     # Plans ------------------------------------------------------------------------------------------------------
 
@@ -152,11 +153,11 @@ class Exchanger:
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
         """Backward passes inside only accumulate."""
-        before, self._accumulates = self._accumulates, True
+        before, self.accumulates = self.accumulates, True
         try:
             yield
         finally:
-            self._accumulates = before
+            self.accumulates = before
 
     @property
     def flights(self) -> Flights:
@@ -174,23 +175,23 @@ class Exchanger:
             self.sending.begin()
 
     def _on_gradient(self, index: int) -> None:
-        if (number := torch._C._current_graph_task_id()) != self._pass:
-            self._pass = number
-            self._phases.enter("backward")
-            self._before_backward()
-        if self._gradients.is_gathered(index):
-            self._refusal = UserError(
-                why_gathered(is_exchanged=self.outcome is not None), field="backward", value=self.arena.names[index]
-            )
-            raise self._refusal
-        if self._accumulates or not self.exchanges_in_backward:
+        try:
+            if (number := torch._C._current_graph_task_id()) != self._pass:
+                self._pass = number
+                self._phases.enter("backward")
+                self._before_backward(index)
+            self._gradients.check_not_gathered(index)
+        except UserError as refusal:
+            self._refusal = refusal  # should the script go on in spite of it
+            raise
+        if self.accumulates or not self.exchanges_in_backward:
             return
         self._gradients.begin()
         self.sending.gather(index)
 
     def _on_backward_end(self) -> None:
         self._phases.enter("forward")
-        if self._gradients.has_begun and not self._accumulates:
+        if self._gradients.has_begun and not self.accumulates:
             self.finish()
 
     def tell(self, loss: float | None) -> None:
@@ -222,7 +223,7 @@ class Exchanger:
             raise self._refusal
         if self.outcome is not None:
             return self.outcome
-        if self._gradients.has_begun and self._hooks.is_inside:
+        if self._gradients.has_begun and self.backward.is_inside:
             raise UserError(
                 "the last pass ended with an exception after part of its gradients were sent, so the step cannot be"
                 " finished; let the exception end this rank",

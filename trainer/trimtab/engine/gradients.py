@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from torch import Tensor
+from trimtab_api.errors import UserError
 
 from trimtab.engine.arena import Arena, BufferRange
 from trimtab.engine.participation import FROZEN, HAS_GRADIENT, UNUSED, Participation
@@ -36,6 +37,17 @@ class Gradients:
     def is_gathered(self, index: int) -> bool:
         """Whether tensor ``index`` has been gathered in this step."""
         return self._gathered[index]
+
+    def check_not_gathered(self, index: int) -> None:
+        """Raise `UserError` where it has been: a gradient comes once a step."""
+        if self._gathered[index]:
+            raise UserError(
+                "had its gradient sent already in a backward pass that has not ended: a pass before ended with an"
+                " exception after part of it was sent, or checkpointing gives a shared parameter its gradient in parts."
+                " Let the exception end this rank; for the latter use checkpoint(..., use_reentrant=False)",
+                field="backward",
+                value=self._arena.names[index],
+            )
 
     def gather(self, index: int, *, may_lend: bool) -> None:
         """Bring tensor ``index``'s gradient into the arena, without the loss scale.
@@ -74,17 +86,3 @@ class Gradients:
         if copied_from < span.stop:
             pieces.append(self._arena.grad[copied_from : span.stop])
         return pieces[0] if len(pieces) == 1 else ChunkedTensor(pieces)
-
-
-def why_gathered(*, is_exchanged: bool) -> str:
-    """Why a gradient cannot be gathered again, and the remedy."""
-    if not is_exchanged:
-        return (
-            "had its gradient sent already in a backward pass that has not ended: a pass before ended with an"
-            " exception after part of it was sent, or checkpointing gives a shared parameter its gradient in parts."
-            " Let the exception end this rank; for the latter use checkpoint(..., use_reentrant=False)"
-        )
-    return (
-        "its gradient is the mean over ranks since the backward pass before: call session.step() between them, and"
-        " not optimizer.step(); where several passes belong to one step, wrap all but the last in session.no_sync()"
-    )

@@ -27,11 +27,12 @@ from trimtab.engine.loss_scale import LossScale
 from trimtab.engine.optimizer_gate import OptimizerGate
 from trimtab.engine.outcome import Outcome
 from trimtab.engine.overlapped_updates import OverlappedUpdates
+from trimtab.engine.owed_step import OwedStep
 from trimtab.engine.profiler import StepProfiler
 from trimtab.engine.refused_plans import refuse_rounds, refuse_waiting_gradients
 from trimtab.engine.round_exchange import RoundExchange
 from trimtab.engine.source_change import to_gradients, to_updates
-from trimtab.engine.trained import check_parameters_are_known, learning_rate_of
+from trimtab.engine.trained import check_backward_reached, check_parameters_are_known, learning_rate_of
 from trimtab.engine.turns import turn_of
 from trimtab.plan import Plan
 from trimtab.profile import Profile
@@ -51,9 +52,11 @@ class StepEngine:
         gate: OptimizerGate,
         before_backward: Callable[[], None] = lambda: None,
         has_message: Callable[[], bool] = lambda: False,
+        discarded: Callable[[Outcome], None] = lambda _: None,
     ) -> None:
         """Every rank takes over rank 0's weights and buffers; all make one together.
 
+        ``discarded`` is told of exchanges whose step the script throws away.
         Of ``optimizers`` some are stepped by ``gate``; others only must train nothing that ranks do not exchange.
         For the rest see `Exchanger`.
         """
@@ -66,8 +69,6 @@ class StepEngine:
         self._before_backward = before_backward
         self.local: LocalUpdates | None = None
         """The round under way, under source *update*."""
-        self.is_step_owed = False
-        """Whether a backward pass has been, and no step has followed."""
         self._profiler = StepProfiler(model, self.arena) if group.rank == 0 and not gate.turns else None
         self.exchanger = Exchanger(
             self.arena,
@@ -83,6 +84,7 @@ class StepEngine:
         """Carries out the plan's exchanges."""
         self.exchanger.by_hand = any(isinstance(each, ByHand) for each in optimizers)
         self._waits = ForwardWaits(model, optimizers[0], self._gate, self.exchanger, self._profiler)
+        self.owed = OwedStep(self.exchanger, discarded, turns=gate.turns)
         self._rounds = RoundExchange(model, self.arena, self.exchanger, self._finish)
         self._enter(plan)
 
@@ -138,6 +140,7 @@ class StepEngine:
         return bool(plan.local_steps) != (self.local is not None)
 
     def _follow(self, plan: Plan, step: int, trial: int = 0) -> None:
+        self.owed.settle()
         self.exchanger.adopt(plan)
         self.exchanger.restart(step, trial)
         self._enter(plan)
@@ -163,15 +166,6 @@ class StepEngine:
             self.exchanger.sending.begin_round()
 
     # Steps --------------------------------------------------------------------------------------------------------
-
-    @property
-    def is_mid_step(self) -> bool:
-        """Whether gradients of the present step have been sent."""
-        return self.exchanger.is_mid_step
-
-    def no_sync(self) -> contextlib.AbstractContextManager[None]:
-        """Backward passes inside only accumulate."""
-        return self.exchanger.no_sync()
 
     def settle(self) -> None:
         """Have every parameter stepped whose gradient's mean was to arrive by the next forward pass."""
@@ -214,6 +208,8 @@ class StepEngine:
         """
         self.phases.enter("other")
         self._before_gradients()  # for a step without a backward pass
+        if not self.owed.has_begun:
+            check_backward_reached(self._model, self.arena)
         if self.local is None and self._turns and optimizer is not None:
             with turn_of(optimizer, self.arena):
                 outcome = self._finish()
@@ -228,7 +224,7 @@ class StepEngine:
 
     def end_step(self, outcome: Outcome) -> Outcome:
         """The optimizer has stepped, or its scaler has left the step out; what became of the step by now."""
-        self.is_step_owed = False
+        self.owed.settle()
         if self.local is not None:
             self.local.num_taken += 1
             if not self.local.is_round_over:
@@ -240,6 +236,14 @@ class StepEngine:
         if self.exchanger.sending.can_begin:
             self._waits.watch()
         return outcome
+
+    def discard(self) -> None:
+        """Throw away what backward passes have left since the last step; under source *gradient*, on every rank."""
+        self.settle()
+        if self.local is None:
+            self.owed.discard()
+        self.owed.settle()
+        self.arena.release_gradients()
 
     def profile(self, step: int, outcome: Outcome, loss: float | None) -> Profile | None:
         """Count ``step`` as one of training; what the last few were measured to take, where it ends their profile."""
@@ -279,12 +283,12 @@ class StepEngine:
     def _weights(self) -> Iterable[Tensor]:  # what ranks compare: in a round of local steps, where it began
         return self._model.parameters() if self.local is None else [self.local.anchor]
 
-    def _before_backward_pass(self) -> None:
+    def _before_backward_pass(self, index: int) -> None:
         self._gate.check_all_have_stepped()
         if (self._turns or self.exchanger.by_hand) and not self.exchanger.sending.sends_all:
             refuse_waiting_gradients(self.plan)
         self._before_gradients()
-        self.is_step_owed = True
+        self.owed.pass_begins(index)
 
     def _before_gradients(self) -> None:
         """Before a step's first gradient is touched: what ranks do not exchange would part between them.

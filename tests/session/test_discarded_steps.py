@@ -1,0 +1,156 @@
+"""A script throws a step away after ``backward()``: it trains what DDP trains, and nothing held back is lost."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+import torch
+import trimtab
+from rank_pool import RankPool
+from test_own_steps import SIZE, attached, loss_of, model_of, weights
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+from trimtab_api.errors import UserError
+
+STEPS = 7
+
+
+def train(rank: int, size: int, text: str | None, style: str) -> tuple[Tensor, int]:
+    """What a loop trains that leaves every third step out, or passes back twice; with DDP where no plan is given."""
+    model = model_of()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    session = None if text is None else attached(model, optimizer, text)
+    module: nn.Module = nn.parallel.DistributedDataParallel(model) if session is None else model
+    for number in range(STEPS):
+        optimizer.zero_grad(set_to_none=number % 2 == 0)
+        if style == "adversarial":
+            loss_of(module, number + 50, rank).backward()
+            optimizer.zero_grad(set_to_none=number % 2 == 1)
+        loss_of(module, number, rank).backward()
+        if style != "adversarial" and number % 3 == 1:
+            if style == "skip" and session is not None:
+                session.skip()
+            continue
+        optimizer.step()
+    steps = session.steps if session is not None else 0
+    if session is not None:
+        session.close()
+    return weights(model), steps
+
+
+@pytest.mark.parametrize("style", ["continue", "skip", "adversarial"])
+def test_what_is_thrown_away_leaves_no_trace(rank_pool: RankPool, style: str) -> None:
+    (ddp, _), *_ = rank_pool.run_in_process_group(SIZE, train, None, style)
+    taken = STEPS if style == "adversarial" else 5
+    for trained, steps in rank_pool.run_in_process_group(SIZE, train, "dense", style):
+        assert torch.equal(trained, ddp)
+        assert steps == taken
+    (first, _), (second, _) = rank_pool.run_in_process_group(SIZE, train, "0.25/all-gather", style)
+    assert torch.equal(first, second)
+
+
+def residual_around(rank: int, size: int) -> tuple[Tensor, Tensor]:
+    """What is held back before a step that is thrown away, and after it."""
+    model = model_of()
+    session = attached(model, torch.optim.SGD(model.parameters(), lr=0.1), "0.1/all-gather")
+    for number in range(2):
+        loss_of(model, number, rank).backward()
+        session.step()
+    engine: Any = session._engine
+    before = engine.arena.residual.clone()
+    loss_of(model, 2, rank).backward()
+    session.skip()
+    after = engine.arena.residual.clone()
+    session.close()
+    return before, after
+
+
+def test_what_is_held_back_stays_as_it_was(rank_pool: RankPool) -> None:
+    for before, after in rank_pool.run_in_process_group(SIZE, residual_around):
+        assert before.any()
+        assert torch.equal(before, after)
+
+
+def train_in_rounds(rank: int, size: int) -> tuple[Tensor, int]:
+    """Rounds of local steps in which each rank leaves out batches of its own, the first and the last among them."""
+    model = model_of()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    session = attached(model, optimizer, "0.5/all-gather/source=update:steps=4")
+    inputs = torch.randn(44, 8, generator=torch.Generator().manual_seed(1))
+    loader = DataLoader(TensorDataset(inputs, inputs.sum(dim=1, keepdim=True)), batch_size=2)
+    for number, (x, y) in enumerate(session.batches(loader)):
+        optimizer.zero_grad()
+        nn.functional.mse_loss(model(x), y).backward()
+        if number in ((0, 3, 10) if rank == 0 else (4, 7)):
+            continue
+        session.step()
+    steps = session.steps
+    session.close()
+    return weights(model), steps
+
+
+def test_rounds_end_together_although_ranks_leave_out_other_batches(rank_pool: RankPool) -> None:
+    (first, steps), (second, others) = rank_pool.run_in_process_group(SIZE, train_in_rounds)
+    assert torch.equal(first, second)
+    assert steps == others == 11
+
+
+def stepping_unseen(rank: int, size: int, text: str, how: str) -> str:
+    """What a loop is told whose weights something else than the session's optimizer changes."""
+    model = model_of()
+    session = attached(model, torch.optim.SGD(model.parameters(), lr=0.1), text)
+    other = torch.optim.SGD(model.parameters(), lr=0.1)
+    try:
+        for number in itertools.count():
+            assert number < 4, "several passes without a word"
+            loss_of(model, number, rank).backward()
+            if how == "new optimizer":
+                other.step()
+            elif how == "by way of data":
+                for parameter in model.parameters():
+                    parameter.data.add_(torch.ones(()), alpha=-0.1)
+            model.zero_grad(set_to_none=how != "new optimizer")
+    except UserError as error:
+        return str(error)
+    finally:
+        session.close()
+
+
+@pytest.mark.parametrize("text", ["dense", "0.25/all-gather", "0.25/all-gather/source=update:steps=4"])
+@pytest.mark.parametrize("how", ["new optimizer", "by way of data"])
+def test_a_step_that_the_session_does_not_see_is_no_step_thrown_away(rank_pool: RankPool, text: str, how: str) -> None:
+    for said in rank_pool.run_in_process_group(SIZE, stepping_unseen, text, how):
+        assert "weights have changed since the last backward pass" in said
+        assert "session.close(), and attach anew with it" in said
+
+
+def leaving_gradients(rank: int, size: int) -> str:
+    """What a loop is told that neither steps nor clears the mean before the next pass."""
+    model = model_of()
+    session = attached(model, torch.optim.SGD(model.parameters(), lr=0.1), "dense")
+    loss_of(model, 0, rank).backward()
+    try:
+        loss_of(model, 1, rank).backward()
+    except UserError as error:
+        return str(error)
+    finally:
+        session.close()
+    return ""
+
+
+def test_gradients_that_are_neither_stepped_nor_cleared_are_refused(rank_pool: RankPool) -> None:
+    for said in rank_pool.run_in_process_group(SIZE, leaving_gradients):
+        assert "clear the gradients or call session.skip()" in said
+        assert "session.no_sync()" in said
+
+
+def test_one_process_throws_its_gradients_away() -> None:
+    model = model_of()
+    session = trimtab.attach(model, torch.optim.SGD(model.parameters(), lr=0.05))
+    loss_of(model, 0, 0).backward()
+    session.skip()
+    session.step()
+    session.close()
+    assert torch.equal(weights(model), weights(model_of()))

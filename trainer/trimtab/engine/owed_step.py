@@ -1,0 +1,105 @@
+"""The step that a backward pass owes, and what becomes of it where the script throws it away.
+
+A script that leaves out a batch whose gradient is too large, or needs a backward pass only to change its inputs, clears
+the gradients and takes no step. Then what was exchanged is forgotten, residuals stay what they were, and the step
+begins anew. It must not be mistaken for a step that the session does not see, of an optimizer that was not attached, or
+by hand: that one changes the weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from trimtab_api.errors import UserError
+
+from trimtab.engine.exchanger import Exchanger
+from trimtab.engine.fingerprint import Fingerprint
+from trimtab.engine.outcome import Outcome
+
+
+class OwedStep:
+    """The present step of one engine, from its first backward pass on."""
+
+    def __init__(self, exchanger: Exchanger, discarded: Callable[[Outcome], None], *, turns: bool) -> None:
+        """``discarded`` is told what came of each exchange that is forgotten.
+
+        With ``turns`` an optimizer's step makes the exchange, and backward passes without one only add up.
+        """
+        self._exchanger, self._discarded, self._turns = exchanger, discarded, turns
+        self._parameters = exchanger.arena.parameters
+        self._num_passes = -1
+        """Those that had ended when the last one began."""
+        self._versions = 0
+        """Of the weights, added up, when the last backward pass began."""
+        self._weights: Fingerprint | None = None
+        """The weights then; known only where the pass before it had been without a step."""
+        self.settle()
+
+    def settle(self) -> None:
+        """The step has been taken, or is not to be."""
+        self.has_begun = False
+        """Whether a backward pass has been, and no step has followed."""
+        self.is_owed = False
+        """Whether one of them was outside of `no_sync`."""
+
+    def pass_begins(self, index: int) -> None:
+        """A backward pass has given tensor ``index``'s gradient, its first.
+
+        Raises `UserError` where weights have changed without a step, or gradients of an exchange are still there.
+        """
+        self.has_begun = True
+        if self._turns or self._num_passes == self._exchanger.backward.num_ended:
+            return  # in the latter case it is inside of another, as checkpointing has them
+        self._num_passes = self._exchanger.backward.num_ended
+        if self.is_owed:
+            self.check_weights()
+        if self._exchanger.outcome is not None:
+            if not self._is_cleared(index):
+                raise UserError(
+                    "its gradient is the mean over ranks since the backward pass before, and no step came between."
+                    " Where several passes belong to one step, wrap all but the last in session.no_sync(); where the"
+                    " step is to be thrown away, clear the gradients or call session.skip()",
+                    field="backward",
+                    value=self._exchanger.arena.names[index],
+                )
+            self.discard()
+        self._versions = self._present_versions()
+        self._weights = Fingerprint.of(self._parameters) if self.is_owed else None
+        self.is_owed = self.is_owed or not self._exchanger.accumulates
+
+    def discard(self) -> None:
+        """Forget what was exchanged for the step, which begins anew; every rank does so."""
+        if not self._turns:
+            place, outcome = self._exchanger.place, self._exchanger.finish()
+            self._exchanger.flights.wait()
+            self._exchanger.drop()
+            self._exchanger.restart(place.step, place.trial)
+            self._discarded(outcome)
+
+    def check_weights(self) -> None:
+        """Raise `UserError` where they have changed since the last backward pass began, in which nothing steps them.
+
+        What is written past autograd, by way of ``data``, shows only where the pass before was without a step too. In
+        a trial the weights are the session's to change.
+        """
+        is_same = self._versions == self._present_versions()
+        if is_same and self._weights is not None:
+            is_same = self._weights == Fingerprint.of(self._parameters)
+        if is_same or self._exchanger.place.trial:
+            return
+        raise UserError(
+            "weights have changed since the last backward pass, and no optimizer of this session has stepped. A new"
+            " optimizer: session.close(), and attach anew with it. Weights changed by hand: attach(model) alone, and"
+            " session.step() after each change. Weights moved for a pass and put back: session.skip() after that pass",
+            field="backward",
+        )
+
+    def _present_versions(self) -> int:
+        return sum(parameter._version for parameter in self._parameters)
+
+    def _is_cleared(self, index: int) -> bool:
+        """Whether gradients were cleared before the pass that has just given tensor ``index``'s."""
+        own, view = self._parameters[index].grad, self._exchanger.arena.views[index]
+        is_new = own is None or own.data_ptr() != view.data_ptr()
+        others = [each.grad for i, each in enumerate(self._parameters) if i != index and each.grad is not None]
+        return not any(bool(grad.any()) for grad in others) if others else is_new
