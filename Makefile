@@ -7,8 +7,8 @@ UV_VERSION := 0.13.8
 TOOLS := .tools
 UV := $(TOOLS)/bin/uv
 BIN := .venv/bin
-# Processes that run tests side by side; 0: this one, a test after another.
-LANES ?= 0
+# Processes that run tests side by side (more than two cores: much of a test waits); 0: this one, a test after another.
+LANES ?= 3
 MEMBERS := proto netmon trainer operator
 MANIFESTS := pyproject.toml $(MEMBERS:%=%/pyproject.toml)
 LOCAL := trimtab trimtab-api trimtab-netmon trimtab-operator
