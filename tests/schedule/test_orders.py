@@ -157,10 +157,12 @@ def test_deft_cuts_buckets_that_would_fit_into_no_forward_pass_and_leaves_those_
     assert planned("deft:preserver=off", (0,), profile=profile(), facts=slow).cuts == (0,)
 
 
-def test_deft_is_as_wait_free_where_the_loss_bears_no_merging():
+def test_deft_delays_nothing_where_the_loss_bears_no_merging():
     unknown = facts(seconds_per_element=3e-7, is_sgd=False)
-    assert planned("deft", (0,), profile=profile(), facts=unknown).timetable is None
-    assert planned("deft:preserver=off", (0,), profile=profile(), facts=unknown).timetable is not None
+    assert planned("deft", (0,), profile=profile(), facts=unknown) == planned(
+        "us-byte", (0,), profile=profile(), facts=unknown
+    )
+    assert planned("deft:preserver=off", (0,), profile=profile(), facts=unknown).timetable.iterations_per_update > 1
 
 
 def test_a_priority_schedule_has_the_partition_that_makes_its_steps_shortest():

@@ -8,6 +8,7 @@ from trimtab.profile import Profile
 from trimtab.schedule import queues
 from trimtab.schedule.planner import PlannedSchedule, StepFacts, split
 from trimtab.schedule.preserver import loss_model, preserved
+from trimtab.schedule.us_byte import plan_us_byte
 from trimtab.timetable import Timetable
 
 #: Buckets after which no longer one is cut: each is a message or several.
@@ -19,7 +20,7 @@ _HARDLY_SHORTER = 0.9
 def plan_deft(
     profile: Profile, cuts: tuple[int, ...], facts: StepFacts, *, partition: int, preserver: str, merged: str
 ) -> PlannedSchedule:
-    """The queues' timetable, as the Preserver lets it pass; as wait-free where it lets none.
+    """The queues' timetable, as the Preserver lets it pass; where it lets none, the best of those that delay nothing.
 
     ``partition``: most elements of a bucket. ``preserver``: ``off`` takes the first timetable, whatever it costs.
     ``merged``: an update takes the ``mean`` of the iterations that it merges, or their ``sum``.
@@ -34,7 +35,7 @@ def plan_deft(
     if preserver == "off":
         return PlannedSchedule(parts, solve(1.0))
     timetable = preserved(solve, queues.merged, loss_model(profile, is_sgd=facts.is_sgd, sums=merged == "sum"))
-    return PlannedSchedule(cuts if timetable is None else parts, timetable)
+    return plan_us_byte(profile, cuts, facts, partition=0) if timetable is None else PlannedSchedule(parts, timetable)
 
 
 def _within_knapsack(profile: Profile, cuts: tuple[int, ...], facts: StepFacts) -> tuple[int, ...]:
