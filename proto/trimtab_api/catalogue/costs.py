@@ -22,8 +22,9 @@ from dataclasses import dataclass
 from math import ceil, log2
 
 BYTES_PER_ELEMENT = 4
-#: Of ARC-Top-K: the bytes of a sketch, as a share of those of the values that it chooses.
-ARC_SKETCH_SHARE = 1 / 8
+#: Of ARC-Top-K: the bytes of a sketch, as a share of those of the values that it chooses; and the fewest blocks chosen,
+#: for which a small buffer has a larger sketch.
+ARC_SKETCH_SHARE, ARC_FEWEST_BLOCKS = 1, 8
 #: Between ranks of one host, over loopback: seconds a message, and bytes a second of each rank while all of them send
 #: and add (docs/measurements/collectives.md). Nobody monitors these links; what a job's really take is learned.
 LOCAL_LATENCY, LOCAL_BANDWIDTH = 1.5e-4, 1e9
@@ -198,14 +199,14 @@ def exdyna(M: float, c: float, N: int, padding: float = 1.0) -> Cost:
 def arc_topk(M: float, c: float, N: int) -> Cost:
     """ARC-Top-K: a sketch of the blocks is all-gathered, and the values of those that weigh most all-reduced in a ring.
 
-    A block has k elements at most, so a small buffer has a sketch of 1/c of them, more than its share of the values.
+    So many blocks are chosen at least that a small buffer's sketch is more than its share of the values.
     """
     return arc_sketch(M, c, N) + ring_all_reduce(M * c, N)
 
 
 def arc_sketch(M: float, c: float, N: int) -> Cost:
     """What of `arc_topk` is the sketch."""
-    return all_gather(min(M, max(ARC_SKETCH_SHARE * M * c, BYTES_PER_ELEMENT / c)), N)
+    return all_gather(min(M, max(ARC_SKETCH_SHARE * M * c, ARC_FEWEST_BLOCKS * BYTES_PER_ELEMENT / c)), N)
 
 
 # Inside a host ----------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ mean. Only values at those blocks are all-reduced.
 
 The paper all-reduces the sketch, of four directions. Here ranks all-gather it and add it up: over a ring it would take
 2 (N-1) messages more, as many as its values. One direction with blocks a quarter as long got as much through, at the
-same size of sketch (docs/measurements/schemes.md). Cost: [log2 N + 2 (N-1)] alpha + (N-1) (1/8 + 2/N) M c beta.
+same size of sketch (docs/measurements/schemes.md). Cost: [log2 N + 2 (N-1)] alpha + (N-1) (1 + 2/N) M c beta.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
-from trimtab_api.catalogue.costs import ARC_SKETCH_SHARE
+from trimtab_api.catalogue.costs import ARC_FEWEST_BLOCKS, ARC_SKETCH_SHARE
 
 from trimtab import kernels
 from trimtab.collectives.base import Collective, Exchange, Exchanged, Prepared
@@ -98,11 +98,12 @@ class ArcTopk(Collective):
 def blocks_of(n: int, k: int) -> tuple[int, int]:
     """How many blocks make k of n elements, and how long each is.
 
-    The finest ones whose sketch is no larger than `ARC_SKETCH_SHARE` of the values; one block where there are none.
+    The finest ones whose sketch is no larger than `ARC_SKETCH_SHARE` of the values, but `ARC_FEWEST_BLOCKS` at least:
+    of few and long blocks little is chosen that weighs more than the rest.
     """
     if k == n:
         return 1, n
-    num_sent = max(1, int(ARC_SKETCH_SHARE * k * k / n))
+    num_sent = min(k, max(ARC_FEWEST_BLOCKS, int(ARC_SKETCH_SHARE * k * k / n)))
     return num_sent, k // num_sent
 
 
