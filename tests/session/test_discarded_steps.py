@@ -10,8 +10,10 @@ import torch
 import trimtab
 from rank_pool import RankPool
 from test_own_steps import SIZE, attached, loss_of, model_of, weights
+from test_session import Script
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
+from trimtab.plan import Plan
 from trimtab_api.errors import UserError
 
 STEPS = 7
@@ -71,6 +73,29 @@ def test_what_is_held_back_stays_as_it_was(rank_pool: RankPool) -> None:
     for before, after in rank_pool.run_in_process_group(SIZE, residual_around):
         assert before.any()
         assert torch.equal(before, after)
+
+
+def plans_around(rank: int, size: int) -> list[str]:
+    """The collectives in force where rank 0 says that another is to be adopted, with a step that is then thrown away."""
+    adopted = Plan.parse("0.1/all-gather").with_version(1)
+    script = Script({1: {"adopt": adopted.to_json()}}) if rank == 0 else None
+    model = model_of()
+    session = attached(model, torch.optim.SGD(model.parameters(), lr=0.1), "dense", control_client=script)
+    names = []
+    for number in range(4):
+        loss_of(model, number, rank).backward()
+        if number == 1:
+            model.zero_grad()
+        else:
+            session.step()
+        names.append(session.plan.collective)
+    session.close()
+    return names
+
+
+def test_what_rank_0_says_in_a_step_thrown_away_is_followed_after_the_next(rank_pool: RankPool) -> None:
+    for names in rank_pool.run_in_process_group(SIZE, plans_around):
+        assert names == ["dense-ring", "dense-ring", "all-gather", "all-gather"]
 
 
 def train_in_rounds(rank: int, size: int) -> tuple[Tensor, int]:
