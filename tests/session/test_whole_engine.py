@@ -22,6 +22,7 @@ from in_process import InProcess
 from test_schedules import PLANNED, assert_same, timetable_drawn
 from torch import Tensor, nn
 from trimtab.collectives.group import Group
+from trimtab.engine import carried_state
 from trimtab.plan import FusionPlan, Plan
 from trimtab.records.recorder import Recorder
 from trimtab.session import Session
@@ -208,10 +209,10 @@ def fuzz(group: Group, seed: int, num_events: int) -> tuple[list[str], list[dict
     return seen, balances
 
 
-def groups() -> list[Group]:
+def groups(size: int = SIZE) -> list[Group]:
     """Ranks that are threads of this process, joined by two links."""
-    links = [{(a, b): SimpleQueue() for a in range(SIZE) for b in range(SIZE)} for _ in range(2)]
-    first, second = ([Group(InProcess(rank, SIZE, queues)) for rank in range(SIZE)] for queues in links)
+    links = [{(a, b): SimpleQueue() for a in range(size) for b in range(size)} for _ in range(2)]
+    first, second = ([Group(InProcess(rank, size, queues)) for rank in range(size)] for queues in links)
     for group, further in zip(first, second, strict=True):
         group.further_links = (further,)
     return first
@@ -232,3 +233,36 @@ def test_all_that_ranks_compute_moves_the_weights_or_is_held_back_whatever_happe
         wrong = int(((total["entered"] - found).abs() > allowed).sum())
         assert wrong == 0, f"{wrong} elements after event {number}: {events[: number + 1]}"
         assert all(torch.equal(each["moved"], balances[0]["moved"]) for each in balances), f"{number}: {events[number]}"
+
+
+def a_gradient_that_waits_is_not_finite(group: Group, plan: Plan) -> tuple[Rank, carried_state.State]:
+    """On rank 0; every other rank's is 1 everywhere, and none is sent in its own step."""
+    subject = Rank(group, Plan(1.0, "dense-ring", schedule="toy-queues"))
+    gradient = float("inf") if group.rank == 0 else 1.0
+    sum((parameter * torch.full_like(parameter, gradient)).sum() for parameter in subject.model).backward()
+    assert subject.engine.step().is_finite
+    kept = copy.deepcopy(carried_state.carried(subject.engine))
+    subject.engine.adopt(plan, subject.engine.place.step)
+    subject.session.close()
+    return subject, kept
+
+
+def goes_on(group: Group, states: dict[int, carried_state.State]) -> Rank:
+    subject = Rank(group, Plan(1.0, "dense-ring"))
+    carried_state.take_over(subject.engine, states, SIZE)
+    subject.session.close()
+    return subject
+
+
+def test_what_waits_and_is_not_finite_is_lost_where_the_source_or_the_number_of_ranks_changes() -> None:
+    toy_schedules.register()
+    plan = Plan(0.1, "all-gather", source="update:steps=2")
+    with ThreadPoolExecutor(SIZE) as ranks:
+        before = list(ranks.map(a_gradient_that_waits_is_not_finite, groups(), [plan] * SIZE))
+        after = list(ranks.map(goes_on, groups(size=2), [{rank: state for rank, (_, state) in enumerate(before)}] * 2))
+    moved = -LEARNING_RATE * (SIZE - 1) / SIZE
+    for subject, _ in before:
+        torch.testing.assert_close(subject.flat(list(subject.model)), torch.full((NUM_ELEMENTS,), moved).double())
+    for subject, others in zip(after, (1, 1), strict=True):  # ranks 0 and 2 go on as 0, and rank 1 as 1
+        residual = subject.engine.arena.residual
+        torch.testing.assert_close(residual, torch.full_like(residual, others * 2 / SIZE))

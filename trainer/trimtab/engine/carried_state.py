@@ -72,7 +72,8 @@ def take_over(engine: StepEngine, states: Mapping[int, State], num_before: int) 
     for state in mine:
         total += state["residual"].to(total.device)
         for held, start, stop in _held(state, "waiting", averages):
-            total[start:stop] += held.to(total.device)
+            if bool(torch.isfinite(held).all()):  # else it is lost, as where it is sent
+                total[start:stop] += held.to(total.device)
         if state["round"] is not None:
             weights = torch.cat([each.reshape(-1) for each in state["round"]["weights"]])
             total += (state["round"]["anchor"] - weights).to(total.device)
