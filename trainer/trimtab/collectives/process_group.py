@@ -69,7 +69,7 @@ def form(
 
 def check_torch() -> None:
     """Raise `UserError` where this torch lacks what a process group's ranks need to tell each other of failures."""
-    if not hasattr(dist.Store, "clone"):
+    if not hasattr(dist.Store, "clone"):  # type: ignore[attr-defined]  # exported without saying so
         raise UserError("ranks on GPUs need 2.8 or later; upgrade it", field="torch", value=torch.__version__)
 
 
