@@ -1,32 +1,59 @@
 """The text of a plan: one form, which names what is not the default and reads back to the same plan."""
 
+import re
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, reject
 from hypothesis import strategies as st
 from trimtab.fusion import cut, plan_of
 from trimtab.plan import FusionPlan, Plan
-from trimtab_api.catalogue import COLLECTIVES, SPARSIFIERS, collectives, read_plan
+from trimtab_api.catalogue import AXES, collectives, read_plan
 from trimtab_api.errors import UserError
+from trimtab_api.trainingjob.rules import RULES
 
 SIZES = (70, 1, 5000, 320, 64, 9)
-PLANNERS = ("fixed", "fixed:bytes=4000", "single", "equal:buffers=3", "cuts:at=7+100")
+#: Texts of values, of which every option takes some.
+VALUES = (
+    *("0", "1", "2", "7", "007", "1024", "1e-05", "0.5", ".5", "5.", "0.9", "1E-3", "1e30", "25MB", "4000", "7+100"),
+    *("on", "off", "ahead", "behind", "inter", "both", "paper", "timeline", "mean", "sum", "bruck", "doubling"),
+    *("dynamic", "coarse", "bounded", "scaled", "kept", "global", "local", "partial", "exponential", "pareto"),
+)
+
+
+def takes(option, value):
+    try:
+        option.read(value)
+    except ValueError:
+        return False
+    return True
+
+
+@st.composite
+def specs(draw, axis):
+    """The text of a spec with any of its options, in any order."""
+    row = draw(st.sampled_from(axis.rows()))
+    told = [option for option in axis._options_of(row) if option.default is None or draw(st.booleans())]
+    values = [draw(st.sampled_from([each for each in VALUES if takes(option, each)])) for option in told]
+    options = draw(st.permutations([f"{option.name}={value}" for option, value in zip(told, values, strict=True)]))
+    return ":".join([row.name, *options])
+
+
+@st.composite
+def texts(draw):
+    """Of plans, axes in any order; not every plan can be followed."""
+    collective = draw(specs(collectives))
+    ratio = "" if collectives[collective].is_dense else f"{draw(st.floats(1e-9, 1, exclude_max=True))!r}/"
+    told = draw(st.permutations([f"/{name}={draw(specs(axis))}" for name, axis in AXES.items() if draw(st.booleans())]))
+    return ratio + collective + "".join(told)
 
 
 @st.composite
 def plans(draw):
-    collective = draw(st.sampled_from(COLLECTIVES))
-    ratio = 1.0 if collectives[collective].is_dense else draw(st.floats(1e-9, 1, exclude_max=True))
-    planner = draw(st.sampled_from(PLANNERS)) + draw(st.sampled_from(("", ":selection=ahead", ":selection=behind")))
-    return Plan(
-        ratio,
-        collective,
-        draw(st.sampled_from(SPARSIFIERS)),
-        plan_of(planner, SIZES),
-        draw(st.sampled_from(("wait-free", "after-backward"))),
-        draw(st.sampled_from(("gradient", "update", "update:steps=1", "update:steps=8"))),
-    )
+    try:
+        return cut(Plan.parse(draw(texts())), SIZES)
+    except UserError:
+        reject()
 
 
 @given(plans())
@@ -34,6 +61,13 @@ def test_a_plan_is_read_back_from_its_text_and_from_its_json(plan):
     assert cut(Plan.parse(plan.name), SIZES) == plan
     assert Plan.from_json(plan.to_json()) == plan
     assert "," not in plan.name, "plans are listed with commas between them"
+
+
+@given(texts())
+def test_the_api_server_takes_the_text_of_every_plan(text):
+    (rule,) = [rule for rule in RULES if rule.at == "spec.communication.plan"]
+    patterns = [each.replace(r"\\.", r"\.") for each in re.findall(r"self\.matches\('(.*?)'\)", rule.holds)]
+    assert any(re.search(pattern, text) for pattern in patterns)
 
 
 @pytest.mark.parametrize(

@@ -89,8 +89,11 @@ DURATION = "write a duration such as 5ms or 2s (units: us, ms, s, min, h)"
         (["run", "job.yaml", "--network", ""], "--network: is empty; write a path"),
         (["run", "missing.yaml"], "missing.yaml: cannot be read (No such file or directory); check the path"),
         (["run", "net.yaml"], "net.yaml: kind: 'Network': is a network; give it to --network, and a TrainingJob here"),
-        (["run", "good.yaml", "--plan", "2/all-gather"], "--plan: '2/all-gather': a compression ratio is in (0, 1]"),
-        (["run", "good.yaml", "--plan", "0.1/all-together"], "--plan: '0.1/all-together': not known; choose from"),
+        (["run", "good.yaml", "--plan", "2/all-gather"], "--plan: '2/all-gather': ratio: '2': a compression ratio is"),
+        (
+            ["run", "good.yaml", "--plan", "0.1/all-together"],
+            "--plan: '0.1/all-together': collective: 'all-together': not",
+        ),
         (
             ["run", "good.yaml", "--plan", "0.1/spardl:per_host=3"],
             "--plan: '0.1/spardl:per_host=3': sums on hosts of 3 ranks each, and here hosts have 1",
@@ -163,7 +166,7 @@ DURATION = "write a duration such as 5ms or 2s (units: us, ms, s, min, h)"
         (["bench", "step", "--workers", "1"], "--workers: '1': write a whole number from 2 to 32"),
         (["bench", "step", "--steps", "-1"], "--steps: '-1': write a whole number from 1 to 1000"),
         (["bench", "step", "--plans", "adaptive"], "--plans: 'adaptive': chooses while it trains; name plans to"),
-        (["bench", "step", "--plans", "0.1/gather"], "--plans: '0.1/gather': not known; choose from"),
+        (["bench", "step", "--plans", "0.1/gather"], "--plans: '0.1/gather': collective: 'gather': not known"),
     ],
 )
 def test_a_mistake_is_one_line_that_says_what_to_do_and_makes_nothing(

@@ -1,10 +1,15 @@
 """Plans by name, and the job that trains under one."""
 
 import pytest
+from trimtab.attachment import controller_settings
 from trimtab.cli.main import main
+from trimtab.control.types import OptimizerFamily
+from trimtab.plan import Plan
 from trimtab.plan_names import GRID, parse_plan, parse_plans, plan_of, with_plan
+from trimtab_api.catalogue import wires
 from trimtab_api.errors import UserError
 from trimtab_api.trainingjob import TrainingJob, load_training_job
+from trimtab_api.trainingjob.communication import Fusion
 
 
 @pytest.fixture
@@ -68,6 +73,16 @@ def test_dense_has_one_name():
     ]
 
 
+def test_a_plan_that_names_a_default_means_it_whatever_the_job_says(job: TrainingJob):
+    (name,) = parse_plans("0.01/all-gather/fusion=fixed:bytes=25MB/sparsifier=tracked", "--plans")
+    assert name == "0.01/all-gather/sparsifier=tracked/fusion=fixed"
+    said = with_plan(job, name).spec.communication.model_copy(
+        update={"sparsifier": "topk", "fusion": Fusion(bufferSize="single")}
+    )
+    otherwise = job.model_copy(update={"spec": job.spec.model_copy(update={"communication": said})})
+    assert controller_settings(otherwise, OptimizerFamily("SGD", "sgd")).static_plan == Plan(0.01, "all-gather")
+
+
 def test_ddp_with_a_hook_is_the_same_job_whose_trainers_hear_of_it(job: TrainingJob):
     assert parse_plans("dense,ddp-fp16", "--plans") == ["dense", "ddp-fp16"]
     hooked = with_plan(job, "ddp-fp16")
@@ -78,6 +93,7 @@ def test_ddp_with_a_hook_is_the_same_job_whose_trainers_hear_of_it(job: Training
         parse_plan("ddp-fp16", "--plan")
 
 
+WIRES = ", ".join(wires.names())
 ANY = "dense or RATIO/COLLECTIVE such as 0.01/all-gather"
 EACH = "dense, RATIO/COLLECTIVE such as 0.01/all-gather, ddp-fp16, ddp-powersgd, or grid, with commas between them"
 
@@ -92,6 +108,7 @@ EACH = "dense, RATIO/COLLECTIVE such as 0.01/all-gather, ddp-fp16, ddp-powersgd,
         (parse_plans, "dense,", f"--plan: is empty; write adaptive, {EACH}"),
         (parse_plans, "adaptive,grids", f"--plan: 'grids': write adaptive, {EACH}"),
         (parse_plans, "dense,static:grid", f"--plan: 'static:grid': write adaptive, {EACH}"),
+        (parse_plan, "dense/wire=f32", f"--plan: 'dense/wire=f32': wire: 'f32': not known; choose from {WIRES}"),
     ],
 )
 def test_what_is_no_plan_is_named_with_its_field_and_what_to_write(parse, text: str, complaint: str):

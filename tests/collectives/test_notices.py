@@ -12,6 +12,7 @@ from trimtab.collectives.group import Group
 from trimtab.collectives.notices import Notices
 from trimtab.collectives.process_group import ProcessGroupTransport
 from trimtab.collectives.transport import CommunicationError
+from trimtab_api.errors import UserError
 
 
 def expecting_rank_1(rank: int, size: int, event: str) -> str:
@@ -71,3 +72,9 @@ def test_a_store_that_is_gone_is_no_further_failure() -> None:
     notices.post_leaving()
     assert notices.failure() is None
     assert not notices.has_left(1)
+
+
+def test_a_torch_whose_stores_threads_cannot_share_is_refused_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(dist.Store, "clone")
+    with pytest.raises(UserError, match=r"torch: '.*': ranks on GPUs need 2\.8 or later; upgrade it"):
+        ProcessGroupTransport(None, deadline=5)

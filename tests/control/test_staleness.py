@@ -12,6 +12,7 @@ from trimtab.control.staleness import relative_steps
 from trimtab.control.types import ModelFacts, OptimizerFamily
 from trimtab.judge.recorded import load
 from trimtab.plan import Plan, dense_plan
+from trimtab.timetable import Iteration, Send, Timetable
 
 
 def trained_by(name, kind, num_ranks=4):
@@ -141,3 +142,15 @@ def test_updates_cost_the_more_steps_the_less_is_sent_the_longer_rounds_last_and
 def test_a_whole_update_is_charged_too_for_each_rank_sees_its_own_batches_alone():
     plan = replace(dense_plan(), source="update:steps=1")
     assert relative_steps(plan, 1.0, ADAM) > 1 == relative_steps(dense_plan(), 1.0, ADAM)
+
+
+@pytest.mark.parametrize("source", ["gradient", "update:steps=4"])
+@pytest.mark.parametrize("facts", [SGD, ADAM], ids=["sgd", "adam"])
+def test_iterations_that_are_averaged_into_one_update_do_the_work_of_one(facts, source):
+    plan = Plan(0.01, "all-gather", source=source, schedule="deft")
+    two_an_update = (Iteration((Send(0, 0),), update=0), Iteration((Send(0, 0),), update=None))
+    averaged, added_up = (
+        replace(plan, timetable=Timetable((), two_an_update, averages=each)) for each in (True, False)
+    )
+    assert relative_steps(averaged, 0.5, facts) == pytest.approx(2 * relative_steps(plan, 0.5, facts))
+    assert relative_steps(added_up, 0.5, facts) == relative_steps(plan, 0.5, facts)

@@ -120,7 +120,6 @@ def test_times_of_buckets_are_those_of_their_tensors_and_modules():
     forward = [0.1 * share for share in (0.25, 0.0, 0.5, 0.25)]
     assert times.forward == pytest.approx(forward), "a module waits for the last of its buckets"
     assert times.wire[0] == pytest.approx(1e-3 + 0.015)
-    assert times.coverage_rate == pytest.approx(sum(times.wire) / (0.1 + 0.151))
 
 
 @pytest.mark.parametrize("spec", ["priority", "us-byte", "deft", "deft:merged=sum", "priority:partition=300000"])

@@ -76,7 +76,7 @@ def test_what_is_held_back_stays_as_it_was(rank_pool: RankPool) -> None:
 
 
 def plans_around(rank: int, size: int) -> list[str]:
-    """The collectives in force where rank 0 says that another is to be adopted, with a step that is then thrown away."""
+    """The collectives in force where rank 0 has another adopted, with a step that is then thrown away."""
     adopted = Plan.parse("0.1/all-gather").with_version(1)
     script = Script({1: {"adopt": adopted.to_json()}}) if rank == 0 else None
     model = model_of()

@@ -15,7 +15,7 @@ from trimtab.checkpoint.rank_files import RankFile, newest_whole
 from trimtab.collectives.group import Group
 from trimtab.plan import FusionPlan, Plan
 from trimtab.records.recorder import Recorder
-from trimtab.schedule import queues
+from trimtab.schedule import priority, queues
 from trimtab.schedule.step_times import StepTimes
 from trimtab.session import Session
 from trimtab_api.errors import UserError
@@ -24,22 +24,24 @@ BEFORE, AFTER = 7, 6
 CUTS = (0, 40, 400)
 NUM_BUCKETS = len(CUTS)
 FORWARD, BACKWARD, COMPRESS, WIRE = ((seconds,) * NUM_BUCKETS for seconds in (0.1, 0.2, 0.0, 0.6))
-DEFT = queues.timetable(StepTimes(FORWARD, BACKWARD, COMPRESS, WIRE))
+TIMES = StepTimes(FORWARD, BACKWARD, COMPRESS, WIRE)
+DEFT = queues.timetable(TIMES)
+TIMETABLES = {"deft:preserver=off": DEFT, "priority": priority.timetable(TIMES)}
 
 
 def plan_of(text: str) -> Plan:
     plan = Plan.parse(text, FusionPlan(CUTS)).with_version(3)
-    return replace(plan, timetable=DEFT) if "deft" in text else plan
+    return replace(plan, timetable=TIMETABLES.get(plan.schedule))
 
 
 PLANS = [
     "0.05/all-gather",
     "0.05/exdyna/sparsifier=sidco",
-    "0.05/ok-topk/sparsifier=dgc",
+    "0.05/ok-topk/sparsifier=dgc/schedule=priority",
     "0.1/spardl:teams=3/sparsifier=mstopk",
     "0.1/artopk-star-ring/sparsifier=random-k/source=gradient:momentum=0.9",
     "0.1/all-gather/schedule=deft:preserver=off",
-    "0.1/all-gather/source=update:steps=4",
+    "0.1/artopk-star-ring/source=update:steps=3",
 ]
 
 

@@ -27,7 +27,7 @@ from trimtab.engine import carried_state
 from trimtab.engine.step_engine import StepEngine
 
 #: Of the files' contents.
-_FORMAT = 1
+_FORMAT = 2
 #: By how much sums of the weights may differ, relatively: they are added up in another order elsewhere.
 _SAME_WEIGHTS = 1e-9
 
@@ -53,6 +53,7 @@ class ExchangeState(AmongRanks):
         """
         if self._engine is None or self.in_trial:
             return
+        self._engine.settle()
         if self._engine.exchanger.is_mid_step or self._engine.owed.has_begun:
             raise UserError("comes between two steps; call it after session.step", field="session.save_exchange")
         engine, group, path = self._engine, self._engine.group, Path(folder)
@@ -85,6 +86,7 @@ class ExchangeState(AmongRanks):
         if newest is None:
             raise UserError("holds no step of which every rank's file is there", field="folder", value=str(folder))
         step, num_before = newest
+        engine.settle()
         if engine.exchanger.is_mid_step or engine.owed.has_begun or self._step not in (0, step):
             raise UserError(
                 f"comes before the first step, or with a session of step {step}, whose state it is; this one is at step"
@@ -104,9 +106,9 @@ class ExchangeState(AmongRanks):
         held = {rank: state["engine"] for rank, state in states.items()}
         own_hosts = [list(host) for host in group.hosts]
         if num_before == group.size and states[group.rank].get("hosts", own_hosts) == own_hosts:
-            carried_state.go_on(engine, held[group.rank], step)
+            carried_state.go_on(engine, held[group.rank])
         else:
-            carried_state.take_over(engine, held, num_before, step)
+            carried_state.take_over(engine, held, num_before)
             others = "on other hosts" if num_before == group.size else f"from {num_before}"
             self._say(
                 f"{group.size} ranks go on {others}: what these held back is shared out, and what schemes had"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trimtab_api.catalogue import collectives, why_not
+from trimtab_api.catalogue import DENSE, collectives, read_plan, why_not
 from trimtab_api.errors import UserError
 
-from trimtab.plan import Plan, dense_plan
+from trimtab.plan import Plan
 
 if TYPE_CHECKING:
     from trimtab_api.trainingjob import TrainingJob
@@ -62,16 +62,21 @@ def parse_plans(text: str, field: str) -> list[str]:
 
 
 def _parse_static(text: str, field: str, known: str) -> str:
-    """``dense``, or a plan's own name; ``known`` says what else could be written."""
+    """The one text of the plan; ``known`` says what else could be written.
+
+    It names each axis that ``text`` names, be it the default: where the text says nothing, a job's fields speak.
+    """
     name = text.strip().removeprefix("static:")
     if name != "dense" and not any(each in name for each in ("/", "dense-")):
         remedy = f"write {known}"
         raise UserError(remedy if text.strip() else f"is empty; {remedy}", field=field, value=text.strip())
     try:
-        plan = Plan.parse(name)
+        Plan.parse(name)  # some axes do not go together
+        told = read_plan(name).text
     except UserError as error:
-        raise UserError(error.remedy, field=field, value=text.strip()) from None
-    return "dense" if plan == dense_plan() else plan.name
+        remedy = error.remedy if error.field == "plan" else str(error)
+        raise UserError(remedy, field=field, value=text.strip()) from None
+    return "dense" if told == DENSE else told
 
 
 def check_runs(job: TrainingJob, name: str, field: str) -> None:

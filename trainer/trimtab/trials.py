@@ -2,8 +2,8 @@
 
 The user's own loop runs the steps: `TrialRunner.run` gives it batches. So the loop may do more than train meanwhile.
 What is evaluated or saved in a trial is the model as it was before it: a forward pass that belongs to no batch of the
-trial suspends it, and the next batch resumes it. Training that goes on without the trial's batches has left the trial,
-which then has never been.
+trial suspends it, and the next batch resumes it. Where training goes on without the trial's batches, the trial ends as
+if it had never begun.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class TrialRunner:
             self._tell_reports(reports)
 
     def observe(self, before: StepReport | None, report: StepReport) -> None:
-        """A step of the trial has ended; of the one ``before`` it all is known now."""
+        """A step of the trial has ended; all is known by now of the step ``before`` it."""
         assert self._trial is not None
         if before is not None and self._trial.steps:
             self._trial.steps[-1] = before
@@ -109,10 +109,9 @@ class TrialRunner:
         self._trial.has_graph = False
 
     def _before_forward(self, module: nn.Module, inputs: Any) -> None:
-        """The model or a part of it is about to run.
+        """The model or a part of it is about to run: suspend the trial where that is not for one of its batches.
 
-        Where that belongs to none of the trial's batches the trial is suspended, else it is resumed: it does not before
-        a batch is drawn, nor where the whole model is evaluated before it has run for the batch.
+        It is not before a batch is drawn, nor where the whole model is evaluated before it has run for the batch.
         """
         trial = self._trial
         if trial is None or self._engine.exchanger.is_mid_step:
@@ -182,7 +181,7 @@ class TrialRunner:
         self._hooks += [part.register_state_dict_pre_hook(ModuleHook(self._before_state_dict)) for part in parts[:1]]
 
     def _tell_reports(self, reports: list[TrialReport]) -> None:
-        """Once for each `run`: what was left is told as it is left, and not when its loop is thrown away."""
+        """Tell what a `run` has measured, once: where its loop is left, at once, and not when the loop is collected."""
         if reports is self._reports:
             self._reports = []
             self._tell(reports)

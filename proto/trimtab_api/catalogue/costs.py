@@ -221,27 +221,6 @@ def on_host(M: float, arrives: float, P: int) -> float:
     return messages * LOCAL_LATENCY + (P - 1) / P * (M + arrives) / LOCAL_BANDWIDTH
 
 
-# Which is faster, in one inequality -------------------------------------------------------------------
-
-
-def ring_beats_tree(alpha: float, beta: float, M: float, c: float, N: int) -> bool:
-    """(5a): AR-Topk over a ring is faster than over a tree. At N = 2 both send as often, the ring less."""
-    L = log2(N)
-    if N == 2:
-        return M * c * beta > 0
-    return alpha / beta < M * c * (L - (N - 1) / N) / (N - 1 - L)
-
-
-def ring_beats_all_gather(alpha: float, beta: float, M: float, c: float, N: int) -> bool:
-    """(5b): AR-Topk over a ring is faster than AG."""
-    return alpha / beta < M * c * (1 - 1 / N - log2(N) / (2 * (N - 1)))
-
-
-def tree_beats_all_gather(alpha: float, beta: float, M: float, c: float, N: int) -> bool:
-    """(5c): AR-Topk over a tree is faster than AG; never for N <= 4."""
-    return alpha / beta < M * c * ((N - 1) / log2(N) - 3 / 2)
-
-
 def _core_of(N: int) -> tuple[int, int]:
     """The largest power of two in N, and the messages more that the other ranks cost."""
     core = 1 << (N.bit_length() - 1)

@@ -29,6 +29,12 @@ class PlanText:
     axes: Mapping[str, str]
     """By the names of `AXES`: those that the text names."""
 
+    @property
+    def text(self) -> str:
+        """The one text that names these axes and no others."""
+        ratio = [] if collectives[self.collective].is_dense else [_ratio_text(self.ratio)]
+        return "/".join([*ratio, self.collective, *(f"{name}={self.axes[name]}" for name in AXES if name in self.axes)])
+
 
 def read_plan(text: str) -> PlanText:
     """What a plan's text says.
@@ -61,9 +67,8 @@ def read_plan(text: str) -> PlanText:
 
 
 def write_plan(ratio: float, collective: str, axes: Mapping[str, str]) -> str:
-    """The text of a plan, of whose ``axes`` all are given."""
-    head = collective if collectives[collective].is_dense else f"{_ratio_text(ratio)}/{collective}"
-    return "/".join([head, *(f"{name}={axes[name]}" for name, axis in AXES.items() if axes[name] != axis.default)])
+    """The text of a plan, of whose ``axes`` all are given: it names those that are not the default."""
+    return PlanText(ratio, collective, {name: axes[name] for name in AXES if axes[name] != AXES[name].default}).text
 
 
 def check_ratio(ratio: float, collective: str) -> None:

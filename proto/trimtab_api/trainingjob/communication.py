@@ -153,7 +153,8 @@ class Communication(Strict):
     plan: Annotated[str, Field(max_length=512), AfterValidator(_check_plan)] | None = Field(
         None,
         description="The plan of a Static policy: `dense`, or RATIO/COLLECTIVE such as `0.01/all-gather`; then, by"
-        " slashes, axes that are not as the fields beside it say, such as `sparsifier=topk`.",
+        " slashes, axes that are not the default, such as `schedule=priority`. `sparsifier` and `fusion` beside it say"
+        " what is meant where it names none.",
     )
     ratio: RatioBounds = Field(default_factory=RatioBounds, description="Compression ratios that may be chosen.")
     collectives: tuple[SparseCollective, ...] = Field(

@@ -30,9 +30,9 @@ class Rule:
 #: Fields of the spec that may change while the job exists.
 MUTABLE = ("suspend", "maxRestarts", "activeDeadlineSeconds", "progressDeadlineSeconds", "ttlSecondsAfterFinished")
 
-_OPTIONS = "(:[a-z]+=[^:/,]+)*"
+_OPTIONS = "(:[a-z_]+=[^:/,]+)*"
 _AXES = f"(/({'|'.join(AXES)})=[^/,]+)*$"
-_DENSE = f"^({'|'.join(('dense', *DENSE_COLLECTIVES))}){_AXES}"
+_DENSE = f"^(dense|({'|'.join(DENSE_COLLECTIVES)}){_OPTIONS}){_AXES}"
 _NUMBER = r"([0-9]+(\\.[0-9]*)?|\\.[0-9]+)([eE][-+]?[0-9]+)?"
 _PLAN = f"^{_NUMBER}/({'|'.join(SPARSE_COLLECTIVES)}){_OPTIONS}{_AXES}"
 _TWO_BITS = ", ".join(f"'{row.name}'" for row in collectives.rows() if not row.is_dense and "int2" in row.wires)

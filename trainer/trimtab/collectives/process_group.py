@@ -16,6 +16,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from trimtab_api.errors import UserError
 
 from trimtab.collectives.connect import own_address
 from trimtab.collectives.notices import Notices
@@ -38,7 +39,11 @@ def form(
 
     torch's store knows no secret: whoever reaches its port may read and write. So it opens only when all ranks have
     met, at a port that they alone were told, on the one address that they use, and not on all that rank 0 has.
+
+    Raises `CommunicationError`, and `UserError` where torch is too old for NCCL's ranks.
     """
+    if backend == "nccl":
+        check_torch()
     own, family = own_address()
     with contextlib.ExitStack() as stack:
         card: Card = {"host": own}
@@ -62,12 +67,19 @@ def form(
     dist.init_process_group(backend, store=store, rank=rank, world_size=num_ranks, timeout=patience)
 
 
+def check_torch() -> None:
+    """Raise `UserError` where this torch lacks what a process group's ranks need to tell each other of failures."""
+    if not hasattr(dist.Store, "clone"):  # type: ignore[attr-defined]  # exported without saying so
+        raise UserError("ranks on GPUs need 2.8 or later; upgrade it", field="torch", value=torch.__version__)
+
+
 class ProcessGroupTransport(Transport):
     """The ranks of ``process_group`` (None: all); no wait passes ``deadline`` seconds."""
 
     chunk_bytes = 1 << 62  # batches are the pipeline here: one message each
 
     def __init__(self, process_group: dist.ProcessGroup | None, deadline: float) -> None:
+        check_torch()
         super().__init__(dist.get_rank(process_group), dist.get_world_size(process_group))
         self.deadline = deadline
         self._process_group = process_group

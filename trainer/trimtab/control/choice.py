@@ -105,7 +105,7 @@ def choose(evaluator: PlanEvaluator, banned: Collection[Banned], seed: int) -> C
 
 
 def _worth_its_rounds(predictions: Sequence[Prediction], evaluator: PlanEvaluator) -> Prediction:
-    """The knee among plans of few local steps, unless one of more promises as much more as a change of plan must.
+    """The knee of plans without local steps; or of longer rounds, each of which must promise 5% more than shorter ones.
 
     Ranks part for as long as a round lasts, and what that costs training is not known to a few hundredths.
     """

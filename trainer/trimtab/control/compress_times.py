@@ -13,9 +13,10 @@ from typing import Any
 from trimtab.control.curves import Curve, key_of
 from trimtab.plan import Plan
 
-#: Until plans of unlike numbers of buffers were measured; what that counts for beside them, in squared buffers.
+#: Seconds a buffer, as assumed before plans of unlike numbers of buffers were measured; and how much that assumption
+#: weighs beside measurements, in squared buffers.
 _BUFFER_SECONDS, _PRIOR_WEIGHT = 3e-4, 4.0
-#: At least so much of what was measured goes with the elements.
+#: At least this share of what was measured is charged to the elements.
 _LEAST_SHARE = 0.05
 
 

@@ -20,17 +20,17 @@ from trimtab.control.reason import of_progress
 from trimtab.plan import Plan
 from trimtab.records.lines import Trigger
 
-#: By so many deviations of what is believed the law may still be off.
+#: The law may still be off by this many standard deviations of what is believed.
 _DEVIATIONS = 1.2
-#: An experiment is for a plan that would then be at the target sooner than the present one by this factor.
+#: An experiment is worth it for a plan that would then reach the target sooner than the present one by this factor.
 _WORTH_IT = log(1.5)
 #: Steps under a plan before there is anything to compare with, and between two looks for what is worth it.
 _FEWEST_BEFORE, _LOOK_EVERY = 20, 8
-#: Steps of an experiment: fewer tell nothing, more no more than they cost.
+#: Fewest and most steps of an experiment: fewer tell nothing, and further ones cost more than they tell.
 _FEWEST_STEPS, _MOST_STEPS = 8, 64
-#: Rounds of local steps that one has at least: the first begins it, and it ends with the one after its time is up.
+#: Fewest rounds of local steps of an experiment, which ends with the first round that ends after its time.
 _FEWEST_ROUNDS = 2
-#: The share of the time since training began that may be wasted; it counts as if so many steps had been before.
+#: Experiments may waste this share of the time since training began, to which this many steps are added in advance.
 _SHARE, _ADVANCE_STEPS = 0.02, 80
 #: What an experiment is believed to waste at least, as a share of its time: where the law is off, nothing is certain.
 _LEAST_WASTED = 0.1
@@ -63,7 +63,7 @@ class Experiments:
         return is_over or self._predictor.progress.has_moved
 
     def acted_upon(self, now: float) -> None:
-        """The choice was opened again; what the loss shows counts from here, and an experiment has ended."""
+        """The choice was opened again: an experiment under way has ended, and the loss is compared from here on."""
         self._predictor.progress.look()
         if self._under_way is not None:
             self._spent += self._wasted * (now - self._under_way[0])

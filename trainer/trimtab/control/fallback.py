@@ -19,7 +19,7 @@ class Fallback:
 
     def __init__(self) -> None:
         self.num_guards = 0
-        """Since the last long stretch without one."""
+        """How often a guard has acted since the last long stretch without one."""
         self.hold_until_step = 0
         """Step at which the last hold ends or ended."""
         self.num_dropped_in_a_row = 0

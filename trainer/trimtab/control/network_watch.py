@@ -114,7 +114,7 @@ class NetworkWatch:
         return self._suspect.first if self._suspect else None
 
     def decided(self) -> None:
-        """A plan was chosen for the present estimate, or, of none, for what the first views will say."""
+        """A plan was chosen for the present estimate; where there is none yet, for what the first views will say."""
         self._reference, self._views_since, self._moved_at = self.network, 0, None
 
     def has_moved(self, now: float) -> bool:

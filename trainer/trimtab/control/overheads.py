@@ -153,10 +153,10 @@ class Overheads:
         return float(_features(cost, alpha, beta) @ self._coefficients_of(collective))
 
     def _correction(self, collective: str, cost: Cost, alpha: float, beta: float) -> float:
-        """What the model misses of this scheme on this very network, from the measured sizes, the near ones most.
+        """By how much (in the logarithm) the model is off for this scheme on this very network.
 
-        From several, since each is off by the noise of its own time: of the nearest alone, sizes a tenth apart were
-        predicted 1 and 8 ms, and plans changed for that.
+        It is the mean over all sizes that were measured, in which near sizes weigh most. The nearest size alone would
+        bring in the noise of one measurement: sizes a tenth apart were then predicted 1 and 8 ms, and plans changed.
         """
         network = (collective, alpha, beta)
         if network not in self._misses:

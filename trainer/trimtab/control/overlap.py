@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
+from trimtab_api.catalogue import schedules
+
 from trimtab import schedule
 from trimtab.timeline import BufferTimes, Transfer, iteration_seconds, mean_iteration_seconds, transfers_of
 from trimtab.timetable import Timetable
@@ -19,7 +21,7 @@ Cycle = Sequence[tuple[tuple[Transfer, ...], int]]
 def step_seconds(
     compute_seconds: float,
     buffers: BufferTimes,
-    schedule: str = "wait-free",
+    schedule: str = schedules.default,
     timetable: Timetable | None = None,
     local_steps: int = 0,
 ) -> float:

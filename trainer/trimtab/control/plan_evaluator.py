@@ -35,11 +35,11 @@ class PlanEvaluator:
         self._evaluate, self._planning = evaluate, planning
 
     def predict(self, **axes: Any) -> Prediction:
-        """Of the plan with these values on the axes of a `Space`, in the buffers that are planned for it."""
+        """The prediction of the plan with these values on the axes of a `Space`, in buffers planned for it."""
         return self._evaluate(self._planning.plan(**axes))
 
     def first(self) -> Prediction:
-        """Of the plan that training begins with."""
+        """The prediction of the plan that training begins with."""
         return self._evaluate(self._planning.first(self.settings))
 
     def candidates(self) -> list[Prediction]:

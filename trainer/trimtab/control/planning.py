@@ -93,7 +93,7 @@ class FusionPlanning:
         return self._nearest[ratio]
 
     def _costs(self, plan: Plan) -> BufferCosts:
-        """What buffers take under a plan that has one: in proportion to what all of the gradient takes in it."""
+        """What buffers take under the plan, by size: in proportion to what the whole gradient takes."""
         predictor, num_elements, num_ranks = self._predictor, self._facts.num_elements, self._facts.num_ranks
         alpha, beta = self._alpha, self._beta
         compress = _free if plan.is_dense else predictor.compress_times.of_buffer(plan, num_elements)

@@ -35,7 +35,7 @@ class Predictor:
     """Puts together what is known: closed forms, overheads, selection times, gains, computation."""
 
     def __init__(self, facts: ModelFacts, compute_seconds: float | None = None) -> None:
-        """``compute_seconds`` is what stands until steps are measured; a guess from the model's size if None."""
+        """``compute_seconds`` is assumed until steps are measured; None: a guess from the model's size."""
         self._facts = facts
         self._assumed_compute = compute_seconds or assumed_compute_seconds(facts.num_elements)
         self.overheads = Overheads()
@@ -139,9 +139,9 @@ class Predictor:
         )
 
     def timeline(self, plan: Plan, alpha: float, beta: float) -> Timeline:
-        """One step of the plan, once what crosses steps has settled, as it is predicted: moment by moment.
+        """The step that is predicted, moment by moment, once what the schedule delays has settled.
 
-        Of a plan whose steps exchange nothing, computing alone.
+        It is computing alone where the plan's steps exchange nothing.
         """
         cycle = overlap.cycle_of(plan.schedule, len(plan.fusion.cuts), plan.timetable)
         iterations = [() if plan.local_steps else transfers for transfers, count in cycle for _ in range(count)]
@@ -174,7 +174,7 @@ class Predictor:
         return relative_steps(plan, gain, self._facts)
 
     def _costs(self, plan: Plan) -> tuple[list[Cost], Cost]:
-        """Of each buffer, and of all: the same few hundred plans are predicted at each decision."""
+        """The cost of each buffer, and their sum; kept, for each decision predicts the same few hundred plans."""
         key = (plan.collective, plan.ratio, plan.fusion, plan.wire)
         if key not in self._known_costs:
             if len(self._known_costs) >= _MOST_KNOWN_COSTS:
@@ -184,7 +184,7 @@ class Predictor:
         return self._known_costs[key]
 
     def _times(self, plan: Plan, alpha: float, beta: float) -> BufferTimes:
-        """Of a plan's buffers."""
+        """When each of a plan's buffers is ready, compressed and sent."""
         compute, sync, num_elements = (
             self.compute_seconds,
             self.sync_seconds(plan, alpha, beta),
@@ -220,7 +220,7 @@ class Predictor:
 def _passes(plan: Plan, num_ranks: int) -> float:
     """What compressing costs, in passes over the gradient.
 
-    Where ranks of a host sum first, one that adds the residual, and then over parts.
+    Where the ranks of a host sum first, each makes one pass to add its residual, and compresses its part of the sum.
     """
     per_host, senders = catalogue.per_host(plan.collective), plan.num_senders(num_ranks)
     rounding: float = catalogue.wires[plan.wire].passes * plan.row.arriving(plan.ratio, senders)

@@ -39,8 +39,8 @@ class RecentSteps:
     def add(self, report: StepReport, end: float) -> bool:
         """Keep a step, unless it tells nothing; returns whether it does.
 
-        Nothing tells a step that was dropped, the first under a plan, which carries the change itself, and the first
-        ones after a change of the network.
+        A step tells nothing where it was dropped, is the first under its plan, and so carries the change itself, or
+        follows a change of the network too closely.
         """
         is_first_of_plan = report.plan != self._last_plan
         self._last_plan = report.plan

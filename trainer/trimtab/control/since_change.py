@@ -12,7 +12,7 @@ from trimtab.control.plan_outcome import PlanOutcome
 
 @dataclass
 class SinceNetworkChange:
-    """What says nothing of another network: a change of the network makes a new one."""
+    """What holds on the present network alone: a change of the network makes a new one."""
 
     outcome: PlanOutcome
     start: float = float("-inf")
@@ -22,7 +22,7 @@ class SinceNetworkChange:
 
 @dataclass
 class SincePlanChange:
-    """What says nothing of another plan: a change of the plan makes a new one."""
+    """What holds under the present plan alone: a change of the plan makes a new one."""
 
     gain: GainWatch
     residual: ResidualWatch = field(default_factory=ResidualWatch)

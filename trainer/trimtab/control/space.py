@@ -30,7 +30,7 @@ class Space:
     def of(cls, settings: ControllerSettings) -> Space:
         """What the user's settings leave open.
 
-        With several sources and formats of values there are the fewer ratios: it stays as large.
+        Where there are several sources and formats of values it holds fewer ratios, so that it stays as large.
         """
         ratios = ratio_grid(settings.min_ratio, settings.max_ratio)
         return cls(

@@ -69,7 +69,7 @@ def relative_steps(plan: Plan, gain: float, facts: ModelFacts) -> float:
         return merged * rounded * _sgd(plan, gain)
     if local_steps := plan.local_steps:
         ranks = min(plan.num_senders(facts.num_ranks), _MOST_RANKS)
-        return rounded * _updates(local_steps, plan.row.arriving(plan.ratio, ranks) / ranks, facts.num_ranks)
+        return merged * rounded * _updates(local_steps, plan.row.arriving(plan.ratio, ranks) / ranks, facts.num_ranks)
     if plan.is_dense:
         return merged * rounded
     return merged * rounded * _adam(plan, plan.num_senders(facts.num_ranks))

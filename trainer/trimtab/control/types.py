@@ -43,13 +43,13 @@ class ControllerSettings:
     sparsifiers: tuple[str, ...] = (sparsifiers.default,)
     """What may select, under a sparse plan."""
     fusions: tuple[str, ...] = ("single",)
-    """Planners that may make the buffers; the first makes those that training starts with, and dense's."""
+    """Planners that may make the buffers; training starts with those of the first, and dense always has them."""
     schedules: tuple[str, ...] = (schedules.default,)
-    """When buffers may be sent; the first is dense's, which training starts with."""
+    """When buffers may be sent; training starts with the first, and dense always has it."""
     sources: tuple[str, ...] = (sources.default,)
     """What may be compressed."""
     sources_in_batches: tuple[str, ...] = ()
-    """What else may be in loops over ``session.batches``, which bring ranks together at their end."""
+    """What may be compressed besides, in loops over ``session.batches``: at their end ranks come together."""
     wires: tuple[str, ...] = tuple(name for name in wires.built_in if wires[name].is_default)
     """Formats in which values may be sent, by every one of `collectives`."""
     network_change: float = 0.10
@@ -61,15 +61,15 @@ class ControllerSettings:
     trial_iterations: int = 10
     """Iterations of one trial."""
     exploration_share: float = 0.05
-    """Trials run only while they and solving take less than this share of the time, and of that since the last ones."""
+    """Share of the time that trials and solving may take, of the whole run and since the last trials."""
     speed_weight: float = 0.5
     """0 cares for gain alone, 1 for step time alone, 0.5 weighs them alike."""
     warmup_steps: int = 5
-    """Steps before the first decision, dense where that costs little; fewer where they are slow."""
+    """Steps before the first decision; fewer where steps are slow. They are dense where that costs little."""
 
     @property
     def in_batches(self) -> ControllerSettings:
-        """What holds in loops over ``session.batches``."""
+        """The settings in loops over ``session.batches``."""
         return replace(self, sources=(*self.sources, *self.sources_in_batches), sources_in_batches=())
 
     def __post_init__(self) -> None:
@@ -112,7 +112,7 @@ class ControllerSettings:
             )
 
     def is_profile_news(self, *, is_first: bool) -> bool:
-        """Whether a profile may lead to another choice: the first where there is one, any if schedules are planned."""
+        """Whether a profile may change the choice: the first, where there is one; any, where schedules are planned."""
         has_choice = len(self.fusions) * len(self.schedules) > 1
         return (is_first and has_choice) or any(schedules[each].is_planned for each in self.schedules)
 

@@ -1,8 +1,8 @@
 """When a tensor's gradient is complete, and when a backward pass has ended, as autograd tells it.
 
-Only what is left of autograd's rules after others have hooked into it counts: a tensor's gradient is complete once
-every hook on it has run, and a pass has ended when the outermost one has (reentrant checkpointing runs passes inside
-a pass, and autograd calls back at the end of each).
+Others may hook into autograd as well. So a tensor's gradient counts as complete once every hook on it has run, and a
+pass as ended when the outermost one has (reentrant checkpointing runs passes inside a pass, and autograd calls back at
+the end of each).
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from trimtab.engine.arena import Arena, BufferRange
@@ -29,6 +30,11 @@ class Held:
     """How many they are."""
     values: Tensor
     """float32 [n]."""
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether all of it is: what waits has not been looked at before it is sent."""
+        return bool(torch.isfinite(self.values).all())
 
 
 @dataclass

@@ -32,6 +32,7 @@ def carried(engine: StepEngine) -> State:
     return {
         "tensors": [[name, size] for name, size in zip(arena.names, arena.sizes, strict=True)],
         "plan": engine.plan.to_json(),
+        "step": engine.place.step,
         "residual": arena.residual,
         "set_aside": dict(arena.set_aside),
         "exchanger": held,
@@ -41,9 +42,9 @@ def carried(engine: StepEngine) -> State:
 
 
 @torch.no_grad()
-def go_on(engine: StepEngine, state: State, step: int) -> None:
-    """Be at ``step`` as `carried` was, on the same rank of as many."""
-    engine.go_on(Plan.from_json(state["plan"]), step)
+def go_on(engine: StepEngine, state: State) -> None:
+    """Be as the engine of which ``state`` was `carried`, on the same rank of as many."""
+    engine.go_on(Plan.from_json(state["plan"]), state["step"])
     arena, held = engine.arena, dict(state["exchanger"])
     arena.residual.copy_(state["residual"])
     arena.set_aside = {index: kept.to(arena.grad.device) for index, kept in state["set_aside"].items()}
@@ -59,11 +60,11 @@ def go_on(engine: StepEngine, state: State, step: int) -> None:
 
 
 @torch.no_grad()
-def take_over(engine: StepEngine, states: Mapping[int, State], num_before: int, step: int) -> None:
-    """Be at ``step`` with what is this rank's of the ``states`` of ``num_before`` ranks: those of `ranks_needed`."""
+def take_over(engine: StepEngine, states: Mapping[int, State], num_before: int) -> None:
+    """Go on from the ``states`` that ``num_before`` ranks left; this rank needs those of `ranks_needed`."""
     rank, size = engine.group.rank, engine.group.size
     first = states[rank % num_before]
-    engine.go_on(_fitting(Plan.from_json(first["plan"]), engine), step)
+    engine.go_on(_fitting(Plan.from_json(first["plan"]), engine), first["step"])
     arena = engine.arena
     mine = [states[each] for each in range(rank, num_before, size)]
     averages = (first["plan"]["timetable"] or {}).get("averages", False)
@@ -71,7 +72,8 @@ def take_over(engine: StepEngine, states: Mapping[int, State], num_before: int, 
     for state in mine:
         total += state["residual"].to(total.device)
         for held, start, stop in _held(state, "waiting", averages):
-            total[start:stop] += held.to(total.device)
+            if bool(torch.isfinite(held).all()):  # else it is lost, as where it is sent
+                total[start:stop] += held.to(total.device)
         if state["round"] is not None:
             weights = torch.cat([each.reshape(-1) for each in state["round"]["weights"]])
             total += (state["round"]["anchor"] - weights).to(total.device)

@@ -253,7 +253,7 @@ class Exchanger:
 
     @property
     def _may_be_late(self) -> bool:
-        """Not where a GradScaler or the script takes all at once, a round of updates ends, or a trial is undone."""
+        """Whether means may arrive after the update: not in a trial, nor for a GradScaler, the script or a round."""
         return not (self.by_hand or self._gradients.scale or self.place.trial) and self.exchanges_in_backward
 
     def _hand_out(self, finite: bool) -> None:

@@ -70,7 +70,7 @@ class Flight:
     def forget_non_finite(self) -> None:
         """The step was dropped: what made it so must not come again."""
         for held in self.payload.waited:
-            if not bool(torch.isfinite(held.values).all()):
+            if not held.is_finite:
                 held.values.zero_()
 
 

@@ -13,7 +13,7 @@ from trimtab.schedule import Iteration
 
 
 class HandOut:
-    """Decided when the iteration's exchanges are over; `commit` keeps it, and without that nothing has changed."""
+    """Worked out when the iteration's exchanges are over; the buckets change only where `commit` is called."""
 
     def __init__(self, arena: Arena, buckets: Buckets, flights: Flights, iteration: Iteration, number: int) -> None:
         """``number`` is the iteration's, as the schedule counts."""

@@ -80,7 +80,7 @@ class LocalUpdates:
             if parameter.grad is not None and not bool(torch.isfinite(parameter.grad).all())
         )
 
-    def _began_at(self) -> list[Tensor]:
+    def began_at(self) -> list[Tensor]:
         """By parameter: where this rank's own round began."""
         return self._anchors
 
@@ -88,7 +88,7 @@ class LocalUpdates:
     def put_updates(self) -> None:
         """Make every ``grad`` the update of this round: what the exchange then takes for a gradient."""
         arena = self._arena
-        for began_at, view, parameter in zip(self._began_at(), arena.views, arena.parameters, strict=True):
+        for began_at, view, parameter in zip(self.began_at(), arena.views, arena.parameters, strict=True):
             parameter.grad = None
             if parameter.requires_grad:
                 torch.sub(began_at, parameter, out=view)

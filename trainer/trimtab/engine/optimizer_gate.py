@@ -22,7 +22,7 @@ from trimtab.engine.phase_clock import PhaseClock
 def as_list(
     optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer],
 ) -> list[torch.optim.Optimizer]:
-    """One optimizer or several, as several; of a wrapper that takes no hooks, such as accelerate's, what it wraps."""
+    """The optimizers as a list; a wrapper that takes no hooks, such as accelerate's, is replaced by what it wraps."""
     return [_that_takes_hooks(each) for each in (optimizer if isinstance(optimizer, Sequence) else [optimizer])]
 
 
@@ -55,7 +55,7 @@ class OptimizerGate:
         """``before_own`` and ``after_own`` are called around each step that the script takes by itself.
 
         The former is told the optimizer that steps first, and with ``turns`` alone.
-        ``left_out`` is, before the script has its GradScaler update the scale: that may have left the step out.
+        ``left_out`` is called before the script's GradScaler updates its scale: the scaler may have skipped the step.
         """
         self._optimizers, self._scale = tuple(optimizers), scale
         self._before_own, self._after_own, self._left_out = before_own, after_own, left_out

@@ -70,7 +70,8 @@ class OverlappedUpdates(LocalUpdates):
         for start, view in zip(self._starts, self._anchors, strict=True):
             start.copy_(view)
 
-    def _began_at(self) -> list[Tensor]:
+    def began_at(self) -> list[Tensor]:
+        """See `LocalUpdates.began_at`."""
         return self._starts
 
     @torch.no_grad()

@@ -31,10 +31,10 @@ class PhaseClock:
         """What time belongs to now."""
         self._seconds: dict[Phase, float] = dict.fromkeys(PHASES, 0.0)
         self._first_gradient_seconds = 0.0
-        """What backward takes until its first gradient is complete, which is the first that is heard of it."""
+        """From the start of backward to its first complete gradient: until then nothing tells that it has begun."""
 
     def learn(self, profile: Profile | None) -> Profile | None:
-        """Backward begins as long before its first gradient as profiled steps say; returns the profile."""
+        """Take from ``profile`` how long before its first gradient backward begins; returns the profile."""
         if profile is not None:
             self._first_gradient_seconds = profile.first_gradient_seconds
         return profile

@@ -245,7 +245,7 @@ class StepProfiler:
         return times
 
     def _range(self, module: nn.Module) -> tuple[int, int] | None:
-        """First of the module's own tensors in the arena, and that after its last; None where it has none."""
+        """The module's own tensors as indices of the arena, the first and one past the last; None where it has none."""
         own = [self._indices[id(p)] for p in module.parameters(recurse=False) if id(p) in self._indices]
         return (min(own), max(own) + 1) if own else None
 

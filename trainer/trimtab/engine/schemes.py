@@ -68,7 +68,7 @@ class Schemes:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Inverse of `state_dict`; what it does not name is as if no plan had used it."""
+        """Inverse of `state_dict`; schemes that the state does not name are dropped, as if no plan had used them."""
         self._collectives = {name: each for name, each in self._collectives.items() if name in state["collectives"]}
         self._selectors = {name: each for name, each in self._selectors.items() if name in state["sparsifiers"]}
         for name, held in state["collectives"].items():

@@ -96,11 +96,15 @@ def _is_averaged(value: Any) -> bool:
 
 
 def _mean_of_held_back(arena: Arena, buckets: Buckets, group: Group) -> Tensor:
-    """float32 [n]: residuals and what a delaying schedule let wait, averaged over ranks; afterwards nothing is held."""
+    """float32 [n]: residuals and what a delaying schedule let wait, averaged over ranks; afterwards nothing is held.
+
+    What waits and is not finite is lost, as where it is sent.
+    """
     total = arena.residual.clone()
     for bucket in buckets:
         for held in bucket.waiting:
-            total[bucket.span.start : bucket.span.stop] += held.values
+            if held.is_finite:
+                total[bucket.span.start : bucket.span.stop] += held.values
     group.submit(lambda: ring_all_reduce(group.transport, [total])).result()
     total /= group.size
     for bucket in buckets:

@@ -60,7 +60,7 @@ class StepVote:
     has_message: bool
     """Rank 0 only: a message to all ranks follows this step."""
     participation_changed: bool
-    """Which of this rank's parameters have a gradient is not what all ranks were told last."""
+    """Whether other parameters of this rank have a gradient than it told the others last."""
     before: ExchangeSummary
     """Of the step before."""
 

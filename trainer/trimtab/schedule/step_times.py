@@ -47,11 +47,6 @@ class StepTimes:
         """What each takes of the first link's time: compressing one bucket hides behind another that is on the wire."""
         return tuple(max(each) for each in zip(self.compress, self.wire, strict=True))
 
-    @property
-    def coverage_rate(self) -> float:
-        """Exchanges over computation: above 1 not all of them can hide behind it (DeFT, section I)."""
-        return sum(self.crossing) / (sum(self.forward) + sum(self.backward))
-
 
 def step_times(
     profile: Profile,

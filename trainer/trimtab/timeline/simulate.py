@@ -57,11 +57,6 @@ class Timeline:
     """When each iteration's update is made, and the next begins."""
     spans: tuple[Span, ...]
 
-    def mean_seconds(self, settling: int = 0) -> float:
-        """Mean wall time of the iterations after the first ``settling``."""
-        begin = self.ends[settling - 1] if settling else 0.0
-        return (self.ends[-1] - begin) / (len(self.ends) - settling)
-
     def of_iteration(self, number: int) -> Timeline:
         """What goes on in one iteration, from its begin on: also of what others have left on its way."""
         begin, end = self.ends[number - 1] if number else 0.0, self.ends[number]
