@@ -2,8 +2,9 @@
 
 When the network of one pod becomes forty times slower this is measured, told, and answered by another plan. The file's
 six epochs can be over in the time that this may take (`EPOCHS`), and with its own speed weight it already sends as
-little as it may over 1 Gbit/s, so that a slower network would find nothing to change (`SPEED_WEIGHT`). The very file is
-applied in test_the_example_as_it_stands.py.
+little as it may over 1 Gbit/s, so that a slower network would find nothing to change (`SPEED_WEIGHT`). Nor may ranks
+take local steps, with which a plan that sends less has no smaller ratio. The very file is applied in
+test_the_example_as_it_stands.py.
 
 Meanwhile a Prometheus scrapes what the chart's PodMonitors select, and answers the chart's dashboards.
 """
@@ -39,6 +40,7 @@ FULL_BITS_PER_SECOND = 800_000_000
 STEPS_TAKEN = "trimtab_trainer_steps_total"
 MONITORS = "count by (namespace, trimtab_dev_job_name) (trimtab_network_revision)"
 LEADERS = "sum(trimtab_operator_leader)"
+OPERATOR_PODS = "--selector=app.kubernetes.io/name=trimtab-operator"
 
 
 @dataclass
@@ -91,7 +93,7 @@ def story(ground, release, new_place, shown, tmp_path_factory) -> Story:
     job = ground.images.example("digits.yaml")
     (trainer,) = job["spec"]["template"]["spec"]["containers"]
     trainer["args"] = ["--epochs", str(EPOCHS)]
-    job["spec"]["communication"]["speedWeight"] = SPEED_WEIGHT
+    job["spec"]["communication"] |= {"speedWeight": SPEED_WEIGHT, "localSteps": {"max": 0}}
     place.apply(job)
 
     def is_under_way(status: dict[str, Any]) -> bool:
@@ -115,7 +117,9 @@ def story(ground, release, new_place, shown, tmp_path_factory) -> Story:
             answer = "a plan that sends less answers the slower network"
             slowed = look(place, place.wait_for_status("digits", is_answered, answer, 240))
             scraped = prometheus.look(STEPS_TAKEN, MONITORS, LEADERS)
-    scrapable = where_metrics_are(place.pods("digits"), ground.place(release.namespace).get("pods")["items"])
+    scrapable = where_metrics_are(
+        place.pods("digits"), ground.place(release.namespace).get("pods", OPERATOR_PODS)["items"]
+    )
     ended = look(place, place.wait_for_status("digits", has_ended, "it ends", 900))
     pod = place.pods("digits")[0]["metadata"]["name"]
     story = Story(
