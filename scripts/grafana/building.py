@@ -82,11 +82,14 @@ def bands(title: str, query: str, legend: str, *, shows: str, bad: str, height: 
 
 
 def matrix(title: str, unit: str, query: str, *, shows: str, bad: str, low_is_bad: bool) -> table.Panel:
-    """A heat map of links: a row for each source, a column for each target. Its colours differ in lightness as well."""
+    """A heat map of links: a row for each source, a column for each target.
+
+    Bad values are yellow where low ones are bad and red where high ones are; colours differ in lightness as well.
+    """
     panel = _table(title, unit, query, shows, bad)
     grouped = {"columnField": "target", "rowField": "source", "valueField": "Value"}
     panel = panel.with_transformation(DataTransformerConfig("groupingToMatrix", options=grouped))
-    colors = FieldColorModeId.CONTINUOUS_BL_YL_RD if low_is_bad else FieldColorModeId.CONTINUOUS_YL_RD
+    colors = FieldColorModeId.CONTINUOUS_YL_BL if low_is_bad else FieldColorModeId.CONTINUOUS_YL_RD
     cells = DynamicConfigValue("custom.cellOptions", {"type": "color-background"})
     panel = panel.color_scheme(FieldColor().mode(colors))
     return panel.override_by_regexp("[0-9]+", [cells])

@@ -117,14 +117,17 @@ def _snake(name):
 
 
 @contextmanager
-def scraping(configs, directory):
-    """A Prometheus that scrapes so; the URL where it answers."""
+def scraping(configs, directory, address="127.0.0.1", enter=()):
+    """A Prometheus that scrapes so; the URL where it answers.
+
+    ``enter``: what a command begins with that runs where the pods are reached; ``address``: one of there.
+    """
     (port,) = free_ports(1)
     (directory / "prometheus.yaml").write_text(yaml.safe_dump({"scrape_configs": configs}))
     flags = [f"--config.file={directory / 'prometheus.yaml'}", f"--storage.tsdb.path={directory / 'data'}"]
-    command = [prometheus.obtain("prometheus"), *flags, f"--web.listen-address=127.0.0.1:{port}"]
+    command = [*enter, prometheus.obtain("prometheus"), *flags, f"--web.listen-address={address}:{port}"]
     program = Program(command, directory / "prometheus.log")
-    url = f"http://127.0.0.1:{port}"
+    url = f"http://{address}:{port}"
 
     def answers():
         assert program.is_running, program.last_lines()

@@ -1,9 +1,12 @@
 """A real Prometheus scrapes a real run on an emulated network and answers all queries of all dashboards and alerts.
 
+Faults of that run bring alerts about; test_alerts.py has the others, and all of them against series made up for it.
+
 It runs on worker 0's host, as nothing outside of the emulated network reaches the monitors.
 """
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -11,23 +14,25 @@ from pathlib import Path
 
 import dashboards
 import prometheus
+import psutil
 import pytest
 import yaml
 from programs import Program, wait_until
 from trimtab.environment.free_ports import free_ports
+from trimtab_netmon.emulate.emulator import DEVICE
 
 pytestmark = [pytest.mark.slow, pytest.mark.namespaces, pytest.mark.prometheus, pytest.mark.timeout(600)]
 
 SCRIPT = Path(__file__).parent / "small_training.py"
 OPERATOR = Path(__file__).parent / "operator_of_one_job.py"
 WORKERS = 2
-#: Slow enough that another plan than dense is worth adopting, and never for long.
+#: Slow enough that another plan than dense is worth adopting, and never for long. Never half as wide as it was either.
 NETWORK = """
 apiVersion: trimtab.dev/v1alpha1
 kind: Network
 phases:
-  - {duration: 8s, latency: 1ms, bandwidth: 50Mbps}
-  - {duration: 8s, latency: 20ms, bandwidth: 200Mbps}
+  - {duration: 8s, latency: 1ms, bandwidth: 100Mbps}
+  - {duration: 8s, latency: 20ms, bandwidth: 140Mbps}
 repeat: true
 """
 JOB = f"""
@@ -39,10 +44,20 @@ spec:
   activeDeadlineSeconds: 600
   network: {{probeInterval: 1s, probeBudget: 0.5}}
   communication: {{localSteps: {{max: 0}}}}  # of which none are tried
-  template: {{spec: {{containers: [{{name: trainer, command: [python, '{SCRIPT}']}}]}}}}
+  template: {{spec: {{containers: [{{name: trainer, command: [python, '{SCRIPT}', DIRECTORY]}}]}}}}
 """
 #: A scrape may take as long as the interval, which a busy machine needs.
 PROMETHEUS = {"global": {"scrape_interval": "2s", "scrape_timeout": "2s", "evaluation_interval": "1s"}}
+#: Alerts that faults of this run bring about. They stand among the rules once more, and take a second for each half
+#: minute, with a label that tells them from the others.
+BROUGHT_ABOUT = {
+    "TrimtabStepsDropped", "TrimtabNetworkSlow", "TrimtabLinkDegraded", "TrimtabNetworkNotMeasured",
+    "TrimtabTrainingStalled", "TrimtabOperatorHasNoLeader",
+}  # fmt: skip
+IN_SECONDS = {"m": 2, "h": 120}
+#: What worker 0's host sends while its network is at fault.
+NARROW = ("tbf", "rate", "5mbit", "burst", "256kb", "latency", "100ms")
+
 #: Asks for all queries in one process on the host where Prometheus is; prints their results as one JSON list.
 ASK = """
 import json, sys, urllib.parse, urllib.request
@@ -65,6 +80,17 @@ NEED_A_CLUSTER = {
 }
 
 
+def fast_rules():
+    def fast(text):
+        return re.sub(r"\b(\d+)([mh])\b", lambda told: f"{int(told[1]) * IN_SECONDS[told[2]]}s", text)
+
+    return [
+        {**rule, "expr": fast(rule["expr"]), "for": fast(rule["for"]), "labels": {**rule["labels"], "motion": "fast"}}
+        for rule in dashboards.alerts()
+        if rule["alert"] in BROUGHT_ABOUT
+    ]
+
+
 class Host:
     """Worker 0's host of a run: what is started here is on its network."""
 
@@ -84,7 +110,7 @@ class Host:
 def ask(tmp_path_factory):
     """Puts queries to a Prometheus that scrapes a run and an operator; returns the result of each."""
     directory = tmp_path_factory.mktemp("prometheus")
-    (directory / "job.yaml").write_text(JOB)
+    (directory / "job.yaml").write_text(JOB.replace("DIRECTORY", str(directory)))
     (directory / "network.yaml").write_text(NETWORK)
     of_run, of_operator, of_prometheus = free_ports(3)
     run = directory / "run"
@@ -101,8 +127,10 @@ def ask(tmp_path_factory):
             "operator": [{"targets": [f"127.0.0.1:{of_operator}"]}],
         }
         jobs = [{"job_name": name, "static_configs": each} for name, each in targets.items()]
+        (directory / "fast.yaml").write_text(yaml.safe_dump({"groups": [{"name": "fast", "rules": fast_rules()}]}))
+        rules = [str(dashboards.ALERTS), str(directory / "fast.yaml")]
         (directory / "prometheus.yaml").write_text(
-            yaml.safe_dump({**PROMETHEUS, "scrape_configs": jobs, "rule_files": [str(dashboards.ALERTS)]})
+            yaml.safe_dump({**PROMETHEUS, "scrape_configs": jobs, "rule_files": rules})
         )
         flags = [f"--config.file={directory / 'prometheus.yaml'}", f"--storage.tsdb.path={directory / 'data'}"]
         programs += [
@@ -127,7 +155,7 @@ def ask(tmp_path_factory):
             )
             return json.loads(done.stdout)
 
-        ask.run = run
+        ask.run, ask.directory, ask.host, ask.programs = run, directory, host, programs
         wait_until((run / "started").exists, lambda: f"training starts: {launcher.last_lines()}", seconds=240)
         yield ask
     finally:
@@ -176,3 +204,49 @@ def test_of_a_run_that_goes_well_no_alert_tells(ask):
     found = dict(zip(rules, ask(list(rules.values())), strict=True))
     assert {name: result for name, result in found.items() if isinstance(result, str)} == {}
     assert ask(['ALERTS{alertstate="firing"}']) == [[]]
+
+
+def firing(ask):
+    """Names of the alerts in fast motion that tell of something now."""
+    (found,) = ask(['ALERTS{alertstate="firing",motion="fast"}'])
+    return {each["metric"]["alertname"] for each in found}
+
+
+def monitor_of(ask, worker):
+    """Its process."""
+    started = psutil.Process(ask.programs[0].pid).children(recursive=True)
+    (found,) = [each for each in started if f"trimtab_netmon.main serve --rank {worker} " in " ".join(each.cmdline())]
+    return found
+
+
+def test_each_fault_of_the_run_brings_its_alert_about_and_no_other(ask):
+    told = set()
+
+    def tells(expected):
+        now = firing(ask)
+        told.update(now)
+        return now == expected
+
+    _, _, operator, _ = ask.programs
+    hung = [psutil.Process(operator.pid), monitor_of(ask, worker=1)]
+    try:
+        (ask.directory / "not-finite").touch()
+        of_numbers_and_links = {"TrimtabStepsDropped", "TrimtabNetworkSlow", "TrimtabLinkDegraded"}
+        subprocess.run(ask.host.command("tc", "qdisc", "add", "dev", DEVICE, "root", *NARROW), check=True)
+        wait_until(lambda: tells(of_numbers_and_links), lambda: f"these alone tell: {firing(ask)}", 120, interval=1)
+        assert told == of_numbers_and_links, "none came and went"
+
+        (ask.directory / "not-finite").unlink()
+        subprocess.run(ask.host.command("tc", "qdisc", "delete", "dev", DEVICE, "root"), check=True)
+        wait_until(lambda: tells(set()), lambda: f"none tells once all is well: {firing(ask)}", 120, interval=1)
+        told.clear()
+        (ask.directory / "stalled").touch()
+        for process in hung:
+            process.suspend()
+        of_programs = BROUGHT_ABOUT - of_numbers_and_links
+        wait_until(lambda: tells(of_programs), lambda: f"these alone tell: {firing(ask)}", 120, interval=1)
+        assert told == of_programs, "none came and went"
+    finally:
+        (ask.directory / "stalled").unlink(missing_ok=True)
+        for process in hung:
+            process.resume()

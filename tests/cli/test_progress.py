@@ -3,6 +3,7 @@
 import io
 import json
 
+import pytest
 from fake_runs import PHASES, step_line, write_lines
 from rich.console import Console
 from trimtab.cli.progress import Progress
@@ -81,6 +82,18 @@ def test_a_terminal_shows_a_panel_with_the_last_reason(tmp_path):
         assert text in shown
 
 
+@pytest.mark.parametrize("width", [60, 80, 200])
+def test_a_panel_never_cuts_the_name_of_a_plan(tmp_path, width):
+    plan = "0.028/all-gather/fusion=single/schedule=after-backward/source=update:steps=16/wire=int8"
+    write_lines(RunDirectory(tmp_path).metrics, [step_line(0, 0.1, 0.08, plan, PHASES[0], trial=False)])
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=True, width=width, color_system=None)
+    with Progress(num_runs=1, console=console) as progress:
+        progress.start("adaptive", RunDirectory(tmp_path))
+        progress.update()
+    assert plan in "".join(screen.getvalue().replace("│", " ").split())
+
+
 def test_bars_stand_for_values_from_zero_to_the_largest():
     assert sparkline([0.0, 0.5, 1.0]) == "▁▅█"
     assert sparkline([0.0, 0.0]) == "▁▁"
@@ -121,8 +134,9 @@ def test_a_terminal_shows_network_plans_and_step_times_of_the_same_steps_beneath
         progress.start("adaptive", directory)
         progress.update()
     shown = screen.getvalue()
-    strips = {name: line for name in ("bandwidth", "plan", "step time") for line in shown.splitlines() if name in line}
-    assert strips["plan"].split()[2] == "────◆"
+    names = ("bandwidth", "changes", "step time")
+    strips = {name: line for name in names for line in shown.splitlines() if name in line}
+    assert strips["changes"].split()[2] == "────◆"
     assert strips["step time"].split()[3] == "████▃"
     assert len(strips["bandwidth"].split()[2]) == 5
     assert "0.25" in shown

@@ -9,6 +9,7 @@ from html.parser import HTMLParser
 import pytest
 from fake_runs import JOB, PHASES, decision, write_comparison, write_lines, write_run
 from trimtab.cli.main import main
+from trimtab.records.run_directory import RunDirectory
 from trimtab.report.comparison import read_comparison
 from trimtab.report.figures import plan_keys
 from trimtab.report.page import render_page
@@ -389,3 +390,31 @@ def test_a_traced_step_is_drawn_beside_its_prediction(tmp_path):
     with (run / "decisions.jsonl").open("a") as decisions:
         decisions.write(json.dumps(profile) + "\n")
     assert "as it was predicted: 190ms" in render_page(read_comparison(tmp_path / "cmp"))
+
+
+def test_of_local_steps_the_one_with_the_exchange_is_drawn_and_no_mean_beside_it(tmp_path):
+    write_comparison(tmp_path / "cmp", {"adaptive": 0.05})
+    run = tmp_path / "cmp" / "adaptive"
+    plan = "0.01/all-gather/source=update:steps=2"
+    whole = {"row": "step", "phase": "STEP", "name": "", "begin": 1.0, "end": 1.2}
+    computing = {"row": "computing", "phase": "BACKWARD", "name": "w", "begin": 1.0, "end": 1.1}
+    sending = {"row": "link 0", "phase": "ALLGATHER", "name": "buffer 0", "begin": 1.1, "end": 1.2}
+    last = "0.01/all-gather/source=update:steps=64"  # of whose round no end was profiled
+    lines = [(5, plan, [whole, computing, sending]), (6, plan, [whole, computing]), (9, last, [whole, computing])]
+    write_lines(run / "trace.jsonl", [dict(zip(("step", "plan", "spans"), line, strict=True)) for line in lines])
+    predicted = {"step_seconds": 0.15, "spans": [{"row": "computing", "begin": 0.0, "end": 0.15}]}
+    with (run / "decisions.jsonl").open("a") as decisions:
+        decisions.write(json.dumps({"record": "profile", "plan": plan, "predicted": predicted}) + "\n")
+    page = render_page(read_comparison(tmp_path / "cmp"))
+    assert "step 5, as it went: 200ms" in page
+    assert "as it was predicted" not in page
+
+
+def test_a_link_that_was_not_measured_is_told_from_none(tmp_path):
+    write_run(tmp_path, "dense", 0.2, 10.0)
+    links = [{"source": a, "target": 1 - a, "latency": 0.001, "bandwidth": 1e6 * a} for a in (0, 1)]
+    RunDirectory(tmp_path).tell_links(links)
+    page = render_page(read_comparison(tmp_path))
+    bandwidths, latencies = page.split('<table class="matrix">')[1:]
+    assert (bandwidths.count("<td>–</td>"), bandwidths.count("<td></td>")) == (1, 2)
+    assert (latencies.count("<td>–</td>"), latencies.count("<td></td>")) == (0, 2)

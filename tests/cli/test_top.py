@@ -30,6 +30,12 @@ def test_a_job_that_no_operator_has_seen_says_so():
     assert (row.state, row.step, row.message) == ("Pending", None, "no operator has looked at it yet")
 
 
+def test_figures_are_told_to_programs_in_base_units():
+    told = JobRow.of(job(state="Running", **LONG)).to_json(AT + 5)
+    assert (told["step_seconds"], told["since_progress_seconds"], told["gain"]) == (0.12, 5.0, 0.8)
+    assert JobRow.of(job(stepTime="what a later version says")).to_json(AT)["step_seconds"] is None
+
+
 def test_jobs_of_several_namespaces_are_told_apart():
     assert lines([], AT) == ["no TrainingJobs"]
     alone = [JobRow.of(job())]

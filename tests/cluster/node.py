@@ -96,6 +96,15 @@ class Node:
             raise RuntimeError(f"{' '.join(map(str, command))}: {done.stderr.decode(errors='replace')}")
         return done.stdout.decode()
 
+    @property
+    def address(self) -> str:
+        """Where this machine reaches it."""
+        return self._link.far
+
+    def on_network(self, *command: object) -> list[str]:
+        """The command line that runs a command where pods are reached, with this machine's files and processes."""
+        return ["nsenter", f"--target={self.first_pid}", "--net", "--", *map(str, command)]
+
     def limit(self, pod_address: str, bits_per_second: int) -> None:
         """Limit what the pod with that address receives from now on. Raises LookupError where there is no such pod."""
         # A larger burst would be a good part of all that a bandwidth test sends in its fraction of a second.

@@ -63,6 +63,7 @@ def test_jobs_are_shown_as_they_are_and_as_they_become(namespace, control_plane,
     (shown,) = [each for each in found if (each["namespace"], each["name"]) == (bench.namespace, "digits")]
     assert shown["since_progress_seconds"] > 0
     assert (shown["step"], shown["plan"], shown["gain"]) == (41, "0.01/all-gather", 0.8)
+    assert shown["step_seconds"] == 0.12
 
     following = Program([*TOP, f"--kubeconfig={control_plane.kubeconfig}", here, "--json"], tmp_path / "top.log")
 

@@ -16,6 +16,7 @@ sys.path += [str(Path(__file__).parents[1] / folder) for folder in ("cluster", "
 import binaries
 import definition
 import images
+import pod_monitors
 from cluster import Cluster
 from helm_chart import Helm
 from node import Node
@@ -79,7 +80,14 @@ def node(ground: Ground) -> Node:
 def release(ground: Ground, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Release]:
     helm = Helm(ground.program("helm"), tmp_path_factory.mktemp("helm"))
     release = Release(helm, ground.kubeconfig, "trimtab-e2e")
-    release.install(*ground.images.settings())
+    settings = ground.images.settings()
+    if ground.node is not None:  # whether a cluster that was given has the Prometheus operator is for its owner to say
+        its = ground.place("default")
+        for each in pod_monitors.definitions():
+            its.apply(each)
+            its.wait(f"crd/{each['metadata']['name']}", "condition=Established")
+        settings.append("--set=monitoring.enabled=true")
+    release.install(*settings)
     yield release
     release.remove()
     its = ground.place(release.namespace)

@@ -2,8 +2,11 @@
 
 When the network of one pod becomes forty times slower this is measured, told, and answered by another plan. The file's
 six epochs can be over in the time that this may take (`EPOCHS`), and with its own speed weight it already sends as
-little as it may over 1 Gbit/s, so that a slower network would find nothing to change (`SPEED_WEIGHT`). The very file is
-applied in test_the_example_as_it_stands.py.
+little as it may over 1 Gbit/s, so that a slower network would find nothing to change (`SPEED_WEIGHT`). Nor may ranks
+take local steps, with which a plan that sends less has no smaller ratio. The very file is applied in
+test_the_example_as_it_stands.py.
+
+Meanwhile a Prometheus scrapes what the chart's PodMonitors select, and answers the chart's dashboards.
 """
 
 from __future__ import annotations
@@ -16,6 +19,8 @@ import pytest
 from marks import WITH_TRIMTAB
 from place import Place, condition, has_ended
 from programs import wait_until
+from scrape import Scraped, scraper
+from trimtab_api.names import MONITOR_METRICS_PORT, TRAINER_METRICS_PORT
 from trimtab_api.units import parse_bandwidth
 
 pytestmark = WITH_TRIMTAB
@@ -31,6 +36,11 @@ SPEED_WEIGHT = 0.3
 SLOW_BITS_PER_SECOND = 25_000_000
 #: What a measurement of the untouched network, of 1 Gbit/s, must exceed.
 FULL_BITS_PER_SECOND = 800_000_000
+#: Asked of Prometheus.
+STEPS_TAKEN = "trimtab_trainer_steps_total"
+MONITORS = "count by (namespace, trimtab_dev_job_name) (trimtab_network_revision)"
+LEADERS = "sum(trimtab_operator_leader)"
+OPERATOR_PODS = "--selector=app.kubernetes.io/name=trimtab-operator"
 
 
 @dataclass
@@ -52,6 +62,13 @@ def look(place: Place, status: dict[str, Any]) -> Seen:
     return Seen(status, place.kubectl("get", "tj", "digits"))
 
 
+def where_metrics_are(workers: list[dict[str, Any]], operators: list[dict[str, Any]]) -> set[str]:
+    """The run's beside rank 0, each monitor's, and each operator process's."""
+    found = [(workers[0], TRAINER_METRICS_PORT)]
+    found += [(pod, MONITOR_METRICS_PORT) for pod in workers] + [(pod, 8080) for pod in operators]
+    return {f"http://{pod['status']['podIP']}:{port}/metrics" for pod, port in found}
+
+
 @dataclass
 class Story:
     """What was seen of the job, and where."""
@@ -60,6 +77,10 @@ class Story:
     training: Seen
     slowed: Seen | None
     """None where the network could not be made slower: on a cluster that was given."""
+    scraped: Scraped | None
+    """None there too: nothing that tests start reaches its pods."""
+    scrapable: set[str]
+    """Where the job's pods and the operator's serve metrics."""
     ended: Seen
     events: list[tuple[str, str]]
     logs: dict[str, str]
@@ -67,12 +88,12 @@ class Story:
 
 
 @pytest.fixture(scope="module")
-def story(ground, new_place, shown) -> Story:
+def story(ground, release, new_place, shown, tmp_path_factory) -> Story:
     place = new_place()
     job = ground.images.example("digits.yaml")
     (trainer,) = job["spec"]["template"]["spec"]["containers"]
     trainer["args"] = ["--epochs", str(EPOCHS)]
-    job["spec"]["communication"]["speedWeight"] = SPEED_WEIGHT
+    job["spec"]["communication"] |= {"speedWeight": SPEED_WEIGHT, "localSteps": {"max": 0}}
     place.apply(job)
 
     def is_under_way(status: dict[str, Any]) -> bool:
@@ -82,25 +103,31 @@ def story(ground, new_place, shown) -> Story:
         return status.get("plan", {}).get("version", 0) >= 1 and is_measured
 
     training = look(place, status := place.wait_for_status("digits", is_under_way, "it has a plan and a network", 240))
-    slowed = None
+    slowed = scraped = None
     if ground.node is not None:
-        ground.node.limit(place.pods("digits")[1]["status"]["podIP"], SLOW_BITS_PER_SECOND)
-        ratio = float(status["plan"]["ratio"])
+        its = ground.place(release.namespace)
+        with scraper(ground.node, its, place, "digits", tmp_path_factory.mktemp("prometheus")) as prometheus:
+            ground.node.limit(place.pods("digits")[1]["status"]["podIP"], SLOW_BITS_PER_SECOND)
+            ratio = float(status["plan"]["ratio"])
 
-        def is_answered(status: dict[str, Any]) -> bool:
-            degraded = condition(status, "NetworkDegraded").get("status") == "True"
-            return degraded and float(status["plan"]["ratio"]) < ratio
+            def is_answered(status: dict[str, Any]) -> bool:
+                degraded = condition(status, "NetworkDegraded").get("status") == "True"
+                return degraded and float(status["plan"]["ratio"]) < ratio
 
-        slowed = look(
-            place,
-            place.wait_for_status("digits", is_answered, "a plan that sends less answers the slower network", 240),
-        )
+            answer = "a plan that sends less answers the slower network"
+            slowed = look(place, place.wait_for_status("digits", is_answered, answer, 240))
+            scraped = prometheus.look(STEPS_TAKEN, MONITORS, LEADERS)
+    scrapable = where_metrics_are(
+        place.pods("digits"), ground.place(release.namespace).get("pods", OPERATOR_PODS)["items"]
+    )
     ended = look(place, place.wait_for_status("digits", has_ended, "it ends", 900))
     pod = place.pods("digits")[0]["metadata"]["name"]
     story = Story(
         place,
         training,
         slowed,
+        scraped,
+        scrapable,
         ended,
         place.events("digits"),
         {name: place.kubectl("logs", pod, f"--container={name}") for name in ("trainer", "netmon")},
@@ -117,6 +144,13 @@ def slowed(story) -> Seen:
     if story.slowed is None:
         pytest.skip("the network of a cluster that was given is not ours to make slower")
     return story.slowed
+
+
+@pytest.fixture
+def scraped(story) -> Scraped:
+    if story.scraped is None:
+        pytest.skip("nothing that tests start reaches the pods of a cluster that was given")
+    return story.scraped
 
 
 def is_slow(bandwidth: str) -> bool:
@@ -157,6 +191,19 @@ def test_events_tell_of_the_network_and_of_the_plans(story, slowed):
     assert any(
         each.startswith(f"{plan['name']} from step {plan['adoptedAtStep']}: {plan['name']} should") for each in changes
     )
+
+
+def test_the_charts_pod_monitors_have_rank_0_every_monitor_and_the_operator_scraped(story, scraped):
+    assert scraped.targets == dict.fromkeys(story.scrapable, "")
+    its = (story.place.namespace, "digits")
+    assert scraped.values[MONITORS] == {its: 4}
+    assert scraped.values[LEADERS] == {("", ""): 1}
+    ((job, steps),) = scraped.values[STEPS_TAKEN].items()
+    assert (job, 0 < steps <= STEPS) == (its, True)
+
+
+def test_every_panel_shows_something_of_a_job_on_a_cluster(scraped):
+    assert scraped.unanswered == []
 
 
 def test_the_job_succeeds_on_its_first_attempt(story):

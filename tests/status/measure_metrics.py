@@ -1,4 +1,4 @@
-"""What a scrape of a run's metrics costs: `python tests/status/measure_metrics.py`."""
+"""What metrics cost: a scrape, and what a training step does for them: `python tests/status/measure_metrics.py`."""
 
 import json
 import statistics
@@ -8,6 +8,8 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry, generate_latest
 from test_run_metrics import DECISION, STEP
+from trimtab.engine.phase_clock import PHASES, PhaseClock
+from trimtab.records.recorder import Recorder
 from trimtab.records.run_directory import RunDirectory
 from trimtab.status.metrics import RunMetrics
 
@@ -21,16 +23,29 @@ def main() -> None:
         directory.decisions.write_text(json.dumps(DECISION) + "\n")
         registry = CollectorRegistry()
         registry.register(RunMetrics(directory))
-        costs = []
+        recorder, clock = Recorder(directory.path), PhaseClock()
+        recorder.begin()
+        scrapes, steps = [], []
         for _ in range(SCRAPES):
-            with directory.metrics.open("a") as file:
-                file.write((json.dumps(STEP) + "\n") * STEPS)
+            begun = time.process_time()
+            for _ in range(STEPS):
+                take_step(recorder, clock)
+            steps.append((time.process_time() - begun) / STEPS)
             begun = time.process_time()
             text = generate_latest(registry).decode()
-            costs.append(time.process_time() - begun)
-    cost = statistics.median(costs)
+            scrapes.append(time.process_time() - begun)
+    scrape, step = statistics.median(scrapes), statistics.median(steps)
     series = sum(not line.startswith("#") for line in text.splitlines())
-    print(f"{1e3 * cost:.1f} ms of a processor, {cost / (STEPS * STEP_SECONDS):.3%} of its time; {series} series")
+    print(f"a scrape {1e3 * scrape:.1f} ms of a processor, {scrape / (STEPS * STEP_SECONDS):.3%} of its time;", end=" ")
+    print(f"a training step {1e6 * step:.0f} us, {step / STEP_SECONDS:.3%}; {series} series")
+
+
+def take_step(recorder: Recorder, clock: PhaseClock) -> None:
+    """What rank 0 does for a step's metrics: it tells the phases apart, and writes its line."""
+    for phase in PHASES:
+        clock.enter(phase)
+    told = {f"{phase}_seconds": seconds for phase, seconds in clock.lap().items()}
+    recorder.metric(STEP | told)
 
 
 if __name__ == "__main__":

@@ -110,14 +110,18 @@ class RunView:
         grid = Table.grid(padding=(0, 2))
         for width in (10, 26, 10, 26):
             grid.add_column(no_wrap=True, min_width=width)
+        facts = self.facts()
+        plan = facts.pop("plan")  # its name may take a line and more
         cells = [
-            Text(text, style=style)
-            for pair in self.facts().items()
-            for text, style in zip(pair, ("dim", "bold"), strict=True)
+            Text(text, style=style) for pair in facts.items() for text, style in zip(pair, ("dim", "bold"), strict=True)
         ]
         for start in range(0, len(cells), 4):
             grid.add_row(*cells[start : start + 4])
-        parts: list[RenderableType] = [grid]
+        of_plan = Table.grid(padding=(0, 2))
+        of_plan.add_column(no_wrap=True, min_width=10)
+        of_plan.add_column(overflow="fold")
+        of_plan.add_row(Text("plan", style="dim"), Text(plan, style="bold"))
+        parts: list[RenderableType] = [grid, of_plan]
         if len(self._shown) > 1:
             parts += self._strips()
         if self._reason:
@@ -131,7 +135,7 @@ class RunView:
         if steps[-1].plan != ALONE:
             versions = [each.plan_version for each in steps]
             changes = "".join("─" if now == before else "◆" for before, now in itertools.pairwise(versions))
-            strips = {"plan": ("─" + changes, "magenta"), **strips}
+            strips = {"changes": ("─" + changes, "magenta"), **strips}
         if any(each.bandwidth for each in steps):
             strips = {"bandwidth": (sparkline([each.bandwidth or 0.0 for each in steps]), "green"), **strips}
         return [Text.assemble((f"{name:10}  ", "dim"), strip) for name, strip in strips.items()]

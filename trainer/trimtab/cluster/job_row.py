@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from trimtab_api.errors import UserError
+from trimtab_api.units import parse_duration
+
 
 @dataclass(frozen=True)
 class JobRow:
@@ -17,7 +20,7 @@ class JobRow:
     state: str
     step: int | None
     loss: float | None
-    step_time: str | None
+    step_seconds: float | None
     plan: str | None
     gain: float | None
     progress_at: float | None
@@ -41,7 +44,7 @@ class JobRow:
             state=status.get("state", "Pending"),
             step=status.get("step"),
             loss=status.get("loss"),
-            step_time=status.get("stepTime"),
+            step_seconds=_duration(status.get("stepTime")),
             plan=(status.get("plan") or {}).get("name"),
             gain=status.get("gain"),
             progress_at=_seconds(status.get("lastProgressTime")),
@@ -58,14 +61,14 @@ class JobRow:
         return max(0.0, now - self.progress_at)
 
     def to_json(self, now: float) -> dict[str, Any]:
-        """Plain data in base units."""
+        """Plain data, whose figures are in base units."""
         return {
             "namespace": self.namespace,
             "name": self.name,
             "state": self.state,
             "step": self.step,
             "loss": self.loss,
-            "step_time": self.step_time,
+            "step_seconds": self.step_seconds,
             "plan": self.plan,
             "gain": self.gain,
             "since_progress_seconds": self.since_progress(now),
@@ -95,6 +98,14 @@ def _workers(status: Mapping[str, Any]) -> str | None:
     if restarts:
         told += f"; restarted {restarts} times, last because {status.get('lastRestartReason') or 'of a reason unknown'}"
     return told
+
+
+def _duration(text: str | None) -> float | None:
+    """In seconds; None for what another version may have written there."""
+    try:
+        return parse_duration(text) if text else None
+    except UserError:
+        return None
 
 
 def _seconds(text: str | None) -> float | None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from trimtab_api.units import format_duration
+
 from trimtab.cluster.job_row import JobRow
 
 COLUMNS = ("JOB", "STATE", "STEP", "LOSS", "STEP TIME", "PLAN", "GAIN", "PROGRESS", "MESSAGE")
@@ -27,7 +29,7 @@ def cells(row: JobRow, now: float, *, with_namespace: bool) -> list[str]:
         row.state,
         "" if row.step is None else str(row.step),
         "" if row.loss is None else f"{row.loss:.4g}",
-        row.step_time or "",
+        "" if row.step_seconds is None else format_duration(row.step_seconds),
         row.plan or "",
         "" if row.gain is None else f"{row.gain:.2f}",
         "" if since is None else f"{age(since)} ago",

@@ -34,7 +34,7 @@ def _matrix(name: str, values: dict[tuple[int, int], float], text: Callable[[flo
         for target in workers:
             value = values.get((source, target))
             if value is None:
-                cells.append("<td></td>")
+                cells.append("<td></td>" if source == target else "<td>–</td>")
                 continue
             share = (math.log(value) - low) / (high - low) if abs(high - low) > 0.01 else 0.0
             style = f"background: color-mix(in oklab, var(--slow) {8 + 62 * share:.0f}%, var(--card))"

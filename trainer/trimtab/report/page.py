@@ -6,22 +6,19 @@ import shlex
 from html import escape
 from importlib.resources import files
 
-from trimtab_api.units import format_bandwidth, format_duration, format_size
+from trimtab_api.units import format_duration, format_size
 
-from trimtab.records.lines import DecisionLine
 from trimtab.records.run_reader import Run
 from trimtab.report import figures
 from trimtab.report.colors import Style
 from trimtab.report.comparison import Comparison
-from trimtab.report.decision_figures import pareto_figure, predictions_figure
+from trimtab.report.decision_figures import predictions_figure
+from trimtab.report.decision_table import decisions_table
 from trimtab.report.link_matrix import link_matrices
 from trimtab.report.step_lanes import step_figure
 from trimtab.report.summary import Summary
 from trimtab.report.table import headings, judge, notes, rows
 from trimtab.report.trial_costs import trial_table
-
-#: Plans of a decision's Pareto front that the page shows; ``decisions.jsonl`` holds all of them.
-MAX_PARETO_POINTS = 12
 
 
 def render_page(comparison: Comparison) -> str:
@@ -53,11 +50,11 @@ def render_page(comparison: Comparison) -> str:
         ),
         section(
             "One step, moment by moment",
-            "A profiled step of rank 0 under the last plan that was profiled, and what the model of a step made of it "
-            "with what was known by then. Dashed: where the step ends. All such steps: trimtab trace.",
+            "A profiled step of rank 0 under the last plan whose exchange was profiled; beneath it what the model made "
+            "of such a step by then, if it has one. Dashed: where the step ends. All profiled steps: trimtab trace.",
             step_figure(comparison.featured.directory),
         ),
-        section("Decisions", *_decisions(comparison.featured)),
+        section("Decisions", *decisions_table(comparison.featured)),
         section(
             "Predicted and measured",
             "A numbered dot for each decision whose plan was measured. Above the dashed line steps took longer than "
@@ -71,7 +68,8 @@ def render_page(comparison: Comparison) -> str:
         ),
         section(
             "The links",
-            "As last measured, from the worker of the row to that of the column. The stronger the colour, the slower.",
+            "As last measured, from the worker of the row to that of the column; –: not measured since the network "
+            "changed. The stronger the colour, the slower.",
             link_matrices(comparison.featured),
         ),
         section("How to repeat it", "", _repeat(comparison)),
@@ -203,80 +201,6 @@ def _breakdown(comparison: Comparison) -> str:
         f"<th>{heading}</th>" for heading in ("step", *told, "compression", "collective")
     )
     return f'{legend}<table class="bars"><thead>{head}</tr></thead><tbody>{"".join(lines)}</tbody></table>'
-
-
-def _decisions(run: Run) -> tuple[str, str]:
-    """Hint and table of a run's decisions; decisions that kept the plan are folded."""
-    if not run.decisions:
-        return "", ""
-    body = _decision_table([decision for decision in run.decisions if decision.changed])
-    kept = [decision for decision in run.decisions if not decision.changed]
-    if kept:
-        summary = f"<summary>{len(kept)} more that kept the plan</summary>"
-        body += f"<details>{summary}{_decision_table(kept)}</details>"
-    return f"Of the {run.name} run. Step times are those of the previous plan → the plan adopted.", body
-
-
-def _decision_table(decisions: list[DecisionLine]) -> str:
-    head = (
-        "<th></th><th>time</th><th class=left>why</th><th class=left>from → to</th><th>predicted</th><th>measured</th>"
-    )
-    body = "".join(_decision(decision) for decision in decisions)
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-
-
-def _decision(decision: DecisionLine) -> str:
-    badge = f'<span class="badge">{decision.id}</span>'
-    lines = [decision.previous, f"→ {decision.adopted}"] if decision.changed else [f"kept {decision.adopted}"]
-    plans = "<br>".join(map(_breakable, lines))
-    predicted = _pair(decision.predicted_previous_seconds, decision.predicted_seconds)
-    measured = _pair(decision.measured_previous_seconds, decision.measured_seconds)
-    reason = f"{escape(decision.reason)}<small>{escape(_inputs(decision))}</small>{_pareto(decision)}"
-    return (
-        f"<tr><td>{badge}</td><td>{decision.time:.1f} s<small>step {decision.step}</small></td>"
-        f'<td class="reason">{reason}</td>'
-        f'<td class="left">{plans}</td><td>{predicted}</td><td>{measured}</td></tr>'
-    )
-
-
-def _breakable(plan: str) -> str:
-    """A name that may be long, which breaks where an axis ends."""
-    return escape(plan).replace("/", "/<wbr>")
-
-
-def _pair(previous: float | None, adopted: float | None) -> str:
-    return " → ".join("–" if seconds is None else format_duration(seconds) for seconds in (previous, adopted))
-
-
-def _inputs(decision: DecisionLine) -> str:
-    known = decision.inputs
-    said = [f"trigger: {decision.trigger}"]
-    for name, text in (("latency", format_duration), ("bandwidth", format_bandwidth)):
-        if known.get(name) is not None:
-            said.append(f"{name} {text(known[name])}")
-    if known.get("gain") is not None:
-        said.append(f"gain {known['gain']:.3f}")
-    return ", ".join(said)
-
-
-def _pareto(decision: DecisionLine) -> str:
-    """The fastest plans of the Pareto front, folded."""
-    if not decision.pareto:
-        return ""
-    by_time = sorted(decision.pareto, key=lambda point: float(point["step_seconds"]))
-    chosen = [point for point in by_time[MAX_PARETO_POINTS:] if point["plan"] == decision.adopted]
-    shown = by_time[:MAX_PARETO_POINTS] + chosen
-    lines = "".join(
-        f'<tr><td class="left">{_breakable(str(point["plan"]))}</td>'
-        f"<td>{format_duration(point['compress_seconds'])}</td>"
-        f"<td>{format_duration(point['sync_seconds'])}</td><td>{point['gain']:.3f}</td>"
-        f"<td>{format_duration(point['step_seconds'])}</td></tr>"
-        for point in shown
-    )
-    head = "<tr><th>plan</th><th>compress</th><th>sync</th><th>gain</th><th>step</th></tr>"
-    of_all = f", the {len(shown)} fastest shown" if len(shown) < len(decision.pareto) else ""
-    summary = f"<summary>{len(decision.pareto)} plans on the Pareto front{of_all}</summary>"
-    return f"<details>{summary}{pareto_figure(decision)}<table>{head}{lines}</table></details>"
 
 
 def _repeat(comparison: Comparison) -> str:

@@ -47,6 +47,11 @@ class TracedStep:
     step: int = -1
 
     @property
+    def has_exchange(self) -> bool:
+        """Whether anything is sent in it. Of a round of local steps only the last exchanges."""
+        return any(bar.row != "computing" for bar in self.bars)
+
+    @property
     def rows(self) -> list[str]:
         """In the order in which they stand."""
         links = sorted({bar.row for bar in self.bars if bar.row.startswith("link")})
@@ -102,11 +107,12 @@ class Lanes:
 
 
 def step_figure(directory: RunDirectory) -> str:
-    """A typical traced step of the plan that was profiled last, over its prediction; empty where none was traced."""
+    """A typical traced step with an exchange, of the last plan that has one, over its prediction; else empty."""
     traced = [read_record(_traced, line, directory.trace) for line in Tail(directory.trace).new_lines()]
-    last = [step for step in traced if step.plan == traced[-1].plan and any(b.row != "computing" for b in step.bars)]
-    if not last:
+    exchanged = [step for step in traced if step.has_exchange]
+    if not exchanged:
         return ""
+    last = [step for step in exchanged if step.plan == exchanged[-1].plan]
     measured = sorted(last[-5:], key=lambda step: step.seconds)[len(last[-5:]) // 2]
     predicted = _predicted(directory, measured.plan)
     longest = max(step.seconds for step in (measured, predicted or measured))
@@ -136,10 +142,11 @@ def _legend(measured: TracedStep, predicted: TracedStep | None) -> str:
 
 
 def _predicted(directory: RunDirectory, plan: str) -> TracedStep | None:
-    """The last that was predicted of a plan."""
+    """The last that was predicted of a plan's step with its exchange; of local steps only their mean is predicted."""
     lines = [line for line in Tail(directory.decisions).new_lines() if line.get("record") == "profile"]
     said = [line for line in lines if line.get("plan") == plan and line.get("predicted")]
-    return read_record(_prediction, said[-1], directory.decisions) if said else None
+    predicted = [read_record(_prediction, line, directory.decisions) for line in said]
+    return next((step for step in reversed(predicted) if step.has_exchange), None)
 
 
 def _prediction(line: dict[str, Any]) -> TracedStep:

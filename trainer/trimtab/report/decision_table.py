@@ -1,0 +1,93 @@
+"""The report's table of decisions: why each was made, what it changed, what came of it, and its Pareto front."""
+
+from __future__ import annotations
+
+from html import escape
+
+from trimtab_api.units import format_bandwidth, format_duration
+
+from trimtab.records.lines import DecisionLine
+from trimtab.records.run_reader import Run
+from trimtab.report.decision_figures import pareto_figure
+
+#: Plans of a decision's Pareto front that the page shows; ``decisions.jsonl`` holds all of them.
+MAX_PARETO_POINTS = 12
+
+
+def decisions_table(run: Run) -> tuple[str, str]:
+    """Hint and table of a run's decisions; decisions that kept the plan are folded."""
+    if not run.decisions:
+        return "", ""
+    body = _decision_table([decision for decision in run.decisions if decision.changed])
+    kept = [decision for decision in run.decisions if not decision.changed]
+    if kept:
+        summary = f"<summary>{len(kept)} more that kept the plan</summary>"
+        body += f"<details>{summary}{_decision_table(kept)}</details>"
+    return f"Of the {run.name} run. Step times are those of the previous plan → the plan adopted.", body
+
+
+def _decision_table(decisions: list[DecisionLine]) -> str:
+    head = (
+        "<th></th><th>time</th><th class=left>why</th><th class=left>from → to</th><th>predicted</th><th>measured</th>"
+    )
+    body = "".join(_decision(decision) for decision in decisions)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _decision(decision: DecisionLine) -> str:
+    badge = f'<span class="badge">{decision.id}</span>'
+    lines = [decision.previous, f"→ {decision.adopted}"] if decision.changed else [f"kept {decision.adopted}"]
+    plans = "<br>".join(map(_breakable, lines))
+    predicted = _pair(decision.predicted_previous_seconds, decision.predicted_seconds)
+    measured = _pair(decision.measured_previous_seconds, decision.measured_seconds)
+    reason = f"{_breakable(decision.reason)}<small>{escape(_inputs(decision))}</small>"
+    front = _pareto(decision)
+    beneath = f'<tr class="beneath"><td colspan="2"></td><td colspan="4" class="left">{front}</td></tr>'
+    return (
+        f"<tr><td>{badge}</td><td>{decision.time:.1f} s<small>step {decision.step}</small></td>"
+        f'<td class="reason">{reason}</td>'
+        f'<td class="left">{plans}</td><td>{predicted}</td><td>{measured}</td></tr>{beneath if front else ""}'
+    )
+
+
+def _breakable(text: str) -> str:
+    """Names of plans may be long; they break where an axis ends."""
+    return escape(text).replace("/", "/<wbr>")
+
+
+def _pair(previous: float | None, adopted: float | None) -> str:
+    return " → ".join("–" if seconds is None else format_duration(seconds) for seconds in (previous, adopted))
+
+
+def _inputs(decision: DecisionLine) -> str:
+    known = decision.inputs
+    said = [f"trigger: {decision.trigger}"]
+    for name, text in (("latency", format_duration), ("bandwidth", format_bandwidth)):
+        if known.get(name) is not None:
+            said.append(f"{name} {text(known[name])}")
+    if known.get("gain") is not None:
+        said.append(f"gain {known['gain']:.3f}")
+    return ", ".join(said)
+
+
+def _pareto(decision: DecisionLine) -> str:
+    """The fastest plans of the Pareto front, folded."""
+    if not decision.pareto:
+        return ""
+    by_time = sorted(decision.pareto, key=lambda point: float(point["step_seconds"]))
+    chosen = [point for point in by_time[MAX_PARETO_POINTS:] if point["plan"] == decision.adopted]
+    fastest = by_time[:MAX_PARETO_POINTS]
+    lines = "".join(
+        f"<tr{' class=chosen' if point['plan'] == decision.adopted else ''}>"
+        f'<td class="left">{_breakable(str(point["plan"]))}</td>'
+        f"<td>{format_duration(point['compress_seconds'])}</td>"
+        f"<td>{format_duration(point['sync_seconds'])}</td><td>{point['gain']:.3f}</td>"
+        f"<td>{format_duration(point['step_seconds'])}</td></tr>"
+        for point in fastest + chosen
+    )
+    head = "<tr><th>plan</th><th>compress</th><th>sync</th><th>gain</th><th>step</th></tr>"
+    shown = f"the {len(fastest)} fastest" + (" and the one chosen" if chosen else "")
+    of_all = f", {shown} shown" if len(fastest) < len(decision.pareto) else ""
+    summary = f"<summary>{len(decision.pareto)} plans on the Pareto front{of_all}</summary>"
+    body = f'<div class="front">{pareto_figure(decision)}<table>{head}{lines}</table></div>'
+    return f"<details>{summary}{body}</details>"
