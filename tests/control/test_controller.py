@@ -312,6 +312,14 @@ def test_a_plan_measured_slower_than_dense_is_left():
     assert run.progress > 0.9 * dense_progress
 
 
+def test_other_work_on_the_machine_does_not_send_the_job_to_dense_and_out_again():
+    """Two ranks on one machine, whose speed wanders by four tenths over seconds; compression saves a tenth of a step."""
+    shared = cluster((0, 60e-6, 10 * GIGABIT), num_ranks=2, num_elements=2_000_000, noise=0.15, drift=0.4)
+    run = SimulatedRun(replace(shared, compute_seconds=0.04, first_step=1.5), ControllerSettings(), seed=1)
+    train(run, 12)
+    assert [(line["trigger"], line["adopted"]["ratio"] < 1) for line in decisions(run)] == [("warm-up", True)]
+
+
 def test_a_changed_network_ends_the_wait_of_a_plan_that_was_merely_slow():
     controller = Controller(ControllerSettings(), FACTS)
     controller.observe_network(NetworkView(1, *FAST), 0.0)

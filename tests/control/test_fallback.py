@@ -10,12 +10,12 @@ from trimtab.control.guards import Alarm
 from trimtab.control.types import StepReport
 from trimtab.plan import dense_plan
 
-NOT_FINITE, TOO_SLOW = Alarm("not finite"), Alarm("too slow", is_for_speed=True)
+NOT_FINITE, TOO_SLOW = Alarm("not finite"), Alarm("too slow", step_seconds=0.2)
 DROPPED = StepReport(1, dense_plan(), 0.2, 0.1, 0.0, 0.1, 0, 0, 1.0, 0.0, finite=False)
 
 
 def held_after(fallback: Fallback, step: int) -> int:
-    fallback.begin(NOT_FINITE, step)
+    fallback.begin(NOT_FINITE, step, now=float(step))
     return fallback.hold_until_step - step
 
 
@@ -50,18 +50,41 @@ def test_another_network_ends_a_hold_for_speed_and_forgets_no_guard():
     fallback = Fallback()
     guards_in_a_row(fallback, 4)
     begun = 10_000
-    fallback.begin(TOO_SLOW, begun)
-    assert fallback.holds(begun + 3)
-    fallback.network_changed(begun + 3)
-    assert not fallback.holds(begun + 3)
+    fallback.begin(TOO_SLOW, begun, now=begun)
+    assert fallback.holds(begun + 3, now=begun + 3)
+    fallback.network_changed(begun + 3, dense_seconds=0.3)
+    assert not fallback.holds(begun + 3, now=begun + 3)
     assert held_after(fallback, begun + 20) == 20
+
+
+def test_where_dense_is_faster_still_than_what_was_left_another_network_ends_no_hold():
+    """Readings of a network within one machine wander, and the plan would be back amid what has slowed it down."""
+    fallback = Fallback()
+    fallback.begin(TOO_SLOW, 100, now=50.0)
+    fallback.network_changed(103, dense_seconds=0.15)
+    assert fallback.holds(103, now=50.1)
 
 
 def test_another_network_does_not_end_the_hold_of_what_was_not_finite():
     fallback = Fallback()
-    fallback.begin(NOT_FINITE, 100)
-    fallback.network_changed(103)
+    fallback.begin(NOT_FINITE, 100, now=50.0)
+    fallback.network_changed(103, dense_seconds=10.0)
     assert fallback.hold_until_step == 110
+
+
+def seconds_held(fallback: Fallback, step: int, now: float) -> float:
+    """For how long a guard keeps dense whose steps take next to no time."""
+    fallback.begin(TOO_SLOW, step, now)
+    return next(seconds for seconds in range(10_000) if not fallback.holds(step + 1000, now + seconds))
+
+
+def test_what_was_too_slow_is_held_for_seconds_too_and_twice_as_long_each_time():
+    fallback, now, held = Fallback(), 0.0, []
+    for turn in range(8):
+        held.append(seconds_held(fallback, 1000 * turn, now))
+        now += held[-1] + 5
+    assert held == [10, 20, 40, 80, 160, 320, 640, 640]
+    assert seconds_held(fallback, 20_000, now + 6400) == 10, "after ten holds without one"
 
 
 def test_dropped_steps_count_until_one_is_not():

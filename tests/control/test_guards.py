@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trimtab.control import guards
 from trimtab.control.decision import Prediction
+from trimtab.control.types import StepReport
 from trimtab.plan import dense_plan
 
 LOW_GAINS = [0.1] * 2000
@@ -51,30 +52,45 @@ def test_it_did_so_in_a_real_run():
     assert "residual grew" in guards.growing_residual(norms, LOW_GAINS[: len(norms)]), "had it been filled before"
 
 
+def steps_of(*step_times, computing=0.1):
+    return [StepReport(1, dense_plan(), seconds, computing, 0.0, 0.0, 0, 0, 1.0, 0.0, True) for seconds in step_times]
+
+
+def reason_of(alarm):
+    assert alarm is not None
+    return alarm.reason
+
+
 def test_slower_than_dense_needs_several_steps_and_a_margin():
-    assert guards.slower_than_dense([1.2] * 4, DENSE) is None
-    assert guards.slower_than_dense([1.2, 9.0], DENSE) is None
-    assert guards.slower_than_dense([1.04] * 10, DENSE) is None
-    assert "dense needs 1.000 s" in guards.slower_than_dense([1.2] * 10, DENSE)
+    assert guards.slower_than_dense(steps_of(*[1.2] * 4), DENSE) is None
+    assert guards.slower_than_dense(steps_of(1.2, 9.0), DENSE) is None
+    assert guards.slower_than_dense(steps_of(*[1.04] * 10), DENSE) is None
+    assert "dense needs 1.000 s" in reason_of(guards.slower_than_dense(steps_of(*[1.2] * 10), DENSE))
 
 
 def test_much_slower_than_dense_shows_in_two_steps():
-    assert "dense needs 1.000 s" in guards.slower_than_dense([9.0, 8.0], DENSE)
+    assert "dense needs 1.000 s" in reason_of(guards.slower_than_dense(steps_of(9.0, 8.0), DENSE))
+
+
+def test_other_work_on_the_machine_slows_down_dense_too():
+    """Computing takes 0.3 s instead of the 0.1 s that dense was predicted with."""
+    assert guards.slower_than_dense(steps_of(*[1.2] * 10, computing=0.3), DENSE) is None
+    assert "dense needs 1.200 s" in reason_of(guards.slower_than_dense(steps_of(*[1.3] * 10, computing=0.3), DENSE))
 
 
 def test_a_plan_that_was_fast_until_a_moment_ago_is_not_left_for_dense():
     """Its network has changed, and dense would suffer far more: first the monitor must have its say."""
     fast, slow = [0.2] * 20, [3.0] * 3
-    assert guards.slower_than_dense(fast + slow, DENSE) is None
-    assert "dense needs 1.000 s" in guards.slower_than_dense(fast + [3.0] * 5, DENSE), "it had its say"
+    assert guards.slower_than_dense(steps_of(*fast, *slow), DENSE) is None
+    assert guards.slower_than_dense(steps_of(*fast, *[3.0] * 5), DENSE) is not None, "it had its say"
 
 
 def test_a_plan_that_fails_whatever_the_network_is_told_from_one_that_is_too_slow_on_this_one():
-    calm = guards.ResidualWatch()
-    assert guards.alarm(0, calm, [0.5] * 10, DENSE) is None
-    assert not guards.alarm(2, calm, [9.0] * 10, DENSE).is_for_speed
-    assert guards.alarm(0, calm, [9.0] * 10, DENSE).is_for_speed
-    assert guards.alarm(0, calm, [9.0] * 10, None) is None, "without a network nobody knows what dense takes"
+    calm, slow = guards.ResidualWatch(), steps_of(*[9.0] * 10)
+    assert guards.alarm(0, calm, steps_of(*[0.5] * 10), DENSE) is None
+    assert guards.alarm(2, calm, slow, DENSE).step_seconds is None
+    assert guards.alarm(0, calm, slow, DENSE).step_seconds == 9.0
+    assert guards.alarm(0, calm, slow, None) is None, "without a network nobody knows what dense takes"
 
 
 def test_a_residual_is_watched_step_by_step():

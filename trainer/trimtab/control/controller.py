@@ -150,7 +150,7 @@ class Controller:
         alarm = self._alarm(None if network is None else evaluator.dense)
         if alarm is not None:
             return self._fall_back(alarm, evaluator, network or UNKNOWN_NETWORK, now)
-        if network is None or self._fallback.holds(self._step):
+        if network is None or self._fallback.holds(self._step, now):
             return KeepGoing()
         trigger = self._trigger(evaluator, now)
         if trigger is None:
@@ -171,12 +171,12 @@ class Controller:
         """Why to leave the plan for dense, if at all."""
         if self.plan.is_dense:
             return None
-        on_this_network = self._learner.steps.seconds_since(self.plan, self._since_network.start)
-        return guards.alarm(self._fallback.num_dropped_in_a_row, self._since_plan.residual, on_this_network, dense)
+        steps = self._learner.steps.since(self.plan, self._since_network.start)
+        return guards.alarm(self._fallback.num_dropped_in_a_row, self._since_plan.residual, steps, dense)
 
     def _fall_back(self, alarm: guards.Alarm, evaluator: PlanEvaluator, network: Network, now: float) -> Action:
         """To dense, for a while: all that a guard resets is reset here."""
-        self._fallback.begin(alarm, self._step)
+        self._fallback.begin(alarm, self._step, now)
         self._triggers.fell_back()
         self._since_network.banned.add(banned_of(self.plan))
         return self._carry_out("guard", choice.back_to_dense(evaluator, alarm.reason), network, now)
@@ -266,7 +266,9 @@ class Controller:
         self.log.measured(self._since_network.outcome.close(self._step, now))
         self._since_network = SinceNetworkChange(PlanOutcome(self._learner.steps), start=now)
         self.drift.network_changed(now)
-        self._fallback.network_changed(self._step)
+        network = self._network_watch.network
+        assert network is not None, "it has changed"
+        self._fallback.network_changed(self._step, self._evaluator(network).dense.step_seconds)
 
     def _plan_begins(self) -> SincePlanChange:
         return SincePlanChange(GainWatch(self._settings.gain_change, self._settings.gain_window))

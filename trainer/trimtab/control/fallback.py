@@ -10,6 +10,11 @@ from trimtab.control.types import StepReport
 #: Steps of dense after a guard, doubled each time up to the most.
 _HOLD_STEPS = 10
 _MAX_HOLD_STEPS = 640
+#: What was too slow is not tried again for so long at least, doubled likewise: a guard judges the steps of as many
+#: seconds, and what disturbed those (other work on the machine) may not be over. Steps of a few milliseconds would be
+#: back amid it.
+_HOLD_SECONDS = 10.0
+_MAX_HOLD_SECONDS = 640.0
 #: A guard that comes later than this many times the last hold counts as the first: training has moved on.
 _GOOD_HOLDS = 10
 
@@ -22,9 +27,12 @@ class Fallback:
         """How often a guard has acted since the last long stretch without one."""
         self.hold_until_step = 0
         """Step at which the last hold ends or ended."""
+        self._hold_until = float("-inf")
+        """When the last hold for speed ends or ended."""
         self.num_dropped_in_a_row = 0
         """Steps that were dropped since the last one that was not."""
-        self._is_for_speed = False
+        self._too_slow: float | None = None
+        """Seconds that a step took under what the last guard has left for its speed."""
 
     def observe(self, report: StepReport) -> None:
         """A step has ended, whatever came of it.
@@ -36,17 +44,24 @@ class Fallback:
         elif report.loss_scale <= 1.0:
             self.num_dropped_in_a_row += 1
 
-    def holds(self, step: int) -> bool:
+    def holds(self, step: int, now: float) -> bool:
         """Whether dense is still to be kept."""
-        return step < self.hold_until_step
+        return step < self.hold_until_step or now < self._hold_until
 
-    def begin(self, alarm: Alarm, step: int) -> None:
+    def begin(self, alarm: Alarm, step: int, now: float) -> None:
         """A plan is left for dense."""
-        if self.num_guards and step - self.hold_until_step > _GOOD_HOLDS * _hold_steps(self.num_guards):
+        if self._is_forgotten(step, now):
             self.num_guards = 0
         self.num_guards += 1
         self.hold_until_step = step + _hold_steps(self.num_guards)
-        self._is_for_speed = alarm.is_for_speed
+        self._too_slow = alarm.step_seconds
+        if alarm.step_seconds is not None:
+            self._hold_until = now + _hold_seconds(self.num_guards)
+
+    def _is_forgotten(self, step: int, now: float) -> bool:
+        """Whether the last guard was so long ago that the next is taken for the first."""
+        num_steps, seconds = _GOOD_HOLDS * _hold_steps(self.num_guards), _GOOD_HOLDS * _hold_seconds(self.num_guards)
+        return step - self.hold_until_step > num_steps and now - self._hold_until > seconds
 
     def state_dict(self) -> dict[str, int]:
         """How often and until when, as JSON data."""
@@ -56,11 +71,19 @@ class Fallback:
         """Inverse of `state_dict`; ``state`` may hold more."""
         self.num_guards, self.hold_until_step = state["num_guards"], state["hold_until_step"]
 
-    def network_changed(self, step: int) -> None:
-        """What was too slow on the last network need not be on this one: a hold for that ends here."""
-        if self._is_for_speed:
+    def network_changed(self, step: int, dense_seconds: float) -> None:
+        """What was too slow need not be on another network: a hold for that ends where dense would be slower still.
+
+        ``dense_seconds``: of a dense step there. Where it would still be faster than what was left, nothing is new.
+        """
+        if self._too_slow is not None and dense_seconds > self._too_slow:
             self.hold_until_step = min(self.hold_until_step, step)
+            self._hold_until = float("-inf")
 
 
 def _hold_steps(num_guards: int) -> int:
-    return min(_HOLD_STEPS << (num_guards - 1), _MAX_HOLD_STEPS)
+    return min(_HOLD_STEPS << max(0, num_guards - 1), _MAX_HOLD_STEPS)
+
+
+def _hold_seconds(num_guards: int) -> float:
+    return min(_HOLD_SECONDS * 2 ** max(0, num_guards - 1), _MAX_HOLD_SECONDS)

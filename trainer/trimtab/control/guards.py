@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from trimtab.control.decision import Prediction
+from trimtab.control.types import StepReport
 
 #: Steps in a row that had to be dropped. (One alone is everyday life under a gradient scaler.)
 NON_FINITE_STEPS = 2
@@ -29,8 +30,8 @@ class Alarm:
     """The plan is to be left for dense."""
 
     reason: str
-    is_for_speed: bool = False
-    """Whether the plan was too slow, which it need not be on another network."""
+    step_seconds: float | None = None
+    """What a step took, where the plan was too slow, which it need not be on another network."""
 
 
 class ResidualWatch:
@@ -51,17 +52,16 @@ class ResidualWatch:
 
 
 def alarm(
-    num_dropped_in_a_row: int, residual: ResidualWatch, step_times: Sequence[float], dense: Prediction | None
+    num_dropped_in_a_row: int, residual: ResidualWatch, steps: Sequence[StepReport], dense: Prediction | None
 ) -> Alarm | None:
     """Why to go back to dense now, if at all.
 
-    ``step_times``: seconds under the present plan on this network. ``dense``: as predicted, None without a network.
+    ``steps``: under the present plan on this network. ``dense``: as predicted, None without a network.
     """
     reason = non_finite(num_dropped_in_a_row) or residual.growth()
     if reason is not None:
         return Alarm(reason)
-    slower = None if dense is None else slower_than_dense(step_times, dense)
-    return None if slower is None else Alarm(slower, is_for_speed=True)
+    return None if dense is None else slower_than_dense(steps, dense)
 
 
 def non_finite(dropped_in_a_row: int) -> str | None:
@@ -91,28 +91,34 @@ def growing_residual(norms: Sequence[float], gains: Sequence[float]) -> str | No
     return f"the residual grew {now / half:.1f}-fold in {len(norms) - len(norms) // 2} steps"
 
 
-def slower_than_dense(step_times: Sequence[float], dense: Prediction) -> str | None:
+def slower_than_dense(steps: Sequence[StepReport], dense: Prediction) -> Alarm | None:
     """The plan's measured steps on the present network take longer than dense's would.
+
+    Dense's would have computed as long as these did: other work on the machine slows down both, and a prediction by the
+    steps before knows nothing of it.
 
     A plan whose steps were short here until a moment ago has not failed: the network has changed, dense would suffer
     far more, and the monitor will say so before most steps of the last seconds are long ones.
     """
-    if len(step_times) < 2:
+    if len(steps) < 2:
         return None
-    if len(step_times) < _SEVERAL_STEPS:
-        measured, allowed = min(step_times[-2:]), _MUCH_SLOWER_THAN_DENSE
+    if len(steps) < _SEVERAL_STEPS:
+        judged, allowed = [min(steps[-2:], key=lambda step: step.step_seconds)], _MUCH_SLOWER_THAN_DENSE
     else:
-        measured, allowed = median(_last(step_times, _JUDGED_SECONDS)), _SLOWER_THAN_DENSE
-    if measured <= allowed * dense.step_seconds:
+        judged, allowed = list(_last(steps, _JUDGED_SECONDS)), _SLOWER_THAN_DENSE
+    measured = median(step.step_seconds for step in judged)
+    computing = max(dense.step_seconds - dense.sync_seconds, median(step.compute_seconds for step in judged))
+    needed = computing + dense.sync_seconds
+    if measured <= allowed * needed:
         return None
-    return f"its steps take {measured:.3f} s where dense needs {dense.step_seconds:.3f} s"
+    return Alarm(f"its steps take {measured:.3f} s where dense needs {needed:.3f} s", measured)
 
 
-def _last(step_times: Sequence[float], seconds: float) -> Sequence[float]:
+def _last(steps: Sequence[StepReport], seconds: float) -> Sequence[StepReport]:
     """The last steps that took so long altogether, and no fewer than a few."""
     total = 0.0
-    for count, step_time in enumerate(reversed(step_times), 1):
-        total += step_time
+    for count, step in enumerate(reversed(steps), 1):
+        total += step.step_seconds
         if total >= seconds and count >= _SEVERAL_STEPS:
-            return step_times[-count:]
-    return step_times
+            return steps[-count:]
+    return steps

@@ -59,9 +59,9 @@ class RecentSteps:
     def __iter__(self) -> Iterator[TimedStep]:
         return iter(self._steps)
 
-    def seconds_since(self, plan: Plan, moment: float) -> list[float]:
-        """What the steps under one version of a plan took that began after a moment."""
-        return [step.report.step_seconds for step in self._steps if step.report.plan == plan and step.start > moment]
+    def since(self, plan: Plan, moment: float) -> list[StepReport]:
+        """The steps under one version of a plan that began after a moment."""
+        return [step.report for step in self._steps if step.report.plan == plan and step.start > moment]
 
     def under(self, plan: Plan) -> list[StepReport]:
         """Those that ran under one version of a plan."""
