@@ -313,7 +313,7 @@ def test_a_plan_measured_slower_than_dense_is_left():
 
 
 def test_other_work_on_the_machine_does_not_send_the_job_to_dense_and_out_again():
-    """Two ranks on one machine, whose speed wanders by four tenths over seconds; compression saves a tenth of a step."""
+    """Two ranks on one machine whose speed wanders by four tenths over seconds; compression saves a tenth of a step."""
     shared = cluster((0, 60e-6, 10 * GIGABIT), num_ranks=2, num_elements=2_000_000, noise=0.15, drift=0.4)
     run = SimulatedRun(replace(shared, compute_seconds=0.04, first_step=1.5), ControllerSettings(), seed=1)
     train(run, 12)
