@@ -14,7 +14,6 @@ _MAX_HOLD_STEPS = 640
 #: seconds, and what disturbed those (other work on the machine) may not be over. Steps of a few milliseconds would be
 #: back amid it.
 _HOLD_SECONDS = 10.0
-_MAX_HOLD_SECONDS = 640.0
 #: A guard that comes later than this many times the last hold counts as the first: training has moved on.
 _GOOD_HOLDS = 10
 
@@ -86,4 +85,4 @@ def _hold_steps(num_guards: int) -> int:
 
 
 def _hold_seconds(num_guards: int) -> float:
-    return min(_HOLD_SECONDS * 2 ** max(0, num_guards - 1), _MAX_HOLD_SECONDS)
+    return _HOLD_SECONDS * _hold_steps(num_guards) / _HOLD_STEPS
