@@ -76,6 +76,13 @@ class OwedStep:
             self._exchanger.restart(place.step, place.trial)
             self._discarded(outcome)
 
+    def forget(self) -> None:
+        """Have nothing under way of a step that was thrown away, for another plan cuts the memory that it writes to."""
+        if self._exchanger.outcome is not None:
+            self._exchanger.flights.wait()
+            self._exchanger.drop()
+        self.settle()
+
     def check_weights(self) -> None:
         """Raise `UserError` where they have changed since the last backward pass began, in which nothing steps them.
 

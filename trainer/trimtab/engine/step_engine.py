@@ -56,9 +56,8 @@ class StepEngine:
     ) -> None:
         """Every rank takes over rank 0's weights and buffers; all make one together.
 
-        ``discarded`` is told of exchanges whose step the script throws away.
         Of ``optimizers`` some are stepped by ``gate``; others only must train nothing that ranks do not exchange.
-        For the rest see `Exchanger`.
+        ``discarded`` is told of exchanges whose step the script throws away. For the rest see `Exchanger`.
         """
         self.arena = Arena(list(model.named_parameters()))
         broadcast_tensors(group, (*model.parameters(), *model.buffers()))
@@ -113,17 +112,18 @@ class StepEngine:
     def adopt(self, plan: Plan, step: int) -> None:
         """Follow ``plan`` from ``step`` on; ranks' weights are alike now, or are made so."""
         self.bring_in()
+        self.owed.forget()
         if self._changes_source(plan):
-            buckets = self.exchanger.buckets
             if self.local is None:
-                to_updates(self.arena, buckets, self.group, self._gate)
+                to_updates(self.arena, self.exchanger.buckets, self.group, self._gate)
             else:
-                to_gradients(self.arena, buckets, self.group, self.optimizers)
+                to_gradients(self.arena, self.exchanger.buckets, self.group, self.optimizers)
         self._follow(plan, step)
 
     def try_out(self, plan: Plan, step: int, trial: int) -> None:
         """Follow ``plan`` in the trial of that number: what another source holds back is put aside."""
         self.settle()
+        self.owed.forget()
         self._rounds.put_aside(self.local)
         if self._changes_source(plan):
             self.arena.residual.zero_()
@@ -133,6 +133,7 @@ class StepEngine:
     def go_on(self, plan: Plan, step: int) -> None:
         """Follow ``plan`` again, after a trial that has been undone."""
         self.settle()
+        self.owed.forget()
         self._rounds.recall()
         self._follow(plan, step)
 
@@ -140,7 +141,6 @@ class StepEngine:
         return bool(plan.local_steps) != (self.local is not None)
 
     def _follow(self, plan: Plan, step: int, trial: int = 0) -> None:
-        self.owed.settle()
         self.exchanger.adopt(plan)
         self.exchanger.restart(step, trial)
         self._enter(plan)
