@@ -153,6 +153,18 @@ def pytest_runtestloop(session: pytest.Session) -> None:
     debian_programs.refuse_unlisted_programs()
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _leave_no_schemes_behind() -> Iterator[None]:
+    """What a test adds to the catalogue is known to this process, and so to the tests of files that it runs later."""
+    yield
+    from trimtab_api.catalogue import AXES, collectives
+
+    for axis in (collectives, *AXES.values()):
+        for name in set(axis._rows) - set(axis.built_in):
+            del axis._rows[name]
+        axis._found.clear()
+
+
 @pytest.fixture(scope="session")
 def rank_pool() -> Iterator[RankPool]:
     pool = RankPool()
