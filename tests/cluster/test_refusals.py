@@ -143,8 +143,8 @@ REFUSED_ON_A_CLUSTER = [
 GOOD_CHANGES = [
     (COMMUNICATION, {"policy": "Static", "plan": "dense"}),
     (COMMUNICATION, {"policy": "Static", "plan": "1e-3/artopk-var-tree"}),
-    (COMMUNICATION, {"policy": "Static", "plan": "dense-ring:per_host=2"}),
-    (COMMUNICATION, {"policy": "Static", "plan": "0.01/spardl:per_host=2:teams=2/source=update:steps=8"}),
+    (COMMUNICATION, {"policy": "Static", "plan": "dense-ring:per_host=1"}),
+    (COMMUNICATION, {"policy": "Static", "plan": "0.01/spardl:per_host=1:residual=local/source=update:steps=8"}),
     ((*COMMUNICATION, "fusion"), {"bufferSize": "single"}),
     ((*COMMUNICATION, "fusion"), {"alternatives": ["single", "equal:buffers=5:selection=ahead"]}),
     ((*COMMUNICATION, "schedules"), ["after-backward", "wait-free"]),
