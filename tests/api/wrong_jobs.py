@@ -317,6 +317,12 @@ WRONG = [
         "spec.communication.schedules: '[]': must have at least 1 entries",
     ),
     (
+        COMMUNICATION,
+        {"schedules": ["wait-free", "deft:merged=sum"], "localSteps": {"max": 4}},
+        "spec.communication.localSteps.max: '4': deft:merged=sum of schedules merges gradients of several steps, and"
+        " local steps send none; write max: 0, or leave the schedule out",
+    ),
+    (
         (*COMMUNICATION, "valueFormats"),
         ["float32", "int16"],
         "spec.communication.valueFormats[1]: 'int16': not known; choose from float32, bfloat16, int8, int4, int2",

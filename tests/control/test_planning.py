@@ -214,6 +214,13 @@ def test_updates_are_delayed_only_where_the_user_names_a_schedule_that_does():
     assert not any(schedules[values["schedule"]].delays_updates for values in space)
 
 
+def test_a_schedule_that_merges_gradients_is_refused_beside_local_steps_which_send_none():
+    with pytest.raises(UserError, match="schedule: 'deft': merges gradients of several steps"):
+        Plan.parse("0.01/all-gather/schedule=deft/source=update:steps=4")
+    with pytest.raises(UserError, match="schedules: 'deft': merges gradients of several steps"):
+        ControllerSettings(schedules=("wait-free", "deft"), sources=("gradient", "update:steps=4"))
+
+
 def test_updates_by_a_mean_are_charged_for_as_many_steps_as_they_merge(planning):
     predictor = Predictor(FACTS)
     predictor.observe_profile(profiled())

@@ -106,6 +106,12 @@ class Plan:
                 field="schedule",
                 value=self.schedule,
             )
+        if schedule.delays_updates and schedule.is_planned and self.local_steps:
+            raise UserError(
+                "merges gradients of several steps, and source=update sends none; leave one of them out",
+                field="schedule",
+                value=self.schedule,
+            )
         if self.timetable is not None and self.timetable.num_buckets > len(self.fusion.cuts):
             raise UserError(
                 f"its timetable sends {self.timetable.num_buckets} buckets, and there are {len(self.fusion.cuts)}",

@@ -106,6 +106,12 @@ class ControllerSettings:
                     field="schedules",
                     value=name,
                 )
+            if schedules[name].delays_updates and any(source_options(each).local_steps for each in self.sources):
+                raise UserError(
+                    "merges gradients of several steps, and sources of local steps send none; leave one of them out",
+                    field="schedules",
+                    value=name,
+                )
         if not 0 <= self.speed_weight <= 1:
             raise UserError(
                 "is between 0 (gain alone) and 1 (speed alone)", field="speed_weight", value=f"{self.speed_weight:g}"
