@@ -223,8 +223,10 @@ class Communication(Strict):
             raise wrong(("plan",), self.plan, "an Adaptive policy chooses its own; remove it or say policy: Static")
         merging = [name for name in self.schedules if schedules[name].delays_updates and schedules[name].is_planned]
         if merging and self.local_steps is not None and self.local_steps.max > 0:
-            remedy = f"{merging[0]} of schedules merges gradients of several steps, and local steps send none; write" \
+            remedy = (
+                f"{merging[0]} of schedules merges gradients of several steps, and local steps send none; write"
                 " max: 0, or leave the schedule out"
+            )
             raise wrong(("localSteps", "max"), self.local_steps.max, remedy)
         if self.policy == "Static" and self.local_steps is not None:
             raise wrong(("localSteps",), self.local_steps.model_dump(), STATIC_PLAN_SAYS_LOCAL_STEPS)
