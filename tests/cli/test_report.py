@@ -410,6 +410,16 @@ def test_of_local_steps_the_one_with_the_exchange_is_drawn_and_no_mean_beside_it
     assert "as it was predicted" not in page
 
 
+def test_links_that_hardly_differ_look_alike(tmp_path):
+    write_run(tmp_path, "dense", 0.2, 10.0)
+    links = [{"source": a, "target": 1 - a, "latency": 0.001 + 0.00003 * a, "bandwidth": 4e6 + 4e6 * a} for a in (0, 1)]
+    RunDirectory(tmp_path).tell_links(links)
+    page = render_page(read_comparison(tmp_path))
+    bandwidths, latencies = page.split('<table class="matrix">')[1:]
+    strengths = [[int(each) for each in re.findall(r"var\(--slow\) (\d+)%", each)] for each in (bandwidths, latencies)]
+    assert strengths == [[70, 8], [8, 11]]
+
+
 def test_a_link_that_was_not_measured_is_told_from_none(tmp_path):
     write_run(tmp_path, "dense", 0.2, 10.0)
     links = [{"source": a, "target": 1 - a, "latency": 0.001, "bandwidth": 1e6 * a} for a in (0, 1)]

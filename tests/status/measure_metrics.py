@@ -15,6 +15,8 @@ from trimtab.status.metrics import RunMetrics
 
 #: Steps between two scrapes: of 0.1 s each, scraped every 15 s.
 STEPS, STEP_SECONDS, SCRAPES = 150, 0.1, 50
+#: Of the time that training takes.
+MOST_SHARE = 0.005
 
 
 def main() -> None:
@@ -38,6 +40,8 @@ def main() -> None:
     series = sum(not line.startswith("#") for line in text.splitlines())
     print(f"a scrape {1e3 * scrape:.1f} ms of a processor, {scrape / (STEPS * STEP_SECONDS):.3%} of its time;", end=" ")
     print(f"a training step {1e6 * step:.0f} us, {step / STEP_SECONDS:.3%}; {series} series")
+    shortest = (step + scrape / STEPS) / MOST_SHARE
+    print(f"both are at most {MOST_SHARE:.1%} of steps of {1e3 * shortest:.1f} ms and longer")
 
 
 def take_step(recorder: Recorder, clock: PhaseClock) -> None:

@@ -134,11 +134,11 @@ class Panel:
             below = above
 
     def rule(self, value: float, label: str) -> None:
-        """A dashed line across, with its name above its left end, where a run has not got yet."""
+        """A dashed line across, with its name beneath its right end, where runs that reach it have been long before."""
         y = self.y(value)
         self._marks.append(
             f'<line class="rule" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>'
-            f'<text class="small" x="{LEFT + 4}" y="{y - 5:.1f}">{escape(label)}</text>'
+            f'<text class="small end" x="{WIDTH - RIGHT - 4}" y="{y + 14:.1f}">{escape(label)}</text>'
         )
 
     def flag(self, seconds: float, label: str, title: str) -> None:

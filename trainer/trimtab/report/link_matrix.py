@@ -9,6 +9,9 @@ from trimtab_api.units import format_bandwidth, format_duration
 
 from trimtab.records.run_reader import Run
 
+#: By how many times the slowest link must differ from the fastest one to have the strongest colour.
+LEAST_SPREAD = 2.0
+
 
 def link_matrices(run: Run) -> str:
     """Both heat maps; empty where the run was of one worker, or of a version that kept no links."""
@@ -27,6 +30,7 @@ def _matrix(name: str, values: dict[tuple[int, int], float], text: Callable[[flo
     workers = sorted({worker for pair in values for worker in pair})
     best, worst = (max, min) if low_is_bad else (min, max)
     low, high = math.log(best(values.values())), math.log(worst(values.values()))
+    spread = math.copysign(max(abs(high - low), math.log(LEAST_SPREAD)), high - low)
     head = "".join(f"<th>{worker}</th>" for worker in workers)
     rows = []
     for source in workers:
@@ -36,7 +40,7 @@ def _matrix(name: str, values: dict[tuple[int, int], float], text: Callable[[flo
             if value is None:
                 cells.append("<td></td>" if source == target else "<td>–</td>")
                 continue
-            share = (math.log(value) - low) / (high - low) if abs(high - low) > 0.01 else 0.0
+            share = (math.log(value) - low) / spread
             style = f"background: color-mix(in oklab, var(--slow) {8 + 62 * share:.0f}%, var(--card))"
             cells.append(f'<td style="{style}">{text(value)}</td>')
         rows.append(f"<tr>{''.join(cells)}</tr>")
