@@ -14,7 +14,7 @@ from collections.abc import Callable
 from datetime import timedelta
 
 import torch.distributed as dist
-from torch.distributed import Store  # type: ignore[attr-defined]  # exported without saying so
+from torch.distributed import Store, TCPStore  # type: ignore[attr-defined]  # exported without saying so
 from torch.distributed.rendezvous import rendezvous
 
 from trimtab.collectives.rendezvous import Card, Met, missing_ranks
@@ -73,9 +73,9 @@ def _store(host: str, port: int, rank: int, num_ranks: int, timeout: timedelta) 
     # As `init_process_group` reads them: what torchrun set stays, so that its own store is found.
     os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"] = host, str(port)
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == str(True):
-        return next(rendezvous("env://", rank, num_ranks, timeout=timeout))[0]
-    is_first = rank == 0
-    return dist.TCPStore(host, port, num_ranks, is_first, timeout, wait_for_workers=False, multi_tenant=True)
+        store: Store = next(rendezvous("env://", rank, num_ranks, timeout=timeout))[0]
+        return store
+    return TCPStore(host, port, num_ranks, rank == 0, timeout, wait_for_workers=False, multi_tenant=True)
 
 
 def _first_line(error: Exception) -> str:
