@@ -17,6 +17,7 @@ from torch import nn
 from trimtab import control_client
 from trimtab.attach_checks import check_devices
 from trimtab.attachment import attach, controller_settings
+from trimtab.collectives import store_rendezvous
 from trimtab.collectives.group import Group
 from trimtab.collectives.rendezvous import meet, waiting_for
 from trimtab.collectives.transport import CommunicationError
@@ -213,6 +214,17 @@ def test_rank_0_says_what_is_done_before_the_first_step(two: RankPool, tmp_path:
 )
 def test_ranks_that_are_waited_for_are_named(missing: list[int], said: str) -> None:
     assert waiting_for(missing, 8) == said
+
+
+def test_ranks_missing_in_the_store_of_a_script_started_by_hand_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in ("MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.setenv(variable, "is replaced")
+    monkeypatch.delenv("TORCHELASTIC_USE_AGENT_STORE", raising=False)
+    monkeypatch.setattr(store_rendezvous, "_QUIET_SECONDS", 0.0)
+    told: list[list[int]] = []
+    with pytest.raises(CommunicationError, match="rank 1"):
+        store_rendezvous.meet_in_store("127.0.0.1", free_port(), 0, 2, 0.5, card={}, say=told.append)
+    assert told == [[1]]
 
 
 def coming_alone(group: Group, num_ranks: int, port: int) -> None:

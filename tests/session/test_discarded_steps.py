@@ -12,7 +12,9 @@ from rank_pool import RankPool
 from test_own_steps import SIZE, attached, loss_of, model_of, weights
 from test_session import Script
 from torch import Tensor, nn
+from torch.amp.grad_scaler import GradScaler
 from torch.utils.data import DataLoader, TensorDataset
+from trimtab.engine.loss_scale import LossScale
 from trimtab.plan import Plan
 from trimtab_api.errors import UserError
 
@@ -22,27 +24,33 @@ STEPS = 7
 def train(rank: int, size: int, text: str | None, style: str) -> tuple[Tensor, int]:
     """What a loop trains that leaves every third step out, or passes back twice; with DDP where no plan is given."""
     model = model_of()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
-    session = None if text is None else attached(model, optimizer, text)
+    trained = model[2:] if style == "head alone" else model  # whose zero_grad() leaves the gradients of the others
+    optimizer = torch.optim.SGD(trained.parameters(), lr=0.05, momentum=0.9)
+    scaler = GradScaler("cpu", init_scale=2.0**8, enabled=style == "scaler")
+    session = None if text is None else attached(model, optimizer, text, scale=LossScale(scaler))
     module: nn.Module = nn.parallel.DistributedDataParallel(model) if session is None else model
     for number in range(STEPS):
         optimizer.zero_grad(set_to_none=number % 2 == 0)
         if style == "adversarial":
             loss_of(module, number + 50, rank).backward()
             optimizer.zero_grad(set_to_none=number % 2 == 1)
-        loss_of(module, number, rank).backward()
+        scaler.scale(loss_of(module, number, rank)).backward()
         if style != "adversarial" and number % 3 == 1:
             if style == "skip" and session is not None:
                 session.skip()
+            if style == "scaler":
+                scaler.unscale_(optimizer)
+                scaler.update()
             continue
-        optimizer.step()
+        scaler.step(optimizer)
+        scaler.update()
     steps = session.steps if session is not None else 0
     if session is not None:
         session.close()
     return weights(model), steps
 
 
-@pytest.mark.parametrize("style", ["continue", "skip", "adversarial"])
+@pytest.mark.parametrize("style", ["continue", "skip", "adversarial", "scaler", "head alone"])
 def test_what_is_thrown_away_leaves_no_trace(rank_pool: RankPool, style: str) -> None:
     (ddp, _), *_ = rank_pool.run_in_process_group(SIZE, train, None, style)
     taken = STEPS if style == "adversarial" else 5
@@ -53,24 +61,31 @@ def test_what_is_thrown_away_leaves_no_trace(rank_pool: RankPool, style: str) ->
     assert torch.equal(first, second)
 
 
-def residual_around(rank: int, size: int) -> tuple[Tensor, Tensor]:
-    """What is held back before a step that is thrown away, and after it."""
+def residual_around(rank: int, size: int, scales: bool) -> tuple[Tensor, Tensor]:
+    """What is held back before a step that is thrown away, and after it; by its GradScaler where that ``scales``."""
     model = model_of()
-    session = attached(model, torch.optim.SGD(model.parameters(), lr=0.1), "0.1/all-gather")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scaler = GradScaler("cpu", init_scale=2.0**8, enabled=scales)
+    session = attached(model, optimizer, "0.1/all-gather", scale=LossScale(scaler))
     for number in range(2):
-        loss_of(model, number, rank).backward()
+        scaler.scale(loss_of(model, number, rank)).backward()
         session.step()
     engine: Any = session._engine
     before = engine.arena.residual.clone()
-    loss_of(model, 2, rank).backward()
-    session.skip()
+    scaler.scale(loss_of(model, 2, rank)).backward()
+    if scales:
+        scaler.unscale_(optimizer)
+        scaler.update()
+    else:
+        session.skip()
     after = engine.arena.residual.clone()
     session.close()
     return before, after
 
 
-def test_what_is_held_back_stays_as_it_was(rank_pool: RankPool) -> None:
-    for before, after in rank_pool.run_in_process_group(SIZE, residual_around):
+@pytest.mark.parametrize("scales", [False, True])
+def test_what_is_held_back_stays_as_it_was(rank_pool: RankPool, scales: bool) -> None:
+    for before, after in rank_pool.run_in_process_group(SIZE, residual_around, scales):
         assert before.any()
         assert torch.equal(before, after)
 

@@ -387,3 +387,25 @@ def test_running_statistics_are_averaged_where_ranks_meet(rank_pool: RankPool) -
     for other in others:
         assert all(torch.equal(first[name], other[name]) for name in first)
     assert torch.equal(first["constant"], torch.tensor([0.1, 1 / 3])), "what is alike keeps its bits"
+
+
+def loading(rank: int, size: int, text: str) -> list[Tensor]:
+    """The weights, less those loaded before, at the end of rounds whose steps move nothing."""
+    model = model_of()
+    session = attach(model, torch.optim.SGD(model.parameters(), lr=0.0), plan_of(text, 2))
+    off = []
+    for number in range(8):
+        if number % 4 == 0:
+            loaded = {name: value + number + 1.0 for name, value in model.state_dict().items()}
+            model.load_state_dict(loaded)
+        backward(model, number, rank)
+        session.step()
+        if number % 2:
+            off.append(flat(model) - torch.cat([value.flatten() for value in loaded.values()]))
+    session.close()
+    return off
+
+
+def test_weights_that_are_loaded_between_rounds_are_where_the_next_one_begins(rank_pool: RankPool) -> None:
+    for off in rank_pool.run_in_process_group(SIZE, loading, "0.01/all-gather"):
+        assert not torch.cat(off).any()

@@ -61,6 +61,40 @@ def test_a_model_with_nothing_to_train_is_refused() -> None:
         attach_checks.check_model_of_many_ranks(model)
 
 
+def test_a_model_without_numbers_is_refused() -> None:
+    with torch.device("meta"):
+        model = nn.Linear(2, 1)
+    with pytest.raises(UserError, match=r"model parameter weight: is on the device meta .* before attach"):
+        attach_checks.check_model_of_many_ranks(model)
+
+
+def building_another(rank: int, size: int, how: str) -> str:
+    """What `attach` says where rank 1 has built another model than the others."""
+    model = nn.Sequential(nn.Linear(4, 3 if rank == 1 and how == "wider" else 2), nn.BatchNorm1d(2))
+    if rank == 1 and how == "frozen":
+        model[0].weight.requires_grad_(False)
+    if rank == 1 and how == "longer":
+        model.append(nn.Linear(2, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.raises(UserError) as refused:
+        trimtab.Session(model, optimizer, group=trimtab_group(), plan=dense_plan(), recorder=recorder())
+    return str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("how", "difference"),
+    [
+        ("wider", "0.weight [3, 4] torch.float32 where rank 0 has 0.weight [2, 4] torch.float32"),
+        ("frozen", "0.weight [2, 4] torch.float32, frozen where rank 0 has 0.weight [2, 4] torch.float32"),
+        ("longer", "2.weight [1, 2] torch.float32 where rank 0 has buffer 1.running_mean [2] torch.float32"),
+    ],
+)
+def test_models_that_differ_between_ranks_are_refused_on_all(rank_pool: RankPool, how: str, difference: str) -> None:
+    for said in rank_pool.run_in_process_group(2, building_another, how):
+        assert said.startswith(f"model: rank 1 has built another than rank 0 ({difference})")
+        assert "build the same on every rank" in said
+
+
 def test_an_optimizer_of_parameters_outside_of_the_model_is_refused() -> None:
     model, scale = nn.Linear(2, 1), nn.Parameter(torch.ones(1))
     optimizer = torch.optim.SGD([*model.parameters(), scale], lr=0.1)

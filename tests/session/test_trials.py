@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from dataclasses import replace
 from typing import Any
@@ -147,3 +148,27 @@ def test_a_loop_that_is_left_in_a_trial_goes_on_from_before_it(rounds: int, rank
     for a, b in zip(with_trials, without, strict=True):
         assert_no_trace(a[0], b[0])
         assert a[1:] == b[1:] == (False, 9)
+
+
+def throwing_away(rank: int, size: int, trials: bool) -> tuple[Any, list[list[Any]]]:
+    """A loop that steps four times and throws all else away, the steps of a trial among it."""
+    messages = {3: message(plan_of("0.01/all-gather"), plan_of("dense-ring"), iterations=2)} if trials else {}
+    model, session, now, script = begin(rank, "0.05/all-gather", messages)
+    for x, y in itertools.islice(session.batches(loader()), 300):
+        model.zero_grad()
+        loss = nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        if session.in_trial or session.steps >= 4:
+            continue
+        session.step(loss)
+    assert not session.in_trial, "the trial goes on for ever"
+    result = now(), script.reports if script else []
+    session.close()
+    return result
+
+
+def test_a_loop_that_steps_no_more_ends_the_trial_that_it_is_in(rank_pool: RankPool) -> None:
+    with_trials = rank_pool.run_in_process_group(2, throwing_away, True)
+    assert with_trials[0][1] == [[]]
+    for (a, _), (b, _) in zip(with_trials, rank_pool.run_in_process_group(2, throwing_away, False), strict=True):
+        assert_no_trace(a, b)

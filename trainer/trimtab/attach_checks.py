@@ -77,6 +77,13 @@ def check_turns(optimizers: Sequence[torch.optim.Optimizer], scaler: GradScaler 
 
 def check_model_of_many_ranks(model: nn.Module) -> None:
     """What is wrong only where gradients are exchanged. Raises `UserError`."""
+    for name, each in (*model.named_parameters(), *model.named_buffers()):
+        if each.is_meta:
+            raise UserError(
+                "is on the device meta and holds no numbers, which rank 0's are sent for; call model.to_empty(...) and"
+                " initialize it, or load its weights, before attach",
+                field=f"model parameter {name}",
+            )
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise UserError(
             "has no parameter that requires a gradient, so there is nothing to train; call requires_grad_(True) on what"

@@ -30,6 +30,7 @@ from trimtab.data.sharded_loader import Loaders
 from trimtab.engine.loss_scale import LossScale
 from trimtab.engine.optimizer_gate import as_list, warning_of_scheduler
 from trimtab.engine.outcome import Outcome
+from trimtab.engine.same_model import check_models_are_alike
 from trimtab.engine.step_engine import StepEngine
 from trimtab.exchange_state import ExchangeState
 from trimtab.kernels.warm_up import warm_up
@@ -100,6 +101,7 @@ class Session(ExchangeState, Resuming):
 
     def _join(self, group: Group, plan: Plan) -> None:
         """Take part in the ranks' steps."""
+        check_models_are_alike(group, self._model)
         others = (each for each in self._also if isinstance(each, torch.optim.Optimizer))
         self._engine = StepEngine(
             self._model,

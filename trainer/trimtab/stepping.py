@@ -101,9 +101,18 @@ class Stepping:
         self._stepped(outcome, None, scale)
 
     def _left_out(self) -> None:
-        """The script's scaler is about to update its scale; a step that it left out for infinite gradients ends so."""
+        """The script's scaler is about to update its scale, and no optimizer has stepped since the backward pass.
+
+        Where gradients are infinite the scaler has left the step out, which ends so. Where they are not, the script has
+        not asked for it: it throws the step away.
+        """
         engine = self._engine()
-        if engine is not None and engine.owed.has_begun:
+        if engine is None or not engine.owed.has_begun:
+            return
+        outcome = engine.exchanger.outcome
+        if engine.local is None and outcome is not None and outcome.is_finite:
+            self.skip()
+        else:
             self._before_own(self._optimizers[0])
             self._after_own()
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from typing import Any
 
 import torch
@@ -25,6 +25,10 @@ from trimtab.data.replay import Replay
 from trimtab.engine.module_hook import ModuleHook
 from trimtab.engine.step_engine import StepEngine
 from trimtab.plan import Plan
+
+#: Passes thrown away in a row, for each step that a trial wants, after which its loop is taken to step no more.
+_PASSES_IN_VAIN = 10
+_STEPS_NO_MORE = "the loop throws away every step of a trial"
 
 
 class _Trial:
@@ -44,6 +48,8 @@ class _Trial:
         """Its state, while the state before it is in force."""
         self.has_graph = False
         """Whether the model has run for the batch, so that a graph may hold its weights."""
+        self.num_discarded = 0
+        """Exchanges that had been thrown away by its last step."""
         self.is_left = False
 
 
@@ -75,10 +81,13 @@ class TrialRunner:
         """Whether the state before the trial is in force although it has not ended."""
         return self._trial is not None and self._trial.suspended is not None
 
-    def run(self, replay: Replay, others: list[Replay], plans: list[Plan], iterations: int) -> Iterator[Any]:
+    def run(
+        self, replay: Replay, others: list[Replay], plans: list[Plan], iterations: int
+    ) -> Generator[Any, None, str | None]:
         """Let the loop of ``replay`` train under each candidate, while ``others`` are under way as well.
 
-        What was measured is told also where the loop is left.
+        What was measured is told also where the loop is left. Returns why no further trials can be run: a loop that
+        throws away pass after pass, in a trial where nothing then changes, would never come to its end.
         """
         reports = self._reports = []
         try:
@@ -88,15 +97,18 @@ class TrialRunner:
                 trial = self._begin(plan, replay, others, before)
                 try:
                     while len(trial.steps) < iterations and not trial.is_left:
+                        if self._num_discarded - trial.num_discarded >= _PASSES_IN_VAIN * iterations:
+                            return _STEPS_NO_MORE
                         self._resume(trial)
                         yield replay.next()
                 finally:
                     self._end(trial)
                 if trial.is_left:
-                    return
+                    return None
                 ended = time.perf_counter()
                 reports.append(_summary(plan, trial.steps, ended - began))
                 began = ended
+            return None
         finally:
             self._tell_reports(reports)
 
@@ -106,7 +118,12 @@ class TrialRunner:
         if before is not None and self._trial.steps:
             self._trial.steps[-1] = before
         self._trial.steps.append(report)
-        self._trial.has_graph = False
+        self._trial.has_graph, self._trial.num_discarded = False, self._num_discarded
+
+    @property
+    def _num_discarded(self) -> int:
+        """Exchanges thrown away so far, on every rank as many."""
+        return self._engine.owed.num_discarded
 
     def _before_forward(self, module: nn.Module, inputs: Any) -> None:
         """The model or a part of it is about to run: suspend the trial where that is not for one of its batches.
@@ -167,6 +184,7 @@ class TrialRunner:
         self._num_candidates += 1
         engine.try_out(plan.with_version(in_force.version), step, self._num_candidates)
         self._trial = _Trial(replay, others, before, undo)
+        self._trial.num_discarded = self._num_discarded
         for each in self._trial.marked:
             each.mark()
         self._watch_model()

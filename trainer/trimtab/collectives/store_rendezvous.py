@@ -14,7 +14,7 @@ from collections.abc import Callable
 from datetime import timedelta
 
 import torch.distributed as dist
-from torch.distributed import Store  # type: ignore[attr-defined]  # exported without saying so
+from torch.distributed import Store, TCPStore  # type: ignore[attr-defined]  # exported without saying so
 from torch.distributed.rendezvous import rendezvous
 
 from trimtab.collectives.rendezvous import Card, Met, missing_ranks
@@ -45,10 +45,8 @@ def meet_in_store(
     `CommunicationError` that names a rank that has not come within ``timeout`` seconds.
     """
     until = time.monotonic() + timeout
-    # As `init_process_group` reads them: what torchrun set stays, so that its own store is found.
-    os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"] = host, str(port)
     try:
-        store, _, _ = next(rendezvous("env://", rank, num_ranks, timeout=timedelta(seconds=timeout)))
+        store = _store(host, port, rank, num_ranks, timedelta(seconds=timeout))
     except dist.DistError as error:
         raise CommunicationError(0, f"did not let the ranks meet at {host}:{port}: {_first_line(error)}") from error
     number = next(_meetings)  # a process may attach again, after it has closed its first session
@@ -68,6 +66,16 @@ def meet_in_store(
     except dist.DistError as error:
         raise CommunicationError(0, f"has left {host}:{port} before all ranks met there") from error
     return Met(cards, bytes.fromhex(cards[0]["attempt"])), store
+
+
+def _store(host: str, port: int, rank: int, num_ranks: int, timeout: timedelta) -> Store:
+    """torchrun's, or else one that rank 0 runs; it does not wait for the other ranks, who are told of one by one."""
+    # As `init_process_group` reads them: what torchrun set stays, so that its own store is found.
+    os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"] = host, str(port)
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == str(True):
+        store: Store = next(rendezvous("env://", rank, num_ranks, timeout=timeout))[0]
+        return store
+    return TCPStore(host, port, num_ranks, rank == 0, timeout, wait_for_workers=False, multi_tenant=True)
 
 
 def _first_line(error: Exception) -> str:

@@ -49,8 +49,13 @@ class Control(Protocol):
 class TrialRunner(Protocol):
     """What runs trials in a loop: `trimtab.trials.TrialRunner`."""
 
-    def run(self, replay: Replay, others: list[Replay], plans: list[Plan], iterations: int) -> Iterator[Any]:
-        """Batches of ``replay`` for ``iterations`` steps under each plan, while ``others`` are under way as well."""
+    def run(
+        self, replay: Replay, others: list[Replay], plans: list[Plan], iterations: int
+    ) -> Generator[Any, None, str | None]:
+        """Batches of ``replay`` for ``iterations`` steps under each plan, while ``others`` are under way as well.
+
+        Returns why no further trials can be run, on every rank the same; None where they can.
+        """
         ...
 
 
@@ -153,7 +158,10 @@ class Loops:
             _, trials, plans, iterations = self._request
             self._request = None
             others = [other for other in self._loops if other is not replay]
-            yield from trials.run(replay, others, plans, iterations)
+            why_not = yield from trials.run(replay, others, plans, iterations)
+            if why_not is not None:
+                self._never_tries = True
+                self._say(f"no further trials: {why_not}; {_INSTEAD}")
             self._trials_ended(True)
 
     def _epoch_of(self, replay: Replay) -> Generator[Any]:

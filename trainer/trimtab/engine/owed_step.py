@@ -8,8 +8,9 @@ by hand: that one changes the weights.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+import torch
 from trimtab_api.errors import UserError
 
 from trimtab.engine.exchanger import Exchanger
@@ -20,13 +21,23 @@ from trimtab.engine.outcome import Outcome
 class OwedStep:
     """The present step of one engine, from its first backward pass on."""
 
-    def __init__(self, exchanger: Exchanger, discarded: Callable[[Outcome], None], *, turns: bool) -> None:
-        """``discarded`` is told what came of each exchange that is forgotten.
+    def __init__(
+        self,
+        exchanger: Exchanger,
+        optimizers: Sequence[torch.optim.Optimizer],
+        discarded: Callable[[Outcome], None],
+        *,
+        turns: bool,
+    ) -> None:
+        """``optimizers`` step the weights; ``discarded`` is told what came of each exchange that is forgotten.
 
         With ``turns`` an optimizer's step makes the exchange, and backward passes without one only add up.
         """
-        self._exchanger, self._discarded, self._turns = exchanger, discarded, turns
+        self._exchanger, self._optimizers = exchanger, optimizers
+        self._discarded, self._turns = discarded, turns
         self._parameters = exchanger.arena.parameters
+        self.num_discarded = 0
+        """Exchanges that were forgotten, on every rank as many."""
         self._num_passes = -1
         """Those that had ended when the last one began."""
         self._versions = 0
@@ -74,6 +85,7 @@ class OwedStep:
             self._exchanger.flights.wait()
             self._exchanger.drop()
             self._exchanger.restart(place.step, place.trial)
+            self.num_discarded += 1
             self._discarded(outcome)
 
     def forget(self) -> None:
@@ -105,8 +117,15 @@ class OwedStep:
         return sum(parameter._version for parameter in self._parameters)
 
     def _is_cleared(self, index: int) -> bool:
-        """Whether gradients were cleared before the pass that has just given tensor ``index``'s."""
+        """Whether gradients were cleared before the pass that has just given tensor ``index``'s.
+
+        Those that no optimizer steps need not be: an optimizer's ``zero_grad()`` leaves them.
+        """
         own, view = self._parameters[index].grad, self._exchanger.arena.views[index]
         is_new = own is None or own.data_ptr() != view.data_ptr()
-        others = [each.grad for i, each in enumerate(self._parameters) if i != index and each.grad is not None]
-        return not any(bool(grad.any()) for grad in others) if others else is_new
+        groups = [group for each in self._optimizers for group in each.param_groups]
+        stepped = {id(each) for group in groups for each in group["params"]}
+        others = [p.grad for i, p in enumerate(self._parameters) if i != index and id(p) in stepped]
+        if any(grad is not None for grad in others):
+            return not any(bool(grad.any()) for grad in others if grad is not None)
+        return is_new or id(self._parameters[index]) not in stepped

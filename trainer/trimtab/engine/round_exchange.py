@@ -1,25 +1,55 @@
-"""The end of a round of local steps: its updates are exchanged, now or under the next round."""
+"""Where rounds of local steps begin and end: at weights that a script loads, and with an exchange of updates.
+
+Updates cross now or under the next round.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
 
+import torch
 from torch import nn
 
 from trimtab.engine.arena import Arena
 from trimtab.engine.exchanger import Exchanger
 from trimtab.engine.local_updates import LocalUpdates
+from trimtab.engine.module_hook import ModuleHook
 from trimtab.engine.outcome import Outcome
 from trimtab.engine.source_change import average_buffers
 
 
 class RoundExchange:
-    """Ends the rounds of one engine."""
+    """Ends the rounds of one engine, and has them begin at weights that the script loads between two of them."""
 
-    def __init__(self, model: nn.Module, arena: Arena, exchanger: Exchanger, finish: Callable[[], Outcome]) -> None:
-        """``finish`` waits for the exchange, and commits or drops it."""
+    def __init__(
+        self,
+        model: nn.Module,
+        arena: Arena,
+        exchanger: Exchanger,
+        finish: Callable[[], Outcome],
+        present: Callable[[], LocalUpdates | None],
+    ) -> None:
+        """``finish`` waits for the exchange, and commits or drops it; ``present`` gives the rounds of the plan."""
         self._model, self._arena, self._exchanger, self._finish = model, arena, exchanger, finish
+        self._present = present
+        parts = [part for part in model.modules() if not isinstance(part, torch.jit.ScriptModule)]
+        loaded = ModuleHook(self._loaded)
+        self._handles = [part.register_load_state_dict_post_hook(loaded) for part in parts]
+
+    def close(self) -> None:
+        """Let go of the model."""
+        for handle in self._handles:
+            handle.remove()
+
+    def _loaded(self, *_: object) -> None:
+        """The script has loaded weights, as every rank does. They are no update, of which compression sends a part.
+
+        Within a round they cannot be told from one: a script that evaluates averaged weights loads its own again.
+        """
+        local = self._present()
+        if local is not None and not local.is_under_way:
+            local.set_anchor()
 
     def end(self, local: LocalUpdates) -> Outcome:
         """End a round that another follows, under which its updates may cross."""

@@ -83,8 +83,8 @@ class StepEngine:
         """Carries out the plan's exchanges."""
         self.exchanger.by_hand = any(isinstance(each, ByHand) for each in optimizers)
         self._waits = ForwardWaits(model, optimizers[0], self._gate, self.exchanger, self._profiler)
-        self.owed = OwedStep(self.exchanger, discarded, turns=gate.turns)
-        self._rounds = RoundExchange(model, self.arena, self.exchanger, self._finish)
+        self.owed = OwedStep(self.exchanger, optimizers, discarded, turns=gate.turns)
+        self._rounds = RoundExchange(model, self.arena, self.exchanger, self._finish, lambda: self.local)
         self._enter(plan)
 
     def close(self) -> None:
@@ -94,8 +94,8 @@ class StepEngine:
         with contextlib.suppress(CommunicationError):  # which is why the session is closed
             self._waits.settle()
             self._rounds.recall()
-        self._waits.close()
-        self.exchanger.close()
+        for each in (self._waits, self._rounds, self.exchanger):
+            each.close()
 
     # Plans --------------------------------------------------------------------------------------------------------
 

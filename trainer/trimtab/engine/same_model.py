@@ -1,0 +1,41 @@
+"""Whether all ranks have built the same model: rank 0's weights are sent to all, tensor by tensor."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+
+from torch import nn
+from trimtab_api.errors import UserError
+
+from trimtab.broadcast import gather_json
+from trimtab.collectives.group import Group
+
+
+def check_models_are_alike(group: Group, model: nn.Module) -> None:
+    """Raise `UserError` on every rank where a rank's tensors have other names, shapes or types than rank 0's.
+
+    So does a parameter that requires a gradient on some ranks alone. Every rank calls it together.
+    """
+    own = _lines(model)
+    digest = hashlib.sha256(json.dumps(own).encode()).hexdigest()
+    if len(set(gather_json(group, digest))) == 1:
+        return
+    first, *others = gather_json(group, own)
+    for rank, lines in enumerate(others, 1):
+        for one, other in itertools.zip_longest(first, lines, fillvalue="nothing"):
+            if one != other:
+                raise UserError(
+                    f"rank {rank} has built another than rank 0 ({other} where rank 0 has {one}); build the same on"
+                    " every rank, whatever data each of them has",
+                    field="model",
+                )
+
+
+def _lines(model: nn.Module) -> list[str]:
+    parameters = [
+        f"{name} {list(each.shape)} {each.dtype}{'' if each.requires_grad else ', frozen'}"
+        for name, each in model.named_parameters()
+    ]
+    return parameters + [f"buffer {name} {list(each.shape)} {each.dtype}" for name, each in model.named_buffers()]
