@@ -83,6 +83,7 @@ def test_the_first_of_slurms_hosts(nodes, first):
 @pytest.mark.parametrize(
     ("environ", "said"),
     [
+        ({"RANK": "1"}, "WORLD_SIZE: is not set although RANK is 1; set it to how many there are"),
         ({"WORLD_SIZE": "2"}, "RANK: is not set although WORLD_SIZE is; set it to this process's rank"),
         (
             {"WORLD_SIZE": "2", "RANK": "2"},

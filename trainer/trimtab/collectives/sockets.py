@@ -158,7 +158,7 @@ class SocketTransport(Transport):
             raise CommunicationError(
                 connection.peer,
                 f"is at {Place.of_code(place)} where this rank is at {self.place}: the ranks disagree, as where one"
-                " leaves out a batch of a trial, or a step",
+                " leaves out a batch of a trial, or a step: let all decide by what is alike on all, as by the mean",
             )
         connection.waits_for = None
         return int(length)

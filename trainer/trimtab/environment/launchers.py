@@ -77,6 +77,10 @@ def ranks_of(environ: Mapping[str, str]) -> Ranks | None:
                 value=str(rank),
             )
         return Ranks(each.name, rank, num_ranks, _number(environ, each.local_rank))
+    for each in _LAUNCHERS:
+        said = environ.get(each.rank, "")
+        if each.size not in environ and said.isdecimal() and int(said) > 0:
+            raise UserError(f"is not set although {each.rank} is {said}; set it to how many there are", field=each.size)
     return None
 
 
