@@ -144,10 +144,9 @@ def test_a_whole_update_is_charged_too_for_each_rank_sees_its_own_batches_alone(
     assert relative_steps(plan, 1.0, ADAM) > 1 == relative_steps(dense_plan(), 1.0, ADAM)
 
 
-@pytest.mark.parametrize("source", ["gradient", "update:steps=4"])
 @pytest.mark.parametrize("facts", [SGD, ADAM], ids=["sgd", "adam"])
-def test_iterations_that_are_averaged_into_one_update_do_the_work_of_one(facts, source):
-    plan = Plan(0.01, "all-gather", source=source, schedule="deft")
+def test_iterations_that_are_averaged_into_one_update_do_the_work_of_one(facts):
+    plan = Plan(0.01, "all-gather", schedule="deft")
     two_an_update = (Iteration((Send(0, 0),), update=0), Iteration((Send(0, 0),), update=None))
     averaged, added_up = (
         replace(plan, timetable=Timetable((), two_an_update, averages=each)) for each in (True, False)

@@ -37,6 +37,7 @@ SPARSIFIERS = (*(name for name in sparsifiers.built_in if name != "hard-threshol
 OPTIONS = {"spardl": ("", ":teams=3"), "exdyna": ("", ":partition=coarse", ":threshold=paper")}
 WHOLE = ("wait-free", "after-backward")
 DELAYING = (*PLANNED, "toy-every-second-later", "toy-one-behind", "toy-queues")
+OF_UPDATES = (*(each for each in DELAYING if each != "deft"), "overlap")
 
 
 def plan_drawn(draw: random.Random) -> Plan:
@@ -48,7 +49,7 @@ def plan_drawn(draw: random.Random) -> Plan:
         plan = Plan(1.0, draw.choice(DENSE_COLLECTIVES), fusion=fusion)
     plan = replace(plan, wire=draw.choice(plan.row.wires))
     if draw.random() < 0.4:
-        plan, known = replace(plan, source=f"update:steps={draw.randrange(1, 4)}"), (*WHOLE, *DELAYING, "overlap")
+        plan, known = replace(plan, source=f"update:steps={draw.randrange(1, 4)}"), (*WHOLE, *OF_UPDATES)
     else:
         plan, known = replace(plan, source=draw.choice(("gradient", "gradient:warmup=20"))), (*WHOLE, *DELAYING)
     schedule = draw.choice(known)
