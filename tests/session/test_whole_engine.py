@@ -231,7 +231,7 @@ def groups(size: int = SIZE) -> list[Group]:
     return first
 
 
-@pytest.mark.parametrize("seed", [0, 2, 3, 5, 12])
+@pytest.mark.parametrize("seed", [0, 2, 3, 5, 263])
 def test_all_that_ranks_compute_moves_the_weights_or_is_held_back_whatever_happens(seed: int) -> None:
     toy_schedules.register()
     with ThreadPoolExecutor(SIZE) as ranks:
