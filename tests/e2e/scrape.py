@@ -16,6 +16,7 @@ from programs import wait_until
 
 #: Seconds between two scrapes.
 _INTERVAL = 2
+_CHANGES = "trimtab_trainer_plan_changes_total"
 
 
 @dataclass
@@ -66,4 +67,6 @@ def scraper(node: Node, release: Place, place: Place, job: str, directory: Path)
         config for each in monitors for config in pod_monitors.scrape_configs(each, pods, interval=f"{_INTERVAL}s")
     ]
     with pod_monitors.scraping(configs, directory, node.address, node.on_network()) as url:
+        # Of what happens before the first scrape no increase is seen.
+        wait_until(lambda: pod_monitors.result(url, _CHANGES), "the trainer has been scraped", interval=_INTERVAL)
         yield Scraper(url, place, job)
