@@ -166,26 +166,6 @@ def test_a_step_that_the_session_does_not_see_is_no_step_thrown_away(rank_pool: 
         assert "session.close(), and attach anew with it" in said
 
 
-def leaving_gradients(rank: int, size: int) -> str:
-    """What a loop is told that neither steps nor clears the mean before the next pass."""
-    model = model_of()
-    session = attached(model, torch.optim.SGD(model.parameters(), lr=0.1), "dense")
-    loss_of(model, 0, rank).backward()
-    try:
-        loss_of(model, 1, rank).backward()
-    except UserError as error:
-        return str(error)
-    finally:
-        session.close()
-    return ""
-
-
-def test_gradients_that_are_neither_stepped_nor_cleared_are_refused(rank_pool: RankPool) -> None:
-    for said in rank_pool.run_in_process_group(SIZE, leaving_gradients):
-        assert "clear the gradients or call session.skip()" in said
-        assert "session.no_sync()" in said
-
-
 def test_one_process_throws_its_gradients_away() -> None:
     model = model_of()
     session = trimtab.attach(model, torch.optim.SGD(model.parameters(), lr=0.05))

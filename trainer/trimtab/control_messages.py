@@ -8,7 +8,6 @@ from trimtab.broadcast import broadcast_json
 from trimtab.collectives.group import Group
 from trimtab.control.types import NetworkView, StepReport, TrialReport
 from trimtab.control_client import ControlClient
-from trimtab.engine.outcome import Outcome
 from trimtab.profile import Profile
 
 
@@ -17,7 +16,6 @@ class ControlMessages:
 
     def __init__(self, group: Group | None, client: ControlClient | None) -> None:
         self._group, self._client = group, client
-        self._kept: list[dict[str, Any] | None] = []
 
     @property
     def view(self) -> NetworkView | None:
@@ -42,17 +40,6 @@ class ControlMessages:
         if self._client:
             self._client.sent()
         return received
-
-    def discarded(self, outcome: Outcome) -> None:
-        """The step of an exchange was thrown away: what rank 0 says after it is kept for `messages` after the next."""
-        if outcome.consensus is not None and outcome.consensus.has_message:
-            self._kept.append(self.receive())
-
-    def messages(self, outcome: Outcome) -> list[dict[str, Any]]:
-        """What rank 0 says after a step, and after those that were thrown away before it."""
-        self.discarded(outcome)
-        kept, self._kept = self._kept, []
-        return [message for message in kept if message]
 
     def step(self, before: StepReport | None, steps_left_in_epoch: int) -> None:
         """A training step has ended, and all is known of the one ``before``; None where the plan has changed since."""

@@ -112,7 +112,6 @@ class Session(ExchangeState, Resuming):
             gate=self._stepping.gate,
             before_backward=lambda: self._trials.before_backward() if self._trials else None,
             has_message=lambda: not self.in_trial and self._control.is_pending,
-            discarded=self._control.discarded,
         )
         self._trials = TrialRunner(self._model, self._engine, self._snapshot, self._control.trials)
 
@@ -266,7 +265,7 @@ class Session(ExchangeState, Resuming):
             self._follow_rank_0(outcome)
 
     def _follow_rank_0(self, outcome: Outcome) -> None:
-        for message in self._control.messages(outcome):
+        if outcome.consensus is not None and outcome.consensus.has_message and (message := self._control.receive()):
             self._follow(message)
 
     # Rank 0's messages --------------------------------------------------------------------------------------------

@@ -8,33 +8,24 @@ by hand: that one changes the weights.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from trimtab_api.errors import UserError
 
 from trimtab.engine.exchanger import Exchanger
 from trimtab.engine.fingerprint import Fingerprint
-from trimtab.engine.outcome import Outcome
 
 
 class OwedStep:
     """The present step of one engine, from its first backward pass on."""
 
-    def __init__(
-        self,
-        exchanger: Exchanger,
-        optimizers: Sequence[torch.optim.Optimizer],
-        discarded: Callable[[Outcome], None],
-        *,
-        turns: bool,
-    ) -> None:
-        """``optimizers`` step the weights; ``discarded`` is told what came of each exchange that is forgotten.
+    def __init__(self, exchanger: Exchanger, optimizers: Sequence[torch.optim.Optimizer], *, turns: bool) -> None:
+        """``optimizers`` step the weights.
 
         With ``turns`` an optimizer's step makes the exchange, and backward passes without one only add up.
         """
-        self._exchanger, self._optimizers = exchanger, optimizers
-        self._discarded, self._turns = discarded, turns
+        self._exchanger, self._optimizers, self._turns = exchanger, optimizers, turns
         self._parameters = exchanger.arena.parameters
         self.num_discarded = 0
         """Exchanges that were forgotten, on every rank as many."""
@@ -79,21 +70,26 @@ class OwedStep:
         self.is_owed = self.is_owed or not self._exchanger.accumulates
 
     def discard(self) -> None:
-        """Forget what was exchanged for the step, which begins anew; every rank does so."""
+        """Forget what was exchanged for the step, which begins anew; every rank does so.
+
+        What rank 0 has to say after that exchange it says after the next.
+        """
         if not self._turns:
-            place, outcome = self._exchanger.place, self._exchanger.finish()
-            self._exchanger.flights.wait()
-            self._exchanger.drop()
+            place = self._exchanger.place
+            self._exchanger.finish()
+            self._drop()
             self._exchanger.restart(place.step, place.trial)
             self.num_discarded += 1
-            self._discarded(outcome)
 
     def forget(self) -> None:
         """Have nothing under way of a step that was thrown away, for another plan cuts the memory that it writes to."""
         if self._exchanger.outcome is not None:
-            self._exchanger.flights.wait()
-            self._exchanger.drop()
+            self._drop()
         self.settle()
+
+    def _drop(self) -> None:
+        self._exchanger.flights.wait()
+        self._exchanger.drop()
 
     def check_weights(self) -> None:
         """Raise `UserError` where they have changed since the last backward pass began, in which nothing steps them.

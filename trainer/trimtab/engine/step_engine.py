@@ -52,12 +52,11 @@ class StepEngine:
         gate: OptimizerGate,
         before_backward: Callable[[], None] = lambda: None,
         has_message: Callable[[], bool] = lambda: False,
-        discarded: Callable[[Outcome], None] = lambda _: None,
     ) -> None:
         """Every rank takes over rank 0's weights and buffers; all make one together.
 
         Of ``optimizers`` some are stepped by ``gate``; others only must train nothing that ranks do not exchange.
-        ``discarded`` is told of exchanges whose step the script throws away. For the rest see `Exchanger`.
+        For the rest see `Exchanger`.
         """
         self.arena = Arena(list(model.named_parameters()))
         broadcast_tensors(group, (*model.parameters(), *model.buffers()))
@@ -83,7 +82,7 @@ class StepEngine:
         """Carries out the plan's exchanges."""
         self.exchanger.by_hand = any(isinstance(each, ByHand) for each in optimizers)
         self._waits = ForwardWaits(model, optimizers[0], self._gate, self.exchanger, self._profiler)
-        self.owed = OwedStep(self.exchanger, optimizers, discarded, turns=gate.turns)
+        self.owed = OwedStep(self.exchanger, optimizers, turns=gate.turns)
         self._rounds = RoundExchange(model, self.arena, self.exchanger, self._finish, lambda: self.local)
         self._enter(plan)
 
