@@ -76,6 +76,8 @@ def test_the_adopted_script_trains_on_several_workers(trimtab, tmp_path):
 
 DDP_STYLE = Path(__file__).parent / "ddp_style.py"
 WRAPPING = "model = DistributedDataParallel(model)"
+#: A line a step of rank 0: three epochs of 256 samples, 16 a batch, on two ranks.
+NUM_LINES = 3 * 256 // 16 // 2
 ATTACHING = "__import__('trimtab').attach(model, optimizer)"
 
 
@@ -86,17 +88,21 @@ def printed(text: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def of_ddp() -> list[str]:
-    """What the script prints as it was found."""
-    return printed(by_torchrun(DDP_STYLE).stdout)
+    """What the script prints as it was found: all of it, though Gloo sometimes aborts a process that has left."""
+    lines = printed(by_torchrun(DDP_STYLE, is_ours=False).stdout)
+    assert len(lines) == NUM_LINES
+    return lines
 
 
-def by_torchrun(script: Path, folder: Path | None = None, **variables: str) -> subprocess.CompletedProcess[str]:
+def by_torchrun(
+    script: Path, folder: Path | None = None, *, is_ours: bool = True, **variables: str
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", script],
         capture_output=True,
         text=True,
         timeout=240,
-        check=True,
+        check=is_ours,
         cwd=folder,
         env={**os.environ, "OMP_NUM_THREADS": "1", **variables},
     )
@@ -136,7 +142,7 @@ def test_so_does_the_script_under_the_launcher_that_it_had(tmp_path, plan, adopt
 
 def recorded_as_printed(run: Path, ours: list[str], plan: str, of_ddp: list[str]) -> None:
     """A line a step in the run's directory and in the output, which under dense is DDP's to the last digit."""
-    assert len(ours) == 3 * 256 // 16 // 2
+    assert len(ours) == NUM_LINES
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert len(lines) == len(ours)
     assert all(line["bytes"] > 0 for line in lines)

@@ -134,7 +134,7 @@ def run(name: str, plan: str) -> dict[str, Any]:
         "plan": plan,
         "losses": [float(each) for line in lines for each in re.findall(r"(?i:loss)\w*:? ([-\d.e]+)", line)],
         "weights": [hashlib.sha256(p.detach().numpy().tobytes()).hexdigest() for m in models for p in m.parameters()],
-        "steps": [session.steps for session in sessions],
+        "plans": [session.plan.name for session in sessions],
     }
 
 

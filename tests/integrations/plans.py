@@ -13,7 +13,7 @@ from torch.utils.data import TensorDataset
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from chosen_plan import choose as choose
 
-PLANS = ("own", "dense", "0.05/all-gather", "adaptive")
+PLANS = ("own", "dense", "0.01/all-gather", "adaptive")
 NUM_NODES = int(os.environ["WORLD_SIZE"]) // int(os.environ["LOCAL_WORLD_SIZE"])
 _OUT = Path(sys.argv[1])
 

@@ -35,7 +35,7 @@ def main(plan: str) -> None:
         devices=2 // NUM_NODES,
         num_nodes=NUM_NODES,
         strategy="ddp",
-        max_epochs=2,
+        max_epochs=6,
         callbacks=[] if plan == "own" else [TrimtabCallback(run_directory=run_directory(plan))],
         accumulate_grad_batches=2,
         gradient_clip_val=1.0,

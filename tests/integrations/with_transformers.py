@@ -27,7 +27,7 @@ def main(plan: str) -> None:
             folder,
             use_cpu=True,
             ddp_backend="gloo",
-            num_train_epochs=2,
+            num_train_epochs=6,
             per_device_train_batch_size=16,
             gradient_accumulation_steps=2,
             learning_rate=1e-2,

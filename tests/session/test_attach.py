@@ -88,10 +88,12 @@ def test_a_job_that_lets_gradients_wait_for_later_steps_has_no_local_steps_unles
     assert settings.in_batches.sources == (sources.default,)
 
 
-def test_planners_and_schedules_that_may_be_chosen_each_stand_there_once(tmp_path: Path) -> None:
+def test_planners_sparsifiers_and_schedules_that_may_be_chosen_each_stand_there_once(tmp_path: Path) -> None:
     fusion = {"bufferSize": "single", "alternatives": ["equal:buffers=5", "single"]}
-    job = job_file(tmp_path, fusion=fusion, schedules=["after-backward", "wait-free"])
+    selecting = {"sparsifier": "topk", "sparsifierAlternatives": ["tracked", "topk"]}
+    job = job_file(tmp_path, fusion=fusion, schedules=["after-backward", "wait-free"], **selecting)
     settings = controller_settings(load_training_job(job), SGD)
+    assert settings.sparsifiers == ("topk", "tracked")
     assert settings.fusions == ("single", "equal:buffers=5")
     assert settings.schedules == ("after-backward", "wait-free")
 

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from trimtab.attachment import attach
+    from trimtab.ddp_hook import HookState, hook
     from trimtab.session import Session
 
-__all__ = ["Session", "attach"]
+__all__ = ["HookState", "Session", "attach", "hook"]
 
 
 def __getattr__(name: str) -> Any:
@@ -27,4 +28,8 @@ def __getattr__(name: str) -> Any:
         from trimtab.session import Session
 
         return Session
+    if name in ("hook", "HookState"):
+        from trimtab import ddp_hook
+
+        return getattr(ddp_hook, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

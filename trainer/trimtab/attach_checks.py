@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import weakref
 from collections.abc import Collection, Iterable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
@@ -14,6 +14,8 @@ from trimtab_api.errors import UserError
 
 from trimtab.plan import Plan
 from trimtab.session import Session
+
+SessionT = TypeVar("SessionT", bound=Session)
 
 _only_session: weakref.ref[Session] | None = None
 
@@ -44,6 +46,11 @@ def _check_optimizer(optimizer: torch.optim.Optimizer, known: Collection[int]) -
                 " nn.ModuleList of all that it steps, bare parameters in a nn.ParameterList",
                 field="optimizer",
             )
+    check_needs_no_closure(optimizer)
+
+
+def check_needs_no_closure(optimizer: torch.optim.Optimizer) -> None:
+    """Ranks exchange one gradient a step. Raises `UserError` for an optimizer that asks for several, as LBFGS does."""
     closure = inspect.signature(type(optimizer).step).parameters.get("closure")
     if closure is not None and closure.default is inspect.Parameter.empty:
         raise UserError(
@@ -141,7 +148,7 @@ def refuse_second_session() -> None:
         )
 
 
-def only_session(session: Session) -> Session:
+def only_session(session: SessionT) -> SessionT:
     """Remember ``session`` as the one of this process."""
     global _only_session
     _only_session = weakref.ref(session)

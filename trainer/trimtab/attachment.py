@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from trimtab_api.trainingjob.communication import Communication, LocalSteps
 
 from trimtab import ddp_baseline
 from trimtab.attach_checks import (
+    SessionT,
     check_arguments,
     check_devices,
     check_model_of_many_ranks,
@@ -36,6 +37,8 @@ from trimtab.ddp_wrapper import silence, unwrapped
 from trimtab.engine.by_hand import ByHand
 from trimtab.engine.loss_scale import LossScale
 from trimtab.engine.optimizer_gate import as_list
+from trimtab.engine.refused_plans import refuse_in_hooks
+from trimtab.engine.stand_ins import StandIns
 from trimtab.environment.launch_environment import LaunchEnvironment
 from trimtab.environment.launchers import Ranks, ranks_of
 from trimtab.joining import by_another_launcher, by_our_launcher
@@ -95,6 +98,32 @@ def attach(
         "also": also,
         "turns": turns,
     }
+
+    def by_ddp(environment: LaunchEnvironment, hook: str) -> Session:
+        return ddp_baseline.session_of(environment, wrapper, optimizers, hook, options)
+
+    configuration: dict[str, Any] = {"job": job, "plan": plan, "run_directory": run_directory}
+    session, joined = begin(Session, model, optimizers, options, by_ddp, **configuration)
+    if joined is not None:
+        session.when_closed.callback(silence(wrapper, session.no_sync))
+    return session
+
+
+def begin(
+    kind: type[SessionT],
+    model: nn.Module,
+    optimizers: Sequence[torch.optim.Optimizer],
+    options: dict[str, Any],
+    by_ddp: Callable[[LaunchEnvironment, str], SessionT],
+    *,
+    job: str | Path | None = None,
+    plan: str | None = None,
+    run_directory: str | Path | None = None,
+) -> tuple[SessionT, Joined | None]:
+    """Join the job that this process was started for, None where it exchanges nothing; the session of it.
+
+    ``by_ddp`` makes the session where DDP is to exchange, by a hook of that name.
+    """
     environment = LaunchEnvironment.read(os.environ)
     if environment is not None and environment.rank == 0:
         _say_what_does_not_count(job=job, plan=plan, run_directory=run_directory)
@@ -103,22 +132,20 @@ def attach(
         ranks = _ranks_of_another_launcher()
         if ranks is None:
             configuration.check()
-            return Session(model, optimizers, group=None, plan=dense_plan(), recorder=Recorder(None), **options)
+            return kind(model, optimizers, group=None, plan=dense_plan(), recorder=Recorder(None), **options), None
         _check_several_ranks(model, optimizers, ranks.local_rank)
         joined = by_another_launcher.join(ranks, configuration, on_gpu=_is_on_gpu(model))
     elif environment.num_ranks == 1:
         recorder = Recorder(environment.run_directory)
         options["seed"] = environment.seed
-        return Session(model, optimizers, group=None, plan=dense_plan(), recorder=recorder, **options)
+        return kind(model, optimizers, group=None, plan=dense_plan(), recorder=recorder, **options), None
     elif hook := os.environ.get(DDP_HOOK_VARIABLE):
         _check_several_ranks(model, optimizers, environment.local_rank)
-        return only_session(ddp_baseline.session_of(environment, wrapper, optimizers, hook, options))
+        return only_session(by_ddp(environment, hook)), None
     else:
         _check_several_ranks(model, optimizers, environment.local_rank)
         joined = by_our_launcher.join(environment, on_gpu=_is_on_gpu(model))
-    session = only_session(_session_of(joined, model, optimizers, options))
-    session.when_closed.callback(silence(wrapper, session.no_sync))
-    return session
+    return only_session(_session_of(kind, joined, model, optimizers, options)), joined
 
 
 def _say_what_does_not_count(**arguments: str | Path | None) -> None:
@@ -154,25 +181,34 @@ def _is_on_gpu(model: nn.Module) -> bool:
 
 
 def _session_of(
-    joined: Joined, model: nn.Module, optimizers: Sequence[torch.optim.Optimizer], options: dict[str, Any]
-) -> Session:
+    kind: type[SessionT],
+    joined: Joined,
+    model: nn.Module,
+    optimizers: Sequence[torch.optim.Optimizer],
+    options: dict[str, Any],
+) -> SessionT:
     """The session of one rank; rank 0's has the controller."""
     group, recorder, seed = joined.group, joined.recorder, joined.job.spec.seed
     sizes = tuple(p.numel() for p in reversed(list(model.parameters())) if p.requires_grad)
+    known = [(each.known or each) if isinstance(each, ByHand) else each for each in optimizers]
     facts = ModelFacts(
         sum(sizes),
         sizes,
         group.size,
-        optimizer=family_of(*optimizers),
+        optimizer=family_of(*known),
         link_slowness=joined.link_slowness,
         ranks_on_each=joined.job.spec.processes_per_worker,
     )
     settings = controller_settings(joined.job, facts.optimizer)
     if options["turns"] or any(isinstance(each, ByHand) for each in optimizers):
         settings = replace(settings, sources=(sources.default,), sources_in_batches=())  # rounds need one optimizer
+    if isinstance(model, StandIns):  # no loop is seen that could try plans, nor a forward pass that could wait
+        settings = replace(settings, exploration_share=0.0, schedules=(schedules.default,))
     controller = Controller(settings, facts, seed=seed)
     plan = controller.plan  # every rank begins with it: once rank 0's client is there, the controller may decide
-    check_momentum(plan, optimizers)
+    check_momentum(plan, known)
+    if isinstance(model, StandIns):
+        refuse_in_hooks(plan)
     control_client = None
     if group.rank == 0:
         control_client = ControlClient(
@@ -183,7 +219,7 @@ def _session_of(
             say=recorder.starting,
             certificates=joined.certificates,
         )
-    session = Session(
+    session = kind(
         model,
         optimizers,
         group=group,
@@ -216,7 +252,7 @@ def controller_settings(job: TrainingJob, optimizer: OptimizerFamily) -> Control
         candidate_ratios=wanted.ratio.candidates,
         collectives=choices(wanted.collectives, job.spec.workers, job.spec.processes_per_worker),
         fusions=tuple(fusions),
-        sparsifiers=(wanted.sparsifier,),
+        sparsifiers=tuple(dict.fromkeys((wanted.sparsifier, *wanted.sparsifier_alternatives))),
         schedules=wanted.schedules,
         sources=gradient if chosen is None else sources_between(chosen.min, chosen.max),
         sources_in_batches=sources_by_default(optimizer) if chosen is None and not delays_updates else (),

@@ -7,11 +7,15 @@ scripts (nanoGPT) set by themselves.
 from __future__ import annotations
 
 import contextlib
+import gc
 from collections.abc import Callable
 from typing import Any, SupportsIndex
 
-from torch import nn
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
+from trimtab_api.errors import UserError
 
 NoSync = Callable[[], contextlib.AbstractContextManager[None]]
 
@@ -20,6 +24,50 @@ def unwrapped(model: nn.Module) -> nn.Module:
     """The model inside a DDP wrapper, or the model itself."""
     inner: nn.Module = model.module if isinstance(model, DistributedDataParallel) else model
     return inner
+
+
+def wrapper_of(parameter: nn.Parameter) -> DistributedDataParallel:
+    """The wrapper of the model that ``parameter`` is of, which calls its hooks without a word of itself.
+
+    Raises `UserError` where there is none to be found, and for one that trains some of the processes' model only.
+    """
+    for each in gc.get_objects():
+        if issubclass(type(each), DistributedDataParallel) and any(p is parameter for p in each.parameters()):
+            num_ranks = dist.get_world_size(each.process_group)
+            if num_ranks != dist.get_world_size():
+                raise UserError(
+                    "trimtab.hook exchanges among all processes; leave process_group out, or the hook",
+                    field="DistributedDataParallel.process_group",
+                    value=f"{num_ranks} of {dist.get_world_size()} processes",
+                )
+            found: DistributedDataParallel = each
+            return found
+    raise UserError(
+        "no DistributedDataParallel is found among Python's objects; call gc.freeze() after the first step",
+        field="trimtab.hook",
+    )
+
+
+def skips_unused(wrapper: DistributedDataParallel) -> bool:
+    """Whether it looks which parameters no rank has used, and then leaves alone what their ``grad`` was."""
+    return bool(wrapper.find_unused_parameters or wrapper.static_graph)
+
+
+def check_bucket(buffer: Tensor) -> None:
+    """Raise `UserError` for gradients that no plan can exchange."""
+    if buffer.layout != torch.strided:
+        raise UserError(
+            "trimtab.hook takes dense gradients; make the model's nn.Embedding with sparse=False, or call"
+            " trimtab.attach(ddp_model, optimizer) in place of the hook",
+            field="gradient",
+            value=str(buffer.layout),
+        )
+    if buffer.dtype != torch.float32:
+        raise UserError(
+            "trimtab.hook takes gradients in float32; keep parameters in float32 and use autocast for lower precision",
+            field="gradient",
+            value=str(buffer.dtype),
+        )
 
 
 def silence(model: nn.Module, no_sync: NoSync) -> Callable[[], None]:

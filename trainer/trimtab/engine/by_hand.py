@@ -12,8 +12,13 @@ from torch.nn import Parameter
 class ByHand(torch.optim.Optimizer):
     """Steps nothing: between ``backward()`` and `Session.step` the script has done so, by the means over ranks."""
 
-    def __init__(self, parameters: Iterable[Parameter]) -> None:
+    shown_as = "steps that the script takes by itself"
+    """In reasons, where an optimizer's class would stand."""
+
+    def __init__(self, parameters: Iterable[Parameter], known: torch.optim.Optimizer | None = None) -> None:
         super().__init__(parameters, {})
+        self.known = known
+        """What the script steps by, where that is known: what compression costs depends on it."""
 
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
         """Leave the weights as they are."""

@@ -70,3 +70,16 @@ class LossScale:
         """Inverse of `state_dict`."""
         if self._scaler is not None:
             self._scaler.load_state_dict(state)
+
+
+class ReadScale(LossScale):
+    """A scaler that the script steps and updates by itself, after the exchange: it is only read."""
+
+    def step(self, optimizers: Sequence[torch.optim.Optimizer]) -> None:
+        """Leave it to the script."""
+
+    def watch(self, before_update: Callable[[], None]) -> None:
+        """Nothing depends on when the scale changes: each exchange reads it anew."""
+
+    def release(self) -> None:
+        """Nothing was taken."""

@@ -1,0 +1,53 @@
+"""From the parameters that DistributedDataParallel trains to the session that exchanges for its hook."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import nn
+from torch.amp.grad_scaler import GradScaler
+from trimtab_api.errors import UserError
+
+from trimtab.attach_checks import check_needs_no_closure
+from trimtab.attachment import begin
+from trimtab.bucket_session import BucketSession
+from trimtab.ddp_wrapper import skips_unused, wrapper_of
+from trimtab.engine.by_hand import ByHand
+from trimtab.engine.loss_scale import ReadScale
+from trimtab.engine.stand_ins import StandIns
+from trimtab.environment.launch_environment import LaunchEnvironment
+from trimtab.plan_names import DDP_HOOK_VARIABLE
+
+
+def attach_buckets(
+    parameters: Sequence[nn.Parameter],
+    *,
+    optimizer: torch.optim.Optimizer | None = None,
+    scaler: GradScaler | None = None,
+    **configuration: Any,
+) -> BucketSession:
+    """Join the job, and return the session of ``parameters``, all whose gradients a wrapper's buckets hold.
+
+    ``configuration``: ``job``, ``plan`` and ``run_directory`` of `trimtab.attach`, which says what it raises. A plan of
+    local steps is refused as well.
+    """
+    if optimizer is not None:
+        check_needs_no_closure(optimizer)
+    wrapper = wrapper_of(parameters[0])
+    theirs = {id(each) for each in parameters}
+    model = StandIns((name, each) for name, each in wrapper.module.named_parameters() if id(each) in theirs)
+    optimizers = [ByHand(model.parameters(), known=optimizer)]
+    options: dict[str, Any] = {"scale": ReadScale(scaler), "turns": False}
+    session, _ = begin(BucketSession, model, optimizers, options, _by_ddp, **configuration)
+    session.skips_unused = skips_unused(wrapper)
+    return session
+
+
+def _by_ddp(environment: LaunchEnvironment, hook: str) -> BucketSession:
+    raise UserError(
+        "is a hook of torch's, and the script has registered trimtab.hook; compare other plans, such as dense",
+        field=DDP_HOOK_VARIABLE,
+        value=hook,
+    )

@@ -1,0 +1,89 @@
+"""The session behind `trimtab.hook`: DDP gathers gradients in its buckets, and finds their means over ranks there.
+
+DDP's buckets only bring the gradients: what crosses the network together, and when, is the plan's to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+from trimtab_api.errors import UserError
+
+from trimtab.engine.stand_ins import StandIns
+from trimtab.engine.step_engine import StepEngine
+from trimtab.session import Session
+
+
+class BucketSession(Session):
+    """A session of `StandIns`; in each iteration `take` is called for all gradients, and then `give_back`."""
+
+    skips_unused = False
+    """Whether DDP leaves the ``grad`` of parameters that no rank has used as it is, whatever their bucket holds."""
+
+    def take(self, parameters: Sequence[Parameter], gradients: Sequence[Tensor]) -> None:
+        """These gradients of this rank are complete, and stay as they are until `give_back`; send what that completes.
+
+        Raises `UserError` for parameters of another model.
+        """
+        if self._engine is None:
+            return
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            assert isinstance(self._model, StandIns)
+            stand_in = self._model.of(parameter)
+            if stand_in is None:
+                raise UserError(
+                    "exchanges for one model, and got a gradient of another; give each its own trimtab.HookState, and"
+                    " close() that of the one before the next begins to train",
+                    field="trimtab.hook",
+                )
+            is_unused = self.skips_unused and not bool(gradient.any())
+            stand_in.grad = None if is_unused else gradient
+            index = self._indices[id(stand_in)]
+            self._taken.append((index, gradient))
+            self._engine.exchanger.backward.tell(index)
+
+    def give_back(self) -> None:
+        """Finish the exchange, make each gradient that was taken the mean over ranks, and take the step.
+
+        Where any rank's are not finite, all are infinite on all ranks, for every rank's GradScaler to see.
+        """
+        if self._engine is not None:
+            self._engine.exchanger.backward.end()
+            outcome = self._engine.exchanger.outcome
+            assert outcome is not None, "the end of a pass has finished its exchange"
+            gradients = [gradient for _, gradient in self._taken]
+            if outcome.is_finite:
+                self._hold_back_unused(self._engine)
+                torch._foreach_copy_(gradients, [self._engine.arena.views[index] for index, _ in self._taken])
+            else:
+                for gradient in gradients:
+                    gradient.fill_(float("inf"))
+            self._taken.clear()
+        self.step()
+
+    def _hold_back_unused(self, engine: StepEngine) -> None:
+        """What no rank has used gets nothing; what its exchange has brought goes back where it came from.
+
+        The mean has the same bits on every rank. So where each adds it to its residual, residuals together hold what
+        entered. It carries the loss scale, and they do not.
+        """
+        arena, scale = engine.arena, self._scale.get() or 1.0
+        for index in engine.exchanger.participation.unused:
+            start, stop = arena.offsets[index : index + 2]
+            arena.next_residual[start:stop].add_(arena.grad[start:stop], alpha=1.0 / scale)
+            arena.grad[start:stop] = 0.0
+
+    @cached_property
+    def _taken(self) -> list[tuple[int, Tensor]]:
+        """This iteration's gradients, each with its place in the arena."""
+        return []
+
+    @cached_property
+    def _indices(self) -> dict[int, int]:
+        """Places in the arena, by the ids of stand-ins."""
+        assert self._engine is not None
+        return {id(stand_in): index for index, stand_in in enumerate(self._engine.arena.parameters)}

@@ -1,0 +1,79 @@
+"""DistributedDataParallel, by ``ddp_model.register_comm_hook(None, trimtab.hook)``, or a `HookState` for None."""
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch._C._distributed_c10d import GradBucket
+from torch.amp.grad_scaler import GradScaler
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+from torch.futures import Future
+from torch.nn import Parameter
+from trimtab_api.errors import UserError
+
+from trimtab.bucket_attachment import attach_buckets
+from trimtab.bucket_session import BucketSession
+from trimtab.ddp_wrapper import check_bucket
+
+
+class HookState:
+    """What the hook of one model knows.
+
+    ``optimizer`` is only looked at: what compression costs depends on its kind. A GradScaler is only read: residuals
+    are free of its scale. ``options`` are ``job``, ``plan``, ``run_directory`` of `trimtab.attach`.
+    """
+
+    def __init__(
+        self, optimizer: torch.optim.Optimizer | None = None, *, scaler: GradScaler | None = None, **options: Any
+    ) -> None:
+        self._options = {"optimizer": optimizer, "scaler": scaler, **options}
+        self.session: BucketSession | None = None
+        """From the end of the first backward pass on."""
+        self._held: list[tuple[list[Parameter], list[Tensor]]] = []
+        """Of the first pass, bucket by bucket: the last one completes the model."""
+        self._promised: list[tuple[Future[Tensor], Tensor]] = []
+        """Of the pass under way, bucket by bucket: what DDP waits for, and where it finds the mean."""
+
+    def close(self) -> None:
+        """Leave the group and write out what is pending; from now on the hook is DDP's own all-reduce."""
+        if self.session is not None:
+            self.session.close()
+
+    def __reduce__(self) -> tuple[type["HookState"], tuple[()]]:
+        """Saved or copied with its wrapper it is one that has not exchanged anything."""
+        return HookState, ()
+
+    def _exchange(self, bucket: GradBucket) -> Future[Tensor]:
+        if self.session is not None and self.session.is_closed:
+            return allreduce_hook(dist.group.WORLD, bucket)  # type: ignore[arg-type]
+        check_bucket(buffer := bucket.buffer())
+        future: Future[Tensor] = Future(devices=[buffer.device] if buffer.is_cuda else None)
+        self._promised.append((future, buffer))
+        parameters: list[Parameter] = bucket.parameters()  # type: ignore[assignment]  # declared as tensors
+        self._held.append((parameters, bucket.gradients()))
+        if bucket.is_last() and self.session is None:
+            self.session = attach_buckets([each for held, _ in self._held for each in held], **self._options)
+        if self.session is not None:
+            for held, gradients in self._held:
+                self.session.take(held, gradients)
+            self._held.clear()
+        if bucket.is_last() and self.session is not None:
+            self.session.give_back()
+            for promised, mean in self._promised:
+                promised.set_result(mean)
+            self._promised.clear()
+        return future
+
+
+_OF_SCRIPT = HookState()  # of the model whose hook was registered with None
+
+
+def hook(state: HookState | None, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
+    """For ``ddp_model.register_comm_hook``: exchange the gradients in DDP's buckets by the plan in force.
+
+    Raises what `trimtab.attach` raises, out of ``backward()``, and `UserError` for what is no float32 gradient.
+    """
+    if not isinstance(state, HookState | None):
+        raise UserError("is None or a trimtab.HookState", field="state", value=type(state).__name__)
+    return (state or _OF_SCRIPT)._exchange(bucket)
