@@ -19,6 +19,7 @@ from trimtab_api.catalogue import (
     schedules,
     source_options,
     sources,
+    sparsifiers,
     whole_number,
     why_not,
 )
@@ -108,6 +109,17 @@ def test_what_arrives_is_put_in_place_where_it_lies(c, N):
     passes = {name: collectives[name].passes(c, N) for name in COLLECTIVES}
     assert passes["dense-ring"] == 0
     assert 1 < passes["artopk-star-ring"] <= passes["all-gather"] < 2.5
+
+
+def test_what_a_sparsifier_takes_is_charged_to_every_collective_that_asks_one():
+    for name in COLLECTIVES:
+        row = collectives[name]
+        asks = not (row.is_dense or row.selects_itself)
+        more = row.passes(0.01, 4, selecting=9.0) - row.passes(0.01, 4, selecting=1.0)
+        assert more == pytest.approx(8.0 if asks else 0.0), name
+    assert collectives["arc-topk"].selects_itself
+    assert sparsifiers[sparsifiers.default].passes == 1.0, "what the others are measured beside"
+    assert 4 < sparsifiers["topk"].passes < sparsifiers["mstopk"].passes
 
 
 @pytest.fixture

@@ -290,6 +290,16 @@ WRONG = [
         f"spec.communication.sparsifier: 'top-k': not known; choose from {', '.join(SPARSIFIERS)}",
     ),
     (
+        (*COMMUNICATION, "sparsifierAlternatives"),
+        ["dgc", "top-k"],
+        f"spec.communication.sparsifierAlternatives[1]: 'top-k': not known; choose from {', '.join(SPARSIFIERS)}",
+    ),
+    (
+        (*COMMUNICATION, "sparsifierAlternatives"),
+        ["dgc", "topk", "dgc"],
+        "spec.communication.sparsifierAlternatives[2]: 'dgc': is there twice; remove one",
+    ),
+    (
         (*COMMUNICATION, "fusion", "alternatives"),
         ["single", "halves"],
         "spec.communication.fusion.alternatives[1]: 'halves': not known; choose from fixed, single, equal, cuts, "

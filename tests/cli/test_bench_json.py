@@ -81,5 +81,7 @@ def test_exchanges_are_told_whole_beside_what_the_model_says_and_beside_spardl(p
     ]
     for line in lines:
         assert min(line["select_seconds"], line["predicted_seconds"]) > 0
-        assert line["over_prediction"] == line["wire_seconds"] / line["predicted_seconds"]
+        assert max(line["select_seconds"], line["wire_seconds"]) <= line["whole_seconds"]
+        expected = line["predicted_seconds"] + line["floor_seconds"]
+        assert line["over_prediction"] == line["whole_seconds"] / expected
     assert [each["over_spardl"] for each in lines if each["collective"] == "spardl"] == [1, 1]

@@ -78,9 +78,9 @@ def algorithms(rank: int, size: int, num_elements: int) -> Iterator[tuple[str, A
     """Name, closed form, and what to run."""
     import torch
     import torch.distributed as dist
+    from trimtab.collectives import primitives
     from trimtab.collectives.group import Group
     from trimtab.collectives.process_group import ProcessGroupTransport
-    from trimtab_api import primitives
 
     vector = torch.zeros(num_elements)
     data, num_bytes = vector.view(torch.uint8), 4 * num_elements

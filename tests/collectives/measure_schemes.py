@@ -1,12 +1,13 @@
 """What collectives do to training, and what density ExDyna keeps; ranks are threads of one process.
 
     python tests/collectives/measure_schemes.py convergence --ranks 4 6 --seeds 1 2 3
-    python tests/collectives/measure_schemes.py convergence --workload gpt --seeds 1
+    python tests/collectives/measure_schemes.py convergence --workload gpt --steps 300 --keep gpt.jsonl
     python tests/collectives/measure_schemes.py density --hidden 512
 
 *convergence* trains under each plan and prints held-out accuracy and loss, gain, what a rank sends and how long an
 update takes. On the character GPT, whose source is the update, it prints the step at which each plan reaches the loss
-that dense has in the end, beside those of exact top-k of the ranks' sum that applies as many values. *density* prints
+that dense has in the end, beside those of exact top-k of the ranks' sum that applies as many values; trainings that
+``--keep`` has on file are not run again, so that a table may come of several runs. *density* prints
 of each variant of ExDyna how often what is sent is within 10% of k and f(t) at most 1.2, from step 100 on; then
 density, f(t), density error (6), threshold and global error (1) along the way, the last scaled as in Fig. 10.
 The figures are kept in docs/measurements/schemes.md and exdyna.md.
@@ -15,10 +16,13 @@ The figures are kept in docs/measurements/schemes.md and exdyna.md.
 from __future__ import annotations
 
 import argparse
+import json
 import statistics
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import product
+from pathlib import Path
 from statistics import mean
+from typing import Any
 
 import torch
 from simulated_training import WORKLOADS, Ranks, train
@@ -43,6 +47,7 @@ def main() -> None:
     convergence.add_argument("--per-host", type=int, default=1, help="ranks that share a host, for plans of per_host")
     convergence.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     convergence.add_argument("--steps", type=int, default=600)
+    convergence.add_argument("--keep", type=Path, help="of the GPT: a file of trainings that are done, and are added")
     convergence.add_argument("--hidden", type=int, default=128, help="of the digits' perceptron")
     convergence.set_defaults(run=print_convergence)
     density = commands.add_parser("density")
@@ -107,6 +112,10 @@ def train_gpt(
     arguments: argparse.Namespace, num_ranks: int, seed: int, plan: Plan | int, num_steps: int, enough: float = 0.0
 ) -> Trained:
     """Until the held-out loss is ``enough``, or ``num_steps`` are over."""
+    key = [num_ranks, arguments.per_host, seed, arguments.steps, plan if isinstance(plan, int) else plan.name]
+    for kept in kept_trainings(arguments.keep):
+        if kept["key"] == key:
+            return Trained(**kept["trained"])
     workload = WORKLOADS["gpt"](seed, arguments.hidden)
     losses, looks, applied, seconds = [], [], [], []
     hosts = hosts_of(num_ranks, arguments.per_host)
@@ -118,7 +127,16 @@ def train_gpt(
             looks.append(mean(losses[-AVERAGED_LOOKS:]))
             if looks[-1] <= enough:
                 break
-    return Trained(looks, max(1, round(mean(applied))), statistics.median(seconds))
+    trained = Trained(looks, max(1, round(mean(applied))), statistics.median(seconds))
+    if arguments.keep is not None:
+        with arguments.keep.open("a") as file:
+            file.write(json.dumps({"key": key, "trained": asdict(trained)}) + "\n")
+    return trained
+
+
+def kept_trainings(file: Path | None) -> list[dict[str, Any]]:
+    """Of ``--keep``: the key of each, and its `Trained`."""
+    return [json.loads(line) for line in file.read_text().splitlines()] if file is not None and file.exists() else []
 
 
 def print_steps_of_gpt(arguments: argparse.Namespace) -> None:
@@ -128,16 +146,18 @@ def print_steps_of_gpt(arguments: argparse.Namespace) -> None:
     for num_ranks, seed in product(arguments.ranks, arguments.seeds):
         dense = train_gpt(arguments, num_ranks, seed, Plan.parse("dense/source=update:steps=1"), arguments.steps)
         target, most = dense.looks[-1], 6 * arguments.steps
-        exact: dict[int, int] = {}
+        world = [num_ranks, arguments.per_host, seed, arguments.steps]
+        exact = [kept["key"][-1] for kept in kept_trainings(arguments.keep) if kept["key"][:-1] == world]
+        exact = [k for k in exact if isinstance(k, int)]
         for text in plans:
             trained = train_gpt(arguments, num_ranks, seed, Plan.parse(text), most, target)
             k = trained.num_applied
             near = next((known for known in exact if abs(known / k - 1) < 0.05), k)
-            if near not in exact:
-                exact[near] = train_gpt(arguments, num_ranks, seed, near, most, target).num_steps
+            exact.append(near)
+            exact_steps = train_gpt(arguments, num_ranks, seed, near, most, target).num_steps
             print(
-                f"| {num_ranks} | {seed} | `{text}` | {k} | {trained.num_steps} | {exact[near]} |"
-                f" {trained.num_steps / exact[near]:.2f} | {1e3 * trained.update_seconds:.1f} |",
+                f"| {num_ranks} | {seed} | `{text}` | {k} | {trained.num_steps} | {exact_steps} |"
+                f" {trained.num_steps / exact_steps:.2f} | {1e3 * trained.update_seconds:.1f} |",
                 flush=True,
             )
 

@@ -82,16 +82,23 @@ def test_it_is_run_and_reported(trimtab, tmp_path, plan):
 
 @pytest.mark.slow
 @pytest.mark.namespaces
-def test_it_is_chosen(trimtab, tmp_path):
-    write_job(tmp_path, "{collectives: [stripes], warmupSteps: 2}", arguments="[stripes]")
+@pytest.mark.parametrize(
+    ("communication", "schemes"),
+    [
+        ("collectives: [stripes], schedules: [backwards]", ("stripes", "backwards")),
+        ("collectives: [all-gather], sparsifier: any-k, fusion: {alternatives: [layers]}", ("any-k", "layers")),
+    ],
+)
+def test_it_is_chosen(trimtab, tmp_path, communication, schemes):
+    write_job(tmp_path, f"{{{communication}, warmupSteps: 2}}", arguments=f"[{', '.join(schemes)}]")
     phase = "{duration: 600s, latency: 1ms, bandwidth: 20Mbps}"
     network = f"apiVersion: trimtab.dev/v1alpha1\nkind: Network\nphases: [{phase}]\n"
     (tmp_path / "net.yaml").write_text(network)
     done = trimtab("run", "job.yaml", "--network", "net.yaml", "--out", "out")
     assert done.returncode == 0, done.stderr
     lines = [json.loads(line) for line in (tmp_path / "out" / "decisions.jsonl").read_text().splitlines()]
-    adopted = [line["adopted"]["collective"] for line in lines if line["record"] == "decision"]
-    assert "stripes" in adopted
+    adopted = [line["adopted"]["name"] for line in lines if line["record"] == "decision"]
+    assert any(all(scheme in name for scheme in schemes) for name in adopted), adopted
 
 
 @pytest.mark.slow

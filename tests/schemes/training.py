@@ -1,18 +1,37 @@
-"""A tiny training script of one's own, for any plan: twelve steps, and on until a collective named to it runs."""
+"""A tiny training script of one's own, for any plan: twelve steps, and on until all schemes named to it run."""
 
 import sys
+import time
 
 import torch
 import trimtab
 from torch import nn
 
+
+class Slow(torch.autograd.Function):
+    """Passes its input on. Its backward takes long: what comes after it is complete long before what comes before."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        time.sleep(0.03)
+        return grad
+
+
+class SlowBackward(nn.Module):
+    def forward(self, x):
+        return Slow.apply(x)
+
+
 torch.manual_seed(0)
 torch.set_num_threads(1)
-model = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 128), nn.ReLU(), nn.Linear(128, 8))
+model = nn.Sequential(nn.Linear(64, 256), SlowBackward(), nn.ReLU(), nn.Linear(256, 128), nn.ReLU(), nn.Linear(128, 8))
 session = trimtab.attach(model, torch.optim.SGD(model.parameters(), lr=0.01))
-awaited = " ".join(sys.argv[1:])
 step = 0
-while step < 12 or awaited not in session.plan.name:
+while step < 12 or not all(scheme in session.plan.name for scheme in sys.argv[1:]):
     loss = model(torch.randn(16, 64)).square().mean()
     loss.backward()
     session.step(loss)

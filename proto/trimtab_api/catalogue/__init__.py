@@ -27,7 +27,7 @@ from trimtab_api.catalogue.other_axes import (
     wires,
 )
 from trimtab_api.catalogue.plan_text import AXES, DENSE, PlanText, check_ratio, read_plan, write_plan
-from trimtab_api.catalogue.rows import Collective, Row, Schedule, Wire
+from trimtab_api.catalogue.rows import Collective, Row, Schedule, Sparsifier, Wire
 from trimtab_api.catalogue.source_options import SourceOptions, source_options
 from trimtab_api.catalogue.spec import Option, positive, whole_number
 
@@ -51,6 +51,7 @@ __all__ = [
     "Row",
     "Schedule",
     "SourceOptions",
+    "Sparsifier",
     "Wire",
     "between_hosts",
     "check_ratio",

@@ -124,6 +124,7 @@ _ARC_TOPK = Collective(
     wires=_SUMMED_IN,
     beside_values=costs.arc_sketch,
     more_passes=1.0,
+    selects_itself=True,
     pattern="ring",
     half_gain_ratio=0.2,
     stale_steps=2.5,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trimtab_api.catalogue.axis import Axis
 from trimtab_api.catalogue.costs import BYTES_PER_ELEMENT
-from trimtab_api.catalogue.rows import Row, Schedule, Wire
+from trimtab_api.catalogue.rows import Row, Schedule, Sparsifier, Wire
 from trimtab_api.catalogue.spec import Option, one_of, positive, share, whole_number
 from trimtab_api.errors import UserError
 from trimtab_api.units import format_size, parse_size
@@ -21,45 +21,54 @@ MOST_LOCAL_STEPS = 1024
 #: Values that share a scale where they cross in a few bits.
 VALUES_PER_BLOCK = 64
 
-sparsifiers: Axis[Row] = Axis(
+# What selecting takes beside a tracked threshold, and the gain of a random draw: docs/measurements/sparsifiers.md.
+sparsifiers: Axis[Sparsifier] = Axis(
     "sparsifier",
-    Row(
+    Sparsifier(
         "tracked",
         "a threshold carried from step to step, corrected by what it achieved: within 10% of k",
         "trimtab.sparsify.tracked_threshold:TrackedThreshold",
     ),
-    Row("topk", "exactly the k largest", "trimtab.sparsify.topk:TopK"),
-    Row("mstopk", "exactly k, by a threshold found by bisection (MSTopk)", "trimtab.sparsify.mstopk:MSTopK"),
-    Row("dgc", "0.8 to 1.3 k, by the threshold of a sample (DGC)", "trimtab.sparsify.dgc:DGC"),
-    Row(
+    Sparsifier("topk", "exactly the k largest", "trimtab.sparsify.topk:TopK", passes=9.0),
+    Sparsifier(
+        "mstopk", "exactly k, by a threshold found by bisection (MSTopk)", "trimtab.sparsify.mstopk:MSTopK", passes=35.0
+    ),
+    Sparsifier("dgc", "0.8 to 1.3 k, by the threshold of a sample (DGC)", "trimtab.sparsify.dgc:DGC", passes=1.6),
+    Sparsifier(
         "sidco",
         "k / 2 to 2 k, by a distribution fitted in stages (SIDCo)",
         "trimtab.sparsify.sidco:SIDCo",
         options=(
             Option("fit", one_of("exponential", "pareto"), "the distribution of the magnitudes", default="exponential"),
         ),
+        passes=1.6,
     ),
-    Row(
+    Sparsifier(
         "gaussian-k",
         "2/3 to 4/3 k, by the percent point of a normal distribution (Gaussian-k)",
         "trimtab.sparsify.gaussian_k:GaussianK",
+        passes=4.5,
     ),
-    Row(
+    Sparsifier(
         "redsync",
         "k / 2 to 2 k, by bisection between mean and maximum (RedSync)",
         "trimtab.sparsify.redsync:RedSync",
+        passes=4.0,
     ),
-    Row(
+    Sparsifier(
         "hard-threshold",
         "what reaches a constant, k / 4 to 4 k of it",
         "trimtab.sparsify.hard_threshold:HardThreshold",
         options=(Option("threshold", positive, "lambda, the smallest magnitude that is sent", default=0.01),),
+        passes=5.0,
     ),
-    Row(
+    Sparsifier(
         "random-k",
         "any k elements, the same on every rank",
         "trimtab.sparsify.random_k:RandomK",
         options=(Option("seed", whole_number(0), "of the draw", default=0),),
+        passes=2.0,
+        gain_odds=0.05,
     ),
 )
 
@@ -101,9 +110,10 @@ schedules: Axis[Schedule] = Axis(
             ),
             Option(
                 "merged",
-                one_of("mean", "sum"),
-                "whether an update takes the mean of its iterations, as one larger batch would, or the sum",
-                default="mean",
+                one_of("auto", "mean", "sum"),
+                "what an update takes of its iterations: the mean, as one larger batch would, or the sum;"
+                " auto: the sum, and none is delayed before the loss was seen to fall as its gradients promise",
+                default="auto",
             ),
         ),
         delays_updates=True,

@@ -54,7 +54,9 @@ class Collective(Row):
     cuts_union: bool = False
     """Whether of what the ranks select about k elements come back, and not the union of their selections."""
     more_passes: float = 0.0
-    """Passes over the gradient that compressing costs beside the one that selects."""
+    """Passes over the gradient that compressing costs beside those that select."""
+    selects_itself: bool = False
+    """Whether it asks no sparsifier; what selecting takes beyond one pass is in `more_passes`."""
     pattern: Pattern = "other"
     """How values travel: what colours it in reports."""
     half_gain_ratio: float = 0.05
@@ -78,20 +80,31 @@ class Collective(Row):
     shown_with: tuple[str, ...] = ()
     """Options, such as ``teams=2``, with which tables of costs show it beside the defaults."""
 
-    def passes(self, ratio: float, num_ranks: int) -> float:
+    def passes(self, ratio: float, num_ranks: int, selecting: float = 1.0) -> float:
         """What compressing costs, in passes over the gradient in order: selecting, and putting what arrives in place.
 
-        What arrives lies scattered: until every cache line is touched, each value fetches one of its own
-        (docs/measurements/compression.md). Nothing is selected of a dense gradient.
+        ``selecting``: what the sparsifier takes of them. What arrives lies scattered: until every cache line is
+        touched, each value fetches one of its own (docs/measurements/compression.md). Nothing is selected of a dense
+        gradient.
         """
         if self.is_dense:
             return 0.0
         fetched = 1 - exp(-_VALUES_PER_LINE * self.arriving(ratio, num_ranks))
-        return 1 + self.more_passes + _FETCH_ALL_PASSES * fetched
+        return (1.0 if self.selects_itself else selecting) + self.more_passes + _FETCH_ALL_PASSES * fetched
 
     def arriving(self, ratio: float, num_ranks: int) -> float:
         """Values that arrive on a rank, as a share of its elements: they cost the passes over memory."""
         return ratio if self.shares_indices or self.cuts_union else num_ranks * ratio
+
+
+@dataclass(frozen=True)
+class Sparsifier(Row):
+    """Which elements are sent."""
+
+    passes: float = 1.0
+    """What selecting costs before it is measured, in passes over the gradient in order."""
+    gain_odds: float = 1.0
+    """What its selection carries before it is measured: the odds of its gain, as a share of those of the largest k."""
 
 
 @dataclass(frozen=True)

@@ -166,6 +166,13 @@ class Communication(Strict):
         description="Sparse collectives that may be chosen; dense is always allowed.",
     )
     sparsifier: Sparsifier = Field("tracked", description="What picks the elements to send.")
+    sparsifier_alternatives: tuple[Sparsifier, ...] = Field(
+        (),
+        strict=False,
+        max_length=20,
+        json_schema_extra={"x-kubernetes-list-type": "set"},
+        description="Further sparsifiers that an Adaptive policy may choose from, such as `topk`.",
+    )
     fusion: Fusion = Field(default_factory=Fusion, description="Which tensors share a buffer.")
     schedules: tuple[Schedule, ...] = Field(
         (schedules.default,),
@@ -210,6 +217,7 @@ class Communication(Strict):
     @model_validator(mode="after")
     def _check(self) -> Self:
         check_each_once(("collectives",), self.collectives)
+        check_each_once(("sparsifierAlternatives",), self.sparsifier_alternatives)
         check_each_once(("schedules",), self.schedules)
         check_each_once(("valueFormats",), self.value_formats or ())
         for index, wire in enumerate(self.value_formats or ()):

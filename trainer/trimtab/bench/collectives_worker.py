@@ -6,6 +6,7 @@ import argparse
 import json
 import statistics
 from itertools import product
+from time import perf_counter
 
 import torch
 import torch.distributed as dist
@@ -26,7 +27,10 @@ NUM_GRADIENTS = 3
 
 
 def main() -> None:
-    """Measure every plan named on the command line; rank 0 prints ``{plan: {select, wire}}``, in seconds, as JSON."""
+    """Measure every plan named on the command line.
+
+    Rank 0 prints ``{"floor": F, "plans": {plan: {"select": S, "wire": W, "whole": T}}}``, in seconds, as JSON.
+    """
     parser = argparse.ArgumentParser()
     parser.add_argument("--elements", type=int, required=True)
     parser.add_argument("--ratios", required=True, help="by commas")
@@ -44,17 +48,18 @@ def main() -> None:
         is_dense = catalogue.collectives[collective].is_dense
         plan = Plan.parse(collective if is_dense else f"{ratio}/{collective}")
         seconds[f"{ratio}/{collective}"] = _exchange(group, plan, grads, args.repeats)
+    floor = _floor(group, grads[0], args.repeats)
     if group.rank == 0:
-        print(json.dumps(seconds), flush=True)
+        print(json.dumps({"floor": floor, "plans": seconds}), flush=True)
     group.close()
     # Left to the interpreter's end, one of its threads may free a tensor when there is none left: the process aborts.
     dist.destroy_process_group()
 
 
 def _exchange(group: Group, plan: Plan, grads: list[torch.Tensor], repeats: int) -> dict[str, float]:
-    """Median seconds that an exchange takes the slowest rank, which all begin together: selecting; sending and waiting.
+    """Median seconds that an exchange takes the slowest rank: selecting; sending and waiting; both.
 
-    With error feedback, and all that the scheme and the sparsifier carry.
+    All ranks begin together. With error feedback, and all that the scheme and the sparsifier carry.
     """
     scheme = collectives.create(plan.collective, group)
     selector = None if plan.is_dense else sparsify.create(plan.sparsifier)
@@ -70,11 +75,30 @@ def _exchange(group: Group, plan: Plan, grads: list[torch.Tensor], repeats: int)
         if selector is not None:
             selector.commit([Sent(0, n, exchanged.sent)])
         residual, next_residual = next_residual, residual
-        slowest = torch.tensor([exchanged.compress_seconds, exchanged.collective_seconds])
-        dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
-        times.append(slowest.tolist())
-    select, wire = (statistics.median(part) for part in zip(*times[NUM_WARM_UP:], strict=True))
-    return {"select": select, "wire": wire}
+        select, wire = exchanged.compress_seconds, exchanged.collective_seconds
+        times.append(_slowest(select, wire, select + wire))
+    medians = map(statistics.median, zip(*times[NUM_WARM_UP:], strict=True))
+    return dict(zip(("select", "wire", "whole"), medians, strict=True))
+
+
+def _floor(group: Group, grad: torch.Tensor, repeats: int) -> float:
+    """Median seconds in which the slowest rank moves 12 bytes an element, all at once: no selection takes less."""
+    residual, next_residual = torch.zeros_like(grad), torch.empty_like(grad)
+    times = []
+    for _ in range(1 + repeats):
+        barrier(group)
+        began = perf_counter()
+        torch.add(grad, residual, out=next_residual)
+        times += _slowest(perf_counter() - began)
+    return statistics.median(times[1:])
+
+
+def _slowest(*seconds: float) -> list[float]:
+    """The most that any rank took, of each."""
+    most = torch.tensor(seconds)
+    dist.all_reduce(most, op=dist.ReduceOp.MAX)
+    taken: list[float] = most.tolist()
+    return taken
 
 
 if __name__ == "__main__":

@@ -3,8 +3,10 @@
 The model is calibrated on four cells (latency, bandwidth, ratio) and predicts the others. A cell whose two fastest
 collectives are within a tenth of each other is not counted.
 
-``--exchanges`` times whole exchanges of every scheme instead, selecting included, among six hosts: beside what the
-closed form says once its overheads are known, and beside SparDL's.
+``--all`` compares every sparse scheme, in the cells that do not take long.
+
+``--exchanges`` times whole exchanges of every scheme instead, selecting included, among six hosts: beside SparDL's, and
+beside what the closed form says once its overheads are known, with the time that 12 bytes an element take.
 """
 
 from __future__ import annotations
@@ -37,14 +39,18 @@ CALIBRATION = (
     (4, "10ms", "100Mbps", "0.01"),
     (8, "1ms", "200Mbps", "0.01"),
 )
+#: Of ``--all``: the ratios compared among so many hosts; a tenth among eight would take minutes a cell.
+ALL_RATIOS = {4: ("0.1", "0.01", "0.001"), 8: ("0.01", "0.001")}
 CLEAR_MARGIN = 1.10
-TIMEOUT_SECONDS = 400.0
+TIMEOUT_SECONDS = 540.0
 #: Of ``--exchanges``: hosts, networks judged, those that the model learns from beside them, and the ratio.
 EXCHANGE_HOSTS, EXCHANGE_RATIO = 6, "0.01"
 EXCHANGE_NETWORKS = (("0.5ms", "200Mbps"), ("5ms", "200Mbps"))
 EXCHANGE_CALIBRATION = (("2ms", "100Mbps"), ("15ms", "200Mbps"))
+#: Every sparse scheme, and the options that change what it costs.
+ALL_COLLECTIVES = tuple(row.name for row in collectives.rows() if not row.is_dense)
 EXCHANGE_COLLECTIVES = (
-    *(row.name for row in collectives.rows() if not row.is_dense),
+    *ALL_COLLECTIVES,
     "all-gather:rounds=doubling",
     "spardl:teams=2",
     "spardl:teams=3",
@@ -84,6 +90,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--repeats", type=whole_number("--repeats", 1, 1000), default=7, help="exchanges measured in each cell (7)"
     )
+    parser.add_argument("--all", action="store_true", help="compare every sparse scheme, in fewer cells")
     parser.add_argument(
         "--exchanges", action="store_true", help="time whole exchanges of every scheme among six hosts instead"
     )
@@ -98,7 +105,7 @@ def run(args: argparse.Namespace) -> int:
         cell
         for num_ranks, networks in NETWORKS.items()
         for network in networks
-        for cell in _measure(num_ranks, *network, args.repeats)
+        for cell in _measure(num_ranks, *network, args)
     ]
     model = Overheads()
     for cell in cells:
@@ -124,9 +131,9 @@ def run(args: argparse.Namespace) -> int:
 def _run_exchanges(args: argparse.Namespace) -> int:
     """Measure whole exchanges, calibrate on other networks, print; one object a network and scheme."""
     model = Overheads()
-    measured = {}
+    measured, floors = {}, {}
     for network in (*EXCHANGE_CALIBRATION, *EXCHANGE_NETWORKS):
-        measured[network] = _seconds(
+        measured[network], floors[network] = _seconds(
             EXCHANGE_HOSTS, *network, args.repeats, ratios=(EXCHANGE_RATIO,), names=EXCHANGE_COLLECTIVES
         )
     for network in EXCHANGE_CALIBRATION:
@@ -136,8 +143,8 @@ def _run_exchanges(args: argparse.Namespace) -> int:
             model.observe(name, _cost(cell, name), *_alpha_beta(cell), seconds)
     lines: list[dict[str, Any]] = []
     for network in EXCHANGE_NETWORKS:
-        cell = Cell(EXCHANGE_HOSTS, *network, EXCHANGE_RATIO, {})
-        whole = {name: sum(measured[network][f"{EXCHANGE_RATIO}/{name}"].values()) for name in EXCHANGE_COLLECTIVES}
+        cell, floor = Cell(EXCHANGE_HOSTS, *network, EXCHANGE_RATIO, {}), floors[network]
+        beside = measured[network][f"{EXCHANGE_RATIO}/{BESIDE}"]["whole"]
         for name in EXCHANGE_COLLECTIVES:
             one = measured[network][f"{EXCHANGE_RATIO}/{name}"]
             predicted = model.seconds(name, _cost(cell, name), *_alpha_beta(cell))
@@ -148,9 +155,11 @@ def _run_exchanges(args: argparse.Namespace) -> int:
                     "collective": name,
                     "select_seconds": one["select"],
                     "wire_seconds": one["wire"],
+                    "whole_seconds": one["whole"],
                     "predicted_seconds": predicted,
-                    "over_prediction": one["wire"] / predicted,
-                    "over_spardl": whole[name] / whole[BESIDE],
+                    "floor_seconds": floor,
+                    "over_prediction": one["whole"] / (predicted + floor),
+                    "over_spardl": one["whole"] / beside,
                 }
             )
     if args.json:
@@ -159,31 +168,33 @@ def _run_exchanges(args: argparse.Namespace) -> int:
     for line in lines:
         print(
             f"{format_duration(line['latency']):>5} {format_bandwidth(line['bandwidth']):>8} {line['collective']:27}"
-            f" select {line['select_seconds'] * 1000:5.0f}  wire {line['wire_seconds'] * 1000:5.0f} /"
-            f" {line['predicted_seconds'] * 1000:.0f} ms ({line['over_prediction']:.2f})"
+            f" select {line['select_seconds'] * 1000:5.0f}  wire {line['wire_seconds'] * 1000:5.0f}"
+            f"  both {line['whole_seconds'] * 1000:5.0f} / {line['predicted_seconds'] * 1000:.0f} +"
+            f" {line['floor_seconds'] * 1000:.0f} ms ({line['over_prediction']:.2f})"
             f"  {line['over_spardl']:.2f} x {BESIDE}"
         )
     return 0
 
 
-def _measure(num_ranks: int, latency: str, bandwidth: str, repeats: int) -> list[Cell]:
-    seconds = _seconds(num_ranks, latency, bandwidth, repeats, ratios=RATIOS, names=COLLECTIVES)
+def _measure(num_ranks: int, latency: str, bandwidth: str, args: argparse.Namespace) -> list[Cell]:
+    ratios, names = (ALL_RATIOS[num_ranks], ALL_COLLECTIVES) if args.all else (RATIOS, COLLECTIVES)
+    seconds, _ = _seconds(num_ranks, latency, bandwidth, args.repeats, ratios=ratios, names=names)
     return [
-        Cell(num_ranks, latency, bandwidth, ratio, {name: seconds[f"{ratio}/{name}"]["wire"] for name in COLLECTIVES})
-        for ratio in RATIOS
+        Cell(num_ranks, latency, bandwidth, ratio, {name: seconds[f"{ratio}/{name}"]["wire"] for name in names})
+        for ratio in ratios
     ]
 
 
 def _seconds(
     num_ranks: int, latency: str, bandwidth: str, repeats: int, *, ratios: tuple[str, ...], names: tuple[str, ...]
-) -> dict[str, dict[str, float]]:
-    """By ratio and collective what selecting takes, and sending and waiting."""
+) -> tuple[dict[str, dict[str, float]], float]:
+    """By ratio and collective the seconds of ``select``, ``wire`` and ``whole``; and those of the floor."""
     from trimtab.bench.fleet import run_on_hosts
 
     network = Network(
         phases=(Phase(duration=3600.0, latency=parse_duration(latency), bandwidth=parse_bandwidth(bandwidth)),)
     )
-    measured: dict[str, dict[str, float]] = run_on_hosts(
+    measured = run_on_hosts(
         network,
         num_ranks,
         "trimtab.bench.collectives_worker",
@@ -193,11 +204,11 @@ def _seconds(
         ],
         TIMEOUT_SECONDS,
     )
-    return measured
+    return measured["plans"], measured["floor"]
 
 
 def _judge(cell: Cell, model: Overheads) -> dict[str, Any]:
-    predicted = {name: model.seconds(name, _cost(cell, name), *_alpha_beta(cell)) for name in COLLECTIVES}
+    predicted = {name: model.seconds(name, _cost(cell, name), *_alpha_beta(cell)) for name in cell.measured}
     return {
         "ranks": cell.num_ranks,
         "latency": parse_duration(cell.latency),

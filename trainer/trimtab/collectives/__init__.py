@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -49,7 +50,8 @@ def create(spec: str, group: Group) -> Collective:
     if is_within_hosts:
         from trimtab.collectives.hierarchy import Hierarchy
 
-        return Hierarchy(group, catalogue.between_hosts(canonical))
+        between = catalogue.between_hosts(canonical)
+        return Hierarchy(group, partial(create, between), is_dense=catalogue.collectives[between].is_dense)
     made: Collective = catalogue.collectives.make(spec, group)
     return made
 

@@ -22,6 +22,8 @@ import torch
 from torch import Tensor
 
 from trimtab.plan import elements_to_send
+from trimtab.sparsify.base import Sent
+from trimtab.sparsify.topk import TopK
 
 if TYPE_CHECKING:
     from trimtab.collectives.group import Group
@@ -197,20 +199,32 @@ class Collective(ABC):
         return handle
 
     def reduce(self, acc: Tensor, ratio: float, selector: Selector | None = None, step: int = 0) -> Tensor:
-        """Exchange one buffer and wait: returns the update; ``acc`` becomes the residual. For tests and readers."""
+        """Exchange one buffer and wait, for tests and readers: returns the mean update; ``acc`` becomes the residual.
+
+        Both are float32 [n]. A sparse scheme without a ``selector`` selects by exact top-k. What both carry is kept
+        for the next call. Raises ValueError on every rank where an element of some rank's ``acc`` is not finite: then
+        ``acc``, and all that is carried, stay as they were.
+        """
         n = acc.numel()
+        selector = selector or TopK()
         next_residual, out = torch.empty_like(acc), torch.empty_like(acc)
-        self.exchange(
-            Exchange(
-                grad=acc,
-                residual=torch.zeros_like(acc),
-                next_residual=next_residual,
-                out=out,
-                segments=(0, n),
-                k=(elements_to_send(ratio, n),),
-                step=step,
-            ),
-            selector,
-        ).wait()
+        faulty = torch.zeros(self.group.size)
+        faulty[self.group.rank] = float(not bool(torch.isfinite(acc).all()))
+        exchange = Exchange(
+            grad=acc,
+            residual=torch.zeros_like(acc),
+            next_residual=next_residual,
+            out=out,
+            segments=(0, n),
+            k=(elements_to_send(ratio, n),),
+            step=step,
+        )
+        exchanged = self.exchange(exchange, selector, lambda: faulty).wait()
+        if ranks := exchanged.vote.nonzero().flatten().tolist():
+            self.discard()
+            selector.discard()
+            raise ValueError(f"acc is not finite on rank {', '.join(map(str, ranks))}; replace what is not, and retry")
+        self.commit()
+        selector.commit([Sent(0, n, exchanged.sent)])
         acc.copy_(next_residual)
         return out

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from trimtab_api import catalogue
 
-from trimtab import collectives, kernels
+from trimtab import kernels
 from trimtab.collectives import filled_pairs
 from trimtab.collectives.base import Collective, Exchange, Exchanged, Prepared, Ranges
 from trimtab.collectives.primitives import all_gather, ring_all_gather, ring_reduce_scatter, share
@@ -26,6 +25,8 @@ from trimtab.collectives.stopwatch import Stopwatch
 from trimtab.collectives.subset import Subset
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from trimtab.collectives.group import Group
     from trimtab.collectives.transport import Transport
     from trimtab.sparsify.base import Selector
@@ -47,14 +48,17 @@ class Hierarchy(Collective):
     whose buffers are the parts.
     """
 
-    def __init__(self, group: Group, between: str) -> None:
-        """``between`` is the text of a collective that runs on as many ranks as the group has hosts, alike in ranks."""
+    def __init__(self, group: Group, between: Callable[[Group], Collective], *, is_dense: bool) -> None:
+        """``between`` makes the collective of as many ranks as the group has hosts, alike in ranks.
+
+        ``is_dense``: whether that one sends every element.
+        """
         super().__init__(group)
         self._host = next(ranks for ranks in group.hosts if group.rank in ranks)
         self._place = self._host.index(group.rank)
         self._peers = [ranks[self._place] for ranks in group.hosts]
-        self._is_dense = catalogue.collectives[between].is_dense
-        self._between = collectives.create(between, group.part(self._peers))
+        self._is_dense = is_dense
+        self._between = between(group.part(self._peers))
         self._zeros = torch.empty(0)
 
     def prepare(self, exchange: Exchange, selector: Selector | None) -> Accumulated:

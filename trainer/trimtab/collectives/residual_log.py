@@ -51,7 +51,7 @@ class ResidualLog:
         self.undo()
         at_first = kernels.take(self._acc, kept)
         kernels.put(self._acc, kept, left)
-        return float(at_first.double().square().sum() - left.double().square().sum())
+        return kernels.squared_norm(at_first) - kernels.squared_norm(left)
 
     def undo(self) -> None:
         """Take every change back, the last first: acc has the bits that it had."""

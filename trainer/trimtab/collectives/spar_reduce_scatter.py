@@ -10,12 +10,15 @@ keeps what that takes of the sums.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from trimtab import kernels
 from trimtab.collectives import index_code
+from trimtab.collectives.base import Exchange
 from trimtab.collectives.primitives import chain_length
 from trimtab.collectives.residual_log import ResidualLog
 from trimtab.collectives.sparse_message import pack, unpack
@@ -23,7 +26,8 @@ from trimtab.collectives.sparse_pairs import Pairs, joined
 from trimtab.collectives.stopwatch import Stopwatch
 from trimtab.collectives.transport import Transport
 from trimtab.collectives.value_formats import format_of
-from trimtab.sparsify.base import Selector
+from trimtab.kernels import FlatGrad
+from trimtab.sparsify.base import Selected, Selector
 
 #: What several blocks send: coded indices and values (both uint8).
 Bag = tuple[Tensor, Tensor]
@@ -69,9 +73,29 @@ class BlockSelector:
         if length == 0:
             return Pairs(self._acc.new_empty(0, dtype=torch.int32), self._acc.new_empty(0))
         found = self._selector.take(self._acc[first : first + length], k, (self._start + first, length))
-        taken = Pairs(found.indices + first, found.values)
-        self.log.note_taken(taken)
-        return taken
+        return self._noted(found, first)
+
+    def form(self, exchange: Exchange, first: int, count: int) -> tuple[float, Bag | None]:
+        """Write acc, and `take_bag` of ``count`` blocks from ``first`` on, which are selected in the same pass.
+
+        Returns acc's squared norm as well. The bag is None where it has no blocks.
+        """
+        squared_norm, taken = 0.0, []
+        for block in range(first, first + count):
+            start, length = self.blocks.start(block), self.blocks.length(block)
+            if length == 0:
+                continue
+            grad, residual, acc = self._span(exchange, start, start + length)
+            k = self.blocks.elements(block)
+            found = self._selector.compress(grad, residual, acc, (0, length), (k,), self._start + start)
+            squared_norm += found.squared_norm_before
+            taken.append(self._noted(found, start))
+        start, n = self.blocks.start(first), self.blocks.n
+        end = start + sum(self.blocks.length(block) for block in range(first, first + count))
+        for span in ((0, start), (end, n)) if end <= n else ((end - n, start),):
+            if span[0] < span[1]:
+                squared_norm += kernels.accumulate(*self._span(exchange, *span))
+        return squared_norm, self._bag(first, taken) if count else None
 
     def rounded(self, pairs: Pairs, holders: int = 1) -> tuple[Tensor, Pairs]:
         """Values as they are sent (uint8), and the pairs that others read.
@@ -92,16 +116,31 @@ class BlockSelector:
         The indices count from the first block's first element, so that they ascend across the vector's end.
         """
         taken = [self.take(block, self.blocks.elements(block)) for block in range(first, first + count)]
-        values, pairs = self.rounded(joined(taken))
-        indices = pairs.indices - self.blocks.start(first)
-        indices[indices < 0] += self.blocks.n
+        return self._bag(first, taken)
+
+    def _span(self, exchange: Exchange, start: int, end: int) -> tuple[FlatGrad, Tensor, Tensor]:
+        """A range of gradient, residual and acc."""
+        return exchange.grad[start:end], exchange.residual[start:end], self._acc[start:end]
+
+    def _noted(self, found: Selected, first: int) -> Pairs:
+        taken = Pairs(found.indices + first, found.values)
+        self.log.note_taken(taken)
+        return taken
+
+    def _bag(self, first: int, taken: Sequence[Pairs]) -> Bag:
+        none = Pairs(self._acc.new_empty(0, dtype=torch.int32), self._acc.new_empty(0))
+        values, pairs = self.rounded(joined([none, *taken]))
+        indices = self._around(pairs.indices - self.blocks.start(first))
         return index_code.encode(indices), values
 
     def add_bag(self, first: int, pairs: Pairs) -> None:
         """Add what another rank took by `take_bag` of the blocks from ``first`` on."""
-        indices = pairs.indices - (self.blocks.n - self.blocks.start(first))
-        indices[indices < 0] += self.blocks.n
+        indices = self._around(pairs.indices - (self.blocks.n - self.blocks.start(first)))
         self.log.add(Pairs(indices, pairs.values))
+
+    def _around(self, indices: Tensor) -> Tensor:
+        """Those below 0 counted from the vector's end."""
+        return torch.where(indices < 0, indices + self.blocks.n, indices)
 
 
 def last_bag(rank: int, count: int) -> tuple[int, int]:

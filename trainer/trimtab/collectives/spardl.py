@@ -69,10 +69,9 @@ class SparDL(Collective):
         assert selector is not None, "SparDL sends a selection"
         stopwatch = Stopwatch(exchange.out.device)
         acc = exchange.next_residual
-        before = kernels.accumulate(exchange.grad, exchange.residual, acc)
         blocks = Blocks(acc.numel(), min(acc.numel(), sum(exchange.k)), self._per_team)
         selecting = BlockSelector(acc, exchange.start, blocks, selector, exchange.wire)
-        bag = selecting.take_bag(*last_bag(self._number, self._per_team)) if self._per_team > 1 else None
+        before, bag = selecting.form(exchange, *last_bag(self._number, self._per_team))
         stopwatch.compressed()
         return FirstBag(before, selecting, bag, stopwatch)
 

@@ -93,17 +93,12 @@ def warm_up() -> None:
     contained(one.indices, one.indices)
 
 
-def squared_norm(values: Tensor) -> float:
-    """Sum of squares, in float64."""
-    return float(values.double().square().sum())
-
-
 def keep(residual: Tensor, pairs: Pairs) -> float:
     """Add what was not sent on to a residual (float32 [n]); returns how much larger its squared norm is by it."""
     before = kernels.take(residual, pairs.indices)
     after = before + pairs.values
     kernels.put(residual, pairs.indices, after)
-    return squared_norm(after) - squared_norm(before)
+    return kernels.squared_norm(after) - kernels.squared_norm(before)
 
 
 def strongest(pairs: Pairs, k: int) -> tuple[Pairs, Pairs]:
