@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
@@ -26,11 +26,13 @@ from statistics import mean
 
 import torch
 from torch import Tensor, nn
-from trimtab.plan import Plan
+from trimtab.engine.loss_fall import LossFall
+from trimtab.engine.profiler import STEPS_BETWEEN_DELAYED
+from trimtab.plan import FusionPlan, Plan
 from trimtab.profile import ModuleTimes, Profile
 from trimtab.schedule import StepFacts, planned, queues
 from trimtab.schedule.knapsack import Orders
-from trimtab.schedule.preserver import LossModel, preserved
+from trimtab.schedule.preserver import loss_model, preserved
 from trimtab.schedule.step_times import StepTimes
 from trimtab.timetable import Iteration, Send, Timetable
 from trimtab.workloads import digits
@@ -39,13 +41,17 @@ RATES = (0.5, 1.0, 1.5, 2.0, 3.0)
 SCHEDULES = ("wait-free", "priority", "us-byte", "deft:preserver=off")
 LATENCY = 1e-3
 RANKS, BATCH, MOMENTUM = 4, 16, 0.9
-#: Steps after which the Preserver is asked, until it lets a timetable pass: as a job's profiles come.
-PROFILED = (7, 507, 1007, 1507)
+#: Steps after which steps were profiled, and so many of them: as a job's profiles come before DeFT has a timetable.
+PROFILED, NUM_PROFILED = (7, 507, 1007, 1507), 5
+#: Of the best of the other schedules to DeFT's, as measured on four ranks: steps by coverage rate.
+THROUGHPUT = {1.0: 1.24, 1.5: 1.50, 2.0: 1.75}
 TARGET, WINDOW = 0.75, 20
 """The loss that training is to reach, as a mean over so many steps."""
 #: What is measured: 0.5 ms, 1 Gbit/s, eight equal buffers of sixteen layers of a quarter of a million elements.
 WORKERS, MEASURED_LATENCY, BANDWIDTH = 4, 5e-4, 1e9
 LAYERS, LAYER_ELEMENTS = 16, 250_000
+ELEMENTS = 64 * 128 + 128 + 128 * 64 + 64 + 64 * 10 + 10
+"""Of the network that is trained."""
 MEASURED = ("wait-free", "priority", "us-byte", "deft:preserver=off")
 SPEED_RATIO = 1.65
 """Of the fast link to the slow one, as the paper has it of NCCL and Gloo."""
@@ -159,6 +165,8 @@ class Trained:
     updates: int
     steps_to_target: int | None
     """None where it was not reached."""
+    delayed_steps: int
+    """Of those to the target, under DeFT's timetable; the others were as under the best of the other schedules."""
 
 
 def train(
@@ -170,7 +178,10 @@ def train(
     links: tuple[float, ...] = (1.0,),
     merged: str = "mean",
 ) -> Trained:
-    """``preserver`` None: an update in each step. ``merged``: as the option of DeFT."""
+    """``preserver`` None: an update in each step. ``merged``: as the option of DeFT.
+
+    Under ``auto`` the Preserver is asked at each profile; else until it lets a timetable pass.
+    """
     torch.manual_seed(seed)
     data, held_out = digits.data(seed)
     images, labels = data.tensors
@@ -181,9 +192,14 @@ def train(
     criterion, parameters = nn.CrossEntropyLoss(label_smoothing=0.1), list(network.parameters())
     draws = torch.Generator().manual_seed(seed)
     times = replace(even(rate), link_slowness=links)
-    timetable, since, newest, updates = None if preserver is not False else queues.timetable(times), 0, -1, 0
+    timetable, since, newest, updates = None, 0, -1, 0
+    if preserver is False:
+        timetable = replace(queues.timetable(times), averages=merged == "mean")
     kept: dict[int, Sequence[Tensor]] = {}
-    losses: list[float] = []
+    losses, delayed, fall = list[float](), list[bool](), LossFall()
+    norms: list[float] = []
+    """Squared, of the mean gradients of updates since the last profile."""
+    noise = 0.0
 
     def gradient(batch: Tensor) -> tuple[float, Sequence[Tensor]]:
         loss = criterion(network(images[batch]), labels[batch])
@@ -193,35 +209,71 @@ def train(
         batches = torch.randint(len(labels), (RANKS, BATCH), generator=draws)
         loss, mean_gradient = gradient(batches.flatten())
         losses.append(loss)
+        fall.add(loss)
+        delayed.append(timetable is not None)
         t = step - since
         kept[t] = mean_gradient
         generations, newest = ((t,), t) if timetable is None else taken(timetable, t, newest)
         if generations:
             for index, parameter in enumerate(parameters):
                 gradients = torch.stack([kept[each][index] for each in generations])
-                parameter.grad = gradients.mean(0) if merged == "mean" else gradients.sum(0)
+                averages = timetable is None or timetable.averages
+                parameter.grad = gradients.mean(0) if averages else gradients.sum(0)
             optimizer.step()
             updates += 1
+            norms.append(squared_norm(p.grad for p in parameters) / (1 if averages else len(generations)) ** 2)
             kept = {each: gradient for each, gradient in kept.items() if each > newest}
-        if preserver and timetable is None and step in PROFILED:
-            ranks = [gradient(batch)[1] for batch in batches]
-            timetable, since, newest, kept = judged(times, losses[-5:], ranks, learning_rate), step + 1, -1, {}
+        is_profiled = step in PROFILED or (merged == "auto" and (step - PROFILED[0]) % STEPS_BETWEEN_DELAYED == 0)
+        if preserver and is_profiled and (timetable is None or merged == "auto"):
+            if timetable is None and (step in PROFILED or not noise):
+                ranks = [gradient(batch)[1] for batch in batches]
+                noise = mean(squared_norm(g - m for g, m in zip(rank, mean_gradient, strict=True)) for rank in ranks)
+            made = judged(times, profile_of(step, losses, norms, noise, learning_rate, fall, timetable), merged)
+            if made != timetable:
+                timetable, since, newest, kept = made, step + 1, -1, {}
+            norms = []
     accuracy, _ = digits.evaluate(network, held_out)
     means = (sum(losses[end - WINDOW : end]) / WINDOW for end in range(WINDOW, len(losses) + 1))
     reached = next((end for end, loss in enumerate(means, WINDOW) if loss <= TARGET), None)
-    return Trained(accuracy, mean(losses[-20:]), updates, reached)
+    return Trained(accuracy, mean(losses[-20:]), updates, reached, sum(delayed[:reached]))
 
 
-def judged(
-    times: StepTimes, losses: list[float], ranks: list[Sequence[Tensor]], learning_rate: float
-) -> Timetable | None:
-    """What the Preserver lets pass at this stage of training."""
-    means = [torch.stack(each).mean(0) for each in zip(*ranks, strict=True)]
-    square = float(sum(each.square().sum() for each in means))
-    variance = mean(float(sum((g - m).square().sum() for g, m in zip(rank, means, strict=True))) for rank in ranks)
-    noise = (square * variance / sum(each.numel() for each in means)) ** 0.5
-    model = LossModel(mean(losses), learning_rate / (1 - MOMENTUM), square, noise)
-    return preserved(lambda scale: queues.timetable(times, scale), queues.merged, model)
+def squared_norm(tensors: Iterable[Tensor]) -> float:
+    return float(sum(each.square().sum() for each in tensors))
+
+
+def profile_of(
+    step: int,
+    losses: list[float],
+    norms: list[float],
+    variance: float,
+    learning_rate: float,
+    fall: LossFall,
+    timetable: Timetable | None,
+) -> Profile:
+    """What a profile at ``step`` says of training; the times are those of `even`."""
+    plan = replace(Plan.parse("dense/schedule=deft", FusionPlan(tuple(range(16)))), timetable=timetable)
+    everything = (ModuleTimes("all", 0, ELEMENTS, 0.0, 0.0),)
+    return Profile(
+        step,
+        NUM_PROFILED,
+        plan,
+        *(0.0, (), everything, ()),
+        loss=mean(losses[-NUM_PROFILED:]),
+        squared_gradient_norm=mean(norms[-NUM_PROFILED:]),
+        gradient_variance=variance,
+        learning_rate=learning_rate / (1 - MOMENTUM),
+        loss_fall=fall.until(step),
+    )
+
+
+def judged(times: StepTimes, profile: Profile, merged: str) -> Timetable | None:
+    """What the Preserver lets pass at this stage of training, as `trimtab.schedule.deft` asks it."""
+    sums = merged == "auto"
+    if sums and (profile.kept_promise is None or profile.falls_short):
+        return None
+    model = loss_model(profile, is_sgd=True, sums=sums)
+    return preserved(lambda scale: replace(queues.timetable(times, scale), averages=not sums), queues.merged, model)
 
 
 def print_training(seeds: int, steps: int, learning_rate: float) -> None:
@@ -229,10 +281,15 @@ def print_training(seeds: int, steps: int, learning_rate: float) -> None:
     print("| coverage rate | schedule | held-out accuracy, by seed | loss of the last 20 steps | updates | to target |")
     print("|---|---|---|---|---|---|")
     for rate in (1.0, 1.5, 2.0, 3.0):
-        for name, preserver in (("each step", None), ("deft", True), ("deft:preserver=off", False)):
+        for name, preserver, merged in (
+            ("each step", None, "mean"),
+            ("deft", True, "auto"),
+            ("deft:merged=mean", True, "mean"),
+            ("deft:preserver=off", False, "mean"),
+        ):
             if preserver is None and rate > 1:
                 continue
-            runs = [train(rate, seed, steps, learning_rate, preserver) for seed in range(1, seeds + 1)]
+            runs = [train(rate, seed, steps, learning_rate, preserver, merged=merged) for seed in range(1, seeds + 1)]
             print("| " + " | ".join((f"{rate:g}", name, *told(runs))) + " |", flush=True)
 
 
@@ -277,24 +334,45 @@ def print_ablation(seeds: int, steps: int, learning_rate: float) -> None:
     )
 
 
-def steps_to_target(rate: float, seeds: int, steps: int, learning_rate: float, merged: str | None) -> float | None:
-    """Mean over the seeds; None where one does not reach it. ``merged`` None: an update in each step."""
-    preserver, merged = (None, "mean") if merged is None else (False, merged)
+def steps_to_target(
+    rate: float, seeds: int, steps: int, learning_rate: float, merged: str | None
+) -> tuple[float, float] | None:
+    """Means over the seeds, and of those how many delay updates; None where one does not reach it.
+
+    ``merged`` None: an update in each step; ``auto``: as the Preserver lets it pass, elsewhere whatever it costs.
+    """
+    preserver, merged = (None, "mean") if merged is None else (merged == "auto", merged)
     runs = [train(rate, seed, steps, learning_rate, preserver, merged=merged) for seed in range(1, seeds + 1)]
-    reached = [run.steps_to_target for run in runs if run.steps_to_target is not None]
-    return mean(reached) if len(reached) == seeds else None
+    if any(run.steps_to_target is None for run in runs):
+        return None
+    return mean(run.steps_to_target or 0 for run in runs), mean(run.delayed_steps for run in runs)
 
 
 def print_targets(seeds: int, steps: int) -> None:
-    """Steps to the target by the mean and by the sum of what an update merges, at three learning rates."""
-    print("| learning rate | an update in each step | coverage rate | merged by the mean | by the sum |")
-    print("|---|---|---|---|---|")
+    """Steps to the target, and the time over the best other schedule's, at three learning rates.
+
+    By the mean and by the sum of what an update merges, whatever it costs, and as DeFT does by default.
+    """
+    kinds = ("mean", "sum", "auto")
+    print("| learning rate | an update in each step | coverage rate |", end="")
+    print(" by the mean, steps and time | by the sum | by default | of these delayed |")
+    print("|---|---|---|---|---|---|---|")
     for learning_rate in (0.03, 0.01, 0.005):
         each = steps_to_target(1.0, seeds, steps, learning_rate, None)
         for rate in (1.0, 1.5, 2.0):
-            needed = [steps_to_target(rate, seeds, steps, learning_rate, merged) for merged in ("mean", "sum")]
-            said = ["not by all" if count is None else f"{count:.0f}" for count in (each, *needed)]
-            print("| " + " | ".join((f"{learning_rate:g}", said[0], f"{rate:g}", *said[1:])) + " |", flush=True)
+            needed = [steps_to_target(rate, seeds, steps, learning_rate, merged) for merged in kinds]
+            said = [_over(each, count, rate) for count in needed]
+            delayed = "" if needed[-1] is None else f"{needed[-1][1]:.0f}"
+            first = "not by all" if each is None else f"{each[0]:.0f}"
+            print("| " + " | ".join((f"{learning_rate:g}", first, f"{rate:g}", *said, delayed)) + " |", flush=True)
+
+
+def _over(each: tuple[float, float] | None, needed: tuple[float, float] | None, rate: float) -> str:
+    """Steps, and their time over that of an update in each step, by what steps were measured to take."""
+    if each is None or needed is None:
+        return "not by all"
+    steps, delayed = needed
+    return f"{steps:.0f}, {(steps - delayed + delayed / THROUGHPUT[rate]) / each[0]:.2f}"
 
 
 def print_measured(rates: Sequence[float], seeds: int, steps: int, learning_rate: float) -> None:
@@ -316,7 +394,7 @@ def print_measured(rates: Sequence[float], seeds: int, steps: int, learning_rate
         rows = []
         for name, each in zip(MEASURED, measured, strict=True):
             merged = "mean" if each["merged"] > 1 else None
-            needed = steps_to_target(rate, seeds, steps, learning_rate, merged) or float("inf")
+            needed, _ = steps_to_target(rate, seeds, steps, learning_rate, merged) or (float("inf"), 0.0)
             rows.append((name, each["mean"], 1 / each["mean"] / each["merged"], needed, needed * each["mean"]))
         best = min(row[-1] for row in rows if not row[0].startswith("deft"))
         for name, step, updates, needed, seconds in rows:

@@ -122,7 +122,9 @@ def test_times_of_buckets_are_those_of_their_tensors_and_modules():
     assert times.wire[0] == pytest.approx(1e-3 + 0.015)
 
 
-@pytest.mark.parametrize("spec", ["priority", "us-byte", "deft", "deft:merged=sum", "priority:partition=300000"])
+@pytest.mark.parametrize(
+    "spec", ["priority", "us-byte", "deft:merged=mean", "deft:merged=sum", "priority:partition=300000"]
+)
 def test_a_planned_timetable_is_followed_and_travels_with_its_plan(spec):
     made = planned(spec, (0, 1_000_400), profile=profile(), facts=facts())
     assert made.timetable is not None
@@ -133,7 +135,7 @@ def test_a_planned_timetable_is_followed_and_travels_with_its_plan(spec):
     assert Plan.from_json(json.loads(json.dumps(plan.to_json()))) == plan
     assert "timetable" not in plan.name
     followed = schedule.create(spec, len(made.cuts), made.timetable)
-    assert followed.averages == (spec == "deft")
+    assert followed.averages == (spec == "deft:merged=mean")
     assert [followed.iteration(t) for t in range(40)] == [made.timetable.iteration(t) for t in range(40)]
 
 

@@ -8,9 +8,10 @@ from functools import partial
 
 import pytest
 from drawn import even
-from trimtab.plan import Plan
-from trimtab.profile import Profile
-from trimtab.schedule import queues
+from trimtab.plan import FusionPlan, Plan
+from trimtab.profile import ModuleTimes, Profile
+from trimtab.schedule import StepFacts, queues
+from trimtab.schedule.deft import plan_deft
 from trimtab.schedule.preserver import LossModel, loss_model, preserved
 
 LATE = LossModel(loss=2.0, learning_rate=0.01, squared_gradient_norm=0.2, noise=1.0)
@@ -94,3 +95,56 @@ def test_the_model_is_of_sgd_and_of_scripts_that_tell_their_loss():
     assert loss_model(profile(), is_sgd=False) is None
     for name in ("loss", "squared_gradient_norm", "gradient_variance", "learning_rate"):
         assert loss_model(profile(**{name: None}), is_sgd=True) is None
+
+
+@pytest.mark.parametrize(
+    ("fall", "kept"),
+    [(0.1, 0.5), (0.0, 0.0), (-0.1, -0.5), (None, None)],
+)
+def test_a_promise_is_the_learning_rate_times_the_squared_norm(fall, kept):
+    assert profile(loss_fall=fall).kept_promise == (None if kept is None else pytest.approx(kept))
+    assert profile(loss_fall=fall).falls_short == (fall is not None and kept < 0.15)
+
+
+def test_an_update_by_a_mean_promises_as_much_for_all_of_its_iterations_as_one_would():
+    averaged = replace(queues.timetable(even(16, 2.0)), averages=True)
+    plan = replace(Plan.parse("dense/schedule=deft", FusionPlan(tuple(range(16)))), timetable=averaged)
+    under = replace(profile(loss_fall=0.1), plan=plan)
+    assert under.kept_promise == pytest.approx(0.5 * averaged.iterations_per_update)
+    summed = replace(plan, timetable=replace(averaged, averages=False))
+    assert replace(under, plan=summed).kept_promise == pytest.approx(0.5)
+
+
+def asked_of(told, is_sgd=True, **options):
+    """DeFT's timetable for eight buckets that take twice as long to cross as to compute."""
+    sizes = (1000,) * 8
+    modules = tuple(ModuleTimes(f"m{i}", 7000 - 1000 * i, 8000 - 1000 * i, 0.02, 0.04) for i in range(8))
+    known = replace(told, tensor_backward_seconds=(0.04,) * 8, modules=modules)
+    facts = StepFacts(sizes, lambda size: 0.0, lambda size: 0.12 * size / 1000, is_sgd=is_sgd)
+    cuts = tuple(range(0, 8000, 1000))
+    return plan_deft(known, cuts, facts, **{"partition": 10**9, "preserver": "on", "merged": "auto"} | options)
+
+
+BEARS = {"loss": 1.0, "squared_gradient_norm": 1e-3, "gradient_variance": 1e-2}
+
+
+def test_updates_are_summed_once_the_loss_was_seen_to_fall_as_promised():
+    unseen, kept = asked_of(profile(**BEARS)), asked_of(profile(**BEARS, loss_fall=5e-5))
+    assert (unseen.timetable.delays, kept.timetable.delays) == (False, True)
+    assert not kept.timetable.averages
+    assert kept.timetable.iterations_per_update > 1.5
+    by_name = asked_of(profile(**BEARS), merged="mean").timetable
+    assert (by_name.averages, by_name.iterations_per_update > 1.5) == (True, True)
+
+
+@pytest.mark.parametrize("merged", ["auto", "mean", "sum"])
+def test_no_update_is_delayed_while_the_loss_falls_short_of_what_its_gradients_promise(merged):
+    short = profile(**BEARS, loss_fall=5e-6)
+    assert short.falls_short
+    assert not asked_of(short, merged=merged).timetable.delays
+    assert asked_of(short, merged=merged, preserver="off").timetable.delays
+    assert asked_of(replace(short, loss_fall=5e-5), merged=merged).timetable.delays
+
+
+def test_without_the_preserver_nothing_watches_the_loss_and_updates_are_averaged_as_published():
+    assert asked_of(profile(**BEARS, loss_fall=5e-5), preserver="off").timetable.averages

@@ -15,11 +15,12 @@ from rank_pool import RankPool
 from torch import Tensor, nn
 from trimtab.collectives.group import Group
 from trimtab.engine import profiler
-from trimtab.engine.profiler import NUM_SETTLING, NUM_STEPS
+from trimtab.engine.profiler import NUM_SETTLING, NUM_STEPS, STEPS_BETWEEN_DELAYED
 from trimtab.plan import FusionPlan, Plan
 from trimtab.profile import Profile
 from trimtab.records.recorder import Recorder
 from trimtab.session import Session
+from trimtab.timetable import Iteration, Send, Timetable
 
 SIZE = 2
 TWO_BUCKETS = FusionPlan((0, 20))
@@ -194,6 +195,39 @@ def test_compressed_steps_tell_no_norm_and_the_last_one_known_stands(rank_pool: 
     (known, later), _ = rank_pool.run_in_process_group(SIZE, two_plans, DENSE, SPARSE)
     assert later.gradient_variance == known.gradient_variance is not None
     assert all(bucket.compress_seconds > 0 for bucket in later.buckets)
+
+
+def merged_by_twos(rank: int, size: int, averages: bool) -> tuple[list[Profile], list[float]]:
+    """Profiles under updates of two iterations, which move no weight, and the squared norms of their means."""
+    everything = tuple(Send(bucket, 0) for bucket in range(2))
+    timetable = Timetable((), (Iteration((), None), Iteration(everything, 0)), averages=averages)
+    training = Training(rank, DENSE)
+    training.session._optimizers[0].param_groups[0]["lr"] = 0.0
+    training.steps(NUM_UNTIL_PROFILED)
+    assert training.session._engine is not None
+    training.session._engine.adopt(replace(DENSE, schedule="deft", timetable=timetable), training.number)
+    training.steps(NUM_SETTLING + NUM_STEPS + STEPS_BETWEEN_DELAYED)
+
+    def flat_gradient(number: int) -> Tensor:
+        losses = [loss_of(training.model, batch_of(number, other)) for other in range(size)]
+        return torch.cat(
+            [each.flatten() for each in torch.autograd.grad(sum(losses) / size, training.model.parameters())]
+        )
+
+    norms = [((flat_gradient(n) + flat_gradient(n + 1)) / 2).square().sum().item() for n in range(8, 8 + 32, 2)]
+    return training.ended(), norms
+
+
+@pytest.mark.parametrize("averages", [True, False])
+def test_merged_updates_tell_the_norm_of_their_iterations_mean_and_how_the_loss_falls(
+    rank_pool: RankPool, averages: bool
+) -> None:
+    (([first, second, third], norms), _) = rank_pool.run_in_process_group(SIZE, merged_by_twos, averages)
+    assert third.step - second.step == STEPS_BETWEEN_DELAYED
+    assert second.squared_gradient_norm == pytest.approx(sum(norms[1:4]) / 3, rel=1e-4)
+    assert second.gradient_variance == first.gradient_variance is not None
+    assert (first.loss_fall, second.loss_fall) == (None, None), "too soon to tell"
+    assert third.loss_fall is not None
 
 
 def changed_meanwhile(rank: int, size: int) -> list[Profile]:

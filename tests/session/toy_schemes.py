@@ -64,4 +64,4 @@ class Memory(TopK):
 def register() -> None:
     """Let plans of this process name them."""
     catalogue.collectives.add(catalogue.Collective("toy-ledger", "counts", "toy_schemes:Ledger", family="toy"))
-    catalogue.sparsifiers.add(catalogue.Row("toy-memory", "remembers", "toy_schemes:Memory"))
+    catalogue.sparsifiers.add(catalogue.Sparsifier("toy-memory", "remembers", "toy_schemes:Memory"))

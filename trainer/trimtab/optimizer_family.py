@@ -34,7 +34,7 @@ def family_of(*optimizers: torch.optim.Optimizer) -> OptimizerFamily:
     ``unknown`` where nothing tells.
     """
     kinds = [_family_of_one(each) for each in optimizers]
-    name = " and ".join(type(each).__name__ for each in optimizers)
+    name = " and ".join(getattr(each, "shown_as", type(each).__name__) for each in optimizers)
     return OptimizerFamily(name, next(kind for kind in ("adam", "unknown", "sgd") if kind in kinds))
 
 

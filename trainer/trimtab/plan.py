@@ -148,6 +148,12 @@ class Plan:
         return schedule.delays_updates and (self.timetable is not None or not schedule.is_planned)
 
     @property
+    def merged_iterations(self) -> float:
+        """How many iterations an update takes the average of."""
+        timetable = self.timetable
+        return timetable.iterations_per_update if timetable is not None and timetable.averages else 1.0
+
+    @property
     def overlaps_rounds(self) -> bool:
         """Whether the updates of a round cross while the next round computes, and are applied one round late."""
         return catalogue.schedules[self.schedule].overlaps_rounds

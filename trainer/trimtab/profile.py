@@ -7,6 +7,10 @@ from typing import Any
 
 from trimtab.plan import Plan
 
+#: What the loss really falls by, over what SGD's steps promise by the gradient's norm, where the learning rate leaves
+#: room: 0.2 to 0.6 with the noise that the norm has in it. Below this the curvature or the noise decides.
+_LEAST_KEPT = 0.15
+
 
 @dataclass(frozen=True)
 class ModuleTimes:
@@ -62,11 +66,16 @@ class Profile:
     loss: float | None
     """Mean over the steps; None where the script does not tell its loss."""
     squared_gradient_norm: float | None
-    """Of the gradient's mean over ranks, as last known: only dense steps tell it; None before any was profiled."""
+    """Of the gradient's mean over ranks, as last known: only dense steps tell it; None before any was profiled.
+
+    Where updates merge iterations, of the mean over these as well.
+    """
     gradient_variance: float | None
     """Mean over ranks of the squared distance of a rank's gradient from that mean, likewise."""
     learning_rate: float | None = None
     """Of the optimizer's first parameter group, over 1 - momentum where it has one; None where it tells none."""
+    loss_fall: float | None = None
+    """By how much the loss fell in an iteration since an earlier profile; None in the first, or without a loss."""
 
     @property
     def first_gradient_seconds(self) -> float:
@@ -77,6 +86,22 @@ class Profile:
     def backward_seconds(self) -> float:
         """Of a whole step."""
         return sum(self.tensor_backward_seconds)
+
+    @property
+    def kept_promise(self) -> float | None:
+        """What the loss fell by, over what SGD's updates promise: the learning rate times the gradient's squared norm.
+
+        As a trust region has it: near 1 while the loss is as straight as the gradient says, near 0 or below where its
+        curvature, or the noise, takes away what a step brings. None where one of the three is not known.
+        """
+        if self.loss_fall is None or not self.learning_rate or not self.squared_gradient_norm:
+            return None
+        return self.loss_fall * self.plan.merged_iterations / (self.learning_rate * self.squared_gradient_norm)
+
+    @property
+    def falls_short(self) -> bool:
+        """Whether steps of SGD certainly bring much less than their gradients promise: no time for larger ones."""
+        return self.kept_promise is not None and self.kept_promise < _LEAST_KEPT
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, for checkpoints and ``profile.json``."""

@@ -100,18 +100,21 @@ def completed(report: StepReport, following: StepConsensus | None, rank: int) ->
     """A step of this rank's as all ranks saw it, which they tell each other in the ``following`` step.
 
     Time on the wire is the network's; waiting for a slower rank is not. So the exchange is timed by the rank that came
-    to it last, and waited for nobody, and computing took as long as it did there.
+    to it last, and waited for nobody, and computing took as long as it did there. At the end of a round of local steps
+    ranks come so far apart that the last one may find all that it waits for there: what that hid is told beside it.
     """
     if following is None:
         return report
     report = replace(report, loss=following.loss)
     if following.last_rank is None:
         return report
-    late = max(0.0, following.arrival_seconds[following.last_rank] - following.arrival_seconds[rank])
+    arrivals, num_steps = following.arrival_seconds, max(1, report.plan.local_steps)
+    late = max(0.0, max(arrivals) - arrivals[rank]) / num_steps
     return replace(
         report,
         compute_seconds=min(report.step_seconds, report.compute_seconds + late),
         collective_seconds=following.collective_seconds[following.last_rank],
+        hidden_seconds=max(arrivals) - min(arrivals) if num_steps > 1 else 0.0,
         gain=1.0 if report.plan.is_dense else following.gain,
     )
 

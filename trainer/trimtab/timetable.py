@@ -102,6 +102,11 @@ class Timetable:
         """Of the cycle: how many iterations there are to one step of the optimizer."""
         return len(self.cycle) / max(1, sum(iteration.update is not None for iteration in self.cycle))
 
+    @property
+    def delays(self) -> bool:
+        """Whether updates take gradients of earlier iterations than their own."""
+        return any(iteration.update != 0 for iteration in self.cycle)
+
     def to_json(self) -> dict[str, Any]:
         """Plain data; each send is a list of its fields in order."""
         return {

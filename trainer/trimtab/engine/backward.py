@@ -41,6 +41,16 @@ class BackwardHooks:
             for index, parameter in enumerate(parameters)
         ]
 
+    def tell(self, index: int) -> None:
+        """One's gradient is complete in its ``grad``, where somebody else has put it: no hook sees that."""
+        self._streams.join()
+        self._on_gradient(index)
+
+    def end(self) -> None:
+        """The last gradient of a pass was told of by `tell`."""
+        self.num_ended += 1
+        self._on_end()
+
     def remove(self) -> None:
         """Leave the parameters as they were."""
         for handle in self._handles:

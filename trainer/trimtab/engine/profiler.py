@@ -16,9 +16,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
+from trimtab_api.catalogue import schedules
 
 from trimtab import kernels
 from trimtab.engine.arena import Arena
+from trimtab.engine.loss_fall import LossFall
 from trimtab.engine.module_hook import ModuleHook
 from trimtab.engine.outcome import Outcome
 from trimtab.engine.step_trace import Span, spans_of, trace_line
@@ -29,8 +31,8 @@ from trimtab.profile import BucketTimes, ModuleTimes, Profile
 NUM_SETTLING = 3
 #: Steps of a profile.
 NUM_STEPS = 5
-#: Steps under a plan from one profile to the next.
-STEPS_BETWEEN = 500
+#: Steps under a plan from one profile to the next; and where updates may be delayed, which the loss has to bear.
+STEPS_BETWEEN, STEPS_BETWEEN_DELAYED = 500, 25
 
 
 @dataclass
@@ -63,6 +65,7 @@ class StepProfiler:
         self._hooks: list[RemovableHandle] = []
         self._variance: tuple[float, float] | None = None
         """Squared norm of the mean gradient and variance over ranks, where they were last known."""
+        self._losses = LossFall()
         self._lines: list[dict[str, Any]] = []
         self.restart()
 
@@ -146,6 +149,8 @@ class StepProfiler:
     ) -> Profile | None:
         """Step ``number`` of training is over; the profile, where it was the last of one."""
         profile = None
+        told = None if outcome.consensus is None else outcome.consensus.loss
+        self._losses.add(loss if told is None else told)
         if self.is_profiling:
             self._keep(plan, outcome, loss)
             self._trace(number, plan, outcome)
@@ -154,7 +159,8 @@ class StepProfiler:
                 profile = self._profile(number, plan, learning_rate)
                 self._steps = []
         self._num_steps += 1
-        if self._num_steps % STEPS_BETWEEN == NUM_SETTLING:
+        between = STEPS_BETWEEN_DELAYED if schedules[plan.schedule].delays_updates else STEPS_BETWEEN
+        if self._num_steps % between == NUM_SETTLING:
             self._begin()
         if self.is_profiling:
             self._step = _Step()
@@ -165,9 +171,14 @@ class StepProfiler:
         step = self._step
         step.loss = loss
         step.buckets = {number: (each.compress_seconds, each.collective_seconds) for number, each in outcome.by_bucket}
-        if not plan.is_dense or plan.local_steps or not outcome.is_finite or plan.delays_updates:
+        if not plan.is_dense or plan.local_steps or not outcome.is_finite or not outcome.updates:
             step.squared_mean = None
-        if self._steps and outcome.consensus is not None:
+        timetable = plan.timetable
+        if plan.delays_updates and (timetable is None or timetable.delays):
+            # What is exchanged in an iteration is no rank's gradient.
+            if step.squared_mean is not None and timetable is not None and not timetable.averages:
+                step.squared_mean /= timetable.iterations_per_update**2
+        elif self._steps and outcome.consensus is not None and plan.is_dense and not plan.local_steps:
             self._steps[-1].mean_squared = outcome.consensus.mean_squared_norm
         self._steps.append(step)
 
@@ -212,7 +223,7 @@ class StepProfiler:
         if sum(tensors) <= 0:
             return None
         losses = [step.loss for step in steps if step.loss is not None]
-        self._variance = _variance(steps) or self._variance
+        self._variance = _variance(steps, self._variance)
         squared_norm, variance = self._variance or (None, None)
         return Profile(
             step=number,
@@ -226,6 +237,7 @@ class StepProfiler:
             squared_gradient_norm=squared_norm,
             gradient_variance=variance,
             learning_rate=learning_rate,
+            loss_fall=self._losses.until(number),
         )
 
     def _modules(self, tensors: Sequence[float]) -> list[ModuleTimes]:
@@ -262,11 +274,19 @@ def _buckets(steps: Sequence[dict[int, tuple[float, float]]]) -> tuple[BucketTim
     return tuple(BucketTimes(median(each[0] for each in bucket), min(each[1] for each in bucket)) for bucket in times)
 
 
-def _variance(steps: Sequence[_Step]) -> tuple[float, float] | None:
-    """Squared norm of the mean gradient and variance over ranks, by the steps in which both norms are known."""
+def _variance(steps: Sequence[_Step], before: tuple[float, float] | None) -> tuple[float, float] | None:
+    """Squared norm of the mean gradient and variance over ranks, by the steps in which both norms are known.
+
+    Where steps tell one of both, the other is as ``before``: the variance, or its share of a rank's squared norm.
+    """
     both = [
         (s.squared_mean, s.mean_squared) for s in steps if s.squared_mean is not None and s.mean_squared is not None
     ]
+    if not both and before is not None:
+        means = [step.squared_mean for step in steps if step.squared_mean is not None]
+        owns = [step.mean_squared for step in steps if step.mean_squared is not None]
+        scale = fmean(owns) / (sum(before) or 1.0) if owns else 1.0
+        return (fmean(means), before[1]) if means else (scale * before[0], scale * before[1])
     if not both:
         return None
     return fmean(mean for mean, _ in both), fmean(max(0.0, own - mean) for mean, own in both)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from trimtab_api.catalogue import schedules
 from trimtab_api.errors import UserError
 
 from trimtab.plan import Plan
@@ -16,6 +17,19 @@ def refuse_rounds(plan: Plan) -> None:
             field="plan.source",
             value=plan.source,
         )
+
+
+def refuse_in_hooks(plan: Plan) -> None:
+    """A hook is not told when the optimizer steps. Raises `UserError` for local steps and for delayed updates."""
+    if plan.local_steps:
+        raise UserError(
+            "makes rounds of local steps, and a hook of DDP's is not told of steps; call trimtab.attach(ddp_model,"
+            " optimizer) in place of the hook, or name a plan of source=gradient",
+            field="plan.source",
+            value=plan.source,
+        )
+    if schedules[plan.schedule].delays_updates:
+        refuse_waiting_gradients(plan)
 
 
 def refuse_waiting_gradients(plan: Plan) -> None:

@@ -32,6 +32,7 @@ from trimtab.engine.profiler import StepProfiler
 from trimtab.engine.refused_plans import refuse_rounds, refuse_waiting_gradients
 from trimtab.engine.round_exchange import RoundExchange
 from trimtab.engine.source_change import to_gradients, to_updates
+from trimtab.engine.stand_ins import StandIns
 from trimtab.engine.trained import check_backward_reached, check_parameters_are_known, learning_rate_of
 from trimtab.engine.turns import turn_of
 from trimtab.plan import Plan
@@ -62,12 +63,12 @@ class StepEngine:
         broadcast_tensors(group, (*model.parameters(), *model.buffers()))
         self.group = group
         self._model, self.optimizers, self._scale = model, optimizers, scale
-        self._gate, self._turns = gate, gate.turns
-        self.phases = gate.phases
+        self._gate, self._turns, self.phases = gate, gate.turns, gate.phases
         self._before_backward = before_backward
         self.local: LocalUpdates | None = None
         """The round under way, under source *update*."""
-        self._profiler = StepProfiler(model, self.arena) if group.rank == 0 and not gate.turns else None
+        is_profiled = group.rank == 0 and not gate.turns and not isinstance(model, StandIns)
+        self._profiler = StepProfiler(model, self.arena) if is_profiled else None
         self.exchanger = Exchanger(
             self.arena,
             group,

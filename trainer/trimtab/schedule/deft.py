@@ -22,19 +22,25 @@ def plan_deft(
 ) -> PlannedSchedule:
     """The queues' timetable, as the Preserver lets it pass; where it lets none, the best of those that delay nothing.
 
-    ``partition``: most elements of a bucket. ``preserver``: ``off`` takes the first timetable, whatever it costs.
-    ``merged``: an update takes the ``mean`` of the iterations that it merges, or their ``sum``.
+    ``partition``: most elements of a bucket. ``preserver``: ``off`` takes the first timetable, whatever it costs; else
+    none passes while the loss falls short of what its gradients promise, for that the paper's model does not see.
+    ``merged``: an update takes the ``mean`` of the iterations that it merges, or their ``sum``; ``auto``: the sum, and
+    none before the loss was seen to fall as promised. Without the Preserver nothing is seen: the mean, as published.
     """
     num_elements = sum(facts.tensor_sizes)
     parts = _within_knapsack(profile, split(cuts, num_elements, partition), facts)
     times = facts.times(profile, parts)
 
     def solve(scale: float) -> Timetable:
-        return replace(queues.timetable(times, scale), averages=merged == "mean")
+        return replace(queues.timetable(times, scale), averages=not sums)
 
+    sums = merged == "sum" or (merged == "auto" and preserver == "on")
     if preserver == "off":
         return PlannedSchedule(parts, solve(1.0))
-    timetable = preserved(solve, queues.merged, loss_model(profile, is_sgd=facts.is_sgd, sums=merged == "sum"))
+    model = loss_model(profile, is_sgd=facts.is_sgd, sums=sums)
+    is_unseen = merged == "auto" and model is not None and profile.kept_promise is None
+    is_refused = is_unseen or (facts.is_sgd and profile.falls_short)
+    timetable = None if is_refused else preserved(solve, queues.merged, model)
     return plan_us_byte(profile, cuts, facts, partition=0) if timetable is None else PlannedSchedule(parts, timetable)
 
 

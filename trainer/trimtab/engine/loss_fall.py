@@ -1,0 +1,40 @@
+"""By how much a job's loss falls in an iteration, from one profile to the next."""
+
+from __future__ import annotations
+
+from collections import deque
+from statistics import fmean
+
+#: Losses whose mean is compared with that of as many before: one batch differs from the next by more than it falls.
+_WINDOW = 20
+#: Iterations in which the fall is told apart from that noise.
+_FEWEST_BETWEEN = 15
+
+
+class LossFall:
+    """Told of the loss of each iteration; None where the script does not tell it."""
+
+    def __init__(self) -> None:
+        self._losses: deque[float] = deque(maxlen=_WINDOW)
+        self._since: tuple[float, float] | None = None
+        """The middle of the iterations whose mean it was, and that."""
+        self._fall: float | None = None
+
+    def add(self, loss: float | None) -> None:
+        """The loss of the next iteration."""
+        if loss is not None:
+            self._losses.append(loss)
+
+    def until(self, number: int) -> float | None:
+        """The fall an iteration until ``number``, since it was asked for the last time or some time before.
+
+        Negative where the loss rises; None until it can be told.
+        """
+        if not self._losses:
+            return self._fall
+        middle, mean, since = number - (len(self._losses) - 1) / 2, fmean(self._losses), self._since
+        if since is None or middle >= since[0] + _FEWEST_BETWEEN:
+            self._since = middle, mean
+            if since is not None:
+                self._fall = (since[1] - mean) / (middle - since[0])
+        return self._fall
