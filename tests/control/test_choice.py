@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import exp
 
 import pytest
@@ -115,6 +116,31 @@ def test_longer_rounds_must_promise_as_much_more_as_a_change_of_plan(of_sixteen,
     sources = ("gradient", *(f"update:steps={num_local}" for num_local in (1, 4, 16)))
     wanted = ControllerSettings(collectives=("all-gather",), min_ratio=0.01, max_ratio=0.02, sources=sources)
     assert choose(evaluator_of(evaluate, wanted, dense_plan()), (), seed=1).chosen.plan.local_steps == chosen
+
+
+@pytest.mark.parametrize(("dense_exchange", "is_worth_it"), [(0.5, True), (10.0, False)])
+def test_a_change_of_source_must_earn_back_what_ranks_exchange_for_it(dense_exchange, is_worth_it):
+    """Residuals of gradients cross whole, once: here for some 13% less time to the target, in a run of 200 steps."""
+
+    def evaluate(plan):
+        if plan.is_dense and not plan.local_steps:
+            return replace(DENSE, sync_seconds=dense_exchange)
+        return Prediction(plan, 0.0, 0.1, 0.5, 1.0, 0.2 if plan.local_steps else 0.23)
+
+    sources = ("gradient", "update:steps=4")
+    wanted = ControllerSettings(collectives=("all-gather",), min_ratio=0.01, max_ratio=0.01, sources=sources)
+    chosen = choose(evaluator_of(evaluate, wanted, Plan(0.01, "all-gather")), (), seed=1).chosen.plan
+    assert bool(chosen.local_steps) is is_worth_it
+
+
+def test_what_a_change_of_source_exchanges_is_counted_in_dense_steps():
+    gradients, updates = Plan(0.01, "all-gather"), Plan(0.01, "all-gather", source="update:steps=4")
+    evaluator = evaluator_of(lambda plan: DENSE, ControllerSettings(), gradients)
+    seconds = evaluator.source_change_seconds
+    assert seconds(gradients, replace(gradients, ratio=0.1)) == seconds(updates, replace(updates, ratio=0.1)) == 0
+    assert seconds(dense_plan(), updates) == 0  # nothing is held back
+    assert seconds(gradients, updates) == DENSE.sync_seconds
+    assert seconds(updates, dense_plan()) == 2 * DENSE.sync_seconds  # with the optimizer's momentum
 
 
 # Among all plans ----------------------------------------------------------------------------------------

@@ -441,6 +441,19 @@ def test_a_moved_gain_waits_while_exchanges_are_off_for_a_reason_nobody_knows(se
     assert not acted_on_the_gain(quiet, narrow)
 
 
+def test_a_moved_gain_waits_while_deciding_has_taken_a_share_of_training_that_shows():
+    def acts_on_the_gain(deciding_seconds):
+        run = train(SimulatedRun(cluster((0, *FAST)), ControllerSettings(), 2), 60.5)
+        run.controller.trial_budget.decided(deciding_seconds)
+        run.cluster = replace(run.cluster, half_gain_ratio={"all": 0.2, "artopk": 0.35})
+        train(run, 12.0)
+        triggers = {line["trigger"] for line in decisions(run, changed=False) if line["time"] > 60.5}
+        return not triggers.isdisjoint({"gain", "trials"})
+
+    assert acts_on_the_gain(0.0)
+    assert not acts_on_the_gain(0.06 * 60.5 + 1.0)
+
+
 # Checkpoints --------------------------------------------------------------------------------------------
 
 

@@ -6,11 +6,14 @@ from dataclasses import replace
 from math import log
 
 import pytest
+from plans import evaluator_of
 from recorded import random_adam_cluster
 from simulator import ADAPTIVE
 from trimtab.control import experiments, predict
+from trimtab.control.decision import Prediction
 from trimtab.judge.simulated_cluster import SGD
 from trimtab.judge.simulated_run import SimulatedRun
+from trimtab.plan import Plan
 
 
 def decided(run: SimulatedRun, num_steps: int) -> list[dict]:
@@ -26,7 +29,7 @@ def charging_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"_SHARE": 0.08, "_ADVANCE_STEPS": 150, "_DEVIATIONS": 1.5, "_WORTH_IT": log(1.3)}.items():
         monkeypatch.setattr(experiments, name, value)  # sooner than by default
     lawful = predict.relative_steps
-    monkeypatch.setattr(predict, "relative_steps", lambda *known: max(1.0, lawful(*known) / 4))
+    monkeypatch.setattr(predict, "relative_steps", lambda *known, **more: max(1.0, lawful(*known, **more) / 4))
 
 
 def test_a_plan_whose_steps_bring_too_little_is_left_for_good_and_the_reason_says_so(charging_nothing: None) -> None:
@@ -52,3 +55,16 @@ def test_nothing_is_tried_without_a_loss_nor_without_a_budget_nor_under_sgd(char
     ):
         triggers = {each["trigger"] for each in decided(SimulatedRun(told, settings, 0), 60)}
         assert not triggers & {"experiment", "progress"}
+
+
+def test_an_experiment_pays_for_what_a_change_of_source_exchanges_there_and_back() -> None:
+    gradients, updates = Plan(0.1, "all-gather"), Plan(0.1, "all-gather", source="update:steps=4")
+
+    def evaluate(plan: Plan) -> Prediction:
+        is_all = plan.is_dense and not plan.local_steps
+        return Prediction(plan, 0.0, 5.0 if is_all else 0.1, 0.5, 1.0, 5.2 if is_all else 0.3)
+
+    evaluator = evaluator_of(evaluate, ADAPTIVE, updates)
+    there_and_back = experiments._once(evaluator, evaluate(gradients))
+    assert there_and_back == pytest.approx(3 * 5.0)  # residuals and momentum, then residuals
+    assert experiments._once(evaluator, evaluate(replace(updates, ratio=0.01))) == 0

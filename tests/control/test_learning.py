@@ -72,3 +72,34 @@ def test_exchanges_speak_for_the_network_that_they_fit(learner):
     assert learner.speaks_for(SLOW, FAST, PLAN, since=0.0) is True
     assert learner.speaks_for(FAST, SLOW, PLAN, since=0.0) is False
     assert learner.speaks_for(SLOW, FAST, PLAN, since=2.0) is None, "the present network began after the first"
+
+
+ROUNDS = Plan(0.01, "all-gather", source="update:steps=16")
+
+
+def a_round(exchange, hidden):
+    """The last step of a round; while its last rank still computed, others sent for up to ``hidden`` seconds."""
+    return StepReport(1, ROUNDS, 0.1, 0.09, 0.01, exchange, 1000, 6, 0.3, 1.0, True, hidden_seconds=hidden)
+
+
+def test_a_round_whose_exchange_may_have_been_hidden_teaches_only_how_short_or_long_it_cannot_have_been(learner):
+    before = predicted(learner)
+    for _ in range(20):
+        learner.exchange(a_round(before / 100, hidden=2 * before), FAST)
+    assert predicted(learner) == before, "the rank that came last found all there"
+    for _ in range(20):
+        learner.exchange(a_round(before / 100, hidden=before / 4), FAST)
+    assert before / 5 < predicted(learner) < before / 2
+    for _ in range(20):
+        learner.exchange(a_round(3 * before, hidden=before / 4), FAST)
+    assert predicted(learner) > 2 * before
+
+
+def test_a_round_that_fits_two_networks_speaks_for_neither(learner):
+    fast, slow = (learner.predictor.sync_seconds(ROUNDS, each.latency, each.beta) for each in (FAST, SLOW))
+    for end in (1.0, 2.0, 3.0):
+        learner.steps.add(a_round(fast, hidden=2 * slow), end)
+    assert learner.speaks_for(SLOW, FAST, ROUNDS, since=0.0) is None
+    for end in (4.0, 5.0):
+        learner.steps.add(a_round(fast, hidden=0.1 * fast), end)
+    assert learner.speaks_for(SLOW, FAST, ROUNDS, since=0.0) is False

@@ -66,9 +66,28 @@ def test_updates_of_local_steps_are_exchanged_once_a_round_and_hide_behind_nothi
     assert of([(0.1, 0.3)], local_steps=1) == pytest.approx(of([(0.1, 0.3)], "after-backward"))
 
 
+@given(st.integers(1, 16), buffers)
+def test_under_overlapped_rounds_an_exchange_shows_where_it_takes_longer_than_the_next_round(local_steps, times):
+    compress, wire = (sum(each) for each in zip(*times, strict=True))
+    round_seconds = local_steps * of(times, "overlap", local_steps)
+    assert (
+        compress + local_steps * COMPUTE - 1e-9
+        <= round_seconds
+        <= local_steps * of(times, "wait-free", local_steps) + 1e-9
+    )
+    if wire <= local_steps * COMPUTE:
+        assert round_seconds == pytest.approx(compress + local_steps * COMPUTE)
+
+
 def test_a_schedule_that_sends_a_bucket_every_second_iteration_takes_the_mean_of_both(every_second_iteration):
     both, one = of([(0.0, 0.2), (0.0, 0.2)]), of([(0.0, 0.2)], shares=[2 / 3])
     assert of([(0.0, 0.2), (0.0, 0.2)], every_second_iteration) == pytest.approx((both + one) / 2)
+
+
+def test_an_exchange_that_carries_several_steps_counts_for_each_by_its_share(every_second_iteration):
+    assert overlap.exchanges_a_step(3) == 1
+    assert overlap.exchanges_a_step(3, local_steps=4) == 1 / 4
+    assert overlap.exchanges_a_step(2, every_second_iteration) == 3 / 4
 
 
 @pytest.fixture

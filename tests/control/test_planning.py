@@ -189,7 +189,7 @@ def test_a_static_plans_schedule_is_planned_once_steps_were_profiled(schedule):
 
 
 def test_it_is_planned_anew_only_where_that_saves_a_twentieth_of_the_time_to_target():
-    controller = static("deft")
+    controller = static("deft:merged=mean")
     controller.observe_profile(profiled(), 1.0)
     controller.next_action(1.0, 100)
     controller.observe_profile(replace(profiled(), tensor_backward_seconds=(0.061, 0.06, 0.059)), 2.0)
@@ -200,6 +200,19 @@ def test_it_is_planned_anew_only_where_that_saves_a_twentieth_of_the_time_to_tar
     again = controller.next_action(31.0, 100)
     assert isinstance(again, Adopt)
     assert again.plan.timetable.iterations_per_update == 1, "ten times the bandwidth, and nothing is merged"
+
+
+def test_deft_sums_while_the_loss_falls_as_promised_and_delays_nothing_once_it_falls_short():
+    controller = static("deft")
+    promised = 0.01 * 1e-4
+    adopted = []
+    for number, fall in enumerate((None, 0.5 * promised, 0.05 * promised, 0.5 * promised)):
+        controller.observe_profile(replace(profiled(), plan=controller.plan, loss_fall=fall), 1.0 + number)
+        action = controller.next_action(1.0 + number, 100)
+        assert isinstance(action, Adopt), number
+        adopted.append((action.plan.timetable.delays, action.plan.timetable.averages))
+    assert adopted == [(False, False), (True, False), (False, False), (True, False)]
+    assert {line["trigger"] for line in controller.log.drain()} == {"profile"}
 
 
 def test_static_plans_that_no_profile_changes_stay_and_log_nothing():
@@ -235,3 +248,11 @@ def test_updates_by_a_mean_are_charged_for_as_many_steps_as_they_merge(planning)
     assert merged > 1.2
     assert (wait_free.relative_steps, deft.relative_steps, summed.relative_steps) == (1.0, merged, 1.0)
     assert summed.step_seconds == deft.step_seconds < wait_free.step_seconds
+
+
+def test_a_step_of_a_round_of_local_steps_is_predicted_by_its_share_of_compression_and_of_the_exchange():
+    predictor = Predictor(FACTS)
+    rounds = Plan(0.01, "all-gather", source="update:steps=4")
+    found = predictor.predict(rounds, *NETWORK)
+    assert found.compress_seconds == pytest.approx(predictor.compress_times(rounds) / 4)
+    assert found.sync_seconds == pytest.approx(predictor.sync_seconds(rounds, *NETWORK) / 4)

@@ -153,3 +153,16 @@ def test_iterations_that_are_averaged_into_one_update_do_the_work_of_one(facts):
     )
     assert relative_steps(averaged, 0.5, facts) == pytest.approx(2 * relative_steps(plan, 0.5, facts))
     assert relative_steps(added_up, 0.5, facts) == relative_steps(plan, 0.5, facts)
+
+
+def test_where_the_loss_falls_short_of_its_gradients_late_updates_pay_for_the_delay_and_sums_do_no_more_than_means():
+    plan = Plan(0.01, "all-gather", schedule="deft")
+    late = (Iteration((Send(0, 0),), update=-1), Iteration((Send(0, 0),), update=None))
+    charged = [
+        relative_steps(replace(plan, timetable=Timetable((), late, averages=each)), 0.5, SGD, falls_short=True)
+        for each in (True, False)
+    ]
+    assert charged == [pytest.approx(2.5 * relative_steps(plan, 0.5, SGD))] * 2
+    in_time = Timetable((), (Iteration((Send(0, 0),), update=0),))
+    kept = relative_steps(replace(plan, timetable=in_time), 0.5, SGD, falls_short=True)
+    assert kept == relative_steps(plan, 0.5, SGD)

@@ -23,6 +23,19 @@ def test_solving_is_taken_off_what_trials_may_take_and_so_is_the_decision_that_f
     assert budget.available(100.0) == pytest.approx((10.0 - 0.75 - 0.5) / 1.25)
 
 
+def test_a_decision_that_can_wait_does_while_those_before_it_took_more_than_a_twentieth_of_the_time():
+    budget = TrialBudget(0.0)  # trials are off
+    assert not budget.may_decide(50.0), "training has not begun"
+    budget.begin(100.0)
+    assert budget.may_decide(100.0)
+    budget.decided(0.1)
+    assert not budget.may_decide(101.9)
+    assert budget.may_decide(102.0)
+    budget.decided(0.1)
+    assert not budget.may_decide(103.9)
+    assert budget.may_decide(104.1)
+
+
 def test_trials_that_took_longer_than_predicted_leave_the_next_so_much_less():
     budget = TrialBudget(0.1)
     budget.begin(0.0)

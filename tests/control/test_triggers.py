@@ -54,3 +54,16 @@ def test_after_a_guard_the_next_decision_is_the_guards_own_and_no_second_look_fo
 def test_each_reason_is_given_once(triggers):
     triggers.queue("gain")
     assert [due(triggers, 21), due(triggers, 22)] == ["gain", None]
+
+
+def test_sources_that_were_not_open_to_the_first_choice_are_weighed_two_steps_after_they_are():
+    triggers = Triggers()
+    assert due(triggers, 0) == "warm-up"  # where dense steps are slow: by what is assumed
+    triggers.may_choose_more(0)
+    assert [due(triggers, step) for step in (1, 2, 3, 8)] == [None, "warm-up", None, "warm-up"]
+
+
+def test_they_are_weighed_by_the_first_choice_where_that_is_still_to_come():
+    triggers = Triggers()
+    triggers.may_choose_more(0)
+    assert [due(triggers, step, warm=step > 4) for step in range(1, 8)] == [None] * 4 + ["warm-up", None, None]

@@ -122,8 +122,10 @@ def _measure(cell: Cell, workload: Workload, network: Path, directory: Path, *, 
     from trimtab.report.comparison import read_comparison
     from trimtab.report.summary import target_of
 
-    first = [name for name in cell.simulated.static if name != cell.dense][:_NUM_FIRST]
-    plans = [ADAPTIVE, "dense", *DDP_HOOKS, *first]
+    static = [name for name in cell.simulated.static if name != cell.dense][:_NUM_FIRST]
+    if cell.simulated.in_best_buffers not in (cell.dense, *static):
+        static.append(cell.simulated.in_best_buffers)
+    plans = [ADAPTIVE, "dense", *DDP_HOOKS, *static]
     job = workload.job
     failure = compare(
         job, network, plans, directory, target=target_of(job), ends_at_target=True, repeat=turns, resume=True

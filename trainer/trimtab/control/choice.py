@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from math import log
+from math import log, log1p
 
 from trimtab.control.decision import Inputs, Prediction
 from trimtab.control.knee import knee
@@ -23,6 +23,9 @@ _WORTH_A_CHANGE = log(1.05)
 _WORTH_IT_FOR_THE_GAIN = log(1.15)
 #: ... than by this factor, less than which no measurement would tell from the noise of steps.
 _HARDLY_FASTER = 0.95
+#: Dense steps of the run that a change of source is to earn back in what ranks exchange for it, once: as many as the
+#: law of relative steps takes a run to have.
+_EARNED_BACK_STEPS = 200
 #: Plans of the front that are shown of each decision.
 _MOST_SHOWN = 40
 
@@ -121,12 +124,16 @@ def _worth_its_rounds(predictions: Sequence[Prediction], evaluator: PlanEvaluato
 def promise_of(best: Prediction, evaluator: PlanEvaluator) -> Promise:
     """By how much a plan is better than the present one, and by how much it must be.
 
-    Where the gain tells nothing of the steps that the job needs, no change is for its sake.
+    Where the gain tells nothing of the steps that the job needs, no change is for its sake. A change of source must
+    earn back besides what ranks exchange for it.
     """
     is_for_speed = not evaluator.reads_gain or best.step_seconds < _HARDLY_FASTER * evaluator.present.step_seconds
+    present = evaluator.present
+    run_seconds = _EARNED_BACK_STEPS * present.relative_steps * present.step_seconds
+    once = evaluator.source_change_seconds(present.plan, best.plan)
     return Promise(
-        gained=evaluator.log_speedup(best) - evaluator.log_speedup(evaluator.present),
-        needed=_WORTH_A_CHANGE if is_for_speed else _WORTH_IT_FOR_THE_GAIN,
+        gained=evaluator.log_speedup(best) - evaluator.log_speedup(present),
+        needed=(_WORTH_A_CHANGE if is_for_speed else _WORTH_IT_FOR_THE_GAIN) + log1p(once / run_seconds),
         is_for_speed=is_for_speed,
     )
 

@@ -98,6 +98,8 @@ class Controller:
             return
         self.trial_budget.begin(now - report.step_seconds)
         self._experiments.begin(now - report.step_seconds)
+        if report.in_batches and not self._in_batches and self._settings.sources_in_batches:
+            self._triggers.may_choose_more(report.step)
         self._in_batches = report.in_batches
         self._fallback.observe(report)
         self._since_plan.num_steps += was_applied(report) and report.plan == self.plan
@@ -109,11 +111,9 @@ class Controller:
             return  # the next plan is on its way to all ranks
         if self._triggers.is_warm:  # before, it is the predictions that have everything to learn
             between = report.step_seconds * max(1, report.plan.local_steps)
-            self.drift.observe(report.collective_seconds, predicted, between)
+            self.drift.observe(report.exchange_seconds(predicted), predicted, between)
         if not report.plan.is_dense:
-            if report.gain is not None:
-                self._since_plan.residual.observe(report.residual_norm, report.gain)
-                self._since_plan.gain.observe(report.gain)
+            self._since_plan.compressed(report)
             self._learner.compression(report, self._since_plan.gain)
         if self._since_plan.num_steps > NUM_STEPS:
             measured, underperforms = self._since_network.outcome.review(self._step, now)
@@ -141,9 +141,9 @@ class Controller:
     def next_action(self, now: float, steps_left_in_epoch: int) -> Action:
         """What to do between two steps: ask once before the first step, and once after each `observe_step`."""
         if not self._is_adaptive:
-            counted_from = self._network_watch.network or NOMINAL_NETWORK
-            made = self._static.plan_anew(lambda: self._renew(counted_from))
-            return self._carry_out("profile", made, counted_from, now) if made else KeepGoing()
+            network = self._network_watch.network
+            made = self._static.look(self._renew, network)
+            return self._carry_out("profile", made, network or NOMINAL_NETWORK, now) if made else KeepGoing()
         self._believe_network(now)
         network = self._network_watch.network
         evaluator = self._evaluator(network or UNKNOWN_NETWORK)
@@ -185,15 +185,15 @@ class Controller:
         """Why to decide now, if at all.
 
         Where the network seems to have changed and is yet to be measured, a gain that has moved waits: the present plan
-        is the only one known to suffer from the change.
+        is the only one known to suffer from the change. It also waits while decisions have taken a share that shows.
         """
         is_network_known = self._network_watch.suspect is None and not self.drift.is_unexplained
-        reads = reads_gain(self._facts.optimizer) and not self.plan.is_dense
+        heeds_gain = reads_gain(self._facts.optimizer) and not self.plan.is_dense and self.trial_budget.may_decide(now)
         return self._triggers.due(
             self._step,
             is_warmed_up=self._since_plan.num_steps >= warmup.num_steps(evaluator.present, self._settings.warmup_steps),
             has_network_moved=self._network_watch.has_moved(now),
-            has_gain_moved=is_network_known and reads and self._since_plan.gain.moved,
+            has_gain_moved=is_network_known and heeds_gain and self._since_plan.gain.moved,
             has_progress_moved=is_network_known and self._experiments.has_news(now),
         )
 

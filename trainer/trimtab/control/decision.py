@@ -15,8 +15,9 @@ class Prediction:
 
     plan: Plan
     compress_seconds: float
+    """Selection, a mean step's share: a round of local steps, or merged gradients, are selected from once."""
     sync_seconds: float
-    """The exchange, as far as backward does not hide it."""
+    """Of a mean step what is neither computation nor selection: the exchange, as far as backward does not hide it."""
     gain: float
     relative_steps: float
     """Predicted steps to the target, over dense's."""

@@ -47,6 +47,8 @@ class Experiments:
         """Seconds that experiments have wasted, as far as was believed."""
         self._wasted = 1.0
         """The share of the time of the present experiment that is believed to be wasted."""
+        self._once = 0.0
+        """Seconds that going there and back take, where the source of what is exchanged changes."""
         self._under_way: tuple[float, float] | None = None
         """When the present one began, and when it ends."""
         self._look_at = _FEWEST_BEFORE
@@ -66,7 +68,7 @@ class Experiments:
         """The choice was opened again: an experiment under way has ended, and the loss is compared from here on."""
         self._predictor.progress.look()
         if self._under_way is not None:
-            self._spent += self._wasted * (now - self._under_way[0])
+            self._spent += self._wasted * (now - self._under_way[0]) + self._once
             self._under_way = None
         self._look_at = _FEWEST_BEFORE
 
@@ -99,7 +101,7 @@ class Experiments:
         affordable = [
             each
             for each in evaluator.kinds()
-            if _fewest_steps(each) * each.step_seconds * _wasted(evaluator, each) <= budget
+            if _fewest_steps(each) * each.step_seconds * _wasted(evaluator, each) + _once(evaluator, each) <= budget
             and banned_of(each.plan) not in excluded
         ]
         if not affordable:
@@ -109,8 +111,8 @@ class Experiments:
         if gained < _WORTH_IT:
             return None
         self._left = evaluator.present.plan
-        self._wasted = _wasted(evaluator, chosen)
-        seconds = min(budget / self._wasted, _MOST_STEPS * chosen.step_seconds)
+        self._wasted, self._once = _wasted(evaluator, chosen), _once(evaluator, chosen)
+        seconds = min((budget - self._once) / self._wasted, _MOST_STEPS * chosen.step_seconds)
         self._under_way = (now, now + seconds)
         reason = (
             f"for a while, to learn what its steps bring: with as much as the law may be off, {chosen.plan.name} would "
@@ -132,6 +134,13 @@ class Experiments:
 
 def _fewest_steps(chosen: Prediction) -> int:
     return max(_FEWEST_STEPS, _FEWEST_ROUNDS * chosen.plan.local_steps)
+
+
+def _once(evaluator: PlanEvaluator, chosen: Prediction) -> float:
+    """Seconds that ranks exchange for a change of source, there and back."""
+    present = evaluator.present.plan
+    there, back = ((present, chosen.plan), (chosen.plan, present))
+    return evaluator.source_change_seconds(*there) + evaluator.source_change_seconds(*back)
 
 
 def _wasted(evaluator: PlanEvaluator, chosen: Prediction) -> float:

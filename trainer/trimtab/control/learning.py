@@ -85,14 +85,12 @@ class Learner:
 
         ``since``: when the present network began; exchanges before it say nothing.
         """
-        recent = [
-            step.report.collective_seconds
-            for step in list(self.steps)[-2:]
-            if step.report.plan == plan and step.end > since
-        ]
-        if len(recent) < 2 or min(recent) <= 0 or plan.delays_updates:
+        recent = [step.report for step in list(self.steps)[-2:] if step.report.plan == plan and step.end > since]
+        if len(recent) < 2 or min(each.collective_seconds for each in recent) <= 0 or plan.delays_updates:
             return None
         expected, suspected = (
             self.predictor.sync_seconds(plan, each.latency, each.beta) for each in (network, suspect)
         )
-        return speaks_for(median(recent), expected, suspected)
+        if any(all(each.exchange_seconds(seconds) == seconds for seconds in (expected, suspected)) for each in recent):
+            return None  # it may have taken the one as well as the other
+        return speaks_for(median(each.collective_seconds for each in recent), expected, suspected)

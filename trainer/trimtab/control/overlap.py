@@ -27,12 +27,31 @@ def step_seconds(
 ) -> float:
     """Mean wall time of a step under a schedule, or under what its planner has made of it.
 
-    ``local_steps``, where it is not 0, is H: updates are exchanged, all of them after each H-th step.
+    ``local_steps``, where it is not 0, is H: updates are exchanged, all of them after each H-th step, and under a
+    schedule that overlaps rounds while the next H are computed.
     """
     if local_steps > 0:
         after_each_round = tuple(Transfer(number, "backward") for number in range(len(buffers.ready)))
-        return compute_seconds + iteration_seconds(0.0, buffers, after_each_round) / local_steps
+        exchange = iteration_seconds(0.0, buffers, after_each_round)
+        if not schedules[schedule].overlaps_rounds:
+            return compute_seconds + exchange / local_steps
+        compress = sum(buffers.compress)  # as the round ends; then its updates cross under the next one
+        return (compress + max(local_steps * compute_seconds, exchange - compress)) / local_steps
     return mean_iteration_seconds(compute_seconds, buffers, cycle_of(schedule, len(buffers.ready), timetable))
+
+
+def exchanges_a_step(
+    num_buffers: int, schedule: str = schedules.default, timetable: Timetable | None = None, local_steps: int = 0
+) -> float:
+    """How many exchanges of a buffer there are in a mean step, over the number of buffers.
+
+    1, but less where an exchange carries what several steps have brought: rounds of local steps, merged gradients.
+    """
+    if local_steps > 0:
+        return 1 / local_steps
+    cycle = cycle_of(schedule, num_buffers, timetable)
+    num_exchanges = sum(count * len(transfers) for transfers, count in cycle)
+    return num_exchanges / (num_buffers * sum(count for _, count in cycle))
 
 
 def cycle_of(name: str, num_buffers: int, timetable: Timetable | None = None) -> Cycle:

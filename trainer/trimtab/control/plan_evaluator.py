@@ -32,6 +32,7 @@ class PlanEvaluator:
         self.present = evaluate(present)
         self.reads_gain = reads_gain(optimizer)
         """Whether the gain tells anything of the steps that the job needs."""
+        self._num_states = 1 if optimizer.kind == "sgd" else 2
         self._evaluate, self._planning = evaluate, planning
 
     def predict(self, **axes: Any) -> Prediction:
@@ -79,6 +80,17 @@ class PlanEvaluator:
             for source in settings.sources
             if source_options(source).local_steps
         ]
+
+    def source_change_seconds(self, before: Plan, after: Plan) -> float:
+        """What ranks exchange once where gradients give way to updates, or back: as much as so many dense steps send.
+
+        What is held back is sent whole, and on the way to gradients the optimizer's state is averaged
+        (`trimtab.engine.source_change`).
+        """
+        if bool(before.local_steps) == bool(after.local_steps):
+            return 0.0
+        num_whole = (not before.is_dense) + (self._num_states if before.local_steps else 0)
+        return num_whole * self.dense.sync_seconds
 
     def log_speedup(self, prediction: Prediction) -> float:
         """Logarithm of how much sooner than dense a plan reaches the target, as the speed weight weighs it."""

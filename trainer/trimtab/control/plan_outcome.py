@@ -72,7 +72,7 @@ def underperforms(decision: Decision, measured: Measured) -> bool:
 
 def _fits(report: StepReport, predicted: float) -> bool:
     """Whether a step's exchange is what it would be on a network on which so many seconds are predicted."""
-    measured = report.collective_seconds
+    measured = report.exchange_seconds(predicted)
     if measured <= 0:
         return False
     return abs(log(measured / predicted)) < _FITS or abs(measured - predicted) < _FITS_BY_SHARE * report.step_seconds

@@ -40,7 +40,7 @@ class Predictor:
         self._assumed_compute = compute_seconds or assumed_compute_seconds(facts.num_elements)
         self.overheads = Overheads()
         # Odds, gain / (1 - gain): they go in proportion to the ratio, where the gain itself saturates.
-        self._gain_odds = Curve(lambda plan: plan.ratio / plan.row.half_gain_ratio, _GAIN_MAX_AGE_STEPS)
+        self._gain_odds = Curve(_prior_odds, _GAIN_MAX_AGE_STEPS)
         pass_seconds = facts.num_elements * facts.select_seconds_per_element
         self.compress_times = CompressTimes(
             Curve(lambda plan: pass_seconds * _passes(plan, facts.num_ranks), _COMPRESS_MAX_AGE_STEPS)
@@ -66,7 +66,13 @@ class Predictor:
     def observe_step(self, report: StepReport | TrialReport, alpha: float, beta: float) -> None:
         """Learn the times of a step (or of a trial's median step) on a network."""
         self._compute.append(report.compute_seconds)
-        self.overheads.observe(report.plan.collective, self.cost(report.plan), alpha, beta, report.collective_seconds)
+        seconds = report.collective_seconds
+        if isinstance(report, StepReport) and report.hidden_seconds > 0:
+            predicted = self.sync_seconds(report.plan, alpha, beta)
+            seconds = report.exchange_seconds(predicted)
+            if seconds == predicted:
+                return  # it may have taken that long, which is no evidence that it has
+        self.overheads.observe(report.plan.collective, self.cost(report.plan), alpha, beta, seconds)
 
     def observe_loss(self, plan: Plan, loss: float) -> None:
         """Learn what a step under a plan brings, from the loss at its beginning."""
@@ -125,8 +131,9 @@ class Predictor:
     def predict(self, plan: Plan, alpha: float, beta: float) -> Prediction:
         """Everything that the choice weighs, for one plan."""
         compute = self.compute_seconds
-        compress = 0.0 if plan.is_dense else self.compress_times(plan)
         buffers = self._times(plan, alpha, beta)
+        exchanges = overlap.exchanges_a_step(len(buffers.ready), plan.schedule, plan.timetable, plan.local_steps)
+        compress = 0.0 if plan.is_dense else exchanges * self.compress_times(plan)
         seconds = overlap.step_seconds(compute, buffers, plan.schedule, plan.timetable, plan.local_steps)
         gain = self.gain(plan)
         return Prediction(
@@ -171,7 +178,10 @@ class Predictor:
             self.observe_profile(Profile.from_json(state["profile"]))
 
     def _lawful_steps(self, plan: Plan, gain: float) -> float:
-        return relative_steps(plan, gain, self._facts)
+        is_sgd, profile = self._facts.optimizer.kind == "sgd", self.profile
+        return relative_steps(
+            plan, gain, self._facts, falls_short=is_sgd and profile is not None and profile.falls_short
+        )
 
     def _costs(self, plan: Plan) -> tuple[list[Cost], Cost]:
         """The cost of each buffer, and their sum; kept, for each decision predicts the same few hundred plans."""
@@ -224,8 +234,15 @@ def _passes(plan: Plan, num_ranks: int) -> float:
     """
     per_host, senders = catalogue.per_host(plan.collective), plan.num_senders(num_ranks)
     rounding: float = catalogue.wires[plan.wire].passes * plan.row.arriving(plan.ratio, senders)
-    passes = plan.row.passes(plan.ratio, senders) + rounding
+    selecting = catalogue.sparsifiers[plan.sparsifier].passes
+    passes = plan.row.passes(plan.ratio, senders, selecting) + rounding
     return passes if per_host == 1 or plan.is_dense else 1 + passes / per_host
+
+
+def _prior_odds(plan: Plan) -> float:
+    """Odds of the gain before any is measured."""
+    selected = 1.0 if plan.row.selects_itself else catalogue.sparsifiers[plan.sparsifier].gain_odds
+    return selected * plan.ratio / plan.row.half_gain_ratio
 
 
 def _odds(gain: float) -> float:

@@ -8,6 +8,7 @@ from trimtab.control.choice import Banned
 from trimtab.control.gain_watch import GainWatch
 from trimtab.control.guards import ResidualWatch
 from trimtab.control.plan_outcome import PlanOutcome
+from trimtab.control.types import StepReport
 
 
 @dataclass
@@ -27,3 +28,9 @@ class SincePlanChange:
     gain: GainWatch
     residual: ResidualWatch = field(default_factory=ResidualWatch)
     num_steps: int = 0
+
+    def compressed(self, report: StepReport) -> None:
+        """A step under a sparse plan has ended: what got through, and what was held back."""
+        if report.gain is not None:
+            self.residual.observe(report.residual_norm, report.gain)
+            self.gain.observe(report.gain)

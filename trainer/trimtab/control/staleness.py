@@ -20,7 +20,8 @@ for it waits a step and no more.
 
 A schedule that merges several iterations into one update is charged for as many steps: an update by the average of
 their gradients does the work of one. That its batch is larger counts for nothing here. Merged by their sum, each does
-its work. What the delay costs is charged to neither: how much that is hangs on the learning rate
+its work. What the delay costs hangs on the learning rate: nothing is charged until the job's own loss falls short of
+what its gradients promise. Then a sum does no more than an average, and both pay for the delay
 (docs/measurements/schedules.md).
 """
 
@@ -59,12 +60,19 @@ _UPDATES = (
 _OWN_GRADIENTS = 0.25
 #: More ranks are charged like so many: eight needed fewer steps, but that was seen of one small model alone.
 _MOST_RANKS = 4
+#: Times the steps that updates need which come an iteration late, at the edge of what learning rate training bears.
+_DELAYED = 1.25
 
 
-def relative_steps(plan: Plan, gain: float, facts: ModelFacts) -> float:
-    """Steps to the target over dense's, for a plan of this gain; an unknown optimizer is charged like Adam."""
+def relative_steps(plan: Plan, gain: float, facts: ModelFacts, *, falls_short: bool = False) -> float:
+    """Steps to the target over dense's, for a plan of this gain; an unknown optimizer is charged like Adam.
+
+    ``falls_short``: the loss has been falling by much less than its gradients promise.
+    """
     rounded = 1 + wires[plan.wire].error
-    merged = plan.timetable.iterations_per_update if plan.timetable is not None and plan.timetable.averages else 1.0
+    merged = plan.merged_iterations
+    if falls_short and plan.timetable is not None and plan.timetable.delays:
+        merged = _DELAYED * plan.timetable.iterations_per_update
     if reads_gain(facts.optimizer):
         return merged * rounded * _sgd(plan, gain)
     if local_steps := plan.local_steps:

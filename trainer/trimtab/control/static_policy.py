@@ -1,4 +1,7 @@
-"""A static policy's plan stays; its buffers and its timetable are made anew by what is profiled."""
+"""A static policy's plan stays; its buffers and its timetable are made anew by what is profiled.
+
+What its steps and dense's should take is said once, so that who watches the job can tell whether the plan pays.
+"""
 
 from __future__ import annotations
 
@@ -25,25 +28,34 @@ class StaticPolicy:
     def __init__(self, learner: Learner, begun_with: Plan) -> None:
         self._learner, self._begun_with = learner, begun_with
         self._planned_with = learner.predictor.profile
+        self._has_said = begun_with.is_dense
+        """What steps should take on the job's network; of dense there is nothing to say."""
 
     def observe_step(self, report: StepReport, network: Network | None) -> None:
         """A training step has ended."""
         self._learner.exchange(report, network or NOMINAL_NETWORK)
 
-    def plan_anew(self, renew: Callable[[], PlanEvaluator]) -> Choice | None:
-        """The same plan, in the buffers and by the timetable that are planned for it now; None where they stay.
+    def look(self, renew: Callable[[Network], PlanEvaluator], network: Network | None) -> Choice | None:
+        """What is to be written down, if anything: the same plan in other buffers, or that it stays as it is.
 
-        ``renew`` has it planned by what is known. It is asked once for each profile.
+        The latter once, when steps were profiled and the ``network`` is known. ``renew`` has the plan planned by what
+        is known; it is asked once for each profile, and once more where the network was not known then.
         """
-        if self._learner.predictor.profile is self._planned_with:
+        profile = self._learner.predictor.profile
+        is_new, says = profile is not self._planned_with, not self._has_said and network is not None
+        if profile is None or not (is_new or says):
             return None
-        self._planned_with = self._learner.predictor.profile
-        evaluator = renew()
+        self._planned_with, self._has_said = profile, self._has_said or says
+        evaluator = renew(network or NOMINAL_NETWORK)
         found, present = evaluator.first(), evaluator.present
+        if is_new and self._is_left_for(found, present):
+            return Choice(evaluator.dense, present, found, "planned anew by what was profiled")
+        return Choice(evaluator.dense, present, present, "the job's communication policy is Static") if says else None
+
+    def _is_left_for(self, found: Prediction, present: Prediction) -> bool:
+        """Whether buffers or a timetable that no profile was behind are replaced, or others that are worth it."""
         is_first = present.plan.timetable is None and present.plan.fusion.cuts == self._begun_with.fusion.cuts
-        if found.plan == present.plan.with_version(0) or not (is_first or _is_worth_it(found, present)):
-            return None
-        return Choice(evaluator.dense, present, found, "planned anew by what was profiled")
+        return found.plan != present.plan.with_version(0) and (is_first or _is_worth_it(found, present))
 
 
 def _is_worth_it(found: Prediction, present: Prediction) -> bool:

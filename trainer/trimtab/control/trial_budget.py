@@ -1,4 +1,4 @@
-"""How many seconds trials may take, by how many they and decisions have taken so far."""
+"""How many seconds trials and decisions may take, by how many they have taken so far."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from __future__ import annotations
 _FIRST_OVERRUN = 1.25
 #: A larger overrun is not believed: other work had the processors.
 _LARGEST_OVERRUN = 3.0
+#: Of the time since training began: more is not spent on decisions that can wait, for they take a processor's time.
+_DECIDING_SHARE = 0.05
 
 
 class TrialBudget:
@@ -17,6 +19,7 @@ class TrialBudget:
         self._began: float | None = None
         self._last_trials_ended = 0.0
         self._spent_seconds = 0.0
+        self._deciding_seconds = 0.0
         self._longest_decision = 0.0
         self._overrun = _FIRST_OVERRUN
         self._reserved: float | None = None
@@ -35,6 +38,7 @@ class TrialBudget:
     def decided(self, seconds: float) -> None:
         """A decision took so many seconds of a processor."""
         self._spent_seconds += seconds
+        self._deciding_seconds += seconds
         self._longest_decision = max(self._longest_decision, seconds)
 
     def reserve(self, predicted_seconds: float) -> None:
@@ -48,6 +52,10 @@ class TrialBudget:
         self._reserved = None
         self._spent_seconds += seconds
         self._last_trials_ended = now
+
+    def may_decide(self, now: float) -> bool:
+        """Whether decisions have taken so little that one which can wait, need not."""
+        return self._began is not None and self._deciding_seconds <= _DECIDING_SHARE * (now - self._began)
 
     def available(self, now: float) -> float:
         """Seconds that trials may be predicted to take now; 0 or less where their share is spent.

@@ -6,6 +6,8 @@ from trimtab.records.lines import Trigger
 
 #: Steps after which the choice for a new network is looked at again, in the light of what they took.
 _SETTLED_STEPS = 8
+#: Steps that tell enough of machine and network to weigh sources that were not open to choice before.
+_FIRST_STEPS = 2
 
 
 class Triggers:
@@ -21,6 +23,7 @@ class Triggers:
         self._queued: Trigger | None = None
         self._second_look: tuple[Trigger, int] | None = None
         """What for, and at which step."""
+        self._more_choice_at: int | None = None
 
     @property
     def is_settled(self) -> bool:
@@ -34,6 +37,14 @@ class Triggers:
     def look_again(self, trigger: Trigger, step: int) -> None:
         """Decide at a step, if nothing else has asked for a second look by then."""
         self._second_look = (trigger, step)
+
+    def may_choose_more(self, step: int) -> None:
+        """Further sources are open to choice from a step on: after a choice without them, a new one is due soon.
+
+        What waits in residuals until then crosses whole where the source changes, and steps are slow meanwhile.
+        """
+        if self.is_warm:
+            self._more_choice_at = step + _FIRST_STEPS
 
     def fell_back(self) -> None:
         """A guard has brought dense back: the next decision is due when its hold ends, and no second look before."""
@@ -61,6 +72,9 @@ class Triggers:
         if self._queued is not None:
             trigger, self._queued = self._queued, None
             return trigger
+        if self._more_choice_at is not None and step >= self._more_choice_at:
+            self._more_choice_at = None
+            return "warm-up"
         if has_network_moved:
             self.look_again("network", step + _SETTLED_STEPS)
             return "network"

@@ -198,6 +198,15 @@ class StepReport:
     """Whether it was made of batches of ``session.batches``: at their end ranks that took local steps meet again."""
     loss: float | None = None
     """Before the step: the mean over ranks and over a round of local steps; None where the script does not tell it."""
+    hidden_seconds: float = 0.0
+    """By how much longer the exchange may have taken: what others sent crossed while the last rank still computed.
+
+    Of local steps only: in a round ranks drift further apart than an exchange takes.
+    """
+
+    def exchange_seconds(self, predicted: float) -> float:
+        """What the exchange took, as near to ``predicted`` [s] as what was measured allows."""
+        return min(max(self.collective_seconds, predicted), self.collective_seconds + self.hidden_seconds)
 
 
 @dataclass(frozen=True)

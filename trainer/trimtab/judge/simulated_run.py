@@ -23,7 +23,7 @@ from trimtab.control.types import (
     TrialReport,
 )
 from trimtab.judge.simulated_cluster import SimulatedCluster, family
-from trimtab.plan import Plan
+from trimtab.plan import Plan, dense_plan
 
 #: Seconds for which a machine's speed stays about what it is.
 _DRIFT_SECONDS = 5.0
@@ -94,6 +94,7 @@ class SimulatedRun:
         plan = self.plan if self.step > 0 else self.controller.plan
         self.plan = self.controller.plan
         self.log += self.controller.log.drain()
+        self._change_source(plan)
         gain, self._residual = self._error_feedback(plan, self._residual)
         report, losses = self._measure(plan, gain), []
         for _ in range(max(1, plan.local_steps)):  # the controller hears of a round of local steps as a whole
@@ -108,6 +109,15 @@ class SimulatedRun:
             report = replace(report, loss=fmean(losses))
         self._monitor()
         self.controller.observe_step(report, self.now)
+
+    def _change_source(self, plan: Plan) -> None:
+        """What ranks exchange once where gradients give way to updates, or back."""
+        last = self._last_plan
+        if last is None or bool(last.local_steps) == bool(plan.local_steps):
+            return
+        states = 1 if self.cluster.optimizer.kind == "sgd" else 2
+        num_whole = (not last.is_dense) + (states if last.local_steps else 0)
+        self.now += num_whole * self.cluster.sync_seconds(dense_plan(), self.cluster.network(self.now))
 
     def _loss(self) -> float:
         """The mean over ranks of the next batches' losses."""

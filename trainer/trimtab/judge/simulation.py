@@ -14,6 +14,7 @@ from trimtab_api.trainingjob.communication import LocalSteps
 
 from trimtab.attachment import sources_by_default
 from trimtab.control.types import ControllerSettings
+from trimtab.judge.best_buffers import best_buffers
 from trimtab.judge.recorded import LOCAL_STEPS, Recorded
 from trimtab.judge.simulated_cluster import Phase, SimulatedCluster
 from trimtab.judge.simulated_run import SimulatedRun, static
@@ -62,6 +63,8 @@ class SimulatedCell:
     """The median of three seeds."""
     static: dict[str, float]
     """By plan, the fastest first."""
+    in_best_buffers: str
+    """The first of them that sends gradients, in the buffers and by the schedule that suit it best."""
 
 
 def simulate(workload: Workload, network: Network, recorded: Recorded) -> SimulatedCell:
@@ -73,9 +76,10 @@ def simulate(workload: Workload, network: Network, recorded: Recorded) -> Simula
 
     adaptive = settings_of(workload, recorded)
     static_seconds = {plan.name: seconds(static(plan), _SEEDS[0]) for plan in grid() if recorded.knows(plan)}
+    fastest_first = dict(sorted(static_seconds.items(), key=lambda item: item[1]))
+    gradients = next(plan for plan in map(Plan.parse, fastest_first) if not plan.local_steps)
     return SimulatedCell(
-        median(seconds(adaptive, seed) for seed in _SEEDS),
-        dict(sorted(static_seconds.items(), key=lambda item: item[1])),
+        median(seconds(adaptive, seed) for seed in _SEEDS), fastest_first, best_buffers(gradients, cluster).name
     )
 
 
