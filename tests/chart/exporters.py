@@ -44,7 +44,7 @@ def write_run(directory):
     figures = dict.fromkeys((*names, "residual_norm"), 0.5)
     step = {"step": 0, "plan": "0.01/all-gather", "plan_version": 1, "last_rank": 1, "finite": True, **figures}
     decision = {"record": "decision", "trigger": "network", "changed": True, "predicted_seconds": 0.5}
-    decision["inputs"] = {"dense_step_seconds": 0.5}
+    decision["inputs"] = {"dense_step_seconds": 0.5, "compute_seconds": 0.25}
     measured = {"record": "measured", "measured_step_seconds": 0.5}
     evaluation = {"event": "evaluation", "step": 0, "time": 0.5, "accuracy": 0.5}
     (directory / "job.json").write_text("{}")

@@ -1,11 +1,12 @@
 """A small real training for Prometheus to look at. It reports an accuracy every few steps, and never ends.
 
-`python small_training.py DIRECTORY`. While the directory holds a file `not-finite`, every second step has no finite
-gradient; while it holds `stalled`, training does not go on.
+`python small_training.py DIRECTORY [--rest=SECONDS]`. While the directory holds a file `not-finite`, every second step
+has no finite gradient; `slow`, each takes 0.2 s longer; `stalled`, training does not go on. `--rest`: a step takes so
+much longer, and no processor.
 """
 
+import argparse
 import itertools
-import sys
 import time
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 
-def main(directory: Path) -> None:
+def main(directory: Path, rest: float) -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(64, 400), nn.ReLU(), nn.Linear(400, 400), nn.ReLU(), nn.Linear(400, 10))
     session = trimtab.attach(model, torch.optim.SGD(model.parameters(), lr=0.05))
@@ -23,6 +24,7 @@ def main(directory: Path) -> None:
     numbers = itertools.count()
     while True:
         for inputs, labels in session.batches(DataLoader(data, batch_size=16, shuffle=True)):
+            time.sleep(0.2 if (directory / "slow").exists() else rest)
             outputs = model(inputs)
             loss = nn.functional.cross_entropy(outputs, labels)
             if next(numbers) % 2 and (directory / "not-finite").exists():
@@ -35,4 +37,8 @@ def main(directory: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    parser = argparse.ArgumentParser()
+    parser.add_argument("directory", type=Path)
+    parser.add_argument("--rest", type=float, default=0.0)
+    arguments = parser.parse_args()
+    main(arguments.directory, arguments.rest)

@@ -1,12 +1,12 @@
 """A real Prometheus scrapes a real run on an emulated network and answers all queries of all dashboards and alerts.
 
-Faults of that run bring alerts about; test_alerts.py has the others, and all of them against series made up for it.
+Faults of that run bring alerts about. test_operator_alerts.py brings about the operator's, test_plan_alerts.py those of
+plans; test_alerts.py has all of them against series made up for it.
 
 It runs on worker 0's host, as nothing outside of the emulated network reaches the monitors.
 """
 
 import json
-import re
 import signal
 import subprocess
 import sys
@@ -48,13 +48,11 @@ spec:
 """
 #: A scrape may take as long as the interval, which a busy machine needs.
 PROMETHEUS = {"global": {"scrape_interval": "2s", "scrape_timeout": "2s", "evaluation_interval": "1s"}}
-#: Alerts that faults of this run bring about. They stand among the rules once more, and take a second for each half
-#: minute, with a label that tells them from the others.
+#: Alerts that faults of this run bring about.
 BROUGHT_ABOUT = {
     "TrimtabStepsDropped", "TrimtabNetworkSlow", "TrimtabLinkDegraded", "TrimtabNetworkNotMeasured",
     "TrimtabTrainingStalled", "TrimtabOperatorHasNoLeader",
 }  # fmt: skip
-IN_SECONDS = {"m": 2, "h": 120}
 #: What worker 0's host sends while its network is at fault.
 NARROW = ("tbf", "rate", "5mbit", "burst", "256kb", "latency", "100ms")
 
@@ -80,17 +78,6 @@ NEED_A_CLUSTER = {
 }
 
 
-def fast_rules():
-    def fast(text):
-        return re.sub(r"\b(\d+)([mh])\b", lambda told: f"{int(told[1]) * IN_SECONDS[told[2]]}s", text)
-
-    return [
-        {**rule, "expr": fast(rule["expr"]), "for": fast(rule["for"]), "labels": {**rule["labels"], "motion": "fast"}}
-        for rule in dashboards.alerts()
-        if rule["alert"] in BROUGHT_ABOUT
-    ]
-
-
 class Host:
     """Worker 0's host of a run: what is started here is on its network."""
 
@@ -112,6 +99,7 @@ def ask(tmp_path_factory):
     directory = tmp_path_factory.mktemp("prometheus")
     (directory / "job.yaml").write_text(JOB.replace("DIRECTORY", str(directory)))
     (directory / "network.yaml").write_text(NETWORK)
+    (directory / "stalled").touch()  # until Prometheus looks: the only change of plan may be the warm-up's
     of_run, of_operator, of_prometheus = free_ports(3)
     run = directory / "run"
     argv = ["-m", "trimtab", "run", directory / "job.yaml", "--network", directory / "network.yaml", "--out", run]
@@ -127,7 +115,9 @@ def ask(tmp_path_factory):
             "operator": [{"targets": [f"127.0.0.1:{of_operator}"]}],
         }
         jobs = [{"job_name": name, "static_configs": each} for name, each in targets.items()]
-        (directory / "fast.yaml").write_text(yaml.safe_dump({"groups": [{"name": "fast", "rules": fast_rules()}]}))
+        (directory / "fast.yaml").write_text(
+            yaml.safe_dump({"groups": [{"name": "fast", "rules": dashboards.fast_alerts(BROUGHT_ABOUT)}]})
+        )
         rules = [str(dashboards.ALERTS), str(directory / "fast.yaml")]
         (directory / "prometheus.yaml").write_text(
             yaml.safe_dump({**PROMETHEUS, "scrape_configs": jobs, "rule_files": rules})
@@ -157,6 +147,8 @@ def ask(tmp_path_factory):
 
         ask.run, ask.directory, ask.host, ask.programs = run, directory, host, programs
         wait_until((run / "started").exists, lambda: f"training starts: {launcher.last_lines()}", seconds=240)
+        wait_until(lambda: all(ask(["trimtab_trainer_plan_changes_total"])), "Prometheus scrapes the trainer")
+        (directory / "stalled").unlink()
         yield ask
     finally:
         for each in reversed(programs[1:]):
@@ -230,20 +222,23 @@ def test_each_fault_of_the_run_brings_its_alert_about_and_no_other(ask):
     _, _, operator, _ = ask.programs
     hung = [psutil.Process(operator.pid), monitor_of(ask, worker=1)]
     try:
-        (ask.directory / "not-finite").touch()
-        of_numbers_and_links = {"TrimtabStepsDropped", "TrimtabNetworkSlow", "TrimtabLinkDegraded"}
+        of_links, of_numbers = {"TrimtabNetworkSlow", "TrimtabLinkDegraded"}, {"TrimtabStepsDropped"}
         subprocess.run(ask.host.command("tc", "qdisc", "add", "dev", DEVICE, "root", *NARROW), check=True)
-        wait_until(lambda: tells(of_numbers_and_links), lambda: f"these alone tell: {firing(ask)}", 120, interval=1)
-        assert told == of_numbers_and_links, "none came and went"
+        wait_until(lambda: tells(of_links), lambda: f"these alone tell: {firing(ask)}", 120, interval=1)
+        assert told == of_links, "none came and went"
+
+        subprocess.run(ask.host.command("tc", "qdisc", "delete", "dev", DEVICE, "root"), check=True)
+        (ask.directory / "not-finite").touch()
+        wait_until(lambda: tells(of_numbers), lambda: f"these alone tell: {firing(ask)}", 120, interval=1)
+        assert told == of_links | of_numbers, "none came and went"
 
         (ask.directory / "not-finite").unlink()
-        subprocess.run(ask.host.command("tc", "qdisc", "delete", "dev", DEVICE, "root"), check=True)
         wait_until(lambda: tells(set()), lambda: f"none tells once all is well: {firing(ask)}", 120, interval=1)
         told.clear()
         (ask.directory / "stalled").touch()
         for process in hung:
             process.suspend()
-        of_programs = BROUGHT_ABOUT - of_numbers_and_links
+        of_programs = BROUGHT_ABOUT - of_links - of_numbers
         wait_until(lambda: tells(of_programs), lambda: f"these alone tell: {firing(ask)}", 120, interval=1)
         assert told == of_programs, "none came and went"
     finally:

@@ -161,3 +161,17 @@ def test_json_logs_are_objects_with_figures_in_base_units(tmp_path, monkeypatch)
     assert (running["event"], running["step"], running["step_seconds"]) == ("progress", 41, 0.08)
     assert running["bandwidth_bytes_per_second"] == 0.97 * PHASES[1][2]
     assert (message["event"], message["message"]) == ("message", "restart 1 of at most 3")
+
+
+def test_of_local_steps_the_mean_is_told_and_a_narrow_panel_shows_the_last_of_them_in_one_line(tmp_path):
+    directory = RunDirectory(tmp_path)
+    view = RunView("adaptive", directory)
+    plan = "0.011/all-gather/source=update:steps=4"
+    lines = [step_line(n, n, 0.1 if n % 4 else 0.5, plan, PHASES[1], trial=False) for n in range(40)]
+    write_lines(directory.metrics, [line | {"compute_seconds": 0.1} for line in lines])
+    view.read()
+    assert (view.facts()["step time"], view.facts()["waiting"]) == ("200ms", "50% of it")
+    screen = io.StringIO()
+    Console(file=screen, width=20, color_system=None).print(view.render())
+    (shown,) = (line for line in screen.getvalue().splitlines() if line.startswith("step time   "))
+    assert shown.split()[2] == "█▂▂▂█▂▂▂"

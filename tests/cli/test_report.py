@@ -132,7 +132,7 @@ def test_every_plan_of_the_ribbon_is_named_however_short_its_span(tmp_path):
         assert spans
         if name != "trials":
             assert any(f">{said}</text>" in span for span in spans for said in (name, name.partition("/")[0], key))
-            assert f"</span>{key} {name}</span>" in page
+            assert f"</span>{key} {name}<small>&nbsp;buffers: fixed, sent: wait-free</small></span>" in page
 
 
 def test_names_cannot_break_the_page(tmp_path):

@@ -62,6 +62,7 @@ def test_a_run_that_was_killed_leaves_its_directory_free(toy_job, trimtab, tmp_p
 def test_a_run_ends_well_though_its_status_address_is_gone(toy_job, trimtab, tmp_path):
     run = trimtab("run", toy_job("--steps", "100"), "--out", "out")
     wait_until((tmp_path / "out" / "started").exists)
+    wait_until((tmp_path / "out" / "status.address").exists)
     (tmp_path / "out" / "status.address").unlink()
     _, errors = run.communicate(timeout=60)
     assert (run.returncode, errors) == (0, "")

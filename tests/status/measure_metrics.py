@@ -4,6 +4,7 @@ import json
 import statistics
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -13,8 +14,10 @@ from trimtab.records.recorder import Recorder
 from trimtab.records.run_directory import RunDirectory
 from trimtab.status.metrics import RunMetrics
 
-#: Steps between two scrapes: of 0.1 s each, scraped every 15 s.
-STEPS, STEP_SECONDS, SCRAPES = 150, 0.1, 50
+#: Steps of these lengths, scraped so often, and their shares told; each scrape measured so many times.
+STEP_SECONDS, SCRAPE_SECONDS, SCRAPES = (0.1, 0.005), 15.0, 30
+#: Steps between two of the scrapes that are measured: as many as are taken of the shorter ones.
+STEPS = int(SCRAPE_SECONDS / STEP_SECONDS[-1])
 #: Of the time that training takes.
 MOST_SHARE = 0.005
 
@@ -27,21 +30,31 @@ def main() -> None:
         registry.register(RunMetrics(directory))
         recorder, clock = Recorder(directory.path), PhaseClock()
         recorder.begin()
-        scrapes, steps = [], []
+        steps, scrapes, idle = [], [], []
         for _ in range(SCRAPES):
-            begun = time.process_time()
-            for _ in range(STEPS):
-                take_step(recorder, clock)
-            steps.append((time.process_time() - begun) / STEPS)
-            begun = time.process_time()
-            text = generate_latest(registry).decode()
-            scrapes.append(time.process_time() - begun)
-    scrape, step = statistics.median(scrapes), statistics.median(steps)
+            steps.append(processor_seconds(lambda: [take_step(recorder, clock) for _ in range(STEPS)]) / STEPS)
+            scrapes.append(processor_seconds(lambda: generate_latest(registry)))
+            idle.append(processor_seconds(lambda: generate_latest(registry)))  # nothing new has been written
+        text = generate_latest(registry).decode()
+    step, each_scrape = statistics.median(steps), statistics.median(idle)
+    reading = (statistics.median(scrapes) - each_scrape) / STEPS
     series = sum(not line.startswith("#") for line in text.splitlines())
-    print(f"a scrape {1e3 * scrape:.1f} ms of a processor, {scrape / (STEPS * STEP_SECONDS):.3%} of its time;", end=" ")
-    print(f"a training step {1e6 * step:.0f} us, {step / STEP_SECONDS:.3%}; {series} series")
-    shortest = (step + scrape / STEPS) / MOST_SHARE
-    print(f"both are at most {MOST_SHARE:.1%} of steps of {1e3 * shortest:.1f} ms and longer")
+    print(
+        f"of a processor: a training step {1e6 * step:.1f} us, and {1e6 * reading:.1f} us where it is scraped;", end=" "
+    )
+    print(f"a scrape {1e3 * each_scrape:.2f} ms, every {SCRAPE_SECONDS:g} s; {series} series")
+    each_second = each_scrape / SCRAPE_SECONDS
+    for seconds in STEP_SECONDS:
+        share = (step + reading) / seconds + each_second
+        print(f"steps of {1e3 * seconds:g} ms: {share:.3%}, of which {step / seconds:.3%} in training")
+    print(f"under {MOST_SHARE:.1%} of steps of {1e3 * (step + reading) / (MOST_SHARE - each_second):.1f} ms and longer")
+
+
+def processor_seconds(act: Callable[[], object]) -> float:
+    """What ``act`` takes of a processor."""
+    begun = time.process_time()
+    act()
+    return time.process_time() - begun
 
 
 def take_step(recorder: Recorder, clock: PhaseClock) -> None:

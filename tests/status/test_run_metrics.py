@@ -39,7 +39,7 @@ DECISION = {
     "changed": True,
     "predicted_seconds": 0.2,
     "solving_seconds": 0.01,
-    "inputs": {"dense_step_seconds": 0.5},
+    "inputs": {"dense_step_seconds": 0.5, "compute_seconds": 0.125},
 }
 
 
@@ -132,7 +132,7 @@ def test_decisions_are_counted_by_what_they_followed(served):
     assert (found["decisions_total", "network"], found["decisions_total", "gain"]) == (1, 1)
     assert (found["plan_changes_total", "network"], found["plan_changes_total", "gain"]) == (1, 0)
     assert (found["predicted_step_seconds",], found["measured_step_seconds",]) == (0.25, 0.24)
-    assert found["dense_step_seconds",] == 0.5
+    assert (found["dense_step_seconds",], found["dense_exposed_seconds",]) == (0.5, 0.375)
     assert found["solving_seconds_total",] == pytest.approx(0.02)
 
 

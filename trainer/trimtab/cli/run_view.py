@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 import time
 from collections import deque
+from collections.abc import Iterator
 
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 from trimtab_api.units import format_bandwidth, format_duration
@@ -18,6 +19,10 @@ from trimtab.report.summary import Target
 
 #: Steps that the strips of a panel show.
 NUM_SHOWN = 56
+#: Steps that step time and waiting are the means of.
+NUM_RECENT = 20
+#: Columns of a name and what parts it from its value.
+_NAME_WIDTH = 12
 _BARS = "▁▂▃▄▅▆▇█"
 
 
@@ -64,9 +69,11 @@ class RunView:
             facts["loss"] = f"{step.loss:.4f}"
         if self._evaluations and "accuracy" in self._evaluations[-1].values:
             facts["accuracy"] = f"{self._evaluations[-1].values['accuracy']:.2%}"
-        facts["step time"] = format_duration(step.step_seconds)
+        recent = self._recent(step)
+        seconds = sum(each.step_seconds for each in recent)
+        facts["step time"] = format_duration(seconds / len(recent))
         if step.plan != ALONE:
-            waiting = 1 - step.compute_seconds / step.step_seconds if step.step_seconds else 0.0
+            waiting = 1 - sum(each.compute_seconds for each in recent) / seconds if seconds else 0.0
             facts["waiting"] = f"{waiting:.0%} of it"
         if step.latency is not None:
             facts["latency"] = format_duration(step.latency)
@@ -76,6 +83,11 @@ class RunView:
             facts["gain"] = f"{self._gain:.2f}"
         facts["plan"] = step.plan
         return facts
+
+    def _recent(self, last: Step) -> list[Step]:
+        """The last steps like this one: of local steps, one tells nothing of the others in its round."""
+        alike = (last.plan_version, last.trial)
+        return [each for each in self._shown if (each.plan_version, each.trial) == alike][-NUM_RECENT:]
 
     def figures(self) -> dict[str, object]:
         """The same in base units, as JSON has them; what is not known is null."""
@@ -123,14 +135,20 @@ class RunView:
         of_plan.add_row(Text("plan", style="dim"), Text(plan, style="bold"))
         parts: list[RenderableType] = [grid, of_plan]
         if len(self._shown) > 1:
-            parts += self._strips()
+            parts.append(_Strips(list(self._shown)))
         if self._reason:
             parts.append(Text(self._reason, style="italic"))
         return Group(*parts)
 
-    def _strips(self) -> list[Text]:
-        """The last steps, one column each: the network above, changes of the plan beneath it, and step times."""
-        steps = list(self._shown)
+
+class _Strips:
+    """The last steps, one column each, as many as fit: the network above, changes of the plan, and step times."""
+
+    def __init__(self, steps: list[Step]) -> None:
+        self._steps = steps
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
+        steps = self._steps[-max(1, options.max_width - _NAME_WIDTH) :]
         strips = {"step time": (sparkline([each.step_seconds for each in steps]), "cyan")}
         if steps[-1].plan != ALONE:
             versions = [each.plan_version for each in steps]
@@ -138,7 +156,8 @@ class RunView:
             strips = {"changes": ("─" + changes, "magenta"), **strips}
         if any(each.bandwidth for each in steps):
             strips = {"bandwidth": (sparkline([each.bandwidth or 0.0 for each in steps]), "green"), **strips}
-        return [Text.assemble((f"{name:10}  ", "dim"), strip) for name, strip in strips.items()]
+        for name, strip in strips.items():
+            yield Text.assemble((name.ljust(_NAME_WIDTH), "dim"), strip, no_wrap=True, overflow="crop")
 
 
 def sparkline(values: list[float]) -> str:

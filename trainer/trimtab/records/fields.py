@@ -6,6 +6,9 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+#: A tuple, since a union would be made anew for each of some twenty fields of each step.
+_NUMBERS = (int, float)
+
 
 class WrongFieldError(Exception):
     """A field holds a wrong value. `json_files.read_record` makes a `UserError` of it that names the file."""
@@ -20,7 +23,7 @@ class WrongFieldError(Exception):
 def number(data: Mapping[str, Any], name: str, default: float | None = None) -> float:
     """A finite number, 0 or more, as every measurement is. Raises KeyError and `WrongFieldError`."""
     value = data[name] if default is None else data.get(name, default)
-    if not _is_number(value) or not math.isfinite(value) or value < 0:
+    if not _is_number(value) or not 0 <= value < math.inf:
         raise WrongFieldError(name, value, "must be a number, 0 or more")
     return float(value)
 
@@ -79,4 +82,4 @@ def numbers(data: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, _NUMBERS) and not isinstance(value, bool)

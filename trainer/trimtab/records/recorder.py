@@ -11,6 +11,8 @@ from typing import Any, TextIO
 
 from trimtab.records.run_directory import RunDirectory
 
+_ENCODER = json.JSONEncoder(allow_nan=False)
+
 
 class Recorder:
     """Appends to the run's files; every line is complete on disk when the call returns.
@@ -76,7 +78,10 @@ class Recorder:
 
 
 def _to_line(data: dict[str, Any]) -> str:
-    return json.dumps(_finite(data)) + "\n"
+    try:
+        return _ENCODER.encode(data) + "\n"
+    except ValueError:  # a value that is not finite, which is rare: looking for one takes as long as encoding
+        return _ENCODER.encode(_finite(data)) + "\n"
 
 
 def _finite(value: Any) -> Any:

@@ -122,14 +122,19 @@ class Panel:
             for seconds, value in thin_out(points)
         ]
 
-    def areas(self, points: Sequence[tuple[float, Sequence[float]]], styles: Sequence[str]) -> None:
-        """Values on top of each other over time, from the panel's bottom: an area in each style."""
-        xs = [self.x(seconds) for seconds, _ in points]
-        below = [0.0] * len(points)
+    def areas(self, begin: float, slices: Sequence[tuple[float, Sequence[float]]], styles: Sequence[str]) -> None:
+        """Values on top of each other, from the panel's bottom: an area in each style.
+
+        ``slices``: the time at which each ends, where the next begins, and its values.
+        """
+        begins = [begin, *(end for end, _ in slices[:-1])]
+        xs = [self.x(seconds) for first, (last, _) in zip(begins, slices, strict=True) for seconds in (first, last)]
+        below = [0.0] * len(slices)
         for index, style in enumerate(styles):
-            above = [low + values[index] for low, (_, values) in zip(below, points, strict=True)]
-            edge = [f"{x:.1f},{self.y(value):.1f}" for x, value in zip(xs, above, strict=True)]
-            back = [f"{x:.1f},{self.y(value):.1f}" for x, value in zip(xs, below, strict=True)]
+            above = [low + values[index] for low, (_, values) in zip(below, slices, strict=True)]
+            edge, back = (
+                [f"{x:.1f},{self.y(sums[number // 2]):.1f}" for number, x in enumerate(xs)] for sums in (above, below)
+            )
             self._marks.append(f'<polygon style="{style}" points="{" ".join(edge + back[::-1])}"/>')
             below = above
 
@@ -191,7 +196,7 @@ class Ribbon:
             f"<g><title>{escape(names[0])}, {start:.1f} s to {end:.1f} s</title>"
             f'<rect style="{style}" x="{left:.1f}" y="0" width="{width:.1f}" height="{self.height}" rx="3"/>'
         )
-        name = next((each for each in (*names, key) if each and width > 6.2 * len(each) + 8), None)
+        name = next((each for each in (*names, key) if each and width > 7 * len(each) + 8), None)
         middle = left + width / 2
         if name is not None:
             self._marks.append(
@@ -251,27 +256,27 @@ def figure(panels: Sequence[Drawn], label: str) -> str:
     )
 
 
-def sliced(points: Sequence[tuple[float, Sequence[float]]]) -> list[tuple[float, list[float]]]:
-    """At most `MAX_POINTS` points: the means of each slice of time."""
+def sliced(points: Sequence[tuple[float, Sequence[float]]], most: int) -> list[tuple[float, list[float]]]:
+    """At most so many slices of time: when each one's last point was, and the means of its values."""
     return [
-        (fmean(each[0] for each in group), [fmean(column) for column in zip(*(each[1] for each in group), strict=True)])
-        for group in _slices(points)
+        (group[-1][0], [fmean(column) for column in zip(*(each[1] for each in group), strict=True)])
+        for group in _slices(points, most)
     ]
 
 
 def thin_out(points: Sequence[Point]) -> list[Point]:
     """At most `MAX_POINTS` points: the median of each slice of time."""
-    return [(median(p[0] for p in each), median(p[1] for p in each)) for each in _slices(points)]
+    return [(median(p[0] for p in each), median(p[1] for p in each)) for each in _slices(points, MAX_POINTS)]
 
 
-def _slices(points: Sequence[tuple[float, T]]) -> list[list[tuple[float, T]]]:
-    """At most `MAX_POINTS` groups of points, by their times; each by itself where they are no more than that."""
-    if len(points) <= MAX_POINTS:
+def _slices(points: Sequence[tuple[float, T]], most: int) -> list[list[tuple[float, T]]]:
+    """At most so many groups of points, by their times; each by itself where they are no more than that."""
+    if len(points) <= most:
         return [[each] for each in points]
     start, end = points[0][0], points[-1][0]
     slices: dict[int, list[tuple[float, T]]] = {}
     for point in points:
-        slices.setdefault(int((point[0] - start) / (end - start or 1.0) * MAX_POINTS), []).append(point)
+        slices.setdefault(min(most - 1, int((point[0] - start) / (end - start or 1.0) * most)), []).append(point)
     return list(slices.values())
 
 

@@ -23,7 +23,11 @@ def decisions_table(run: Run) -> tuple[str, str]:
     if kept:
         summary = f"<summary>{len(kept)} more that kept the plan</summary>"
         body += f"<details>{summary}{_decision_table(kept)}</details>"
-    return f"Of the {run.name} run. Step times are those of the previous plan → the plan adopted.", body
+    hint = (
+        f"Of the {run.name} run. Step times are those of the previous plan → the plan adopted. Of a front's plans: a "
+        "mean step's share of compression, and of the exchange what is not hidden."
+    )
+    return hint, body
 
 
 def _decision_table(decisions: list[DecisionLine]) -> str:
@@ -85,7 +89,7 @@ def _pareto(decision: DecisionLine) -> str:
         f"<td>{format_duration(point['step_seconds'])}</td></tr>"
         for point in fastest + chosen
     )
-    head = "<tr><th>plan</th><th>compress</th><th>sync</th><th>gain</th><th>step</th></tr>"
+    head = "<tr><th>plan</th><th>compression</th><th>exchange</th><th>gain</th><th>step</th></tr>"
     shown = f"the {len(fastest)} fastest" + (" and the one chosen" if chosen else "")
     of_all = f", {shown} shown" if len(fastest) < len(decision.pareto) else ""
     summary = f"<summary>{len(decision.pareto)} plans on the Pareto front{of_all}</summary>"

@@ -27,6 +27,9 @@ PHASES = {
     "other": "other work",
     "exposed": "waiting for the exchange",
 }
+#: Slices of time whose mean step is drawn: few enough that a round of local steps, the last of which alone waits for an
+#: exchange, is seldom parted.
+MOST_SLICES = 60
 #: What steps take is drawn up to so many times what nine of ten take at most.
 MOST_OVER_USUAL = 4.0
 #: Ticks of the accuracy axis, as error rates (1 - accuracy).
@@ -100,17 +103,17 @@ def network_figure(comparison: Comparison) -> str:
 
 
 def _breakdown_over_time(steps: list[Step], time: Scale) -> Panel:
-    """What a step is made of, waiting for the exchange on top."""
+    """What the mean step of each slice of time is made of, waiting for the exchange on top."""
     told = told_phases(steps)
-    parts = sliced([(s.time, [getattr(s, f"{phase}_seconds") for phase in told]) for s in steps])
+    parts = sliced([(s.time, [getattr(s, f"{phase}_seconds") for phase in told]) for s in steps], MOST_SLICES)
     sums = sorted(sum(values) for _, values in parts)
     # The first step, or one that waited for a disk, would leave no room for all others.
     shown = min(sums[-1], MOST_OVER_USUAL * sums[int(0.9 * len(sums))])
     scale = Scale(0.0, 1.06 * shown or 1.0)
-    title = "of a step: " + ", ".join(PHASES[phase] for phase in told)
-    title += " (longer steps cut off)" if shown < sums[-1] else ""
+    title = "where a step's time goes" + (" (longer steps cut off)" if shown < sums[-1] else "")
     panel = Panel(title, time, scale, 110, lambda s: format_duration(s) if s else "0")
-    panel.areas(parts, [f"fill: var(--{phase})" for phase in told])
+    begin = max(0.0, steps[0].time - steps[0].step_seconds)
+    panel.areas(begin, parts, [f"fill: var(--{phase})" for phase in told])
     return panel
 
 

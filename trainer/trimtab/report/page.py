@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 from html import escape
 from importlib.resources import files
 
+from trimtab_api.catalogue import planners, read_plan, schedules
+from trimtab_api.errors import UserError
 from trimtab_api.units import format_duration, format_size
 
 from trimtab.records.run_reader import Run
@@ -39,8 +42,11 @@ def render_page(comparison: Comparison) -> str:
         section(
             f"The network, and what {comparison.featured.name} did about it",
             "Lines: what the emulator set. Dots: what the monitor measured and what steps took. "
-            "Numbered flags: decisions that changed the plan, told below.",
-            figures.network_figure(comparison) + _plan_legend(comparison.featured),
+            "Numbered flags: decisions that changed the plan, told below. "
+            "Where a step's time goes: means of slices of time.",
+            figures.network_figure(comparison)
+            + _phase_legend(figures.told_phases(comparison.featured.training_steps))
+            + _plan_legend(comparison.featured),
         ),
         section(
             "Where a step's time goes",
@@ -166,10 +172,30 @@ def _plan_legend(run: Run) -> str:
     """The letters and colours of the plans that were in force."""
     names = "".join(
         f'<span><span class="chip" style="background: {figures.ribbon_color(name)}"></span>'
-        f"{escape(f'{key} {name}'.strip())}</span>"
+        f"{escape(f'{key} {name}'.strip())}{_in_buffers(name)}</span>"
         for name, key in figures.plan_keys(run).items()
     )
     return f'<div class="legend">{names}</div>' if names else ""
+
+
+def _in_buffers(name: str) -> str:
+    """A plan's fusion planner and schedule, which its name leaves out where they are the default."""
+    if name == figures.TRIALS:
+        return ""
+    with contextlib.suppress(UserError):  # a run of DDP's own has no plan
+        axes = read_plan(name).axes
+        fusion, schedule = (axes.get(axis.name, axis.default) for axis in (planners, schedules))
+        return f"<small>&nbsp;buffers: {escape(fusion)}, sent: {escape(schedule)}</small>"
+    return ""
+
+
+def _phase_legend(phases: list[str]) -> str:
+    """The colours of what a step is made of."""
+    chips = "".join(
+        f'<span><span class="chip" style="background: var(--{phase})"></span>{figures.PHASES[phase]}</span>'
+        for phase in phases
+    )
+    return f'<div class="legend">{chips}</div>' if chips else ""
 
 
 def _breakdown(comparison: Comparison) -> str:
@@ -178,11 +204,6 @@ def _breakdown(comparison: Comparison) -> str:
     if not longest:
         return ""
     told = [phase for phase in figures.PHASES if any(phase in each.phases for each in parts.values())]
-    chips = "".join(
-        f'<span><span class="chip" style="background: var(--{phase})"></span>{figures.PHASES[phase]}</span>'
-        for phase in told
-    )
-    legend = f'<div class="legend">{chips}</div>'
     lines = [
         f'<tr><td>{_chip(comparison.styles[name])}{escape(name)}</td><td class="wide"><div class="bar">'
         + "".join(
@@ -200,7 +221,7 @@ def _breakdown(comparison: Comparison) -> str:
     head = "<tr><th>plan</th><th></th>" + "".join(
         f"<th>{heading}</th>" for heading in ("step", *told, "compression", "collective")
     )
-    return f'{legend}<table class="bars"><thead>{head}</tr></thead><tbody>{"".join(lines)}</tbody></table>'
+    return f'{_phase_legend(told)}<table class="bars"><thead>{head}</tr></thead><tbody>{"".join(lines)}</tbody></table>'
 
 
 def _repeat(comparison: Comparison) -> str:

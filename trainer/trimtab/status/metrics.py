@@ -10,6 +10,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from importlib.metadata import version
+from operator import attrgetter
 from typing import Any, get_args
 
 from prometheus_client import CollectorRegistry, start_http_server
@@ -26,6 +27,8 @@ from trimtab.records.run_directory import RunDirectory
 MOST_EVALUATIONS = 20
 #: The first five make up a step; the others run beside it.
 PHASES = ("forward", "backward", "exposed", "optimizer", "other", "compress", "collective")
+
+_seconds_of = attrgetter(*(f"{phase}_seconds" for phase in PHASES))
 
 
 class RunMetrics(Collector):
@@ -48,6 +51,7 @@ class RunMetrics(Collector):
         self._residual_norm: float | None = None
         self._predicted: float | None = None
         self._dense: float | None = None
+        self._dense_exposed: float | None = None
         self._measured: float | None = None
         self._solving_seconds = 0.0
 
@@ -85,8 +89,8 @@ class RunMetrics(Collector):
             self._achieved, self._residual_norm = step.achieved_ratio, step.residual_norm
         self._counts["steps"] += 1
         self._counts["dropped"] += not line.get("finite", True)
-        for phase in PHASES:
-            self._seconds[phase] += getattr(step, f"{phase}_seconds")
+        for phase, seconds in zip(PHASES, _seconds_of(step), strict=True):
+            self._seconds[phase] += seconds
 
     def _take_round_end(self, ended: RoundEnd) -> None:
         self._counts["bytes"] += ended.num_bytes
@@ -103,7 +107,10 @@ class RunMetrics(Collector):
             is_back = line["trigger"] == "guard" and line["changed"] and read_plan(line["adopted"]["name"]).ratio == 1.0
             self._counts["guards"] += is_back
             self._predicted = line["predicted_seconds"]
-            self._dense = line.get("inputs", {}).get("dense_step_seconds")
+            inputs = line.get("inputs", {})
+            self._dense, computing = inputs.get("dense_step_seconds"), inputs.get("compute_seconds")
+            if self._dense is not None and computing is not None:
+                self._dense_exposed = max(0.0, self._dense - computing)
             self._solving_seconds += line.get("solving_seconds", 0.0)
         elif line.get("record") == "measured":
             self._measured = line["measured_step_seconds"]
@@ -132,6 +139,8 @@ class RunMetrics(Collector):
         yield _counter("guard_activations", text, counts["guards"])
         yield _gauge("predicted_step_seconds", "Step time that the last decision expected of its plan", self._predicted)
         yield _gauge("dense_step_seconds", "Step time that the last decision expected of dense", self._dense)
+        text = "Of that the wait for the exchange; how long dense computes, the steps in force tell"
+        yield _gauge("dense_exposed_seconds", text, self._dense_exposed)
         yield _gauge("measured_step_seconds", "Median of the steps after the last change of plan", self._measured)
         text = f"What the script reported last by session.report, at most {MOST_EVALUATIONS} names"
         values = GaugeMetricFamily("trimtab_trainer_evaluation", text, labels=("metric",))
