@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import io
 import json
 from dataclasses import replace
@@ -325,15 +326,59 @@ def what_a_change_carries(rank: int, size: int, before: Plan, after: Plan) -> di
 
 
 @pytest.mark.parametrize("to_updates", [True, False])
-def test_all_that_one_source_has_held_back_is_applied_before_the_other_begins(
+def test_all_that_one_source_has_held_back_is_applied_or_held_back_by_the_other(
     rank_pool: RankPool, to_updates: bool
 ) -> None:
     plans = Plan.parse("0.05/all-gather"), plan_of("0.05/all-gather", 2)
     before, after = plans if to_updates else plans[::-1]
     results = rank_pool.run_in_process_group(SIZE, what_a_change_carries, before, after)
+    made, held_back = (sum(each[name] for each in results) / SIZE for name in ("made", "residual"))
     for result in results:
-        assert not result["residual"].any()
-        torch.testing.assert_close(result["applied"], sum(each["made"] for each in results) / SIZE)
+        assert bool(result["residual"].any()) is to_updates, "updates are sent whole"
+        assert torch.equal(result["applied"], results[0]["applied"])
+        torch.testing.assert_close(result["applied"] + held_back, made)
+
+
+def changed_to_updates(rank: int, size: int, name: str) -> None:
+    model = model_of()
+    optimizer = optimizer_of(model, name)
+    session = attach(model, optimizer, Plan.parse("0.05/all-gather"))
+    for number in range(6):
+        backward(model, number, rank)
+        session.step()
+    engine, held_back = session._engine, session._engine.arena.residual.clone()
+    assert held_back.any()
+    twin, weights, num_bytes = model_of(), flat(model), engine.group.transport.num_bytes
+    twin.load_state_dict(model.state_dict())
+    its_optimizer = optimizer_of(twin, name)
+    its_optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    start = 0
+    for parameter_name in engine.arena.names:
+        parameter = twin.get_parameter(parameter_name)
+        its_part = held_back[start : start + parameter.numel()].view_as(parameter).clone()
+        parameter.grad = its_part if its_part.any() else None  # momentum moves nothing by itself
+        start += parameter.numel()
+    its_optimizer.step()
+    engine.adopt(plan_of("0.05/all-gather", 2), 6)
+    assert torch.equal(flat(model), weights), "alike on all ranks, as before"
+    assert engine.group.transport.num_bytes == num_bytes, "ranks exchange nothing"
+    start = 0
+    for parameter_name in engine.arena.names:
+        was, parameter = model.get_parameter(parameter_name), twin.get_parameter(parameter_name)
+        update = engine.arena.residual[start : start + parameter.numel()].view_as(parameter)
+        assert torch.equal(update, was - parameter)
+        assert all(
+            torch.equal(value, its_optimizer.state[parameter][what]) for what, value in optimizer.state[was].items()
+        )
+        start += parameter.numel()
+    session.close()
+
+
+@pytest.mark.parametrize("optimizer", ["SGD", "AdamW"])
+def test_what_is_held_back_of_gradients_becomes_an_update_of_the_ranks_own_optimizer(
+    rank_pool: RankPool, optimizer: str
+) -> None:
+    rank_pool.run_in_process_group(SIZE, changed_to_updates, optimizer)
 
 
 class Heard(Script):

@@ -23,6 +23,8 @@ _WORTH_A_CHANGE = log(1.05)
 _WORTH_IT_FOR_THE_GAIN = log(1.15)
 #: ... than by this factor, less than which no measurement would tell from the noise of steps.
 _HARDLY_FASTER = 0.95
+#: What it must be to begin with another plan than dense, by what is assumed of the machine.
+_WORTH_A_START = log(1.5)
 #: Dense steps of the run that a change of source is to earn back in what ranks exchange for it, once: as many as the
 #: law of relative steps takes a run to have.
 _EARNED_BACK_STEPS = 200
@@ -83,14 +85,19 @@ class Promise:
     """Logarithm of how much sooner the target is reached than under the present plan; negative: later."""
     needed: float
     """What it must be for a change."""
+    once: float
+    """The part of it that a change of source must earn back."""
     is_for_speed: bool
     """Whether the change is for a step so much shorter that a measurement will tell, and not for the gain."""
 
 
-def choose(evaluator: PlanEvaluator, banned: Collection[Banned], seed: int) -> Choice:
+def choose(
+    evaluator: PlanEvaluator, banned: Collection[Banned], seed: int, *, is_provisional: bool = False
+) -> Choice:
     """The knee of the Pareto front, or the present plan where leaving it promises too little.
 
     ``banned``: collectives, ratios and sources that failed on this network. ``seed``: of the search for the front.
+    ``is_provisional``: the present plan was chosen by what was assumed, and is left for any that promises more.
     """
     settings, dense, present = evaluator.settings, evaluator.dense, evaluator.present
     found = solve(Space.of(settings), evaluator.predict, seed) + evaluator.of_whole_updates()
@@ -100,8 +107,10 @@ def choose(evaluator: PlanEvaluator, banned: Collection[Banned], seed: int) -> C
         undominated.append(best)  # dominated by a plan of longer rounds alone, which are not worth it
     shown = tuple(spread(undominated, _MOST_SHOWN, always=best))
     promise = promise_of(best, evaluator)
+    if is_provisional:
+        promise = replace(promise, needed=promise.once)
     # A plan predicted slower than dense is left however little there is to gain.
-    if promise.gained < promise.needed and (present.plan.is_dense or present.step_seconds < dense.step_seconds):
+    if promise.gained <= promise.needed and (present.plan.is_dense or present.step_seconds < dense.step_seconds):
         reason = reason_to_keep(present, best, promise.gained, promise.needed, promise.is_for_speed)
         return Choice(dense, present, present, reason, shown)
     return Choice(dense, present, best, reason_to_change(present, best), shown)
@@ -130,19 +139,20 @@ def promise_of(best: Prediction, evaluator: PlanEvaluator) -> Promise:
     is_for_speed = not evaluator.reads_gain or best.step_seconds < _HARDLY_FASTER * evaluator.present.step_seconds
     present = evaluator.present
     run_seconds = _EARNED_BACK_STEPS * present.relative_steps * present.step_seconds
-    once = evaluator.source_change_seconds(present.plan, best.plan)
+    once = log1p(evaluator.source_change_seconds(present.plan, best.plan) / run_seconds)
     return Promise(
         gained=evaluator.log_speedup(best) - evaluator.log_speedup(present),
-        needed=(_WORTH_A_CHANGE if is_for_speed else _WORTH_IT_FOR_THE_GAIN) + log1p(once / run_seconds),
+        needed=(_WORTH_A_CHANGE if is_for_speed else _WORTH_IT_FOR_THE_GAIN) + once,
+        once=once,
         is_for_speed=is_for_speed,
     )
 
 
 def start(evaluator: PlanEvaluator, seed: int) -> Choice:
-    """The plan to begin with where dense steps would take too long, by what is assumed of the machine."""
+    """The plan to begin with, by what is assumed of the machine: dense, unless another promises to save much."""
     found = choose(evaluator, (), seed)
-    if found.chosen.plan.is_dense:
-        return found
+    if evaluator.log_speedup(found.chosen) < _WORTH_A_START:
+        return replace(found, chosen=found.previous)
     return replace(found, reason=reason_to_start(found.dense, found.chosen))
 
 

@@ -152,6 +152,7 @@ class Controller:
             return self._fall_back(alarm, evaluator, network or UNKNOWN_NETWORK, now)
         if network is None or self._fallback.holds(self._step, now):
             return KeepGoing()
+        is_provisional = not self._triggers.is_warm and not self.plan.is_dense
         trigger = self._trigger(evaluator, now)
         if trigger is None:
             return self._experiment(evaluator, network, now) or self._start(evaluator, network, now)
@@ -164,7 +165,8 @@ class Controller:
                 return trials
             if not choice.might_improve(evaluator):
                 return KeepGoing()
-        made = choice.choose(evaluator, self._since_network.banned, self._seed + self.log.next_id)
+        banned, seed = self._since_network.banned, self._seed + self.log.next_id
+        made = choice.choose(evaluator, banned, seed, is_provisional=is_provisional)
         return self._carry_out(trigger, made, network, now)
 
     def _alarm(self, dense: Prediction | None) -> guards.Alarm | None:
@@ -213,12 +215,12 @@ class Controller:
         return trials
 
     def _start(self, evaluator: PlanEvaluator, network: Network, now: float) -> Action:
-        """Before the first step: another plan than dense, if dense steps would take too long even for a warm-up."""
+        """Before the first step: another plan than dense, where much time is predicted to be saved."""
         has_begun = self._triggers.is_warm or self.trial_budget.has_begun
-        if has_begun or not warmup.takes_too_long(evaluator.dense, self._settings.warmup_steps):
+        if has_begun or not warmup.num_steps(evaluator.dense, self._settings.warmup_steps):
             return KeepGoing()
         made = choice.start(self._renew(network), self._seed + self.log.next_id)
-        return KeepGoing() if made.chosen.plan.is_dense else self._carry_out("warm-up", made, network, now)
+        return self._carry_out("warm-up", made, network, now) if made.is_change else KeepGoing()
 
     def _carry_out(self, trigger: Trigger, made: Choice, network: Network, now: float) -> Action:
         """Write the choice down; adopt the plan, if it is another."""

@@ -82,15 +82,14 @@ class PlanEvaluator:
         ]
 
     def source_change_seconds(self, before: Plan, after: Plan) -> float:
-        """What ranks exchange once where gradients give way to updates, or back: as much as so many dense steps send.
+        """What ranks exchange once where updates give way to gradients: as much as so many dense steps send.
 
-        What is held back is sent whole, and on the way to gradients the optimizer's state is averaged
-        (`trimtab.engine.source_change`).
+        What is held back of updates is sent whole, and the optimizer's state is averaged. Ranks exchange nothing where
+        gradients give way to updates (`trimtab.engine.source_change`).
         """
-        if bool(before.local_steps) == bool(after.local_steps):
+        if not before.local_steps or after.local_steps:
             return 0.0
-        num_whole = (not before.is_dense) + (self._num_states if before.local_steps else 0)
-        return num_whole * self.dense.sync_seconds
+        return ((not before.is_dense) + self._num_states) * self.dense.sync_seconds
 
     def log_speedup(self, prediction: Prediction) -> float:
         """Logarithm of how much sooner than dense a plan reaches the target, as the speed weight weighs it."""

@@ -1,8 +1,9 @@
 """From gradients to updates of local steps and back: what one source has left behind, the other cannot go on from.
 
-A residual of gradients is in the unit of gradients, one of updates in that of weights. So where the source changes, all
-that is held back is sent once, whole: gradients through one step of the optimizer, updates to the weights. And where
-optimizers saw gradients of their own rank, their state is averaged, for under gradients it is the same on every rank.
+A residual of gradients is in the unit of gradients, one of updates in that of weights. On the way to updates, each
+rank's own optimizer makes an update of what the rank holds back, which is the first residual of updates: ranks exchange
+nothing. On the way to gradients all that is held back is sent once, whole, and moves the weights. And where optimizers
+saw gradients of their own rank, their state is averaged, for under gradients it is the same on every rank.
 """
 
 from __future__ import annotations
@@ -22,17 +23,30 @@ from trimtab.engine.optimizer_gate import OptimizerGate
 
 
 @torch.no_grad()
-def to_updates(arena: Arena, buckets: Buckets, group: Group, gate: OptimizerGate) -> None:
-    """Leave source *gradient*: the mean of what all ranks hold back moves the weights by one step of the optimizer."""
-    mean = _mean_of_held_back(arena, buckets, group)
+def to_updates(arena: Arena, buckets: Buckets, gate: OptimizerGate) -> None:
+    """Leave source *gradient*: what this rank holds back becomes the update that one step of its optimizer makes of it.
+
+    The weights stay where they are, alike on all ranks.
+    """
+    held_back = _held_back(arena, buckets)
+    _add_arrived(held_back, buckets)
+    _hold_nothing(arena, buckets)
     arena.release_gradients()
-    arena.grad.copy_(mean)
+    arena.grad.copy_(held_back)
     moves = set(range(len(arena.parameters))) - set(arena.all_zero(range(len(arena.parameters))))
+    if not moves:
+        arena.release_gradients()
+        return
+    before = [parameter.detach().clone() for parameter in arena.parameters]
     for index, (parameter, view) in enumerate(zip(arena.parameters, arena.views, strict=True)):
         # Weight decay and momentum leave alone what nothing is held back of.
         parameter.grad = view if index in moves and parameter.requires_grad else None
-    if moves:
-        gate.step_unscaled()
+    gate.step_unscaled()
+    for was, parameter, start in zip(before, arena.parameters, arena.offsets, strict=False):
+        if parameter.grad is not None:
+            update = arena.residual[start : start + parameter.numel()].view_as(parameter)
+            torch.sub(was, parameter, out=update)
+            parameter.copy_(was)
     arena.release_gradients()
 
 
@@ -96,7 +110,17 @@ def _is_averaged(value: Any) -> bool:
 
 
 def _mean_of_held_back(arena: Arena, buckets: Buckets, group: Group) -> Tensor:
-    """float32 [n]: residuals and what a delaying schedule let wait, averaged over ranks; afterwards nothing is held.
+    """float32 [n]: residuals and what a delaying schedule let wait, averaged over ranks; afterwards nothing is held."""
+    total = _held_back(arena, buckets)
+    group.submit(lambda: ring_all_reduce(group.transport, [total])).result()
+    total /= group.size
+    _add_arrived(total, buckets)
+    _hold_nothing(arena, buckets)
+    return total
+
+
+def _held_back(arena: Arena, buckets: Buckets) -> Tensor:
+    """float32 [n]: this rank's residual and what a delaying schedule let wait.
 
     What waits and is not finite is lost, as where it is sent.
     """
@@ -105,12 +129,17 @@ def _mean_of_held_back(arena: Arena, buckets: Buckets, group: Group) -> Tensor:
         for held in bucket.waiting:
             if held.is_finite:
                 total[bucket.span.start : bucket.span.stop] += held.values
-    group.submit(lambda: ring_all_reduce(group.transport, [total])).result()
-    total /= group.size
+    return total
+
+
+def _add_arrived(total: Tensor, buckets: Buckets) -> None:
+    """Add what has arrived and was not handed out yet: means over ranks, alike on all of them."""
     for bucket in buckets:
-        for held in bucket.arrived:  # means over ranks already
+        for held in bucket.arrived:
             total[bucket.span.start : bucket.span.stop] += held.values
+
+
+def _hold_nothing(arena: Arena, buckets: Buckets) -> None:
     buckets.clear()
     arena.residual.zero_()
     arena.set_aside.clear()  # of frozen tensors, which nothing may move: no unit would be right for what it was
-    return total

@@ -115,7 +115,7 @@ class StepEngine:
         self.owed.forget()
         if self._changes_source(plan):
             if self.local is None:
-                to_updates(self.arena, self.exchanger.buckets, self.group, self._gate)
+                to_updates(self.arena, self.exchanger.buckets, self._gate)
             else:
                 to_gradients(self.arena, self.exchanger.buckets, self.group, self.optimizers)
         self._follow(plan, step)

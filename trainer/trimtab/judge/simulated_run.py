@@ -111,13 +111,14 @@ class SimulatedRun:
         self.controller.observe_step(report, self.now)
 
     def _change_source(self, plan: Plan) -> None:
-        """What ranks exchange once where gradients give way to updates, or back."""
+        """What ranks exchange once where updates give way to gradients."""
         last = self._last_plan
-        if last is None or bool(last.local_steps) == bool(plan.local_steps):
+        if last is None or not last.local_steps or plan.local_steps:
             return
         states = 1 if self.cluster.optimizer.kind == "sgd" else 2
-        num_whole = (not last.is_dense) + (states if last.local_steps else 0)
-        self.now += num_whole * self.cluster.sync_seconds(dense_plan(), self.cluster.network(self.now))
+        self.now += (states + (not last.is_dense)) * self.cluster.sync_seconds(
+            dense_plan(), self.cluster.network(self.now)
+        )
 
     def _loss(self) -> float:
         """The mean over ranks of the next batches' losses."""
