@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from plans import FACTS, evaluator_of
-from trimtab.control.choice import choose
+from trimtab.control.choice import choose, start
 from trimtab.control.decision import Prediction
 from trimtab.control.knee import knee
 from trimtab.control.reason import reason_to_keep
@@ -120,17 +120,43 @@ def test_longer_rounds_must_promise_as_much_more_as_a_change_of_plan(of_sixteen,
 
 @pytest.mark.parametrize(("dense_exchange", "is_worth_it"), [(0.5, True), (10.0, False)])
 def test_a_change_of_source_must_earn_back_what_ranks_exchange_for_it(dense_exchange, is_worth_it):
-    """Residuals of gradients cross whole, once: here for some 13% less time to the target, in a run of 200 steps."""
+    """Residuals of updates cross whole, once: here for some 13% less time to the target, in a run of 200 steps."""
 
     def evaluate(plan):
         if plan.is_dense and not plan.local_steps:
             return replace(DENSE, sync_seconds=dense_exchange)
-        return Prediction(plan, 0.0, 0.1, 0.5, 1.0, 0.2 if plan.local_steps else 0.23)
+        return Prediction(plan, 0.0, 0.1, 0.5, 1.0, 0.23 if plan.local_steps else 0.2)
 
     sources = ("gradient", "update:steps=4")
     wanted = ControllerSettings(collectives=("all-gather",), min_ratio=0.01, max_ratio=0.01, sources=sources)
-    chosen = choose(evaluator_of(evaluate, wanted, Plan(0.01, "all-gather")), (), seed=1).chosen.plan
-    assert bool(chosen.local_steps) is is_worth_it
+    present = Plan(0.01, "all-gather", source="update:steps=4")
+    chosen = choose(evaluator_of(evaluate, wanted, present), (), seed=1).chosen.plan
+    assert bool(chosen.local_steps) is not is_worth_it
+
+
+@pytest.mark.parametrize(("step_seconds", "is_worth_it"), [(0.195, True), (0.199, False)])
+def test_a_plan_that_was_chosen_by_what_was_assumed_is_left_for_a_hundredth(step_seconds, is_worth_it):
+    def evaluate(plan):
+        seconds = step_seconds if plan.ratio == 0.02 else 0.2
+        return DENSE if plan.is_dense else Prediction(plan, 0.0, 0.1, 0.5, 1.0, seconds)
+
+    wanted = ControllerSettings(collectives=("all-gather",), min_ratio=0.01, max_ratio=0.02)
+    evaluator = evaluator_of(evaluate, wanted, Plan(0.01, "all-gather"))
+    assert choose(evaluator, (), seed=1, is_provisional=True).is_change is is_worth_it
+    assert not choose(evaluator, (), seed=1).is_change
+
+
+@pytest.mark.parametrize(("step_seconds", "begins_dense"), [(0.6, False), (0.7, True)])
+def test_training_begins_under_another_plan_than_dense_where_that_promises_half_as_much_speed_again(
+    step_seconds, begins_dense
+):
+    def evaluate(plan):
+        return DENSE if plan.is_dense else Prediction(plan, 0.0, 0.1, 0.5, 1.0, step_seconds * DENSE.step_seconds)
+
+    wanted = ControllerSettings(collectives=("all-gather",), min_ratio=0.01, max_ratio=0.01)
+    began = start(evaluator_of(evaluate, wanted, dense_plan()), seed=1)
+    assert began.chosen.plan.is_dense is begins_dense
+    assert began.is_change is not begins_dense
 
 
 def test_what_a_change_of_source_exchanges_is_counted_in_dense_steps():
@@ -138,8 +164,8 @@ def test_what_a_change_of_source_exchanges_is_counted_in_dense_steps():
     evaluator = evaluator_of(lambda plan: DENSE, ControllerSettings(), gradients)
     seconds = evaluator.source_change_seconds
     assert seconds(gradients, replace(gradients, ratio=0.1)) == seconds(updates, replace(updates, ratio=0.1)) == 0
-    assert seconds(dense_plan(), updates) == 0  # nothing is held back
-    assert seconds(gradients, updates) == DENSE.sync_seconds
+    assert seconds(gradients, updates) == 0  # each rank's own optimizer makes an update of what it holds back
+    assert seconds(replace(updates, collective="dense-ring", ratio=1.0), dense_plan()) == DENSE.sync_seconds
     assert seconds(updates, dense_plan()) == 2 * DENSE.sync_seconds  # with the optimizer's momentum
 
 

@@ -204,7 +204,8 @@ class Communication(Strict):
         5,
         ge=0,
         le=1_000_000,
-        description="Steps before the first decision: dense, or under what the model chooses where that costs seconds.",
+        description="Steps before the first decision by what was measured: dense, or under what promises to be half as"
+        " fast again.",
     )
     speed_weight: float = Field(
         0.5, ge=0, le=1, description="0 cares for gain alone, 1 for step time alone, 0.5 weighs them alike."

@@ -23,6 +23,8 @@ _WORTH_A_CHANGE = log(1.05)
 _WORTH_IT_FOR_THE_GAIN = log(1.15)
 #: ... than by this factor, less than which no measurement would tell from the noise of steps.
 _HARDLY_FASTER = 0.95
+#: ... and by this one where the present plan was chosen by what was assumed.
+_WORTH_A_CORRECTION = log(1.01)
 #: What it must be to begin with another plan than dense, by what is assumed of the machine.
 _WORTH_A_START = log(1.5)
 #: Dense steps of the run that a change of source is to earn back in what ranks exchange for it, once: as many as the
@@ -91,13 +93,11 @@ class Promise:
     """Whether the change is for a step so much shorter that a measurement will tell, and not for the gain."""
 
 
-def choose(
-    evaluator: PlanEvaluator, banned: Collection[Banned], seed: int, *, is_provisional: bool = False
-) -> Choice:
+def choose(evaluator: PlanEvaluator, banned: Collection[Banned], seed: int, *, is_provisional: bool = False) -> Choice:
     """The knee of the Pareto front, or the present plan where leaving it promises too little.
 
     ``banned``: collectives, ratios and sources that failed on this network. ``seed``: of the search for the front.
-    ``is_provisional``: the present plan was chosen by what was assumed, and is left for any that promises more.
+    ``is_provisional``: the present plan, if it is not dense, was chosen by what was assumed, and is left easily.
     """
     settings, dense, present = evaluator.settings, evaluator.dense, evaluator.present
     found = solve(Space.of(settings), evaluator.predict, seed) + evaluator.of_whole_updates()
@@ -107,10 +107,10 @@ def choose(
         undominated.append(best)  # dominated by a plan of longer rounds alone, which are not worth it
     shown = tuple(spread(undominated, _MOST_SHOWN, always=best))
     promise = promise_of(best, evaluator)
-    if is_provisional:
-        promise = replace(promise, needed=promise.once)
+    if is_provisional and not present.plan.is_dense:
+        promise = replace(promise, needed=_WORTH_A_CORRECTION + promise.once)
     # A plan predicted slower than dense is left however little there is to gain.
-    if promise.gained <= promise.needed and (present.plan.is_dense or present.step_seconds < dense.step_seconds):
+    if promise.gained < promise.needed and (present.plan.is_dense or present.step_seconds < dense.step_seconds):
         reason = reason_to_keep(present, best, promise.gained, promise.needed, promise.is_for_speed)
         return Choice(dense, present, present, reason, shown)
     return Choice(dense, present, best, reason_to_change(present, best), shown)

@@ -152,7 +152,6 @@ class Controller:
             return self._fall_back(alarm, evaluator, network or UNKNOWN_NETWORK, now)
         if network is None or self._fallback.holds(self._step, now):
             return KeepGoing()
-        is_provisional = not self._triggers.is_warm and not self.plan.is_dense
         trigger = self._trigger(evaluator, now)
         if trigger is None:
             return self._experiment(evaluator, network, now) or self._start(evaluator, network, now)
@@ -165,8 +164,8 @@ class Controller:
                 return trials
             if not choice.might_improve(evaluator):
                 return KeepGoing()
-        banned, seed = self._since_network.banned, self._seed + self.log.next_id
-        made = choice.choose(evaluator, banned, seed, is_provisional=is_provisional)
+        is_provisional, seed = trigger == "warm-up", self._seed + self.log.next_id
+        made = choice.choose(evaluator, self._since_network.banned, seed, is_provisional=is_provisional)
         return self._carry_out(trigger, made, network, now)
 
     def _alarm(self, dense: Prediction | None) -> guards.Alarm | None:
@@ -216,8 +215,7 @@ class Controller:
 
     def _start(self, evaluator: PlanEvaluator, network: Network, now: float) -> Action:
         """Before the first step: another plan than dense, where much time is predicted to be saved."""
-        has_begun = self._triggers.is_warm or self.trial_budget.has_begun
-        if has_begun or not warmup.num_steps(evaluator.dense, self._settings.warmup_steps):
+        if self._triggers.is_warm or self.trial_budget.has_begun:
             return KeepGoing()
         made = choice.start(self._renew(network), self._seed + self.log.next_id)
         return self._carry_out("warm-up", made, network, now) if made.is_change else KeepGoing()

@@ -36,8 +36,8 @@ def reason_to_change(present: Prediction, chosen: Prediction) -> str:
 def reason_to_start(dense: Prediction, chosen: Prediction) -> str:
     """The warm-up is not dense."""
     return (
-        f"{format_duration(dense.step_seconds)} for each dense step of the warm-up is too long; by what is assumed of "
-        f"the machine {chosen.plan.name} should take {format_duration(chosen.step_seconds)}"
+        f"until steps are measured: by what is assumed of the machine, {chosen.plan.name} should take "
+        f"{format_duration(chosen.step_seconds)} a step, and dense {format_duration(dense.step_seconds)}"
     )
 
 
