@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 #: Static plans that run for real in each cell, beside dense.
 _NUM_FIRST = 3
-_TURNS = 3
+#: How often each runs, and how often under `--quick`.
+_TURNS, _QUICK_TURNS = 3, 1
 #: Workload and network of each cell of `--quick`: a change of networks, one that repeats, and one where dense wins.
 _QUICK = (("digits", "C1"), ("gpt", "demo"), ("cnn", "fast"))
 
@@ -40,6 +41,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--quick",
         action="store_true",
         help="real runs in three cells, once each: a quarter of an hour on two cores, where the whole takes four hours",
+    )
+    parser.add_argument(
+        "--turns",
+        type=whole_number("--turns", 1, 100),
+        help=f"runs of each plan, of which the median counts ({_TURNS}; {_QUICK_TURNS} with --quick); all cells have"
+        " their first before any has its second",
     )
     parser.add_argument("--simulate", action="store_true", help="no real runs: seconds")
     parser.add_argument(
@@ -90,22 +97,23 @@ def _judge(args: argparse.Namespace, directory: Path) -> str:
             cells.append(Cell(workload.name, name, simulate(workload, network, recorded)))
             _say(f"{cells[-1].name}: adaptive {cells[-1].simulated_over_best:.2f}× the best static plan in simulation")
     _write(directory, cells)
-    for index, cell in enumerate(cells):
-        if args.simulate or (args.quick and (cell.workload, cell.network) not in _QUICK):
-            continue
-        own = directory / cell.name.replace(" ", "-")
-        own.mkdir(exist_ok=True)
-        network_file = own / "network.yaml"
-        network_file.write_text(write_network(networks(args.seed)[cell.network]))
-        workload = next(each for each in WORKLOADS if each.name == cell.workload)
-        emulated = choose_network(network_file, False, workload.job.spec.workers)
-        if emulated is None:
-            return "nothing is emulated here, so real runs would say nothing; --simulate leaves them out"
-        cell, failure = _measure(cell, workload, emulated, own, turns=1 if args.quick else _TURNS)
-        if failure:
-            return f"{cell.name}: {failure}"
-        cells[index] = cell
-        _write(directory, cells)
+    turns = args.turns or (_QUICK_TURNS if args.quick else _TURNS)
+    for turn in range(0 if args.simulate else turns):
+        for index, cell in enumerate(cells):
+            if args.quick and (cell.workload, cell.network) not in _QUICK:
+                continue
+            own = directory / cell.name.replace(" ", "-")
+            own.mkdir(exist_ok=True)
+            network_file = own / "network.yaml"
+            network_file.write_text(write_network(networks(args.seed)[cell.network]))
+            workload = next(each for each in WORKLOADS if each.name == cell.workload)
+            emulated = choose_network(network_file, False, workload.job.spec.workers)
+            if emulated is None:
+                return "nothing is emulated here, so real runs would say nothing; --simulate leaves them out"
+            cells[index], failure = _measure(cell, workload, emulated, own, turns=turn + 1)
+            if failure:
+                return f"{cell.name}: {failure}"
+            _write(directory, cells)
     _print(cells)
     print(f"page: {directory / 'judge.html'}")
     return ""

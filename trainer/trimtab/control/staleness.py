@@ -52,9 +52,9 @@ _ADAM = ((4.0, 1.0), (0.4, 1.6), (0.04, 2.7), (0.004, 7.0), (0.001, 14.5))
 #: The same of updates of H local steps (`measure_updates.py`): by H, the share of all elements that some rank selects
 #: in a round, and times dense's steps.
 _UPDATES = (
-    (1, ((1.0, 1.4), (0.1, 1.6), (0.01, 2.1), (0.001, 3.9))),
-    (4, ((1.0, 1.4), (0.1, 1.7), (0.01, 2.8), (0.001, 6.0))),
-    (16, ((1.0, 1.6), (0.1, 2.1), (0.01, 3.5), (0.001, 9.0))),
+    (1, ((1.0, 1.32), (0.1, 1.5), (0.01, 1.9), (0.001, 3.3))),
+    (4, ((1.0, 1.33), (0.1, 1.55), (0.01, 2.3), (0.001, 5.0))),
+    (16, ((1.0, 1.5), (0.1, 1.9), (0.01, 3.2), (0.001, 8.0))),
 )
 #: That each rank's optimizer sees its own batches alone costs the more, the more ranks there are: by this power.
 _OWN_GRADIENTS = 0.25

@@ -22,6 +22,8 @@ class Workload:
     target_loss: float
     """Held-out; at it a run ends."""
     optimizer: OptimizerFamily
+    half_gain_ratio: float
+    """At which all-gather's gain settles at a half, as real runs have shown."""
 
     @property
     def job(self) -> TrainingJob:
@@ -60,12 +62,14 @@ WORKLOADS = (
         _command("digits", "--hidden 256 --learning-rate 0.003 --epochs 20"),
         0.4,
         OptimizerFamily("SGD", "sgd"),
+        0.065,
     ),
     Workload(
         "gpt",
         _command("char_gpt", "--width 96 --layers 2 --text-bytes 600000"),
         2.75,
         OptimizerFamily("AdamW", "adam"),
+        0.1,
     ),
-    Workload("cnn", _command("cnn", "--learning-rate 0.003 --epochs 25"), 0.5, OptimizerFamily("SGD", "sgd")),
+    Workload("cnn", _command("cnn", "--learning-rate 0.003 --epochs 25"), 0.5, OptimizerFamily("SGD", "sgd"), 0.15),
 )
