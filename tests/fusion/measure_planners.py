@@ -46,6 +46,12 @@ PLANNERS = {
     "SAF-(Inter+Intra)": "safusion",
     "optimal": "optimal",
 }
+SCHEDULED = {
+    "OMGS, priority": "omgs/schedule=priority",
+    "autotuned, priority": "autotuned/schedule=priority",
+    "optimal, us-byte": "optimal/schedule=us-byte",
+}
+"""What may be measured as well: means that arrive in the next forward pass."""
 MEASURED_MODELS = (
     resnet18,
     lambda: vgg16(side=32, batch=16, width=512, classes=10),
@@ -122,7 +128,8 @@ def show_measured(arguments):
 
     names = arguments.planners
     prefix = f"{arguments.density:g}/all-gather/sparsifier={arguments.sparsifier}/"
-    plans = [*(prefix + plan for plan in FIRST_PLANS), *(f"{prefix}fusion={PLANNERS[name]}" for name in names)]
+    texts = [f"fusion={(PLANNERS | SCHEDULED)[name]}" for name in names]
+    plans = [prefix + plan for plan in (*FIRST_PLANS, *texts)]
     print("| model | workers | latency | bandwidth | computing | after backward | single |", " | ".join(names), end="")
     print(" | choice, over best | exposed | waited | SAFusion over WFBP", end="")
     print(" | predicted within 10% | off by, median and worst | re-planning |")
@@ -213,7 +220,9 @@ def main():
     parser.add_argument("--narrowed", type=int, default=1, help="so many times fewer elements, in --measured")
     parser.add_argument("--sparsifier", default="tracked", help="of --measured")
     others = [name for name in PLANNERS if name not in ("single", "SAF, tail=paper", "SAF-Inter")]
-    parser.add_argument("--planners", nargs="+", choices=PLANNERS, default=others, help="beside single, in --measured")
+    parser.add_argument(
+        "--planners", nargs="+", choices=(*PLANNERS, *SCHEDULED), default=others, help="beside single, in --measured"
+    )
     parser.add_argument("--steps", type=int, default=12, help="counted of each plan, in --measured")
     arguments = parser.parse_args()
     if arguments.measured:
