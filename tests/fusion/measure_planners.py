@@ -2,12 +2,14 @@
 
     python tests/fusion/measure_planners.py
     python tests/fusion/measure_planners.py --density 0.1
-    python tests/fusion/measure_planners.py --measured    # steps of ranks on an emulated network; ten minutes, as root
+    python tests/fusion/measure_planners.py --measured    # steps of ranks on an emulated network; as root
+    python tests/fusion/measure_planners.py --measured --cells 1 2    # two of its six cells
 
 Models by their tensors (`shaped_models`), all-gather's closed form, 4 and 8 workers, latencies and bandwidths on a
 grid. Compression takes 0.05 ms a buffer and 10 ms for 11.7 million elements, as measured of one fused pass on a core.
-A minute of a core; no network, no training. ``--measured`` runs the engine's own steps in six cells, over models of
-half the width, whose layers sleep for as long as they would take at full width (`trimtab.bench.replayed`).
+A minute of a core; no network, no training. ``--measured`` runs the engine's own steps in six cells, some two minutes
+each, over layers that sleep for as long as they would take (`trimtab.bench.replayed`): ``--narrowed`` times fewer
+elements than the model has, and ``--batch`` times the batch, so that two cores are enough to compress for all ranks.
 """
 
 from __future__ import annotations
@@ -44,15 +46,21 @@ PLANNERS = {
     "SAF-(Inter+Intra)": "safusion",
     "optimal": "optimal",
 }
+SCHEDULED = {
+    "OMGS, priority": "omgs/schedule=priority",
+    "autotuned, priority": "autotuned/schedule=priority",
+    "optimal, us-byte": "optimal/schedule=us-byte",
+}
+"""What may be measured as well: means that arrive in the next forward pass."""
 MEASURED_MODELS = (
     resnet18,
     lambda: vgg16(side=32, batch=16, width=512, classes=10),
     lambda: gpt(layers=6, width=384, vocabulary=8000, batch=2),
 )
-NARROWED = 4
-"""Two cores compress for all ranks, which have cores of their own elsewhere: so many times fewer elements are sent."""
 MEASURED_NETWORKS = ((4, 5e-3, 1e9), (8, 2e-3, 200e6))
 """Workers, latency, bits a second."""
+MEASURED_CELLS = tuple(product(MEASURED_MODELS, MEASURED_NETWORKS))
+"""``--cells`` counts them from 1."""
 FIRST_PLANS = ("fusion=equal:buffers=4", "fusion=single", "fusion=single/schedule=after-backward")
 """What runs before planners are asked, as a controller has seen a plan or two: the last is what hides nothing."""
 NAIVE_BUFFERS = 8
@@ -113,20 +121,25 @@ def cells(density):
         yield model.name, workers, latency, bandwidth, seconds, buffers, times.compute_seconds, is_startup_bound
 
 
-def show_measured(density, models, networks):
+def show_measured(arguments):
     """What the engine's steps take under each planner, the choice by prediction, and what it hides."""
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "replay"))
     from cells import measure
 
-    names = [name for name in PLANNERS if name not in ("single", "SAF, tail=paper", "SAF-Inter")]
-    prefix = f"{density:g}/all-gather/"
-    plans = [*(prefix + plan for plan in FIRST_PLANS), *(f"{prefix}fusion={PLANNERS[name]}" for name in names)]
+    names = arguments.planners
+    prefix = f"{arguments.density:g}/all-gather/sparsifier={arguments.sparsifier}/"
+    texts = [f"fusion={(PLANNERS | SCHEDULED)[name]}" for name in names]
+    plans = [prefix + plan for plan in (*FIRST_PLANS, *texts)]
     print("| model | workers | latency | bandwidth | computing | after backward | single |", " | ".join(names), end="")
-    print(" | choice, over best | exposed | SAFusion over WFBP | off by, median and worst | re-planning |")
-    print("|" + "---|" * (len(names) + 12))
-    for shape, (workers, latency, bandwidth) in product(models, networks):
-        model = shape().narrowed(NARROWED)
-        told = measure(model.layers, workers, latency, bandwidth, plans, num_known=len(FIRST_PLANS))
+    print(" | choice, over best | exposed | waited | SAFusion over WFBP", end="")
+    print(" | predicted within 10% | off by, median and worst | re-planning |")
+    print("|" + "---|" * (len(names) + 14))
+    for number in arguments.cells:
+        shape, (workers, latency, bandwidth) = MEASURED_CELLS[number - 1]
+        model = shape().narrowed(arguments.narrowed).with_batch(arguments.batch)
+        told = measure(
+            model.layers, workers, latency, bandwidth, plans, num_known=len(FIRST_PLANS), steps=arguments.steps
+        )
         planned = dict(zip(names, told[len(FIRST_PLANS) :], strict=True)) | {"single": told[1]}
         compute, after = min(each["compute"] for each in told), told[2]["step"]
         predicted = {name: each["predicted"] for name, each in planned.items() if each["predicted"]}
@@ -141,14 +154,22 @@ def show_measured(density, models, networks):
         judged = (
             f"{choice}, {chosen / planned[best]['step']:.2f} ({best})",
             f"{(chosen - compute) / (after - compute):.0%}",
+            f"{waited(planned[choice]) / waited(told[2]):.0%}",
             f"{planned['WFBP']['step'] / planned['SAF-(Inter+Intra)']['step']:.2f}",
+            f"{sum(each <= 0.1 for each in off)} of {len(off)}",
             f"{median(off):.0%}, {max(off):.0%}",
             f"{1e3 * sum(each['planning'] for each in planned.values()):.0f} ms",
         )
         print(f"| {model.name} | {cell} | {steps} | {' | '.join(judged)} |", flush=True)
-        for name, each in planned.items():
+        for name, each in (planned | {"after backward": told[2]}).items():
             known = ", ".join(f"{key} {1e3 * each[key]:.0f}" for key in ("known", "compute", "compress", "collective"))
+            known += f", {1e3 * each['processor']['all']:.0f} of a core"
             print(f"{name}: {each['buffers']} buffers, step {1e3 * each['step']:.0f}, {known}", file=sys.stderr)
+
+
+def waited(told):
+    """What of a plan's step the training thread waited for the exchange."""
+    return told["step"] - told["compute"]
 
 
 def geometric_mean(ratios):
@@ -193,9 +214,19 @@ def main():
         "--worst", action="store_true", help="also print the cells in which SAFusion is the furthest off"
     )
     parser.add_argument("--measured", action="store_true", help="the engine's steps on an emulated network")
+    every_cell = range(1, len(MEASURED_CELLS) + 1)
+    parser.add_argument("--cells", type=int, nargs="+", choices=every_cell, default=every_cell, help="of --measured")
+    parser.add_argument("--batch", type=int, default=4, help="so many times the model's, in --measured")
+    parser.add_argument("--narrowed", type=int, default=1, help="so many times fewer elements, in --measured")
+    parser.add_argument("--sparsifier", default="tracked", help="of --measured")
+    others = [name for name in PLANNERS if name not in ("single", "SAF, tail=paper", "SAF-Inter")]
+    parser.add_argument(
+        "--planners", nargs="+", choices=(*PLANNERS, *SCHEDULED), default=others, help="beside single, in --measured"
+    )
+    parser.add_argument("--steps", type=int, default=12, help="counted of each plan, in --measured")
     arguments = parser.parse_args()
     if arguments.measured:
-        show_measured(arguments.density, MEASURED_MODELS, MEASURED_NETWORKS)
+        show_measured(arguments)
         return
     made = list(cells(arguments.density))
     print(f"Density {arguments.density:g}, {len(made)} cells.", *(_summary(shape()) for shape in MODELS), sep="\n")

@@ -32,6 +32,10 @@ class Shaped:
         """The same with so many times fewer elements in each tensor, which take as long."""
         return Shaped(self.name, self.batch, [max(1, size // divisor) for size in self.sizes], self.seconds)
 
+    def with_batch(self, factor):
+        """The same with a batch so many times as large, which takes so many times as long."""
+        return Shaped(self.name, self.batch * factor, self.sizes, [factor * each for each in self.seconds])
+
     @property
     def layers(self):
         """Each tensor as a layer to replay, in forward order: sizes, seconds forward and backward."""

@@ -6,6 +6,7 @@ The tables of docs/measurements/schedules.md:
     python tests/schedule/measure_schedules.py --train --seeds 3 # accuracy and loss of digits under DeFT's updates
     python tests/schedule/measure_schedules.py --ablation        # the same without the Preserver, without a second link
     python tests/schedule/measure_schedules.py --targets --steps 1500    # steps to the target, by learning rate
+    python tests/schedule/measure_schedules.py --targets --task cnn      # the same of a CNN with batch norm, or gpt
     python tests/schedule/measure_schedules.py --measured        # steps of ranks on an emulated network; as root
 
 The first four have no network and no ranks: they add up recorded times, or train on the mean gradient of four ranks'
@@ -35,7 +36,7 @@ from trimtab.schedule.knapsack import Orders
 from trimtab.schedule.preserver import loss_model, preserved
 from trimtab.schedule.step_times import StepTimes
 from trimtab.timetable import Iteration, Send, Timetable
-from trimtab.workloads import digits
+from trimtab.workloads import char_gpt, cnn, digits
 
 RATES = (0.5, 1.0, 1.5, 2.0, 3.0)
 SCHEDULES = ("wait-free", "priority", "us-byte", "deft:preserver=off")
@@ -45,13 +46,11 @@ RANKS, BATCH, MOMENTUM = 4, 16, 0.9
 PROFILED, NUM_PROFILED = (7, 507, 1007, 1507), 5
 #: Of the best of the other schedules to DeFT's, as measured on four ranks: steps by coverage rate.
 THROUGHPUT = {1.0: 1.24, 1.5: 1.50, 2.0: 1.75}
-TARGET, WINDOW = 0.75, 20
-"""The loss that training is to reach, as a mean over so many steps."""
+WINDOW = 20
+"""Steps over whose mean the loss is to reach a task's target."""
 #: What is measured: 0.5 ms, 1 Gbit/s, eight equal buffers of sixteen layers of a quarter of a million elements.
 WORKERS, MEASURED_LATENCY, BANDWIDTH = 4, 5e-4, 1e9
 LAYERS, LAYER_ELEMENTS = 16, 250_000
-ELEMENTS = 64 * 128 + 128 + 128 * 64 + 64 + 64 * 10 + 10
-"""Of the network that is trained."""
 MEASURED = ("wait-free", "priority", "us-byte", "deft:preserver=off")
 SPEED_RATIO = 1.65
 """Of the fast link to the slow one, as the paper has it of NCCL and Gloo."""
@@ -117,6 +116,76 @@ GPT = Model(
 )
 
 
+class Digits:
+    """Three linear layers. DeFT's rule was tuned on these."""
+
+    target, learning_rates = 0.75, (0.03, 0.01, 0.005)
+
+    def __init__(self, seed: int) -> None:
+        data, self.held_out = digits.data(seed)
+        self.images, self.labels = data.tensors
+        self.num_samples = len(self.labels)
+        self.network: nn.Module = nn.Sequential(
+            nn.Flatten(), nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 64), nn.ReLU(), nn.Linear(64, 10)
+        )
+
+    def loss(self, samples: Tensor) -> Tensor:
+        """Of samples [ranks, batch]."""
+        outputs = self.network(self.images[samples.flatten()])
+        return nn.functional.cross_entropy(outputs, self.labels[samples.flatten()], label_smoothing=0.1)
+
+    def accuracy(self) -> float:
+        """Held out."""
+        return digits.evaluate(self.network, self.held_out)[0]
+
+
+class Cnn(Digits):
+    """Four convolutions with batch norm, whose statistics are each rank's own; a quarter of the workload's channels."""
+
+    target, learning_rates = 0.2, (0.03, 0.01, 0.003)
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        cnn.CHANNELS = (1, 16, 32, 32, 64)
+        self.network = cnn.model()
+
+    def loss(self, samples: Tensor) -> Tensor:
+        """Of samples [ranks, batch], the mean over ranks."""
+        losses = (nn.functional.cross_entropy(self.network(self.images[each]), self.labels[each]) for each in samples)
+        return torch.stack(list(losses)).mean()
+
+    def accuracy(self) -> float:
+        """Held out, by the running statistics."""
+        accuracy = digits.evaluate(self.network.eval(), self.held_out)[0]
+        self.network.train()
+        return accuracy
+
+
+class CharacterGpt:
+    """Two layers of width 48 under SGD: 0.08 million parameters, no norm but layer norm, inputs that differ in rate."""
+
+    target, learning_rates = 2.5, (0.3, 0.1, 0.03)
+
+    def __init__(self, seed: int) -> None:
+        training, held_out = char_gpt.data(32, 400_000)
+        self.windows, self.held_out = training.tensors[0], held_out.tensors[0]
+        self.num_samples = len(self.windows)
+        self.network = char_gpt.CharacterGpt(32, 48, 2)
+
+    def loss(self, samples: Tensor) -> Tensor:
+        """Of samples [ranks, batch]."""
+        return char_gpt.loss_of(self.network, self.windows[samples.flatten()])
+
+    def accuracy(self) -> float:
+        """Of bytes that were held out."""
+        with torch.no_grad():
+            guessed = self.network(self.held_out[:, :-1]).argmax(-1)
+        return float((guessed == self.held_out[:, 1:]).float().mean())
+
+
+TASKS = {"digits": Digits, "cnn": Cnn, "gpt": CharacterGpt}
+
+
 def wait_free(num_buckets: int) -> Timetable:
     return Timetable((), (Iteration(tuple(Send(bucket, 0) for bucket in range(num_buckets)), 0),))
 
@@ -170,6 +239,7 @@ class Trained:
 
 
 def train(
+    task_name: str,
     rate: float,
     seed: int,
     steps: int,
@@ -177,19 +247,18 @@ def train(
     preserver: bool | None,
     links: tuple[float, ...] = (1.0,),
     merged: str = "mean",
+    *,
+    ends_at_target: bool = False,
 ) -> Trained:
     """``preserver`` None: an update in each step. ``merged``: as the option of DeFT.
 
     Under ``auto`` the Preserver is asked at each profile; else until it lets a timetable pass.
     """
     torch.manual_seed(seed)
-    data, held_out = digits.data(seed)
-    images, labels = data.tensors
-    network = nn.Sequential(
-        nn.Flatten(), nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 64), nn.ReLU(), nn.Linear(64, 10)
-    )
-    optimizer = torch.optim.SGD(network.parameters(), lr=learning_rate, momentum=MOMENTUM)
-    criterion, parameters = nn.CrossEntropyLoss(label_smoothing=0.1), list(network.parameters())
+    task = TASKS[task_name](seed)
+    parameters = list(task.network.parameters())
+    optimizer = torch.optim.SGD(parameters, lr=learning_rate, momentum=MOMENTUM)
+    num_elements = sum(each.numel() for each in parameters)
     draws = torch.Generator().manual_seed(seed)
     times = replace(even(rate), link_slowness=links)
     timetable, since, newest, updates = None, 0, -1, 0
@@ -202,12 +271,12 @@ def train(
     noise = 0.0
 
     def gradient(batch: Tensor) -> tuple[float, Sequence[Tensor]]:
-        loss = criterion(network(images[batch]), labels[batch])
+        loss = task.loss(batch)
         return loss.item(), torch.autograd.grad(loss, parameters)
 
     for step in range(steps):
-        batches = torch.randint(len(labels), (RANKS, BATCH), generator=draws)
-        loss, mean_gradient = gradient(batches.flatten())
+        batches = torch.randint(task.num_samples, (RANKS, BATCH), generator=draws)
+        loss, mean_gradient = gradient(batches)
         losses.append(loss)
         fall.add(loss)
         delayed.append(timetable is not None)
@@ -226,16 +295,18 @@ def train(
         is_profiled = step in PROFILED or (merged == "auto" and (step - PROFILED[0]) % STEPS_BETWEEN_DELAYED == 0)
         if preserver and is_profiled and (timetable is None or merged == "auto"):
             if timetable is None and (step in PROFILED or not noise):
-                ranks = [gradient(batch)[1] for batch in batches]
+                ranks = [gradient(batch)[1] for batch in batches.split(1)]
                 noise = mean(squared_norm(g - m for g, m in zip(rank, mean_gradient, strict=True)) for rank in ranks)
-            made = judged(times, profile_of(step, losses, norms, noise, learning_rate, fall, timetable), merged)
+            stage = profile_of(step, losses, norms, noise, learning_rate, fall, timetable, num_elements)
+            made = judged(times, stage, merged)
             if made != timetable:
                 timetable, since, newest, kept = made, step + 1, -1, {}
             norms = []
-    accuracy, _ = digits.evaluate(network, held_out)
+        if ends_at_target and mean(losses[-WINDOW:]) <= task.target and len(losses) >= WINDOW:
+            break
     means = (sum(losses[end - WINDOW : end]) / WINDOW for end in range(WINDOW, len(losses) + 1))
-    reached = next((end for end, loss in enumerate(means, WINDOW) if loss <= TARGET), None)
-    return Trained(accuracy, mean(losses[-20:]), updates, reached, sum(delayed[:reached]))
+    reached = next((end for end, loss in enumerate(means, WINDOW) if loss <= task.target), None)
+    return Trained(task.accuracy(), mean(losses[-20:]), updates, reached, sum(delayed[:reached]))
 
 
 def squared_norm(tensors: Iterable[Tensor]) -> float:
@@ -250,10 +321,11 @@ def profile_of(
     learning_rate: float,
     fall: LossFall,
     timetable: Timetable | None,
+    num_elements: int,
 ) -> Profile:
     """What a profile at ``step`` says of training; the times are those of `even`."""
     plan = replace(Plan.parse("dense/schedule=deft", FusionPlan(tuple(range(16)))), timetable=timetable)
-    everything = (ModuleTimes("all", 0, ELEMENTS, 0.0, 0.0),)
+    everything = (ModuleTimes("all", 0, num_elements, 0.0, 0.0),)
     return Profile(
         step,
         NUM_PROFILED,
@@ -276,8 +348,8 @@ def judged(times: StepTimes, profile: Profile, merged: str) -> Timetable | None:
     return preserved(lambda scale: replace(queues.timetable(times, scale), averages=not sums), queues.merged, model)
 
 
-def print_training(seeds: int, steps: int, learning_rate: float) -> None:
-    print(f"{steps} steps, learning rate {learning_rate:g}, {seeds} seeds")
+def print_training(task: str, seeds: int, steps: int, learning_rate: float) -> None:
+    print(f"{task}: {steps} steps, learning rate {learning_rate:g}, {seeds} seeds")
     print("| coverage rate | schedule | held-out accuracy, by seed | loss of the last 20 steps | updates | to target |")
     print("|---|---|---|---|---|---|")
     for rate in (1.0, 1.5, 2.0, 3.0):
@@ -289,7 +361,8 @@ def print_training(seeds: int, steps: int, learning_rate: float) -> None:
         ):
             if preserver is None and rate > 1:
                 continue
-            runs = [train(rate, seed, steps, learning_rate, preserver, merged=merged) for seed in range(1, seeds + 1)]
+            settings = (steps, learning_rate, preserver)
+            runs = [train(task, rate, seed, *settings, merged=merged) for seed in range(1, seeds + 1)]
             print("| " + " | ".join((f"{rate:g}", name, *told(runs))) + " |", flush=True)
 
 
@@ -321,12 +394,12 @@ def print_ablation(seeds: int, steps: int, learning_rate: float) -> None:
         queues._filler = solve if solver else lambda _: first_that_fit
         times = replace(even(2.0), link_slowness=links)
         made = queues.timetable(times)
-        runs = [train(2.0, seed, steps, learning_rate, preserver, links) for seed in range(1, seeds + 1)]
+        runs = [train("digits", 2.0, seed, steps, learning_rate, preserver, links) for seed in range(1, seeds + 1)]
         parts = ["yes" if part else "no" for part in (len(links) == 2, solver, preserver)]
         row = (*parts, f"{times.step_seconds(made):.2f}", f"{made.iterations_per_update:.2f}", *told(runs))
         print("| " + " | ".join(row) + " |", flush=True)
     queues._filler = solve
-    runs = [train(2.0, seed, steps, learning_rate, None) for seed in range(1, seeds + 1)]
+    runs = [train("digits", 2.0, seed, steps, learning_rate, None) for seed in range(1, seeds + 1)]
     print(
         "| "
         + " | ".join(("no", "no", "no", f"{even(2.0).step_seconds(wait_free(16)):.2f}", "1.00", *told(runs)))
@@ -335,21 +408,22 @@ def print_ablation(seeds: int, steps: int, learning_rate: float) -> None:
 
 
 def steps_to_target(
-    rate: float, seeds: int, steps: int, learning_rate: float, merged: str | None
+    task: str, rate: float, seeds: int, steps: int, learning_rate: float, merged: str | None
 ) -> tuple[float, float] | None:
     """Means over the seeds, and of those how many delay updates; None where one does not reach it.
 
     ``merged`` None: an update in each step; ``auto``: as the Preserver lets it pass, elsewhere whatever it costs.
     """
     preserver, merged = (None, "mean") if merged is None else (merged == "auto", merged)
-    runs = [train(rate, seed, steps, learning_rate, preserver, merged=merged) for seed in range(1, seeds + 1)]
+    settings = (steps, learning_rate, preserver)
+    runs = [train(task, rate, seed, *settings, merged=merged, ends_at_target=True) for seed in range(1, seeds + 1)]
     if any(run.steps_to_target is None for run in runs):
         return None
     return mean(run.steps_to_target or 0 for run in runs), mean(run.delayed_steps for run in runs)
 
 
-def print_targets(seeds: int, steps: int) -> None:
-    """Steps to the target, and the time over the best other schedule's, at three learning rates.
+def print_targets(task: str, seeds: int, steps: int, learning_rates: Sequence[float]) -> None:
+    """Steps to the target, and the time over the best other schedule's, at some learning rates.
 
     By the mean and by the sum of what an update merges, whatever it costs, and as DeFT does by default.
     """
@@ -357,10 +431,10 @@ def print_targets(seeds: int, steps: int) -> None:
     print("| learning rate | an update in each step | coverage rate |", end="")
     print(" by the mean, steps and time | by the sum | by default | of these delayed |")
     print("|---|---|---|---|---|---|---|")
-    for learning_rate in (0.03, 0.01, 0.005):
-        each = steps_to_target(1.0, seeds, steps, learning_rate, None)
+    for learning_rate in learning_rates:
+        each = steps_to_target(task, 1.0, seeds, steps, learning_rate, None)
         for rate in (1.0, 1.5, 2.0):
-            needed = [steps_to_target(rate, seeds, steps, learning_rate, merged) for merged in kinds]
+            needed = [steps_to_target(task, rate, seeds, steps, learning_rate, merged) for merged in kinds]
             said = [_over(each, count, rate) for count in needed]
             delayed = "" if needed[-1] is None else f"{needed[-1][1]:.0f}"
             first = "not by all" if each is None else f"{each[0]:.0f}"
@@ -394,7 +468,7 @@ def print_measured(rates: Sequence[float], seeds: int, steps: int, learning_rate
         rows = []
         for name, each in zip(MEASURED, measured, strict=True):
             merged = "mean" if each["merged"] > 1 else None
-            needed, _ = steps_to_target(rate, seeds, steps, learning_rate, merged) or (float("inf"), 0.0)
+            needed, _ = steps_to_target("digits", rate, seeds, steps, learning_rate, merged) or (float("inf"), 0.0)
             rows.append((name, each["mean"], 1 / each["mean"] / each["merged"], needed, needed * each["mean"]))
         best = min(row[-1] for row in rows if not row[0].startswith("deft"))
         for name, step, updates, needed, seconds in rows:
@@ -412,17 +486,20 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=600)
     parser.add_argument("--learning-rate", type=float, default=0.03)
+    parser.add_argument("--task", choices=TASKS, default="digits", help="of --train and --targets")
+    parser.add_argument("--learning-rates", type=float, nargs="+", help="of --targets")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     training = (arguments.seeds, arguments.steps, arguments.learning_rate)
     if arguments.train:
-        print_training(*training)
+        print_training(arguments.task, *training)
     elif arguments.ablation:
         print_ablation(*training)
     elif arguments.measured:
         print_measured(arguments.rates, *training)
     elif arguments.targets:
-        print_targets(arguments.seeds, arguments.steps)
+        rates = arguments.learning_rates or TASKS[arguments.task].learning_rates
+        print_targets(arguments.task, arguments.seeds, arguments.steps, rates)
     else:
         print_throughput()
 

@@ -166,6 +166,11 @@ class Arena:
         for parameter in self.parameters:
             parameter.grad = None
 
+    def bind_gradients(self) -> None:
+        """Let every ``grad`` be seen, where an exchange left none as well."""
+        for parameter, view in zip(self.parameters, self.views, strict=True):
+            parameter.grad = view
+
     def commit_residuals(self, ranges: Sequence[tuple[int, int]]) -> None:
         """Make what exchanges of these ranges of elements wrote the residual there."""
         if sum(stop - start for start, stop in ranges) == self.num_elements:

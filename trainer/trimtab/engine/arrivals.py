@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
+import torch
+from torch import Tensor
+from trimtab_api.errors import UserError
+
 from trimtab.engine.arena import Arena
 from trimtab.engine.flights import Flight, Flights
 from trimtab.engine.hand_out import HandOut
 from trimtab.engine.phase_clock import PhaseClock
+
+#: Tensors, and elements of each, that tell whether the script has changed gradients.
+_SAMPLED_TENSORS, _SAMPLED_ELEMENTS = 8, 16
 
 
 class Arrivals:
@@ -26,6 +33,9 @@ class Arrivals:
         self.came_late = Flights(self.late)
         self._with_any: set[int] = set()
         """Tensors, by index, of which the optimizer gets something."""
+        self._sampled: list[int] = []
+        self._sample: Tensor | None = None
+        """Elements of gradients as they were handed out while others were late."""
 
     def hand_out(self, num_buckets: int, *, averages: bool, scale: float | None) -> None:
         """Hand out all but what is late, times the loss scale."""
@@ -37,6 +47,26 @@ class Arrivals:
         whole = set(range(len(self._arena.parameters))) - self._awaited
         for index in set(range(len(self._arena.parameters))) - self._to_be_seen(whole):
             self._arena.parameters[index].grad = None
+        if self.late and (seen := sorted(self._to_be_seen(whole))):
+            self._sampled = seen[:: -(-len(seen) // _SAMPLED_TENSORS)]
+            self._sample = self._sample_now()
+
+    def check_unchanged(self) -> None:
+        """Raise `UserError` where the script has changed gradients while others were late.
+
+        Clipping by a norm that lacks them would be another clipping.
+        """
+        if self.late and self._sample is not None and not torch.equal(self._sample, self._sample_now()):
+            raise UserError(
+                "gradients were changed (clipped?) before all had arrived, as the plan's schedule lets some arrive by"
+                " the next forward pass; call session.synchronize() after backward(), and change them then",
+                field="backward",
+            )
+        self._sample = None
+
+    def _sample_now(self) -> Tensor:
+        flat = (self._arena.views[index].view(-1) for index in self._sampled)
+        return torch.cat([each[:: -(-each.numel() // _SAMPLED_ELEMENTS)] for each in flat])
 
     def due(self, tensors: Collection[int] | None) -> list[Flight]:
         """What is late of ``tensors``, by index; None: of all."""

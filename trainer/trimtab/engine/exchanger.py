@@ -261,6 +261,8 @@ class Exchanger:
         scale = self._gradients.scale
         if finite:
             self._arrivals.hand_out(len(self.buckets), averages=self._schedule.averages, scale=scale)
+            if scale is not None and self._iteration.update is None:
+                self.arena.bind_gradients()  # to zeros: a scaler that sees none refuses to go on
         elif scale is None:
             self.arena.release_gradients(to_zero=self.by_hand)  # no weight moves, whoever steps it
         else:
@@ -269,6 +271,11 @@ class Exchanger:
     def late(self, tensors: Collection[int] | None = None) -> list[Flight]:
         """Of a finished step: what is to be handed out of ``tensors`` (None: all) before it can be committed."""
         return [] if self.outcome is None else self._arrivals.due(tensors)
+
+    def check_unchanged(self) -> None:
+        """Raise `UserError` where the script has changed gradients of a finished step while others were `late`."""
+        if self.outcome is not None:
+            self._arrivals.check_unchanged()
 
     def hand_out_late(self, tensors: Collection[int] | None = None) -> bool:
         """Wait for what is `late` of ``tensors``, and hand it out; whether there was any."""

@@ -45,6 +45,11 @@ class LossScale:
         if self._scaler is not None:
             self._scaler.update()
 
+    def leave_out(self) -> None:
+        """No optimizer steps on the present gradients: forget whether they were unscaled, and keep the scale."""
+        if self._scaler is not None:
+            self._scaler.update(self._scaler.get_scale())
+
     def watch(self, before_update: Callable[[], None]) -> None:
         """Have ``before_update`` called whenever the scaler is about to update its scale; until `release`."""
         if self._scaler is None:
@@ -76,6 +81,9 @@ class ReadScale(LossScale):
     """A scaler that the script steps and updates by itself, after the exchange: it is only read."""
 
     def step(self, optimizers: Sequence[torch.optim.Optimizer]) -> None:
+        """Leave it to the script."""
+
+    def leave_out(self) -> None:
         """Leave it to the script."""
 
     def watch(self, before_update: Callable[[], None]) -> None:

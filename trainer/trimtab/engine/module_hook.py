@@ -6,16 +6,21 @@ trains: a copy that averages weights must not be heard, and a file must be read 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
+
+import torch
 
 
 class ModuleHook:
     """Calls what it was made of. A copy of it, or what is read of a file that holds one, does nothing."""
 
     def __init__(self, call: Callable[..., None]) -> None:
-        self._call = call
+        # Where a model is compiled, what a hook calls (the optimizer's step) must not be compiled with it, nor anew for
+        # each optimizer. Loading the compiler takes seconds: where nobody has, nothing is.
+        self._call = torch.compiler.disable(call) if "torch._dynamo" in sys.modules else call
 
     def __call__(self, *args: Any) -> None:
         """As torch calls hooks; they leave inputs and outputs as they are."""

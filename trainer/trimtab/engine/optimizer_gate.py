@@ -87,6 +87,14 @@ class OptimizerGate:
         finally:
             self._is_stepping = False
 
+    def leave_out(self) -> None:
+        """No optimizer is to step: the next step's gradients have their scale anew."""
+        self._is_stepping = True
+        try:
+            self._scale.leave_out()
+        finally:
+            self._is_stepping = False
+
     def step_unscaled(self) -> None:
         """Step all on gradients that carry no loss scale."""
         self._is_stepping = True

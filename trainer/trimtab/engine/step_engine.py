@@ -190,13 +190,16 @@ class StepEngine:
         if self.local is None:
             self._before_gradients()
             self.exchanger.finish()
+            self.exchanger.check_unchanged()
             self.exchanger.hand_out_late()
 
     def step(self) -> Outcome:
         """Commit or drop what was exchanged and step the optimizer; afterwards gradients are released."""
         outcome = self.begin_step()
-        if outcome.updates and (outcome.is_finite or self._scale.is_scaling):
-            self._gate.step()
+        if outcome.updates if outcome.is_finite else self._scale.is_scaling:
+            self._gate.step()  # where it is not finite, for the scaler to leave it out
+        elif outcome.is_finite:
+            self._gate.leave_out()
         outcome = self.end_step(outcome)
         self.arena.release_gradients()
         return outcome
@@ -218,7 +221,7 @@ class StepEngine:
         else:
             names = () if self._scale.is_scaling else self.local.non_finite_gradients()
             outcome = Outcome.of_local_step(names)
-        if not outcome.updates:
+        if not outcome.updates and (outcome.is_finite or not self._scale.is_scaling):
             self.arena.release_gradients()
         return outcome
 
@@ -269,6 +272,7 @@ class StepEngine:
 
     def _finish(self) -> Outcome:
         outcome = self.exchanger.finish()
+        self.exchanger.check_unchanged()
         is_whole = self.plan.is_dense and not self.exchanger.late()
         if self._profiler is not None and self._profiler.is_profiling and is_whole:
             self._profiler.exchanged(self.arena.grad, self._scale.get())
