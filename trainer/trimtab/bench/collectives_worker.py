@@ -20,8 +20,6 @@ from trimtab.kernels.warm_up import warm_up
 from trimtab.plan import Plan, elements_to_send
 from trimtab.sparsify.base import Sent
 
-#: Exchanges after which thresholds, regions and partitions have settled.
-NUM_WARM_UP = 4
 #: Gradients of a rank, which take turns: drawing another for each exchange would take longer than the exchange.
 NUM_GRADIENTS = 3
 
@@ -35,6 +33,7 @@ def main() -> None:
     parser.add_argument("--elements", type=int, required=True)
     parser.add_argument("--ratios", required=True, help="by commas")
     parser.add_argument("--collectives", required=True, help="by commas")
+    parser.add_argument("--warm-up", type=int, required=True, help="exchanges that are not counted")
     parser.add_argument("--repeats", type=int, required=True)
     args = parser.parse_args()
     torch.set_num_threads(1)
@@ -47,7 +46,7 @@ def main() -> None:
     for ratio, collective in product(args.ratios.split(","), args.collectives.split(",")):
         is_dense = catalogue.collectives[collective].is_dense
         plan = Plan.parse(collective if is_dense else f"{ratio}/{collective}")
-        seconds[f"{ratio}/{collective}"] = _exchange(group, plan, grads, args.repeats)
+        seconds[f"{ratio}/{collective}"] = _exchange(group, plan, grads, args.warm_up, args.repeats)
     floor = _floor(group, grads[0], args.repeats)
     if group.rank == 0:
         print(json.dumps({"floor": floor, "plans": seconds}), flush=True)
@@ -56,7 +55,7 @@ def main() -> None:
     dist.destroy_process_group()
 
 
-def _exchange(group: Group, plan: Plan, grads: list[torch.Tensor], repeats: int) -> dict[str, float]:
+def _exchange(group: Group, plan: Plan, grads: list[torch.Tensor], num_warm_up: int, repeats: int) -> dict[str, float]:
     """Median seconds that an exchange takes the slowest rank: selecting; sending and waiting; both.
 
     All ranks begin together. With error feedback, and all that the scheme and the sparsifier carry.
@@ -66,7 +65,7 @@ def _exchange(group: Group, plan: Plan, grads: list[torch.Tensor], repeats: int)
     n = grads[0].numel()
     residual, next_residual, out = torch.zeros(n), torch.empty(n), torch.empty(n)
     times = []
-    for step in range(NUM_WARM_UP + repeats):
+    for step in range(num_warm_up + repeats):
         barrier(group)
         k = (elements_to_send(plan.ratio, n),)
         exchange = Exchange(grads[step % len(grads)], residual, next_residual, out, (0, n), k, step)
@@ -76,8 +75,8 @@ def _exchange(group: Group, plan: Plan, grads: list[torch.Tensor], repeats: int)
             selector.commit([Sent(0, n, exchanged.sent)])
         residual, next_residual = next_residual, residual
         select, wire = exchanged.compress_seconds, exchanged.collective_seconds
-        times.append(_slowest(select, wire, select + wire))
-    medians = map(statistics.median, zip(*times[NUM_WARM_UP:], strict=True))
+        times.append([select, wire, select + wire])
+    medians = map(statistics.median, zip(*_slowest(times[num_warm_up:]), strict=True))
     return dict(zip(("select", "wire", "whole"), medians, strict=True))
 
 
@@ -89,15 +88,15 @@ def _floor(group: Group, grad: torch.Tensor, repeats: int) -> float:
         barrier(group)
         began = perf_counter()
         torch.add(grad, residual, out=next_residual)
-        times += _slowest(perf_counter() - began)
-    return statistics.median(times[1:])
+        times.append([perf_counter() - began])
+    return statistics.median(seconds for (seconds,) in _slowest(times[1:]))
 
 
-def _slowest(*seconds: float) -> list[float]:
-    """The most that any rank took, of each."""
-    most = torch.tensor(seconds)
+def _slowest(times: list[list[float]]) -> list[list[float]]:
+    """The most that any rank took, of each; gathered once, since that takes as long as an exchange."""
+    most = torch.tensor(times)
     dist.all_reduce(most, op=dist.ReduceOp.MAX)
-    taken: list[float] = most.tolist()
+    taken: list[list[float]] = most.tolist()
     return taken
 
 
