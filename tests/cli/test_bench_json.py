@@ -73,6 +73,17 @@ def test_collectives_tells_every_cell_that_the_model_was_not_shown_and_how_many_
 
 @pytest.mark.slow
 @pytest.mark.namespaces
+def test_an_exchange_is_timed_from_when_all_ranks_begin(printed, monkeypatch):
+    """Bruck's all-gather among four takes two latencies; after a barrier, which ranks leave one by one, three."""
+    monkeypatch.setattr(bench_collectives, "NUM_ELEMENTS", 10_000)
+    monkeypatch.setattr(bench_collectives, "NETWORKS", {4: (("25ms", "1Gbps"),)})
+    monkeypatch.setattr(bench_collectives, "CALIBRATION", ((4, "25ms", "1Gbps", "0.1"),))
+    for cell in printed("collectives", "--repeats", "5")["cells"]:
+        assert 2 * 0.025 <= cell["measured_seconds"]["all-gather"] < 2.6 * 0.025
+
+
+@pytest.mark.slow
+@pytest.mark.namespaces
 def test_exchanges_are_told_whole_beside_what_the_model_says_and_beside_spardl(printed, monkeypatch):
     monkeypatch.setattr(bench_collectives, "NUM_ELEMENTS", 50_000)
     monkeypatch.setattr(bench_collectives, "EXCHANGE_HOSTS", 2)

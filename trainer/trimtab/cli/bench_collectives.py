@@ -136,7 +136,7 @@ def _run_grid(args: argparse.Namespace) -> int:
     for cell in cells:
         if cell.key in CALIBRATION:
             for collective, seconds in cell.measured.items():
-                model.observe(collective, _cost(cell, collective), *_alpha_beta(cell), seconds)
+                _learn(model, cell, collective, seconds, args.repeats)
     judged = [_judge(cell, model) for cell in cells if cell.key not in CALIBRATION]
     clear = [each for each in judged if each["clear"]]
     regrets = [each["regret"] for each in judged]
@@ -168,7 +168,7 @@ def _run_exchanges(args: argparse.Namespace) -> int:
         for name in EXCHANGE_COLLECTIVES:
             cell = Cell(*network, EXCHANGE_RATIO, {})
             seconds = measured.plans[f"{EXCHANGE_RATIO}/{name}"]["wire"]
-            model.observe(name, _cost(cell, name), *_alpha_beta(cell), seconds)
+            _learn(model, cell, name, seconds, args.repeats)
     lines: list[dict[str, Any]] = []
     for network, measured in zip(networks[num_learned:], times[num_learned:], strict=True):
         cell, floor = Cell(*network, EXCHANGE_RATIO, {}), measured.floor
@@ -225,6 +225,12 @@ def _measure(
         file=sys.stderr,
     )
     return None
+
+
+def _learn(model: Overheads, cell: Cell, collective: str, seconds: float, times: int) -> None:
+    """As in training, where each exchange is an observation: of many the model takes the median, and trusts it more."""
+    for _ in range(times):
+        model.observe(collective, _cost(cell, collective), *_alpha_beta(cell), seconds)
 
 
 def _judge(cell: Cell, model: Overheads) -> dict[str, Any]:
