@@ -22,7 +22,7 @@ from trimtab.sparsify.base import Sent
 
 #: How far ahead a start is set: barriers, in one of which the last rank has left the barrier before and in another of
 #: which all are told; and seconds more for ranks that wait for a processor.
-BARRIERS_AHEAD, SECONDS_AHEAD = 3.0, 0.01
+BARRIERS_AHEAD, SECONDS_AHEAD = 2.0, 0.01
 #: Gradients of a rank, which take turns: drawing another for each exchange would take longer than the exchange.
 NUM_GRADIENTS = 3
 
