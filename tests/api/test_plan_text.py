@@ -8,7 +8,7 @@ from hypothesis import given, reject
 from hypothesis import strategies as st
 from trimtab.fusion import cut, plan_of
 from trimtab.plan import FusionPlan, Plan
-from trimtab_api.catalogue import AXES, collectives, read_plan
+from trimtab_api.catalogue import AXES, collectives, read_plan, sparsifiers
 from trimtab_api.errors import UserError
 from trimtab_api.trainingjob.rules import RULES
 
@@ -44,7 +44,8 @@ def texts(draw):
     """Of plans, axes in any order; not every plan can be followed."""
     collective = draw(specs(collectives))
     ratio = "" if collectives[collective].is_dense else f"{draw(st.floats(1e-9, 1, exclude_max=True))!r}/"
-    told = draw(st.permutations([f"/{name}={draw(specs(axis))}" for name, axis in AXES.items() if draw(st.booleans())]))
+    axes = [axis for axis in AXES.values() if axis is not sparsifiers or not collectives[collective].selects_itself]
+    told = draw(st.permutations([f"/{axis.name}={draw(specs(axis))}" for axis in axes if draw(st.booleans())]))
     return ratio + collective + "".join(told)
 
 
@@ -65,9 +66,11 @@ def test_a_plan_is_read_back_from_its_text_and_from_its_json(plan):
 
 @given(texts())
 def test_the_api_server_takes_the_text_of_every_plan(text):
-    (rule,) = [rule for rule in RULES if rule.at == "spec.communication.plan"]
-    patterns = [each.replace(r"\\.", r"\.") for each in re.findall(r"self\.matches\('(.*?)'\)", rule.holds)]
+    taken, refused = [rule.holds for rule in RULES if rule.at == "spec.communication.plan"]
+    patterns = [each.replace(r"\\.", r"\.") for each in re.findall(r"self\.matches\('(.*?)'\)", taken)]
     assert any(re.search(pattern, text) for pattern in patterns)
+    (pattern,) = re.findall(r"!self\.matches\('(.*?)'\)", refused)
+    assert not re.search(pattern, text)
 
 
 @pytest.mark.parametrize(
@@ -93,6 +96,9 @@ def test_what_a_text_does_not_name_is_as_the_job_says():
     plan = Plan.parse("0.01/all-gather/schedule=after-backward", fusion, sparsifier="topk")
     assert (plan.sparsifier, plan.fusion, plan.schedule) == ("topk", fusion, "after-backward")
     assert Plan.parse("0.01/all-gather/sparsifier=mstopk", fusion, sparsifier="topk").sparsifier == "mstopk"
+    arc_topk = Plan.parse("0.01/arc-topk", fusion, sparsifier="topk")
+    assert arc_topk.sparsifier == "tracked", "it reads none"
+    assert arc_topk.name == "0.01/arc-topk/fusion=single:selection=ahead"
 
 
 def test_specs_of_one_meaning_are_one_plan():
@@ -110,6 +116,10 @@ def test_specs_of_one_meaning_are_one_plan():
         ("0.01/gather", "collective: 'gather': not known; choose from dense-ring, dense-tree, all-gather, artopk-"),
         ("0.01/all-gather:k=3", "collective: 'all-gather:k=3': takes no option k; it takes rounds, per_host"),
         ("0.01/all-gather/topk", "name axes as in sparsifier=topk; axes: sparsifier, fusion, schedule, source, wire"),
+        (
+            "0.01/arc-topk/sparsifier=tracked",
+            "sparsifier: 'tracked': arc-topk selects by itself, and reads no sparsifier; leave the one or the other",
+        ),
         ("0.01/all-gather/sparsifier=best", "sparsifier: 'best': not known; choose from tracked, topk, mstopk"),
         ("dense/source=update/source=gradient", "the axis source is named twice; leave out one"),
         ("dense/source=update:steps=0", "source: 'update:steps=0': steps=0: write a whole number, 1 to 1024"),

@@ -300,6 +300,30 @@ WRONG = [
         "spec.communication.sparsifierAlternatives[2]: 'dgc': is there twice; remove one",
     ),
     (
+        COMMUNICATION,
+        {"policy": "Static", "plan": "0.01/arc-topk/wire=int8/sparsifier=topk"},
+        "spec.communication.plan: '0.01/arc-topk/wire=int8/sparsifier=topk': sparsifier: 'topk': arc-topk selects by"
+        " itself, and reads no sparsifier; leave the one or the other out",
+    ),
+    (
+        COMMUNICATION,
+        {"policy": "Static", "plan": "0.01/arc-topk:per_host=2", "sparsifier": "topk"},
+        "spec.communication.sparsifier: 'topk': arc-topk selects by itself, and reads no sparsifier; leave the one or"
+        " the other out",
+    ),
+    (
+        COMMUNICATION,
+        {"collectives": ["all-gather", "arc-topk"], "sparsifier": "topk"},
+        "spec.communication.sparsifier: 'topk': arc-topk selects by itself, and reads no sparsifier; leave the one or"
+        " the other out",
+    ),
+    (
+        COMMUNICATION,
+        {"collectives": ["all-gather", "arc-topk"], "sparsifierAlternatives": ["topk"]},
+        "spec.communication.sparsifierAlternatives: '[topk]': arc-topk selects by itself, and reads no sparsifier;"
+        " leave the one or the other out",
+    ),
+    (
         (*COMMUNICATION, "fusion", "alternatives"),
         ["single", "halves"],
         "spec.communication.fusion.alternatives[1]: 'halves': not known; choose from fixed, single, equal, cuts, "

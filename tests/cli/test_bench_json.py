@@ -57,6 +57,8 @@ def test_collectives_tells_every_cell_that_the_model_was_not_shown_and_how_many_
     cells = result.pop("cells")
     clear = [cell for cell in cells if cell["clear"]]
     right = sum(cell["predicted"] == cell["fastest"] for cell in clear)
+    assert max(cell["regret"] for cell in cells) == result.pop("worst_regret")
+    assert result.pop("mean_regret") >= 1
     assert result == {"elements": 50_000, "calibration_cells": 1, "clear_cells": len(clear), "right": right}
     assert [(cell["ranks"], cell["latency"], cell["bandwidth"], cell["ratio"]) for cell in cells] == [
         *((2, 0.001, 125e6, ratio) for ratio in (0.01, 0.001)),
@@ -66,6 +68,18 @@ def test_collectives_tells_every_cell_that_the_model_was_not_shown_and_how_many_
         for times, best in (("measured_seconds", "fastest"), ("predicted_seconds", "predicted")):
             assert list(cell[times]) == ["all-gather", "artopk-star-ring", "artopk-star-tree"]
             assert cell[times][cell[best]] == min(cell[times].values()) > 0
+        assert cell["regret"] == cell["measured_seconds"][cell["predicted"]] / cell["measured_seconds"][cell["fastest"]]
+
+
+@pytest.mark.slow
+@pytest.mark.namespaces
+def test_an_exchange_is_timed_from_when_all_ranks_begin(printed, monkeypatch):
+    """Bruck's all-gather among four takes two latencies; after a barrier, which ranks leave one by one, three."""
+    monkeypatch.setattr(bench_collectives, "NUM_ELEMENTS", 10_000)
+    monkeypatch.setattr(bench_collectives, "NETWORKS", {4: (("25ms", "1Gbps"),)})
+    monkeypatch.setattr(bench_collectives, "CALIBRATION", ((4, "25ms", "1Gbps", "0.1"),))
+    for cell in printed("collectives", "--repeats", "5")["cells"]:
+        assert 2 * 0.025 <= cell["measured_seconds"]["all-gather"] < 2.6 * 0.025
 
 
 @pytest.mark.slow

@@ -5,7 +5,7 @@ from trimtab.attachment import controller_settings
 from trimtab.cli.main import main
 from trimtab.control.types import OptimizerFamily
 from trimtab.plan import Plan
-from trimtab.plan_names import GRID, parse_plan, parse_plans, plan_of, with_plan
+from trimtab.plan_names import GRID, check_runs, parse_plan, parse_plans, plan_of, with_plan
 from trimtab_api.catalogue import wires
 from trimtab_api.errors import UserError
 from trimtab_api.trainingjob import TrainingJob, load_training_job
@@ -81,6 +81,17 @@ def test_a_plan_that_names_a_default_means_it_whatever_the_job_says(job: Trainin
     )
     otherwise = job.model_copy(update={"spec": job.spec.model_copy(update={"communication": said})})
     assert controller_settings(otherwise, OptimizerFamily("SGD", "sgd")).static_plan == Plan(0.01, "all-gather")
+
+
+def test_a_plan_that_selects_by_itself_is_refused_beside_a_sparsifier(job: TrainingJob):
+    why = "arc-topk selects by itself, and reads no sparsifier; leave the one or the other out"
+    with pytest.raises(UserError, match=f"^--plans: '0.01/arc-topk/sparsifier=topk': sparsifier: 'topk': {why}$"):
+        parse_plans("dense,0.01/arc-topk/sparsifier=topk", "--plans")
+    check_runs(job, "0.01/arc-topk", "--plans")
+    said = job.spec.communication.model_copy(update={"sparsifier": "topk"})
+    otherwise = job.model_copy(update={"spec": job.spec.model_copy(update={"communication": said})})
+    with pytest.raises(UserError, match=rf"^--plans: '0.01/arc-topk': {why} \(the job says topk\)$"):
+        check_runs(otherwise, "0.01/arc-topk", "--plans")
 
 
 def test_ddp_with_a_hook_is_the_same_job_whose_trainers_hear_of_it(job: TrainingJob):

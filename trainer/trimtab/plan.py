@@ -70,6 +70,7 @@ class Plan:
     ratio: float
     collective: str
     sparsifier: str = catalogue.sparsifiers.default
+    """The default where the collective reads none."""
     fusion: FusionPlan = FusionPlan()
     schedule: str = catalogue.schedules.default
     source: str = catalogue.sources.default
@@ -83,6 +84,8 @@ class Plan:
         for axis in axes:
             object.__setattr__(self, axis.name, axis.canonical(getattr(self, axis.name)))
         catalogue.check_ratio(self.ratio, self.collective)
+        if self.row.selects_itself:
+            object.__setattr__(self, "sparsifier", catalogue.sparsifiers.default)
         if self.wire not in self.row.wires:
             raise UserError(f"{self.collective} sends {' or '.join(self.row.wires)}", field="wire", value=self.wire)
         schedule = catalogue.schedules[self.schedule]

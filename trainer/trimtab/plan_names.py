@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trimtab_api.catalogue import DENSE, collectives, read_plan, why_not
+from trimtab_api.catalogue import DENSE, collectives, read_plan, reads_no_sparsifier, sparsifiers, why_not
 from trimtab_api.errors import UserError
 
 from trimtab.plan import Plan
@@ -81,9 +81,12 @@ def _parse_static(text: str, field: str, known: str) -> str:
 
 def check_runs(job: TrainingJob, name: str, field: str) -> None:
     """Raise `UserError` naming ``field`` where a plan of this name does not run on the job's ranks."""
-    reason = None
-    if name not in (ADAPTIVE, *DDP_HOOKS):
-        reason = why_not(Plan.parse(name).collective, job.spec.num_ranks, [job.spec.processes_per_worker])
+    if name in (ADAPTIVE, *DDP_HOOKS):
+        return
+    plan, told = Plan.parse(name), job.spec.communication.sparsifier
+    if plan.row.selects_itself and told != sparsifiers.default:
+        raise UserError(f"{reads_no_sparsifier(plan.collective)} (the job says {told})", field=field, value=name)
+    reason = why_not(plan.collective, job.spec.num_ranks, [job.spec.processes_per_worker])
     if reason is not None:
         raise UserError(f"{reason} ({job.spec.num_ranks} ranks here)", field=field, value=name)
 

@@ -26,7 +26,15 @@ from trimtab_api.catalogue.other_axes import (
     sparsifiers,
     wires,
 )
-from trimtab_api.catalogue.plan_text import AXES, DENSE, PlanText, check_ratio, read_plan, write_plan
+from trimtab_api.catalogue.plan_text import (
+    AXES,
+    DENSE,
+    PlanText,
+    check_ratio,
+    read_plan,
+    reads_no_sparsifier,
+    write_plan,
+)
 from trimtab_api.catalogue.rows import Collective, Row, Schedule, Sparsifier, Wire
 from trimtab_api.catalogue.source_options import SourceOptions, source_options
 from trimtab_api.catalogue.spec import Option, positive, whole_number
@@ -64,6 +72,7 @@ __all__ = [
     "planners",
     "positive",
     "read_plan",
+    "reads_no_sparsifier",
     "schedules",
     "source_options",
     "sources",

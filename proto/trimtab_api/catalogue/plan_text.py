@@ -63,6 +63,8 @@ def read_plan(text: str) -> PlanText:
             raise UserError(f"the axis {name} is named twice; leave out one", field="plan", value=text)
         axes[name] = AXES[name].canonical(spec)
     check_ratio(ratio, collective)
+    if sparsifiers.name in axes and collectives[collective].selects_itself:
+        raise UserError(reads_no_sparsifier(collective), field=sparsifiers.name, value=axes[sparsifiers.name])
     return PlanText(ratio, collectives.canonical(collective), axes)
 
 
@@ -84,6 +86,11 @@ def check_ratio(ratio: float, collective: str) -> None:
             field="collective",
             value=f"{ratio:g}/{collective}",
         )
+
+
+def reads_no_sparsifier(collective: str) -> str:
+    """Why no sparsifier goes with a collective that selects by itself, and what to do."""
+    return f"{collectives[collective].name} selects by itself, and reads no sparsifier; leave the one or the other out"
 
 
 def _ratio_text(ratio: float) -> str:

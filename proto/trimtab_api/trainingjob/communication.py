@@ -15,6 +15,7 @@ from trimtab_api.catalogue import (
     collectives,
     planners,
     read_plan,
+    reads_no_sparsifier,
     schedules,
     sparsifiers,
     wires,
@@ -226,6 +227,7 @@ class Communication(Strict):
                 if wire not in (sends := collectives[name].wires):
                     remedy = f"{name} sends {' or '.join(sends)}; leave the one or the other out"
                     raise wrong(("valueFormats", index), wire, remedy)
+        self._check_sparsifier()
         if self.policy == "Static" and self.plan is None:
             raise wrong(("plan",), None, "a Static policy needs a plan, such as 0.01/all-gather")
         if self.policy == "Adaptive" and self.plan is not None:
@@ -240,3 +242,17 @@ class Communication(Strict):
         if self.policy == "Static" and self.local_steps is not None:
             raise wrong(("localSteps",), self.local_steps.model_dump(), STATIC_PLAN_SAYS_LOCAL_STEPS)
         return self
+
+    def _check_sparsifier(self) -> None:
+        """Each collective that may run reads the sparsifiers, or they are left as they are by default."""
+        if self.policy == "Adaptive":
+            told, alternatives = list(self.collectives), self.sparsifier_alternatives
+        else:
+            told, alternatives = [read_plan(self.plan).collective] if self.plan is not None else [], ()
+        for name in told:
+            if not collectives[name].selects_itself:
+                continue
+            if self.sparsifier != sparsifiers.default:
+                raise wrong(("sparsifier",), self.sparsifier, reads_no_sparsifier(name))
+            if alternatives:
+                raise wrong(("sparsifierAlternatives",), list(alternatives), reads_no_sparsifier(name))

@@ -9,7 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from trimtab_api.catalogue import AXES, DENSE_COLLECTIVES, SPARSE_COLLECTIVES, Axis, collectives, planners, schedules
+from trimtab_api.catalogue import (
+    AXES,
+    DENSE_COLLECTIVES,
+    SPARSE_COLLECTIVES,
+    Axis,
+    collectives,
+    planners,
+    schedules,
+    sparsifiers,
+)
 from trimtab_api.names import MOST_WORKERS, RESERVED_VARIABLES
 from trimtab_api.trainingjob.quantities import DURATION_PATTERN
 
@@ -36,6 +45,11 @@ _DENSE = f"^(dense|({'|'.join(DENSE_COLLECTIVES)}){_OPTIONS}){_AXES}"
 _NUMBER = r"([0-9]+(\\.[0-9]*)?|\\.[0-9]+)([eE][-+]?[0-9]+)?"
 _PLAN = f"^{_NUMBER}/({'|'.join(SPARSE_COLLECTIVES)}){_OPTIONS}{_AXES}"
 _TWO_BITS = ", ".join(f"'{row.name}'" for row in collectives.rows() if not row.is_dense and "int2" in row.wires)
+_SELECT_THEMSELVES = tuple(name for name in SPARSE_COLLECTIVES if collectives[name].selects_itself)
+_OF_THOSE = f"/({'|'.join(_SELECT_THEMSELVES)})(:[^/]*)?"
+_READS_NO_SPARSIFIER = (
+    f"{' and '.join(_SELECT_THEMSELVES)} selects by itself, and reads no sparsifier; leave the one or the other out"
+)
 _RESERVED = ", ".join(f"'{each}'" for each in RESERVED_VARIABLES)
 _PLAN_REMEDY = (
     "write dense, or RATIO/COLLECTIVE with a ratio in (0, 1), such as 0.01/all-gather; collectives: "
@@ -94,6 +108,22 @@ RULES = (
         f"self.matches('{_DENSE}') || (self.matches('{_PLAN}') && double(self.split('/')[0]) > 0.0 "
         "&& double(self.split('/')[0]) < 1.0)",
         _PLAN_REMEDY,
+    ),
+    Rule("spec.communication.plan", f"!self.matches('{_OF_THOSE}/(.*/)?sparsifier=')", _READS_NO_SPARSIFIER),
+    Rule(
+        "spec.communication",
+        f"self.sparsifier == '{sparsifiers.default}' || (self.policy == 'Static' ? "
+        f"!has(self.plan) || !self.plan.matches('{_OF_THOSE}(/|$)') : "
+        f"self.collectives.all(each, !each.matches('^({'|'.join(_SELECT_THEMSELVES)})$')))",
+        _READS_NO_SPARSIFIER,
+        ".sparsifier",
+    ),
+    Rule(
+        "spec.communication",
+        "self.policy == 'Static' || self.sparsifierAlternatives.size() == 0 || "
+        f"self.collectives.all(each, !each.matches('^({'|'.join(_SELECT_THEMSELVES)})$'))",
+        _READS_NO_SPARSIFIER,
+        ".sparsifierAlternatives",
     ),
     Rule("spec.communication.ratio", "self.min <= self.max", "is more than max; lower it or raise max", ".min"),
     Rule(

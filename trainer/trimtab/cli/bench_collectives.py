@@ -5,6 +5,9 @@ collectives are within a tenth of each other is not counted.
 
 ``--all`` compares every sparse scheme, in the cells that do not take long.
 
+``--out`` keeps each network in a file as soon as it is measured, and does not measure again what the file holds;
+``--networks`` measures some of them, and leaves the others to the next run.
+
 ``--exchanges`` times whole exchanges of every scheme instead, selecting included, among six hosts: beside SparDL's, and
 beside what the closed form says once its overheads are known, with the time that 12 bytes an element take.
 """
@@ -13,15 +16,22 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from trimtab_api.catalogue import BYTES_PER_ELEMENT, Cost, collective_cost, collectives
 from trimtab_api.command_line import whole_number
+from trimtab_api.errors import UserError
 from trimtab_api.units import format_bandwidth, format_duration, parse_bandwidth, parse_duration
-from trimtab_netmon.emulate import Network, Phase
 
 from trimtab.control.overheads import Overheads
+
+if TYPE_CHECKING:
+    from trimtab.bench.exchange_times import ExchangeTimes
 
 NUM_ELEMENTS = 4_000_000
 RATIOS = ("0.1", "0.01", "0.001")
@@ -42,7 +52,6 @@ CALIBRATION = (
 #: Of ``--all``: the ratios compared among so many hosts; a tenth among eight would take minutes a cell.
 ALL_RATIOS = {4: ("0.1", "0.01", "0.001"), 8: ("0.01", "0.001")}
 CLEAR_MARGIN = 1.10
-TIMEOUT_SECONDS = 540.0
 #: Of ``--exchanges``: hosts, networks judged, those that the model learns from beside them, and the ratio.
 EXCHANGE_HOSTS, EXCHANGE_RATIO = 6, "0.01"
 EXCHANGE_NETWORKS = (("0.5ms", "200Mbps"), ("5ms", "200Mbps"))
@@ -94,32 +103,51 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--exchanges", action="store_true", help="time whole exchanges of every scheme among six hosts instead"
     )
+    parser.add_argument(
+        "--out", type=Path, metavar="FILE", help="keep each network here when it is measured; those kept are not again"
+    )
+    parser.add_argument(
+        "--networks", type=whole_number("--networks", 1, 1000), help="measure at most so many now, and keep them (all)"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure every cell, calibrate on four, judge the rest, print."""
-    if args.exchanges:
-        return _run_exchanges(args)
+    """Measure what is not kept yet; once all of it is, calibrate, judge and print."""
+    if args.networks is not None and args.out is None:
+        raise UserError("needs --out FILE, which keeps what is measured", field="--networks", value=str(args.networks))
+    return _run_exchanges(args) if args.exchanges else _run_grid(args)
+
+
+def _run_grid(args: argparse.Namespace) -> int:
+    """Every cell; the model learns from four of them, and is judged by the rest."""
+    networks = [(num_ranks, *network) for num_ranks, some in NETWORKS.items() for network in some]
+    names = ALL_COLLECTIVES if args.all else COLLECTIVES
+    ratios = [ALL_RATIOS[num_ranks] if args.all else RATIOS for num_ranks, *_ in networks]
+    times = _measure(args, networks, ratios, names)
+    if times is None:
+        return 0
     cells = [
-        cell
-        for num_ranks, networks in NETWORKS.items()
-        for network in networks
-        for cell in _measure(num_ranks, *network, args)
+        Cell(*network, ratio, {name: measured.plans[f"{ratio}/{name}"]["wire"] for name in names})
+        for network, some, measured in zip(networks, ratios, times, strict=True)
+        for ratio in some
     ]
     model = Overheads()
     for cell in cells:
         if cell.key in CALIBRATION:
             for collective, seconds in cell.measured.items():
-                model.observe(collective, _cost(cell, collective), *_alpha_beta(cell), seconds)
+                _learn(model, cell, collective, seconds, args.repeats)
     judged = [_judge(cell, model) for cell in cells if cell.key not in CALIBRATION]
     clear = [each for each in judged if each["clear"]]
+    regrets = [each["regret"] for each in judged]
     summary = {
         "elements": NUM_ELEMENTS,
-        "calibration_cells": len(CALIBRATION),
+        "calibration_cells": len(cells) - len(judged),
         "cells": judged,
         "clear_cells": len(clear),
         "right": sum(each["predicted"] == each["fastest"] for each in clear),
+        "mean_regret": prod(regrets) ** (1 / len(regrets)),
+        "worst_regret": max(regrets),
     }
     if args.json:
         print(json.dumps(summary, indent=2))
@@ -129,24 +157,24 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _run_exchanges(args: argparse.Namespace) -> int:
-    """Measure whole exchanges, calibrate on other networks, print; one object a network and scheme."""
+    """Whole exchanges, after calibration on other networks; one object a network and scheme."""
     model = Overheads()
-    measured, floors = {}, {}
-    for network in (*EXCHANGE_CALIBRATION, *EXCHANGE_NETWORKS):
-        measured[network], floors[network] = _seconds(
-            EXCHANGE_HOSTS, *network, args.repeats, ratios=(EXCHANGE_RATIO,), names=EXCHANGE_COLLECTIVES
-        )
-    for network in EXCHANGE_CALIBRATION:
+    networks = [(EXCHANGE_HOSTS, *network) for network in (*EXCHANGE_CALIBRATION, *EXCHANGE_NETWORKS)]
+    times = _measure(args, networks, [(EXCHANGE_RATIO,)] * len(networks), EXCHANGE_COLLECTIVES)
+    if times is None:
+        return 0
+    num_learned = len(EXCHANGE_CALIBRATION)
+    for network, measured in zip(networks[:num_learned], times[:num_learned], strict=True):
         for name in EXCHANGE_COLLECTIVES:
-            cell = Cell(EXCHANGE_HOSTS, *network, EXCHANGE_RATIO, {})
-            seconds = measured[network][f"{EXCHANGE_RATIO}/{name}"]["wire"]
-            model.observe(name, _cost(cell, name), *_alpha_beta(cell), seconds)
+            cell = Cell(*network, EXCHANGE_RATIO, {})
+            seconds = measured.plans[f"{EXCHANGE_RATIO}/{name}"]["wire"]
+            _learn(model, cell, name, seconds, args.repeats)
     lines: list[dict[str, Any]] = []
-    for network in EXCHANGE_NETWORKS:
-        cell, floor = Cell(EXCHANGE_HOSTS, *network, EXCHANGE_RATIO, {}), floors[network]
-        beside = measured[network][f"{EXCHANGE_RATIO}/{BESIDE}"]["whole"]
+    for network, measured in zip(networks[num_learned:], times[num_learned:], strict=True):
+        cell, floor = Cell(*network, EXCHANGE_RATIO, {}), measured.floor
+        beside = measured.plans[f"{EXCHANGE_RATIO}/{BESIDE}"]["whole"]
         for name in EXCHANGE_COLLECTIVES:
-            one = measured[network][f"{EXCHANGE_RATIO}/{name}"]
+            one = measured.plans[f"{EXCHANGE_RATIO}/{name}"]
             predicted = model.seconds(name, _cost(cell, name), *_alpha_beta(cell))
             lines.append(
                 {
@@ -176,39 +204,38 @@ def _run_exchanges(args: argparse.Namespace) -> int:
     return 0
 
 
-def _measure(num_ranks: int, latency: str, bandwidth: str, args: argparse.Namespace) -> list[Cell]:
-    ratios, names = (ALL_RATIOS[num_ranks], ALL_COLLECTIVES) if args.all else (RATIOS, COLLECTIVES)
-    seconds, _ = _seconds(num_ranks, latency, bandwidth, args.repeats, ratios=ratios, names=names)
-    return [
-        Cell(num_ranks, latency, bandwidth, ratio, {name: seconds[f"{ratio}/{name}"]["wire"] for name in names})
-        for ratio in ratios
+def _measure(
+    args: argparse.Namespace,
+    networks: Sequence[tuple[int, str, str]],
+    ratios: Sequence[tuple[str, ...]],
+    names: tuple[str, ...],
+) -> list[ExchangeTimes] | None:
+    """The times of each network, at its ratios. None where some are left to the next run, which stderr is told."""
+    from trimtab.bench.exchange_times import Measurement, measure
+
+    wanted = [
+        Measurement(*network, NUM_ELEMENTS, args.repeats, some, names)
+        for network, some in zip(networks, ratios, strict=True)
     ]
-
-
-def _seconds(
-    num_ranks: int, latency: str, bandwidth: str, repeats: int, *, ratios: tuple[str, ...], names: tuple[str, ...]
-) -> tuple[dict[str, dict[str, float]], float]:
-    """By ratio and collective the seconds of ``select``, ``wire`` and ``whole``; and those of the floor."""
-    from trimtab.bench.fleet import run_on_hosts
-
-    network = Network(
-        phases=(Phase(duration=3600.0, latency=parse_duration(latency), bandwidth=parse_bandwidth(bandwidth)),)
+    times = measure(wanted, args.out, args.networks)
+    if len(times) == len(wanted):
+        return times
+    print(
+        f"trimtab: {args.out} holds {len(times)} of {len(wanted)} networks; run it again for the others",
+        file=sys.stderr,
     )
-    measured = run_on_hosts(
-        network,
-        num_ranks,
-        "trimtab.bench.collectives_worker",
-        [
-            *("--elements", str(NUM_ELEMENTS), "--ratios", ",".join(ratios)),
-            *("--collectives", ",".join(names), "--repeats", str(repeats)),
-        ],
-        TIMEOUT_SECONDS,
-    )
-    return measured["plans"], measured["floor"]
+    return None
+
+
+def _learn(model: Overheads, cell: Cell, collective: str, seconds: float, times: int) -> None:
+    """As in training, where each exchange is an observation: of many the model takes the median, and trusts it more."""
+    for _ in range(times):
+        model.observe(collective, _cost(cell, collective), *_alpha_beta(cell), seconds)
 
 
 def _judge(cell: Cell, model: Overheads) -> dict[str, Any]:
     predicted = {name: model.seconds(name, _cost(cell, name), *_alpha_beta(cell)) for name in cell.measured}
+    named = min(predicted, key=predicted.__getitem__)
     return {
         "ranks": cell.num_ranks,
         "latency": parse_duration(cell.latency),
@@ -217,8 +244,9 @@ def _judge(cell: Cell, model: Overheads) -> dict[str, Any]:
         "measured_seconds": cell.measured,
         "predicted_seconds": predicted,
         "fastest": cell.fastest,
-        "predicted": min(predicted, key=predicted.__getitem__),
+        "predicted": named,
         "clear": cell.is_clear,
+        "regret": cell.measured[named] / cell.measured[cell.fastest],
     }
 
 
@@ -236,10 +264,14 @@ def _print(summary: dict[str, Any]) -> None:
         print(
             f"N={cell['ranks']} {format_duration(cell['latency']):>5} {format_bandwidth(cell['bandwidth']):>8}"
             f" c={cell['ratio']:<6g} fastest {cell['fastest']:17} predicted {cell['predicted']:17}"
-            f" {verdict if cell['clear'] else '(too close to call)'}  "
+            f" {verdict if cell['clear'] else '(too close to call)'} {cell['regret']:.2f}  "
             + "  ".join(
                 f"{name} {seconds * 1000:.0f}/{cell['predicted_seconds'][name] * 1000:.0f} ms"
                 for name, seconds in cell["measured_seconds"].items()
             )
         )
-    print(f"right in {summary['right']} of {summary['clear_cells']} clear cells, calibrated on four others")
+    print(
+        f"right in {summary['right']} of {summary['clear_cells']} clear cells, calibrated on"
+        f" {summary['calibration_cells']} others; the predicted takes {summary['mean_regret']:.3f} times as long as the"
+        f" fastest in the mean of all, {summary['worst_regret']:.2f} times at worst"
+    )

@@ -121,7 +121,7 @@ class StatusReader:
             name=step.plan,
             ratio=plan.ratio,
             collective=plan.collective,
-            sparsifier="" if plan.is_dense else self._job.spec.communication.sparsifier,
+            sparsifier="" if plan.is_dense or plan.row.selects_itself else self._job.spec.communication.sparsifier,
             reason=self._first_reason(),
             adopted_at_step=self._adopted_at,
         )
