@@ -20,7 +20,7 @@ N = 3000
 
 
 def plan_of(collective: str, ratio: float) -> Plan:
-    return Plan.parse(collective if collective.startswith("dense") else f"{ratio}/{collective}/sparsifier=topk")
+    return Plan.parse(collective) if collective.startswith("dense") else Plan(ratio, collective, "topk")
 
 
 def stored(state: dict[str, Any]) -> dict[str, Any]:

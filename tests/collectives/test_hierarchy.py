@@ -20,7 +20,7 @@ LAYOUTS = ((2, 2), (2, 3), (3, 2), (1, 3))
 def plan_of(collective: str, per_host: int, ratio: float = 0.1) -> Plan:
     """The plan of a collective between hosts."""
     text = f"{collective}:per_host={per_host}"
-    return Plan.parse(text if collective in DENSE_COLLECTIVES else f"{ratio:g}/{text}/sparsifier=topk")
+    return Plan.parse(text) if collective in DENSE_COLLECTIVES else Plan(ratio, text, "topk")
 
 
 def hosts_of(num_hosts: int, per_host: int) -> tuple[tuple[int, ...], ...]:
