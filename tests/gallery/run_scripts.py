@@ -35,7 +35,7 @@ from chosen_plan import choose
 GALLERY = Path(__file__).parents[2] / "examples" / "gallery"
 ARGUMENTS = {
     "mnist": ["--epochs=1", "--batch-size=8", "--log-interval=1"],
-    "imagenet": ["--epochs=1", "--batch-size=16", "--width=8", "--print-freq=1"],
+    "imagenet": ["--epochs=3", "--batch-size=16", "--width=8", "--print-freq=1"],
     "nanogpt": ["--max-iters=20", "--n-embd=32", "--n-layer=1", "--batch-size=4", "--warmup-iters=1"],
     "word_language_model": ["--epochs=1", "--batch-size=32", "--nhid=48", "--log-interval=1"],
     "dcgan": ["--niter=1", "--batch-size=16", "--ngf=4", "--ndf=4", "--lr=0.002", "--log-interval=1"],
