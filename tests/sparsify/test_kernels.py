@@ -5,10 +5,10 @@ import threading
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from trimtab import kernels
-from trimtab.kernels import cores, cpu, loops, reference
+from trimtab.kernels import cpu, loops, reference
 
 LANES_AND_EDGES = st.sampled_from([1, 2, 15, 16, 63, 64, 65, 127, 128, 129, 1000, 4099])
 THRESHOLDS = st.sampled_from([0.0, 2.0**-149, 0.3, 1.0, 2.5, 100.0, math.inf])
@@ -46,29 +46,6 @@ def assert_agree(ours: kernels.CompactResult, oracle: kernels.CompactResult) -> 
 @settings(deadline=None)  # the first call compiles
 @given(n=LANES_AND_EDGES, threshold=THRESHOLDS, capacity=ROOM, seed=st.integers(0, 10**6), special=st.booleans())
 def test_the_fused_pass_agrees_with_the_reference(n, threshold, capacity, seed, special):
-    grad, residual = noise(n, seed, special=special), noise(n, seed + 1)
-    ours, oracle = noise(n, seed + 2), noise(n, seed + 3)
-    assert_agree(
-        cpu.fused_select(grad, residual, ours, threshold, capacity, offset=5),
-        reference.fused_select(grad, residual, oracle, threshold, capacity, offset=5),
-    )
-    assert same(ours, oracle)
-
-
-@pytest.fixture
-def three_cores(monkeypatch):
-    """Shared among three threads however short a vector is."""
-    threads = torch.get_num_threads()
-    monkeypatch.setattr(cores, "FEWEST_OF_A_CORE", 1)
-    torch.set_num_threads(3)
-    yield
-    torch.set_num_threads(threads)
-
-
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(n=LANES_AND_EDGES, threshold=THRESHOLDS, capacity=ROOM, seed=st.integers(0, 10**6), special=st.booleans())
-def test_the_pass_of_several_cores_agrees_with_the_reference(three_cores, n, threshold, capacity, seed, special):
-    assert len(cores.spans_of(n)) == min(n, 3)
     grad, residual = noise(n, seed, special=special), noise(n, seed + 1)
     ours, oracle = noise(n, seed + 2), noise(n, seed + 3)
     assert_agree(

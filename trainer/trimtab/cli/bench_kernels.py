@@ -1,8 +1,8 @@
 """``trimtab bench kernels``: the time of each sparsifier on one core, against a copy of its bytes and torch.topk.
 
 The floor of a kernel is the time in which a large copy moves 12 bytes an element: gradient and residual are read, the
-new residual is written. The pass that selects is also timed on all cores, against a copy by as many. Each round
-measures everything once, so that other load on the machine falls on all alike. The times are medians over the rounds.
+new residual is written. Each round measures everything once, so that other load on the machine falls on all alike. The
+times are medians over the rounds.
 """
 
 from __future__ import annotations
@@ -34,7 +34,6 @@ class Measured:
     n: int
     """Elements of float32."""
     ratio: float
-    threads: int
     seconds: float
     floor_ratio: float
     """Seconds over the seconds in which a copy moves 12 bytes an element."""
@@ -53,17 +52,17 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps([asdict(line) for line in lines], indent=2))
         return 0
-    print(f"{'kernel':<16}{'n':>12}{'ratio':>8}{'threads':>9}{'ms':>9}{'x floor':>9}{'topk / this':>13}")
+    print(f"{'kernel':<16}{'n':>12}{'ratio':>8}{'ms':>9}{'x floor':>9}{'topk / this':>13}")
     for line in lines:
         print(
-            f"{line.kernel:<16}{line.n:>12,}{line.ratio:>8g}{line.threads:>9}{line.seconds * 1e3:>9.2f}"
-            f"{line.floor_ratio:>9.2f}{line.speedup_over_topk:>13.1f}"
+            f"{line.kernel:<16}{line.n:>12,}{line.ratio:>8g}{line.seconds * 1e3:>9.2f}{line.floor_ratio:>9.2f}"
+            f"{line.speedup_over_topk:>13.1f}"
         )
     return 0
 
 
 def measure(n: int, ratio: float, rounds: int) -> list[Measured]:
-    """Time the fused pass and every sparsifier on n Laplace-distributed elements, one thread; the pass on all, too."""
+    """Time the fused pass and every sparsifier on n Laplace-distributed elements, one thread."""
     import torch
 
     from trimtab import kernels, sparsify
@@ -84,14 +83,6 @@ def measure(n: int, ratio: float, rounds: int) -> list[Measured]:
         def select() -> None:
             kernels.fused_select(grad, residual, next_residual, threshold, capacity=2 * k)
 
-        def copy() -> None:
-            copied_to.copy_(copied_from)
-
-        def on_all_cores(action: Callable[[], None]) -> None:
-            torch.set_num_threads(threads)
-            action()
-            torch.set_num_threads(1)
-
         def compress(selector: Selector) -> None:
             selector.compress(grad, residual, next_residual, (0, n), (k,))
             selector.commit()
@@ -99,9 +90,7 @@ def measure(n: int, ratio: float, rounds: int) -> list[Measured]:
         sparsifiers = {name: partial(compress, sparsify.create(name)) for name in sparsify.names()}
         seconds = interleaved(
             {
-                "copy": copy,
-                "copy on all cores": partial(on_all_cores, copy),
-                "select on all cores": partial(on_all_cores, select),
+                "copy": lambda: copied_to.copy_(copied_from),
                 "torch.topk": lambda: magnitudes.topk(k, sorted=False),
                 "fused_select": select,
                 **sparsifiers,
@@ -110,14 +99,10 @@ def measure(n: int, ratio: float, rounds: int) -> list[Measured]:
         )
     finally:
         torch.set_num_threads(threads)
-
-    def line(kernel: str, num_threads: int, taken: float, copied: float) -> Measured:
-        return Measured(kernel, n, ratio, num_threads, taken, taken / copied, seconds["torch.topk"] / taken)
-
-    one_core = {"fused_select": seconds["fused_select"], **{name: seconds[name] for name in sparsifiers}}
     return [
-        line("fused_select", threads, seconds["select on all cores"], seconds["copy on all cores"]),
-        *(line(kernel, 1, taken, seconds["copy"]) for kernel, taken in one_core.items()),
+        Measured(kernel, n, ratio, taken, taken / seconds["copy"], seconds["torch.topk"] / taken)
+        for kernel, taken in seconds.items()
+        if kernel in ("fused_select", *sparsifiers)
     ]
 
 

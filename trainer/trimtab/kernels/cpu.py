@@ -1,19 +1,18 @@
-"""The kernels for CPU tensors: their `loops` are compiled, and run without the interpreter's lock.
+"""The kernels for CPU tensors: their `loops` are compiled, one thread a call, without the interpreter's lock.
 
-Arrays there are numpy views of the tensors. The pass that selects is shared among `cores`; others take one thread.
+Arrays there are numpy views of the tensors.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from trimtab.kernels import cores, loops
+from trimtab.kernels import loops
 from trimtab.kernels.compact_result import CompactResult
 from trimtab.kernels.loops import STREAM_FROM_BYTES, Floats, Indices, WholeNumbers
 from trimtab.kernels.tail import Tail
@@ -31,44 +30,11 @@ def fused_select(
     grad: Tensor, residual: Tensor, next_residual: Tensor, threshold: float, capacity: int, offset: int = 0
 ) -> CompactResult:
     """See `trimtab.kernels.fused_select`."""
-    spans = cores.spans_of(grad.numel())
-    rooms = [_room(min(capacity, stop - first)) for first, stop in spans]
-    arrays = [_array(each) for each in (grad, residual, next_residual)]
-
-    def part(span: cores.Span, room: tuple[Indices, Floats]) -> tuple[int, float, float]:
-        first, stop = span
-        ours, kept, left = (each[first:stop] for each in arrays)
-        return loops.fused_select(ours, kept, left, np.float32(threshold), offset + first, *room)
-
-    found = cores.on_cores([partial(part, *each) for each in zip(spans, rooms, strict=True)])
-    if len(spans) > 1:
-        return _joined(arrays[2], capacity, offset, rooms, found)
-    ((indices, values),), ((num_over, before, removed),) = rooms, found
-    return _result(indices, values, num_over, before, removed)
-
-
-def _joined(
-    next_residual: Floats,
-    capacity: int,
-    offset: int,
-    rooms: list[tuple[Indices, Floats]],
-    found: list[tuple[int, float, float]],
-) -> CompactResult:
-    """What several parts have selected, as one pass would have: of what is over ``capacity`` the last goes back."""
-    num_over = sum(over for over, _, _ in found)
-    before, removed = sum(squared for _, squared, _ in found), sum(squared for _, _, squared in found)
-    indices, values = _room(min(capacity, num_over))
-    num_sent = 0
-    for (its_indices, its_values), (its_num_over, *_) in zip(rooms, found, strict=True):
-        num_found = min(its_num_over, its_indices.size)
-        num_kept = min(num_found, capacity - num_sent)
-        indices[num_sent : num_sent + num_kept] = its_indices[:num_kept]
-        values[num_sent : num_sent + num_kept] = its_values[:num_kept]
-        returned = its_values[num_kept:num_found]
-        loops.put(next_residual, its_indices[num_kept:num_found] - np.int32(offset), returned)
-        removed -= float(np.square(returned, dtype=np.float64).sum())
-        num_sent += num_kept
-    return _result(indices, values, num_over, before, removed)
+    indices, values = _room(capacity)
+    found = loops.fused_select(
+        _array(grad), _array(residual), _array(next_residual), np.float32(threshold), offset, indices, values
+    )
+    return _result(indices, values, *found)
 
 
 def select_in_place(acc: Tensor, threshold: float, capacity: int, offset: int = 0) -> CompactResult:
