@@ -16,6 +16,7 @@ from trimtab_api.catalogue import (
     Axis,
     collectives,
     planners,
+    reads_no_sparsifier,
     schedules,
     sparsifiers,
 )
@@ -47,9 +48,7 @@ _PLAN = f"^{_NUMBER}/({'|'.join(SPARSE_COLLECTIVES)}){_OPTIONS}{_AXES}"
 _TWO_BITS = ", ".join(f"'{row.name}'" for row in collectives.rows() if not row.is_dense and "int2" in row.wires)
 _SELECT_THEMSELVES = tuple(name for name in SPARSE_COLLECTIVES if collectives[name].selects_itself)
 _OF_THOSE = f"/({'|'.join(_SELECT_THEMSELVES)})(:[^/]*)?"
-_READS_NO_SPARSIFIER = (
-    f"{' and '.join(_SELECT_THEMSELVES)} selects by itself, and reads no sparsifier; leave the one or the other out"
-)
+_READS_NO_SPARSIFIER = "; ".join(map(reads_no_sparsifier, _SELECT_THEMSELVES))
 _RESERVED = ", ".join(f"'{each}'" for each in RESERVED_VARIABLES)
 _PLAN_REMEDY = (
     "write dense, or RATIO/COLLECTIVE with a ratio in (0, 1), such as 0.01/all-gather; collectives: "
