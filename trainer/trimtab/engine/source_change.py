@@ -33,20 +33,23 @@ def to_updates(arena: Arena, buckets: Buckets, gate: OptimizerGate) -> None:
     _hold_nothing(arena, buckets)
     arena.release_gradients()
     arena.grad.copy_(held_back)
-    moves = set(range(len(arena.parameters))) - set(arena.all_zero(range(len(arena.parameters))))
-    if not moves:
-        arena.release_gradients()
-        return
-    before = [parameter.detach().clone() for parameter in arena.parameters]
-    for index, (parameter, view) in enumerate(zip(arena.parameters, arena.views, strict=True)):
-        # Weight decay and momentum leave alone what nothing is held back of.
-        parameter.grad = view if index in moves and parameter.requires_grad else None
-    gate.step_unscaled()
-    for was, parameter, start in zip(before, arena.parameters, arena.offsets, strict=False):
-        if parameter.grad is not None:
-            update = arena.residual[start : start + parameter.numel()].view_as(parameter)
-            torch.sub(was, parameter, out=update)
-            parameter.copy_(was)
+    # Weight decay and momentum leave alone what nothing is held back of.
+    still = set(arena.all_zero(range(len(arena.parameters))))
+    moved = [
+        (parameter, view, start, parameter.detach().clone())
+        for index, (parameter, view, start) in enumerate(
+            zip(arena.parameters, arena.views, arena.offsets, strict=False)
+        )
+        if index not in still and parameter.requires_grad
+    ]
+    for parameter, view, _, _ in moved:
+        parameter.grad = view
+    if moved:
+        gate.step_unscaled()
+    for parameter, _, start, before in moved:
+        update = arena.residual[start : start + parameter.numel()].view_as(parameter)
+        torch.sub(before, parameter, out=update)
+        parameter.copy_(before)
     arena.release_gradients()
 
 
