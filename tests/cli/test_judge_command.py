@@ -2,7 +2,7 @@
 
 import json
 
-from trimtab.cli import judge_command, preparation
+from trimtab.cli import judge_command
 from trimtab.cli.main import main
 from trimtab.judge import workloads
 
@@ -35,12 +35,11 @@ def test_out_must_be_a_directory(tmp_path, capsys):
 def test_every_cell_has_its_first_turn_before_any_has_its_second(tmp_path, monkeypatch):
     taken = []
 
-    def measure(cell, workload, network, directory, *, turns):
+    def measure(cell, network, directory, *, turns):
         taken.append((cell.name, turns))
         return cell, ""
 
     monkeypatch.setattr(judge_command, "_measure", measure)
-    monkeypatch.setattr(preparation, "choose_network", lambda network, loopback, workers: network)
     assert main(["judge", "--out", str(tmp_path / "out"), "--quick", "--turns", "2"]) == 0
     cells = [name for name, turn in taken if turn == 1]
     assert len(cells) == 3

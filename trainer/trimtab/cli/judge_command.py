@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,8 @@ from trimtab.plan_names import ADAPTIVE, DDP_HOOKS
 from trimtab.records.run_directory import RunDirectory
 
 if TYPE_CHECKING:
+    from trimtab_netmon.emulate import Network
+
     from trimtab.judge.verdict import Cell
     from trimtab.judge.workloads import Workload
 
@@ -76,9 +79,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _judge(args: argparse.Namespace, directory: Path) -> str:
-    from trimtab_netmon.emulate import write_network
-
-    from trimtab.cli.preparation import choose_network
     from trimtab.judge.networks import networks
     from trimtab.judge.recorded import load
     from trimtab.judge.simulation import LEFT_OUT, grid, simulate
@@ -98,22 +98,12 @@ def _judge(args: argparse.Namespace, directory: Path) -> str:
             _say(f"{cells[-1].name}: adaptive {cells[-1].simulated_over_best:.2f}× the best static plan in simulation")
     _write(directory, cells)
     turns = args.turns or (_QUICK_TURNS if args.quick else _TURNS)
-    for turn in range(0 if args.simulate else turns):
-        for index, cell in enumerate(cells):
-            if args.quick and (cell.workload, cell.network) not in _QUICK:
-                continue
-            own = directory / cell.name.replace(" ", "-")
-            own.mkdir(exist_ok=True)
-            network_file = own / "network.yaml"
-            network_file.write_text(write_network(networks(args.seed)[cell.network]))
-            workload = next(each for each in WORKLOADS if each.name == cell.workload)
-            emulated = choose_network(network_file, False, workload.job.spec.workers)
-            if emulated is None:
-                return "nothing is emulated here, so real runs would say nothing; --simulate leaves them out"
-            cells[index], failure = _measure(cell, workload, emulated, own, turns=turn + 1)
-            if failure:
-                return f"{cell.name}: {failure}"
-            _write(directory, cells)
+    real = [] if args.simulate else [c for c, each in enumerate(cells) if not args.quick or _is_quick(each)]
+    for turn, index in product(range(1, turns + 1), real):
+        cells[index], failure = _measure(cells[index], networks(args.seed)[cells[index].network], directory, turns=turn)
+        if failure:
+            return f"{cells[index].name}: {failure}"
+        _write(directory, cells)
     _print(cells)
     print(f"page: {directory / 'judge.html'}")
     return ""
@@ -123,24 +113,37 @@ def _say(what: str) -> None:
     print(what, flush=True)
 
 
-def _measure(cell: Cell, workload: Workload, network: Path, directory: Path, *, turns: int) -> tuple[Cell, str]:
-    """The cell with its real runs' times, or why one failed."""
+def _is_quick(cell: Cell) -> bool:
+    return (cell.workload, cell.network) in _QUICK
+
+
+def _measure(cell: Cell, network: Network, directory: Path, *, turns: int) -> tuple[Cell, str]:
+    """The cell with its real runs' times, or why one failed; runs that finished in its own directory are kept."""
     from dataclasses import replace
 
+    from trimtab_netmon.emulate import write_network
+
+    from trimtab.cli.preparation import choose_network
+    from trimtab.judge.workloads import WORKLOADS
     from trimtab.report.comparison import read_comparison
     from trimtab.report.summary import target_of
 
+    own = directory / cell.name.replace(" ", "-")
+    own.mkdir(exist_ok=True)
+    network_file = own / "network.yaml"
+    network_file.write_text(write_network(network))
+    job = next(each for each in WORKLOADS if each.name == cell.workload).job
+    emulated = choose_network(network_file, False, job.spec.workers)
+    if emulated is None:
+        return cell, "nothing is emulated here, so real runs would say nothing; --simulate leaves them out"
     static = [name for name in cell.simulated.static if name != cell.dense][:_NUM_FIRST]
     if cell.simulated.in_best_buffers not in (cell.dense, *static):
         static.append(cell.simulated.in_best_buffers)
     plans = [ADAPTIVE, "dense", *DDP_HOOKS, *static]
-    job = workload.job
-    failure = compare(
-        job, network, plans, directory, target=target_of(job), ends_at_target=True, repeat=turns, resume=True
-    )
+    failure = compare(job, emulated, plans, own, target=target_of(job), ends_at_target=True, repeat=turns, resume=True)
     if failure:
         return cell, failure
-    summaries = read_comparison(directory).summaries
+    summaries = read_comparison(own).summaries
     times = {name: [*(each.all_seconds_to_target or (each.seconds_to_target,))] for name, each in summaries.items()}
     return replace(cell, measured=times), ""
 
