@@ -113,7 +113,7 @@ def test_adaptive_leaves_dense_on_a_slow_network_and_trains(script: str, on_a_sl
     ranks = on_a_slow_network[script, "adaptive"]
     *_, last = ranks[0]["plans"]
     progresses(f"{script}, trimtab run at 10 Mbit/s, adaptive, which ends by {last}", ranks)
-    if script != "dcgan":  # whose two models are too small for 36 steps to earn a change of plan
+    if script != "dcgan":  # whose two models are so small that another plan promises little more than is asked
         assert not last.startswith("dense"), ranks[0]["plans"]
 
 
