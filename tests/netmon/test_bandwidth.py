@@ -51,6 +51,14 @@ def test_traffic_at_either_end_never_moves_the_measurement_of_an_unchanged_link(
     assert value == pytest.approx(capacity)
 
 
+@given(expected=st.floats(0.95, 1.05), own=st.floats(0.3, 1.03), beside=st.floats(0.2, 4), sent=st.floats(0, 1))
+def test_what_others_send_the_receiver_is_not_what_the_link_carries(expected, own, beside, sent):
+    """The test's flows get up to all of the link, and two tests of it differ by a few percent."""
+    rates = Rates((own + beside) * GIGABIT, own * GIGABIT, max(sent, 1 - own) * GIGABIT)
+    value, _ = judge(rates, expected * GIGABIT)
+    assert value == pytest.approx(GIGABIT, rel=0.06)
+
+
 @pytest.mark.parametrize("expected", [0.0, 10 * GIGABIT, 0.1 * GIGABIT])
 def test_a_changed_link_full_of_traffic_shows_what_was_moved(expected):
     rates = Rates(received=GIGABIT, own=0.4 * GIGABIT, sent_before=GIGABIT)
