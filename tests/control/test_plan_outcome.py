@@ -62,7 +62,8 @@ def test_a_step_that_was_to_be_shorter_and_is_longer_underperforms(previous, too
     before = [] if previous is None else [(BEFORE, 10, previous, EXCHANGE)]
     outcome = pending(ran(*before, (AFTER, 10, took, EXCHANGE)), predicted=predicted)
     measured, says = outcome.review(20, 2.0)
-    assert (measured.id, measured.seconds, measured.previous_seconds, says) == (7, took, previous, underperforms)
+    assert (measured.id, says) == (7, underperforms)
+    assert (measured.seconds, measured.previous_seconds) == pytest.approx((took, previous))
 
 
 def test_it_is_said_once_on_a_network():
@@ -83,10 +84,10 @@ def test_a_change_that_ran_for_two_steps_is_not_measured():
 @pytest.mark.parametrize(
     ("exchange", "previous"),
     [
-        (0.05, 0.3),  # of a step of 0.3 s: noise, and leaving it out would leave out the slow ones
+        (0.05, 0.7 / 3),  # of a step of 0.3 s: noise, and leaving it out would leave out the slow ones
         (0.2, 0.1),  # of another network
     ],
 )
 def test_what_a_plan_took_before_is_told_by_the_steps_on_this_network_slow_ones_too(exchange, previous):
     steps = ran((BEFORE, 2, 0.1, EXCHANGE), (BEFORE, 3, 0.3, exchange), (AFTER, 3, 0.15, EXCHANGE))
-    assert pending(steps).close(20, 2.0).previous_seconds == previous
+    assert pending(steps).close(20, 2.0).previous_seconds == pytest.approx(previous)

@@ -9,6 +9,7 @@ from statistics import median
 
 from trimtab.control.decision import Prediction
 from trimtab.control.types import StepReport
+from trimtab.control.usual_mean import usual_mean
 
 #: Steps in a row that had to be dropped. (One alone is everyday life under a gradient scaler.)
 NON_FINITE_STEPS = 2
@@ -106,8 +107,8 @@ def slower_than_dense(steps: Sequence[StepReport], dense: Prediction) -> Alarm |
         judged, allowed = [min(steps[-2:], key=lambda step: step.step_seconds)], _MUCH_SLOWER_THAN_DENSE
     else:
         judged, allowed = list(_last(steps, _JUDGED_SECONDS)), _SLOWER_THAN_DENSE
-    measured = median(step.step_seconds for step in judged)
-    computing = max(dense.step_seconds - dense.sync_seconds, median(step.compute_seconds for step in judged))
+    measured = usual_mean(step.step_seconds for step in judged)
+    computing = max(dense.step_seconds - dense.sync_seconds, usual_mean(step.compute_seconds for step in judged))
     needed = computing + dense.sync_seconds
     if measured <= allowed * needed:
         return None

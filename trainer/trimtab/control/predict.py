@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from math import sqrt
-from statistics import median
 from typing import Any
 
 from trimtab_api import catalogue
@@ -18,6 +17,7 @@ from trimtab.control.overheads import Overheads
 from trimtab.control.progress import Progress
 from trimtab.control.staleness import relative_steps
 from trimtab.control.types import ModelFacts, StepReport, TrialReport
+from trimtab.control.usual_mean import usual_mean
 from trimtab.plan import FusionPlan, Plan
 from trimtab.profile import Profile
 from trimtab.timeline import BufferTimes, Readiness, Timeline, assumed_compute_seconds, simulate
@@ -56,8 +56,8 @@ class Predictor:
 
     @property
     def compute_seconds(self) -> float:
-        """Median computation of the last steps, or what was assumed."""
-        return median(self._compute) if self._compute else self._assumed_compute
+        """Mean computation of the last steps, what a script does between them included; or what was assumed."""
+        return usual_mean(self._compute) if self._compute else self._assumed_compute
 
     def cost(self, plan: Plan) -> Cost:
         """Closed-form cost of a whole step's exchanges."""
