@@ -16,6 +16,8 @@ from trimtab_api.catalogue import Cost
 from trimtab.control.types import OptimizerFamily
 from trimtab.plan import Plan
 
+#: As in the judge's workloads.
+STEPS_BETWEEN_EVALUATIONS = 5
 SGD = OptimizerFamily("SGD", "sgd")
 
 
@@ -64,6 +66,8 @@ class SimulatedCluster:
     loss_noise: float = 0.05
     """One deviation (log) of a batch's loss; every thirtieth batch is off by three of them more."""
     optimizer: OptimizerFamily = SGD
+    evaluation_seconds: float = 0.0
+    """What rank 0 does after every fifth step, while the others wait for it."""
 
     @property
     def num_elements(self) -> int:
@@ -76,6 +80,11 @@ class SimulatedCluster:
         cost = _closed_form(plan, self.num_elements, self.num_ranks)
         a, o, e, g, w = self.overheads[plan.collective]
         return a * cost.messages * phase.latency + o * cost.messages + (e / phase.bandwidth + g) * cost.bytes + w
+
+    def evaluating_seconds(self, first_step: int, num_steps: int) -> float:
+        """What evaluations take in a mean step of so many."""
+        before, after = (step // STEPS_BETWEEN_EVALUATIONS for step in (first_step, first_step + num_steps))
+        return self.evaluation_seconds * (after - before) / num_steps
 
     def compress_seconds(self, plan: Plan) -> float:
         if plan.is_dense:

@@ -159,7 +159,9 @@ class SimulatedRun:
         def noisy() -> float:
             return slowness * exp(self._rng.gauss(0, cluster.noise))
 
+        num_local = max(1, plan.local_steps)
         compute = cluster.compute_seconds * noisy() * (2.0 if self.step == 0 else 1.0)
+        compute += slowness * cluster.evaluating_seconds(self.step, num_local)
         compress = cluster.compress_seconds(plan) * noisy()
         sync = (
             cluster.sync_seconds(plan, cluster.network(self.now))
@@ -169,7 +171,7 @@ class SimulatedRun:
         return StepReport(
             step=self.step,
             plan=plan,
-            step_seconds=compute + (compress + sync) / max(1, plan.local_steps),
+            step_seconds=compute + (compress + sync) / num_local,
             compute_seconds=compute,
             compress_seconds=compress,
             collective_seconds=sync,

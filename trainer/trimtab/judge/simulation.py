@@ -111,6 +111,7 @@ def cluster_of(workload: Workload, network: Network, recorded: Recorded) -> Simu
         loss=recorded.loss,
         loss_noise=_LOSS_NOISE,
         optimizer=workload.optimizer,
+        evaluation_seconds=workload.evaluation_seconds,
     )
 
 
