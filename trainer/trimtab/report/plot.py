@@ -8,8 +8,10 @@ from html import escape
 
 from trimtab.report.chart import Scale
 
-#: Pixels left of the axes, beneath them, and on the other two sides.
-_LEFT, _BENEATH, _EDGE = 66, 40, 12
+#: Pixels left of the axes, beneath them, above them, where the upward one's name is, and on the right.
+_LEFT, _BENEATH, _ABOVE, _EDGE = 66, 40, 28, 12
+#: Labels that stand together are listed up to so many.
+_MOST_LISTED = 3
 #: Pixels from one line of small text to the next.
 _LINE = 14
 
@@ -31,7 +33,7 @@ class Plot:
         return _LEFT + self.across(value) * (self.size[0] - _LEFT - _EDGE)
 
     def _y(self, value: float) -> float:
-        return _EDGE + (1 - self.upwards(value)) * (self.size[1] - _BENEATH - _EDGE)
+        return _ABOVE + (1 - self.upwards(value)) * (self.size[1] - _BENEATH - _ABOVE)
 
     def dot(self, across: float, upwards: float, title: str, *, label: str = "", is_chosen: bool = False) -> None:
         """A dot that says its title where the pointer rests; a ring, not colour alone, tells the chosen one."""
@@ -65,11 +67,11 @@ class Plot:
             if (x := self._x(tick)) - last < 52:  # the next one would lie on it
                 continue
             last = x
-            parts.append(f'<line class="grid faint" x1="{x:.1f}" x2="{x:.1f}" y1="{_EDGE}" y2="{bottom}"/>')
+            parts.append(f'<line class="grid faint" x1="{x:.1f}" x2="{x:.1f}" y1="{_ABOVE}" y2="{bottom}"/>')
             text = escape(self.format_across(tick))
             parts.append(f'<text class="tick middle" x="{x:.1f}" y="{bottom + 16}">{text}</text>')
         parts.append(f'<text class="small end" x="{width - _EDGE}" y="{height - 6}">{escape(across)}</text>')
-        parts.append(f'<text class="small" x="2" y="{_EDGE + 2}">{escape(upwards)}</text>')
+        parts.append(f'<text class="small" x="2" y="12">{escape(upwards)}</text>')
         texts = [
             f'<text class="small" x="{x:.1f}" y="{y:.1f}">{escape(said)}</text>' for x, y, said in joined(self._labels)
         ]
@@ -77,16 +79,25 @@ class Plot:
 
 
 def joined(labels: Sequence[tuple[float, float, str]]) -> list[tuple[float, float, str]]:
-    """The labels, but those that would lie on another stand beside it, after a comma."""
-    apart: list[tuple[float, float, str]] = []
+    """The labels, but those that would lie on another stand beside it, after a comma; of many, how many more there are.
+
+    Each dot still says its own where the pointer rests.
+    """
+    apart: list[tuple[float, float, list[str]]] = []
     for x, y, said in sorted(labels):
-        for index, (left, line, text) in enumerate(apart):
-            if x < left + _width(text) and abs(y - line) < _LINE:
-                apart[index] = (left, line, f"{text}, {said}")
+        for left, line, together in apart:
+            if x < left + _width(_listed(together)) and abs(y - line) < _LINE:
+                together.append(said)
                 break
         else:
-            apart.append((x, y, said))
-    return apart
+            apart.append((x, y, [said]))
+    return [(x, y, _listed(together)) for x, y, together in apart]
+
+
+def _listed(together: Sequence[str]) -> str:
+    if len(together) <= _MOST_LISTED:
+        return ", ".join(together)
+    return f"{', '.join(together[: _MOST_LISTED - 1])} and {len(together) - _MOST_LISTED + 1} more"
 
 
 def _width(text: str) -> float:
