@@ -74,7 +74,7 @@ def _times() -> list[object]:
                 "expected of dense": f"max({RUN}_dense_step_seconds{{{JOB}}})",
                 "measured after the last change": f"max({RUN}_measured_step_seconds{{{JOB}}})",
             },
-            shows="What the last decision predicted, and the median of the steps after the last change.",
+            shows="What the last decision predicted, and the mean of the steps after the last change.",
             bad="Where the two part, the cost model is wrong about this network. The controller learns from it and"
             " decides again; if they stay apart, name the plan by communication.plan.",
         ),

@@ -102,9 +102,9 @@ class Measured:
     step: int
     time: float
     previous_seconds: float | None
-    """Median step time under the previous plan, on the network of the decision; None where it never ran there."""
+    """Mean step time under the previous plan, on the network of the decision; None where it never ran there."""
     seconds: float
-    """Median step time under the plan adopted."""
+    """Mean step time under the plan adopted."""
     num_steps: int
 
     def to_json(self) -> dict[str, Any]:

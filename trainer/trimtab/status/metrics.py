@@ -141,7 +141,7 @@ class RunMetrics(Collector):
         yield _gauge("dense_step_seconds", "Step time that the last decision expected of dense", self._dense)
         text = "Of that the wait for the exchange; how long dense computes, the steps in force tell"
         yield _gauge("dense_exposed_seconds", text, self._dense_exposed)
-        yield _gauge("measured_step_seconds", "Median of the steps after the last change of plan", self._measured)
+        yield _gauge("measured_step_seconds", "Mean of the steps after the last change of plan", self._measured)
         text = f"What the script reported last by session.report, at most {MOST_EVALUATIONS} names"
         values = GaugeMetricFamily("trimtab_trainer_evaluation", text, labels=("metric",))
         for name, value in self._evaluations.items():
