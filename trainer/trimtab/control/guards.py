@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from trimtab.control.clipped_mean import clipped_mean
 from trimtab.control.decision import Prediction
 from trimtab.control.types import StepReport
-from trimtab.control.usual_mean import usual_mean
 
 #: Steps in a row that had to be dropped. (One alone is everyday life under a gradient scaler.)
 NON_FINITE_STEPS = 2
@@ -107,8 +107,8 @@ def slower_than_dense(steps: Sequence[StepReport], dense: Prediction) -> Alarm |
         judged, allowed = [min(steps[-2:], key=lambda step: step.step_seconds)], _MUCH_SLOWER_THAN_DENSE
     else:
         judged, allowed = list(_last(steps, _JUDGED_SECONDS)), _SLOWER_THAN_DENSE
-    measured = usual_mean(step.step_seconds for step in judged)
-    computing = max(dense.step_seconds - dense.sync_seconds, usual_mean(step.compute_seconds for step in judged))
+    measured = clipped_mean(step.step_seconds for step in judged)
+    computing = max(dense.step_seconds - dense.sync_seconds, clipped_mean(step.compute_seconds for step in judged))
     needed = computing + dense.sync_seconds
     if measured <= allowed * needed:
         return None

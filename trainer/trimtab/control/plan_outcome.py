@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import log
 
+from trimtab.control.clipped_mean import clipped_mean
 from trimtab.control.decision import Decision, Measured
 from trimtab.control.recent_steps import RecentSteps
 from trimtab.control.types import StepReport
-from trimtab.control.usual_mean import usual_mean
 from trimtab.plan import Plan
 
 #: Steps whose mean becomes the measured step time of a decision.
@@ -56,12 +56,12 @@ class PlanOutcome:
         if len(times) < _FEWEST_STEPS:
             return None
         previous_seconds = self._previous_seconds(decision.previous, sync_seconds(decision.previous))
-        return Measured(decision.id, step, now, previous_seconds, usual_mean(times), len(times))
+        return Measured(decision.id, step, now, previous_seconds, clipped_mean(times), len(times))
 
     def _previous_seconds(self, previous: Plan, predicted: float) -> float | None:
         """Mean step time that the previous plan had on this network, from its last steps that fit it."""
         fitting = [report.step_seconds for report in self._steps.under(previous) if _fits(report, predicted)]
-        return usual_mean(fitting[-NUM_STEPS:]) if fitting else None
+        return clipped_mean(fitting[-NUM_STEPS:]) if fitting else None
 
 
 def underperforms(decision: Decision, measured: Measured) -> bool:

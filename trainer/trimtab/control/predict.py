@@ -10,6 +10,7 @@ from trimtab_api import catalogue
 from trimtab_api.catalogue.costs import Cost
 
 from trimtab.control import overlap
+from trimtab.control.clipped_mean import clipped_mean
 from trimtab.control.compress_times import CompressTimes
 from trimtab.control.curves import Curve
 from trimtab.control.decision import Prediction
@@ -17,7 +18,6 @@ from trimtab.control.overheads import Overheads
 from trimtab.control.progress import Progress
 from trimtab.control.staleness import relative_steps
 from trimtab.control.types import ModelFacts, StepReport, TrialReport
-from trimtab.control.usual_mean import usual_mean
 from trimtab.plan import FusionPlan, Plan
 from trimtab.profile import Profile
 from trimtab.timeline import BufferTimes, Readiness, Timeline, assumed_compute_seconds, simulate
@@ -57,7 +57,7 @@ class Predictor:
     @property
     def compute_seconds(self) -> float:
         """Mean computation of the last steps, what a script does between them included; or what was assumed."""
-        return usual_mean(self._compute) if self._compute else self._assumed_compute
+        return clipped_mean(self._compute) if self._compute else self._assumed_compute
 
     def cost(self, plan: Plan) -> Cost:
         """Closed-form cost of a whole step's exchanges."""

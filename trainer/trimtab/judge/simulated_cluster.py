@@ -17,7 +17,7 @@ from trimtab.control.types import OptimizerFamily
 from trimtab.plan import Plan
 
 #: As in the judge's workloads.
-STEPS_BETWEEN_EVALUATIONS = 5
+_STEPS_BETWEEN_EVALUATIONS = 5
 SGD = OptimizerFamily("SGD", "sgd")
 
 
@@ -83,7 +83,7 @@ class SimulatedCluster:
 
     def evaluating_seconds(self, first_step: int, num_steps: int) -> float:
         """What evaluations take in a mean step of so many."""
-        before, after = (step // STEPS_BETWEEN_EVALUATIONS for step in (first_step, first_step + num_steps))
+        before, after = (step // _STEPS_BETWEEN_EVALUATIONS for step in (first_step, first_step + num_steps))
         return self.evaluation_seconds * (after - before) / num_steps
 
     def compress_seconds(self, plan: Plan) -> float:

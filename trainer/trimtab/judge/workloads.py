@@ -64,18 +64,23 @@ WORKLOADS = (
         _command("digits", "--hidden 256 --learning-rate 0.003 --epochs 20"),
         0.4,
         OptimizerFamily("SGD", "sgd"),
-        0.065,
-        0.018,
+        half_gain_ratio=0.065,
+        evaluation_seconds=0.018,
     ),
     Workload(
         "gpt",
         _command("char_gpt", "--width 96 --layers 2 --text-bytes 600000"),
         2.75,
         OptimizerFamily("AdamW", "adam"),
-        0.1,
-        0.06,
+        half_gain_ratio=0.1,
+        evaluation_seconds=0.06,
     ),
     Workload(
-        "cnn", _command("cnn", "--learning-rate 0.003 --epochs 25"), 0.5, OptimizerFamily("SGD", "sgd"), 0.15, 0.06
+        "cnn",
+        _command("cnn", "--learning-rate 0.003 --epochs 25"),
+        0.5,
+        OptimizerFamily("SGD", "sgd"),
+        half_gain_ratio=0.15,
+        evaluation_seconds=0.06,
     ),
 )

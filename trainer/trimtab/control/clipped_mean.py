@@ -9,7 +9,7 @@ from statistics import fmean, median
 _MOST_MEDIANS = 4.0
 
 
-def usual_mean(seconds: Iterable[float]) -> float:
+def clipped_mean(seconds: Iterable[float]) -> float:
     """The mean of at least one time, in which an outlier counts for no more than four medians.
 
     A script that evaluates every few steps makes those steps longer, and each training pays for that as often as it
