@@ -37,6 +37,9 @@ class LinkView:
     """One way, seconds; 0: not measured yet."""
     bandwidth: float
     """Bytes per second; 0: not measured yet."""
+    latency_stale: bool = False
+    bandwidth_stale: bool = False
+    """Not to be trusted any more: the network has changed since, or nothing has confirmed it for long."""
 
 
 @dataclass(frozen=True)
@@ -184,10 +187,18 @@ def _view_of(state: netmon_pb2.NetworkState) -> NetworkView:
         bandwidth_method=_METHODS.get(summary.bandwidth_method, ""),
         latency_since=now - _magnitude(summary.latency_age_seconds) if latency > 0 else -math.inf,
         bandwidth_since=now - _magnitude(summary.bandwidth_age_seconds) if bandwidth > 0 else -math.inf,
-        links=tuple(
-            LinkView(each.source, each.target, _magnitude(each.latency.value), _magnitude(each.bandwidth.value))
-            for each in state.links
-        ),
+        links=tuple(map(_link_of, state.links)),
+    )
+
+
+def _link_of(link: netmon_pb2.Link) -> LinkView:
+    return LinkView(
+        link.source,
+        link.target,
+        latency=_magnitude(link.latency.value),
+        bandwidth=_magnitude(link.bandwidth.value),
+        latency_stale=link.latency.stale,
+        bandwidth_stale=link.bandwidth.stale,
     )
 
 

@@ -252,6 +252,11 @@ def test_a_run_that_decided_and_ended_before_its_first_step_can_be_reported(tmp_
             "decisions.jsonl: id: '[]': must be a",
         ),
         ("adaptive/network.jsonl", '{"time": null}\n', "network.jsonl: time: 'None': must be a number"),
+        (
+            "adaptive/links.json",
+            '{"links": [{"source": 0, "target": 1, "bandwidth_stale": 1}]}',
+            "links.json: bandwidth_stale: '1': must be true or false",
+        ),
         ("adaptive/links.json", '{"links": 3}', "links.json: links: '3': must be a list of objects"),
         ("comparison.json", "?", "comparison.json: '?': is not JSON"),
         ("comparison.json", "[]", "comparison.json: '[]': is not a JSON object"),
@@ -428,3 +433,27 @@ def test_a_link_that_was_not_measured_is_told_from_none(tmp_path):
     bandwidths, latencies = page.split('<table class="matrix">')[1:]
     assert (bandwidths.count("<td>–</td>"), bandwidths.count("<td></td>")) == (1, 2)
     assert (latencies.count("<td>–</td>"), latencies.count("<td></td>")) == (0, 2)
+
+
+def test_what_was_measured_before_the_network_changed_is_told_from_what_is_so(tmp_path):
+    write_run(tmp_path, "dense", 0.2, 10.0)
+    before, since = {"bandwidth": 125e6, "bandwidth_stale": True}, {"bandwidth": 12.5e6}
+    pairs = [(a, b) for a in range(3) for b in range(3) if a != b]
+    links = [
+        {"source": a, "target": b, "latency": 0.001, "latency_stale": False} | (before if (a, b) == (0, 2) else since)
+        for a, b in pairs
+    ]
+    RunDirectory(tmp_path).tell_links(links)
+    page = render_page(read_comparison(tmp_path))
+    bandwidths, latencies = page.split('<table class="matrix">')[1:]
+    assert bandwidths.count('<td class="stale">(1 Gbit/s)</td>') == 1
+    assert (bandwidths.count("(--slow) 8%"), latencies.count("(--slow) 8%")) == (5, 6), "those alike are shaded alike"
+    assert "stale" not in latencies
+
+
+def test_links_of_which_all_is_stale_have_no_shade(tmp_path):
+    write_run(tmp_path, "dense", 0.2, 10.0)
+    links = [{"source": a, "target": 1 - a, "bandwidth": 1e6, "bandwidth_stale": True} for a in (0, 1)]
+    RunDirectory(tmp_path).tell_links(links)
+    (bandwidths,) = render_page(read_comparison(tmp_path)).split('<table class="matrix">')[1:]
+    assert bandwidths.count('<td class="stale">') == 2

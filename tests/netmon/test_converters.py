@@ -75,6 +75,16 @@ def test_a_trainer_hears_how_old_a_measurement_is_and_what_it_is_worth():
     assert view.bandwidth_method == "iperf3 beside traffic"
 
 
+def test_a_trainer_hears_which_link_is_measured_no_more():
+    state = netmon_pb2.NetworkState(revision=1, num_workers=2)
+    for source, is_stale in ((0, True), (1, False)):
+        link = state.links.add(source=source, target=1 - source)
+        link.latency.CopyFrom(netmon_pb2.Measurement(value=0.001, stale=not is_stale))
+        link.bandwidth.CopyFrom(netmon_pb2.Measurement(value=125e6, stale=is_stale))
+    told = [(link.bandwidth, link.bandwidth_stale, link.latency_stale) for link in _view_of(state).links]
+    assert told == [(125e6, True, False), (125e6, False, True)]
+
+
 @pytest.mark.parametrize(("measured", "not_measured", "is_measured"), [(4, 0, True), (3, 1, True), (0, 4, False)])
 def test_a_measurement_that_measured_nothing_is_none(measured, not_measured, is_measured):
     class Monitor(netmon_pb2_grpc.NetworkMonitorServicer):

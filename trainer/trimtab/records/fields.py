@@ -52,6 +52,14 @@ def text(data: Mapping[str, Any], name: str, default: str | None = None) -> str:
     return value
 
 
+def flag(data: Mapping[str, Any], name: str, default: bool | None = None) -> bool:
+    """True or false. Raises KeyError and `WrongFieldError`."""
+    value = data[name] if default is None else data.get(name, default)
+    if not isinstance(value, bool):
+        raise WrongFieldError(name, value, "must be true or false")
+    return value
+
+
 def mapping(data: Mapping[str, Any], name: str) -> dict[str, Any]:
     """An object. Raises KeyError and `WrongFieldError`."""
     value = data[name]

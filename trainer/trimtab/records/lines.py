@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from trimtab.records.fields import figure, mapping, mappings, number, numbers, text, whole
+from trimtab.records.fields import figure, flag, mapping, mappings, number, numbers, text, whole
 
 #: The plan of a single process.
 ALONE = "no exchange"
@@ -209,12 +209,22 @@ class Link:
     target: int
     latency: float | None
     bandwidth: float | None
+    latency_stale: bool = False
+    bandwidth_stale: bool = False
+    """Measured before the network changed, or long ago."""
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Link:
         """One entry of ``links.json``."""
         source, target = whole(data, "source"), whole(data, "target")
-        return cls(source, target, figure(data, "latency"), figure(data, "bandwidth"))
+        return cls(
+            source,
+            target,
+            figure(data, "latency"),
+            figure(data, "bandwidth"),
+            latency_stale=flag(data, "latency_stale", False),  # earlier versions did not write it
+            bandwidth_stale=flag(data, "bandwidth_stale", False),
+        )
 
 
 def _pareto_point(data: dict[str, Any]) -> dict[str, Any]:

@@ -74,8 +74,8 @@ def render_page(comparison: Comparison) -> str:
         ),
         section(
             "The links",
-            "As last measured, from the worker of the row to that of the column; –: not measured since the network "
-            "changed. The stronger the colour, the slower.",
+            "As last measured, from the worker of the row to that of the column. The stronger the colour, the slower. "
+            "In parentheses: measured before the network changed, or long ago; –: never.",
             link_matrices(comparison.featured),
         ),
         section("How to repeat it", "", _repeat(comparison)),
