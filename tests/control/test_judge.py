@@ -112,8 +112,8 @@ def test_a_wrong_law_is_corrected_by_the_loss(off: float, monkeypatch: pytest.Mo
     """All that the law charges is off by four. The loss is the ranks' mean, of batches as noisy as recorded."""
     lawful = predict.relative_steps
 
-    def wrong(plan: Plan, gain: float, facts: ModelFacts, *, falls_short: bool = False) -> float:
-        needed = lawful(plan, gain, facts, falls_short=falls_short)
+    def wrong(plan: Plan, gain: float, facts: ModelFacts, *, bears_delay: bool = True) -> float:
+        needed = lawful(plan, gain, facts, bears_delay=bears_delay)
         return needed if plan.is_dense and not plan.local_steps else max(1.0, off * needed)
 
     monkeypatch.setattr(predict, "relative_steps", wrong)

@@ -207,12 +207,28 @@ def test_deft_sums_while_the_loss_falls_as_promised_and_delays_nothing_once_it_f
     promised = 0.01 * 1e-4
     adopted = []
     for number, fall in enumerate((None, 0.5 * promised, 0.05 * promised, 0.5 * promised)):
-        controller.observe_profile(replace(profiled(), plan=controller.plan, loss_fall=fall), 1.0 + number)
+        told = replace(profiled(), step=100 + number, plan=controller.plan, loss_fall=fall)
+        controller.observe_profile(told, 1.0 + number)
         action = controller.next_action(1.0 + number, 100)
         assert isinstance(action, Adopt), number
         adopted.append((action.plan.timetable.delays, action.plan.timetable.averages))
     assert adopted == [(False, False), (True, False), (False, False), (True, False)]
     assert {line["trigger"] for line in controller.log.drain()} == {"profile"}
+
+
+def test_where_a_delay_did_harm_deft_delays_nothing_any_more_after_a_restart_as_well():
+    controller, promising = static("deft"), replace(profiled(), step=200, loss_fall=0.5 * 0.01 * 1e-4)
+    harmed = replace(promising, delay_harmed_at=promising.learning_rate)
+    delays = []
+    for number, told in enumerate((promising, harmed, promising, promising, replace(promising, learning_rate=0.004))):
+        if number == 3:
+            restarted = static("deft")
+            restarted.load_state_dict(controller.state_dict())
+            controller = restarted
+        controller.observe_profile(replace(told, plan=controller.plan), 1.0 + number)
+        controller.next_action(1.0 + number, 100)
+        delays.append(controller.plan.timetable.delays)
+    assert delays == [True, False, False, False, True]
 
 
 def test_static_plans_that_no_profile_changes_stay_and_log_nothing():

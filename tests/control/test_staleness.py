@@ -159,10 +159,10 @@ def test_where_the_loss_falls_short_of_its_gradients_late_updates_pay_for_the_de
     plan = Plan(0.01, "all-gather", schedule="deft")
     late = (Iteration((Send(0, 0),), update=-1), Iteration((Send(0, 0),), update=None))
     charged = [
-        relative_steps(replace(plan, timetable=Timetable((), late, averages=each)), 0.5, SGD, falls_short=True)
+        relative_steps(replace(plan, timetable=Timetable((), late, averages=each)), 0.5, SGD, bears_delay=False)
         for each in (True, False)
     ]
     assert charged == [pytest.approx(2.5 * relative_steps(plan, 0.5, SGD))] * 2
     in_time = Timetable((), (Iteration((Send(0, 0),), update=0),))
-    kept = relative_steps(replace(plan, timetable=in_time), 0.5, SGD, falls_short=True)
+    kept = relative_steps(replace(plan, timetable=in_time), 0.5, SGD, bears_delay=False)
     assert kept == relative_steps(plan, 0.5, SGD)

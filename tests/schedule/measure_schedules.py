@@ -28,6 +28,7 @@ from statistics import mean
 import torch
 from simulated_tasks import TASKS
 from torch import Tensor
+from trimtab.engine.delay_watch import DelayWatch
 from trimtab.engine.loss_fall import LossFall
 from trimtab.engine.profiler import STEPS_BETWEEN_DELAYED
 from trimtab.plan import FusionPlan, Plan
@@ -44,6 +45,8 @@ LATENCY = 1e-3
 RANKS, BATCH, MOMENTUM = 4, 16, 0.9
 #: Steps after which steps were profiled, and so many of them: as a job's profiles come before DeFT has a timetable.
 PROFILED, NUM_PROFILED = (7, 507, 1007, 1507), 5
+FIRST_DELAY = 100
+"""As `trimtab.schedule.deft` has it."""
 #: Of the best of the other schedules to DeFT's, as measured on four ranks: steps by coverage rate.
 THROUGHPUT = {1.0: 1.24, 1.5: 1.50, 2.0: 1.75}
 WINDOW = 20
@@ -195,10 +198,10 @@ def train(
     if preserver is False:
         timetable = replace(queues.timetable(times), averages=merged == "mean")
     kept: dict[int, Sequence[Tensor]] = {}
-    losses, delayed, fall = list[float](), list[bool](), LossFall()
+    losses, delayed, fall, delay = list[float](), list[bool](), LossFall(), DelayWatch()
     norms: list[float] = []
     """Squared, of the mean gradients of updates since the last profile."""
-    noise = 0.0
+    noise, harmed_at = 0.0, None
 
     def gradient(batch: Tensor) -> tuple[float, Sequence[Tensor]]:
         loss = task.loss(batch)
@@ -223,11 +226,15 @@ def train(
             norms.append(squared_norm(p.grad for p in parameters) / (1 if averages else len(generations)) ** 2)
             kept = {each: gradient for each, gradient in kept.items() if each > newest}
         is_profiled = step in PROFILED or (merged == "auto" and (step - PROFILED[0]) % STEPS_BETWEEN_DELAYED == 0)
+        comes_late = timetable is not None and timetable.delays
+        if delay.add(loss, is_delayed=comes_late):
+            is_profiled, harmed_at = is_profiled or merged == "auto", learning_rate / (1 - MOMENTUM)
         if preserver and is_profiled and (timetable is None or merged == "auto"):
             if timetable is None and (step in PROFILED or not noise):
                 ranks = [gradient(batch)[1] for batch in batches.split(1)]
                 noise = mean(squared_norm(g - m for g, m in zip(rank, mean_gradient, strict=True)) for rank in ranks)
             stage = profile_of(step, losses, norms, noise, learning_rate, fall, timetable, num_elements)
+            stage = replace(stage, delay_harmed_at=harmed_at)
             made = judged(times, stage, merged)
             if made != timetable:
                 timetable, since, newest, kept = made, step + 1, -1, {}
@@ -272,7 +279,7 @@ def profile_of(
 def judged(times: StepTimes, profile: Profile, merged: str) -> Timetable | None:
     """What the Preserver lets pass at this stage of training, as `trimtab.schedule.deft` asks it."""
     sums = merged == "auto"
-    if sums and (profile.kept_promise is None or profile.falls_short):
+    if sums and (profile.kept_promise is None or profile.step < FIRST_DELAY or not profile.bears_delay(is_sgd=True)):
         return None
     model = loss_model(profile, is_sgd=True, sums=sums)
     return preserved(lambda scale: replace(queues.timetable(times, scale), averages=not sums), queues.merged, model)

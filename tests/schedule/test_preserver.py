@@ -87,7 +87,7 @@ def test_without_a_model_only_an_update_in_each_iteration_passes():
 def profile(**told):
     plan = Plan.parse("dense")
     everything = {"loss": 1.0, "squared_gradient_norm": 2.0, "gradient_variance": 3.0, "learning_rate": 0.1} | told
-    return Profile(9, 3, plan, 0.2, (0.1, 0.2), (), (), **everything)
+    return Profile(109, 3, plan, 0.2, (0.1, 0.2), (), (), **everything)
 
 
 def test_the_model_is_of_sgd_and_of_scripts_that_tell_their_loss():
@@ -103,7 +103,8 @@ def test_the_model_is_of_sgd_and_of_scripts_that_tell_their_loss():
 )
 def test_a_promise_is_the_learning_rate_times_the_squared_norm(fall, kept):
     assert profile(loss_fall=fall).kept_promise == (None if kept is None else pytest.approx(kept))
-    assert profile(loss_fall=fall).falls_short == (fall is not None and kept < 0.15)
+    assert profile(loss_fall=fall).bears_delay(is_sgd=True) == (fall is None or kept >= 0.15)
+    assert profile(loss_fall=fall).bears_delay(is_sgd=False)
 
 
 def test_an_update_by_a_mean_promises_as_much_for_all_of_its_iterations_as_one_would():
@@ -128,11 +129,13 @@ def asked_of(told, is_sgd=True, **options):
 BEARS = {"loss": 1.0, "squared_gradient_norm": 1e-3, "gradient_variance": 1e-2}
 
 
-def test_updates_are_summed_once_the_loss_was_seen_to_fall_as_promised():
+def test_updates_are_summed_once_the_loss_was_seen_to_fall_as_promised_and_training_is_no_longer_young():
     unseen, kept = asked_of(profile(**BEARS)), asked_of(profile(**BEARS, loss_fall=5e-5))
     assert (unseen.timetable.delays, kept.timetable.delays) == (False, True)
     assert not kept.timetable.averages
     assert kept.timetable.iterations_per_update > 1.5
+    young = replace(profile(**BEARS, loss_fall=5e-5), step=99)
+    assert not asked_of(young).timetable.delays
     by_name = asked_of(profile(**BEARS), merged="mean").timetable
     assert (by_name.averages, by_name.iterations_per_update > 1.5) == (True, True)
 
@@ -140,7 +143,7 @@ def test_updates_are_summed_once_the_loss_was_seen_to_fall_as_promised():
 @pytest.mark.parametrize("merged", ["auto", "mean", "sum"])
 def test_no_update_is_delayed_while_the_loss_falls_short_of_what_its_gradients_promise(merged):
     short = profile(**BEARS, loss_fall=5e-6)
-    assert short.falls_short
+    assert not short.bears_delay(is_sgd=True)
     assert not asked_of(short, merged=merged).timetable.delays
     assert asked_of(short, merged=merged, preserver="off").timetable.delays
     assert asked_of(replace(short, loss_fall=5e-5), merged=merged).timetable.delays
@@ -148,3 +151,22 @@ def test_no_update_is_delayed_while_the_loss_falls_short_of_what_its_gradients_p
 
 def test_without_the_preserver_nothing_watches_the_loss_and_updates_are_averaged_as_published():
     assert asked_of(profile(**BEARS, loss_fall=5e-5), preserver="off").timetable.averages
+
+
+@pytest.mark.parametrize("is_sgd", [True, False])
+def test_no_update_is_delayed_where_the_loss_rose_when_one_was(is_sgd):
+    """Whatever gradients promise: a delay does harm only once it is there."""
+    promising = profile(**BEARS, loss_fall=5e-5)
+    harmed = replace(promising, delay_harmed_at=promising.learning_rate)
+    merged = "auto" if is_sgd else "mean"
+    assert asked_of(promising, merged=merged).timetable.delays
+    assert not asked_of(harmed, is_sgd=is_sgd, merged=merged).timetable.delays
+    assert asked_of(harmed, preserver="off").timetable.delays
+
+
+def test_a_delay_is_tried_again_at_half_of_the_learning_rate_at_which_it_did_harm():
+    harmed = profile(delay_harmed_at=0.1)
+    rates = (0.2, 0.1, 0.06, 0.04, None)
+    bears = [replace(harmed, learning_rate=rate).bears_delay(is_sgd=False) for rate in rates]
+    assert bears == [False, False, False, True, False]
+    assert not replace(harmed, delay_harmed_at=0.0).bears_delay(is_sgd=False), "at a rate that was not known"

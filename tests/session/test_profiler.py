@@ -230,6 +230,32 @@ def test_merged_updates_tell_the_norm_of_their_iterations_mean_and_how_the_loss_
     assert third.loss_fall is not None
 
 
+def diverging(rank: int, size: int, is_late: bool) -> list[Profile]:
+    """Profiles of training that moves no weight for thirty steps, and then far too much."""
+    one_late = tuple(Send(bucket, 1) for bucket in range(2))
+    timetable = Timetable((Iteration((), None),), (Iteration(one_late, 1),), averages=True)
+    training = Training(rank, DENSE)
+    [group] = training.session._optimizers[0].param_groups
+    group["lr"] = 0.0
+    training.steps(30)
+    if is_late:
+        assert training.session._engine is not None
+        training.session._engine.adopt(replace(DENSE, schedule="deft", timetable=timetable), training.number)
+    group["lr"] = 5.0
+    return training.steps(NUM_SETTLING + NUM_STEPS + STEPS_BETWEEN_DELAYED).ended()
+
+
+@pytest.mark.parametrize("is_late", [True, False])
+def test_the_last_profile_says_at_once_that_late_updates_do_harm(rank_pool: RankPool, is_late: bool) -> None:
+    profiles, others = rank_pool.run_in_process_group(SIZE, diverging, is_late)
+    assert others == []
+    assert [each.delay_harmed_at for each in profiles] == ([None, 5.0, None, None] if is_late else [None])
+    if is_late:
+        first, told, *_ = profiles
+        assert 30 < told.step < 30 + NUM_SETTLING + NUM_STEPS - 1, "before another is made"
+        assert told.tensor_backward_seconds == first.tensor_backward_seconds
+
+
 def changed_meanwhile(rank: int, size: int) -> list[Profile]:
     training = Training(rank, DENSE).steps(NUM_UNTIL_PROFILED - 1)
     assert training.session._engine is not None

@@ -151,6 +151,11 @@ class Plan:
         return schedule.delays_updates and (self.timetable is not None or not schedule.is_planned)
 
     @property
+    def updates_come_late(self) -> bool:
+        """Whether updates take gradients of earlier iterations than their own, as the schedule is carried out."""
+        return self.delays_updates and (self.timetable is None or self.timetable.delays)
+
+    @property
     def merged_iterations(self) -> float:
         """How many iterations an update takes the average of."""
         timetable = self.timetable

@@ -10,6 +10,8 @@ from trimtab.plan import Plan
 #: What the loss really falls by, over what SGD's steps promise by the gradient's norm, where the learning rate leaves
 #: room: 0.2 to 0.6 with the noise that the norm has in it. Below this the curvature or the noise decides.
 _LEAST_KEPT = 0.15
+#: A learning rate below this share of the one at which a delay did harm is another matter.
+_MUCH_LOWER = 0.5
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,8 @@ class Profile:
     """Of the optimizer's first parameter group, over 1 - momentum where it has one; None where it tells none."""
     loss_fall: float | None = None
     """By how much the loss fell in an iteration since an earlier profile; None in the first, or without a loss."""
+    delay_harmed_at: float | None = None
+    """The learning rate at which the loss rose when updates came late, 0 where it was not known; None: it did not."""
 
     @property
     def first_gradient_seconds(self) -> float:
@@ -98,10 +102,16 @@ class Profile:
             return None
         return self.loss_fall * self.plan.merged_iterations / (self.learning_rate * self.squared_gradient_norm)
 
-    @property
-    def falls_short(self) -> bool:
-        """Whether steps of SGD certainly bring much less than their gradients promise: no time for larger ones."""
-        return self.kept_promise is not None and self.kept_promise < _LEAST_KEPT
+    def bears_delay(self, *, is_sgd: bool) -> bool:
+        """Whether updates may come late, as far as is known.
+
+        Not where the loss rose when they did, at a learning rate that was not much higher, nor where steps of SGD
+        certainly bring much less than their gradients promise: no time for larger ones.
+        """
+        harmed_at, rate = self.delay_harmed_at, self.learning_rate
+        harms = harmed_at is not None and (rate is None or rate >= _MUCH_LOWER * harmed_at)
+        falls_short = self.kept_promise is not None and self.kept_promise < _LEAST_KEPT
+        return not harms and not (is_sgd and falls_short)
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, for checkpoints and ``profile.json``."""

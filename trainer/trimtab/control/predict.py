@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import replace
 from math import sqrt
 from typing import Any
 
@@ -79,7 +80,7 @@ class Predictor:
         self.progress.observe(plan, loss, self._lawful_steps(plan, self.gain(plan)))
 
     def observe_profile(self, profile: Profile) -> None:
-        """Learn when gradients are complete.
+        """Learn when gradients are complete, and what updates that come late do to the loss.
 
         Raises `ValueError` for a profile of another model, or one in which backward takes no time.
         """
@@ -89,6 +90,8 @@ class Predictor:
                 f"tensor_backward_seconds: {len(seconds)} that sum to {sum(seconds):g}, for a model of {len(sizes)} "
                 "tensors; give the seconds of every tensor in the flat gradient, in backward order"
             )
+        if profile.delay_harmed_at is None and self.profile is not None:  # it is said once
+            profile = replace(profile, delay_harmed_at=self.profile.delay_harmed_at)
         self.profile = profile
         self._readiness = Readiness.measured(profile, sizes)
         self._known_buffers.clear()
@@ -178,10 +181,8 @@ class Predictor:
             self.observe_profile(Profile.from_json(state["profile"]))
 
     def _lawful_steps(self, plan: Plan, gain: float) -> float:
-        is_sgd, profile = self._facts.optimizer.kind == "sgd", self.profile
-        return relative_steps(
-            plan, gain, self._facts, falls_short=is_sgd and profile is not None and profile.falls_short
-        )
+        bears_delay = self.profile is None or self.profile.bears_delay(is_sgd=self._facts.optimizer.kind == "sgd")
+        return relative_steps(plan, gain, self._facts, bears_delay=bears_delay)
 
     def _costs(self, plan: Plan) -> tuple[list[Cost], Cost]:
         """The cost of each buffer, and their sum; kept, for each decision predicts the same few hundred plans."""

@@ -21,8 +21,8 @@ for it waits a step and no more.
 A schedule that merges several iterations into one update is charged for as many steps: an update by the average of
 their gradients does the work of one. That its batch is larger counts for nothing here. Merged by their sum, each does
 its work. What the delay costs hangs on the learning rate: nothing is charged until the job's own loss falls short of
-what its gradients promise. Then a sum does no more than an average, and both pay for the delay
-(docs/measurements/schedules.md).
+what its gradients promise, or has risen when updates came late. Then a sum does no more than an average, and both pay for
+the delay (docs/measurements/schedules.md).
 """
 
 from __future__ import annotations
@@ -64,14 +64,14 @@ _MOST_RANKS = 4
 _DELAYED = 1.25
 
 
-def relative_steps(plan: Plan, gain: float, facts: ModelFacts, *, falls_short: bool = False) -> float:
+def relative_steps(plan: Plan, gain: float, facts: ModelFacts, *, bears_delay: bool = True) -> float:
     """Steps to the target over dense's, for a plan of this gain; an unknown optimizer is charged like Adam.
 
-    ``falls_short``: the loss has been falling by much less than its gradients promise.
+    ``bears_delay``: as `Profile.bears_delay` has it.
     """
     rounded = 1 + wires[plan.wire].error
     merged = plan.merged_iterations
-    if falls_short and plan.timetable is not None and plan.timetable.delays:
+    if not bears_delay and plan.timetable is not None and plan.timetable.delays:
         merged = _DELAYED * plan.timetable.iterations_per_update
     if reads_gain(facts.optimizer):
         return merged * rounded * _sgd(plan, gain)

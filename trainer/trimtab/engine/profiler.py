@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import fmean, median
 from typing import Any
 
@@ -20,6 +20,7 @@ from trimtab_api.catalogue import schedules
 
 from trimtab import kernels
 from trimtab.engine.arena import Arena
+from trimtab.engine.delay_watch import DelayWatch
 from trimtab.engine.loss_fall import LossFall
 from trimtab.engine.module_hook import ModuleHook
 from trimtab.engine.outcome import Outcome
@@ -65,7 +66,8 @@ class StepProfiler:
         self._hooks: list[RemovableHandle] = []
         self._variance: tuple[float, float] | None = None
         """Squared norm of the mean gradient and variance over ranks, where they were last known."""
-        self._losses = LossFall()
+        self._losses, self._delay = LossFall(), DelayWatch()
+        self._last: Profile | None = None
         self._lines: list[dict[str, Any]] = []
         self.restart()
 
@@ -147,16 +149,22 @@ class StepProfiler:
     def stepped(
         self, number: int, plan: Plan, outcome: Outcome, loss: float | None, learning_rate: float | None = None
     ) -> Profile | None:
-        """Step ``number`` of training is over; the profile, where it was the last of one."""
+        """Step ``number`` of training is over; the profile, where it was the last of one.
+
+        Where its loss shows that late updates do harm, the last profile says so at once.
+        """
         profile = None
-        told = None if outcome.consensus is None else outcome.consensus.loss
-        self._losses.add(loss if told is None else told)
+        told = loss if outcome.consensus is None or outcome.consensus.loss is None else outcome.consensus.loss
+        self._losses.add(told)
+        if self._delay.add(told, is_delayed=plan.updates_come_late) and self._last is not None:
+            harmed = {"learning_rate": learning_rate, "delay_harmed_at": learning_rate or 0.0}
+            profile = replace(self._last, step=number, **harmed)
         if self.is_profiling:
             self._keep(plan, outcome, loss)
             self._trace(number, plan, outcome)
             if len(self._steps) == NUM_STEPS:
                 self._end()
-                profile = self._profile(number, plan, learning_rate)
+                profile = self._last = self._profile(number, plan, learning_rate)
                 self._steps = []
         self._num_steps += 1
         between = STEPS_BETWEEN_DELAYED if schedules[plan.schedule].delays_updates else STEPS_BETWEEN
@@ -173,9 +181,8 @@ class StepProfiler:
         step.buckets = {number: (each.compress_seconds, each.collective_seconds) for number, each in outcome.by_bucket}
         if not plan.is_dense or plan.local_steps or not outcome.is_finite or not outcome.updates:
             step.squared_mean = None
-        timetable = plan.timetable
-        if plan.delays_updates and (timetable is None or timetable.delays):
-            # What is exchanged in an iteration is no rank's gradient.
+        if plan.updates_come_late:  # what is exchanged in an iteration is no rank's gradient
+            timetable = plan.timetable
             if step.squared_mean is not None and timetable is not None and not timetable.averages:
                 step.squared_mean /= timetable.iterations_per_update**2
         elif self._steps and outcome.consensus is not None and plan.is_dense and not plan.local_steps:

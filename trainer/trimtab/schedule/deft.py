@@ -11,6 +11,9 @@ from trimtab.schedule.preserver import loss_model, preserved
 from trimtab.schedule.us_byte import plan_us_byte
 from trimtab.timetable import Timetable
 
+#: Steps of training before which no update is delayed, unless the job says how they are merged: a delay that training
+#: does not bear costs one or two dozen steps until the loss shows it, and as many to make up for them.
+_FIRST_DELAY = 100
 #: Buckets after which no longer one is cut: each is a message or several.
 _MOST_BUCKETS = 30
 #: A half that takes more than this share of the whole's time is not worth a cut: it is latency that takes long.
@@ -23,9 +26,10 @@ def plan_deft(
     """The queues' timetable, as the Preserver lets it pass; where it lets none, the best of those that delay nothing.
 
     ``partition``: most elements of a bucket. ``preserver``: ``off`` takes the first timetable, whatever it costs; else
-    none passes while the loss falls short of what its gradients promise, for that the paper's model does not see.
-    ``merged``: an update takes the ``mean`` of the iterations that it merges, or their ``sum``; ``auto``: the sum, and
-    none before the loss was seen to fall as promised. Without the Preserver nothing is seen: the mean, as published.
+    none passes while the loss falls short of what its gradients promise, nor where it rose when updates came late, for
+    the paper's model sees neither. ``merged``: an update takes the ``mean`` of the iterations that it merges, or their
+    ``sum``; ``auto``: the sum, and none before training is a hundred steps old and the loss was seen to fall as
+    promised. Without the Preserver nothing is seen: the mean, as published.
     """
     num_elements = sum(facts.tensor_sizes)
     parts = _within_knapsack(profile, split(cuts, num_elements, partition), facts)
@@ -38,9 +42,9 @@ def plan_deft(
     if preserver == "off":
         return PlannedSchedule(parts, solve(1.0))
     model = loss_model(profile, is_sgd=facts.is_sgd, sums=sums)
-    is_unseen = merged == "auto" and model is not None and profile.kept_promise is None
-    is_refused = is_unseen or (facts.is_sgd and profile.falls_short)
-    timetable = None if is_refused else preserved(solve, queues.merged, model)
+    is_unseen = merged == "auto" and model is not None and (profile.kept_promise is None or profile.step < _FIRST_DELAY)
+    bears_it = profile.bears_delay(is_sgd=facts.is_sgd) and not is_unseen
+    timetable = preserved(solve, queues.merged, model) if bears_it else None
     return plan_us_byte(profile, cuts, facts, partition=0) if timetable is None else PlannedSchedule(parts, timetable)
 
 
