@@ -14,7 +14,7 @@ from trimtab_api.catalogue import COLLECTIVES
 
 GIGABIT = 1e9 / 8
 #: Values as they are, as under the static plans of a grid: smaller ones would spare all plans of a ratio alike.
-ADAPTIVE = ControllerSettings(wires=("float32",))
+ADAPTIVE = ControllerSettings(wires=("float32",), dense_wires=())
 #: No step of these clusters hides its exchange, so that one buffer is best.
 SINGLE = FusionPlan(planner="single")
 GRID = [

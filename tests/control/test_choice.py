@@ -178,8 +178,42 @@ def chosen_of(step_seconds, banned=()):
     def evaluate(plan):
         return DENSE if plan.is_dense else Prediction(plan, 0.0, 0.1, 0.5, 1.0, step_seconds(plan.ratio))
 
-    wanted = ControllerSettings(collectives=("all-gather",), min_ratio=0.01, max_ratio=0.02, wires=("float32",))
+    bounds = {"min_ratio": 0.01, "max_ratio": 0.02}
+    wanted = ControllerSettings(collectives=("all-gather",), wires=("float32",), dense_wires=(), **bounds)
     return choose(evaluator_of(evaluate, wanted, dense_plan()), banned, seed=1)
+
+
+def chosen_with_dense_taking(seconds, wires=("bfloat16",), present=None):
+    """What is chosen where sparse plans take longer than dense: 1 s a step in float32, and ``seconds`` in others."""
+
+    def evaluate(plan):
+        if plan.wire == "float32" and plan.is_dense:
+            return DENSE
+        return Prediction(plan, 0.0, 0.1, 1.0, 1.0, seconds if plan.is_dense else 2.0)
+
+    wanted = ControllerSettings(collectives=("all-gather",), wires=("float32",), dense_wires=wires)
+    return choose(evaluator_of(evaluate, wanted, present or dense_plan()), (), seed=1)
+
+
+def test_where_no_selection_pays_all_of_the_gradient_crosses_in_half_the_bytes():
+    made = chosen_with_dense_taking(0.8 * DENSE.step_seconds)
+    assert made.chosen.plan.name == "dense-ring/fusion=single/wire=bfloat16"
+    assert made.reason.startswith("dense-ring/fusion=single/wire=bfloat16 should take 800ms a step instead of 1")
+    assert not chosen_with_dense_taking(0.99 * DENSE.step_seconds).is_change, "which is no change worth making"
+    assert not chosen_with_dense_taking(0.8 * DENSE.step_seconds, wires=()).is_change, "unless the job forbids it"
+
+
+def test_from_half_the_bytes_dense_is_chosen_again_where_they_take_longer():
+    present = Plan.parse("dense/wire=bfloat16", dense_plan().fusion)
+    made = chosen_with_dense_taking(1.2 * DENSE.step_seconds, present=present)
+    assert made.chosen is made.dense
+
+
+def test_trials_of_sparse_plans_send_no_format_of_dense():
+    wanted = ControllerSettings(collectives=("all-gather",), wires=("int8",))
+    present = Plan.parse("dense/wire=bfloat16", dense_plan().fusion)
+    evaluator = evaluator_of(lambda plan: Prediction(plan, 0.0, 0.1, 1.0, 1.0, 1.0), wanted, present)
+    assert {each.plan.wire for each in evaluator.candidates()} == {"int8"}
 
 
 def test_the_best_of_every_ratio_of_two_digits_is_chosen():

@@ -257,6 +257,7 @@ def controller_settings(job: TrainingJob, optimizer: OptimizerFamily) -> Control
         sources=gradient if chosen is None else sources_between(chosen.min, chosen.max),
         sources_in_batches=sources_by_default(optimizer) if chosen is None and not delays_updates else (),
         wires=_wires_of(wanted),
+        dense_wires=tuple(name for name in _DENSE_WIRES if name in (wanted.value_formats or _DENSE_WIRES)),
         network_change=wanted.triggers.network,
         gain_change=wanted.triggers.gain,
         trial_iterations=wanted.trials.iterations,
@@ -264,6 +265,10 @@ def controller_settings(job: TrainingJob, optimizer: OptimizerFamily) -> Control
         speed_weight=wanted.speed_weight,
         warmup_steps=wanted.warmup_steps,
     )
+
+
+#: What a dense gradient may be rounded to: encoding it in blocks takes ten passes over all of it.
+_DENSE_WIRES = ("bfloat16",)
 
 
 def _wires_of(wanted: Communication) -> tuple[str, ...]:

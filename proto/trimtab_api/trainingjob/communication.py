@@ -197,7 +197,8 @@ class Communication(Strict):
         max_length=20,
         json_schema_extra={"x-kubernetes-list-type": "set"},
         description="Formats in which an Adaptive policy may send selected values; what rounding takes of a value is"
-        " sent later. Left out: those of float32, int8 and int4 that all of `collectives` send.",
+        " sent later. Left out: those of float32, int8 and int4 that all of `collectives` send. A dense gradient may"
+        " cross in bfloat16 where this is left out or names it, and always in float32.",
     )
     triggers: Triggers = Field(default_factory=Triggers, description="What reopens the choice of a plan.")
     trials: Trials = Field(default_factory=Trials, description="How candidates are tried out while training.")

@@ -100,7 +100,7 @@ def choose(evaluator: PlanEvaluator, banned: Collection[Banned], seed: int, *, i
     ``is_provisional``: the present plan, if it is not dense, was chosen by what was assumed, and is left easily.
     """
     settings, dense, present = evaluator.settings, evaluator.dense, evaluator.present
-    found = solve(Space.of(settings), evaluator.predict, seed) + evaluator.of_whole_updates()
+    found = solve(Space.of(settings), evaluator.predict, seed) + evaluator.of_all_values()
     allowed = [each for each in found if banned_of(each.plan) not in banned]
     best, undominated = _worth_its_rounds(allowed, evaluator), front(allowed)
     if best is not dense and not any(each is best for each in undominated):

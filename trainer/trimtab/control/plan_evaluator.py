@@ -51,9 +51,10 @@ class PlanEvaluator:
         settings, present = self.settings, self.present.plan
         if present.local_steps:
             return []
-        sparsifier = settings.sparsifiers[0] if present.is_dense else present.sparsifier
+        if present.is_dense:
+            present = replace(present, sparsifier=settings.sparsifiers[0], wire=settings.wires[0])
         return [
-            self._evaluate(replace(present, ratio=ratio, collective=collective, sparsifier=sparsifier, version=0))
+            self._evaluate(replace(present, ratio=ratio, collective=collective, version=0))
             for ratio in settings.candidate_ratios
             for collective in settings.collectives
         ]
@@ -69,16 +70,16 @@ class PlanEvaluator:
             for source in settings.sources
             for wire in settings.wires
         ]
-        return [self.dense, *sparse, *self.of_whole_updates()]
+        return [self.dense, *sparse, *self.of_all_values()]
 
-    def of_whole_updates(self) -> list[Prediction]:
-        """The plans that send all of an update: a space has sparse plans alone."""
+    def of_all_values(self) -> list[Prediction]:
+        """The plans that send all of a gradient in fewer bits, or all of an update: a space has sparse plans alone."""
         settings = self.settings
         axes = {"sparsifier": sparsifiers.default, "fusion": settings.fusions[0], "schedule": settings.schedules[0]}
+        updates = (source for source in settings.sources if source_options(source).local_steps)
         return [
-            self.predict(ratio=1.0, collective=DENSE, source=source, **axes)
-            for source in settings.sources
-            if source_options(source).local_steps
+            *(self.predict(ratio=1.0, collective=DENSE, wire=wire, **axes) for wire in settings.dense_wires),
+            *(self.predict(ratio=1.0, collective=DENSE, source=source, **axes) for source in updates),
         ]
 
     def source_change_seconds(self, before: Plan, after: Plan) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import expm1
 
+from trimtab_api.catalogue import wires
 from trimtab_api.units import format_duration
 
 from trimtab.control.decision import Prediction
@@ -28,7 +29,7 @@ def reason_to_keep(present: Prediction, best: Prediction, gained: float, needed:
 
 def reason_to_change(present: Prediction, chosen: Prediction) -> str:
     """Another plan is adopted."""
-    if chosen.plan.is_dense and not chosen.plan.local_steps:
+    if chosen.plan.is_dense and not chosen.plan.local_steps and chosen.plan.wire == wires.default:
         return f"no sparse plan is predicted to reach the target sooner than {chosen.plan.name}"
     return _instead(chosen, present)
 

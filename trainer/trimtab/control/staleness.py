@@ -21,8 +21,8 @@ for it waits a step and no more.
 A schedule that merges several iterations into one update is charged for as many steps: an update by the average of
 their gradients does the work of one. That its batch is larger counts for nothing here. Merged by their sum, each does
 its work. What the delay costs hangs on the learning rate: nothing is charged until the job's own loss falls short of
-what its gradients promise, or has risen when updates came late. Then a sum does no more than an average, and both pay for
-the delay (docs/measurements/schedules.md).
+what its gradients promise, or has risen when updates came late. Then a sum does no more than an average, and both pay
+for the delay (docs/measurements/schedules.md).
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from trimtab_api.catalogue import (
     DEFAULT_COLLECTIVES,
+    DENSE,
     collectives,
     schedules,
     source_options,
@@ -51,7 +52,9 @@ class ControllerSettings:
     sources_in_batches: tuple[str, ...] = ()
     """What may be compressed besides, in loops over ``session.batches``: at their end ranks come together."""
     wires: tuple[str, ...] = tuple(name for name in wires.built_in if wires[name].is_default)
-    """Formats in which values may be sent, by every one of `collectives`."""
+    """Formats in which selected values may be sent, by every one of `collectives`."""
+    dense_wires: tuple[str, ...] = ("bfloat16",)
+    """Formats in which whole gradients may be sent, beside float32, in which they always may."""
     network_change: float = 0.10
     """Relative change of latency or of inverse bandwidth that reopens the choice."""
     gain_change: float = 0.10
@@ -90,6 +93,10 @@ class ControllerSettings:
         for name, wire in product(self.collectives, self.wires):
             if wire not in collectives[name].wires:
                 raise UserError(f"{name} sends {' or '.join(collectives[name].wires)}", field="wires", value=wire)
+        unfit = [wire for wire in self.dense_wires if wire not in collectives[DENSE].wires]
+        if unfit:
+            remedy = f"{DENSE} sends {' or '.join(collectives[DENSE].wires)}"
+            raise UserError(remedy, field="dense_wires", value=unfit[0])
         for source in self.sources:
             if self.policy == "adaptive" and source_options(source).momentum:
                 raise UserError(

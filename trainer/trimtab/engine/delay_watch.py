@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from itertools import pairwise
+from math import sqrt
 from statistics import fmean
 
 #: Losses whose mean is compared with that of those before them.
@@ -44,4 +45,4 @@ class DelayWatch:
         before, now = losses[:_BEFORE], losses[_BEFORE:]
         noise = _DEVIATION * fmean(abs(later - sooner) for sooner, later in pairwise(before))
         rise = fmean(now) - fmean(before)
-        return rise > _CERTAIN * noise * (1 / _NOW + 1 / _BEFORE) ** 0.5
+        return rise > _CERTAIN * noise * sqrt(1 / _NOW + 1 / _BEFORE)

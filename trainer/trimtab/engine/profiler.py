@@ -157,8 +157,8 @@ class StepProfiler:
         told = loss if outcome.consensus is None or outcome.consensus.loss is None else outcome.consensus.loss
         self._losses.add(told)
         if self._delay.add(told, is_delayed=plan.updates_come_late) and self._last is not None:
-            harmed = {"learning_rate": learning_rate, "delay_harmed_at": learning_rate or 0.0}
-            profile = replace(self._last, step=number, **harmed)
+            harmed_at = learning_rate or 0.0
+            profile = replace(self._last, step=number, learning_rate=learning_rate, delay_harmed_at=harmed_at)
         if self.is_profiling:
             self._keep(plan, outcome, loss)
             self._trace(number, plan, outcome)

@@ -87,7 +87,9 @@ def settings_of(workload: Workload, recorded: Recorded) -> ControllerSettings:
     """What `trimtab.attach` gives the controller, but for collectives and sources that no curve was recorded of."""
     most = min(LocalSteps().max, recorded.most_local_steps)
     updates = sources_by_default(workload.optimizer, most) if most else ()
-    return ControllerSettings(collectives=("all-gather",), sources_in_batches=updates, wires=("float32",))
+    return ControllerSettings(
+        collectives=("all-gather",), sources_in_batches=updates, wires=("float32",), dense_wires=()
+    )
 
 
 def cluster_of(workload: Workload, network: Network, recorded: Recorded) -> SimulatedCluster:
