@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from trimtab_api.catalogue.other_axes import CLIP, LOCAL_STEPS, MOMENTUM, WARMUP, sources
 
@@ -21,6 +22,7 @@ class SourceOptions:
     """Steps in which the ratio falls to the plan's."""
 
 
+@lru_cache(maxsize=256)
 def source_options(source: str) -> SourceOptions:
     """Those of a source's text, such as ``update:steps=4``."""
     told = sources.options(source)

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import exp, log, sqrt
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,16 @@ class _Prior:
     kin_deviation: float
     """How far a family's may be from the machine's, and a scheme's from its family's."""
     least: float
+
+
+class _Coefficients(NamedTuple):
+    """Of a scheme, in the order of the features."""
+
+    a: float
+    o: float
+    e: float
+    g: float
+    w: float
 
 
 #: In the order of the features: m * alpha, m, b * beta, b, 1.
@@ -81,7 +91,7 @@ class Overheads:
 
     def __init__(self) -> None:
         self._cells: dict[tuple[object, ...], _Cell] = {}
-        self._coefficients: dict[str, NDArray[np.float64]] | None = None
+        self._coefficients: dict[str, _Coefficients] | None = None
         self._misses: dict[tuple[str, float, float], list[tuple[float, float]]] = {}
         """What the fitted model misses on a network, by the bytes of what was measured; until the next observation."""
         self._observations = 0
@@ -112,7 +122,7 @@ class Overheads:
 
     def coefficients(self, collective: str) -> tuple[float, ...]:
         """(a, o, e, g, w) of a scheme: see the module."""
-        return tuple(float(value) for value in self._coefficients_of(collective))
+        return self._coefficients_of(collective)
 
     def forget(self, collective: str, cost: Cost, alpha: float, beta: float, count: int) -> None:
         """Take back the last ``count`` observations of a cell: the network was no longer what it was taken for."""
@@ -150,7 +160,8 @@ class Overheads:
                 self.observe(cell["collective"], cost, cell["alpha"], cell["beta"], seconds)
 
     def _modelled(self, collective: str, cost: Cost, alpha: float, beta: float) -> float:
-        return float(_features(cost, alpha, beta) @ self._coefficients_of(collective))
+        a, o, e, g, w = self._coefficients_of(collective)
+        return a * cost.messages * alpha + o * cost.messages + e * cost.bytes * beta + g * cost.bytes + w
 
     def _correction(self, collective: str, cost: Cost, alpha: float, beta: float) -> float:
         """By how much (in the logarithm) the model is off for this scheme on this very network.
@@ -174,9 +185,10 @@ class Overheads:
             total, weights = total + weight * missed, weights + weight
         return total / max(1.0, weights)
 
-    def _coefficients_of(self, collective: str) -> NDArray[np.float64]:
+    def _coefficients_of(self, collective: str) -> _Coefficients:
         if self._coefficients is None:
-            self._coefficients = _fit(list(self._cells.values()))
+            fitted = _fit(list(self._cells.values()))
+            self._coefficients = {name: _Coefficients(*map(float, each)) for name, each in fitted.items()}
         known = self._coefficients
         return known.get(collective, known.get(_family(collective), known["machine"]))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import replace
+from functools import lru_cache
 from math import sqrt
 from typing import Any
 
@@ -43,10 +44,14 @@ class Predictor:
         # Odds, gain / (1 - gain): they go in proportion to the ratio, where the gain itself saturates.
         self._gain_odds = Curve(_prior_odds, _GAIN_MAX_AGE_STEPS)
         pass_seconds = facts.num_elements * facts.select_seconds_per_element
-        self.compress_times = CompressTimes(
-            Curve(lambda plan: pass_seconds * _passes(plan, facts.num_ranks), _COMPRESS_MAX_AGE_STEPS)
-        )
+
+        def passes_of(plan: Plan) -> float:
+            return _passes(plan.collective, plan.ratio, plan.sparsifier, plan.wire, facts.num_ranks)
+
+        self.compress_times = CompressTimes(Curve(lambda plan: pass_seconds * passes_of(plan), _COMPRESS_MAX_AGE_STEPS))
         self._compute: deque[float] = deque(maxlen=_COMPUTE_WINDOW)
+        self._mean_compute: float | None = None
+        """`compute_seconds`, since it was last asked for: once for each plan that is weighed."""
         self._readiness = Readiness.by_size(facts.tensor_sizes)
         self.progress = Progress()
         """What the job's own loss says of the steps that plans need."""
@@ -58,7 +63,9 @@ class Predictor:
     @property
     def compute_seconds(self) -> float:
         """Mean computation of the last steps, what a script does between them included; or what was assumed."""
-        return clipped_mean(self._compute) if self._compute else self._assumed_compute
+        if self._mean_compute is None:
+            self._mean_compute = clipped_mean(self._compute) if self._compute else self._assumed_compute
+        return self._mean_compute
 
     def cost(self, plan: Plan) -> Cost:
         """Closed-form cost of a whole step's exchanges."""
@@ -67,6 +74,7 @@ class Predictor:
     def observe_step(self, report: StepReport | TrialReport, alpha: float, beta: float) -> None:
         """Learn the times of a step (or of a trial's median step) on a network."""
         self._compute.append(report.compute_seconds)
+        self._mean_compute = None
         seconds = report.collective_seconds
         if isinstance(report, StepReport) and report.hidden_seconds > 0:
             predicted = self.sync_seconds(report.plan, alpha, beta)
@@ -136,7 +144,7 @@ class Predictor:
         compute = self.compute_seconds
         buffers = self._times(plan, alpha, beta)
         exchanges = overlap.exchanges_a_step(len(buffers.ready), plan.schedule, plan.timetable, plan.local_steps)
-        compress = 0.0 if plan.is_dense else exchanges * self.compress_times(plan)
+        compress = exchanges * sum(buffers.compress)
         seconds = overlap.step_seconds(compute, buffers, plan.schedule, plan.timetable, plan.local_steps)
         gain = self.gain(plan)
         return Prediction(
@@ -175,6 +183,7 @@ class Predictor:
         self._gain_odds.load_state_dict(state["gain_odds"])
         self.compress_times.load_state_dict(state["compress_times"])
         self._compute = deque(state["compute"], maxlen=_COMPUTE_WINDOW)
+        self._mean_compute = None
         if "progress" in state:  # of a checkpoint that an earlier version wrote, nothing is known of it
             self.progress.load_state_dict(state["progress"])
         if state["profile"] is not None:
@@ -196,14 +205,11 @@ class Predictor:
 
     def _times(self, plan: Plan, alpha: float, beta: float) -> BufferTimes:
         """When each of a plan's buffers is ready, compressed and sent."""
-        compute, sync, num_elements = (
-            self.compute_seconds,
-            self.sync_seconds(plan, alpha, beta),
-            self._facts.num_elements,
-        )
-        compress = (lambda size: 0.0) if plan.is_dense else self.compress_times.of_buffer(plan, num_elements)
+        compute, (costs, cost) = self.compute_seconds, self._costs(plan)
+        sync = self.overheads.seconds(plan.collective, cost, alpha, beta)
+        compress = _free if plan.is_dense else self.compress_times.of_buffer(plan, self._facts.num_elements)
         ready, needed, sizes = self._buffers(plan.fusion)
-        closed_form = [cost.seconds(alpha, beta) for cost in self._costs(plan)[0]]
+        closed_form = [each.seconds(alpha, beta) for each in costs]
         whole = sum(closed_form) or 1.0
         return BufferTimes(
             [compute * share for share in ready],
@@ -228,16 +234,21 @@ class Predictor:
         return self._known_buffers[fusion]
 
 
-def _passes(plan: Plan, num_ranks: int) -> float:
+def _free(size: int) -> float:
+    return 0.0 * size
+
+
+@lru_cache(maxsize=20_000)
+def _passes(collective: str, ratio: float, sparsifier: str, wire: str, num_ranks: int) -> float:
     """What compressing costs, in passes over the gradient.
 
     Where the ranks of a host sum first, each makes one pass to add its residual, and compresses its part of the sum.
     """
-    per_host, senders = catalogue.per_host(plan.collective), plan.num_senders(num_ranks)
-    rounding: float = catalogue.wires[plan.wire].passes * plan.row.arriving(plan.ratio, senders)
-    selecting = catalogue.sparsifiers[plan.sparsifier].passes
-    passes = plan.row.passes(plan.ratio, senders, selecting) + rounding
-    return passes if per_host == 1 or plan.is_dense else 1 + passes / per_host
+    row, per_host = catalogue.collectives[collective], catalogue.per_host(collective)
+    senders = max(1, num_ranks // per_host)
+    rounding: float = catalogue.wires[wire].passes * row.arriving(ratio, senders)
+    passes = row.passes(ratio, senders, catalogue.sparsifiers[sparsifier].passes) + rounding
+    return passes if per_host == 1 or row.is_dense else 1 + passes / per_host
 
 
 def _prior_odds(plan: Plan) -> float:
