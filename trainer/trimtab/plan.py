@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -123,7 +122,7 @@ class Plan:
                 value=self.schedule,
             )
 
-    @cached_property
+    @property
     def row(self) -> Collective:
         """The collective's row of the catalogue."""
         return catalogue.collectives[self.collective]
@@ -167,7 +166,7 @@ class Plan:
         """Whether the updates of a round cross while the next round computes, and are applied one round late."""
         return catalogue.schedules[self.schedule].overlaps_rounds
 
-    @cached_property
+    @property
     def local_steps(self) -> int:
         """H: steps that each rank takes by itself before the update that they made is exchanged; 0: gradients are."""
         return source_options(self.source).local_steps

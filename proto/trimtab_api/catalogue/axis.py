@@ -54,6 +54,8 @@ class Axis(Generic[R]):
 
     def __getitem__(self, text: str) -> R:
         """The row of a spec's text, whatever its options. Raises `UserError` where no scheme has that name."""
+        if found := self._found.get(text):
+            return found[0]
         name = text.partition(":")[0]
         if name not in self._rows:
             load_added_schemes()

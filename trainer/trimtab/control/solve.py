@@ -1,7 +1,7 @@
 """The plans that a choice is made among: all of a space that is small enough, those that NSGA-II visits of others.
 
-Enumeration is exact and takes some 30 to 60 microseconds a plan. NSGA-II is pymoo's, as in Flexible Communication, section
-3-E; it is tested against enumeration.
+Enumeration is exact and takes some 30 to 60 microseconds a plan. NSGA-II is pymoo's, as in Flexible Communication,
+section 3-E; it is tested against enumeration.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from trimtab.control.decision import Prediction
 from trimtab.control.pareto import objectives
 from trimtab.control.space import Space
 
-#: Plans that may be predicted for one decision: 120 to 240 ms of a core, where they have one buffer. Training waits beside it.
+#: Plans that may be predicted for one decision: 120 to 240 ms of a core, where they have one buffer. Training waits
+#: beside it.
 MOST_EVALUATIONS = 4000
 _POPULATION, _GENERATIONS = 100, 20
 
