@@ -50,6 +50,10 @@ def test_without_a_launcher_the_adopted_script_trains_as_the_plain_one_does():
     assert losses(adopted.stdout) == losses(plain.stdout)
 
 
+#: Plans that send whole gradients, in whatever format.
+DENSE = ("dense-ring", "dense-ring/fusion=single")
+
+
 @pytest.mark.slow
 def test_the_adopted_script_trains_on_several_workers(trimtab, tmp_path):
     job = tmp_path / "job.yaml"
@@ -70,8 +74,9 @@ def test_the_adopted_script_trains_on_several_workers(trimtab, tmp_path):
     assert main(["report", str(tmp_path / "out")]) == 0
     decided = [json.loads(line) for line in (tmp_path / "out" / "decisions.jsonl").read_text().splitlines()]
     considered = [point for line in decided if line["record"] == "decision" for point in line["pareto"]]
-    assert considered
-    assert all(point["relative_steps"] > 1.1 for point in considered), "it trains by AdamW, which is charged more"
+    charged = [each["relative_steps"] for each in considered if each["plan"].partition("/wire=")[0] not in DENSE]
+    assert charged
+    assert min(charged) > 1.1, "it trains by AdamW, which is charged more"
 
 
 DDP_STYLE = Path(__file__).parent / "ddp_style.py"
