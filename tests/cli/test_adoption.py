@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from trimtab.cli.main import main
+from trimtab.plan import Plan
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -50,10 +51,6 @@ def test_without_a_launcher_the_adopted_script_trains_as_the_plain_one_does():
     assert losses(adopted.stdout) == losses(plain.stdout)
 
 
-#: Plans that send whole gradients, in whatever format.
-DENSE = ("dense-ring", "dense-ring/fusion=single")
-
-
 @pytest.mark.slow
 def test_the_adopted_script_trains_on_several_workers(trimtab, tmp_path):
     job = tmp_path / "job.yaml"
@@ -74,9 +71,11 @@ def test_the_adopted_script_trains_on_several_workers(trimtab, tmp_path):
     assert main(["report", str(tmp_path / "out")]) == 0
     decided = [json.loads(line) for line in (tmp_path / "out" / "decisions.jsonl").read_text().splitlines()]
     considered = [point for line in decided if line["record"] == "decision" for point in line["pareto"]]
-    charged = [each["relative_steps"] for each in considered if each["plan"].partition("/wire=")[0] not in DENSE]
+    plans = [(Plan.parse(point["plan"]), point["relative_steps"]) for point in considered]
+    charged = [relative_steps for plan, relative_steps in plans if not plan.is_dense or plan.local_steps]
     assert charged
     assert min(charged) > 1.1, "it trains by AdamW, which is charged more"
+    assert all(relative_steps < 1.01 for plan, relative_steps in plans if plan.is_dense and not plan.local_steps)
 
 
 DDP_STYLE = Path(__file__).parent / "ddp_style.py"

@@ -35,7 +35,7 @@ from trimtab.plan import FusionPlan, Plan
 from trimtab.profile import ModuleTimes, Profile
 from trimtab.schedule import StepFacts, planned, queues
 from trimtab.schedule.knapsack import Orders
-from trimtab.schedule.preserver import loss_model, preserved
+from trimtab.schedule.preserver import is_too_early, loss_model, preserved
 from trimtab.schedule.step_times import StepTimes
 from trimtab.timetable import Iteration, Send, Timetable
 
@@ -45,8 +45,6 @@ LATENCY = 1e-3
 RANKS, BATCH, MOMENTUM = 4, 16, 0.9
 #: Steps after which steps were profiled, and so many of them: as a job's profiles come before DeFT has a timetable.
 PROFILED, NUM_PROFILED = (7, 507, 1007, 1507), 5
-FIRST_DELAY = 100
-"""As `trimtab.schedule.deft` has it."""
 #: Of the best of the other schedules to DeFT's, as measured on four ranks: steps by coverage rate.
 THROUGHPUT = {1.0: 1.24, 1.5: 1.50, 2.0: 1.75}
 WINDOW = 20
@@ -226,24 +224,27 @@ def train(
             norms.append(squared_norm(p.grad for p in parameters) / (1 if averages else len(generations)) ** 2)
             kept = {each: gradient for each, gradient in kept.items() if each > newest}
         is_profiled = step in PROFILED or (merged == "auto" and (step - PROFILED[0]) % STEPS_BETWEEN_DELAYED == 0)
-        comes_late = timetable is not None and timetable.delays
-        if delay.add(loss, is_delayed=comes_late):
+        if delay.add(loss, is_delayed=timetable is not None and timetable.delays):
             is_profiled, harmed_at = is_profiled or merged == "auto", learning_rate / (1 - MOMENTUM)
         if preserver and is_profiled and (timetable is None or merged == "auto"):
             if timetable is None and (step in PROFILED or not noise):
                 ranks = [gradient(batch)[1] for batch in batches.split(1)]
                 noise = mean(squared_norm(g - m for g, m in zip(rank, mean_gradient, strict=True)) for rank in ranks)
             stage = profile_of(step, losses, norms, noise, learning_rate, fall, timetable, num_elements)
-            stage = replace(stage, delay_harmed_at=harmed_at)
-            made = judged(times, stage, merged)
+            made = judged(times, replace(stage, delay_harmed_at=harmed_at), merged)
             if made != timetable:
                 timetable, since, newest, kept = made, step + 1, -1, {}
             norms = []
-        if ends_at_target and mean(losses[-WINDOW:]) <= task.target and len(losses) >= WINDOW:
+        if ends_at_target and len(losses) >= WINDOW and mean(losses[-WINDOW:]) <= task.target:
             break
-    means = (sum(losses[end - WINDOW : end]) / WINDOW for end in range(WINDOW, len(losses) + 1))
-    reached = next((end for end, loss in enumerate(means, WINDOW) if loss <= task.target), None)
+    reached = reached_after(losses, task.target)
     return Trained(task.accuracy(), mean(losses[-20:]), updates, reached, sum(delayed[:reached]))
+
+
+def reached_after(losses: Sequence[float], target: float) -> int | None:
+    """Steps until the mean of the last `WINDOW` losses was at the target."""
+    means = (mean(losses[end - WINDOW : end]) for end in range(WINDOW, len(losses) + 1))
+    return next((end for end, loss in enumerate(means, WINDOW) if loss <= target), None)
 
 
 def squared_norm(tensors: Iterable[Tensor]) -> float:
@@ -279,7 +280,7 @@ def profile_of(
 def judged(times: StepTimes, profile: Profile, merged: str) -> Timetable | None:
     """What the Preserver lets pass at this stage of training, as `trimtab.schedule.deft` asks it."""
     sums = merged == "auto"
-    if sums and (profile.kept_promise is None or profile.step < FIRST_DELAY or not profile.bears_delay(is_sgd=True)):
+    if sums and (is_too_early(profile) or not profile.bears_delay(is_sgd=True)):
         return None
     model = loss_model(profile, is_sgd=True, sums=sums)
     return preserved(lambda scale: replace(queues.timetable(times, scale), averages=not sums), queues.merged, model)

@@ -257,7 +257,7 @@ def controller_settings(job: TrainingJob, optimizer: OptimizerFamily) -> Control
         sources=gradient if chosen is None else sources_between(chosen.min, chosen.max),
         sources_in_batches=sources_by_default(optimizer) if chosen is None and not delays_updates else (),
         wires=_wires_of(wanted),
-        dense_wires=tuple(name for name in _DENSE_WIRES if name in (wanted.value_formats or _DENSE_WIRES)),
+        dense_wires=_dense_wires_of(wanted),
         network_change=wanted.triggers.network,
         gain_change=wanted.triggers.gain,
         trial_iterations=wanted.trials.iterations,
@@ -267,16 +267,18 @@ def controller_settings(job: TrainingJob, optimizer: OptimizerFamily) -> Control
     )
 
 
-#: What a dense gradient may be rounded to: encoding it in blocks takes ten passes over all of it.
-_DENSE_WIRES = ("bfloat16",)
-
-
 def _wires_of(wanted: Communication) -> tuple[str, ...]:
     """Formats in which values may cross: as the job says, or the default ones that every collective sends."""
     if wanted.value_formats is not None:
         return wanted.value_formats
     sent = [collectives[name].wires for name in wanted.collectives]
     return tuple(row.name for row in wires.rows() if row.is_default and all(row.name in each for each in sent))
+
+
+def _dense_wires_of(wanted: Communication) -> tuple[str, ...]:
+    """Formats in which whole gradients may cross beside float32: all that may, or those of them that the job names."""
+    named = wanted.value_formats
+    return tuple(row.name for row in wires.rows() if row.rounds_dense and (named is None or row.name in named))
 
 
 def sources_by_default(optimizer: OptimizerFamily, most: int = LocalSteps().max) -> tuple[str, ...]:

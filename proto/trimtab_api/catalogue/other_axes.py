@@ -261,6 +261,7 @@ wires: Axis[Wire] = Axis(
         bytes_per_value=2,
         error=0.002,
         passes=1.0,
+        rounds_dense=True,
     ),
     _of_blocks(8, num_scales=1, error=0.006, is_default=True),
     _of_blocks(4, num_scales=1, error=0.11, is_default=True),

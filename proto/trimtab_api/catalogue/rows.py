@@ -132,4 +132,6 @@ class Wire(Row):
     passes: float = 0.0
     """What rounding and reading values costs, in passes over as many of them."""
     is_default: bool = False
-    """Whether it may be chosen where a job does not say which formats may."""
+    """Whether it may be chosen for selected values where a job does not say which formats may."""
+    rounds_dense: bool = False
+    """Whether it may be chosen for whole gradients: rounding all of them takes few passes."""

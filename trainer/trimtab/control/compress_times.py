@@ -48,7 +48,9 @@ class CompressTimes:
         return self._of_elements(plan) + self.per_buffer * len(plan.fusion.cuts)
 
     def of_buffer(self, plan: Plan, num_elements: int) -> Callable[[int], float]:
-        """What a buffer takes by itself, by its size, where there are so many elements in all."""
+        """What a buffer takes by itself, by its size, where there are so many elements in all; nothing for dense."""
+        if plan.is_dense:
+            return lambda size: 0.0
         each = self._of_elements(plan) / num_elements
         return lambda size: self.per_buffer + each * size
 

@@ -96,7 +96,7 @@ class FusionPlanning:
         """What buffers take under the plan, by size: in proportion to what the whole gradient takes."""
         predictor, num_elements, num_ranks = self._predictor, self._facts.num_elements, self._facts.num_ranks
         alpha, beta = self._alpha, self._beta
-        compress = _free if plan.is_dense else predictor.compress_times.of_buffer(plan, num_elements)
+        compress = predictor.compress_times.of_buffer(plan, num_elements)
         closed_form = predictor.cost(plan).seconds(alpha, beta)
         overhead = predictor.sync_seconds(plan, alpha, beta) / closed_form if closed_form > 0 else 1.0
 
@@ -106,10 +106,6 @@ class FusionPlanning:
             return overhead * cost.seconds(alpha, beta)
 
         return BufferCosts(compress, exchange_seconds, predictor.compute_seconds)
-
-
-def _free(size: int) -> float:
-    return 0.0 * size
 
 
 @lru_cache(maxsize=20_000)

@@ -207,7 +207,7 @@ class Predictor:
         """When each of a plan's buffers is ready, compressed and sent."""
         compute, (costs, cost) = self.compute_seconds, self._costs(plan)
         sync = self.overheads.seconds(plan.collective, cost, alpha, beta)
-        compress = _free if plan.is_dense else self.compress_times.of_buffer(plan, self._facts.num_elements)
+        compress = self.compress_times.of_buffer(plan, self._facts.num_elements)
         ready, needed, sizes = self._buffers(plan.fusion)
         closed_form = [each.seconds(alpha, beta) for each in costs]
         whole = sum(closed_form) or 1.0
@@ -232,10 +232,6 @@ class Predictor:
                 [len(buffer) for buffer in buffers],
             )
         return self._known_buffers[fusion]
-
-
-def _free(size: int) -> float:
-    return 0.0 * size
 
 
 @lru_cache(maxsize=20_000)

@@ -51,10 +51,10 @@ class ControllerSettings:
     """What may be compressed."""
     sources_in_batches: tuple[str, ...] = ()
     """What may be compressed besides, in loops over ``session.batches``: at their end ranks come together."""
+    dense_wires: tuple[str, ...] = tuple(name for name in wires.built_in if wires[name].rounds_dense)
+    """Formats in which whole gradients may be sent, beside float32, in which they always may."""
     wires: tuple[str, ...] = tuple(name for name in wires.built_in if wires[name].is_default)
     """Formats in which selected values may be sent, by every one of `collectives`."""
-    dense_wires: tuple[str, ...] = ("bfloat16",)
-    """Formats in which whole gradients may be sent, beside float32, in which they always may."""
     network_change: float = 0.10
     """Relative change of latency or of inverse bandwidth that reopens the choice."""
     gain_change: float = 0.10

@@ -17,11 +17,11 @@ def link_matrices(run: Run) -> str:
     """Both heat maps; empty where the run was of one worker, or of a version that kept no links."""
     bandwidths = {(link.source, link.target): link.bandwidth for link in run.links if link.bandwidth}
     latencies = {(link.source, link.target): link.latency for link in run.links if link.latency}
-    old_bandwidths = {(link.source, link.target) for link in run.links if link.bandwidth_stale}
-    old_latencies = {(link.source, link.target) for link in run.links if link.latency_stale}
+    stale_bandwidths = {(link.source, link.target) for link in run.links if link.bandwidth_stale}
+    stale_latencies = {(link.source, link.target) for link in run.links if link.latency_stale}
     found = [
-        _matrix("bandwidth", bandwidths, old_bandwidths, format_bandwidth, low_is_bad=True),
-        _matrix("latency, one way", latencies, old_latencies, format_duration, low_is_bad=False),
+        _matrix("bandwidth", bandwidths, stale_bandwidths, format_bandwidth, low_is_bad=True),
+        _matrix("latency, one way", latencies, stale_latencies, format_duration, low_is_bad=False),
     ]
     return f'<div class="matrices">{"".join(found)}</div>' if any(found) else ""
 

@@ -7,13 +7,10 @@ from dataclasses import replace
 from trimtab.profile import Profile
 from trimtab.schedule import queues
 from trimtab.schedule.planner import PlannedSchedule, StepFacts, split
-from trimtab.schedule.preserver import loss_model, preserved
+from trimtab.schedule.preserver import is_too_early, loss_model, preserved
 from trimtab.schedule.us_byte import plan_us_byte
 from trimtab.timetable import Timetable
 
-#: Steps of training before which no update is delayed, unless the job says how they are merged: a delay that training
-#: does not bear costs one or two dozen steps until the loss shows it, and as many to make up for them.
-_FIRST_DELAY = 100
 #: Buckets after which no longer one is cut: each is a message or several.
 _MOST_BUCKETS = 30
 #: A half that takes more than this share of the whole's time is not worth a cut: it is latency that takes long.
@@ -42,8 +39,8 @@ def plan_deft(
     if preserver == "off":
         return PlannedSchedule(parts, solve(1.0))
     model = loss_model(profile, is_sgd=facts.is_sgd, sums=sums)
-    is_unseen = merged == "auto" and model is not None and (profile.kept_promise is None or profile.step < _FIRST_DELAY)
-    bears_it = profile.bears_delay(is_sgd=facts.is_sgd) and not is_unseen
+    waits = merged == "auto" and model is not None and is_too_early(profile)
+    bears_it = profile.bears_delay(is_sgd=facts.is_sgd) and not waits
     timetable = preserved(solve, queues.merged, model) if bears_it else None
     return plan_us_byte(profile, cuts, facts, partition=0) if timetable is None else PlannedSchedule(parts, timetable)
 

@@ -18,6 +18,10 @@ _TOLERANCE = 0.01
 #: A timetable that is refused is solved again with knapsacks so much larger, so many times at most.
 _GROWTH, _MOST_RETRIES = 1.1, 10
 
+#: Steps of training before which nothing is delayed: a delay that training does not bear costs one or two dozen steps
+#: until the loss shows it, and as many to make up for them.
+_FIRST_DELAY = 100
+
 
 @dataclass(frozen=True)
 class LossModel:
@@ -71,6 +75,11 @@ def loss_model(profile: Profile, *, is_sgd: bool, sums: bool = False) -> LossMod
     num_elements = max((module.stop for module in profile.modules), default=1)
     noise = sqrt(squared_norm * variance / num_elements)
     return LossModel(profile.loss, profile.learning_rate, squared_norm, noise, sums)
+
+
+def is_too_early(profile: Profile) -> bool:
+    """Whether training is young, or nobody has seen yet that the loss falls as its gradients promise."""
+    return profile.step < _FIRST_DELAY or profile.kept_promise is None
 
 
 def preserved(
