@@ -110,3 +110,17 @@ def test_what_a_step_beside_a_decision_measured_is_written_down_without_waiting_
     made.controller.may_answer.set()
     wait_for_answer(made)
     assert [(line["record"], line["step"]) for line in made.lines] == [("measured", 7)]
+
+
+def test_where_loops_end_in_mid_round_the_controller_is_asked_all_the_same(make_client: Any) -> None:
+    made, asked = make_client(), []
+    wait_for_answer(made)
+    assert made.client.pending_message is None
+    made.controller.next_action = lambda now, left: asked.append(left) or KeepGoing()
+    made.client.loop_ended(None)
+    wait_for_answer(made)
+    assert made.client.pending_message is None
+    made.client.loop_ended(report(7))
+    wait_for_answer(made)
+    assert asked == [0, 0]
+    assert [(line["record"], line["step"]) for line in made.lines] == [("measured", 7)]

@@ -261,6 +261,30 @@ class Heard(Script):
         if before is not None:
             self.losses.append(before.loss)
 
+    def loop_ended(self, before: StepReport | None) -> None:
+        self.losses.append(None if before is None else before.loss)
+
+
+def heard_of_loops(rank: int, size: int, steps: int) -> list[float | None]:
+    """Of four loops of three steps each, in rounds of ``steps``."""
+    model, heard = model_of(), Heard()
+    options = {"control_client": heard} if rank == 0 else {}
+    session = attach(model, optimizer_of(model, "SGD"), plan_of("0.1/all-gather", steps), **options)
+    for loop in range(4):
+        for number in session.batches(range(3), sharded=True):
+            backward(model, number, rank)
+            session.step(100.0 * loop + 10 * number + rank)
+    session.close()
+    return heard.losses
+
+
+def test_the_controller_hears_of_loops_that_have_one_whole_round_and_is_asked_where_they_have_none(
+    rank_pool: RankPool,
+) -> None:
+    """Once it heard nothing of either, and rounds as long as that were never left, whatever became of the network."""
+    assert rank_pool.run_in_process_group(2, heard_of_loops, 2)[0] == [5.5, 105.5, 205.5, 305.5]
+    assert rank_pool.run_in_process_group(2, heard_of_loops, 4)[0] == [None] * 4
+
 
 def losses_heard(rank: int, size: int, steps: int, tells: bool) -> list[float | None]:
     model, heard = model_of(), Heard()

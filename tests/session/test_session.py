@@ -97,6 +97,8 @@ class Script:
 
     def profile(self, profile: Any) -> None: ...
 
+    def loop_ended(self, before: Any) -> None: ...
+
     def trials(self, reports: list[Any]) -> None:
         self.reports.append(reports)
 

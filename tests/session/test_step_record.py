@@ -8,7 +8,7 @@ import pytest
 from trimtab.control.types import StepReport
 from trimtab.engine.step_vote import StepConsensus
 from trimtab.plan import Plan
-from trimtab.step_record import completed
+from trimtab.step_record import Rounds, completed
 
 STEP = StepReport(1, Plan(0.01, "all-gather"), 0.5, 0.2, 0.01, 0.3, 1000, 6, None, 1.0, True)
 ROUND = replace(STEP, plan=Plan(0.01, "all-gather", source="update:steps=4"))
@@ -32,3 +32,13 @@ def test_in_a_round_a_rank_is_late_by_all_of_its_steps_and_may_find_there_what_i
     assert seen.hidden_seconds == pytest.approx(0.4)
     assert seen.exchange_seconds(0.15) == 0.15
     assert seen.exchange_seconds(0.9) == pytest.approx(0.401)
+
+
+def test_a_round_that_is_cut_short_tells_of_the_whole_one_before_it_and_no_other_does_later():
+    rounds, consensus = Rounds(0), told((0.8, 1.2, 1.0), (0.5, 0.001, 0.2))
+    for step in range(4):
+        assert rounds.add(replace(ROUND, step=step), consensus if step == 3 else None) is None
+    assert rounds.add(replace(ROUND, step=4), None) is None
+    assert rounds.end_early(consensus) == completed(replace(ROUND, step=3), consensus, rank=0)
+    assert rounds.end_early(consensus) is None
+    assert rounds.has_ended

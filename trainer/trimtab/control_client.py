@@ -101,6 +101,16 @@ class ControlClient:
         else:
             self._tell(self._controller.observe_step, before, ended_at)
 
+    def loop_ended(self, before: StepReport | None) -> None:
+        """A loop over batches has ended in mid-round: ask what to do, whether or not it had a whole round to tell of.
+
+        Where rounds are as long as the script's loops, nothing else would ever ask.
+        """
+        if before is not None:
+            self.step(before, 0)
+        elif self.pending_message is None and self._asked is None:
+            self._asked = self._control.submit(self._ask, 0)
+
     def trials(self, reports: list[TrialReport]) -> None:
         """The trials have run."""
         self._tell(self._controller.observe_trials, reports, self._now())

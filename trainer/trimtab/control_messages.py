@@ -46,6 +46,11 @@ class ControlMessages:
         if self._client:
             self._client.step(before, steps_left_in_epoch)
 
+    def loop_ended(self, before: StepReport | None) -> None:
+        """A loop's end has cut a round short; ``before``: the round before it, None where it had none."""
+        if self._client:
+            self._client.loop_ended(before)
+
     def trials(self, reports: list[TrialReport]) -> None:
         """The trials asked for have run, or none of them."""
         if self._client:

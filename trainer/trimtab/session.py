@@ -261,8 +261,9 @@ class Session(ExchangeState, Resuming):
         if outcome is not None:
             self._after_exchange(outcome)
             self._recorder.metric(round_end_of(outcome, self.plan, self._step, self._phases.lap()))
-            self._rounds.restart()  # a round that is ended early is like no other
+            before = self._rounds.end_early(outcome.consensus)
             self._follow_rank_0(outcome)
+            self._control.loop_ended(before)
 
     def _follow_rank_0(self, outcome: Outcome) -> None:
         if outcome.consensus is not None and outcome.consensus.has_message and (message := self._control.receive()):

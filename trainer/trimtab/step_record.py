@@ -73,6 +73,15 @@ class Rounds:
         """Nothing that follows belongs to what was before: the plan has changed, or a trial has ended."""
         self._steps, self._ended = [], None
 
+    def end_early(self, consensus: StepConsensus | None) -> StepReport | None:
+        """A loop's end has cut the round short, which is like no other: the one before it as all ranks saw it, if any.
+
+        Where no loop has two whole rounds, it is all that is heard of them.
+        """
+        before = None if self._ended is None else completed(self._ended, consensus, self._rank)
+        self.restart()
+        return before
+
     def add(self, report: StepReport, consensus: StepConsensus | None) -> StepReport | None:
         """The round before this one as all ranks saw it, where one has ended by this step; else None."""
         self._steps.append(report)
