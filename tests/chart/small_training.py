@@ -1,7 +1,7 @@
 """A small real training for Prometheus to look at. It reports an accuracy every few steps, and never ends.
 
 `python small_training.py DIRECTORY [--rest=SECONDS]`. While the directory holds a file `not-finite`, every second step
-has no finite gradient; `slow`, each takes 0.2 s longer; `stalled`, training does not go on. `--rest`: a step takes so
+has no finite gradient; `slow`, each takes a second longer; `stalled`, training does not go on. `--rest`: a step takes so
 much longer, and no processor.
 """
 
@@ -24,7 +24,7 @@ def main(directory: Path, rest: float) -> None:
     numbers = itertools.count()
     while True:
         for inputs, labels in session.batches(DataLoader(data, batch_size=16, shuffle=True)):
-            time.sleep(0.2 if (directory / "slow").exists() else rest)
+            time.sleep(1.0 if (directory / "slow").exists() else rest)
             outputs = model(inputs)
             loss = nn.functional.cross_entropy(outputs, labels)
             if next(numbers) % 2 and (directory / "not-finite").exists():

@@ -18,6 +18,8 @@ SCRIPT = Path(__file__).parent / "adopted.py"
 HOOKED = Path(__file__).parent.parent / "integrations/hooked.py"
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run")
 NUM_STEPS = 4096 // 16 // 2
+#: 25 Mbit/s: what Adam needs three times the steps for still pays, beside dense in bfloat16 and on a slow machine.
+SLOW_BANDWIDTH = 3.125e6
 pytestmark = pytest.mark.slow
 
 
@@ -83,7 +85,7 @@ def test_torchrun_on_several_hosts_adapts_to_their_network(script, tmp_path):
         "  seed: 7\n  communication: {collectives: [all-gather]}\n"
         "  template: {spec: {containers: [{name: trainer, command: [python, x.py]}]}}\n"
     )
-    network = Network(phases=(Phase(duration=3600.0, latency=0.001, bandwidth=12.5e6),))  # 100 Mbit/s
+    network = Network(phases=(Phase(duration=3600.0, latency=0.001, bandwidth=SLOW_BANDWIDTH),))
     with Emulator(network, hosts=3) as emulator:
         emulator.begin()
         where = ["--master-addr", emulator.hosts[0].address, "--master-port", "29500"]
@@ -108,7 +110,7 @@ def test_torchrun_on_several_hosts_adapts_to_their_network(script, tmp_path):
     run = tmp_path / "runs/told"
     last = [each for each in lines(run / "metrics.jsonl") if "event" not in each][-1]  # a round's end is a line too
     assert "/all-gather" in last["plan"]
-    assert 0.7 * 12.5e6 < last["bandwidth"] < 1.1 * 12.5e6
+    assert 0.7 * SLOW_BANDWIDTH < last["bandwidth"] < 1.1 * SLOW_BANDWIDTH
     assert last["latency"] > 0.001
     resolved = json.loads((run / "job.json").read_text())["spec"]
     assert (resolved["workers"], resolved["processesPerWorker"], resolved["seed"]) == (3, 1, 7)
