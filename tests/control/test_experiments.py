@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from math import log
+from typing import Any
 
 import pytest
 from plans import evaluator_of
@@ -55,6 +57,32 @@ def test_nothing_is_tried_without_a_loss_nor_without_a_budget_nor_under_sgd(char
     ):
         triggers = {each["trigger"] for each in decided(SimulatedRun(told, settings, 0), 60)}
         assert not triggers & {"experiment", "progress"}
+
+
+def test_a_look_at_what_could_be_tried_comes_no_sooner_than_seconds_after_one_in_vain(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each weighs some hundred plans beside training: every eighth step of 40 ms that showed."""
+    monkeypatch.setattr(experiments, "_WORTH_IT", log(1e9))
+    asked_at, looked_at = [], []
+    suggest, promise = experiments.Experiments.suggest, experiments.Experiments._promise
+
+    def asked(self: experiments.Experiments, *about: Any) -> Any:
+        asked_at.append(about[-1])
+        return suggest(self, *about)
+
+    def looked(self: experiments.Experiments, *about: Any) -> Any:
+        looked_at.append(asked_at[-1])
+        return promise(self, *about)
+
+    monkeypatch.setattr(experiments.Experiments, "suggest", asked)
+    monkeypatch.setattr(experiments.Experiments, "_promise", looked)
+    decided(SimulatedRun(random_adam_cluster(0, 4), ADAPTIVE, 0), 200)
+    times = sorted(set(looked_at))
+    apart = [after - before for before, after in pairwise(times)]
+    assert len(apart) > 1
+    assert min(apart) >= 3.0
+    assert len(asked_at) > 8 * len(times), "steps are short"
 
 
 def test_an_experiment_pays_for_what_a_change_of_source_exchanges_there_and_back() -> None:

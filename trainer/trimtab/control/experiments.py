@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import replace
-from math import expm1, log
+from math import expm1, inf, log
 
 from trimtab.control.choice import Banned, Choice, banned_of
 from trimtab.control.decision import Prediction
@@ -26,6 +26,8 @@ _DEVIATIONS = 1.2
 _WORTH_IT = log(1.5)
 #: Steps under a plan before there is anything to compare with, and between two looks for what is worth it.
 _FEWEST_BEFORE, _LOOK_EVERY = 20, 8
+#: Seconds between two looks at least: each weighs some hundred plans beside training, which takes tens of milliseconds.
+_LOOK_EVERY_SECONDS = 3.0
 #: Fewest and most steps of an experiment: fewer tell nothing, and further ones cost more than they tell.
 _FEWEST_STEPS, _MOST_STEPS = 8, 64
 #: Fewest rounds of local steps of an experiment, which ends with the first round that ends after its time.
@@ -51,7 +53,8 @@ class Experiments:
         """Seconds that going there and back take, where the source of what is exchanged changes."""
         self._under_way: tuple[float, float] | None = None
         """When the present one began, and when it ends."""
-        self._look_at = _FEWEST_BEFORE
+        self._look_at, self._look_from = _FEWEST_BEFORE, -inf
+        """The step under the present plan, and the time, before which nothing is looked for."""
         self._left: Plan | None = None
         """What the present experiment took the place of."""
 
@@ -90,11 +93,11 @@ class Experiments:
         self, evaluator: PlanEvaluator, banned: Collection[Banned], num_steps: int, now: float
     ) -> Choice | None:
         """The plan to train under for a while instead of the present one, after ``num_steps`` of it; None: none."""
-        if self._under_way is not None or self._began is None or num_steps < self._look_at:
+        if self._under_way is not None or self._began is None or num_steps < self._look_at or now < self._look_from:
             return None
         if not self._predictor.progress.is_learning:
             return None
-        self._look_at = num_steps + _LOOK_EVERY
+        self._look_at, self._look_from = num_steps + _LOOK_EVERY, now + _LOOK_EVERY_SECONDS
         advance = _ADVANCE_STEPS * evaluator.present.step_seconds
         budget = _SHARE * (now - self._began + advance) - self._spent
         excluded = {*banned, banned_of(evaluator.present.plan)}
