@@ -126,7 +126,7 @@ e2e: setup ## A job's whole life on real pods: on a node of its own, or KUBECONF
 # Where some tests fail the others still run; pytest ends with 2 where it was interrupted.
 .PHONY: test
 test: lint cluster-programs ## Every test that this machine can run, and a line for each kind left out (REQUIRE=1: leaving out fails)
-	$(BIN)/pytest -m "not alone" --numprocesses $(LANES) --dist loadfile $(if $(REQUIRE),--require) || \
+	$(BIN)/pytest -m "not alone" --numprocesses $(LANES) --dist loadfile --no-loadscope-reorder $(if $(REQUIRE),--require) || \
 	  { failed=$$?; test $$failed -ne 2; }; \
 	$(BIN)/pytest -m alone $(if $(REQUIRE),--require) || failed=$$?; exit $${failed:-0}
 

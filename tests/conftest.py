@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -107,6 +108,8 @@ KINDS = {
 }
 #: Kinds that a machine without an accelerator is excused from.
 EXCUSED = {"cuda"}
+#: Marks of tests that take long: those that have processes trained, and those that wait for a cluster or a browser.
+LONG = ("slow", "controlplane", "prometheus", "browser", "mpi")
 #: Kinds whose tests run while nothing else does (marker `alone`): what they measure, or fill, is the machine's.
 ALONE = {"namespaces", "node", "images"}
 
@@ -138,6 +141,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             raise pytest.UsageError(f"{len(affected)} tests of kind {kind} cannot run here: {reason}")
         for item in affected:
             item.add_marker(pytest.mark.skip(reason=f"{kind}: {reason}"))
+    if hasattr(config, "workerinput"):
+        _begin_with_the_longest(items)
+
+
+def _begin_with_the_longest(items: list[pytest.Item]) -> None:
+    """Files with most long tests first: where processes take file after file, what is left to the last is short."""
+    long = Counter(item.path for item in items if any(item.get_closest_marker(mark) for mark in LONG))
+    items.sort(key=lambda item: -long[item.path])
 
 
 @pytest.hookimpl(tryfirst=True)  # before the loop of a process that runs tests for another

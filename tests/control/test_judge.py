@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from statistics import median
 
 import pytest
@@ -18,6 +19,16 @@ from trimtab.judge.simulation import simulate
 from trimtab.judge.verdict import Cell
 from trimtab.judge.workloads import WORKLOADS
 from trimtab.plan import Plan
+
+
+@cache
+def static_seconds(seed: int, num_ranks: int) -> tuple[float, float]:
+    """To the target under Adam, by dense and by the best of the grid: several tests set adaptive beside them."""
+    cluster = random_adam_cluster(seed, num_ranks)
+    all_sent, *sparse = (
+        SimulatedRun(cluster, settings, seed).until_target().seconds for settings in (dense(), *map(static, GRID))
+    )
+    return all_sent, min(sparse)
 
 
 @pytest.mark.parametrize(("name", "network"), [("digits", "C1"), ("gpt", "far"), ("gpt", "fast"), ("cnn", "demo")])
@@ -66,8 +77,7 @@ def test_under_adam_too_by_curves_that_were_recorded_of_real_training():
         for num_ranks in (4, 8):
             cluster = random_adam_cluster(seed, num_ranks)
             adaptive = SimulatedRun(cluster, ADAPTIVE, seed).until_target()
-            sparse = min(SimulatedRun(cluster, static(plan), seed).until_target().seconds for plan in GRID)
-            all_sent = SimulatedRun(cluster, dense(), seed).until_target().seconds
+            all_sent, sparse = static_seconds(seed, num_ranks)
             over_best.append(adaptive.seconds / min(sparse, all_sent))
             over_dense.append(adaptive.seconds / all_sent)
             assert adaptive.exploration_seconds == 0
@@ -120,9 +130,7 @@ def test_a_wrong_law_is_corrected_by_the_loss(off: float, monkeypatch: pytest.Mo
     over_best, uncorrected = [], []
     for seed in range(8):
         cluster = random_adam_cluster(seed, 4)
-        best = min(
-            SimulatedRun(cluster, settings, seed).until_target().seconds for settings in (dense(), *map(static, GRID))
-        )
+        best = min(static_seconds(seed, 4))
         over_best.append(SimulatedRun(cluster, ADAPTIVE, seed).until_target().seconds / best)
         silent = replace(cluster, loss=None)
         uncorrected.append(SimulatedRun(silent, ADAPTIVE, seed).until_target().seconds / best)

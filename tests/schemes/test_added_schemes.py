@@ -60,14 +60,8 @@ def test_it_is_planned(trimtab):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "plan",
-    [
-        "0.05/stripes",
-        "0.1/all-gather/sparsifier=any-k:seed=3/fusion=layers/schedule=backwards",
-    ],
-)
-def test_it_is_run_and_reported(trimtab, tmp_path, plan):
+def test_it_is_run_and_reported(trimtab, tmp_path):
+    plan = "0.05/stripes/fusion=layers/schedule=backwards"  # any-k trains where it is chosen
     write_job(tmp_path, f'{{policy: Static, plan: "{plan}"}}')
     done = trimtab("run", "job.yaml", "--out", "out")
     assert done.returncode == 0, done.stderr
