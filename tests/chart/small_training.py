@@ -1,8 +1,8 @@
 """A small real training for Prometheus to look at. It reports an accuracy every few steps, and never ends.
 
 `python small_training.py DIRECTORY [--rest=SECONDS]`. While the directory holds a file `not-finite`, every second step
-has no finite gradient; `slow`, each takes a second longer; `stalled`, training does not go on. `--rest`: a step takes so
-much longer, and no processor.
+has no finite gradient; `slow`, each takes a second longer; `stalled`, training does not go on. `--rest`: a step takes
+so much longer, and no processor.
 """
 
 import argparse
