@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -83,9 +84,20 @@ def test_local_steps_may_be_chosen_where_the_job_allows_them_or_by_a_known_optim
     assert [sources.options(each).get("steps", 0) for each in settings.sources_in_batches] == in_batches
 
 
+def test_no_round_is_chosen_that_is_longer_than_the_loop_that_would_end_it(tmp_path: Path) -> None:
+    def local_steps(num_steps: float, **communication: Any) -> list[int]:
+        settings = controller_settings(load_training_job(job_file(tmp_path, **communication)), ADAM)
+        return [sources.options(each).get("steps", 0) for each in settings.in_loop_of(num_steps).sources]
+
+    assert local_steps(10) == [0, 1, 4]
+    assert local_steps(inf) == [0, 1, 4, 16]
+    assert local_steps(10, localSteps={"min": 3, "max": 20}) == [3, 4]
+    assert local_steps(2, localSteps={"min": 3, "max": 20}) == [3, 4, 16, 20], "as the job asks, though all end early"
+
+
 def test_a_job_that_lets_gradients_wait_for_later_steps_has_no_local_steps_unless_it_asks(tmp_path: Path) -> None:
     settings = controller_settings(load_training_job(job_file(tmp_path, schedules=["wait-free", "deft"])), SGD)
-    assert settings.in_batches.sources == (sources.default,)
+    assert settings.in_loop_of(1000).sources == (sources.default,)
 
 
 def test_planners_sparsifiers_and_schedules_that_may_be_chosen_each_stand_there_once(tmp_path: Path) -> None:

@@ -255,11 +255,13 @@ class Heard(Script):
     def __init__(self) -> None:
         super().__init__({})
         self.losses: list[float | None] = []
+        self.loops: list[float] = []
 
     def step(self, before: StepReport | None, steps_left: int) -> None:
         super().step(before, steps_left)
         if before is not None:
             self.losses.append(before.loss)
+            self.loops.append(before.loop_steps)
 
     def loop_ended(self, before: StepReport | None) -> None:
         self.losses.append(None if before is None else before.loss)
@@ -284,6 +286,28 @@ def test_the_controller_hears_of_loops_that_have_one_whole_round_and_is_asked_wh
     """Once it heard nothing of either, and rounds as long as that were never left, whatever became of the network."""
     assert rank_pool.run_in_process_group(2, heard_of_loops, 2)[0] == [5.5, 105.5, 205.5, 305.5]
     assert rank_pool.run_in_process_group(2, heard_of_loops, 4)[0] == [None] * 4
+
+
+def loops_heard(rank: int, size: int) -> list[float]:
+    """Of two steps each of a loop of three, of one whose length nobody knows, and of none."""
+    model, heard = model_of(), Heard()
+    options = {"control_client": heard} if rank == 0 else {}
+    session = attach(model, optimizer_of(model, "SGD"), Plan.parse("dense"), **options)
+    for loader in (range(3), iter(range(3))):
+        for number in session.batches(loader, sharded=True):
+            backward(model, number, rank)
+            session.step()
+            if number == 1:
+                break
+    for number in range(3):
+        backward(model, number, rank)
+        session.step()
+    session.close()
+    return heard.loops
+
+
+def test_the_controller_hears_how_long_the_loop_is_that_ends_rounds(rank_pool: RankPool) -> None:
+    assert rank_pool.run_in_process_group(2, loops_heard)[0] == [3, 3, INF, INF, 0, 0]
 
 
 def losses_heard(rank: int, size: int, steps: int, tells: bool) -> list[float | None]:

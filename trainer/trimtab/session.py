@@ -238,7 +238,7 @@ class Session(ExchangeState, Resuming):
 
     def _after_step(self, outcome: Outcome, loss: Tensor | float | None, scale: float | None) -> None:
         phases = self._phases.lap()
-        report = report_of(outcome, self.plan, self._step, phases, scale, loss, in_batches=self._loops.end_rounds)
+        report = report_of(outcome, self.plan, self._step, phases, scale, loss, loop_steps=self._loops.num_steps)
         before = self._rounds.add(report, outcome.consensus)
         assert self._engine is not None
         self._engine.exchanger.tell(self._rounds.loss)

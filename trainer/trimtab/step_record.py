@@ -25,7 +25,7 @@ def report_of(
     loss_scale: float | None,
     loss: Tensor | float | None,
     *,
-    in_batches: bool,
+    loop_steps: float,
 ) -> StepReport:
     """What this rank measured of a step whose time ``phases`` make up; waiting for exchanges was no computing."""
     seconds = sum(phases.values())
@@ -42,7 +42,7 @@ def report_of(
         residual_norm=outcome.residual_norm,
         finite=outcome.is_finite,
         loss_scale=loss_scale or 1.0,
-        in_batches=in_batches,
+        loop_steps=loop_steps,
         loss=number(loss),
     )
 

@@ -73,7 +73,7 @@ class Controller:
         """The present plan: adopt it before the first step. It is the same on every rank."""
         self._static = StaticPolicy(self._learner, self.plan)
         self._step = 0
-        self._in_batches = False  # whether the script's loop is over ``session.batches``
+        self._loop_steps = 0.0  # of the script's loop over ``session.batches``; 0 where it is over something else
         self._triggers = Triggers()
         self._fallback = Fallback()
         self._experiments = Experiments(self._learner.predictor)
@@ -98,9 +98,9 @@ class Controller:
             return
         self.trial_budget.begin(now - report.step_seconds)
         self._experiments.begin(now - report.step_seconds)
-        if report.in_batches and not self._in_batches and self._settings.sources_in_batches:
+        if report.loop_steps and not self._loop_steps and self._settings.sources_in_batches:
             self._triggers.may_choose_more(report.step)
-        self._in_batches = report.in_batches
+        self._loop_steps = report.loop_steps
         self._fallback.observe(report)
         self._since_plan.num_steps += was_applied(report) and report.plan == self.plan
         self._learner.loss(report)
@@ -240,7 +240,7 @@ class Controller:
 
     def _evaluator(self, network: Network) -> PlanEvaluator:
         evaluate = partial(self._learner.predictor.predict, alpha=network.latency, beta=network.beta)
-        settings = self._settings.in_batches if self._in_batches else self._settings
+        settings = self._settings.in_loop_of(self._loop_steps) if self._loop_steps else self._settings
         return PlanEvaluator(evaluate, self._planning, settings, self.plan, self._facts.optimizer)
 
     def _renew(self, network: Network) -> PlanEvaluator:

@@ -70,10 +70,11 @@ class ControllerSettings:
     warmup_steps: int = 5
     """Steps before the first decision; fewer where steps are slow. They are dense where that costs little."""
 
-    @property
-    def in_batches(self) -> ControllerSettings:
-        """The settings in loops over ``session.batches``."""
-        return replace(self, sources=(*self.sources, *self.sources_in_batches), sources_in_batches=())
+    def in_loop_of(self, num_steps: float) -> ControllerSettings:
+        """The settings in loops of so many steps over ``session.batches``, which end rounds: none is to be longer."""
+        sources = (*self.sources, *self.sources_in_batches)
+        within = tuple(each for each in sources if source_options(each).local_steps <= num_steps)
+        return replace(self, sources=within or self.sources, sources_in_batches=())
 
     def __post_init__(self) -> None:
         if self.policy == "static" and self.static_plan is None:
@@ -201,8 +202,11 @@ class StepReport:
     """Whether every rank's gradient was finite (else the step was dropped everywhere)."""
     loss_scale: float = 1.0
     """What a GradScaler multiplied the loss by; above 1, it is still looking for a scale that gradients bear."""
-    in_batches: bool = False
-    """Whether it was made of batches of ``session.batches``: at their end ranks that took local steps meet again."""
+    loop_steps: float = 0
+    """Steps of the loop over ``session.batches`` that it was one of, at whose end ranks with local steps meet again.
+
+    Infinity where its length is not known; 0 where it was of no such loop.
+    """
     loss: float | None = None
     """Before the step: the mean over ranks and over a round of local steps; None where the script does not tell it."""
     hidden_seconds: float = 0.0

@@ -10,6 +10,7 @@ import contextlib
 import itertools
 import sys
 from collections.abc import Callable, Generator, Iterable, Iterator
+from math import inf
 from typing import Any, Protocol
 
 from trimtab_api.errors import UserError
@@ -203,9 +204,12 @@ class Loops:
         return self._loops[-1].num_left // self._loops[-1].num_a_step
 
     @property
-    def end_rounds(self) -> bool:
-        """Whether the script's steps are made of batches of `batches`, whose end is known to every rank."""
-        return any(loop is not self._unseen for loop in self._loops)
+    def num_steps(self) -> float:
+        """Steps of the present loop over `batches`, whose end is known to every rank; 0: none, infinity: not known."""
+        loop = next((loop for loop in reversed(self._loops) if loop is not self._unseen), None)
+        if loop is None:
+            return 0
+        return inf if loop.num_batches is None else loop.num_batches // loop.num_a_step
 
     def agree_on_trials(self, group: Group, trials: TrialRunner, plans: list[Plan], iterations: int) -> bool:
         """Whether trials begin with the next batch; every rank calls it together, and hears the same.

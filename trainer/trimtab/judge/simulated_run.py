@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field, replace
-from math import exp, log
+from math import exp, inf, log
 from statistics import fmean
 from typing import Any
 
@@ -180,7 +180,7 @@ class SimulatedRun:
             gain=gain,
             residual_norm=0.0 if plan.is_dense else (1 / gain - 1) ** 0.5,
             finite=True,
-            in_batches=True,
+            loop_steps=inf,
         )
 
     def _wander(self) -> float:
