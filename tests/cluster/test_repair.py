@@ -105,7 +105,7 @@ def test_a_job_that_a_stranger_took_from_its_owner_is_told_and_made_anew_once_it
         "the status says so",
     )
     assert bench.condition("digits", "Ready")["reason"] == "Blocked"
-    eventually(lambda: bench.events("digits")["Blocked"] == bench.status("digits")["message"], "an event says so")
+    eventually(lambda: ("Blocked", bench.status("digits")["message"]) in bench.all_events("digits"), "an event says so")
     delete(bench, JOBS, "digits")
     bench.play_running(*bench.wait_for_pods("digits"))
     bench.play_training("digits")

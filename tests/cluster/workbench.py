@@ -166,9 +166,13 @@ class Workbench:
         return sorted(pods, key=lambda pod: int(pod["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"]))
 
     def events(self, name: str) -> dict[str, str]:
-        """Messages of the job's events, by reason."""
+        """Messages of the job's events, by reason; of several for one reason any."""
+        return dict(self.all_events(name))
+
+    def all_events(self, name: str) -> list[tuple[str, str]]:
+        """Reason and message of each of the job's events, in no order."""
         found = self.api.list(EVENTS, self.namespace, fieldSelector=f"involvedObject.name={name}")["items"]
-        return {each["reason"]: each["message"] for each in found if each["involvedObject"]["kind"] == "TrainingJob"}
+        return [(each["reason"], each["message"]) for each in found if each["involvedObject"]["kind"] == "TrainingJob"]
 
     def leftovers(self) -> list[str]:
         """Everything in the namespace that belongs to any job."""
