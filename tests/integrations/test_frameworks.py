@@ -25,8 +25,7 @@ def run(folder: Path, *command: object) -> None:
     assert ended.returncode == 0, ended.stderr
 
 
-@pytest.mark.parametrize("launcher", ["torchrun", "trimtab run"])
-@pytest.mark.parametrize("framework", ["transformers", "lightning"])
+@pytest.mark.parametrize(("framework", "launcher"), [("transformers", "torchrun"), ("lightning", "trimtab run")])
 def test_a_framework_trains_as_by_its_own_ddp(framework: str, launcher: str, tmp_path: Path) -> None:
     script = HERE / f"with_{framework}.py"
     if launcher == "torchrun":
