@@ -123,6 +123,7 @@ e2e: setup ## A job's whole life on real pods: on a node of its own, or KUBECONF
 	@echo "what kubectl printed on the way is in runs/e2e"
 
 # What waits for a cluster leaves the cores to what computes; what measures a network, or fills the disk, runs by itself.
+# Files with long tests come first (tests/conftest.py), which xdist's order by number of tests would undo.
 # Where some tests fail the others still run; pytest ends with 2 where it was interrupted.
 .PHONY: test
 test: lint cluster-programs ## Every test that this machine can run, and a line for each kind left out (REQUIRE=1: leaving out fails)
