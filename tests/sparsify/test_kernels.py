@@ -152,6 +152,25 @@ def test_all_but_the_largest_are_put_back_as_in_the_reference(n, seed, share, ha
     assert kept[2] == pytest.approx(float(values.double().square().sum() - kept[1].double().square().sum()), abs=1e-9)
 
 
+@settings(deadline=None)  # the first call compiles
+@given(n=LANES_AND_EDGES, seed=st.integers(0, 10**6))
+def test_rounding_to_bfloat16_agrees_with_the_reference(n, seed):
+    values, errors = noise(n, seed, special=True), noise(n, seed + 1)
+    halfway = values.view(torch.int32)
+    halfway[::3] = halfway[::3] & ~0xFFFF | 0x8000  # between two bfloat16
+    ours, oracle, our_errors, its_errors = values.clone(), values.clone(), errors.clone(), errors.clone()
+    rounded, expected = cpu.round_to_bfloat16(ours, our_errors), reference.round_to_bfloat16(oracle, its_errors)
+    assert rounded.dtype == torch.bfloat16
+    assert same(rounded.float(), expected.float())
+    assert same(ours, oracle)
+    assert same(our_errors, its_errors)
+    assert same(ours, rounded.float()), "what is left is what is sent"
+
+    cpu.add_bfloat16(errors, rounded)
+    reference.add_bfloat16(its_sum := noise(n, seed + 1), expected)
+    assert same(errors, its_sum)
+
+
 def test_a_sample_is_one_element_of_each_stride_and_differs_between_draws():
     grad, residual = torch.arange(10_000.0), torch.zeros(10_000)
     first, second = (kernels.sample(grad, residual, 100, draw) for draw in (0, 1))

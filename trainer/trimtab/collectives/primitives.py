@@ -49,9 +49,7 @@ def ring_all_reduce(transport: Transport, pieces: Sequence[Tensor], rounding: Ro
             vector.send(right, *chunk)
     for step in range(size - 1):
         for chunk in chunks(rank - step):
-            vector.receive(left, *chunk)
-            if step < size - 2:
-                vector.send(right, *chunk)
+            vector.receive(left, *chunk, to=[right] if step < size - 2 else [])
     transport.flush()
     return 2 * (size - 1)
 
@@ -88,9 +86,7 @@ def ring_all_gather(transport: Transport, vector: Tensor) -> int:
         pieces.send(right, *chunk)
     for step in range(size - 1):
         for chunk in pieces.chunks(*share(vector.numel(), rank - step - 1, size)):
-            pieces.receive(left, *chunk)
-            if step < size - 2:
-                pieces.send(right, *chunk)
+            pieces.receive(left, *chunk, to=[right] if step < size - 2 else [])
     transport.flush()
     return size - 1
 
@@ -120,9 +116,7 @@ def tree_all_reduce(transport: Transport, pieces: Sequence[Tensor], rounding: Ro
             vector.send(peer, *chunk)
     if parent is not None:
         for chunk in vector.chunks(0, num_elements):
-            vector.receive(parent, *chunk)
-            for child in children:
-                vector.send(child, *chunk)
+            vector.receive(parent, *chunk, to=children)
     transport.flush()
     return 2 * chain_length(size)
 

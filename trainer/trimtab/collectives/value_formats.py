@@ -40,6 +40,22 @@ class ValueFormat(ABC):
     def decode(self, data: Tensor, count: int) -> Tensor:
         """Inverse of `encode`: float32 [count], as far as it rounds nothing."""
 
+    def round(self, values: Tensor, errors: Tensor) -> Tensor:
+        """`encode` that leaves in ``values`` what is sent of them, and adds what rounding takes to ``errors``."""
+        coded = self.encode(values)
+        sent = self.decode(coded, values.numel())
+        errors += values - sent
+        values.copy_(sent)
+        return coded
+
+    def read(self, data: Tensor, target: Tensor) -> None:
+        """`decode` into float32 [m]."""
+        target.copy_(self.decode(data, target.numel()))
+
+    def add(self, data: Tensor, target: Tensor) -> None:
+        """Add what `decode` makes of it to float32 [m]."""
+        target += self.decode(data, target.numel())
+
 
 class Float32(ValueFormat):
     """As they are."""
@@ -67,6 +83,15 @@ class BFloat16(ValueFormat):
 
     def decode(self, data: Tensor, count: int) -> Tensor:
         return data.view(torch.bfloat16).float()
+
+    def round(self, values: Tensor, errors: Tensor) -> Tensor:
+        return kernels.round_to_bfloat16(values, errors).view(torch.uint8)
+
+    def read(self, data: Tensor, target: Tensor) -> None:
+        target.copy_(data.view(torch.bfloat16))
+
+    def add(self, data: Tensor, target: Tensor) -> None:
+        kernels.add_bfloat16(target, data.view(torch.bfloat16))
 
 
 class Blocks(ValueFormat):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -46,9 +46,12 @@ class Vector:
         """Send the elements ``low .. high-1``."""
         self._transport.send(peer, *self._views(low, high))
 
-    def receive(self, peer: int, low: int, high: int) -> None:
-        """Overwrite them with what the peer sends."""
-        self._transport.receive(peer, *self._views(low, high))
+    def receive(self, peer: int, low: int, high: int, *, to: Iterable[int] = ()) -> None:
+        """Overwrite them with what the peer sends, and pass that on, as it came, ``to`` others."""
+        views = self._views(low, high)
+        self._transport.receive(peer, *views)
+        for other in to:
+            self._transport.send(other, *views)
 
     def receive_and_add(self, peer: int, low: int, high: int) -> None:
         """Add what the peer sends to them."""
@@ -81,17 +84,17 @@ class RoundedVector(Vector):
     def send(self, peer: int, low: int, high: int) -> None:
         """See `Vector.send`."""
         values, rest = self._split(low, high)
-        coded, exact = self._format.encode(values), values.clone()
-        values.copy_(self._format.decode(coded, values.numel()))
-        self._errors[low : low + values.numel()] += exact.sub_(values)
+        coded = self._format.round(values, self._errors[low : low + values.numel()])
         self._transport.send(peer, coded, *rest)
 
-    def receive(self, peer: int, low: int, high: int) -> None:
+    def receive(self, peer: int, low: int, high: int, *, to: Iterable[int] = ()) -> None:
         """See `Vector.receive`."""
         target, rest = self._split(low, high)
         coded = self._coded(target)
         self._transport.receive(peer, coded, *rest)
-        target.copy_(self._format.decode(coded, target.numel()))
+        for other in to:
+            self._transport.send(other, coded, *rest)
+        self._format.read(coded, target)
 
     def receive_and_add(self, peer: int, low: int, high: int) -> None:
         """See `Vector.receive_and_add`."""
@@ -99,7 +102,7 @@ class RoundedVector(Vector):
         coded = self._coded(target)
         others = self._scratch[: high - low - target.numel()]
         self._transport.receive(peer, coded, others)
-        target += self._format.decode(coded, target.numel())
+        self._format.add(coded, target)
         _add(rest, others)
 
     def _coded(self, values: Tensor) -> Tensor:

@@ -24,10 +24,12 @@ __all__ = [
     "FlatGrad",
     "Tail",
     "accumulate",
+    "add_bfloat16",
     "clear",
     "fused_select",
     "put",
     "put_back",
+    "round_to_bfloat16",
     "sample",
     "scale_into",
     "scatter_mean",
@@ -142,6 +144,17 @@ def scatter_mean(out: Tensor, parts: Sequence[tuple[Tensor, Tensor]], scale: flo
     The parts are added in the order given, so ranks that hold the same parts get the same bits.
     """
     _backend(out).scatter_mean(out, parts, scale)
+
+
+def round_to_bfloat16(values: Tensor, errors: Tensor) -> Tensor:
+    """Round the values to bfloat16 in place, and add what that takes to ``errors``; returns them as bfloat16 [n]."""
+    result: Tensor = _backend(values).round_to_bfloat16(values, errors)
+    return result
+
+
+def add_bfloat16(target: Tensor, rounded: Tensor) -> None:
+    """Add bfloat16 [n] to ``target``, in float32."""
+    _backend(target).add_bfloat16(target, rounded)
 
 
 def _joined(parts: Sequence[CompactResult]) -> CompactResult:

@@ -98,12 +98,28 @@ def scatter_mean(out: Tensor, parts: Sequence[tuple[Tensor, Tensor]], scale: flo
     loops.scatter_mean(_array(out), indices_at, values_at, counts, np.float32(scale))
 
 
+def round_to_bfloat16(values: Tensor, errors: Tensor) -> Tensor:
+    """See `trimtab.kernels.round_to_bfloat16`."""
+    rounded = torch.empty(values.numel(), dtype=torch.bfloat16)
+    loops.round_to_bfloat16(_array(values), _array(errors), _halves(rounded))
+    return rounded
+
+
+def add_bfloat16(target: Tensor, rounded: Tensor) -> None:
+    """See `trimtab.kernels.add_bfloat16`."""
+    loops.add_bfloat16(_array(target), _halves(rounded))
+
+
 def _whole(numbers: list[int]) -> WholeNumbers:
     return np.array(numbers, np.int64)
 
 
 def _array(tensor: Tensor) -> Any:
     return tensor.detach().numpy()
+
+
+def _halves(rounded: Tensor) -> Any:
+    return rounded.view(torch.int16).numpy().view(np.uint16)  # numpy knows no bfloat16
 
 
 def _room(capacity: int) -> tuple[Indices, Floats]:

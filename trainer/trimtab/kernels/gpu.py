@@ -15,14 +15,27 @@ import triton.language as tl
 from torch import Tensor
 
 from trimtab.kernels.compact_result import CompactResult
-from trimtab.kernels.reference import clear, put, put_back, sample, scale_into, scatter_mean, tail, take
+from trimtab.kernels.reference import (
+    add_bfloat16,
+    clear,
+    put,
+    put_back,
+    round_to_bfloat16,
+    sample,
+    scale_into,
+    scatter_mean,
+    tail,
+    take,
+)
 
 __all__ = [
     "accumulate",
+    "add_bfloat16",
     "clear",
     "fused_select",
     "put",
     "put_back",
+    "round_to_bfloat16",
     "sample",
     "scale_into",
     "scatter_mean",

@@ -17,7 +17,9 @@ from trimtab.kernels.simd import (
     LANES,
     STREAM_ALIGNMENT,
     add_block,
+    bits_of,
     fence,
+    float_of,
     load_float,
     load_index,
     look_block,
@@ -29,6 +31,7 @@ from trimtab.kernels.simd import (
 Floats = NDArray[np.float32]
 Indices = NDArray[np.int32]
 WholeNumbers = NDArray[np.int64]
+Halves = NDArray[np.uint16]
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 
 #: Results larger than a second-level cache are written past it: nothing of them would be left in it to read.
@@ -250,3 +253,23 @@ def scatter_mean(
         sums[:] = 0.0
         first, stop = stop, min(n, stop + SUMMED_AT_ONCE)
     fence()
+
+
+@compiled
+def round_to_bfloat16(values: Floats, errors: Floats, halves: Halves) -> None:
+    """To nearest, and to even between two; a NaN stays one. ``halves`` are the upper halves of what is left."""
+    for i in range(values.size):
+        value = values[i]
+        bits = bits_of(value)
+        rounded = np.uint32(bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1)))
+        rounded = rounded if value == value else np.uint32(0x7FC00000)
+        halves[i] = np.uint16(rounded >> np.uint32(16))
+        sent = float_of(np.uint32(rounded & np.uint32(0xFFFF0000)))
+        values[i] = sent
+        errors[i] += value - sent
+
+
+@compiled
+def add_bfloat16(target: Floats, halves: Halves) -> None:
+    for i in range(target.size):
+        target[i] += float_of(np.uint32(np.uint32(halves[i]) << np.uint32(16)))

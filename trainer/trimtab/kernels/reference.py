@@ -94,6 +94,19 @@ def scatter_mean(out: Tensor, parts: Sequence[tuple[Tensor, Tensor]], scale: flo
         out[indices.long()] += values * scale
 
 
+def round_to_bfloat16(values: Tensor, errors: Tensor) -> Tensor:
+    """See `trimtab.kernels.round_to_bfloat16`."""
+    rounded = values.to(torch.bfloat16)
+    errors += values - rounded
+    values.copy_(rounded)
+    return rounded
+
+
+def add_bfloat16(target: Tensor, rounded: Tensor) -> None:
+    """See `trimtab.kernels.add_bfloat16`."""
+    target += rounded
+
+
 def squared_norm(x: Tensor) -> float:
     """Sum of squares, in float64 so that no float32 overflows on the way."""
     return float(x.double().square().sum())

@@ -157,6 +157,21 @@ def _loading(kind: Any) -> Any:
     return generate
 
 
+def _bits_of(_typing: Any, _value: Any) -> tuple[Any, Any]:
+    return types.uint32(types.float32), _reinterpreting(ir.IntType(32))
+
+
+def _float_of(_typing: Any, _bits: Any) -> tuple[Any, Any]:
+    return types.float32(types.uint32), _reinterpreting(ir.FloatType())
+
+
+def _reinterpreting(kind: Any) -> Any:
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        return builder.bitcast(arguments[0], kind)
+
+    return generate
+
+
 def _fence(_typing: Any) -> tuple[Any, Any]:
     def generate(context: Any, builder: Any, _signature: Any, _arguments: Any) -> Any:
         builder.fence("seq_cst")
@@ -180,5 +195,9 @@ lowest_bit: Any = intrinsic(_lowest_bit)
 load_index: Any = intrinsic(_load_index)
 #: The float32 at an address.
 load_float: Any = intrinsic(_load_float)
+#: The bits of a float32.
+bits_of: Any = intrinsic(_bits_of)
+#: The float32 of such bits.
+float_of: Any = intrinsic(_float_of)
 #: Streaming stores become visible to other threads in order only after a fence.
 fence: Any = intrinsic(_fence)

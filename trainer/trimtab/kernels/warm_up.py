@@ -26,3 +26,4 @@ def warm_up(device: torch.device) -> None:
     kernels.put(next_residual, selected.indices, values)
     kernels.put_back(next_residual, selected.indices, values, 1, float(values.abs().max()), 0)
     kernels.scatter_mean(grad, [(selected.indices, values)], 0.5)
+    kernels.add_bfloat16(grad, kernels.round_to_bfloat16(next_residual, residual))
