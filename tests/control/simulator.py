@@ -13,8 +13,9 @@ from trimtab.plan import FusionPlan, Plan, dense_plan
 from trimtab_api.catalogue import COLLECTIVES
 
 GIGABIT = 1e9 / 8
-#: Values as they are, as under the static plans of a grid: smaller ones would spare all plans of a ratio alike.
-ADAPTIVE = ControllerSettings(wires=("float32",), dense_wires=())
+#: As the static plans of a grid: dense by ring, and values as they are, for smaller ones would spare all plans of a
+#: ratio alike.
+ADAPTIVE = ControllerSettings(wires=("float32",), dense_collectives=(), dense_wires=())
 #: No step of these clusters hides its exchange, so that one buffer is best.
 SINGLE = FusionPlan(planner="single")
 GRID = [

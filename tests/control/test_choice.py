@@ -204,6 +204,32 @@ def test_where_no_selection_pays_all_of_the_gradient_crosses_in_half_the_bytes()
     assert not chosen_with_dense_taking(0.8 * DENSE.step_seconds, wires=()).is_change, "unless the job forbids it"
 
 
+def chosen_among_dense(step_seconds, present=None, **settings):
+    """What is chosen where sparse plans take longer than dense, by the seconds of the dense ones by ring, tree, ..."""
+
+    def evaluate(plan):
+        if not plan.is_dense or plan.local_steps:
+            return Prediction(plan, 0.0, 0.1, 1.0, 1.0, 2.0 * DENSE.step_seconds)
+        return replace(DENSE, plan=plan, step_seconds=step_seconds[plan.collective] * DENSE.step_seconds)
+
+    wanted = ControllerSettings(collectives=("all-gather",), wires=("float32",), dense_wires=(), **settings)
+    return choose(evaluator_of(evaluate, wanted, present or dense_plan()), (), seed=1)
+
+
+def test_all_of_a_gradient_is_summed_as_it_arrives_soonest():
+    assert chosen_among_dense({"dense-ring": 1.0, "dense-tree": 1.4, "dense-halving": 0.8}).chosen.plan.name == (
+        "dense-halving/fusion=single"
+    )
+    by_tree = chosen_among_dense({"dense-ring": 1.0, "dense-tree": 0.7, "dense-halving": 0.8})
+    assert by_tree.chosen.plan.name == "dense-tree/fusion=single"
+    nearly = {"dense-ring": 1.0, "dense-tree": 1.0, "dense-halving": 0.97}
+    assert not chosen_among_dense(nearly).is_change, "what another collective takes is not known to some hundredths"
+    assert not chosen_among_dense(dict(nearly, **{"dense-tree": 0.5}), dense_collectives=()).is_change
+    present = replace(dense_plan(), collective="dense-tree")
+    back = chosen_among_dense({"dense-ring": 1.0, "dense-tree": 1.3, "dense-halving": 1.1}, present)
+    assert back.chosen is back.dense
+
+
 def test_from_half_the_bytes_dense_is_chosen_again_where_they_take_longer():
     present = Plan.parse("dense/wire=bfloat16", dense_plan().fusion)
     made = chosen_with_dense_taking(1.2 * DENSE.step_seconds, present=present)

@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.amp.grad_scaler import GradScaler
-from trimtab_api.catalogue import choices, collectives, planners, schedules, sources, wires
+from trimtab_api.catalogue import DENSE_COLLECTIVES, choices, collectives, planners, schedules, sources, wires
 from trimtab_api.trainingjob import TrainingJob
 from trimtab_api.trainingjob.communication import Communication, LocalSteps
 
@@ -202,6 +202,8 @@ def _session_of(
     settings = controller_settings(joined.job, facts.optimizer)
     if options["turns"] or any(isinstance(each, ByHand) for each in optimizers):
         settings = replace(settings, sources=(sources.default,), sources_in_batches=())  # rounds need one optimizer
+    if group.transport.has_own_all_reduce:
+        settings = replace(settings, dense_collectives=())  # the backend sums as it likes, whatever the plan says
     if isinstance(model, StandIns):  # no loop is seen that could try plans, nor a forward pass that could wait
         settings = replace(settings, exploration_share=0.0, schedules=(schedules.default,))
     controller = Controller(settings, facts, seed=seed)
@@ -257,6 +259,7 @@ def controller_settings(job: TrainingJob, optimizer: OptimizerFamily) -> Control
         sources=gradient if chosen is None else sources_between(chosen.min, chosen.max),
         sources_in_batches=sources_by_default(optimizer) if chosen is None and not delays_updates else (),
         wires=_wires_of(wanted),
+        dense_collectives=choices(DENSE_COLLECTIVES, job.spec.workers, job.spec.processes_per_worker),
         dense_wires=_dense_wires_of(wanted),
         network_change=wanted.triggers.network,
         gain_change=wanted.triggers.gain,

@@ -164,7 +164,7 @@ class Communication(Strict):
         min_length=1,
         max_length=20,
         json_schema_extra={"x-kubernetes-list-type": "set"},
-        description="Sparse collectives that may be chosen; dense is always allowed.",
+        description="Sparse collectives that may be chosen; dense is always allowed, by ring, tree or halving.",
     )
     sparsifier: Sparsifier = Field("tracked", description="What picks the elements to send.")
     sparsifier_alternatives: tuple[Sparsifier, ...] = Field(

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from trimtab_api.catalogue import DENSE, source_options, sparsifiers
+from trimtab_api.catalogue import DENSE, collectives, source_options, sparsifiers, wires
 
 from trimtab.control.decision import Prediction
 from trimtab.control.knee import log_speedup
@@ -73,13 +73,20 @@ class PlanEvaluator:
         return [self.dense, *sparse, *self.of_all_values()]
 
     def of_all_values(self) -> list[Prediction]:
-        """The plans that send all of a gradient in fewer bits, or all of an update: a space has sparse plans alone."""
+        """The plans that send all of a gradient otherwise than dense does, or all of an update; a space has no such."""
         settings = self.settings
+        summed_by = tuple(dict.fromkeys((DENSE, *settings.dense_collectives)))
+        sent = [
+            (collective, wire)
+            for collective in summed_by
+            for wire in (wires.default, *settings.dense_wires)
+            if wire in collectives[collective].wires
+        ]
         axes = {"sparsifier": sparsifiers.default, "fusion": settings.fusions[0], "schedule": settings.schedules[0]}
         updates = (source for source in settings.sources if source_options(source).local_steps)
         return [
-            *(self.predict(ratio=1.0, collective=DENSE, wire=wire, **axes) for wire in settings.dense_wires),
-            *(self.predict(ratio=1.0, collective=DENSE, source=source, **axes) for source in updates),
+            *(self.predict(ratio=1.0, collective=name, wire=wire, **axes) for name, wire in sent[1:]),
+            *(self.predict(ratio=1.0, collective=name, source=each, **axes) for each in updates for name in summed_by),
         ]
 
     def source_change_seconds(self, before: Plan, after: Plan) -> float:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from trimtab_api.catalogue import (
     DEFAULT_COLLECTIVES,
     DENSE,
+    DENSE_COLLECTIVES,
     collectives,
     schedules,
     source_options,
@@ -51,6 +52,8 @@ class ControllerSettings:
     """What may be compressed."""
     sources_in_batches: tuple[str, ...] = ()
     """What may be compressed besides, in loops over ``session.batches``: at their end ranks come together."""
+    dense_collectives: tuple[str, ...] = DENSE_COLLECTIVES
+    """How whole gradients and updates may be summed, beside `DENSE`, as which they always may."""
     dense_wires: tuple[str, ...] = tuple(name for name in wires.built_in if wires[name].rounds_dense)
     """Formats in which whole gradients may be sent, beside float32, in which they always may."""
     wires: tuple[str, ...] = tuple(name for name in wires.built_in if wires[name].is_default)
@@ -94,6 +97,10 @@ class ControllerSettings:
         for name, wire in product(self.collectives, self.wires):
             if wire not in collectives[name].wires:
                 raise UserError(f"{name} sends {' or '.join(collectives[name].wires)}", field="wires", value=wire)
+        unfit = [name for name in self.dense_collectives if not collectives[name].is_dense]
+        if unfit:
+            remedy = f"name some of {', '.join(row.name for row in collectives.rows() if row.is_dense)}"
+            raise UserError(remedy, field="dense_collectives", value=unfit[0])
         unfit = [wire for wire in self.dense_wires if wire not in collectives[DENSE].wires]
         if unfit:
             remedy = f"{DENSE} sends {' or '.join(collectives[DENSE].wires)}"

@@ -9,7 +9,7 @@ from math import exp
 from statistics import median
 from typing import TYPE_CHECKING
 
-from trimtab_api.catalogue import COLLECTIVES
+from trimtab_api.catalogue import COLLECTIVES, DENSE_COLLECTIVES
 from trimtab_api.trainingjob.communication import LocalSteps
 
 from trimtab.attachment import sources_by_default
@@ -41,8 +41,8 @@ LEFT_OUT = (
 
 
 def grid() -> list[Plan]:
-    """The static plans: gradients at five ratios and dense; updates of 1, 4 and 16 local steps, dense and three."""
-    dense = dense_plan(_SINGLE)
+    """The static plans: gradients at five ratios, updates of 1, 4 and 16 local steps at three; both whole, three ways."""
+    whole = [replace(dense_plan(_SINGLE), collective=name) for name in DENSE_COLLECTIVES]
 
     def sparse(ratio: float) -> Plan:
         return Plan(ratio=ratio, collective="all-gather", fusion=_SINGLE)
@@ -50,9 +50,9 @@ def grid() -> list[Plan]:
     updates = [
         replace(plan, source=f"update:steps={steps}")
         for steps in LOCAL_STEPS
-        for plan in (dense, *map(sparse, _RATIOS_OF_UPDATES))
+        for plan in (*whole, *map(sparse, _RATIOS_OF_UPDATES))
     ]
-    return [dense, *map(sparse, _RATIOS), *updates]
+    return [*whole, *map(sparse, _RATIOS), *updates]
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,10 @@ def settings_of(workload: Workload, recorded: Recorded) -> ControllerSettings:
     most = min(LocalSteps().max, recorded.most_local_steps)
     updates = sources_by_default(workload.optimizer, most) if most else ()
     return ControllerSettings(
-        collectives=("all-gather",), sources_in_batches=updates, wires=("float32",), dense_wires=()
+        collectives=("all-gather",),
+        sources_in_batches=updates,
+        wires=("float32",),
+        dense_wires=(),
     )
 
 
