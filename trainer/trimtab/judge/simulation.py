@@ -41,7 +41,7 @@ LEFT_OUT = (
 
 
 def grid() -> list[Plan]:
-    """The static plans: gradients at five ratios, updates of 1, 4 and 16 local steps at three; both whole, three ways."""
+    """Static plans: gradients at five ratios, updates of 1, 4 and 16 local steps at three; whole ones by three ways."""
     whole = [replace(dense_plan(_SINGLE), collective=name) for name in DENSE_COLLECTIVES]
 
     def sparse(ratio: float) -> Plan:
