@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from trimtab.judge.networks import networks
 from trimtab.judge.recorded import Recorded, load
-from trimtab.judge.simulation import grid
+from trimtab.judge.simulation import SimulatedCell, grid
 from trimtab.judge.workloads import WORKLOADS
 from trimtab.plan import Plan
 from trimtab_netmon.emulate import load_network
@@ -55,6 +55,14 @@ def test_what_no_curve_speaks_for_is_not_known():
 def test_a_record_is_the_same_after_it_was_written_and_read():
     known = recorded(falling(2, 200))
     assert Recorded.from_json(known.to_json()).pace(SPARSE, 50) == known.pace(SPARSE, 50)
+
+
+def test_what_runs_for_real_are_plans_of_other_ratios_and_sources_and_not_the_same_sums_another_way():
+    names = ["dense-halving/source=update:steps=4", "dense-tree/source=update:steps=4", "dense", "dense-tree"]
+    names += ["0.011/all-gather", "0.004/all-gather/source=update:steps=4"]
+    cell = SimulatedCell(1.0, {name: float(i) for i, name in enumerate(names)}, in_best_buffers="dense")
+    assert cell.first(3, besides="dense") == [names[0], *names[4:]]
+    assert cell.first(1, besides="dense") == names[:1]
 
 
 @pytest.mark.parametrize("workload", [each.name for each in WORKLOADS])

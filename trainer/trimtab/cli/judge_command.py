@@ -136,7 +136,7 @@ def _measure(cell: Cell, network: Network, directory: Path, *, turns: int) -> tu
     emulated = choose_network(network_file, False, job.spec.workers)
     if emulated is None:
         return cell, "nothing is emulated here, so real runs would say nothing; --simulate leaves them out"
-    static = [name for name in cell.simulated.static if name != cell.dense][:_NUM_FIRST]
+    static = cell.simulated.first(_NUM_FIRST, besides=cell.dense)
     if cell.simulated.in_best_buffers not in (cell.dense, *static):
         static.append(cell.simulated.in_best_buffers)
     plans = [ADAPTIVE, "dense", *DDP_HOOKS, *static]

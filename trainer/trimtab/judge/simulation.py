@@ -66,6 +66,14 @@ class SimulatedCell:
     in_best_buffers: str
     """The first of them that sends gradients, in the buffers and by the schedule that suit it best."""
 
+    def first(self, count: int, *, besides: str) -> list[str]:
+        """The fastest static plans but for ``besides``, one of each ratio and source, however it is summed."""
+        kinds: dict[tuple[float, str], str] = {}
+        for name in self.static:
+            plan = Plan.parse(name)
+            kinds.setdefault((plan.ratio, plan.source), name)
+        return [name for name in kinds.values() if name != besides][:count]
+
 
 def simulate(workload: Workload, network: Network, recorded: Recorded) -> SimulatedCell:
     """All plans of the grid, and the controller free to choose among what is recorded."""

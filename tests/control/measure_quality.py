@@ -1,0 +1,94 @@
+"""Adaptive's held-out quality beside dense's, on the networks of the judge: of as many samples, and in as much time.
+
+    python tests/control/measure_quality.py --workloads digits --networks C1 demo --seeds 3 --out runs/quality    # root
+
+Each run trains a workload of the judge to its end, on four workers: dense, adaptive with as many epochs, and adaptive
+with as many more as it has time for until dense ends, learning rates falling over all of them. Quality is the mean of
+the last three evaluations. Runs that are whole in ``--out`` are not repeated.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+import yaml
+from trimtab.judge.networks import networks
+from trimtab.judge.workloads import WORKLOADS, Workload
+from trimtab_netmon.emulate import write_network
+
+#: Of the random network; as `trimtab judge` has it.
+_SEED = 20261122
+_EVALUATIONS = 3
+#: Of the time that dense takes, what adaptive plans for: the network's phases are others in a longer run.
+_SHARE_OF_TIME = 0.95
+
+
+def train(workload: Workload, epochs: int, network: Path, plan: str, seed: int, run: Path) -> list[dict[str, Any]]:
+    """What one run recorded, line by line."""
+    job: dict[str, Any] = json.loads(workload.job.model_dump_json(by_alias=True, exclude_none=True))
+    del job["spec"]["target"]
+    job["spec"]["seed"] = seed
+    job["spec"]["template"]["spec"]["containers"][0]["command"] += ["--epochs", str(epochs)]  # the last one counts
+    if not (done := run / "whole").exists():
+        shutil.rmtree(run, ignore_errors=True)
+        run.mkdir(parents=True)
+        (run / "job.yaml").write_text(yaml.safe_dump(job))
+        argv = ("trimtab", "run", run / "job.yaml", "--out", run / "out", "--plan", plan, "--network", network)
+        subprocess.run([sys.executable, "-m", *map(str, argv)], check=True, stdout=subprocess.DEVNULL, timeout=3600)
+        done.touch()
+    return [json.loads(line) for line in (run / "out/metrics.jsonl").read_text().splitlines()]
+
+
+def epochs_of(workload: Workload) -> int:
+    """What its command says, or its module's default."""
+    command = workload.command
+    return int(command[command.index("--epochs") + 1]) if "--epochs" in command else 2
+
+
+def seconds_of(lines: list[dict[str, Any]]) -> float:
+    """Until the last step ended."""
+    return float([line["time"] for line in lines if "event" not in line][-1])
+
+
+def described(lines: list[dict[str, Any]]) -> str:
+    """``480 steps in 31 s: loss 0.3120, accuracy 0.9610``."""
+    last = [line for line in lines if line.get("event") == "evaluation"][-_EVALUATIONS:]
+    named = ", ".join(f"{n} {mean(line[n] for line in last):.4f}" for n in ("loss", "accuracy") if n in last[-1])
+    num_steps = sum("event" not in line for line in lines)
+    return f"{num_steps} steps in {seconds_of(lines):.0f} s: {named}"
+
+
+def main() -> None:
+    """Print a line a run."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--workloads", nargs="+", default=[each.name for each in WORKLOADS])
+    parser.add_argument("--networks", nargs="+", default=list(networks(_SEED)))
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--out", type=Path, required=True)
+    args = parser.parse_args()
+    args.out.mkdir(parents=True, exist_ok=True)
+    for seed in range(1, args.seeds + 1):
+        for name in args.networks:
+            network = args.out / f"{name}.yaml"
+            network.write_text(write_network(networks(_SEED)[name]))
+            for workload in (each for each in WORKLOADS if each.name in args.workloads):
+                cell = f"{workload.name} on {name}, seed {seed}"
+                run, epochs = args.out / cell.replace(", ", "-").replace(" ", "-"), epochs_of(workload)
+                dense = train(workload, epochs, network, "dense", seed, run / "dense")
+                print(f"{cell}: dense, {described(dense)}", flush=True)
+                alike = train(workload, epochs, network, "adaptive", seed, run / "adaptive")
+                print(f"{cell}: adaptive, as many samples, {described(alike)}", flush=True)
+                more = max(1, round(epochs * _SHARE_OF_TIME * seconds_of(dense) / seconds_of(alike)))
+                longer = train(workload, more, network, "adaptive", seed, run / "adaptive-in-time")
+                print(f"{cell}: adaptive, as much time, {described(longer)}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
