@@ -52,6 +52,7 @@ def test_without_a_launcher_the_adopted_script_trains_as_the_plain_one_does():
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(800)
 def test_the_adopted_script_trains_on_several_workers(trimtab, tmp_path):
     job = tmp_path / "job.yaml"
     arguments = ", ".join(f"'{word}'" for word in SMALL)
@@ -60,16 +61,19 @@ def test_the_adopted_script_trains_on_several_workers(trimtab, tmp_path):
         "spec:\n  workers: 2\n  template: {spec: {containers: [{name: trainer, command: [python, "
         f"'{EXAMPLES / 'char_lm.py'}'], args: [{arguments}]}}]}}}}\n"
     )
-    process = trimtab("run", job, "--out", "out")
-    _, errors = process.communicate(timeout=240)
-    assert (process.returncode, errors) == (0, "")
-    lines = [json.loads(line) for line in (tmp_path / "out" / "metrics.jsonl").read_text().splitlines()]
-    steps = [line for line in lines if not line.get("trial") and "event" not in line]
+    for out in ("out", "again", "and-again"):
+        process = trimtab("run", job, "--out", out)
+        _, errors = process.communicate(timeout=240)
+        assert (process.returncode, errors) == (0, "")
+        lines = [json.loads(line) for line in (tmp_path / out / "metrics.jsonl").read_text().splitlines()]
+        steps = [line for line in lines if not line.get("trial") and "event" not in line]
+        if steps[-1]["bandwidth"] is not None:
+            break  # a busy machine has no figures after the 20 s that training waits for some, and decides nothing
     assert len(steps) == 4000 // 16 // 8 // 2
     assert all(line["loss"] > 0 for line in steps)
     assert steps[0]["bytes"] > 0, "later steps may be local"
-    assert main(["report", str(tmp_path / "out")]) == 0
-    decided = [json.loads(line) for line in (tmp_path / "out" / "decisions.jsonl").read_text().splitlines()]
+    assert main(["report", str(tmp_path / out)]) == 0
+    decided = [json.loads(line) for line in (tmp_path / out / "decisions.jsonl").read_text().splitlines()]
     considered = [point for line in decided if line["record"] == "decision" for point in line["pareto"]]
     plans = [(Plan.parse(point["plan"]), point["relative_steps"]) for point in considered]
     charged = [relative_steps for plan, relative_steps in plans if not plan.is_dense or plan.local_steps]
