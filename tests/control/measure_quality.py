@@ -19,12 +19,11 @@ from statistics import mean
 from typing import Any
 
 import yaml
+from trimtab.judge import RANDOM_NETWORK_SEED
 from trimtab.judge.networks import networks
 from trimtab.judge.workloads import WORKLOADS, Workload
 from trimtab_netmon.emulate import write_network
 
-#: Of the random network; as `trimtab judge` has it.
-_SEED = 20261122
 _EVALUATIONS = 3
 #: Of the time that dense takes, what adaptive plans for: the network's phases are others in a longer run.
 _SHARE_OF_TIME = 0.95
@@ -47,9 +46,8 @@ def train(workload: Workload, epochs: int, network: Path, plan: str, seed: int, 
 
 
 def epochs_of(workload: Workload) -> int:
-    """What its command says, or its module's default."""
-    command = workload.command
-    return int(command[command.index("--epochs") + 1]) if "--epochs" in command else 2
+    """What its command says."""
+    return int(workload.command[workload.command.index("--epochs") + 1])
 
 
 def seconds_of(lines: list[dict[str, Any]]) -> float:
@@ -68,8 +66,9 @@ def described(lines: list[dict[str, Any]]) -> str:
 def main() -> None:
     """Print a line a run."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--workloads", nargs="+", default=[each.name for each in WORKLOADS])
-    parser.add_argument("--networks", nargs="+", default=list(networks(_SEED)))
+    names, by_name = [each.name for each in WORKLOADS], networks(RANDOM_NETWORK_SEED)
+    parser.add_argument("--workloads", nargs="+", choices=names, default=names)
+    parser.add_argument("--networks", nargs="+", choices=by_name, default=list(by_name))
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
@@ -77,7 +76,7 @@ def main() -> None:
     for seed in range(1, args.seeds + 1):
         for name in args.networks:
             network = args.out / f"{name}.yaml"
-            network.write_text(write_network(networks(_SEED)[name]))
+            network.write_text(write_network(by_name[name]))
             for workload in (each for each in WORKLOADS if each.name in args.workloads):
                 cell = f"{workload.name} on {name}, seed {seed}"
                 run, epochs = args.out / cell.replace(", ", "-").replace(" ", "-"), epochs_of(workload)

@@ -12,6 +12,7 @@ from simulator import ADAPTIVE, GRID, UPDATES, dense, random_cluster
 from trimtab.attachment import sources_between
 from trimtab.control import predict
 from trimtab.control.types import ModelFacts
+from trimtab.judge import RANDOM_NETWORK_SEED
 from trimtab.judge.networks import networks
 from trimtab.judge.recorded import load
 from trimtab.judge.simulated_run import SimulatedRun, static
@@ -36,7 +37,7 @@ def test_a_slice_of_the_matrix_by_the_curves_that_ship(name, network, tmp_path):
     """`trimtab judge --simulate` has the rest."""
     workload = next(each for each in WORKLOADS if each.name == name)
     recorded = load(name, tmp_path / "none")
-    cell = Cell(name, network, simulate(workload, networks(20261122)[network], recorded))
+    cell = Cell(name, network, simulate(workload, networks(RANDOM_NETWORK_SEED)[network], recorded))
     assert cell.simulated_over_best <= 1.25
     assert cell.simulated_over_dense <= 1.05
 

@@ -120,11 +120,18 @@ def test_adaptive_leaves_dense_on_a_slow_network_and_trains(script: str, slow: P
     *_, last = ranks[0]["plans"]
     progresses(f"{script}, trimtab run at 10 Mbit/s, adaptive, which ends by {last}", ranks)
     if script != "dcgan":  # whose two models are so small that another plan promises little more than is asked
-        lines = map(json.loads, (slow / f"runs/{script}-adaptive/metrics.jsonl").read_text().splitlines())
-        trained_under = {line["plan"] for line in lines if "event" not in line}
         # By which it ends is the machine's affair: on a slow one nanogpt's 40,000 values are best sent whole, in half
-        # the bytes, and a pause of seconds in one of the few steps sends it back to dense.
+        # the bytes, and a pause of seconds in one of the few steps has the guard go back to dense.
+        run = slow / f"runs/{script}-adaptive"
+        trained_under = {line["plan"] for line in lines_of(run / "metrics.jsonl") if "event" not in line}
         assert any(sends_less(Plan.parse(name)) for name in trained_under), trained_under
+        decided = [line for line in lines_of(run / "decisions.jsonl") if line["record"] == "decision"]
+        chosen = [line["adopted"]["name"] for line in decided if line["changed"] and line["trigger"] != "guard"]
+        assert all(sends_less(Plan.parse(name)) for name in chosen), chosen
+
+
+def lines_of(file: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in file.read_text().splitlines()]
 
 
 def sends_less(plan: Plan) -> bool:

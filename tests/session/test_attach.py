@@ -15,13 +15,15 @@ import torch
 import yaml
 from rank_pool import RankError, RankPool
 from torch import nn
-from trimtab import control_client
+from trimtab import attachment, control_client
 from trimtab.attach_checks import check_devices
 from trimtab.attachment import attach, controller_settings
 from trimtab.collectives import store_rendezvous
 from trimtab.collectives.group import Group
 from trimtab.collectives.rendezvous import meet, waiting_for
+from trimtab.collectives.sockets import SocketTransport
 from trimtab.collectives.transport import CommunicationError
+from trimtab.control.controller import Controller
 from trimtab.control.types import ControllerSettings, OptimizerFamily
 from trimtab.environment.launch_environment import LaunchEnvironment
 from trimtab.records.run_directory import RunDirectory
@@ -194,6 +196,29 @@ def attaching_on_one_worker(group: Group, job: Path, port: int) -> list[str]:
         alone = replace(environment_of(group.rank, job, port), num_local_ranks=2, local_rank=group.rank)
         patch.setitem(globals(), "environment_of", lambda *_: alone)
         return telling_what_is_done(group, job, port)
+
+
+def proposing(group: Group, job: Path, port: int) -> tuple[str, ...]:
+    """The ways to sum a dense gradient that are proposed where the transport sums by itself, as NCCL's does."""
+    told: list[tuple[str, ...]] = []
+
+    class Telling(Controller):
+        def __init__(self, settings: ControllerSettings, *facts: Any, **options: Any) -> None:
+            told.append(settings.dense_collectives)
+            super().__init__(settings, *facts, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(attachment, "Controller", Telling)
+        patch.setattr(SocketTransport, "has_own_all_reduce", True)
+        attaching(group, job, port)
+    return told[0]
+
+
+def test_no_other_way_to_sum_is_proposed_where_the_transport_sums_as_it_likes(two: RankPool, tmp_path: Path) -> None:
+    job, port = job_file(tmp_path), free_port()
+    for rank in range(2):
+        two.tell(rank, proposing, 2, job, port)
+    assert [two.answer(rank) for rank in range(2)] == [(), ()]
 
 
 def test_one_worker_has_no_network_to_measure(two: RankPool, tmp_path: Path) -> None:

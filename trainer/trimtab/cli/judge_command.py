@@ -14,6 +14,7 @@ from rich.table import Table
 from trimtab_api.command_line import path, whole_number
 
 from trimtab.cli.compare_command import check_directory, compare
+from trimtab.judge import RANDOM_NETWORK_SEED
 from trimtab.launch.interrupts import EXIT_CODE, Interrupted, interruptible
 from trimtab.plan_names import ADAPTIVE, DDP_HOOKS
 from trimtab.records.run_directory import RunDirectory
@@ -58,7 +59,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="record the curves that the simulator goes by anew, on loopback, and use them in place of those that ship",
     )
     parser.add_argument(
-        "--seed", type=whole_number("--seed", 0, 2**31 - 1), default=20261122, help="of the random network (20261122)"
+        "--seed",
+        type=whole_number("--seed", 0, 2**31 - 1),
+        default=RANDOM_NETWORK_SEED,
+        help="of the random network (%(default)s)",
     )
 
 

@@ -96,10 +96,7 @@ def settings_of(workload: Workload, recorded: Recorded) -> ControllerSettings:
     most = min(LocalSteps().max, recorded.most_local_steps)
     updates = sources_by_default(workload.optimizer, most) if most else ()
     return ControllerSettings(
-        collectives=("all-gather",),
-        sources_in_batches=updates,
-        wires=("float32",),
-        dense_wires=(),
+        collectives=("all-gather",), sources_in_batches=updates, wires=("float32",), dense_wires=()
     )
 
 

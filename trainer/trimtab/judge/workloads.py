@@ -69,7 +69,7 @@ WORKLOADS = (
     ),
     Workload(
         "gpt",
-        _command("char_gpt", "--width 96 --layers 2 --text-bytes 600000"),
+        _command("char_gpt", "--width 96 --layers 2 --text-bytes 600000 --epochs 2"),
         2.75,
         OptimizerFamily("AdamW", "adam"),
         half_gain_ratio=0.1,
