@@ -112,6 +112,24 @@ def test_what_a_step_beside_a_decision_measured_is_written_down_without_waiting_
     assert [(line["record"], line["step"]) for line in made.lines] == [("measured", 7)]
 
 
+def test_within_a_round_the_controller_is_asked_once_for_each_time_that_the_monitor_has_spoken(
+    make_client: Any,
+) -> None:
+    """A dense exchange over a network that has narrowed meanwhile is the costliest way to learn of it."""
+    made, asked = make_client(), []
+    wait_for_answer(made)
+    assert made.client.pending_message is None
+    made.controller.next_action = lambda now, left: asked.append(left) or KeepGoing()
+    made.client.in_round(9)
+    made.client._watch.on_change(NetworkView(revision=2, latency=1e-3, bandwidth=1e6, stale=False))
+    made.client.in_round(8)
+    wait_for_answer(made)
+    assert made.client.pending_message is None
+    made.client.in_round(7)
+    wait_for_answer(made)
+    assert asked == [8]
+
+
 def test_where_loops_end_in_mid_round_the_controller_is_asked_all_the_same(make_client: Any) -> None:
     made, asked = make_client(), []
     wait_for_answer(made)

@@ -34,6 +34,18 @@ def test_in_a_round_a_rank_is_late_by_all_of_its_steps_and_may_find_there_what_i
     assert seen.exchange_seconds(0.9) == pytest.approx(0.401)
 
 
+def test_a_round_that_another_plan_has_ended_is_told_of_as_neither():
+    rounds, consensus = Rounds(0), told((0.8, 1.2, 1.0), (0.5, 0.001, 0.2))
+    for step in range(4):
+        rounds.add(replace(ROUND, step=step), consensus if step == 3 else None)
+    for step in range(4, 7):
+        rounds.add(replace(ROUND, step=step), None)
+    assert rounds.add(replace(ROUND, step=7, plan=replace(ROUND.plan, ratio=0.1)), consensus) is None
+    assert rounds.has_ended
+    assert rounds.loss is None
+    assert rounds.end_early(consensus) is None
+
+
 def test_a_round_that_is_cut_short_tells_of_the_whole_one_before_it_and_no_other_does_later():
     rounds, consensus = Rounds(0), told((0.8, 1.2, 1.0), (0.5, 0.001, 0.2))
     for step in range(4):

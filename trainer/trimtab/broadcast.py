@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -23,6 +23,26 @@ def broadcast_json(group: Group, data: Any) -> Any:
         encoded = torch.frombuffer(bytearray(json.dumps(data).encode()), dtype=torch.uint8).to(group.transport.device)
     received = group.submit(lambda: broadcast(group.transport, encoded, root=0)[0]).result()
     return json.loads(received.cpu().numpy().tobytes())
+
+
+def tell_json(group: Group, data: Any) -> Callable[[], Any]:
+    """Begin to send rank 0's ``data`` (plain JSON) to each rank at once; the result waits for it.
+
+    It is there after one latency, where `broadcast_json` takes several; rank 0 sends a message to each.
+    """
+    transport = group.transport
+    encoded = torch.frombuffer(bytearray(json.dumps(data).encode()), dtype=torch.uint8)
+
+    def tell() -> Tensor:
+        if group.rank:
+            return transport.receive_bytes(0)
+        own = encoded.to(transport.device)
+        for peer in range(1, group.size):
+            transport.send_bytes(peer, own)
+        return own
+
+    told = group.submit(tell)
+    return lambda: json.loads(told.result().cpu().numpy().tobytes())
 
 
 def broadcast_tensor(group: Group, tensor: Tensor) -> None:

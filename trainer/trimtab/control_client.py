@@ -61,6 +61,8 @@ class ControlClient:
         self._step_ended_at = now()
         self._pending_message: Message | None = None
         self._failure: BaseException | None = None
+        self._has_news = False
+        """Whether the monitor has spoken since the controller was asked last."""
         self.view: NetworkView | None = None
         self._watch: netmon_client.NetworkWatch | None = None
         if monitor is not None:
@@ -100,6 +102,14 @@ class ControlClient:
             self._asked = self._control.submit(self._observe_and_ask, before, ended_at, steps_left_in_epoch)
         else:
             self._tell(self._controller.observe_step, before, ended_at)
+
+    def in_round(self, steps_left_in_epoch: int) -> None:
+        """A step within a round of local steps has ended: ask what to do where the network was measured since.
+
+        The exchange that ends the round is the costliest thing to learn that by.
+        """
+        if self._has_news and self.pending_message is None and self._asked is None:
+            self._asked = self._control.submit(self._ask, steps_left_in_epoch)
 
     def loop_ended(self, before: StepReport | None) -> None:
         """A loop over batches has ended in mid-round: ask what to do, whether or not it had a whole round to tell of.
@@ -141,6 +151,7 @@ class ControlClient:
             return
         self.view = NetworkView(view.revision, view.latency, view.bandwidth, view.stale)
         self._tell(self._controller.observe_network, self.view, self._now())
+        self._has_news = True
 
     def _tell(self, observe: Callable[..., None], *what: Any) -> None:
         """Tell the controller something, and write down what it makes of it."""
@@ -159,6 +170,7 @@ class ControlClient:
         return self._ask(steps_left)
 
     def _ask(self, steps_left: int) -> Message | None:
+        self._has_news = False
         begun = time.thread_time()  # not the clock: training runs beside it, and takes the processors too
         action = self._controller.next_action(self._now(), steps_left)
         solving_seconds = time.thread_time() - begun

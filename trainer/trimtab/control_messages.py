@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from trimtab.broadcast import broadcast_json
+from trimtab.broadcast import broadcast_json, tell_json
 from trimtab.collectives.group import Group
 from trimtab.control.types import NetworkView, StepReport, TrialReport
-from trimtab.control_client import ControlClient
+from trimtab.control_client import ControlClient, plan_of
+from trimtab.plan import Plan
 from trimtab.profile import Profile
 
 
@@ -41,10 +43,29 @@ class ControlMessages:
             self._client.sent()
         return received
 
-    def step(self, before: StepReport | None, steps_left_in_epoch: int) -> None:
-        """A training step has ended, and all is known of the one ``before``; None where the plan has changed since."""
-        if self._client:
+    def plan_ahead(self) -> Callable[[], Plan | None]:
+        """Rank 0's new plan of rounds of local steps, if it has one, before the present round is exchanged.
+
+        All call it together, and what it returns, which waits for the message.
+        """
+        assert self._group is not None
+        message = self._client.pending_message if self._client else None
+        if message is not None and ("adopt" not in message or not plan_of(message).ends_rounds):
+            message = None
+        told = tell_json(self._group, message)
+        if self._client and message is not None:
+            self._client.sent()
+        return lambda: None if (received := told()) is None else plan_of(received)
+
+    def step(self, before: StepReport | None, steps_left_in_epoch: int, *, ends_round: bool) -> None:
+        """A training step has ended, and all is known of the one ``before``; None where the plan has changed since.
+
+        ``ends_round``: whether it was exchanged, and is no step within a round of local steps.
+        """
+        if self._client and ends_round:
             self._client.step(before, steps_left_in_epoch)
+        elif self._client:
+            self._client.in_round(steps_left_in_epoch)
 
     def loop_ended(self, before: StepReport | None) -> None:
         """A loop's end has cut a round short; ``before``: the round before it, None where it had none."""

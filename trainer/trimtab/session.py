@@ -112,6 +112,7 @@ class Session(ExchangeState, Resuming):
             gate=self._stepping.gate,
             before_backward=lambda: self._trials.before_backward() if self._trials else None,
             has_message=lambda: not self.in_trial and self._control.is_pending,
+            plan_ahead=self._control.plan_ahead,
         )
         self._trials = TrialRunner(self._model, self._engine, self._snapshot, self._control.trials)
 
@@ -252,8 +253,7 @@ class Session(ExchangeState, Resuming):
         self._control.profile(self._engine.profile(report.step, outcome, report.loss))
         self._recorder.traces(self._engine.drain_traces())
         self._follow_rank_0(outcome)
-        if self._rounds.has_ended:
-            self._control.step(before, self._loops.num_steps_left)
+        self._control.step(before, self._loops.num_steps_left, ends_round=self._rounds.has_ended)
 
     def _end_round(self) -> None:
         """A loop has come to its end: what ranks have trained by themselves is brought together."""

@@ -83,7 +83,13 @@ class Rounds:
         return before
 
     def add(self, report: StepReport, consensus: StepConsensus | None) -> StepReport | None:
-        """The round before this one as all ranks saw it, where one has ended by this step; else None."""
+        """The round before this one as all ranks saw it, where one has ended by this step; else None.
+
+        A plan that is adopted within a round ends it with the round's last step.
+        """
+        if self._steps and report.plan != self._steps[0].plan:
+            self.restart()  # the round that a new plan's exchange has ended is like no other
+            return None
         self._steps.append(report)
         if report.plan.local_steps and consensus is None:
             return None

@@ -22,7 +22,9 @@ class LocalUpdates:
 
     def __init__(self, arena: Arena, num_steps: int) -> None:
         """The present weights, alike on all ranks, are the first anchor. ``num_steps`` is H, steps of a round."""
-        self._arena, self._num_steps = arena, num_steps
+        self._arena = arena
+        self.num_steps = num_steps
+        """Of a round: H."""
         self.num_taken = 0
         """Steps of the present round."""
         self._anchor = torch.empty_like(arena.grad)
@@ -40,7 +42,7 @@ class LocalUpdates:
     @property
     def is_round_over(self) -> bool:
         """Whether the next thing is the exchange."""
-        return self.num_taken >= self._num_steps
+        return self.num_taken >= self.num_steps
 
     @torch.no_grad()
     def set_anchor(self) -> None:

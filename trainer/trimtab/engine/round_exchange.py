@@ -17,6 +17,7 @@ from trimtab.engine.local_updates import LocalUpdates
 from trimtab.engine.module_hook import ModuleHook
 from trimtab.engine.outcome import Outcome
 from trimtab.engine.source_change import average_buffers
+from trimtab.plan import STEPS_AHEAD, Plan
 
 
 class RoundExchange:
@@ -29,10 +30,18 @@ class RoundExchange:
         exchanger: Exchanger,
         finish: Callable[[], Outcome],
         present: Callable[[], LocalUpdates | None],
+        plan_ahead: Callable[[], Callable[[], Plan | None]],
+        adopt: Callable[[Plan], None],
     ) -> None:
-        """``finish`` waits for the exchange, and commits or drops it; ``present`` gives the rounds of the plan."""
+        """``finish`` waits for the exchange, and commits or drops it; ``present`` gives the rounds of the plan.
+
+        ``plan_ahead`` begins to tell all ranks of rank 0's new plan, which its result waits for; ``adopt`` follows one
+        within a round.
+        """
         self._model, self._arena, self._exchanger, self._finish = model, arena, exchanger, finish
-        self._present = present
+        self._present, self._plan_ahead, self._adopt = present, plan_ahead, adopt
+        self._told: Callable[[], Plan | None] | None = None
+        """Waits for the plan, if any, that rank 0 tells of before the present round is exchanged."""
         parts = [part for part in model.modules() if not isinstance(part, torch.jit.ScriptModule)]
         loaded = ModuleHook(self._loaded)
         self._handles = [part.register_load_state_dict_post_hook(loaded) for part in parts]
@@ -50,6 +59,12 @@ class RoundExchange:
         local = self._present()
         if local is not None and not local.is_under_way:
             local.set_anchor()
+
+    def stepped(self, local: LocalUpdates) -> None:
+        """A local step has ended that was not the round's last."""
+        is_told = self._exchanger.plan.hears_ahead and not self._exchanger.place.trial
+        if is_told and local.num_steps - local.num_taken == STEPS_AHEAD:
+            self._told = self._plan_ahead()
 
     def end(self, local: LocalUpdates) -> Outcome:
         """End a round that another follows, under which its updates may cross."""
@@ -86,6 +101,9 @@ class RoundExchange:
             self._exchanger.schemes.discard()
 
     def _exchange(self, local: LocalUpdates) -> Outcome:
+        told, self._told = self._told, None
+        if told is not None and (plan := told()) is not None:
+            self._adopt(plan)
         local.put_updates()
         outcome = self._finish()
         if outcome.is_finite:

@@ -53,11 +53,12 @@ class StepEngine:
         gate: OptimizerGate,
         before_backward: Callable[[], None] = lambda: None,
         has_message: Callable[[], bool] = lambda: False,
+        plan_ahead: Callable[[], Callable[[], Plan | None]] = lambda: lambda: None,
     ) -> None:
         """Every rank takes over rank 0's weights and buffers; all make one together.
 
         Of ``optimizers`` some are stepped by ``gate``; others only must train nothing that ranks do not exchange.
-        For the rest see `Exchanger`.
+        For ``plan_ahead`` see `RoundExchange`, for the rest `Exchanger`.
         """
         self.arena = Arena(list(model.named_parameters()))
         broadcast_tensors(group, (*model.parameters(), *model.buffers()))
@@ -84,7 +85,8 @@ class StepEngine:
         self.exchanger.by_hand = any(isinstance(each, ByHand) for each in optimizers)
         self._waits = ForwardWaits(model, optimizers[0], self._gate, self.exchanger, self._profiler)
         self.owed = OwedStep(self.exchanger, optimizers, turns=gate.turns)
-        self._rounds = RoundExchange(model, self.arena, self.exchanger, self._finish, lambda: self.local)
+        told = (plan_ahead, self._adopt_in_round)
+        self._rounds = RoundExchange(model, self.arena, self.exchanger, self._finish, lambda: self.local, *told)
         self._enter(plan)
 
     def close(self) -> None:
@@ -119,6 +121,15 @@ class StepEngine:
             else:
                 to_gradients(self.arena, self.exchanger.buckets, self.group, self.optimizers)
         self._follow(plan, step)
+
+    def _adopt_in_round(self, plan: Plan) -> None:
+        """Exchange the round under way by ``plan``, whose rounds follow; what is held back stays, in its unit."""
+        assert self.local is not None
+        self.exchanger.adopt(plan)
+        self.exchanger.restart(self.place.step)
+        self.local.num_steps = plan.local_steps
+        if self._profiler is not None:
+            self._profiler.restart()
 
     def try_out(self, plan: Plan, step: int, trial: int) -> None:
         """Follow ``plan`` in the trial of that number: what another source holds back is put aside."""
@@ -231,6 +242,7 @@ class StepEngine:
         if self.local is not None:
             self.local.num_taken += 1
             if not self.local.is_round_over:
+                self._rounds.stepped(self.local)
                 return outcome
             ended = self._rounds.end(self.local)
             return replace(ended, non_finite=ended.non_finite or outcome.non_finite)

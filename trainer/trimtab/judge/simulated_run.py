@@ -7,6 +7,7 @@ passes but the virtual clock's.
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from math import exp, inf, log
 from statistics import fmean
@@ -14,6 +15,7 @@ from typing import Any
 
 from trimtab.control.controller import Controller
 from trimtab.control.types import (
+    Action,
     Adopt,
     ControllerSettings,
     ModelFacts,
@@ -23,7 +25,7 @@ from trimtab.control.types import (
     TrialReport,
 )
 from trimtab.judge.simulated_cluster import SimulatedCluster, family
-from trimtab.plan import Plan, dense_plan
+from trimtab.plan import STEPS_AHEAD, Plan, dense_plan
 
 #: Seconds for which a machine's speed stays about what it is.
 _DRIFT_SECONDS = 5.0
@@ -72,6 +74,10 @@ class SimulatedRun:
         self._behind = 0.0
         self.exploration_seconds = 0.0
         self.num_changes = 0
+        self._waiting: Action | None = None
+        """Trials that the controller has asked for within a round."""
+        self._has_news = False
+        """Whether the monitor has spoken since the controller was asked."""
         self.log: list[dict[str, Any]] = []
 
     def until_target(self, limit: float = 4000.0) -> Outcome:
@@ -84,31 +90,69 @@ class SimulatedRun:
         """One turn of the loop: monitor, controller, step."""
         if self._is_steered:
             self._monitor()
-            steps_left_in_epoch = self.cluster.steps_per_epoch - self.step % self.cluster.steps_per_epoch
-            action = self.controller.next_action(self.now, steps_left_in_epoch)
+            action, self._waiting = self._waiting or self._ask(), None
             if isinstance(action, RunTrials):
                 self._trials(action)
                 return
-            self.num_changes += isinstance(action, Adopt)
         # All ranks hear of a new plan during one step, and train under it from the next; before the first, at once.
         plan = self.plan if self.step > 0 else self.controller.plan
         self.plan = self.controller.plan
         self.log += self.controller.log.drain()
         self._change_source(plan)
+        report = self._round(plan) if plan.local_steps > 1 else self._step_of(plan)
+        if self._is_steered:
+            self._monitor()
+            if report is not None:
+                self.controller.observe_step(report, self.now)
+
+    def _ask(self) -> Action:
+        """What the controller wants, between two steps."""
+        steps_left_in_epoch = self.cluster.steps_per_epoch - self.step % self.cluster.steps_per_epoch
+        action = self.controller.next_action(self.now, steps_left_in_epoch)
+        self.num_changes += isinstance(action, Adopt)
+        self._has_news = False
+        return action
+
+    def _step_of(self, plan: Plan) -> StepReport:
+        """A step that is exchanged by itself."""
         gain, self._residual = self._error_feedback(plan, self._residual)
-        report, losses = self._measure(plan, gain), []
-        for _ in range(max(1, plan.local_steps)):  # the controller hears of a round of local steps as a whole
-            self.step += 1
-            if self._is_steered:
-                losses.append(self._loss())
-            self._progress(plan)
-            self.now += report.step_seconds
-        if not self._is_steered:
-            return
-        if self.cluster.loss is not None:
-            report = replace(report, loss=fmean(losses))
-        self._monitor()
-        self.controller.observe_step(report, self.now)
+        report = self._measure(plan, gain)
+        loss = self._take_step(plan)
+        self.now += report.step_seconds
+        return replace(report, loss=loss)
+
+    def _round(self, plan: Plan) -> StepReport | None:
+        """Local steps and their exchange; None where that is another plan's, of which rank 0 has told in time."""
+        slowness, ends_by, losses = self._slowness(plan), plan, []
+        compute = self._compute_seconds(plan, slowness)
+        for num_left in reversed(range(plan.local_steps)):
+            losses.append(self._take_step(plan))
+            self.now += compute
+            if num_left and self._is_steered:
+                self._monitor()
+                if self._has_news and self._waiting is None and self.controller.plan == ends_by:
+                    action = self._ask()
+                    self._waiting = action if isinstance(action, RunTrials) else None
+                if num_left == STEPS_AHEAD and plan.hears_ahead and self.controller.plan.ends_rounds:
+                    ends_by = self.controller.plan
+        self.plan = self.controller.plan  # what was decided in the round is heard of at its end
+        if ends_by != plan:
+            slowness = self._slowness(ends_by)
+        gain, self._residual = self._error_feedback(ends_by, self._residual)
+        compress, sync = self._exchange_seconds(ends_by, slowness)
+        self.now += compress + sync
+        if ends_by != plan:
+            return None
+        told = [each for each in losses if each is not None]
+        report = self._report(plan, gain, compute, compress, sync)
+        return replace(report, loss=fmean(told) if told else None)
+
+    def _take_step(self, plan: Plan) -> float | None:
+        """The model after one more step, and the mean over ranks of its batches' losses, where it tells them."""
+        self.step += 1
+        loss = self._loss(self.cluster.loss) if self._is_steered and self.cluster.loss is not None else None
+        self._progress(plan)
+        return loss
 
     def _change_source(self, plan: Plan) -> None:
         """What ranks exchange once where updates give way to gradients."""
@@ -120,12 +164,10 @@ class SimulatedRun:
             dense_plan(), self.cluster.network(self.now)
         )
 
-    def _loss(self) -> float:
+    def _loss(self, curve: Callable[[float], float]) -> float:
         """The mean over ranks of the next batches' losses."""
         cluster, rng = self.cluster, self._loss_rng
-        if cluster.loss is None:
-            return 0.0
-        true = cluster.loss(max(0.0, self.progress - self._behind))
+        true = curve(max(0.0, self.progress - self._behind))
         off = [rng.gauss(0, 1) + (3 if rng.random() < 1 / 30 else 0) for _ in range(cluster.num_ranks)]
         return fmean(true * exp(cluster.loss_noise * each) for each in off)
 
@@ -152,26 +194,37 @@ class SimulatedRun:
         return gain, (residual + 1) * (1 - gain)
 
     def _measure(self, plan: Plan, gain: float) -> StepReport:
-        cluster, slowness = self.cluster, exp(self._wander())
+        slowness = self._slowness(plan)
+        compute = self._compute_seconds(plan, slowness)
+        return self._report(plan, gain, compute, *self._exchange_seconds(plan, slowness))
+
+    def _slowness(self, plan: Plan) -> float:
+        slowness = exp(self._wander())
         if plan != self._last_plan:  # buffers are made anew, and connections have yet to speed up
-            slowness, self._last_plan = slowness * cluster.first_step, plan
+            slowness, self._last_plan = slowness * self.cluster.first_step, plan
+        return slowness
 
-        def noisy() -> float:
-            return slowness * exp(self._rng.gauss(0, cluster.noise))
+    def _noisy(self, slowness: float) -> float:
+        return slowness * exp(self._rng.gauss(0, self.cluster.noise))
 
-        num_local = max(1, plan.local_steps)
-        compute = cluster.compute_seconds * noisy() * (2.0 if self.step == 0 else 1.0)
-        compute += slowness * cluster.evaluating_seconds(self.step, num_local)
-        compress = cluster.compress_seconds(plan) * noisy()
-        sync = (
-            cluster.sync_seconds(plan, cluster.network(self.now))
-            * noisy()
-            * (1.8 if self._rng.random() < 0.03 else 1.0)
-        )
+    def _compute_seconds(self, plan: Plan, slowness: float) -> float:
+        """Of a mean step of those that share an exchange."""
+        cluster = self.cluster
+        compute = cluster.compute_seconds * self._noisy(slowness) * (2.0 if self.step == 0 else 1.0)
+        return compute + slowness * cluster.evaluating_seconds(self.step, max(1, plan.local_steps))
+
+    def _exchange_seconds(self, plan: Plan, slowness: float) -> tuple[float, float]:
+        """Of compressing, and of the collective, on the network of this moment."""
+        cluster = self.cluster
+        compress = cluster.compress_seconds(plan) * self._noisy(slowness)
+        sync = cluster.sync_seconds(plan, cluster.network(self.now)) * self._noisy(slowness)
+        return compress, sync * (1.8 if self._rng.random() < 0.03 else 1.0)
+
+    def _report(self, plan: Plan, gain: float, compute: float, compress: float, sync: float) -> StepReport:
         return StepReport(
             step=self.step,
             plan=plan,
-            step_seconds=compute + (compress + sync) / num_local,
+            step_seconds=compute + (compress + sync) / max(1, plan.local_steps),
             compute_seconds=compute,
             compress_seconds=compress,
             collective_seconds=sync,
@@ -237,6 +290,7 @@ class SimulatedRun:
             self._latency_seen = latency
             self._revision += 1
             self.controller.observe_network(NetworkView(self._revision, latency, self._bandwidth_seen), at)
+            self._has_news = True
             if was_asked_for:
                 self.controller.drift.measured()
             self._next_view = at + 1.0
