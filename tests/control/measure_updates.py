@@ -21,6 +21,7 @@ from statistics import mean
 import torch
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
+from trimtab.engine.second_moments import SecondMoments
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[2] / "examples")]
 from char_lm import GPT, Text, cross_entropy, read_library  # noqa: E402
@@ -126,6 +127,9 @@ def of_updates(
     """
     draws, models = torch.Generator().manual_seed(seed), _models(workload, seed)
     optimizers = [OPTIMIZERS[wanted.optimizer](model.parameters(), wanted.rate) for model in models]
+    if not wanted.own_moments:
+        for optimizer in optimizers:
+            SecondMoments([optimizer], RANKS, lambda: True)
     anchor = nn.utils.parameters_to_vector(models[0].parameters()).detach().clone()
     residual = torch.zeros(RANKS, len(anchor))
     num_taken = 0
@@ -182,6 +186,7 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=1e-3, help="learning rate")
     parser.add_argument("--ratios", type=float, nargs="*", default=[1, 0.1, 0.01, 0.001])
     parser.add_argument("--steps-a-round", type=int, nargs="*", default=[1, 4, 16], help="H")
+    parser.add_argument("--own-moments", action="store_true", help="leave Adam what each rank's own gradients make")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--steps", type=int, default=1500, help="the most that a run may take")
     wanted = parser.parse_args()

@@ -75,15 +75,39 @@ def train(rank: int, size: int, text: str, steps: int, optimizer: str, num_steps
     return seen
 
 
+def moments_of(optimizer: torch.optim.Optimizer, parameter: nn.Parameter) -> tuple[Tensor, Tensor]:
+    state = optimizer.state.get(parameter, {})
+    return tuple(state.get(name, torch.zeros_like(parameter)) for name in ("exp_avg", "exp_avg_sq"))
+
+
+def cut_noise(optimizer: torch.optim.Optimizer, parameter: nn.Parameter, before: Tensor, step: int) -> None:
+    """Leave Adam's second moment what the mean gradient's noise would have added to it (`second_moments`)."""
+    mean, square = moments_of(optimizer, parameter)
+    if not square.any():
+        return
+    added = square - 0.999 * before
+    in_square, in_mean = added.mean() / 0.001, mean.square().mean() / (1 - 0.9**step) ** 2
+    noise = min(1.0, max(0.0, float((in_square - in_mean) / in_square / (1 - 0.1 / 1.9))))
+    square.sub_(noise * (1 - 1 / SIZE) * added)
+
+
+def step_by_hand(model: nn.Module, stepping: torch.optim.Optimizer, number: int, rank: int) -> None:
+    """A local step of one rank, the ``number``-th from 0."""
+    stepping.zero_grad()
+    backward(model, number, rank)
+    before = [moments_of(stepping, each)[1].clone() for each in model.parameters()]
+    stepping.step()
+    for each, was in zip(model.parameters(), before, strict=True):
+        cut_noise(stepping, each, was, number + 1)
+
+
 def by_hand(steps: int, optimizer: str, num_steps: int) -> Tensor:
     """All ranks in one process: each steps by itself, and after every round all take the mean of their weights."""
     models = [model_of() for _ in range(SIZE)]
     optimizers = [optimizer_of(model, optimizer) for model in models]
     for number in range(num_steps):
         for rank, (model, stepping) in enumerate(zip(models, optimizers, strict=True)):
-            stepping.zero_grad()
-            backward(model, number, rank)
-            stepping.step()
+            step_by_hand(model, stepping, number, rank)
         if number % steps == steps - 1:
             mean = torch.stack([flat(model) for model in models]).mean(0)
             for model in models:

@@ -22,6 +22,15 @@ def test_torchs_own_that_divide_by_a_running_size(kind):
     assert family_of(kind(parameters())).name == kind.__name__
 
 
+def test_local_steps_leave_mean_moments_to_those_that_keep_both_as_torchs_adam_does():
+    for kind in (optim.Adam, optim.AdamW, optim.NAdam, optim.RAdam, named("Mine", optim.AdamW)):
+        assert family_of(kind(parameters())).has_mean_moments
+    others = [optim.Adamax(parameters()), optim.Adafactor(parameters()), optim.SGD(parameters(), lr=0.1)]
+    for other in (*others, optim.AdamW(parameters(), betas=(0.3, 0.999)), named("FusedAdam")(parameters())):
+        assert not family_of(other).has_mean_moments
+        assert not family_of(optim.AdamW(parameters()), other).has_mean_moments, "of several, all must"
+
+
 @pytest.mark.parametrize("kind", [optim.SGD, optim.ASGD])
 def test_torchs_own_that_add_up_what_arrives(kind):
     assert family_of(kind(parameters(), lr=0.1)).kind == "sgd"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from rank_pool import RankPool
-from test_local_updates import attach, backward, flat, model_of, optimizer_of, with_trials
+from test_local_updates import attach, backward, flat, model_of, optimizer_of, step_by_hand, with_trials
 from torch import Tensor, nn
 from trimtab.control.types import ControllerSettings
 from trimtab.plan import FusionPlan, Plan
@@ -60,9 +60,7 @@ def by_hand(steps: int, num_steps: int) -> Tensor:
     anchor, starts, under_way = flat(models[0]), [flat(model) for model in models], None
     for number in range(num_steps):
         for rank, (model, stepping) in enumerate(zip(models, optimizers, strict=True)):
-            stepping.zero_grad()
-            backward(model, number, rank)
-            stepping.step()
+            step_by_hand(model, stepping, number, rank)
         if number % steps == steps - 1:
             made = [start - flat(model) for start, model in zip(starts, models, strict=True)]
             if under_way is not None:

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Literal
 
 from trimtab.control.types import OptimizerFamily
+from trimtab.engine.second_moments import keeps_adams_moments
 
 if TYPE_CHECKING:
     import torch
@@ -35,7 +36,8 @@ def family_of(*optimizers: torch.optim.Optimizer) -> OptimizerFamily:
     """
     kinds = [_family_of_one(each) for each in optimizers]
     name = " and ".join(getattr(each, "shown_as", type(each).__name__) for each in optimizers)
-    return OptimizerFamily(name, next(kind for kind in ("adam", "unknown", "sgd") if kind in kinds))
+    kind = next(kind for kind in ("adam", "unknown", "sgd") if kind in kinds)
+    return OptimizerFamily(name, kind, all(keeps_adams_moments(each) for each in optimizers))
 
 
 def _family_of_one(optimizer: torch.optim.Optimizer) -> Literal["adam", "sgd", "unknown"]:

@@ -56,6 +56,12 @@ _UPDATES = (
     (4, ((1.0, 1.33), (0.1, 1.55), (0.01, 2.3), (0.001, 5.0))),
     (16, ((1.0, 1.5), (0.1, 1.9), (0.01, 3.2), (0.001, 8.0))),
 )
+#: The same of optimizers to which local steps leave the second moments of mean gradients; at 0.001 not measured anew.
+_UPDATES_OF_MEAN_MOMENTS = (
+    (1, ((1.0, 1.07), (0.1, 1.22), (0.01, 1.62), (0.001, 3.3))),
+    (4, ((1.0, 1.1), (0.1, 1.27), (0.01, 1.9), (0.001, 5.0))),
+    (16, ((1.0, 1.15), (0.1, 1.35), (0.01, 2.3), (0.001, 8.0))),
+)
 #: That each rank's optimizer sees its own batches alone costs the more, the more ranks there are: by this power.
 _OWN_GRADIENTS = 0.25
 #: More ranks are charged like so many: eight needed fewer steps, but that was seen of one small model alone.
@@ -77,16 +83,19 @@ def relative_steps(plan: Plan, gain: float, facts: ModelFacts, *, bears_delay: b
         return merged * rounded * _sgd(plan, gain)
     if local_steps := plan.local_steps:
         ranks = min(plan.num_senders(facts.num_ranks), _MOST_RANKS)
-        return merged * rounded * _updates(local_steps, plan.row.arriving(plan.ratio, ranks) / ranks, facts.num_ranks)
+        heard_of = plan.row.arriving(plan.ratio, ranks) / ranks
+        has_mean_moments = facts.optimizer.has_mean_moments
+        return merged * rounded * _updates(local_steps, heard_of, facts.num_ranks, has_mean_moments)
     if plan.is_dense:
         return merged * rounded
     return merged * rounded * _adam(plan, plan.num_senders(facts.num_ranks))
 
 
 @lru_cache(maxsize=20_000)
-def _updates(local_steps: int, heard_of: float, num_ranks: int) -> float:
+def _updates(local_steps: int, heard_of: float, num_ranks: int, has_mean_moments: bool) -> float:
     """By H and by how often an element is heard of, in the logarithms of both."""
-    rows = [(num_local, _interpolated(row, heard_of)) for num_local, row in _UPDATES]
+    table = _UPDATES_OF_MEAN_MOMENTS if has_mean_moments else _UPDATES
+    rows = [(num_local, _interpolated(row, heard_of)) for num_local, row in table]
     ranks_share: float = (num_ranks / _MOST_RANKS) ** _OWN_GRADIENTS
     return _interpolated(rows[::-1], local_steps) * ranks_share
 

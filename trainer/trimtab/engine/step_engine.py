@@ -31,6 +31,7 @@ from trimtab.engine.owed_step import OwedStep
 from trimtab.engine.profiler import StepProfiler
 from trimtab.engine.refused_plans import refuse_rounds, refuse_waiting_gradients
 from trimtab.engine.round_exchange import RoundExchange
+from trimtab.engine.second_moments import SecondMoments
 from trimtab.engine.source_change import to_gradients, to_updates
 from trimtab.engine.stand_ins import StandIns
 from trimtab.engine.trained import check_backward_reached, check_parameters_are_known, learning_rate_of
@@ -86,6 +87,7 @@ class StepEngine:
         self._waits = ForwardWaits(model, optimizers[0], self._gate, self.exchanger, self._profiler)
         self.owed = OwedStep(self.exchanger, optimizers, turns=gate.turns)
         told = (plan_ahead, self._adopt_in_round)
+        self._moments = SecondMoments(optimizers, group.size, lambda: self.local is not None)
         self._rounds = RoundExchange(model, self.arena, self.exchanger, self._finish, lambda: self.local, *told)
         self._enter(plan)
 
@@ -96,7 +98,7 @@ class StepEngine:
         with contextlib.suppress(CommunicationError):  # which is why the session is closed
             self._waits.settle()
             self._rounds.recall()
-        for each in (self._waits, self._rounds, self.exchanger):
+        for each in (self._waits, self._rounds, self._moments, self.exchanger):
             each.close()
 
     # Plans --------------------------------------------------------------------------------------------------------

@@ -71,7 +71,7 @@ WORKLOADS = (
         "gpt",
         _command("char_gpt", "--width 96 --layers 2 --text-bytes 600000 --epochs 2"),
         2.75,
-        OptimizerFamily("AdamW", "adam"),
+        OptimizerFamily("AdamW", "adam", has_mean_moments=True),
         half_gain_ratio=0.1,
         evaluation_seconds=0.06,
     ),
