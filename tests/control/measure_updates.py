@@ -128,8 +128,7 @@ def of_updates(
     draws, models = torch.Generator().manual_seed(seed), _models(workload, seed)
     optimizers = [OPTIMIZERS[wanted.optimizer](model.parameters(), wanted.rate) for model in models]
     if not wanted.own_moments:
-        for optimizer in optimizers:
-            SecondMoments([optimizer], RANKS, lambda: True)
+        SecondMoments(optimizers, RANKS, lambda: True)
     anchor = nn.utils.parameters_to_vector(models[0].parameters()).detach().clone()
     residual = torch.zeros(RANKS, len(anchor))
     num_taken = 0

@@ -13,7 +13,7 @@ Measured in docs/decisions/adam.md; the papers on local steps leave v alone (QAd
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -48,9 +48,17 @@ class SecondMoments:
         if self._is_local():
             for group in optimizer.param_groups:
                 if _memory(group) >= _LEAST_MEMORY:
-                    for parameter in group["params"]:
-                        if parameter.grad is not None:
-                            self._before[parameter] = _second(optimizer.state.get(parameter, {}), parameter)
+                    self._remember(group["params"], optimizer.state)
+
+    def _remember(self, parameters: Sequence[Tensor], states: Mapping[Tensor, Any]) -> None:
+        for parameter in parameters:
+            state = states.get(parameter)
+            if parameter.grad is None:
+                continue
+            if not state:  # its first step
+                self._before[parameter] = torch.zeros_like(parameter)
+            elif _SQUARE in state:
+                self._before[parameter] = state[_SQUARE].clone()
 
     @torch.no_grad()
     def _after_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
@@ -92,7 +100,3 @@ def _memory(group: dict[str, Any]) -> float:
     betas = group.get("betas")
     fits = isinstance(betas, (tuple, list)) and len(betas) == 2 and all(0 <= float(each) < 1 for each in betas)
     return float(betas[0]) if fits and betas else 0.0
-
-
-def _second(state: dict[str, Any], parameter: Tensor) -> Tensor:
-    return state[_SQUARE].clone() if _SQUARE in state else torch.zeros_like(parameter)
