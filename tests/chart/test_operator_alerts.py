@@ -2,6 +2,7 @@
 
 import json
 import sys
+import time
 import urllib.parse
 import urllib.request
 
@@ -115,8 +116,10 @@ def test_each_fault_of_an_operators_api_server_brings_its_alert_about_and_no_oth
 
     watched.api_server.has_other_leader = True
     assert watched.operator.process.wait(60) == LOST_LEADERSHIP
+    ended = time.time()  # a scrape from before it is of the one that led
     watched.operator = watched.start_operator()
-    wait_until(lambda: watched.value("up") == 1, lambda: watched.operator.last_lines(), 60, interval=1)
+    scraped = f"up == 1 and timestamp(up) > {ended}"
+    wait_until(lambda: watched.ask(scraped), lambda: watched.operator.last_lines(), 60, interval=1)
     watched.wait_for("TrimtabOperatorHasNoLeader")
     assert watched.value("sum(up)") == 1, "not for want of a scrape: it stands by"
     watched.api_server.has_other_leader = False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from control_plane import ControlPlane
@@ -16,6 +17,14 @@ _NUMBERS = itertools.count()
 @pytest.fixture(scope="session")
 def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     with ControlPlane(tmp_path_factory.mktemp("control-plane")) as control_plane:
+        install(control_plane)
+        yield control_plane
+
+
+@pytest.fixture
+def own_control_plane(tmp_path: Path) -> Iterator[ControlPlane]:
+    """One that nobody else uses: it may be disturbed, where an operator of the other's would lose its lease."""
+    with ControlPlane(tmp_path) as control_plane:
         install(control_plane)
         yield control_plane
 

@@ -14,7 +14,7 @@ from trimtab_operator.cluster.api import RefusedError, Unreachable
 from trimtab_operator.cluster.election import LEASE_SECONDS
 from trimtab_operator.cluster.resources import JOBS, LEASES, PODS, TRAINING_JOBS, controller_uid
 from trimtab_operator.main import LOST_LEADERSHIP
-from workbench import Operators, Workbench, connect, install
+from workbench import Operators, Workbench, connect
 
 pytestmark = [pytest.mark.controlplane, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -28,14 +28,6 @@ FATES = {
     "badly": (["fail", "fail"], "Failed", 1),
     "gone": (["run"], None, None),
 }
-
-
-@pytest.fixture
-def own_control_plane(tmp_path):
-    """One that nobody else uses: it is to be disturbed."""
-    with ControlPlane(tmp_path) as control_plane:
-        install(control_plane)
-        yield control_plane
 
 
 @pytest.fixture

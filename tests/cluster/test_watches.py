@@ -11,6 +11,7 @@ from trimtab_operator.cluster import informers
 from trimtab_operator.cluster.api import Api, RefusedError
 from trimtab_operator.cluster.informers import Informer
 from trimtab_operator.cluster.resources import SERVICE_ACCOUNTS
+from workbench import Workbench, connect
 
 pytestmark = pytest.mark.controlplane
 
@@ -98,9 +99,10 @@ def test_a_list_counts_once_the_cache_holds_it(namespace, monkeypatch):
         informer.stop()
 
 
-def test_a_watch_that_has_expired_lists_anew_and_goes_on(namespace, control_plane):
-    control_plane.kill_apiserver()  # the one that starts knows nothing of what was before it
-    control_plane.start_apiserver()
+def test_a_watch_that_has_expired_lists_anew_and_goes_on(own_control_plane):
+    namespace = Workbench(own_control_plane, connect(own_control_plane), "watches")
+    own_control_plane.kill_apiserver()  # the one that starts knows nothing of what was before it
+    own_control_plane.start_apiserver()
     forgetful = Forgetful(namespace.api.client)
     namespace.api.create(SERVICE_ACCOUNTS, account(namespace, "before"))
     informer, changed, _ = watch(forgetful, namespace)

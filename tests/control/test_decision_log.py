@@ -12,7 +12,9 @@ from trimtab.records.lines import DecisionLine
 
 DENSE = Prediction(dense_plan(), 0.0, 0.2, 1.0, 1.0, 0.3)
 SPARSE = Prediction(Plan.parse("0.01/all-gather"), 0.01, 0.02, 0.2, 1.1, 0.13)
-INPUTS = Inputs(revision=3, latency=1e-3, bandwidth=125e6, gain=1.0, compute_seconds=0.1, dense_step_seconds=0.3)
+INPUTS = Inputs(
+    3, latency=1e-3, bandwidth=125e6, gain=1.0, compute_seconds=0.1, dense_step_seconds=0.3, optimizer="SGD (sgd)"
+)
 CHANGE = Choice(DENSE, DENSE, SPARSE, "it is faster", (SPARSE, DENSE))
 STAYS = Choice(DENSE, SPARSE, SPARSE, "nothing is faster", (SPARSE,))
 

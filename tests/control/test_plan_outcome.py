@@ -14,7 +14,7 @@ EXCHANGE = 0.02
 
 
 def change(predicted_previous: float, predicted: float) -> Decision:
-    inputs = Inputs(1, 0.001, 1e8, 0.5, 0.05, 0.6)
+    inputs = Inputs(1, 0.001, 1e8, 0.5, 0.05, 0.6, "SGD (sgd)")
     return Decision(7, 10, 1.0, "warm-up", inputs, BEFORE, AFTER, predicted_previous, predicted, (), "because")
 
 

@@ -13,7 +13,7 @@ from trimtab_api.errors import UserError
 from trimtab_api.names import MOST_WORKERS
 from trimtab_api.netmon.v1 import netmon_pb2, netmon_pb2_grpc
 from trimtab_netmon import converters, tester
-from trimtab_netmon.coordinator import Coordinator
+from trimtab_netmon.coordinator import Coordinator, NotNowError
 from trimtab_netmon.measurements import LinkState, Measurement, Method, Summary
 from trimtab_netmon.metrics import Metrics
 from trimtab_netmon.partial import StateReader
@@ -80,7 +80,7 @@ async def whole_job():
     tasks = [asyncio.create_task(coordinator.run())]
     tasks += [asyncio.create_task(part(worker)) for worker in range(MOST_WORKERS) for part in (tell, follow)]
     try:
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(240):
             yield coordinator, states, latency
     finally:
         for task in tasks:
@@ -95,12 +95,22 @@ async def until(condition):
         await asyncio.sleep(0.05)
 
 
+async def measured_now(coordinator):
+    """What is answered to who asks, as a trainer does, again where a busy machine has just slowed a link."""
+    while True:
+        try:
+            return await coordinator.measure_now("a test asks")
+        except NotNowError:
+            await asyncio.sleep(0.5)
+
+
+@pytest.mark.timeout(300)
 def test_every_worker_sees_the_network_of_the_largest_job_and_its_changes():
     async def scenario():
         async with whole_job() as (coordinator, states, latency):
             await until(lambda: len(states) == MOST_WORKERS and not any(s.summary.stale for s in states.values()))
             assert {s.summary.bandwidth_bytes_per_second for s in states.values()} == {FAST}
-            answer = await coordinator.measure_now("a test asks")
+            answer = await measured_now(coordinator)
             assert (len(answer.measured), len(answer.not_measured)) == (MOST_WORKERS, 0)
             latency[0] = 0.025
             await until(lambda: all(0.02 < s.summary.latency_seconds < 0.03 for s in states.values()))

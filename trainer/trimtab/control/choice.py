@@ -14,6 +14,7 @@ from trimtab.control.plan_evaluator import PlanEvaluator
 from trimtab.control.reason import reason_to_change, reason_to_keep, reason_to_start
 from trimtab.control.solve import solve
 from trimtab.control.space import Space
+from trimtab.control.types import OptimizerFamily
 from trimtab.plan import Plan
 
 #: A change of plan must shorten the predicted time to target by this factor ...
@@ -57,7 +58,7 @@ class Choice:
         """Whether it is another plan, or the same in other buffers."""
         return self.chosen.plan.with_version(0) != self.previous.plan.with_version(0)
 
-    def inputs(self, network: Network, compute_seconds: float) -> Inputs:
+    def inputs(self, network: Network, compute_seconds: float, optimizer: OptimizerFamily) -> Inputs:
         """What was known when it was made."""
         return Inputs(
             revision=network.revision,
@@ -66,6 +67,7 @@ class Choice:
             gain=self.previous.gain,
             compute_seconds=compute_seconds,
             dense_step_seconds=self.dense.step_seconds,
+            optimizer=f"{optimizer.name} ({optimizer.kind})",
         )
 
 

@@ -49,6 +49,8 @@ class Inputs:
     compute_seconds: float
     dense_step_seconds: float
     """Predicted, or measured where dense ran on this network."""
+    optimizer: str
+    """Its class, by whose family steps are counted: ``AdamW (adam)``."""
 
 
 @dataclass(frozen=True)
