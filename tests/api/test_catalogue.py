@@ -53,6 +53,7 @@ ZERO_IS_LEFT_TO_THE_PLANNER = {("schedule", "priority", "partition"), ("schedule
 ZERO_IS_NONE = {
     ("source", "gradient", "momentum"),
     ("source", "gradient", "warmup"),
+    ("source", "update", "outerMomentum"),
     ("sparsifier", "random-k", "seed"),
 }
 
@@ -183,7 +184,9 @@ def test_only_schedules_that_say_so_delay_updates():
 
 
 def test_what_the_options_of_a_source_ask_for_is_told_by_name():
-    assert source_options("gradient") == SourceOptions(local_steps=0, momentum=0.0, clip=0.0, warmup=0)
-    assert source_options("update:steps=8") == SourceOptions(local_steps=8, momentum=0.0, clip=0.0, warmup=0)
+    assert source_options("gradient") == SourceOptions(0, 0.0, 0.0, momentum=0.0, clip=0.0, warmup=0)
+    assert source_options("update:steps=8") == SourceOptions(8, 1.0, 0.0, momentum=0.0, clip=0.0, warmup=0)
+    told = source_options("update:steps=8:outerRate=0.7:outerMomentum=0.9")
+    assert (told.local_steps, told.outer_rate, told.outer_momentum) == (8, 0.7, 0.9)
     told = source_options("gradient:momentum=0.9:clip=2:warmup=100")
-    assert told == SourceOptions(local_steps=0, momentum=0.9, clip=2.0, warmup=100)
+    assert told == SourceOptions(0, 0.0, 0.0, momentum=0.9, clip=2.0, warmup=100)

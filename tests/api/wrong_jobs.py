@@ -357,6 +357,17 @@ WRONG = [
         " local steps send none; write max: 0, or leave the schedule out",
     ),
     (
+        (*COMMUNICATION, "localSteps"),
+        {"max": 0, "outerMomentum": 0.9},
+        "spec.communication.localSteps.max: '0': leaves no rounds that an outer step could follow; raise it, or remove"
+        " outerRate and outerMomentum",
+    ),
+    (
+        (*COMMUNICATION, "localSteps", "outerMomentum"),
+        1.0,
+        "spec.communication.localSteps.outerMomentum: '1.0': must be less than 1",
+    ),
+    (
         (*COMMUNICATION, "valueFormats"),
         ["float32", "int16"],
         "spec.communication.valueFormats[1]: 'int16': not known; choose from float32, bfloat16, int8, int4, int2",

@@ -4,8 +4,9 @@
     python tests/control/measure_updates.py digits --optimizer sgd --rate 0.03 --ratios 1 0.1 --steps-a-round 1 4
 
 Four ranks in one process, each with an optimizer of its own: after H steps what they did to the weights is exchanged,
-with exact top-k and error feedback, and all go on from the anchor less the mean update. A line for each plan: the step
-at which the held-out loss first fell to each level. Minutes on one core, and no network.
+with exact top-k and error feedback, and all go on from where the outer step takes the anchor (plain averaging unless
+said otherwise). A line for each plan: the step at which the held-out loss first fell to each level. Minutes on one
+core, and no network.
 """
 
 from __future__ import annotations
@@ -130,7 +131,7 @@ def of_updates(
     if not wanted.own_moments:
         SecondMoments(optimizers, RANKS, lambda: True)
     anchor = nn.utils.parameters_to_vector(models[0].parameters()).detach().clone()
-    residual = torch.zeros(RANKS, len(anchor))
+    residual, velocity = torch.zeros(RANKS, len(anchor)), torch.zeros_like(anchor)
     num_taken = 0
     while True:
         for model, optimizer in zip(models, optimizers, strict=True):
@@ -145,7 +146,8 @@ def of_updates(
             else:
                 update, residual, gain = exchange(made + residual, ratio, None)
                 relative_norms.append(sqrt(1 / gain - 1))
-            anchor = anchor - update
+            velocity = wanted.outer_momentum * velocity + update
+            anchor = anchor - wanted.outer_rate * (update + wanted.outer_momentum * velocity)
             buffers = [[b for b in model.buffers() if b.is_floating_point()] for model in models]
             for same in zip(*buffers, strict=True):
                 average = torch.stack(same).mean(0)
@@ -186,6 +188,8 @@ def main() -> None:
     parser.add_argument("--ratios", type=float, nargs="*", default=[1, 0.1, 0.01, 0.001])
     parser.add_argument("--steps-a-round", type=int, nargs="*", default=[1, 4, 16], help="H")
     parser.add_argument("--own-moments", action="store_true", help="leave Adam what each rank's own gradients make")
+    parser.add_argument("--outer-rate", type=float, default=1.0, help="of the anchor's step by the mean update")
+    parser.add_argument("--outer-momentum", type=float, default=0.0, help="Nesterov's, of that step")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--steps", type=int, default=1500, help="the most that a run may take")
     wanted = parser.parse_args()

@@ -41,7 +41,7 @@ PLANS = [
     "0.1/spardl:teams=3/sparsifier=mstopk",
     "0.1/artopk-star-ring/sparsifier=random-k/source=gradient:momentum=0.9",
     "0.1/all-gather/schedule=deft:preserver=off",
-    "0.1/artopk-star-ring/source=update:steps=3",
+    "0.1/artopk-star-ring/source=update:outerMomentum=0.9:outerRate=0.7:steps=3",
 ]
 
 

@@ -256,7 +256,7 @@ def controller_settings(job: TrainingJob, optimizer: OptimizerFamily) -> Control
         fusions=tuple(fusions),
         sparsifiers=tuple(dict.fromkeys((wanted.sparsifier, *wanted.sparsifier_alternatives))),
         schedules=wanted.schedules,
-        sources=gradient if chosen is None else sources_between(chosen.min, chosen.max),
+        sources=gradient if chosen is None else sources_of(chosen),
         sources_in_batches=sources_by_default(optimizer) if chosen is None and not delays_updates else (),
         wires=_wires_of(wanted),
         dense_collectives=choices(DENSE_COLLECTIVES, job.spec.workers, job.spec.processes_per_worker),
@@ -290,6 +290,14 @@ def sources_by_default(optimizer: OptimizerFamily, most: int = LocalSteps().max)
     What local steps cost was measured of the kin of Adam and of SGD; of an optimizer that is neither nobody knows.
     """
     return () if optimizer.kind == "unknown" else sources_between(1, most)
+
+
+def sources_of(wanted: LocalSteps) -> tuple[str, ...]:
+    """The sources that a job permits, each with its outer step."""
+    outer = {"outerRate": wanted.outer_rate, "outerMomentum": wanted.outer_momentum}
+    options = "".join(f":{name}={value:g}" for name, value in outer.items())
+    between = sources_between(wanted.min, wanted.max)
+    return tuple(sources.canonical(each if each == sources.default else each + options) for each in between)
 
 
 def sources_between(fewest: int, most: int) -> tuple[str, ...]:

@@ -174,6 +174,21 @@ class Plan:
         return source_options(self.source).local_steps
 
     @property
+    def outer_rate(self) -> float:
+        """Of the step that the anchor takes by a round's mean update; 1 is plain averaging."""
+        return source_options(self.source).outer_rate
+
+    @property
+    def outer_momentum(self) -> float:
+        """Nesterov's, of that step."""
+        return source_options(self.source).outer_momentum
+
+    @property
+    def averages_plainly(self) -> bool:
+        """Whether ranks go on from the average of their weights, and no outer step follows a round."""
+        return self.outer_rate in (0.0, 1.0) and not self.outer_momentum
+
+    @property
     def ends_rounds(self) -> bool:
         """Whether local steps are exchanged where their round ends, and not under the next."""
         return self.local_steps > 0 and not self.overlaps_rounds

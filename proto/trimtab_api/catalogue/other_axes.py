@@ -132,11 +132,17 @@ MOMENTUM = Option("momentum", share, "of momentum correction, in place of the op
 CLIP = Option("clip", positive, "L2 norm to which each rank clips its gradient, times sqrt(N)", default=0.0)
 WARMUP = Option("warmup", whole_number(0), "steps in which the ratio falls from 0.316 to the plan's", default=0)
 LOCAL_STEPS = Option("steps", whole_number(1, MOST_LOCAL_STEPS), "H, the steps between two exchanges", default=1)
+OUTER_RATE = Option("outerRate", positive, "of the outer step, by the mean update of a round", default=1.0)
+OUTER_MOMENTUM = Option("outerMomentum", share, "Nesterov's, of the outer step (DiLoCo)", default=0.0)
 
 sources: Axis[Row] = Axis(
     "source",
     Row("gradient", "gradients, before the optimizer", options=(MOMENTUM, CLIP, WARMUP)),
-    Row("update", "what each rank's own optimizer made of its gradients", options=(LOCAL_STEPS,)),
+    Row(
+        "update",
+        "what each rank's own optimizer made of its gradients",
+        options=(LOCAL_STEPS, OUTER_RATE, OUTER_MOMENTUM),
+    ),
 )
 
 

@@ -5,7 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-from trimtab_api.catalogue.other_axes import CLIP, LOCAL_STEPS, MOMENTUM, WARMUP, sources
+from trimtab_api.catalogue.other_axes import (
+    CLIP,
+    LOCAL_STEPS,
+    MOMENTUM,
+    OUTER_MOMENTUM,
+    OUTER_RATE,
+    WARMUP,
+    sources,
+)
 
 
 @dataclass(frozen=True)
@@ -14,6 +22,10 @@ class SourceOptions:
 
     local_steps: int
     """H: steps that each rank takes by itself before the update that they made is exchanged; 0: gradients are."""
+    outer_rate: float
+    """Of the outer step: what share of a round's mean update the anchor moves by."""
+    outer_momentum: float
+    """Nesterov's, of the outer step."""
     momentum: float
     """Of momentum correction."""
     clip: float
@@ -28,6 +40,8 @@ def source_options(source: str) -> SourceOptions:
     told = sources.options(source)
     return SourceOptions(
         local_steps=told.get(LOCAL_STEPS.name, 0),
+        outer_rate=told.get(OUTER_RATE.name, 0.0),
+        outer_momentum=told.get(OUTER_MOMENTUM.name, 0.0),
         momentum=told.get(MOMENTUM.name, 0.0),
         clip=told.get(CLIP.name, 0.0),
         warmup=told.get(WARMUP.name, 0),

@@ -24,7 +24,7 @@ from trimtab_api.catalogue.other_axes import MOST_LOCAL_STEPS
 from trimtab_api.errors import UserError
 from trimtab_api.trainingjob.fields import Strict, check_each_once, enum, one_of, spec_of, wrong
 from trimtab_api.trainingjob.quantities import BufferSize, Duration, as_written
-from trimtab_api.trainingjob.rules import STATIC_PLAN_SAYS_LOCAL_STEPS
+from trimtab_api.trainingjob.rules import OUTER_STEP_NEEDS_LOCAL_STEPS, STATIC_PLAN_SAYS_LOCAL_STEPS
 
 
 def _check_plan(text: str) -> str:
@@ -137,11 +137,19 @@ class LocalSteps(Strict):
 
     min: int = Field(0, ge=0, le=MOST_LOCAL_STEPS, description="Fewest; 0: gradients.")
     max: int = Field(16, ge=0, le=MOST_LOCAL_STEPS, description="Most; 0: gradients alone.")
+    outer_rate: float = Field(
+        1.0, gt=0, le=10, description="Of the outer step, by a round's mean update; 1 is the average of ranks' weights."
+    )
+    outer_momentum: float = Field(
+        0.0, ge=0, lt=1, description="Nesterov's, of the outer step; DiLoCo takes 0.9, and a rate of 0.7."
+    )
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.min > self.max:
             raise wrong(("min",), self.min, f"is more than max ({self.max}); lower it or raise max")
+        if self.max == 0 and (self.outer_rate, self.outer_momentum) != (1.0, 0.0):
+            raise wrong(("max",), self.max, OUTER_STEP_NEEDS_LOCAL_STEPS)
         return self
 
 

@@ -186,7 +186,8 @@ def _structural(schema: Schema, definitions: Schema) -> Schema:
     if plain.get("default", ...) is None:
         del plain["default"]
     for bound, exclusive in (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")):
-        if exclusive in plain:  # OpenAPI 3.0 spells an exclusive bound as a number and a flag
+        # OpenAPI 3.0 spells an exclusive bound as a number and a flag; of an alternative it is spelled so by now.
+        if plain.get(exclusive, True) is not True:
             plain[bound], plain[exclusive] = plain[exclusive], True
     if "properties" in plain:
         plain["properties"] = {name: _structural(each, definitions) for name, each in plain["properties"].items()}

@@ -82,6 +82,10 @@ STATIC_PLAN_SAYS_LOCAL_STEPS = (
     "a Static plan says it by itself, such as 0.01/all-gather/source=update:steps=8; remove it"
 )
 
+OUTER_STEP_NEEDS_LOCAL_STEPS = (
+    "leaves no rounds that an outer step could follow; raise it, or remove outerRate and outerMomentum"
+)
+
 RULES = (
     Rule("spec.workers", f"self <= {MOST_WORKERS}", TOO_MANY_WORKERS),
     Rule(
@@ -132,6 +136,12 @@ RULES = (
         ".candidates",
     ),
     Rule("spec.communication.localSteps", "self.min <= self.max", "is more than max; lower it or raise max", ".min"),
+    Rule(
+        "spec.communication.localSteps",
+        "self.max > 0 || (self.outerRate == 1.0 && self.outerMomentum == 0.0)",
+        OUTER_STEP_NEEDS_LOCAL_STEPS,
+        ".max",
+    ),
     Rule(
         "spec.communication",
         "self.policy != 'Static' || !has(self.localSteps)",

@@ -79,6 +79,8 @@ def take_over(engine: StepEngine, states: Mapping[int, State], num_before: int) 
             total += (state["round"]["anchor"] - weights).to(total.device)
         if engine.exchanger.schemes.velocity is not None:
             engine.exchanger.schemes.velocity.add(state["exchanger"]["schemes"]["velocity"], size / num_before)
+    if engine.exchanger.schemes.outer is not None:
+        engine.exchanger.schemes.outer.load(first["exchanger"]["schemes"]["outer"])
     total *= size / num_before
     for held, start, stop in _held(first, "arrived", averages):  # a mean over ranks, which all of them have
         total[start:stop] += held.to(total.device)

@@ -2,9 +2,10 @@
 
 All ranks start a round at the same weights, the *anchor*. Each takes H steps of its own; what is exchanged then is
 anchor - weights, error feedback included, and afterwards every rank is at anchor - mean update, the next anchor (QAdam
-and 1-bit Adam for H = 1, DiLoCo and SparseLoCo, arXiv 2508.15706, for H > 1; with plain averaging outside). Adam
-divides by the root of what arrives in lumps: error feedback on gradients costs it a factor, on updates much less.
-Optimizer state and buffers stay each rank's own; how Adam's second moments are kept is `second_moments`.
+and 1-bit Adam for H = 1, DiLoCo and SparseLoCo, arXiv 2508.15706, for H > 1; with plain averaging outside, unless the
+plan names another `outer_step`). Adam divides by the root of what arrives in lumps: error feedback on gradients costs
+it a factor, on updates much less. Optimizer state and buffers stay each rank's own; how Adam's second moments are kept
+is `second_moments`.
 """
 
 from __future__ import annotations

@@ -107,6 +107,8 @@ class RoundExchange:
         local.put_updates()
         outcome = self._finish()
         if outcome.is_finite:
+            if (outer := self._exchanger.schemes.outer) is not None:
+                outer.take()
             local.apply()
             average_buffers(self._model, self._exchanger.group)
             return outcome

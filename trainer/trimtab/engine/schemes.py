@@ -9,18 +9,21 @@ from trimtab import collectives, sparsify
 from trimtab.collectives.base import Collective, Ranges
 from trimtab.collectives.group import Group
 from trimtab.engine.arena import Arena
+from trimtab.engine.outer_step import OuterStep
 from trimtab.engine.velocity import Velocity
 from trimtab.plan import Plan
 from trimtab.sparsify.base import Selector, Sent
 
 
 class Schemes:
-    """One of each kind that was needed, made when a plan first names it; and the velocity, where the plan has one."""
+    """One of each kind that was needed, made when a plan first names it; and the velocities of a plan's momentum."""
 
     def __init__(self, group: Group, arena: Arena) -> None:
         self._group, self._arena = group, arena
         self.velocity: Velocity | None = None
         """What takes the gradient's place under a plan that corrects momentum."""
+        self.outer: OuterStep | None = None
+        """What is made of a round's mean update under a plan that names an outer optimizer."""
         self._collectives: dict[str, Collective] = {}
         self._selectors: dict[str, Selector] = {}
 
@@ -37,6 +40,11 @@ class Schemes:
             self.velocity = None
         elif self.velocity is None:
             self.velocity = Velocity(self._arena)
+        wanted = (plan.outer_rate, plan.outer_momentum)
+        if plan.averages_plainly:
+            self.outer = None
+        elif self.outer is None or (self.outer.rate, self.outer.momentum) != wanted:
+            self.outer = OuterStep(self._arena, *wanted)
 
     def of(self, plan: Plan) -> tuple[Collective, Selector | None]:
         """The collective and the sparsifier of a plan; a dense one has no sparsifier."""
@@ -65,6 +73,7 @@ class Schemes:
             "collectives": {name: each.state_dict() for name, each in self._collectives.items()},
             "sparsifiers": {name: each.state_dict() for name, each in self._selectors.items()},
             "velocity": None if self.velocity is None else self.velocity.state(),
+            "outer": None if self.outer is None else self.outer.state(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -81,3 +90,5 @@ class Schemes:
             self._selectors[name].load_state_dict(held)
         if self.velocity is not None:
             self.velocity.load(state["velocity"])
+        if self.outer is not None:
+            self.outer.load(state["outer"])
