@@ -61,6 +61,15 @@ def test_adam_is_charged_what_was_measured_whatever_the_gain(ratio, steps):
         assert relative_steps(Plan(ratio, "all-gather"), gain, ADAM) == pytest.approx(steps)
 
 
+def test_adam_is_charged_twice_for_what_is_selected_under_an_outer_momentum():
+    for plan in (Plan(0.03, "all-gather"), dense_plan()):
+        plain, moved = (
+            relative_steps(replace(plan, source=f"update{outer}:steps=16"), 1.0, ADAM)
+            for outer in (":outerRate=0.7", ":outerMomentum=0.9:outerRate=0.7")
+        )
+        assert moved == pytest.approx(plain * (1 if plan.is_dense else 2))
+
+
 @given(low=ratios, high=ratios, collective=collectives, gain=gains, other_gain=gains)
 def test_a_smaller_ratio_never_costs_adam_fewer_steps(low, high, collective, gain, other_gain):
     low, high = sorted((low, high))

@@ -66,6 +66,9 @@ _UPDATES_OF_MEAN_MOMENTS = (
 _OWN_GRADIENTS = 0.25
 #: More ranks are charged like so many: eight needed fewer steps, but that was seen of one small model alone.
 _MOST_RANKS = 4
+#: Times the steps that updates need of which a part is selected, where the outer step that follows has momentum: what
+#: comes late is then taken for a direction (the GPT at 0.03, `measure_updates.py`).
+_SELECTED_UNDER_MOMENTUM = 2.0
 #: Times the steps that updates need which come an iteration late, at the edge of what learning rate training bears.
 _DELAYED = 1.25
 
@@ -84,6 +87,8 @@ def relative_steps(plan: Plan, gain: float, facts: ModelFacts, *, bears_delay: b
     if local_steps := plan.local_steps:
         ranks = min(plan.num_senders(facts.num_ranks), _MOST_RANKS)
         heard_of = plan.row.arriving(plan.ratio, ranks) / ranks
+        if plan.outer_momentum and not plan.is_dense:
+            merged *= _SELECTED_UNDER_MOMENTUM
         has_mean_moments = facts.optimizer.has_mean_moments
         return merged * rounded * _updates(local_steps, heard_of, facts.num_ranks, has_mean_moments)
     if plan.is_dense:
