@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -38,7 +39,12 @@ def api(control_plane: ControlPlane) -> Api:
 def operator(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operators]:
     operators = Operators(control_plane, tmp_path_factory.mktemp("operators"))
     operators.start()
+    ended = threading.Event()
+    keeping = threading.Thread(target=operators.keep_one_running, args=(ended,))
+    keeping.start()
     yield operators
+    ended.set()
+    keeping.join()
     operators.stop()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
@@ -77,6 +78,15 @@ class Operators:
         if wait:
             wait_until(lambda: self.http(started, "/readyz") is not None, f"the operator is ready ({log})")
         return started
+
+    def keep_one_running(self, ended: threading.Event, seconds: float = 1.0) -> None:
+        """As a Deployment does, until ``ended``: the one started last is replaced if it ends.
+
+        A machine that stands still for longer than a lease takes its leadership, which ends an operator.
+        """
+        while not ended.wait(seconds):
+            if not self.running[-1].is_running:
+                self.start(wait=False)
 
     def port(self, program: Program) -> int | None:
         """Where it serves health and metrics; None before it says so."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from math import exp
+from math import exp, log10
 
 import pytest
 from hypothesis import given
@@ -116,6 +116,20 @@ def test_longer_rounds_must_promise_as_much_more_as_a_change_of_plan(of_sixteen,
     sources = ("gradient", *(f"update:steps={num_local}" for num_local in (1, 4, 16)))
     wanted = ControllerSettings(collectives=("all-gather",), min_ratio=0.01, max_ratio=0.02, sources=sources)
     assert choose(evaluator_of(evaluate, wanted, dense_plan()), (), seed=1).chosen.plan.local_steps == chosen
+
+
+@pytest.mark.parametrize(("of_a_hundredth", "chosen"), [(0.192, 0.1), (0.180, 0.01)])
+def test_a_tenth_of_the_values_must_promise_as_much_more_as_is_doubted_of_it(of_a_hundredth, chosen):
+    def evaluate(plan):
+        seconds = {0.1: 0.2, 0.01: of_a_hundredth}.get(plan.ratio, 0.3)
+        return (
+            DENSE
+            if plan.is_dense
+            else Prediction(plan, 0.0, 0.1, 0.5, 1.0, seconds, doubt=0.05 * log10(1 / plan.ratio))
+        )
+
+    wanted = ControllerSettings(collectives=("all-gather",), min_ratio=0.01, max_ratio=0.1)
+    assert choose(evaluator_of(evaluate, wanted, dense_plan()), (), seed=1).chosen.plan.ratio == chosen
 
 
 @pytest.mark.parametrize(("dense_exchange", "is_worth_it"), [(0.5, True), (10.0, False)])

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
+from math import exp
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from trimtab.control.staleness import relative_steps
+from trimtab.control.staleness import doubt, relative_steps
 from trimtab.control.types import ModelFacts, OptimizerFamily
 from trimtab.judge.recorded import load
 from trimtab.plan import Plan, dense_plan
@@ -68,6 +69,14 @@ def test_adam_is_charged_twice_for_what_is_selected_under_an_outer_momentum():
             for outer in (":outerRate=0.7", ":outerMomentum=0.9:outerRate=0.7")
         )
         assert moved == pytest.approx(plain * (1 if plan.is_dense else 2))
+
+
+def test_what_selected_updates_need_is_doubted_the_more_the_less_they_send():
+    """Gradients' table stands at its careful edge, and SGD's law reads what the job itself shows."""
+    for plan, doubted in ((Plan(0.1, "all-gather"), 0.05), (Plan(0.001, "all-gather"), 0.158), (dense_plan(), 0.0)):
+        updates = replace(plan, source="update:steps=16")
+        assert exp(doubt(updates, ADAM)) == pytest.approx(1 + doubted, abs=1e-3)
+        assert doubt(plan, ADAM) == doubt(updates, SGD) == 0
 
 
 @given(low=ratios, high=ratios, collective=collectives, gain=gains, other_gain=gains)

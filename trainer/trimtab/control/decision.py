@@ -23,6 +23,8 @@ class Prediction:
     """Predicted steps to the target, over dense's."""
     step_seconds: float
     """Predicted wall time of a whole step."""
+    doubt: float = 0.0
+    """By how much (log) sooner at the target it must be than dense to count as alike, for its steps are known less."""
 
     def to_json(self) -> dict[str, Any]:
         """Plain data; the plan by its short name, its fusion by the number of buffers."""

@@ -22,10 +22,10 @@ def log_speedup(prediction: Prediction, dense: Prediction, speed_weight: float) 
     """How far a plan lies below the plane through dense: 0 for dense itself, positive for what is sooner at the target.
 
     ``speed_weight`` 0.5 weighs both alike (the depth is then the logarithm of the speed-up of time to target), 1 looks
-    at the step time alone and 0 at the gain alone.
+    at the step time alone and 0 at the gain alone. What is doubted of a plan's steps is taken off.
     """
     speed_up = log(dense.step_seconds / prediction.step_seconds)
-    return 2 * (speed_weight * speed_up - (1 - speed_weight) * log(prediction.relative_steps))
+    return 2 * (speed_weight * speed_up - (1 - speed_weight) * (log(prediction.relative_steps) + prediction.doubt))
 
 
 def knee(predictions: Sequence[Prediction], dense: Prediction, speed_weight: float) -> Prediction:

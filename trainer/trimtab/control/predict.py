@@ -18,7 +18,7 @@ from trimtab.control.curves import Curve
 from trimtab.control.decision import Prediction
 from trimtab.control.overheads import Overheads
 from trimtab.control.progress import Progress
-from trimtab.control.staleness import relative_steps
+from trimtab.control.staleness import doubt, relative_steps
 from trimtab.control.types import ModelFacts, StepReport, TrialReport
 from trimtab.plan import FusionPlan, Plan
 from trimtab.profile import Profile
@@ -154,6 +154,7 @@ class Predictor:
             gain=gain,
             relative_steps=max(1.0, self._lawful_steps(plan, gain) * self.progress.correction(plan).applied),
             step_seconds=seconds,
+            doubt=doubt(plan, self._facts),
         )
 
     def timeline(self, plan: Plan, alpha: float, beta: float) -> Timeline:

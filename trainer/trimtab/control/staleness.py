@@ -30,7 +30,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import pairwise
-from math import exp, log
+from math import exp, log, log10
 
 from trimtab_api.catalogue import wires
 
@@ -69,6 +69,9 @@ _MOST_RANKS = 4
 #: Times the steps that updates need of which a part is selected, where the outer step that follows has momentum: what
 #: comes late is then taken for a direction (the GPT at 0.03, `measure_updates.py`).
 _SELECTED_UNDER_MOMENTUM = 2.0
+#: What is doubted of the steps that selected updates need, for each tenth of the values: their table stands amid what
+#: was seen of a few small models (that of gradients stands at its careful edge), and is off the more, the less is sent.
+_DOUBT = log(1.05)
 #: Times the steps that updates need which come an iteration late, at the edge of what learning rate training bears.
 _DELAYED = 1.25
 
@@ -94,6 +97,17 @@ def relative_steps(plan: Plan, gain: float, facts: ModelFacts, *, bears_delay: b
     if plan.is_dense:
         return merged * rounded
     return merged * rounded * _adam(plan, plan.num_senders(facts.num_ranks))
+
+
+def doubt(plan: Plan, facts: ModelFacts) -> float:
+    """By how much (log) sooner than dense a plan must be at the target to count as alike.
+
+    Of two plans as good as each other the one that sends more is the safer; and in long rounds, where training mostly
+    computes, little is saved by sending less. SGD's law reads the gain of the job itself.
+    """
+    if plan.is_dense or not plan.local_steps or reads_gain(facts.optimizer):
+        return 0.0
+    return _DOUBT * log10(1 / plan.ratio)
 
 
 @lru_cache(maxsize=20_000)
