@@ -151,7 +151,7 @@ def cut_data() -> None:
 
 
 def main() -> None:
-    faulthandler.dump_traceback_later(200, exit=True)  # a hang says where
+    faulthandler.dump_traceback_later(420, exit=True)  # a hang says where
     torch.set_num_threads(1)
     sys.path.insert(0, str(GALLERY))
     cut_data()

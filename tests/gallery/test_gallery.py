@@ -30,6 +30,9 @@ NUM_DIGITS = 640
 #: Lines that are not in the plain script, `import trimtab` apart; the README of the gallery says as many.
 NUM_LINES = {"mnist": 2, "imagenet": 1, "nanogpt": 1, "word_language_model": 3, "dcgan": 2, "nlp_example": 1}
 
+#: All scripts run in one fixture, three times as long on a busy machine.
+pytestmark = pytest.mark.timeout(600)
+
 
 @pytest.mark.parametrize("script", NUM_LINES)
 def test_few_lines_adopt_a_script(script: str) -> None:
@@ -53,7 +56,7 @@ def runs(folder: Path, *launcher: Any, plans: tuple[str, ...]) -> Runs:
     images, classes = load_digits(return_X_y=True)
     np.savez(out / "digits.npz", images=images[:NUM_DIGITS], classes=classes[:NUM_DIGITS])
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    subprocess.run([sys.executable, "-m", *launcher], cwd=folder, env=environment, check=True, timeout=280)
+    subprocess.run([sys.executable, "-m", *launcher], cwd=folder, env=environment, check=True, timeout=480)
     ranks = [[json.loads(line) for line in (out / f"rank-{rank}.jsonl").read_text().splitlines()] for rank in (0, 1)]
     assert len(ranks[0]) == len(NUM_LINES) * len(plans)
     return {(each["script"], each["plan"]): [each, other] for each, other in zip(*ranks, strict=True)}
