@@ -107,7 +107,7 @@ def choose(evaluator: PlanEvaluator, banned: Collection[Banned], seed: int, *, i
     allowed = [each for each in found if banned_of(each.plan) not in banned]
     best, undominated = _worth_its_rounds(allowed, evaluator), front(allowed)
     if best is not dense and not any(each is best for each in undominated):
-        undominated.append(best)  # dominated by a plan that is doubted more, or of longer rounds, which are not worth it
+        undominated.append(best)  # dominated by a plan that is doubted more, or of longer rounds
     shown = tuple(spread(undominated, _MOST_SHOWN, always=best))
     promise = promise_of(best, evaluator)
     if is_provisional and not present.plan.is_dense:
