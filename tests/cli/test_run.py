@@ -147,10 +147,10 @@ def test_a_new_run_forgets_the_attempts_of_the_one_before(toy_job, trimtab, tmp_
 
 @pytest.mark.slow
 def test_the_deadline_counts_from_the_first_attempt(toy_job, trimtab, tmp_path):
-    job = toy_job("--die-rank", "0", extra="activeDeadlineSeconds: 2\n  maxRestarts: 1000")
+    job = toy_job("--die-rank", "0", extra="activeDeadlineSeconds: 10\n  maxRestarts: 1000")
     code, _, errors = end(trimtab("run", job, "--out", "out"))
     assert code == 1
-    assert "ran longer than spec.activeDeadlineSeconds (2 s)" in errors
+    assert "ran longer than spec.activeDeadlineSeconds (10 s)" in errors
     assert json.loads((tmp_path / "out" / "result.json").read_text())["restarts"] > 0
 
 

@@ -20,10 +20,12 @@ def servers():
 
 def test_a_server_that_nobody_wants_any_more_ends_before_it_listens(monkeypatch):
     monkeypatch.setattr(iperf, "_is_listening", lambda port: False)
+    monkeypatch.setattr(iperf, "PATIENCE", 60)  # a busy machine may stand still for longer than it is
 
     async def scenario():
         starting = asyncio.create_task(iperf.start_server(Endpoint("127.0.0.1", free_port())))
         while not servers():
+            assert not starting.done(), starting.exception()
             await asyncio.sleep(0.005)
         starting.cancel()
         with pytest.raises(asyncio.CancelledError):
