@@ -85,14 +85,17 @@ class Arena:
         self.next_residual = torch.zeros_like(self.grad)
         self.set_aside: dict[int, Tensor] = {}
         """Residuals of frozen tensors, by index: nothing of them is sent until the tensor learns again."""
-        self.views = [
-            self.grad[start : start + p.numel()].view_as(p)
-            for start, p in zip(self.offsets, self.parameters, strict=False)
-        ]
+        self.views = self.views_of(self.grad)
 
     def __contains__(self, parameter: Parameter) -> bool:
         """Whether the parameter's gradient has a place here."""
         return id(parameter) in self._known
+
+    def views_of(self, flat: Tensor) -> list[Tensor]:
+        """By parameter, its part of what lies like the arena (float32 [n]), in the parameter's shape."""
+        return [
+            flat[start : start + p.numel()].view_as(p) for start, p in zip(self.offsets, self.parameters, strict=False)
+        ]
 
     def freeze(self, index: int) -> None:
         """Set the residual of tensor ``index`` aside: a frozen tensor receives nothing."""

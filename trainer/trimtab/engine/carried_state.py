@@ -88,8 +88,8 @@ def take_over(engine: StepEngine, states: Mapping[int, State], num_before: int) 
         parts = [state["set_aside"][index] for state in mine if index in state["set_aside"]]
         arena.set_aside[index] = (size / num_before) * torch.stack(parts).sum(0).to(total.device)
     if engine.local is not None:
-        for parameter, start in zip(arena.parameters, arena.offsets, strict=False):
-            parameter.copy_(first["round"]["anchor"][start : start + parameter.numel()].view_as(parameter))
+        for parameter, anchor in zip(arena.parameters, arena.views_of(first["round"]["anchor"]), strict=True):
+            parameter.copy_(anchor)
         engine.local.set_anchor()
         for optimizer, kept in zip(engine.optimizers, first["round"]["optimizers"], strict=True):
             optimizer.load_state_dict(kept)

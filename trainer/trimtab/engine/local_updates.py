@@ -29,10 +29,7 @@ class LocalUpdates:
         self.num_taken = 0
         """Steps of the present round."""
         self._anchor = torch.empty_like(arena.grad)
-        self._anchors = [
-            self._anchor[start : start + p.numel()].view_as(p)
-            for start, p in zip(arena.offsets, arena.parameters, strict=False)
-        ]
+        self._anchors = arena.views_of(self._anchor)
         self.set_anchor()
 
     @property

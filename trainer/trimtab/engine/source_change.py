@@ -36,9 +36,9 @@ def to_updates(arena: Arena, buckets: Buckets, gate: OptimizerGate) -> None:
     # Weight decay and momentum leave alone what nothing is held back of.
     still = set(arena.all_zero(range(len(arena.parameters))))
     moved = [
-        (parameter, view, start, parameter.detach().clone())
-        for index, (parameter, view, start) in enumerate(
-            zip(arena.parameters, arena.views, arena.offsets, strict=False)
+        (parameter, view, residual, parameter.detach().clone())
+        for index, (parameter, view, residual) in enumerate(
+            zip(arena.parameters, arena.views, arena.views_of(arena.residual), strict=True)
         )
         if index not in still and parameter.requires_grad
     ]
@@ -46,9 +46,8 @@ def to_updates(arena: Arena, buckets: Buckets, gate: OptimizerGate) -> None:
         parameter.grad = view
     if moved:
         gate.step_unscaled()
-    for parameter, _, start, before in moved:
-        update = arena.residual[start : start + parameter.numel()].view_as(parameter)
-        torch.sub(before, parameter, out=update)
+    for parameter, _, residual, before in moved:
+        torch.sub(before, parameter, out=residual)
         parameter.copy_(before)
     arena.release_gradients()
 
@@ -57,9 +56,9 @@ def to_updates(arena: Arena, buckets: Buckets, gate: OptimizerGate) -> None:
 def to_gradients(arena: Arena, buckets: Buckets, group: Group, optimizers: Sequence[torch.optim.Optimizer]) -> None:
     """Leave source *update*, where a round has ended: the mean of what is held back goes to the weights as it is."""
     mean = _mean_of_held_back(arena, buckets, group)
-    for parameter, start in zip(arena.parameters, arena.offsets, strict=False):
+    for parameter, part in zip(arena.parameters, arena.views_of(mean), strict=True):
         if parameter.requires_grad:
-            parameter.sub_(mean[start : start + parameter.numel()].view_as(parameter))
+            parameter.sub_(part)
     average_state(arena.parameters, optimizers, group)
 
 
