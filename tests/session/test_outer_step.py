@@ -138,7 +138,7 @@ def test_a_jobs_local_steps_are_followed_by_the_outer_step_that_it_names() -> No
     wanted = LocalSteps.model_validate({"max": 4, "outerRate": 0.7, "outerMomentum": 0.9})
     plans = [Plan(0.1, "all-gather", source=source) for source in sources_of(wanted)]
     assert [plan.local_steps for plan in plans] == [0, 1, 4]
-    assert [(plan.outer_rate, plan.outer_momentum) for plan in plans[1:]] == [(0.7, 0.9)] * 2
-    assert plans[0].averages_plainly
-    assert not plans[1].averages_plainly
+    assert [plan.outer_step for plan in plans] == [None, (0.7, 0.9), (0.7, 0.9)]
+    exact = LocalSteps.model_validate({"min": 1, "max": 1, "outerRate": 0.123456789})
+    assert Plan(0.1, "all-gather", source=sources_of(exact)[0]).outer_step == (0.123456789, 0.0)
     assert sources_of(LocalSteps(max=1)) == ("gradient", "update"), "as a plan has it that names none"

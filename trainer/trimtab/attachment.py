@@ -14,6 +14,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.amp.grad_scaler import GradScaler
 from trimtab_api.catalogue import DENSE_COLLECTIVES, choices, collectives, planners, schedules, sources, wires
+from trimtab_api.catalogue.other_axes import OUTER_MOMENTUM, OUTER_RATE
 from trimtab_api.trainingjob import TrainingJob
 from trimtab_api.trainingjob.communication import Communication, LocalSteps
 
@@ -293,11 +294,10 @@ def sources_by_default(optimizer: OptimizerFamily, most: int = LocalSteps().max)
 
 
 def sources_of(wanted: LocalSteps) -> tuple[str, ...]:
-    """The sources that a job permits, each with its outer step."""
-    outer = {"outerRate": wanted.outer_rate, "outerMomentum": wanted.outer_momentum}
-    options = "".join(f":{name}={value:g}" for name, value in outer.items())
+    """The sources that a job permits, updates with its outer step."""
+    outer = f":{OUTER_RATE.name}={wanted.outer_rate}:{OUTER_MOMENTUM.name}={wanted.outer_momentum}"
     between = sources_between(wanted.min, wanted.max)
-    return tuple(sources.canonical(each if each == sources.default else each + options) for each in between)
+    return tuple(each if each == sources.default else sources.canonical(each + outer) for each in between)
 
 
 def sources_between(fewest: int, most: int) -> tuple[str, ...]:

@@ -174,19 +174,14 @@ class Plan:
         return source_options(self.source).local_steps
 
     @property
-    def outer_rate(self) -> float:
-        """Of the step that the anchor takes by a round's mean update; 1 is plain averaging."""
-        return source_options(self.source).outer_rate
+    def outer_step(self) -> tuple[float, float] | None:
+        """Rate and Nesterov's momentum of the step that the anchor takes by the mean update of a round.
 
-    @property
-    def outer_momentum(self) -> float:
-        """Nesterov's, of that step."""
-        return source_options(self.source).outer_momentum
-
-    @property
-    def averages_plainly(self) -> bool:
-        """Whether ranks go on from the average of their weights, and no outer step follows a round."""
-        return self.outer_rate in (0.0, 1.0) and not self.outer_momentum
+        None where there are no rounds, and where ranks go on from the average of their weights.
+        """
+        options = source_options(self.source)
+        outer = options.outer_rate, options.outer_momentum
+        return outer if self.local_steps and outer != (1.0, 0.0) else None
 
     @property
     def ends_rounds(self) -> bool:

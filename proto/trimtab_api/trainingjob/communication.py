@@ -138,7 +138,10 @@ class LocalSteps(Strict):
     min: int = Field(0, ge=0, le=MOST_LOCAL_STEPS, description="Fewest; 0: gradients.")
     max: int = Field(16, ge=0, le=MOST_LOCAL_STEPS, description="Most; 0: gradients alone.")
     outer_rate: float = Field(
-        1.0, gt=0, le=10, description="Of the outer step, by a round's mean update; 1 is the average of ranks' weights."
+        1.0,
+        ge=0.001,
+        le=10,
+        description="Of the outer step, by a round's mean update; 1 is the average of ranks' weights.",
     )
     outer_momentum: float = Field(
         0.0, ge=0, lt=1, description="Nesterov's, of the outer step; DiLoCo takes 0.9, and a rate of 0.7."

@@ -56,7 +56,7 @@ _UPDATES = (
     (4, ((1.0, 1.33), (0.1, 1.55), (0.01, 2.3), (0.001, 5.0))),
     (16, ((1.0, 1.5), (0.1, 1.9), (0.01, 3.2), (0.001, 8.0))),
 )
-#: The same of optimizers to which local steps leave the second moments of mean gradients; at 0.001 not measured anew.
+#: The same of optimizers to which local steps leave the second moments of mean gradients; at 0.001 still of before.
 _UPDATES_OF_MEAN_MOMENTS = (
     (1, ((1.0, 1.07), (0.1, 1.22), (0.01, 1.62), (0.001, 3.3))),
     (4, ((1.0, 1.1), (0.1, 1.27), (0.01, 1.9), (0.001, 5.0))),
@@ -66,8 +66,8 @@ _UPDATES_OF_MEAN_MOMENTS = (
 _OWN_GRADIENTS = 0.25
 #: More ranks are charged like so many: eight needed fewer steps, but that was seen of one small model alone.
 _MOST_RANKS = 4
-#: Times the steps that updates need of which a part is selected, where the outer step that follows has momentum: what
-#: comes late is then taken for a direction (the GPT at 0.03, `measure_updates.py`).
+#: Times the steps that updates of Adam's kin need of which a part is selected, where the outer step has momentum: it
+#: takes what comes late for a direction (the GPT at 0.03, `measure_updates.py`).
 _SELECTED_UNDER_MOMENTUM = 2.0
 #: What is doubted of the steps that selected updates need, for each tenth of the values: their table stands amid what
 #: was seen of a few small models (that of gradients stands at its careful edge), and is off the more, the less is sent.
@@ -90,10 +90,10 @@ def relative_steps(plan: Plan, gain: float, facts: ModelFacts, *, bears_delay: b
     if local_steps := plan.local_steps:
         ranks = min(plan.num_senders(facts.num_ranks), _MOST_RANKS)
         heard_of = plan.row.arriving(plan.ratio, ranks) / ranks
-        if plan.outer_momentum and not plan.is_dense:
-            merged *= _SELECTED_UNDER_MOMENTUM
         has_mean_moments = facts.optimizer.has_mean_moments
-        return merged * rounded * _updates(local_steps, heard_of, facts.num_ranks, has_mean_moments)
+        has_momentum = plan.outer_step is not None and plan.outer_step[1] > 0
+        late = _SELECTED_UNDER_MOMENTUM if has_momentum and not plan.is_dense else 1.0
+        return late * merged * rounded * _updates(local_steps, heard_of, facts.num_ranks, has_mean_moments)
     if plan.is_dense:
         return merged * rounded
     return merged * rounded * _adam(plan, plan.num_senders(facts.num_ranks))

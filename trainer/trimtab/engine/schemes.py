@@ -40,11 +40,10 @@ class Schemes:
             self.velocity = None
         elif self.velocity is None:
             self.velocity = Velocity(self._arena)
-        wanted = (plan.outer_rate, plan.outer_momentum)
-        if plan.averages_plainly:
+        if plan.outer_step is None:
             self.outer = None
-        elif self.outer is None or (self.outer.rate, self.outer.momentum) != wanted:
-            self.outer = OuterStep(self._arena, *wanted)
+        elif self.outer is None or (self.outer.rate, self.outer.momentum) != plan.outer_step:
+            self.outer = OuterStep(self._arena, *plan.outer_step)
 
     def of(self, plan: Plan) -> tuple[Collective, Selector | None]:
         """The collective and the sparsifier of a plan; a dense one has no sparsifier."""
