@@ -11,7 +11,8 @@ from trimtab_api.catalogue import DEFAULT_COLLECTIVES
 from trimtab_api.errors import UserError
 from trimtab_api.trainingjob import TrainingJob, load_job_file, load_training_job
 from trimtab_api.trainingjob.load import parse_training_job
-from wrong_jobs import COMMUNICATION, CONTAINERS, GOOD, REMOVED, WRONG, spec, with_change
+from wrong_communication import COMMUNICATION
+from wrong_jobs import CONTAINERS, GOOD, REMOVED, WRONG, spec, with_change
 
 #: GOOD as it is resolved: every field written out.
 FULL = TrainingJob.model_validate(GOOD).model_dump(mode="json", by_alias=True)
