@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 from trimtab.cli.main import main
+from trimtab.control.staleness import relative_steps
+from trimtab.control.types import ModelFacts, OptimizerFamily
 from trimtab.plan import Plan
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -36,6 +38,8 @@ def losses(output: str) -> list[str]:
     return [line.split(" after ")[0] for line in output.splitlines() if line.startswith(("step", "epoch"))]
 
 
+#: What is charged hangs on no size.
+BY_ADAMW = ModelFacts(1000, (1000,), 2, OptimizerFamily("AdamW", "adam", has_mean_moments=True))
 SMALL = ["--layers", "1", "--width", "32", "--context", "16", "--text-bytes", "4000", "--print-every", "5"]
 
 
@@ -76,7 +80,11 @@ def test_the_adopted_script_trains_on_several_workers(trimtab, tmp_path):
     decided = [json.loads(line) for line in (tmp_path / out / "decisions.jsonl").read_text().splitlines()]
     decisions = [line for line in decided if line["record"] == "decision"]
     assert {line["inputs"]["optimizer"] for line in decisions} == {"AdamW (adam)"}
-    assert all(Plan.parse(each["plan"]) for line in decisions for each in line["pareto"])
+    considered = [point for line in decisions for point in line["pareto"]]
+    assert considered
+    for point in considered:
+        lawful = relative_steps(Plan.parse(point["plan"]), point["gain"], BY_ADAMW)
+        assert point["relative_steps"] == pytest.approx(max(1.0, lawful)), "whatever it is that AdamW is charged"
 
 
 DDP_STYLE = Path(__file__).parent / "ddp_style.py"

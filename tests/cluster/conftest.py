@@ -40,7 +40,7 @@ def operator(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFacto
     operators = Operators(control_plane, tmp_path_factory.mktemp("operators"))
     operators.start()
     ended = threading.Event()
-    keeping = threading.Thread(target=operators.keep_one_running, args=(ended,))
+    keeping = threading.Thread(target=operators.keep_one_leading, args=(ended,))
     keeping.start()
     yield operators
     ended.set()

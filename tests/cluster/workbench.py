@@ -30,6 +30,7 @@ from trimtab_operator.cluster.resources import (
     Object,
     Resource,
 )
+from trimtab_operator.main import LOST_LEADERSHIP
 
 OPERATOR = (Path(sys.executable).parent / "trimtab-operator",)
 CRD = Path(__file__).parents[2] / "charts/trimtab/crd/trainingjobs.trimtab.dev.yaml"
@@ -79,13 +80,14 @@ class Operators:
             wait_until(lambda: self.http(started, "/readyz") is not None, f"the operator is ready ({log})")
         return started
 
-    def keep_one_running(self, ended: threading.Event, seconds: float = 1.0) -> None:
-        """As a Deployment does, until ``ended``: the one started last is replaced if it ends.
+    def keep_one_leading(self, ended: threading.Event) -> None:
+        """As a Deployment does, until ``ended``: the one started last is replaced where it has lost its leadership.
 
-        A machine that stands still for longer than a lease takes its leadership, which ends an operator.
+        A machine that stands still for longer than a lease takes it. Whatever else ends an operator is not mended.
         """
-        while not ended.wait(seconds):
-            if not self.running[-1].is_running:
+        while not ended.wait(1.0):
+            last = self.running[-1]
+            if not last.is_running and last.process.returncode == LOST_LEADERSHIP:
                 self.start(wait=False)
 
     def port(self, program: Program) -> int | None:
