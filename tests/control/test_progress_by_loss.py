@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import product
 from math import exp
 
 import pytest
 from recorded import DIGITS, GPT, Recording
-from trimtab.control.progress import Progress
+from trimtab.control.progress import Progress, varies_with
 from trimtab.plan import Plan, dense_plan
 
 DENSE, SPARSE, SPARSER = dense_plan(), Plan(0.01, "all-gather"), Plan(0.001, "all-gather")
 UPDATES = Plan(0.01, "all-gather", source="update:steps=4")
+WHOLE_UPDATES = Plan(1.0, "dense-ring", source="update:steps=4")
 #: Of what is true, as a factor.
 RIGHT, TOO_MUCH, TOO_LITTLE = 1.0, 4.0, 0.25
 
@@ -78,6 +81,30 @@ def test_gradients_and_updates_are_told_apart() -> None:
     assert progress.correction(SPARSER).deviation > progress.correction(UPDATES).deviation
 
 
+def test_updates_sent_whole_and_selected_ones_are_told_apart() -> None:
+    progress = learned(DIGITS, 6 * [(DENSE, 15), (WHOLE_UPDATES, 10)], TOO_MUCH)
+    assert progress.correction(UPDATES).believed == pytest.approx(1, rel=1e-6)
+    assert progress.correction(WHOLE_UPDATES).believed < 0.9
+    longer_rounds = replace(WHOLE_UPDATES, source="update:steps=16")
+    assert progress.correction(longer_rounds) == progress.correction(WHOLE_UPDATES)
+
+
+def test_what_is_unknown_of_plans_is_common_to_those_that_send_the_same() -> None:
+    kinds = [[DENSE, replace(DENSE, collective="dense-tree")], [SPARSE, SPARSER], [UPDATES], [WHOLE_UPDATES]]
+    plans = [(kind, plan) for kind, alike in enumerate(kinds) for plan in alike]
+    for (kind, plan), (other_kind, other) in product(plans, plans):
+        assert varies_with(plan, other) == (kind == other_kind)
+
+
+def test_what_an_older_checkpoint_does_not_name_is_believed_as_at_first() -> None:
+    state = learned(DIGITS, 6 * [(DENSE, 15), (UPDATES, 10)], TOO_MUCH).state_dict()
+    older = {what: {sent: of for sent, of in state[what].items() if sent != "whole update"} for what in state}
+    restarted = Progress()
+    restarted.load_state_dict(json.loads(json.dumps(older)))
+    assert restarted.correction(UPDATES).believed < 0.9
+    assert restarted.correction(WHOLE_UPDATES) == Progress().correction(WHOLE_UPDATES)
+
+
 def test_one_outlier_or_a_loss_that_is_no_number_teaches_nothing_much() -> None:
     progress = learned(GPT, taking_turns(), RIGHT)
     before = progress.correction(SPARSE)
@@ -96,7 +123,7 @@ def test_it_moves_once_for_each_time_that_it_is_looked_at() -> None:
 def test_what_is_believed_survives_a_restart() -> None:
     progress, restarted = learned(GPT, taking_turns(), TOO_MUCH), Progress()
     restarted.load_state_dict(json.loads(json.dumps(progress.state_dict())))
-    for plan in (SPARSE, SPARSER, UPDATES):
+    for plan in (SPARSE, SPARSER, UPDATES, WHOLE_UPDATES):
         mine, own = restarted.correction(plan), progress.correction(plan)
         assert (mine.applied, mine.deviation) == pytest.approx((own.applied, own.deviation))
     learned(GPT, taking_turns(1), TOO_MUCH, progress=restarted)

@@ -16,6 +16,7 @@ from trimtab.control.choice import Banned, Choice, banned_of
 from trimtab.control.decision import Prediction
 from trimtab.control.plan_evaluator import PlanEvaluator
 from trimtab.control.predict import Predictor
+from trimtab.control.progress import varies_with
 from trimtab.control.reason import of_progress
 from trimtab.plan import Plan
 from trimtab.records.lines import Trigger
@@ -32,8 +33,9 @@ _LOOK_EVERY_SECONDS = 3.0
 _FEWEST_STEPS, _MOST_STEPS = 8, 64
 #: Fewest rounds of local steps of an experiment, which ends with the first round that ends after its time.
 _FEWEST_ROUNDS = 2
-#: Experiments may waste this share of the time since training began, to which this many steps are added in advance.
-_SHARE, _ADVANCE_STEPS = 0.02, 80
+#: Experiments may waste this share of the time since training began, to which this many steps are added in advance;
+#: and so many for those of local steps, of which the shortest has as many steps as two rounds.
+_SHARE, _ADVANCE_STEPS, _ADVANCE_STEPS_OF_ROUNDS = 0.02, 80, 160
 #: What an experiment is believed to waste at least, as a share of its time: where the law is off, nothing is certain.
 _LEAST_WASTED = 0.1
 
@@ -98,24 +100,25 @@ class Experiments:
         if not self._predictor.progress.is_learning:
             return None
         self._look_at, self._look_from = num_steps + _LOOK_EVERY, now + _LOOK_EVERY_SECONDS
-        advance = _ADVANCE_STEPS * evaluator.present.step_seconds
-        budget = _SHARE * (now - self._began + advance) - self._spent
         excluded = {*banned, banned_of(evaluator.present.plan)}
         affordable = [
             each
             for each in evaluator.kinds()
-            if _fewest_steps(each) * each.step_seconds * _wasted(evaluator, each) + _once(evaluator, each) <= budget
+            if _fewest_steps(each) * each.step_seconds * _wasted(evaluator, each) + _once(evaluator, each)
+            <= self._budget(evaluator, each, now)
             and banned_of(each.plan) not in excluded
         ]
         if not affordable:
             return None
-        promises = [self._promise(evaluator, affordable, at) for at in (-_DEVIATIONS, _DEVIATIONS)]
-        gained, chosen = max(promises, key=lambda promise: promise[0])
+        promises = [self._promise(evaluator, each) for each in affordable]
+        gained, chosen = max(zip(promises, affordable, strict=True), key=lambda promise: promise[0])
         if gained < _WORTH_IT:
             return None
         self._left = evaluator.present.plan
         self._wasted, self._once = _wasted(evaluator, chosen), _once(evaluator, chosen)
-        seconds = min((budget - self._once) / self._wasted, _MOST_STEPS * chosen.step_seconds)
+        seconds = min(
+            (self._budget(evaluator, chosen, now) - self._once) / self._wasted, _MOST_STEPS * chosen.step_seconds
+        )
         self._under_way = (now, now + seconds)
         reason = (
             f"for a while, to learn what its steps bring: with as much as the law may be off, {chosen.plan.name} would "
@@ -123,16 +126,23 @@ class Experiments:
         )
         return Choice(evaluator.dense, evaluator.present, chosen, reason)
 
-    def _promise(
-        self, evaluator: PlanEvaluator, predictions: list[Prediction], deviations: float
-    ) -> tuple[float, Prediction]:
-        """By how much (log) the best of some would beat the present plan, were the law off by so many deviations."""
+    def _budget(self, evaluator: PlanEvaluator, chosen: Prediction, now: float) -> float:
+        """Seconds that an experiment under a plan may waste."""
+        assert self._began is not None, "training has"
+        advance = _ADVANCE_STEPS_OF_ROUNDS if chosen.plan.local_steps else _ADVANCE_STEPS
+        return _SHARE * (now - self._began + advance * evaluator.present.step_seconds) - self._spent
 
-        def log_speedup(each: Prediction) -> float:
+    def _promise(self, evaluator: PlanEvaluator, other: Prediction) -> float:
+        """By how much (log) sooner than the present plan another would be there, as far as the law may be off."""
+
+        def log_speedup(each: Prediction, deviations: float) -> float:
             return evaluator.log_speedup(replace(each, relative_steps=self._predictor.supposing(each, deviations)))
 
-        best = max(predictions, key=log_speedup)
-        return log_speedup(best) - log_speedup(evaluator.present), best
+        present, off = evaluator.present, _DEVIATIONS
+        # What is unknown of both is off for both; of two that have nothing in common one is off, and the other is not.
+        is_common = varies_with(present.plan, other.plan)
+        supposed = ((-off, -off), (off, off)) if is_common else ((-off, 0.0), (0.0, off))
+        return max(log_speedup(other, of_it) - log_speedup(present, of_present) for of_it, of_present in supposed)
 
 
 def _fewest_steps(chosen: Prediction) -> int:

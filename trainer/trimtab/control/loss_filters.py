@@ -47,10 +47,10 @@ class LossFilters:
         nothing = np.zeros(len(dense_steps))
         return cls(nothing + loss, nothing, nothing + noise**2, nothing, (_STEEPEST * loss / dense_steps) ** 2)
 
-    def repeated(self, times: int) -> LossFilters:
-        """Each so many times, side by side."""
+    def spread(self, before: tuple[int, ...], after: tuple[int, ...]) -> LossFilters:
+        """Hypotheses of a shape, each side by side with itself where the new shape is wider."""
         loss, fall, loss_variance, covariance, fall_variance = (
-            np.repeat(each, times)
+            np.broadcast_to(each.reshape(before), after).reshape(-1)
             for each in (self.loss, self.fall, self.loss_variance, self.covariance, self.fall_variance)
         )
         return LossFilters(loss, fall, loss_variance, covariance, fall_variance, self.clock)

@@ -4,10 +4,10 @@ The law (`trimtab.control.staleness`) says how many steps a plan needs beside de
 of the loss says whether that is so: where it falls half as fast as the law has it, the plan needs twice the steps. A
 loss falls ever more slowly by itself, so slopes are compared along a curve that slows down with all that was trained.
 
-There are many hypotheses: the law is right; compressed gradients need twice what it says; updates need half; ... Each
-has a Kalman filter of the loss and of its fall per dense step, and is believed the more, the better it foretells the
-next loss. Under one plan all foretell alike, so that nothing is learned but where plans change. Applied is what lies
-beyond one deviation of what is believed: nothing, until it is significant.
+There are many hypotheses: the law is right; compressed gradients need twice what it says; selected updates need half;
+updates sent whole need a third; ... Each has a Kalman filter of the loss and of its fall per dense step, and is
+believed the more, the better it foretells the next loss. Under one plan all foretell alike, so that nothing is learned
+but where plans change. Applied is what lies beyond one deviation of what is believed: nothing, until it is significant.
 """
 
 from __future__ import annotations
@@ -30,9 +30,14 @@ _OFFSETS, _EXPECTED = np.linspace(-1.8, 1.8, 9), 0.9
 _TILTS, _EXPECTED_TILT = np.array([-0.35, 0.0, 0.35]), 0.3
 #: Where the offset holds without the tilt. A decade above and below, the correction stays what it is.
 _MIDDLE_RATIO, _DECADES = 0.01, 1.0
-_NUM_LINES = len(_OFFSETS) * len(_TILTS)
-_LINES = np.stack([np.repeat(_OFFSETS, len(_TILTS)), np.tile(_TILTS, len(_OFFSETS))])
-_PRIOR = -((_LINES[0] / _EXPECTED) ** 2 + (_LINES[1] / _EXPECTED_TILT) ** 2) / 2
+_OF_SELECTED = np.stack([np.repeat(_OFFSETS, len(_TILTS)), np.tile(_TILTS, len(_OFFSETS))])
+#: By what is sent, the lines (offset, tilt) that the correction may follow. What is sent whole has no ratio.
+_LINES = {
+    "gradient": _OF_SELECTED,
+    "update": _OF_SELECTED,
+    "whole update": np.stack([_OFFSETS, np.zeros_like(_OFFSETS)]),
+}
+_SENT = tuple(_LINES)
 
 #: Losses whose differences tell their noise, and how many there must be before anything is learned.
 _NOISE_WINDOW, _FEWEST_LOSSES = 64, 8
@@ -65,12 +70,12 @@ class Progress:
     """Told of the loss of each step; says by how much to correct the law. It draws nothing and asks no clock."""
 
     def __init__(self) -> None:
-        self._weights = {"gradient": _PRIOR, "update": _PRIOR}
-        """By source, the logarithm of how much each line (offset, tilt) is believed, when the hypotheses were made."""
+        self._weights = {sent: _prior(lines) for sent, lines in _LINES.items()}
+        """By what is sent, the logarithm of how much each of its lines was believed when the hypotheses were made."""
         self._hypotheses: _Hypotheses | None = None
         self._differences: deque[float] = deque(maxlen=_NOISE_WINDOW)
         self._last: tuple[Plan, float] | None = None
-        self._acted_upon = {"gradient": 0.0, "update": 0.0}
+        self._acted_upon = dict.fromkeys(_SENT, 0.0)
         self._moments: dict[str, tuple[float, ...]] = {}
 
     def observe(self, plan: Plan, loss: float, relative_steps: float) -> None:
@@ -94,7 +99,7 @@ class Progress:
         """What is known of a plan, or of plans like it."""
         if _needs_none(plan):
             return Correction(1.0, 1.0, 1.0)
-        offset, tilt, var_offset, cov, var_tilt = self._believed(_source(plan))
+        offset, tilt, var_offset, cov, var_tilt = self._believed(_sent(plan))
         at = _decades_below_middle(plan)
         mean = offset + at * tilt
         deviation = sqrt(max(0.0, var_offset + 2 * at * cov + at**2 * var_tilt))
@@ -108,7 +113,7 @@ class Progress:
     @property
     def has_moved(self) -> bool:
         """Whether a correction is another than when it was last acted upon."""
-        return any(abs(now - self._acted_upon[source]) > _WORTH_A_LOOK for source, now in self._applied().items())
+        return any(abs(now - self._acted_upon[sent]) > _WORTH_A_LOOK for sent, now in self._applied().items())
 
     def look(self) -> None:
         """The present corrections are acted upon: what moves is counted from here."""
@@ -116,81 +121,96 @@ class Progress:
 
     def state_dict(self) -> dict[str, Any]:
         """What is believed, as JSON data. The curve is learned anew."""
-        believed = {source: self._unnormalized(source).tolist() for source in self._weights}
+        believed = {sent: self._unnormalized(sent).tolist() for sent in self._weights}
         return {"weights": believed, "acted_upon": self._acted_upon}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Inverse of `state_dict`."""
-        self._weights = {source: np.array(weights) for source, weights in state["weights"].items()}
-        self._acted_upon = state["acted_upon"]
+        """Inverse of `state_dict`. What it does not name, as whole updates once were not, is believed as before."""
+        self._weights |= {sent: np.array(weights) for sent, weights in state["weights"].items()}
+        self._acted_upon |= state["acted_upon"]
 
     def _applied(self) -> dict[str, float]:
-        """By source, the logarithm of the correction that is applied in the middle."""
-        return {
-            source: _beyond(of[0], sqrt(max(0.0, of[2]))) for source in self._weights if (of := self._believed(source))
-        }
+        """By what is sent, the logarithm of the correction that is applied in the middle."""
+        return {sent: _beyond(of[0], sqrt(max(0.0, of[2]))) for sent in self._weights if (of := self._believed(sent))}
 
-    def _believed(self, source: str) -> tuple[float, ...]:
+    def _believed(self, sent: str) -> tuple[float, ...]:
         """Means of offset and tilt, and their variances, with the covariance between these."""
-        if source not in self._moments:
-            weights = np.exp(self._log_weights(source))
-            means, second = _LINES @ weights, (_LINES * weights) @ _LINES.T
+        if sent not in self._moments:
+            weights = np.exp(self._log_weights(sent))
+            lines = _LINES[sent]
+            means, second = lines @ weights, (lines * weights) @ lines.T
             spread = second - np.outer(means, means)
-            self._moments[source] = (*map(float, means), float(spread[0, 0]), float(spread[0, 1]), float(spread[1, 1]))
-        return self._moments[source]
+            self._moments[sent] = (*map(float, means), float(spread[0, 0]), float(spread[0, 1]), float(spread[1, 1]))
+        return self._moments[sent]
 
-    def _log_weights(self, source: str) -> Array:
+    def _log_weights(self, sent: str) -> Array:
         """[lines]: normalized."""
-        weights = self._unnormalized(source)
+        weights = self._unnormalized(sent)
         normalized: Array = weights - np.logaddexp.reduce(weights)
         return normalized
 
-    def _unnormalized(self, source: str) -> Array:
-        known = None if self._hypotheses is None else self._hypotheses.log_weights(source)
-        return self._weights[source] if known is None else known
+    def _unnormalized(self, sent: str) -> Array:
+        known = None if self._hypotheses is None else self._hypotheses.log_weights(sent)
+        return self._weights[sent] if known is None else known
 
 
 class _Hypotheses:
-    """A line for gradients with each line for updates, once there are any: a filter, and how much it is believed."""
+    """A line for each thing that is sent with each line for the others: a filter, and how much it is believed."""
 
     def __init__(self, weights: Mapping[str, Array], loss: float, noise: float, by_law: float, plan: Plan) -> None:
         """A first loss under a plan, and the dense steps that its step brings by law."""
-        self._log_weights = weights["gradient"][:, None]
-        """[lines of gradients, lines of updates]; one column until updates are told apart."""
-        self._of_updates = weights["update"]
-        if plan.local_steps:
-            self._log_weights = self._log_weights + self._of_updates
+        self._prior = weights
+        self._log_weights = np.zeros([1] * len(_SENT))
+        """[lines of each thing that is sent]; one of what was not sent yet."""
+        self._tell_apart(plan)
         self._filters = LossFilters.starting(loss, noise, by_law / self._factors(plan))
 
     def foretold(self, loss: float, noise: float, by_law: float, plan: Plan, *, has_changed: bool) -> None:
         """Believe each the more, the better it foretold the loss after a step under a plan."""
-        if plan.local_steps and self._log_weights.shape[1] == 1:
-            self._log_weights = self._log_weights + self._of_updates
-            self._filters = self._filters.repeated(_NUM_LINES)
+        before = self._log_weights.shape
+        self._tell_apart(plan)
+        if self._log_weights.shape != before:
+            self._filters = self._filters.spread(before, self._log_weights.shape)
         if has_changed:
             self._filters.leap()
         told = self._filters.advance(loss, noise, by_law / self._factors(plan), by_law)
         self._log_weights = self._log_weights + told.reshape(self._log_weights.shape)
         self._log_weights = self._log_weights - self._log_weights.max()
 
+    def _tell_apart(self, plan: Plan) -> None:
+        """What a plan sends has its lines from here on, if it had none yet."""
+        sent = _sent(plan)
+        if not _needs_none(plan) and self._log_weights.shape[_SENT.index(sent)] == 1:
+            self._log_weights = self._log_weights + _along(sent, self._prior[sent])
+
     def _factors(self, plan: Plan) -> Array:
         """[hypotheses]: each one's correction of a plan."""
-        shape = self._log_weights.shape
         if _needs_none(plan):
             return np.ones(self._log_weights.size)
-        line = np.exp(_LINES[0] + _LINES[1] * _decades_below_middle(plan))
-        factors: Array = np.broadcast_to(line[None, :] if plan.local_steps else line[:, None], shape).reshape(-1)
+        lines = _LINES[_sent(plan)]
+        line = _along(_sent(plan), np.exp(lines[0] + lines[1] * _decades_below_middle(plan)))
+        factors: Array = np.broadcast_to(line, self._log_weights.shape).reshape(-1)
         return factors
 
-    def log_weights(self, source: str) -> Array | None:
-        """[lines] of a source, whatever holds of the other; None where there was nothing of this source."""
-        if source == "gradient":
-            of_gradients: Array = np.logaddexp.reduce(self._log_weights, axis=1)
-            return of_gradients
-        if self._log_weights.shape[1] == 1:
+    def log_weights(self, sent: str) -> Array | None:
+        """[lines] of a thing that is sent, whatever holds of the others; None where it was not sent yet."""
+        axis = _SENT.index(sent)
+        if self._log_weights.shape[axis] == 1:
             return None
-        of_updates: Array = np.logaddexp.reduce(self._log_weights, axis=0)
-        return of_updates
+        others = tuple(each for each in range(len(_SENT)) if each != axis)
+        of_it: Array = np.logaddexp.reduce(self._log_weights, axis=others)
+        return of_it
+
+
+def _prior(lines: Array) -> Array:
+    prior: Array = -((lines[0] / _EXPECTED) ** 2 + (lines[1] / _EXPECTED_TILT) ** 2) / 2
+    return prior
+
+
+def _along(sent: str, values: Array) -> Array:
+    """[lines] of a thing that is sent, so that they broadcast along its axis."""
+    along: Array = values.reshape([-1 if each == sent else 1 for each in _SENT])
+    return along
 
 
 def _needs_none(plan: Plan) -> bool:
@@ -198,8 +218,15 @@ def _needs_none(plan: Plan) -> bool:
     return plan.is_dense and not plan.local_steps
 
 
-def _source(plan: Plan) -> str:
-    return "update" if plan.local_steps else "gradient"
+def varies_with(plan: Plan, other: Plan) -> bool:
+    """Whether what is unknown of a plan's steps is unknown of another's alike, up to what their ratios tell apart."""
+    return _sent(plan) == _sent(other) and _needs_none(plan) == _needs_none(other)
+
+
+def _sent(plan: Plan) -> str:
+    if not plan.local_steps:
+        return "gradient"
+    return "whole update" if plan.is_dense else "update"
 
 
 def _decades_below_middle(plan: Plan) -> float:
