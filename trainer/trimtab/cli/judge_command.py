@@ -128,6 +128,8 @@ def _measure(cell: Cell, network: Network, directory: Path, *, turns: int) -> tu
     from trimtab_netmon.emulate import write_network
 
     from trimtab.cli.preparation import choose_network
+    from trimtab.judge.even_computing import evened
+    from trimtab.judge.verdict import Measured
     from trimtab.judge.workloads import WORKLOADS
     from trimtab.report.comparison import read_comparison
     from trimtab.report.summary import target_of
@@ -147,9 +149,13 @@ def _measure(cell: Cell, network: Network, directory: Path, *, turns: int) -> tu
     failure = compare(job, emulated, plans, own, target=target_of(job), ends_at_target=True, repeat=turns, resume=True)
     if failure:
         return cell, failure
-    summaries = read_comparison(own).summaries
-    times = {name: [*(each.all_seconds_to_target or (each.seconds_to_target,))] for name, each in summaries.items()}
-    return replace(cell, measured=times), ""
+    compared = read_comparison(own)
+    assert compared.target is not None, "of the workload"
+    times = {
+        name: [*(each.all_seconds_to_target or (each.seconds_to_target,))] for name, each in compared.summaries.items()
+    }
+    telling = {name: runs for name, runs in compared.repeats.items() if name not in DDP_HOOKS}
+    return replace(cell, measured=Measured(times), evened=Measured(evened(telling, compared.target))), ""
 
 
 def _record(workload: Workload, directory: Path) -> str:
@@ -191,6 +197,8 @@ def _print(cells: list[Cell]) -> None:
         table.add_column(heading, justify="left" if heading[0] in "cb" else "right")
     for heading in ("measured: best static", "adaptive over it", "over dense", "over the better DDP hook"):
         table.add_column(heading, justify="left" if heading[0] == "m" else "right")
+    for heading in ("computing even: over the best static", "over dense"):
+        table.add_column(heading, justify="right")
 
     def ratio(value: float | None) -> str:
         return "–" if value is None else f"{value:.2f}×"
@@ -201,12 +209,14 @@ def _print(cells: list[Cell]) -> None:
             cell.best_simulated,
             ratio(cell.simulated_over_best),
             ratio(cell.simulated_over_dense),
-            cell.best_measured or "–",
-            ratio(cell.measured_over_best),
-            ratio(cell.measured_over("dense")),
-            ratio(cell.measured_over(*DDP_HOOKS)),
+            cell.measured.best or "–",
+            ratio(cell.measured.over_best),
+            ratio(cell.measured.over("dense")),
+            ratio(cell.measured.over(*DDP_HOOKS)),
+            ratio(cell.evened.over_best),
+            ratio(cell.evened.over("dense")),
         )
     console = Console()
-    (console if console.is_terminal else Console(width=200)).print(table)
+    (console if console.is_terminal else Console(width=240)).print(table)
     for name, value in summary(cells).items():
-        print(f"{name.replace('_', ', ')}: {value:.2f}× the best static plan")
+        print(f"{name.replace('evened', 'computing even').replace('_', ', ')}: {value:.2f}× the best static plan")

@@ -9,7 +9,7 @@ from math import inf, isfinite
 from trimtab_api.units import format_duration
 
 from trimtab.judge.simulation import LEFT_OUT
-from trimtab.judge.verdict import Cell
+from trimtab.judge.verdict import Cell, Measured
 from trimtab.plan_names import ADAPTIVE
 from trimtab.report.chart import scale_for
 from trimtab.report.page import document, section
@@ -35,10 +35,17 @@ def render(cells: list[Cell]) -> str:
                 "Regret measured",
                 "The same of real runs on emulated networks, medians, beside dense, the plans that were first in "
                 "simulation, and the first that sends gradients in the buffers and by the schedule that suit it best.",
-                _regret(cells, _measured),
+                _regret(cells, lambda cell: _point(cell.measured)),
+            ),
+            section(
+                "Regret measured, with computing made even",
+                "The same runs, had every step of a cell computed as long as in the median run. How long it does "
+                "depends on what else the machine does, and hardly on the plan.",
+                _regret(cells, lambda cell: _point(cell.evened)),
             ),
             section("Simulated times", "", _times(cells, _simulated_times)),
-            section("Measured times", "", _times([cell for cell in cells if cell.measured], lambda cell: cell.medians)),
+            section("Measured times", "", _times(_that_ran(cells), lambda cell: cell.measured.medians)),
+            section("With computing made even", "", _times(_that_ran(cells), lambda cell: cell.evened.medians)),
         ],
     )
 
@@ -47,11 +54,15 @@ def _best(static: dict[str, float]) -> float:
     return min(static.values())
 
 
-def _measured(cell: Cell) -> tuple[float, float] | None:
-    over = cell.measured_over_best
-    if cell.best_measured is None or over is None or not isfinite(over):
+def _that_ran(cells: list[Cell]) -> list[Cell]:
+    return [cell for cell in cells if cell.measured.seconds]
+
+
+def _point(measured: Measured) -> tuple[float, float] | None:
+    over = measured.over_best
+    if measured.best is None or over is None or not isfinite(over):
         return None
-    return cell.medians[cell.best_measured], over
+    return measured.medians[measured.best], over
 
 
 def _regret(cells: list[Cell], point: Callable[[Cell], tuple[float, float] | None]) -> str:

@@ -13,14 +13,54 @@ from trimtab.plan_names import ADAPTIVE, DDP_HOOKS
 
 
 @dataclass(frozen=True)
+class Measured:
+    """What real runs of one cell took."""
+
+    seconds: dict[str, list[float | None]] = field(default_factory=dict)
+    """Seconds to the target of each run, by plan; None: not reached. Empty where none ran."""
+
+    @property
+    def medians(self) -> dict[str, float]:
+        """By plan; infinite where the middle one did not reach the target."""
+        return {name: median(inf if each is None else each for each in times) for name, times in self.seconds.items()}
+
+    @property
+    def best(self) -> str | None:
+        """The static plan, dense included, that was there first; None where nothing was measured."""
+        static = {name: each for name, each in self.medians.items() if name not in (ADAPTIVE, *DDP_HOOKS)}
+        return min(static, key=lambda name: static[name]) if static else None
+
+    def over(self, *names: str) -> float | None:
+        """Adaptive's time over the best of these plans' times; None where that was not measured or not reached."""
+        times = self.medians
+        best = min((times[name] for name in names if name in times), default=inf)
+        adaptive = times.get(ADAPTIVE, inf)
+        return None if best == inf else adaptive / best
+
+    @property
+    def over_best(self) -> float | None:
+        """Adaptive's time over that of the best static plan."""
+        return self.over(self.best) if self.best else None
+
+    def to_json(self, prefix: str) -> dict[str, Any]:
+        """Plain data; what was not reached is null."""
+        return {
+            prefix: self.seconds,
+            f"{prefix}_over_best_static": _finite(self.over_best),
+            f"{prefix}_over_dense": _finite(self.over("dense")),
+        }
+
+
+@dataclass(frozen=True)
 class Cell:
     """One workload on one network."""
 
     workload: str
     network: str
     simulated: SimulatedCell
-    measured: dict[str, list[float | None]] = field(default_factory=dict)
-    """Seconds to the target of each real run, by plan; None: not reached. Empty where none ran."""
+    measured: Measured = Measured()
+    evened: Measured = Measured()
+    """The same, had every step computed equally long (`trimtab.judge.even_computing`); without DDP's hooks."""
 
     @property
     def name(self) -> str:
@@ -47,29 +87,6 @@ class Cell:
         """Adaptive's time over dense's."""
         return self.simulated.adaptive / self.simulated.static[self.dense]
 
-    @property
-    def medians(self) -> dict[str, float]:
-        """Of real runs; infinite where the middle one did not reach the target."""
-        return {name: median(inf if each is None else each for each in times) for name, times in self.measured.items()}
-
-    @property
-    def best_measured(self) -> str | None:
-        """The static plan, dense included, that was there first; None where nothing was measured."""
-        static = {name: each for name, each in self.medians.items() if name not in (ADAPTIVE, *DDP_HOOKS)}
-        return min(static, key=lambda name: static[name]) if static else None
-
-    def measured_over(self, *names: str) -> float | None:
-        """Adaptive's time over the best of these plans' times; None where that was not measured or not reached."""
-        times = self.medians
-        best = min((times[name] for name in names if name in times), default=inf)
-        adaptive = times.get(ADAPTIVE, inf)
-        return None if best == inf else adaptive / best
-
-    @property
-    def measured_over_best(self) -> float | None:
-        """Adaptive's time over that of the best static plan."""
-        return self.measured_over(self.best_measured) if self.best_measured else None
-
     def to_json(self) -> dict[str, Any]:
         """Plain data; what was not reached is null."""
         return {
@@ -77,12 +94,11 @@ class Cell:
             "network": self.network,
             "simulated": {"adaptive": round(self.simulated.adaptive, 3)}
             | {name: round(seconds, 3) for name, seconds in self.simulated.static.items()},
-            "measured": self.measured,
             "simulated_over_best_static": round(self.simulated_over_best, 4),
             "simulated_over_dense": round(self.simulated_over_dense, 4),
-            "measured_over_best_static": _finite(self.measured_over_best),
-            "measured_over_dense": _finite(self.measured_over("dense")),
-            "measured_over_best_hook": _finite(self.measured_over(*DDP_HOOKS)),
+            **self.measured.to_json("measured"),
+            "measured_over_best_hook": _finite(self.measured.over(*DDP_HOOKS)),
+            **self.evened.to_json("evened"),
         }
 
 
@@ -91,7 +107,8 @@ def summary(cells: list[Cell]) -> dict[str, float]:
     found: dict[str, float] = {}
     for kind, ratios in (
         ("simulated", [cell.simulated_over_best for cell in cells]),
-        ("measured", [over for cell in cells if (over := cell.measured_over_best) is not None]),
+        ("measured", [over for cell in cells if (over := cell.measured.over_best) is not None]),
+        ("evened", [over for cell in cells if (over := cell.evened.over_best) is not None]),
     ):
         if ratios:
             found |= {f"{kind}_median": round(median(ratios), 4), f"{kind}_worst": round(max(ratios), 4)}

@@ -35,6 +35,8 @@ class Comparison:
     """The command line that made them; empty for a single run."""
     times: dict[str, tuple[float | None, ...]] = field(default_factory=dict)
     """By plan name, seconds to the target of each of its runs, in order; empty where each plan ran once."""
+    repeats: dict[str, list[Run]] = field(default_factory=dict)
+    """By plan name, all of its finished runs, in order."""
     are_plans: bool = True
     """Whether runs are named by their plans; else by their directories, and nothing follows from their names."""
 
@@ -102,17 +104,18 @@ def read_comparison(directory: Path) -> Comparison:
     except OSError as error:
         raise UserError(f"cannot be read ({error.strerror}); check the path", file=str(file)) from None
     plans, target, command, repeat = read_record(_asked_for, data, file)
-    runs, times = [], {}
+    runs, times, repeats = [], {}, {}
     for plan in plans:
         directories = [run_directory(directory, plan, turn) for turn in range(repeat)]
         finished = [read_run(each) for each in directories if os.path.exists(each.result)]
         if finished:
             runs.append(middle(finished, target))
+            repeats[plan] = finished
         if repeat > 1:
             times[plan] = tuple(summarise(run, target).seconds_to_target for run in finished)
     if not runs:
         raise UserError("no run of this comparison has finished; run it again", file=str(directory))
-    return Comparison(directory, runs, target, command, times)
+    return Comparison(directory, runs, target, command, times, repeats)
 
 
 def side_by_side(directories: Sequence[Path], out: Path) -> Comparison:

@@ -1,0 +1,64 @@
+"""What the judge makes of runs whose machine was not equally fast in all of them."""
+
+from __future__ import annotations
+
+from math import inf
+from pathlib import Path
+
+import pytest
+from trimtab.judge.even_computing import evened
+from trimtab.judge.verdict import Measured
+from trimtab.records.lines import Evaluation, Step
+from trimtab.records.run_directory import RunDirectory
+from trimtab.records.run_reader import Run
+from trimtab.report.summary import Target
+
+TARGET = Target("loss", 2.0)
+
+
+def run_of(computing: float, waiting: float, *, reached_after: int | None = 40, num_steps: int = 50) -> Run:
+    """Every step computes and waits for so many seconds; an evaluation of 10 ms follows each tenth."""
+    steps, evaluations, time = [], [], 0.0
+    for number in range(num_steps):
+        time += computing + waiting
+        steps.append(Step.from_json(line(number, time, computing, waiting)))
+        if (number + 1) % 10 == 0:
+            time += 0.01
+            loss = 1.9 if reached_after is not None and number + 1 >= reached_after else 2.5
+            evaluations.append(Evaluation(number, time, {"loss": loss}))
+    return Run("any", RunDirectory(Path("none")), steps, [], evaluations, [], [], {}, {})
+
+
+def line(number: int, time: float, computing: float, waiting: float) -> dict[str, float]:
+    return {"step": number, "time": time, "step_seconds": computing + waiting, "compute_seconds": computing}
+
+
+def test_runs_that_differ_in_computing_alone_are_there_at_one_time() -> None:
+    slow, usual, fast = (run_of(computing, 0.02) for computing in (0.09, 0.06, 0.05))
+    times = evened({"a": [slow, usual], "b": [fast]}, TARGET)
+    assert [*times["a"], *times["b"]] == pytest.approx(3 * [40 * (0.06 + 0.02) + 4 * 0.01])
+
+
+def test_all_else_stays_as_it_was_measured() -> None:
+    times = evened(
+        {"a": [run_of(0.09, 0.02)], "b": [run_of(0.06, 0.05)], "c": [run_of(0.05, 0.03, reached_after=30)]}, TARGET
+    )
+    (waits_less,), (waits_more,), (needs_fewer_steps,) = times.values()
+    assert waits_less is not None
+    assert waits_more is not None
+    assert waits_more - waits_less == pytest.approx(40 * 0.03)
+    assert needs_fewer_steps == pytest.approx(30 * (0.06 + 0.03) + 3 * 0.01)
+
+
+def test_what_was_not_reached_stays_so_and_counts_for_what_is_usual() -> None:
+    times = evened({"a": [run_of(0.05, 0.02)], "b": 2 * [run_of(0.09, 0.02, reached_after=None)]}, TARGET)
+    assert times["b"] == [None, None]
+    assert times["a"] == pytest.approx([40 * (0.09 + 0.02) + 4 * 0.01])
+
+
+def test_medians_count_what_was_not_reached_as_never() -> None:
+    measured = Measured({"adaptive": [3.0, None, 2.0], "dense": [6.0, 5.0, 7.0], "0.1/all-gather": [None, 1.0, None]})
+    assert measured.medians == {"adaptive": 3.0, "dense": 6.0, "0.1/all-gather": inf}
+    assert (measured.best, measured.over_best) == ("dense", 0.5)
+    assert measured.over("0.1/all-gather") is None
+    assert Measured().over_best is None

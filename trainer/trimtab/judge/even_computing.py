@@ -1,0 +1,37 @@
+"""When runs would have been at the target, had every step of every run computed equally long.
+
+How long a step computes depends on what else the machine does, and not on the plan: from run to run of one workload it
+differs by an eighth and more, between kinds of plans by a few hundredths (``docs/measurements/judge.md``). So of two
+runs, or the best of some, the times say as much of the machine as of the plans. All that a step does besides computing
+stays as it was measured, at whatever time the network then changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import median
+
+from trimtab.records.run_reader import Run
+from trimtab.report.summary import Target, summarise
+
+
+def evened(runs: Mapping[str, Sequence[Run]], target: Target) -> dict[str, list[float | None]]:
+    """Seconds to the target of each run, by plan, with as much computing a step as the median run; None: not reached.
+
+    All runs must tell what their steps compute, as those of DDP's hooks do not.
+    """
+    usual = median(_mean_computing(run) for of_plan in runs.values() for run in of_plan)
+    return {name: [_seconds(run, target, usual) for run in of_plan] for name, of_plan in runs.items()}
+
+
+def _mean_computing(run: Run) -> float:
+    """Seconds that a step computed."""
+    steps = run.training_steps
+    return sum(step.compute_seconds for step in steps) / len(steps)
+
+
+def _seconds(run: Run, target: Target, computing: float) -> float | None:
+    reached = summarise(run, target).seconds_to_target
+    if reached is None:
+        return None
+    return reached + sum(computing - step.compute_seconds for step in run.training_steps if step.time <= reached)
