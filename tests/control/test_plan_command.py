@@ -10,6 +10,7 @@ import sys
 import pytest
 from test_costs import PARAMETERS, TABLE_II, TABLE_VI
 from trimtab.cli import plan_command
+from trimtab.plan import Plan
 from trimtab_api.errors import UserError
 
 
@@ -67,6 +68,24 @@ def test_the_text_shows_choice_and_winners(capsys):
     assert "of it 90ms computing (as --compute says)" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
+def test_local_steps_are_chosen_where_the_job_permits_them_and_what_is_chosen_without_is_told(capsys, optimizer):
+    slow = ("--parameters", "25.6M", "--workers", "8", "--latency", "5ms", "--bandwidth", "100Mbps")
+    slow = (*slow, "--optimizer", optimizer)
+    result = answer(capsys, *slow)
+    chosen, without = result["choice"], result["choice_without_local_steps"]
+    assert "source=update:steps=" in chosen["plan"]
+    assert "steps=" not in without["plan"]
+    to_target = [each["step_seconds"] * each["relative_steps"] for each in (chosen, without)]
+    assert to_target[0] < to_target[1]
+    assert answer(capsys, *slow, "--local-steps", "0")["choice"] == without
+    assert Plan.parse(answer(capsys, *slow, "--local-steps", "4")["choice"]["plan"]).local_steps <= 4
+    ask(*slow)
+    assert f"without (--local-steps 0): {without['plan']}" in capsys.readouterr().out
+    ask(*slow, "--local-steps", "0")
+    assert "updates of several steps" not in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("flag", "value"),
     [
@@ -78,6 +97,7 @@ def test_the_text_shows_choice_and_winners(capsys):
         ("--parameters", "0"),
         ("--ratio", "2"),
         ("--compute", "-1s"),
+        ("--local-steps", "2000"),
     ],
 )
 def test_a_mistake_names_its_flag_and_value(flag, value):

@@ -20,7 +20,7 @@ from test_local_updates import (
     with_trials,
 )
 from torch import Tensor, nn
-from trimtab.attachment import sources_of
+from trimtab.control.sources import sources_of
 from trimtab.plan import Plan
 from trimtab_api.trainingjob.communication import LocalSteps
 

@@ -14,9 +14,8 @@ import torch.distributed as dist
 from torch import nn
 from torch.amp.grad_scaler import GradScaler
 from trimtab_api.catalogue import DENSE_COLLECTIVES, choices, collectives, planners, schedules, sources, wires
-from trimtab_api.catalogue.other_axes import OUTER_MOMENTUM, OUTER_RATE
 from trimtab_api.trainingjob import TrainingJob
-from trimtab_api.trainingjob.communication import Communication, LocalSteps
+from trimtab_api.trainingjob.communication import Communication
 
 from trimtab import ddp_baseline
 from trimtab.attach_checks import (
@@ -32,6 +31,7 @@ from trimtab.attach_checks import (
 )
 from trimtab.checkpoint.snapshot import Stateful
 from trimtab.control.controller import Controller
+from trimtab.control.sources import sources_by_default, sources_of
 from trimtab.control.types import ControllerSettings, ModelFacts, OptimizerFamily
 from trimtab.control_client import ControlClient
 from trimtab.ddp_wrapper import silence, unwrapped
@@ -283,24 +283,3 @@ def _dense_wires_of(wanted: Communication) -> tuple[str, ...]:
     """Formats in which whole gradients may cross beside float32: all that may, or those of them that the job names."""
     named = wanted.value_formats
     return tuple(row.name for row in wires.rows() if row.rounds_dense and (named is None or row.name in named))
-
-
-def sources_by_default(optimizer: OptimizerFamily, most: int = LocalSteps().max) -> tuple[str, ...]:
-    """What a job that says nothing of local steps may choose in loops over ``session.batches``, beside gradients.
-
-    What local steps cost was measured of the kin of Adam and of SGD; of an optimizer that is neither nobody knows.
-    """
-    return () if optimizer.kind == "unknown" else sources_between(1, most)
-
-
-def sources_of(wanted: LocalSteps) -> tuple[str, ...]:
-    """The sources that a job permits, updates with its outer step."""
-    outer = f":{OUTER_RATE.name}={wanted.outer_rate}:{OUTER_MOMENTUM.name}={wanted.outer_momentum}"
-    between = sources_between(wanted.min, wanted.max)
-    return tuple(each if each == sources.default else sources.canonical(each + outer) for each in between)
-
-
-def sources_between(fewest: int, most: int) -> tuple[str, ...]:
-    """The sources with ``fewest`` to ``most`` local steps: both ends, and powers of 4 between."""
-    steps = {fewest, most, *(4**power for power in range(10))}
-    return tuple(f"update:steps={n}" if n else sources.default for n in sorted(steps) if fewest <= n <= most)

@@ -6,8 +6,10 @@ import argparse
 import re
 
 from trimtab_api.catalogue import BYTES_PER_ELEMENT
+from trimtab_api.catalogue.other_axes import MOST_LOCAL_STEPS
 from trimtab_api.command_line import number, quantity, whole_number, wrong
 from trimtab_api.errors import UserError
+from trimtab_api.trainingjob.communication import LocalSteps
 from trimtab_api.units import format_bandwidth, format_duration, parse_bandwidth, parse_duration, parse_size
 
 #: A value beyond these bounds is refused: its unit is most likely wrong.
@@ -77,6 +79,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="adam",
         help="its family decides how many more steps compression costs: adam (default) stands for all that divide by "
         "a running size of the gradient, and for what is neither",
+    )
+    parser.add_argument(
+        "--local-steps",
+        type=whole_number("--local-steps", 0, MOST_LOCAL_STEPS),
+        default=LocalSteps().max,
+        metavar="H",
+        help="most steps between two exchanges that the job permits (default: %(default)s, as where it loops over "
+        "session.batches and its file says nothing of localSteps); 0: gradients are exchanged in each step",
     )
     parser.add_argument(
         "--ratio",

@@ -20,6 +20,7 @@ from trimtab_api.catalogue import (
     choices,
     collectives,
     cost_table,
+    sources,
 )
 from trimtab_api.units import format_bandwidth, format_duration, format_size
 
@@ -39,12 +40,13 @@ def run(args: argparse.Namespace) -> int:
         args.compute,
         args.optimizer,
     )
-    choice, dense_seconds = _choose(question)
+    choice = _choose(question, args.local_steps)
+    synchronous = _choose(question, 0) if choice.has_local_steps else choice
     rows = [row for ratio in dict.fromkeys(args.ratio) for row in _rows(question, ratio)]
     if args.json:
-        print(json.dumps(_as_json(question, choice, dense_seconds, rows), indent=2))
+        print(json.dumps(_as_json(question, choice, synchronous, rows), indent=2))
     else:
-        print("\n".join(_as_text(question, choice, dense_seconds, rows)))
+        print("\n".join(_as_text(question, choice, synchronous, rows)))
     return 0
 
 
@@ -107,23 +109,36 @@ class _Choice:
     sync_seconds: float
     gain: float
     relative_steps: float
+    dense_step_seconds: float
+    has_local_steps: bool
+
+    def to_json(self) -> dict[str, Any]:
+        """Without what the plan's name says."""
+        return {name: value for name, value in vars(self).items() if name != "has_local_steps"}
 
 
-def _choose(question: _Question) -> tuple[_Choice, float]:
-    """What the controller would adopt by its priors alone, after the warm-up; and the step time of dense."""
+def _choose(question: _Question, local_steps: int) -> _Choice:
+    """What the controller would adopt by its priors alone, after the warm-up, with at most so many local steps."""
     from trimtab.control.choice import choose
     from trimtab.control.plan_evaluator import PlanEvaluator
     from trimtab.control.planning import FusionPlanning
     from trimtab.control.predict import Predictor
+    from trimtab.control.sources import sources_by_default
     from trimtab.control.types import ControllerSettings, ModelFacts, OptimizerFamily
     from trimtab.plan import Plan, dense_plan
 
-    optimizer = OptimizerFamily(OPTIMIZERS[question.optimizer], "sgd" if question.optimizer == "sgd" else "adam")
+    is_sgd = question.optimizer == "sgd"
+    optimizer = OptimizerFamily(
+        OPTIMIZERS[question.optimizer], "sgd" if is_sgd else "adam", has_mean_moments=not is_sgd
+    )
     facts = ModelFacts(
         question.num_elements, (question.num_elements,), question.num_ranks, optimizer, ranks_on_each=question.on_each
     )
     predictor = Predictor(facts, question.compute_seconds)
-    settings = ControllerSettings(collectives=choices(DEFAULT_COLLECTIVES, question.num_workers, question.on_each))
+    settings = ControllerSettings(
+        collectives=choices(DEFAULT_COLLECTIVES, question.num_workers, question.on_each),
+        sources=(sources.default, *(sources_by_default(optimizer, local_steps) if local_steps else ())),
+    )
     planning = FusionPlanning(predictor, facts, settings.candidate_ratios)
 
     def evaluate(plan: Plan) -> Any:
@@ -131,13 +146,19 @@ def _choose(question: _Question) -> tuple[_Choice, float]:
 
     found = choose(PlanEvaluator(evaluate, planning, settings, dense_plan(), optimizer), banned=(), seed=0)
     best = found.chosen
-    choice = _Choice(
-        best.plan.name, best.step_seconds, predictor.compute_seconds, best.sync_seconds, best.gain, best.relative_steps
+    return _Choice(
+        best.plan.name,
+        best.step_seconds,
+        predictor.compute_seconds,
+        best.sync_seconds,
+        best.gain,
+        best.relative_steps,
+        found.dense.step_seconds,
+        best.plan.local_steps > 0,
     )
-    return choice, found.dense.step_seconds
 
 
-def _as_json(question: _Question, choice: _Choice, dense_seconds: float, rows: list[_Row]) -> dict[str, Any]:
+def _as_json(question: _Question, choice: _Choice, synchronous: _Choice, rows: list[_Row]) -> dict[str, Any]:
     return {
         "parameters": question.num_elements,
         "workers": question.num_workers,
@@ -145,7 +166,8 @@ def _as_json(question: _Question, choice: _Choice, dense_seconds: float, rows: l
         "latency": question.latency,
         "bandwidth": question.bandwidth,
         "optimizer": question.optimizer,
-        "choice": {**vars(choice), "dense_step_seconds": dense_seconds},
+        "choice": choice.to_json(),
+        "choice_without_local_steps": synchronous.to_json(),
         "table": [
             {
                 "ratio": row.ratio,
@@ -160,7 +182,7 @@ def _as_json(question: _Question, choice: _Choice, dense_seconds: float, rows: l
     }
 
 
-def _as_text(question: _Question, choice: _Choice, dense_seconds: float, rows: list[_Row]) -> list[str]:
+def _as_text(question: _Question, choice: _Choice, synchronous: _Choice, rows: list[_Row]) -> list[str]:
     by = "as --compute says" if question.compute_seconds else "a guess from the size; give yours by --compute"
     width = max(24, *(len(row.scheme) for row in rows))
     of = f" of {question.on_each} processes" if question.on_each > 1 else ""
@@ -169,11 +191,12 @@ def _as_text(question: _Question, choice: _Choice, dense_seconds: float, rows: l
         f"{question.num_workers} workers{of}, {format_duration(question.latency)}, "
         f"{format_bandwidth(question.bandwidth)}",
         f"choice: {choice.plan}, predicted {format_duration(choice.step_seconds)} a step "
-        f"(dense {format_duration(dense_seconds)}), before this job's own overheads are learned",
+        f"(dense {format_duration(choice.dense_step_seconds)}), before this job's own overheads are learned",
         f"of it {format_duration(choice.compute_seconds)} computing ({by}) and "
         f"{format_duration(choice.sync_seconds)} waiting for the exchange",
         f"chosen for the time to the target: with {OPTIMIZERS[question.optimizer]} and its kin it should need "
         f"{choice.relative_steps:.2f} times as many steps as dense (--optimizer says of which family yours is)",
+        *_if_in_each_step(choice, synchronous),
         "",
         f"{'ratio':>7}  {'scheme':<{width}} {'seconds':>20} {'messages':>9} {'bytes':>20}",
     ]
@@ -192,6 +215,16 @@ def _as_text(question: _Question, choice: _Choice, dense_seconds: float, rows: l
         *lines,
         "",
         "fastest: an exchange alone, of the schemes that a plan can name; the others are for comparison",
+    ]
+
+
+def _if_in_each_step(choice: _Choice, synchronous: _Choice) -> list[str]:
+    if not choice.has_local_steps:
+        return []
+    return [
+        "it exchanges updates of several steps, as jobs that loop over session.batches may; without (--local-steps 0): "
+        f"{synchronous.plan}, predicted {format_duration(synchronous.step_seconds)} a step, "
+        f"{synchronous.relative_steps:.2f} times as many steps"
     ]
 
 
