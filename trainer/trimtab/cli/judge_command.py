@@ -131,7 +131,7 @@ def _measure(cell: Cell, network: Network, directory: Path, *, turns: int) -> tu
     from trimtab.judge.even_computing import evened
     from trimtab.judge.verdict import Measured
     from trimtab.judge.workloads import WORKLOADS
-    from trimtab.report.comparison import read_comparison
+    from trimtab.report.comparison import finished_runs, read_comparison
     from trimtab.report.summary import target_of
 
     own = directory / cell.name.replace(" ", "-")
@@ -149,13 +149,11 @@ def _measure(cell: Cell, network: Network, directory: Path, *, turns: int) -> tu
     failure = compare(job, emulated, plans, own, target=target_of(job), ends_at_target=True, repeat=turns, resume=True)
     if failure:
         return cell, failure
-    compared = read_comparison(own)
-    assert compared.target is not None, "of the workload"
-    times = {
-        name: [*(each.all_seconds_to_target or (each.seconds_to_target,))] for name, each in compared.summaries.items()
-    }
-    telling = {name: runs for name, runs in compared.repeats.items() if name not in DDP_HOOKS}
-    return replace(cell, measured=Measured(times), evened=Measured(evened(telling, compared.target))), ""
+    summaries, target = read_comparison(own).summaries, target_of(job)
+    assert target is not None, "of the workload"
+    times = {name: [*(each.all_seconds_to_target or (each.seconds_to_target,))] for name, each in summaries.items()}
+    telling = {name: finished_runs(own, name, turns) for name in times if name not in DDP_HOOKS}
+    return replace(cell, measured=Measured(times), evened=Measured(evened(telling, target))), ""
 
 
 def _record(workload: Workload, directory: Path) -> str:

@@ -67,6 +67,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="RATE",
         help="bandwidth of a link, such as 1Gbps",
     )
+    _add_training(parser)
+    parser.add_argument(
+        "--ratio",
+        type=_ratio,
+        nargs="+",
+        default=[0.1, 0.01, 0.001],
+        metavar="C",
+        help="compression ratios of the table (default: 0.1 0.01 0.001)",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def _add_training(parser: argparse.ArgumentParser) -> None:
+    """How the model is trained."""
     parser.add_argument(
         "--compute",
         type=quantity("--compute", parse_duration, 0.0, MAX_COMPUTE, format_duration),
@@ -88,15 +102,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="most steps between two exchanges that the job permits (default: %(default)s, as where it loops over "
         "session.batches and its file says nothing of localSteps); 0: gradients are exchanged in each step",
     )
-    parser.add_argument(
-        "--ratio",
-        type=_ratio,
-        nargs="+",
-        default=[0.1, 0.01, 0.001],
-        metavar="C",
-        help="compression ratios of the table (default: 0.1 0.01 0.001)",
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def _count(text: str) -> int:

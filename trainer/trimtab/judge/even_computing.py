@@ -9,7 +9,7 @@ stays as it was measured, at whatever time the network then changed.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from statistics import median
+from statistics import mean, median
 
 from trimtab.records.run_reader import Run
 from trimtab.report.summary import Target, summarise
@@ -20,14 +20,13 @@ def evened(runs: Mapping[str, Sequence[Run]], target: Target) -> dict[str, list[
 
     All runs must tell what their steps compute, as those of DDP's hooks do not.
     """
-    usual = median(_mean_computing(run) for of_plan in runs.values() for run in of_plan)
+    usual = median(_mean_computing(run) for of_plan in runs.values() for run in of_plan if run.training_steps)
     return {name: [_seconds(run, target, usual) for run in of_plan] for name, of_plan in runs.items()}
 
 
 def _mean_computing(run: Run) -> float:
     """Seconds that a step computed."""
-    steps = run.training_steps
-    return sum(step.compute_seconds for step in steps) / len(steps)
+    return mean(step.compute_seconds for step in run.training_steps)
 
 
 def _seconds(run: Run, target: Target, computing: float) -> float | None:

@@ -35,8 +35,6 @@ class Comparison:
     """The command line that made them; empty for a single run."""
     times: dict[str, tuple[float | None, ...]] = field(default_factory=dict)
     """By plan name, seconds to the target of each of its runs, in order; empty where each plan ran once."""
-    repeats: dict[str, list[Run]] = field(default_factory=dict)
-    """By plan name, all of its finished runs, in order."""
     are_plans: bool = True
     """Whether runs are named by their plans; else by their directories, and nothing follows from their names."""
 
@@ -90,6 +88,12 @@ def middle(runs: Sequence[Run], target: Target | None) -> Run:
     return sorted(runs, key=slowness)[len(runs) // 2]
 
 
+def finished_runs(directory: Path, plan: str, repeat: int) -> list[Run]:
+    """The runs of one plan that have finished, in order. Raises `UserError` where one is damaged."""
+    directories = [run_directory(directory, plan, turn) for turn in range(repeat)]
+    return [read_run(each) for each in directories if os.path.exists(each.result)]
+
+
 def read_comparison(directory: Path) -> Comparison:
     """The finished runs under a comparison's directory, or the one run of a run directory.
 
@@ -104,18 +108,16 @@ def read_comparison(directory: Path) -> Comparison:
     except OSError as error:
         raise UserError(f"cannot be read ({error.strerror}); check the path", file=str(file)) from None
     plans, target, command, repeat = read_record(_asked_for, data, file)
-    runs, times, repeats = [], {}, {}
+    runs, times = [], {}
     for plan in plans:
-        directories = [run_directory(directory, plan, turn) for turn in range(repeat)]
-        finished = [read_run(each) for each in directories if os.path.exists(each.result)]
+        finished = finished_runs(directory, plan, repeat)
         if finished:
             runs.append(middle(finished, target))
-            repeats[plan] = finished
         if repeat > 1:
             times[plan] = tuple(summarise(run, target).seconds_to_target for run in finished)
     if not runs:
         raise UserError("no run of this comparison has finished; run it again", file=str(directory))
-    return Comparison(directory, runs, target, command, times, repeats)
+    return Comparison(directory, runs, target, command, times)
 
 
 def side_by_side(directories: Sequence[Path], out: Path) -> Comparison:
