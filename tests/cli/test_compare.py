@@ -138,7 +138,9 @@ def test_torchs_own_ddp_trains_the_same_script_as_another_arm(toy_job, trimtab, 
     losses = {}
     for plan in plans:
         lines = [json.loads(line) for line in (tmp_path / "out" / plan / "metrics.jsonl").read_text().splitlines()]
-        assert {line["plan"].split("/")[0] for line in lines if "step_seconds" in line} <= {plan, "dense-ring"}
+        steps = [line for line in lines if "step_seconds" in line]
+        assert {line["plan"].split("/")[0] for line in steps} <= {plan, "dense-ring"}
+        assert all(0 < line["compute_seconds"] < line["step_seconds"] for line in steps), "it waits for the exchange"
         losses[plan] = [line["loss"] for line in lines if line.get("event") == "evaluation"]
     assert losses["ddp-fp16"] == pytest.approx(losses["dense"], rel=0.01)
     assert losses["ddp-powersgd"] != losses["dense"]

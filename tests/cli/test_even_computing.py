@@ -62,3 +62,9 @@ def test_medians_count_what_was_not_reached_as_never() -> None:
     assert (measured.best, measured.over_best) == ("dense", 0.5)
     assert measured.over("0.1/all-gather") is None
     assert Measured().over_best is None
+
+
+def test_runs_that_do_not_tell_what_they_compute_are_left_out() -> None:
+    silent = run_of(0.09, 0.0)
+    assert evened({"a": [run_of(0.06, 0.02)], "hook": [silent]}, TARGET) == {"a": [pytest.approx(40 * 0.08 + 0.04)]}
+    assert evened({"hook": [silent]}, TARGET) == {}

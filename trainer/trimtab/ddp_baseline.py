@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import torch
@@ -20,6 +20,7 @@ from trimtab_api.errors import UserError
 from trimtab_api.trainingjob import load_job_file
 
 from trimtab.collectives import process_group
+from trimtab.engine.phase_clock import Phase
 from trimtab.environment.job_secret import secret_of
 from trimtab.environment.launch_environment import LaunchEnvironment
 from trimtab.plan import dense_plan
@@ -34,21 +35,34 @@ _DENSE_STEPS_OF_POWERSGD = 2
 _OPERATIONS = {"sum": dist.ReduceOp.SUM, "mean": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX, "min": dist.ReduceOp.MIN}
 
 
-def wrap(model: nn.Module, hook: str) -> DistributedDataParallel:
-    """The model in DDP, with ``fp16`` or ``powersgd`` (rank 1) as its hook; any other name is DDP's own all-reduce."""
+def wrap(model: nn.Module, hook: str, on_last: Callable[[], None] = lambda: None) -> DistributedDataParallel:
+    """The model in DDP, with ``fp16`` or ``powersgd`` (rank 1) as its hook; any other name is DDP's own all-reduce.
+
+    ``on_last`` is called before the hook has the last bucket of a backward pass.
+    """
     wrapped = DistributedDataParallel(model, bucket_cap_mb=_ONE_BUCKET_MB if hook == "powersgd" else 25)
-    _register(wrapped, hook)
+    _register(wrapped, hook, on_last)
     return wrapped
 
 
-def _register(wrapped: DistributedDataParallel, hook: str) -> None:
+def _register(wrapped: DistributedDataParallel, hook: str, on_last: Callable[[], None]) -> None:
     if hook == "fp16":
-        wrapped.register_comm_hook(None, default_hooks.fp16_compress_hook)
+        wrapped.register_comm_hook(None, _telling(default_hooks.fp16_compress_hook, on_last))
     elif hook == "powersgd":
         state = powerSGD_hook.PowerSGDState(
             None, matrix_approximation_rank=1, start_powerSGD_iter=_DENSE_STEPS_OF_POWERSGD
         )
-        wrapped.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+        wrapped.register_comm_hook(state, _telling(powerSGD_hook.powerSGD_hook, on_last))
+
+
+def _telling(hook: Callable[[Any, Any], Any], on_last: Callable[[], None]) -> Callable[[Any, Any], Any]:
+    def call(state: Any, bucket: Any) -> Any:
+        if bucket.is_last():
+            on_last()
+        return hook(state, bucket)
+
+    call.__annotations__ = {}  # of which DDP bears its own types alone, not their names
+    return call
 
 
 def session_of(
@@ -104,9 +118,9 @@ class DdpSession(Session):
     ) -> None:
         if isinstance(model, DistributedDataParallel):
             wrapped, inner = model, model.module
-            _register(wrapped, hook)
+            _register(wrapped, hook, self._has_handed_over)
         else:
-            wrapped, inner = wrap(model, hook), model
+            wrapped, inner = wrap(model, hook, self._has_handed_over), model
         self._wrapped = wrapped
         self._name = next(name for name, each in DDP_HOOKS.items() if each == hook)
         dist.barrier()
@@ -141,8 +155,13 @@ class DdpSession(Session):
         """DDP's own."""
         return self._wrapped.no_sync()
 
-    def _metric_without_exchange(self, loss: float | None, seconds: float) -> dict[str, Any]:
-        return {**super()._metric_without_exchange(loss, seconds), "plan": self._name}
+    def _has_handed_over(self) -> None:
+        """DDP has the last gradients: from here until the optimizer steps the thread waits for its exchange."""
+        self._phases.enter("exposed")
+
+    def _metric_without_exchange(self, loss: float | None, phases: dict[Phase, float]) -> dict[str, Any]:
+        computing = sum(phases.values()) - phases["exposed"]
+        return {**super()._metric_without_exchange(loss, phases), "compute_seconds": computing, "plan": self._name}
 
 
 def _route(model: nn.Module, wrapped: DistributedDataParallel) -> Any:

@@ -30,6 +30,7 @@ from trimtab.data.sharded_loader import Loaders
 from trimtab.engine.loss_scale import LossScale
 from trimtab.engine.optimizer_gate import as_list, warning_of_scheduler
 from trimtab.engine.outcome import Outcome
+from trimtab.engine.phase_clock import Phase
 from trimtab.engine.same_model import check_models_are_alike
 from trimtab.engine.step_engine import StepEngine
 from trimtab.exchange_state import ExchangeState
@@ -220,13 +221,12 @@ class Session(ExchangeState, Resuming):
         if outcome is not None:
             self._after_step(outcome, loss, scale)
             return
-        seconds = sum(self._phases.lap().values())
-        self._recorder.metric(self._metric_without_exchange(number(loss), seconds))
+        self._recorder.metric(self._metric_without_exchange(number(loss), self._phases.lap()))
         self._loops.stepped(in_trial=False)
         self._step += 1
 
-    def _metric_without_exchange(self, loss: float | None, seconds: float) -> dict[str, Any]:
-        return {"step": self._step, "loss": loss, "step_seconds": seconds}
+    def _metric_without_exchange(self, loss: float | None, phases: dict[Phase, float]) -> dict[str, Any]:
+        return {"step": self._step, "loss": loss, "step_seconds": sum(phases.values())}
 
     def _after_exchange(self, outcome: Outcome) -> None:
         """Say what was wrong with it, and set right what it found."""

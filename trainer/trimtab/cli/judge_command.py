@@ -152,8 +152,8 @@ def _measure(cell: Cell, network: Network, directory: Path, *, turns: int) -> tu
     summaries, target = read_comparison(own).summaries, target_of(job)
     assert target is not None, "of the workload"
     times = {name: [*(each.all_seconds_to_target or (each.seconds_to_target,))] for name, each in summaries.items()}
-    telling = {name: finished_runs(own, name, turns) for name in times if name not in DDP_HOOKS}
-    return replace(cell, measured=Measured(times), evened=Measured(evened(telling, target))), ""
+    runs = {name: finished_runs(own, name, turns) for name in times}
+    return replace(cell, measured=Measured(times), evened=Measured(evened(runs, target))), ""
 
 
 def _record(workload: Workload, directory: Path) -> str:
@@ -195,7 +195,7 @@ def _print(cells: list[Cell]) -> None:
         table.add_column(heading, justify="left" if heading[0] in "cb" else "right")
     for heading in ("measured: best static", "adaptive over it", "over dense", "over the better DDP hook"):
         table.add_column(heading, justify="left" if heading[0] == "m" else "right")
-    for heading in ("computing even: over the best static", "over dense"):
+    for heading in ("computing even: over the best static", "over dense", "over the better hook"):
         table.add_column(heading, justify="right")
 
     def ratio(value: float | None) -> str:
@@ -213,6 +213,7 @@ def _print(cells: list[Cell]) -> None:
             ratio(cell.measured.over(*DDP_HOOKS)),
             ratio(cell.evened.over_best),
             ratio(cell.evened.over("dense")),
+            ratio(cell.evened.over(*DDP_HOOKS)),
         )
     console = Console()
     (console if console.is_terminal else Console(width=240)).print(table)

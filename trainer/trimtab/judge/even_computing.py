@@ -18,15 +18,20 @@ from trimtab.report.summary import Target, summarise
 def evened(runs: Mapping[str, Sequence[Run]], target: Target) -> dict[str, list[float | None]]:
     """Seconds to the target of each run, by plan, with as much computing a step as the median run; None: not reached.
 
-    All runs must tell what their steps compute, as those of DDP's hooks do not.
+    Without the plans of which a run does not tell what its steps compute, as those of DDP's hooks once did not.
     """
-    usual = median(_mean_computing(run) for of_plan in runs.values() for run in of_plan if run.training_steps)
-    return {name: [_seconds(run, target, usual) for run in of_plan] for name, of_plan in runs.items()}
+    telling = {name: of_plan for name, of_plan in runs.items() if all(map(_tells, of_plan))}
+    usual = median([mean(_computing(run)) for of_plan in telling.values() for run in of_plan] or [0.0])
+    return {name: [_seconds(run, target, usual) for run in of_plan] for name, of_plan in telling.items()}
 
 
-def _mean_computing(run: Run) -> float:
-    """Seconds that a step computed."""
-    return mean(step.compute_seconds for step in run.training_steps)
+def _tells(run: Run) -> bool:
+    """Whether the run knows computing from waiting: then some of its steps waited."""
+    return any(step.exposed_seconds > 0 for step in run.training_steps)
+
+
+def _computing(run: Run) -> list[float]:
+    return [step.compute_seconds for step in run.training_steps]
 
 
 def _seconds(run: Run, target: Target, computing: float) -> float | None:

@@ -48,6 +48,7 @@ class Measured:
             prefix: self.seconds,
             f"{prefix}_over_best_static": _finite(self.over_best),
             f"{prefix}_over_dense": _finite(self.over("dense")),
+            f"{prefix}_over_best_hook": _finite(self.over(*DDP_HOOKS)),
         }
 
 
@@ -60,7 +61,7 @@ class Cell:
     simulated: SimulatedCell
     measured: Measured = Measured()
     evened: Measured = Measured()
-    """The same, had every step computed equally long (`trimtab.judge.even_computing`); without DDP's hooks."""
+    """The same, had every step computed equally long (`trimtab.judge.even_computing`)."""
 
     @property
     def name(self) -> str:
@@ -97,7 +98,6 @@ class Cell:
             "simulated_over_best_static": round(self.simulated_over_best, 4),
             "simulated_over_dense": round(self.simulated_over_dense, 4),
             **self.measured.to_json("measured"),
-            "measured_over_best_hook": _finite(self.measured.over(*DDP_HOOKS)),
             **self.evened.to_json("evened"),
         }
 
