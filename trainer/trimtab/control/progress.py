@@ -43,6 +43,8 @@ _SENT = tuple(_LINES)
 _NOISE_WINDOW, _FEWEST_LOSSES = 64, 8
 #: The median of the differences between two draws of a normal distribution, in its deviations.
 _MEDIAN_DIFFERENCE = 0.954
+#: Of a line beside the one that is believed most: at zero no loss could make it believed again.
+_LEAST_WEIGHT = 1e-300
 #: A correction that has moved by this factor since it was last acted upon reopens the choice.
 _WORTH_A_LOOK = log(1.15)
 #: A plan that certainly needs so many times the steps of the law is not proposed again.
@@ -198,7 +200,8 @@ class _Hypotheses:
         if self._log_weights.shape[axis] == 1:
             return None
         others = tuple(each for each in range(len(_SENT)) if each != axis)
-        of_it: Array = np.logaddexp.reduce(self._log_weights, axis=others)
+        # The largest is 0, so nothing overflows; and this is a fourth of what logaddexp takes, in each step.
+        of_it: Array = np.log(np.maximum(np.exp(self._log_weights).sum(axis=others), _LEAST_WEIGHT))
         return of_it
 
 
