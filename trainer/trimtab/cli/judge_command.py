@@ -22,7 +22,7 @@ from trimtab.records.run_directory import RunDirectory
 if TYPE_CHECKING:
     from trimtab_netmon.emulate import Network
 
-    from trimtab.judge.verdict import Cell
+    from trimtab.judge.verdict import Cell, Measured
     from trimtab.judge.workloads import Workload
 
 #: Static plans that run for real in each cell, beside dense.
@@ -190,32 +190,40 @@ def _write(directory: Path, cells: list[Cell]) -> None:
 def _print(cells: list[Cell]) -> None:
     from trimtab.judge.verdict import summary
 
-    table = Table(header_style="bold", pad_edge=False, box=None, padding=(0, 2, 0, 0))
-    for heading in ("cell", "best static plan, simulated", "adaptive over it", "over dense"):
-        table.add_column(heading, justify="left" if heading[0] in "cb" else "right")
-    for heading in ("measured: best static", "adaptive over it", "over dense", "over the better DDP hook"):
-        table.add_column(heading, justify="left" if heading[0] == "m" else "right")
-    for heading in ("computing even: over the best static", "over dense", "over the better hook"):
-        table.add_column(heading, justify="right")
-
-    def ratio(value: float | None) -> str:
-        return "–" if value is None else f"{value:.2f}×"
-
+    ran = [cell for cell in cells if cell.measured.seconds]
+    simulated = _table("simulated", "best static plan", "adaptive over it", "over dense")
     for cell in cells:
-        table.add_row(
-            cell.name,
-            cell.best_simulated,
-            ratio(cell.simulated_over_best),
-            ratio(cell.simulated_over_dense),
-            cell.measured.best or "–",
-            ratio(cell.measured.over_best),
-            ratio(cell.measured.over("dense")),
-            ratio(cell.measured.over(*DDP_HOOKS)),
-            ratio(cell.evened.over_best),
-            ratio(cell.evened.over("dense")),
-            ratio(cell.evened.over(*DDP_HOOKS)),
+        simulated.add_row(
+            cell.name, cell.best_simulated, _ratio(cell.simulated_over_best), _ratio(cell.simulated_over_dense)
         )
+    over, evened = ("adaptive over it", "over dense", "over a hook"), ("over it", "over dense", "over a hook")
+    measured = _table(
+        "\nmeasured", "\nbest static plan", *(f"\n{each}" for each in over), *(f"even:\n{each}" for each in evened)
+    )
+    for cell in ran:
+        ratios = (_ratio(each) for one in (cell.measured, cell.evened) for each in (one.over_best, *_over_others(one)))
+        measured.add_row(cell.name, cell.measured.best or "–", *ratios)
     console = Console()
-    (console if console.is_terminal else Console(width=240)).print(table)
+    for table in (simulated, "", measured)[: 3 if ran else 1]:
+        (console if console.is_terminal else Console(width=200)).print(table)
+    if ran:
+        print("even: had every step of a cell computed as long as in the median run")
     for name, value in summary(cells).items():
-        print(f"{name.replace('evened', 'computing even').replace('_', ', ')}: {value:.2f}× the best static plan")
+        print(f"{name.replace('evened', 'even').replace('_', ', ')}: {value:.2f}× the best static plan")
+
+
+def _over_others(measured: Measured) -> tuple[float | None, float | None]:
+    """Adaptive over dense and over the better of DDP's hooks."""
+    return measured.over("dense"), measured.over(*DDP_HOOKS)
+
+
+def _table(*headings: str) -> Table:
+    """Of two columns of names, and of ratios."""
+    table = Table(header_style="bold", pad_edge=False, box=None, padding=(0, 2, 0, 0))
+    for number, heading in enumerate(headings):
+        table.add_column(heading, justify="left" if number < 2 else "right")
+    return table
+
+
+def _ratio(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2f}×"
