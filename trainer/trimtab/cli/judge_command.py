@@ -131,8 +131,8 @@ def _measure(cell: Cell, network: Network, directory: Path, *, turns: int) -> tu
     from trimtab.judge.even_computing import evened
     from trimtab.judge.verdict import Measured
     from trimtab.judge.workloads import WORKLOADS
-    from trimtab.report.comparison import finished_runs, read_comparison
-    from trimtab.report.summary import target_of
+    from trimtab.report.comparison import finished_runs
+    from trimtab.report.summary import summarise, target_of
 
     own = directory / cell.name.replace(" ", "-")
     own.mkdir(exist_ok=True)
@@ -146,13 +146,13 @@ def _measure(cell: Cell, network: Network, directory: Path, *, turns: int) -> tu
     if cell.simulated.in_best_buffers not in (cell.dense, *static):
         static.append(cell.simulated.in_best_buffers)
     plans = [ADAPTIVE, "dense", *DDP_HOOKS, *static]
-    failure = compare(job, emulated, plans, own, target=target_of(job), ends_at_target=True, repeat=turns, resume=True)
+    target = target_of(job)
+    assert target is not None, "of the workload"
+    failure = compare(job, emulated, plans, own, target=target, ends_at_target=True, repeat=turns, resume=True)
     if failure:
         return cell, failure
-    summaries, target = read_comparison(own).summaries, target_of(job)
-    assert target is not None, "of the workload"
-    times = {name: [*(each.all_seconds_to_target or (each.seconds_to_target,))] for name, each in summaries.items()}
-    runs = {name: finished_runs(own, name, turns) for name in times}
+    runs = {name: finished_runs(own, name, turns) for name in plans}
+    times = {name: [summarise(run, target).seconds_to_target for run in of_plan] for name, of_plan in runs.items()}
     return replace(cell, measured=Measured(times), evened=Measured(evened(runs, target))), ""
 
 
@@ -198,18 +198,21 @@ def _print(cells: list[Cell]) -> None:
         )
     over, evened = ("adaptive over it", "over dense", "over a hook"), ("over it", "over dense", "over a hook")
     measured = _table(
-        "\nmeasured", "\nbest static plan", *(f"\n{each}" for each in over), *(f"even:\n{each}" for each in evened)
+        "\nmeasured", "\nbest static plan", *(f"\n{each}" for each in over), *(f"evened:\n{each}" for each in evened)
     )
     for cell in ran:
         ratios = (_ratio(each) for one in (cell.measured, cell.evened) for each in (one.over_best, *_over_others(one)))
         measured.add_row(cell.name, cell.measured.best or "–", *ratios)
     console = Console()
-    for table in (simulated, "", measured)[: 3 if ran else 1]:
-        (console if console.is_terminal else Console(width=200)).print(table)
+    if not console.is_terminal:
+        console = Console(width=200)
+    console.print(simulated)
     if ran:
-        print("even: had every step of a cell computed as long as in the median run")
+        console.print()
+        console.print(measured)
+        print("evened: had every step of a cell computed as long as in the median run")
     for name, value in summary(cells).items():
-        print(f"{name.replace('evened', 'even').replace('_', ', ')}: {value:.2f}× the best static plan")
+        print(f"{name.replace('_', ', ')}: {value:.2f}× the best static plan")
 
 
 def _over_others(measured: Measured) -> tuple[float | None, float | None]:

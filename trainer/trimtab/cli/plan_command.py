@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
         args.optimizer,
     )
     choice = _choose(question, args.local_steps)
-    synchronous = _choose(question, 0) if choice.has_local_steps else choice
+    synchronous = _choose(question, 0) if choice.local_steps else choice
     rows = [row for ratio in dict.fromkeys(args.ratio) for row in _rows(question, ratio)]
     if args.json:
         print(json.dumps(_as_json(question, choice, synchronous, rows), indent=2))
@@ -110,11 +110,7 @@ class _Choice:
     gain: float
     relative_steps: float
     dense_step_seconds: float
-    has_local_steps: bool
-
-    def to_json(self) -> dict[str, Any]:
-        """Without what the plan's name says."""
-        return {name: value for name, value in vars(self).items() if name != "has_local_steps"}
+    local_steps: int
 
 
 def _choose(question: _Question, local_steps: int) -> _Choice:
@@ -137,7 +133,7 @@ def _choose(question: _Question, local_steps: int) -> _Choice:
     predictor = Predictor(facts, question.compute_seconds)
     settings = ControllerSettings(
         collectives=choices(DEFAULT_COLLECTIVES, question.num_workers, question.on_each),
-        sources=(sources.default, *(sources_by_default(optimizer, local_steps) if local_steps else ())),
+        sources=(sources.default, *sources_by_default(optimizer, local_steps)),
     )
     planning = FusionPlanning(predictor, facts, settings.candidate_ratios)
 
@@ -154,7 +150,7 @@ def _choose(question: _Question, local_steps: int) -> _Choice:
         best.gain,
         best.relative_steps,
         found.dense.step_seconds,
-        best.plan.local_steps > 0,
+        best.plan.local_steps,
     )
 
 
@@ -166,8 +162,8 @@ def _as_json(question: _Question, choice: _Choice, synchronous: _Choice, rows: l
         "latency": question.latency,
         "bandwidth": question.bandwidth,
         "optimizer": question.optimizer,
-        "choice": choice.to_json(),
-        "choice_without_local_steps": synchronous.to_json(),
+        "choice": vars(choice),
+        "choice_without_local_steps": vars(synchronous),
         "table": [
             {
                 "ratio": row.ratio,
@@ -219,7 +215,7 @@ def _as_text(question: _Question, choice: _Choice, synchronous: _Choice, rows: l
 
 
 def _if_in_each_step(choice: _Choice, synchronous: _Choice) -> list[str]:
-    if not choice.has_local_steps:
+    if not choice.local_steps:
         return []
     return [
         "it exchanges updates of several steps, as jobs that loop over session.batches may; without (--local-steps 0): "

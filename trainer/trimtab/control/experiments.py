@@ -33,8 +33,8 @@ _LOOK_EVERY_SECONDS = 3.0
 _FEWEST_STEPS, _MOST_STEPS = 8, 64
 #: Fewest rounds of local steps of an experiment, which ends with the first round that ends after its time.
 _FEWEST_ROUNDS = 2
-#: Experiments may waste this share of the time since training began, to which this many steps are added in advance;
-#: and so many for those of local steps, of which the shortest has as many steps as two rounds.
+#: Experiments may waste this share of the time since training began, to which this many steps are added in advance:
+#: twice as many for an experiment of local steps, which lasts two rounds at least.
 _SHARE, _ADVANCE_STEPS, _ADVANCE_STEPS_OF_ROUNDS = 0.02, 80, 160
 #: What an experiment is believed to waste at least, as a share of its time: where the law is off, nothing is certain.
 _LEAST_WASTED = 0.1
@@ -100,12 +100,12 @@ class Experiments:
         if not self._predictor.progress.is_learning:
             return None
         self._look_at, self._look_from = num_steps + _LOOK_EVERY, now + _LOOK_EVERY_SECONDS
-        excluded = {*banned, banned_of(evaluator.present.plan)}
+        elapsed, excluded = now - self._began, {*banned, banned_of(evaluator.present.plan)}
         affordable = [
             each
             for each in evaluator.kinds()
             if _fewest_steps(each) * each.step_seconds * _wasted(evaluator, each) + _once(evaluator, each)
-            <= self._budget(evaluator, each, now)
+            <= self._budget(evaluator, each, elapsed)
             and banned_of(each.plan) not in excluded
         ]
         if not affordable:
@@ -117,7 +117,7 @@ class Experiments:
         self._left = evaluator.present.plan
         self._wasted, self._once = _wasted(evaluator, chosen), _once(evaluator, chosen)
         seconds = min(
-            (self._budget(evaluator, chosen, now) - self._once) / self._wasted, _MOST_STEPS * chosen.step_seconds
+            (self._budget(evaluator, chosen, elapsed) - self._once) / self._wasted, _MOST_STEPS * chosen.step_seconds
         )
         self._under_way = (now, now + seconds)
         reason = (
@@ -126,11 +126,10 @@ class Experiments:
         )
         return Choice(evaluator.dense, evaluator.present, chosen, reason)
 
-    def _budget(self, evaluator: PlanEvaluator, chosen: Prediction, now: float) -> float:
-        """Seconds that an experiment under a plan may waste."""
-        assert self._began is not None, "training has"
+    def _budget(self, evaluator: PlanEvaluator, chosen: Prediction, elapsed: float) -> float:
+        """Seconds that an experiment under a plan may waste, so long after training began."""
         advance = _ADVANCE_STEPS_OF_ROUNDS if chosen.plan.local_steps else _ADVANCE_STEPS
-        return _SHARE * (now - self._began + advance * evaluator.present.step_seconds) - self._spent
+        return _SHARE * (elapsed + advance * evaluator.present.step_seconds) - self._spent
 
     def _promise(self, evaluator: PlanEvaluator, other: Prediction) -> float:
         """By how much (log) sooner than the present plan another would be there, as far as the law may be off."""

@@ -99,9 +99,9 @@ class Progress:
 
     def correction(self, plan: Plan) -> Correction:
         """What is known of a plan, or of plans like it."""
-        if _needs_none(plan):
+        if (sent := _sent(plan)) is None:
             return Correction(1.0, 1.0, 1.0)
-        offset, tilt, var_offset, cov, var_tilt = self._believed(_sent(plan))
+        offset, tilt, var_offset, cov, var_tilt = self._believed(sent)
         at = _decades_below_middle(plan)
         mean = offset + at * tilt
         deviation = sqrt(max(0.0, var_offset + 2 * at * cov + at**2 * var_tilt))
@@ -182,15 +182,15 @@ class _Hypotheses:
     def _tell_apart(self, plan: Plan) -> None:
         """What a plan sends has its lines from here on, if it had none yet."""
         sent = _sent(plan)
-        if not _needs_none(plan) and self._log_weights.shape[_SENT.index(sent)] == 1:
+        if sent is not None and self._log_weights.shape[_SENT.index(sent)] == 1:
             self._log_weights = self._log_weights + _along(sent, self._prior[sent])
 
     def _factors(self, plan: Plan) -> Array:
         """[hypotheses]: each one's correction of a plan."""
-        if _needs_none(plan):
+        if (sent := _sent(plan)) is None:
             return np.ones(self._log_weights.size)
-        lines = _LINES[_sent(plan)]
-        line = _along(_sent(plan), np.exp(lines[0] + lines[1] * _decades_below_middle(plan)))
+        lines = _LINES[sent]
+        line = _along(sent, np.exp(lines[0] + lines[1] * _decades_below_middle(plan)))
         factors: Array = np.broadcast_to(line, self._log_weights.shape).reshape(-1)
         return factors
 
@@ -216,20 +216,16 @@ def _along(sent: str, values: Array) -> Array:
     return along
 
 
-def _needs_none(plan: Plan) -> bool:
-    """Dense is what all others are compared with."""
-    return plan.is_dense and not plan.local_steps
-
-
 def varies_with(plan: Plan, other: Plan) -> bool:
     """Whether what is unknown of a plan's steps is unknown of another's alike, up to what their ratios tell apart."""
-    return _sent(plan) == _sent(other) and _needs_none(plan) == _needs_none(other)
+    return _sent(plan) == _sent(other)
 
 
-def _sent(plan: Plan) -> str:
-    if not plan.local_steps:
-        return "gradient"
-    return "whole update" if plan.is_dense else "update"
+def _sent(plan: Plan) -> str | None:
+    """Of which the law may be off; None of whole gradients, which all else is compared with."""
+    if plan.is_dense:
+        return "whole update" if plan.local_steps else None
+    return "update" if plan.local_steps else "gradient"
 
 
 def _decades_below_middle(plan: Plan) -> float:
