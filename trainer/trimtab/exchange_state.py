@@ -134,8 +134,8 @@ def _check(state: dict[str, Any], engine: StepEngine, file: str) -> None:
     if state.get("format") != _FORMAT:
         raise UserError("was written by another version; go on without it", file=file)
     arena, held = engine.arena, state["engine"]
-    if held["tensors"] != [[name, size] for name, size in zip(arena.names, arena.sizes, strict=True)]:
-        raise UserError("is of another model; name the folder of this one's", file=file)
+    if held["tensors"] != arena.tensors:
+        raise UserError("is of another model or memory format; name the folder of this one's", file=file)
     same = (abs(a - b) <= _SAME_WEIGHTS * abs(b) for a, b in zip(_sums(engine), state["weights"], strict=True))
     if held["round"] is None and not all(same):
         raise UserError("is of other weights; load the model's own checkpoint of that step first", file=file)

@@ -1,8 +1,10 @@
 """Flat storage of gradients and residuals in backward order (last layer first).
 
 Every parameter's ``grad`` is a view into one flat buffer, so a fusion buffer is a slice, a fusion plan a list of cut
-points, and changing it moves no data. Residuals lie beside the gradients in a second and a third buffer: the committed
-one and the one being written, exchanged when a step commits (nothing is ever rolled back).
+points, and changing it moves no data. A tensor's elements lie there as its parameter's do in memory (channels last, for
+one): torch's fused optimizers take a gradient in another order for one in the parameter's, and step wrongly. Residuals
+lie beside the gradients in a second and a third buffer: the committed one and the one being written, exchanged when a
+step commits (nothing is ever rolled back).
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -75,6 +78,7 @@ class Arena:
         self.parameters = [p for _, p in trainable]
         self._known = {id(p) for p in self.parameters}
         self.sizes = [p.numel() for p in self.parameters]
+        self._strides = [p.stride() for p in self.parameters]
         self.offsets = [0]
         for size in self.sizes:
             self.offsets.append(self.offsets[-1] + size)
@@ -94,8 +98,21 @@ class Arena:
     def views_of(self, flat: Tensor) -> list[Tensor]:
         """By parameter, its part of what lies like the arena (float32 [n]), in the parameter's shape."""
         return [
-            flat[start : start + p.numel()].view_as(p) for start, p in zip(self.offsets, self.parameters, strict=False)
+            flat[start : start + p.numel()].as_strided(p.shape, torch.empty_like(p).stride())
+            for start, p in zip(self.offsets, self.parameters, strict=False)
         ]
+
+    @property
+    def tensors(self) -> list[list[Any]]:
+        """Name, size and order in memory of each, which what is kept of an arena belongs to; as plain JSON."""
+        return [
+            [name, size] if p.is_contiguous() else [name, size, list(p.stride())]
+            for name, size, p in zip(self.names, self.sizes, self.parameters, strict=True)
+        ]
+
+    def flat_view(self, index: int) -> Tensor:
+        """Tensor ``index``'s part of ``grad``, float32 [m]."""
+        return self.grad[self.offsets[index] : self.offsets[index + 1]]
 
     def freeze(self, index: int) -> None:
         """Set the residual of tensor ``index`` aside: a frozen tensor receives nothing."""
@@ -113,16 +130,22 @@ class Arena:
         """Bring tensor ``index``'s gradient into the arena, times ``scale``, and make ``grad`` the view of it.
 
         Wherever autograd left the gradient: in the arena already, in a tensor of its own (after
-        ``zero_grad(set_to_none=True)``), or nowhere (a parameter that this step did not use).
+        ``zero_grad(set_to_none=True)``), or nowhere (a parameter that this step did not use). Raises `UserError` where
+        the parameter lies in another order than it did.
         """
         parameter, view = self.parameters[index], self.views[index]
+        if parameter.stride() != self._strides[index]:
+            raise UserError(
+                "has changed its memory format; call model.to(memory_format=...) before attach",
+                field=f"model parameter {self.names[index]}",
+            )
         grad = parameter.grad
         if grad is None:
             view.zero_()
-        elif grad.layout != torch.strided or not grad.is_contiguous():
+        elif grad.layout != torch.strided or not _lie_alike(grad, view):
             view.copy_(grad if grad.layout == torch.strided else grad.to_dense()).mul_(scale)
         elif grad.data_ptr() != view.data_ptr():
-            kernels.scale_into(grad.detach().view(-1), view.view(-1), scale)
+            kernels.scale_into(_in_memory(grad), self.flat_view(index), scale)
         elif scale != 1.0:
             view.mul_(scale)
         parameter.grad = view
@@ -138,16 +161,16 @@ class Arena:
         """Tensor ``index``'s gradient where autograd left it, flat, to be read in place of the arena's.
 
         ``grad`` becomes the arena's view all the same, for the update. None where copying it is as well: small, in
-        the arena already, not contiguous, or missing.
+        the arena already, in another order, or missing.
         """
-        parameter = self.parameters[index]
+        parameter, view = self.parameters[index], self.views[index]
         grad = parameter.grad
-        if grad is None or grad.layout != torch.strided or not grad.is_contiguous() or grad.numel() < LEND_FROM:
+        if grad is None or grad.layout != torch.strided or grad.numel() < LEND_FROM or not _lie_alike(grad, view):
             return None
-        if grad.data_ptr() == self.views[index].data_ptr():
+        if grad.data_ptr() == view.data_ptr() or parameter.stride() != self._strides[index]:
             return None
-        parameter.grad = self.views[index]
-        return grad.detach().view(-1)
+        parameter.grad = view
+        return _in_memory(grad)
 
     def all_zero(self, indices: Sequence[int]) -> list[int]:
         """Which of these tensors' gradients are zero everywhere; one wait for the device."""
@@ -217,6 +240,17 @@ def _to_be_float32(dtype: torch.dtype) -> str:
     if dtype == torch.float64:
         return "gradients are exchanged in float32; call model.float() before attach"
     return "keep parameters in float32 and use autocast for lower precision"
+
+
+def _lie_alike(one: Tensor, other: Tensor) -> bool:
+    """Whether two strided tensors of one shape have their elements in one order, and no gaps between them."""
+    strides = zip(one.stride(), other.stride(), one.shape, strict=True)
+    return all(a == b for a, b, length in strides if length > 1)
+
+
+def _in_memory(dense: Tensor) -> Tensor:
+    """The elements of a tensor without gaps as they lie in memory: a flat view."""
+    return dense.detach().as_strided((dense.numel(),), (1,))
 
 
 def _each(flags: Sequence[Tensor]) -> list[bool]:

@@ -65,7 +65,7 @@ class Arrivals:
         self._sample = None
 
     def _sample_now(self) -> Tensor:
-        flat = (self._arena.views[index].view(-1) for index in self._sampled)
+        flat = map(self._arena.flat_view, self._sampled)
         return torch.cat([each[:: -(-each.numel() // _SAMPLED_ELEMENTS)] for each in flat])
 
     def due(self, tensors: Collection[int] | None) -> list[Flight]:

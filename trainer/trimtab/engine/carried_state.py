@@ -30,7 +30,7 @@ def carried(engine: StepEngine) -> State:
     held = engine.state_dict()
     held["summary"] = astuple(held["summary"])
     return {
-        "tensors": [[name, size] for name, size in zip(arena.names, arena.sizes, strict=True)],
+        "tensors": arena.tensors,
         "plan": engine.plan.to_json(),
         "step": engine.place.step,
         "residual": arena.residual,
@@ -75,8 +75,10 @@ def take_over(engine: StepEngine, states: Mapping[int, State], num_before: int) 
             if bool(torch.isfinite(held).all()):  # else it is lost, as where it is sent
                 total[start:stop] += held.to(total.device)
         if state["round"] is not None:
-            weights = torch.cat([each.reshape(-1) for each in state["round"]["weights"]])
-            total += (state["round"]["anchor"] - weights).to(total.device)
+            own = torch.empty_like(state["round"]["anchor"])
+            for view, weights in zip(arena.views_of(own), state["round"]["weights"], strict=True):
+                view.copy_(weights)
+            total += (state["round"]["anchor"] - own).to(total.device)
         if engine.exchanger.schemes.velocity is not None:
             engine.exchanger.schemes.velocity.add(state["exchanger"]["schemes"]["velocity"], size / num_before)
     if engine.exchanger.schemes.outer is not None:

@@ -14,7 +14,7 @@ from trimtab.collectives.group import Group
 
 
 def check_models_are_alike(group: Group, model: nn.Module) -> None:
-    """Raise `UserError` on every rank where a rank's tensors have other names, shapes or types than rank 0's.
+    """Raise `UserError` on every rank where a rank's tensors have other names, shapes, types or memory formats.
 
     So does a parameter that requires a gradient on some ranks alone. Every rank calls it together.
     """
@@ -35,7 +35,12 @@ def check_models_are_alike(group: Group, model: nn.Module) -> None:
 
 def _lines(model: nn.Module) -> list[str]:
     parameters = [
-        f"{name} {list(each.shape)} {each.dtype}{'' if each.requires_grad else ', frozen'}"
+        f"{name} {list(each.shape)} {each.dtype}{'' if each.requires_grad else ', frozen'}{_order(each)}"
         for name, each in model.named_parameters()
     ]
     return parameters + [f"buffer {name} {list(each.shape)} {each.dtype}" for name, each in model.named_buffers()]
+
+
+def _order(parameter: nn.Parameter) -> str:
+    """Where its elements lie in another order than that of its indices."""
+    return "" if parameter.is_contiguous() else f", strides {list(parameter.stride())}"
