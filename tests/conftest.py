@@ -181,3 +181,11 @@ def rank_pool() -> Iterator[RankPool]:
     pool = RankPool()
     yield pool
     pool.close()
+
+
+@pytest.fixture(scope="session")
+def gpu_rank_pool() -> Iterator[RankPool]:
+    """Ranks that share a GPU, joined by NCCL."""
+    pool = RankPool(backend="nccl")
+    yield pool
+    pool.close()

@@ -22,7 +22,6 @@ class InProcess(Transport):
     """Messages through queues, copied as they are sent."""
 
     chunk_bytes = 1 << 19
-    is_eager = True
 
     def __init__(self, rank: int, size: int, queues: Queues) -> None:
         super().__init__(rank, size)
@@ -31,8 +30,6 @@ class InProcess(Transport):
     def _send(self, peer: int, parts: tuple[Tensor, ...]) -> None:
         data = [torch.empty(0, dtype=torch.uint8), *(part.detach().reshape(-1).view(torch.uint8) for part in parts)]
         self._queues[self.rank, peer].put(torch.cat(data))
-
-    _send_bytes = _send
 
     def receive(self, peer: int, *parts: Tensor) -> None:
         message, offset = self.receive_bytes(peer), 0

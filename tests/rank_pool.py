@@ -13,6 +13,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from trimtab.collectives import index_code
+from trimtab.collectives.gpu_transport import survive_errors
 from trimtab.collectives.group import Group
 from trimtab.collectives.sockets import SocketTransport
 from trimtab.kernels.warm_up import warm_up
@@ -20,15 +21,22 @@ from trimtab.kernels.warm_up import warm_up
 SECONDS_TO_ANSWER = 120.0
 
 
-def _serve(rank: int, deadline: float, connection: Any) -> None:
+def _serve(rank: int, deadline: float, backend: str, connection: Any) -> None:
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     torch.set_num_threads(1)
+    device = None
+    if backend == "nccl":
+        os.environ.update(environment_on_one_gpu(rank))
+        survive_errors()
+        torch.cuda.set_device(device := torch.device("cuda", 0))
     groups: dict[int, Group] = {}
     while (job := connection.recv()) is not None:
         function, size, store, in_process_group, arguments = job
         try:
             if in_process_group or size not in groups:
-                dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=size)
+                dist.init_process_group(
+                    backend, init_method=f"file://{store}", rank=rank, world_size=size, device_id=device
+                )
                 dist.barrier()  # Gloo fails on a rank that still connects while another has left already
             if in_process_group:
                 answer = function(rank, size, *arguments)
@@ -47,16 +55,31 @@ def _serve(rank: int, deadline: float, connection: Any) -> None:
                 dist.destroy_process_group()
 
 
+def environment_on_one_gpu(rank: int) -> dict[str, str]:
+    """Lets ranks share a GPU, which NCCL refuses to ranks of one host: each poses as a host of its own."""
+    return {
+        "NCCL_HOSTID": f"rank-{rank}",
+        "NCCL_IB_DISABLE": "1",
+        "NCCL_P2P_DISABLE": "1",
+        "NCCL_SHM_DISABLE": "1",
+        "NCCL_SOCKET_IFNAME": "lo",
+    }
+
+
 class RankPool:
     """Processes that run functions as the ranks of a group. Those of a run that failed are replaced before the next."""
 
-    def __init__(self, deadline: float = 30.0) -> None:
-        """``deadline``: seconds that a rank of a `Group` waits without a byte moving."""
+    def __init__(self, deadline: float = 30.0, backend: str = "gloo") -> None:
+        """``deadline``: seconds that a rank of a `Group` waits without a byte moving.
+
+        ``backend``: of the process groups; where it is NCCL's, all ranks share the first GPU, and only
+        `run_in_process_group` serves.
+        """
         warm_up(torch.device("cpu"))  # compiled here and kept on disk, not by every process at once
         index_code.warm_up()
         self._context = get_context("forkserver")  # the server imports torch once, for all
         self._context.set_forkserver_preload(["torch", "torch.distributed", "trimtab.session", "trimtab.sparsify"])
-        self._deadline = deadline
+        self._deadline, self._backend = deadline, backend
         self._folder = tempfile.TemporaryDirectory()
         self._num_stores = 0
         self._stores: dict[int, str] = {}
@@ -114,7 +137,7 @@ class RankPool:
     def _send(self, rank: int, job: tuple[Any, ...]) -> None:
         while len(self.processes) <= rank:
             ours, theirs = self._context.Pipe()
-            arguments = (len(self.processes), self._deadline, theirs)
+            arguments = (len(self.processes), self._deadline, self._backend, theirs)
             self.processes.append(self._context.Process(target=_serve, args=arguments, daemon=True))
             self.processes[-1].start()
             theirs.close()

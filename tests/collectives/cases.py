@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
@@ -68,6 +68,7 @@ class Case:
     sparsifier: str = "topk"
     gradient: str = "normal"
     """Of `GRADIENTS`."""
+    device: str = "cpu"
 
 
 @dataclass(frozen=True)
@@ -81,11 +82,26 @@ class Outcome:
     exchanged: collectives.Exchanged
     messages_sent: int
 
+    def on_cpu(self) -> Outcome:
+        """The same, to be told to a process without a GPU."""
+        vote = None if self.vote is None else self.vote.cpu()
+        sent = None if self.exchanged.sent is None else self.exchanged.sent.cpu()
+        exchanged = replace(self.exchanged, sent=sent)
+        return replace(
+            self,
+            acc=self.acc.cpu(),
+            update=self.update.cpu(),
+            residual=self.residual.cpu(),
+            vote=vote,
+            exchanged=exchanged,
+        )
+
 
 def run_case(group: Group, case: Case) -> Outcome:
     """Exchange random gradients and residuals of this rank's own."""
     random = torch.Generator().manual_seed(1000 * case.seed + group.rank)
-    grad, residual = GRADIENTS[case.gradient](torch.randn(2, case.segments[-1], generator=random)).unbind()
+    drawn = GRADIENTS[case.gradient](torch.randn(2, case.segments[-1], generator=random))
+    grad, residual = drawn.to(case.device).unbind()
     vote = None if case.vote_length is None else torch.randn(case.vote_length, generator=random)
     acc = grad + residual
     next_residual = torch.full_like(grad, torch.nan)

@@ -71,6 +71,8 @@ class FakeCuda:
         self._thread = threading.local()
         self.devices_by_thread: dict[str, torch.device] = {}
         self.recorded: list[tuple[torch.Tensor, FakeStream]] = []
+        self.of_the_cpu: list[torch.Tensor] = []
+        """All other tensors count as the GPU's."""
 
     def current_stream(self, device: torch.device = DEVICE) -> FakeStream:
         assert device == DEVICE
@@ -86,6 +88,14 @@ class FakeCuda:
     def set_device(self, device: torch.device) -> None:
         self.devices_by_thread[threading.current_thread().name] = device
 
+    def has(self, tensor: torch.Tensor) -> bool:
+        return not any(known is tensor for known in self.of_the_cpu)
+
+    def record(self, tensor: torch.Tensor, stream: FakeStream) -> None:
+        if not self.has(tensor):
+            raise NotImplementedError("Could not run 'aten::record_stream' with arguments from the 'CPU' backend")
+        self.recorded.append((tensor, stream))
+
     def is_recorded(self, tensor: torch.Tensor, stream: FakeStream) -> bool:
         return any(known is tensor and other is stream for known, other in self.recorded)
 
@@ -98,6 +108,7 @@ def install(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
     monkeypatch.setattr(torch.cuda, "Stream", FakeStream)
     monkeypatch.setattr(torch.cuda, "Event", FakeEvent)
     monkeypatch.setattr(
-        torch.Tensor, "record_stream", lambda tensor, stream: fake.recorded.append((tensor, stream)), raising=False
+        torch.Tensor, "record_stream", lambda tensor, stream: fake.record(tensor, stream), raising=False
     )
+    monkeypatch.setattr(torch.Tensor, "is_cuda", property(fake.has), raising=False)
     return fake

@@ -80,21 +80,17 @@ def algorithms(rank: int, size: int, num_elements: int) -> Iterator[tuple[str, A
     import torch.distributed as dist
     from trimtab.collectives import primitives
     from trimtab.collectives.group import Group
-    from trimtab.collectives.process_group import ProcessGroupTransport
 
     vector = torch.zeros(num_elements)
     data, num_bytes = vector.view(torch.uint8), 4 * num_elements
     root_data = data if rank == 0 else None
     ring, tree = costs.ring_all_reduce(num_bytes, size), costs.tree_all_reduce(num_bytes, size)
     down, gather = costs.broadcast(num_bytes, size), costs.all_gather(num_bytes, size)
-    for name, transport in (
-        ("sockets", Group.connect(deadline=60).transport),
-        ("gloo send/recv", ProcessGroupTransport(None, deadline=60)),
-    ):
-        yield f"{name}: ring all-reduce", ring, lambda t=transport: primitives.ring_all_reduce(t, [vector])
-        yield f"{name}: tree all-reduce", tree, lambda t=transport: primitives.tree_all_reduce(t, [vector])
-        yield f"{name}: broadcast", down, lambda t=transport: primitives.broadcast(t, root_data, 0)
-        yield f"{name}: all-gather", gather, lambda t=transport: primitives.all_gather(t, data)
+    transport = Group.connect(deadline=60).transport
+    yield "ours: ring all-reduce", ring, lambda: primitives.ring_all_reduce(transport, [vector])
+    yield "ours: tree all-reduce", tree, lambda: primitives.tree_all_reduce(transport, [vector])
+    yield "ours: broadcast", down, lambda: primitives.broadcast(transport, root_data, 0)
+    yield "ours: all-gather", gather, lambda: primitives.all_gather(transport, data)
     yield "torch: all_reduce", ring, lambda: dist.all_reduce(vector)
     yield "torch: broadcast", down, lambda: dist.broadcast(vector, 0)
     gathered = [torch.empty(num_elements) for _ in range(size)]

@@ -11,10 +11,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rank_pool import RankPool
 from trimtab import collectives
+from trimtab.collectives.group import Group
 from trimtab.plan import split_elements
 from trimtab.sparsify.near_k import EXACT_UP_TO
 from trimtab_api import catalogue
-from trimtab_api.catalogue import COLLECTIVES, DENSE_COLLECTIVES, SPARSE_COLLECTIVES
+from trimtab_api.catalogue import COLLECTIVES, DENSE_COLLECTIVES, SPARSE_COLLECTIVES, sparsifiers
 
 LENGTHS = (1, 2, 3, 7, 31, 127, 1009, 5003)
 #: Where a rank that drops what others sent, on its way, keeps it in its own residual.
@@ -66,6 +67,38 @@ def test_every_scheme_conserves_what_is_hard_to_select_from(rank_pool: RankPool,
     for scheme, size in product(COLLECTIVES, (3, 4)):
         case = Case(scheme, segments=(0, 600), k=(60,), vote_length=1, gradient=gradient)
         check(size, case, rank_pool.run(size, run_case, case))
+
+
+def on_gpu(rank: int, size: int, cases: list[Case]) -> list[Outcome]:
+    group = Group.connect(deadline=30)
+    try:
+        return [run_case(group, case).on_cpu() for case in cases]
+    finally:
+        group.close()
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize(
+    ("sparsifier", "size"), [*product(sparsifiers.built_in, [2]), ("topk", 1), ("topk", 3), ("topk", 4), ("tracked", 4)]
+)
+def test_every_scheme_conserves_on_a_gpu(gpu_rank_pool: RankPool, sparsifier: str, size: int) -> None:
+    cases = [
+        Case(
+            scheme,
+            (0, n),
+            (max(1, n // 10),),
+            seed=n,
+            step=step,
+            vote_length=step % 4,
+            sparsifier=sparsifier,
+            device="cuda",
+        )
+        for scheme in (COLLECTIVES if sparsifier == "topk" else SPARSE_COLLECTIVES)
+        for step, n in enumerate((1, 3, 31, 5003))
+    ]
+    outcomes = zip(*gpu_rank_pool.run_in_process_group(size, on_gpu, cases), strict=True)
+    for case, of_ranks in zip(cases, outcomes, strict=True):
+        check(size, case, list(of_ranks))
 
 
 @pytest.mark.parametrize("scheme", [scheme for scheme in COLLECTIVES if scheme not in SELECTING_AGAIN])

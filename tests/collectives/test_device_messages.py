@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import pytest
 import torch
-from only_device_tensors import DEVICE, OnDevice, only_device_tensors
+from only_device_tensors import DEVICE, OnDevice, only_device_tensors, over
 from rank_pool import RankError, RankPool
 from trimtab.broadcast import barrier, broadcast_json, broadcast_tensors, gather_numbers
 from trimtab.collectives import primitives
+from trimtab.collectives.connect import connect_process_group
 from trimtab.collectives.group import Group
-from trimtab.collectives.process_group import ProcessGroupTransport
 
 
 def device_group(rank: int) -> Group:
-    transport = ProcessGroupTransport(None, deadline=30)
-    transport.device = DEVICE
-    transport.has_own_all_reduce = True
-    return Group(transport)
+    return Group(over(connect_process_group(None, deadline=30), DEVICE))
 
 
 def messages(rank: int, size: int):
@@ -48,11 +45,11 @@ def sums(rank: int, size: int):
             group.close()
 
 
-def a_message_of_the_cpu(rank: int, size: int):
+def a_sum_of_the_cpu(rank: int, size: int):
     with only_device_tensors():
         group = device_group(rank)
         try:
-            group.submit(lambda: primitives.all_gather(group.transport, torch.zeros(4, dtype=torch.uint8))).result(30)
+            group.submit(lambda: primitives.all_reduce(group.transport, "ring", [torch.zeros(4)])).result(30)
         finally:
             group.close()
 
@@ -74,4 +71,4 @@ def test_gradients_lie_on_the_device(rank_pool: RankPool, size: int) -> None:
 
 def test_the_stand_in_refuses_what_nccl_refuses(rank_pool: RankPool) -> None:
     with pytest.raises(RankError, match="No backend type associated with device type cpu"):
-        rank_pool.run_in_process_group(2, a_message_of_the_cpu)
+        rank_pool.run_in_process_group(2, a_sum_of_the_cpu)

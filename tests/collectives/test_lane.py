@@ -139,8 +139,11 @@ def test_tensors_that_cross_streams_are_recorded_on_them(cuda: FakeCuda, lanes) 
         assert cuda.is_recorded(tensor, stream)
         assert not cuda.is_recorded(tensor, cuda.default)
 
-    lane.submit(lambda: {"result": (five,)}).result(30)
+    vote = torch.zeros(1)
+    cuda.of_the_cpu.append(vote)
+    lane.submit(lambda: {"result": (five, vote)}).result(30)
     assert cuda.is_recorded(five, cuda.default)
+    assert not cuda.is_recorded(vote, cuda.default)
 
 
 def test_tensors_are_found_wherever_they_are_held() -> None:

@@ -8,10 +8,11 @@ import pytest
 import torch
 import torch.distributed as dist
 from cases import EVERY_SIZE
+from only_device_tensors import over
 from rank_pool import RankPool
 from trimtab.collectives import primitives
+from trimtab.collectives.connect import connect_process_group
 from trimtab.collectives.group import Group
-from trimtab.collectives.process_group import ProcessGroupTransport
 from trimtab.collectives.recursive import doubling_all_gather
 from trimtab.collectives.transport import Transport
 from trimtab_api.catalogue import costs
@@ -55,11 +56,6 @@ def all_to_all(transport: Transport):
 
 def on_group(group: Group, function, *arguments):
     return group.submit(partial(function, group.transport, *arguments)).result(30)
-
-
-def on_process_group(rank: int, size: int, jobs):
-    transport = ProcessGroupTransport(None, deadline=30)
-    return [function(transport, *arguments) for function, *arguments in jobs]
 
 
 @pytest.mark.parametrize("size", EVERY_SIZE)
@@ -152,38 +148,8 @@ def test_broadcast_and_all_gather_cost_their_closed_forms_and_the_lengths(rank_p
     assert {num_bytes for _, _, num_bytes in outcomes} == {cost.bytes + 8 * (size - 1)}
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 4, 5])
-def test_over_a_process_group_they_give_the_same(rank_pool: RankPool, size: int) -> None:
-    whole = 1 << 62
-    jobs = [
-        (all_reduce, "ring", (1000, 3), whole),
-        (all_reduce, "tree", (1000, 3), whole),
-        (all_reduce, "ring", (1,), whole),
-        (broadcast, size - 1, 1000, whole),
-        (broadcast, 0, 0, whole),
-        (all_gather, tuple(4 * rank for rank in range(size))),
-        (all_reduce, "halving", (1000, 3), whole),
-        (all_gather, tuple(4 * rank for rank in range(size)), "doubling"),
-        (all_to_all,),
-    ]
-    done = rank_pool.run_in_process_group(size, on_process_group, jobs)
-    for rank, (ring, tree, short, sent, empty, gathered, halving, doubled, (exchanged, chain)) in enumerate(done):
-        expected = (size * torch.arange(1003) + size * (size - 1) // 2).float()
-        assert torch.equal(ring[0], expected)
-        assert torch.equal(tree[0], expected)
-        assert torch.equal(halving[0], expected)
-        assert [each.tolist() for each in doubled[0]] == [each.tolist() for each in gathered[0]]
-        assert short[0].tolist() == [size * (size - 1) // 2]
-        assert torch.equal(sent[0], (torch.arange(1000) % 251).to(torch.uint8))
-        assert empty[0].numel() == 0
-        assert [block.tolist() for block in gathered[0]] == [[other] * 4 * other for other in range(size)]
-        check_all_to_all(rank, size, exchanged)
-        assert chain == size - 1, "each waits for one that comes in"
-
-
 def own_all_reduce(rank: int, size: int):
-    transport = ProcessGroupTransport(None, deadline=30)
-    transport.has_own_all_reduce = True  # as NCCL's has; here it is Gloo's
+    transport = over(connect_process_group(None, deadline=30), torch.device("cpu"))  # as NCCL sums, Gloo does here
     pieces = [torch.arange(5.0) + rank, torch.empty(0), torch.tensor([float(rank)])]
     chains = [primitives.all_reduce(transport, shape, [piece.clone() for piece in pieces]) for shape in ALL_REDUCES]
     primitives.all_reduce(transport, "ring", pieces)

@@ -19,6 +19,7 @@ import pytest
 import torch
 import toy_schedules
 from in_process import InProcess
+from rank_pool import RankPool
 from test_schedules import PLANNED, assert_same, timetable_drawn
 from torch import Tensor, nn
 from trimtab.collectives.group import Group
@@ -61,7 +62,9 @@ class Rank:
 
     def __init__(self, group: Group, plan: Plan) -> None:
         self.group = group
-        self.model = nn.ParameterList([nn.Parameter(torch.zeros(shape)) for shape in SHAPES])
+        self.device = group.transport.device
+        zeros = [torch.zeros(shape, device=self.device) for shape in SHAPES]
+        self.model = nn.ParameterList(map(nn.Parameter, zeros))
         optimizer = torch.optim.SGD(self.model.parameters(), lr=LEARNING_RATE)
         self.session = Session(self.model, optimizer, group=group, plan=plan, recorder=Recorder(None))
         assert self.session._engine is not None
@@ -89,7 +92,7 @@ class Rank:
         if spoils and is_here:
             assert spoiled is not None
             flat[spoiled] = float("inf")
-        parts = self.parts(flat)
+        parts = [part.to(self.device) for part in self.parts(flat)]
         sum((self.model[index] * parts[index].float()).sum() for index in used).backward()
         was_local = engine.local is not None
         outcome = engine.step()
@@ -103,9 +106,8 @@ class Rank:
 
     def throw_away(self, draw: random.Random) -> None:
         """A backward pass whose gradients the script clears, with a word to the session or without."""
-        sum(
-            (parameter * torch.randn(parameter.shape, generator=self.random)).sum() for parameter in self.model
-        ).backward()
+        gradients = [torch.randn(shape, generator=self.random).to(self.device) for shape in SHAPES]
+        sum((parameter * each).sum() for parameter, each in zip(self.model, gradients, strict=True)).backward()
         if draw.random() < 0.5:
             self.engine.discard()
         for parameter in self.model:
@@ -130,7 +132,7 @@ class Rank:
 
     def flat(self, tensors: list[Tensor]) -> Tensor:
         """In the arena's order: the last parameter first."""
-        return torch.cat([tensor.detach().double().reshape(-1) for tensor in reversed(tensors)])
+        return torch.cat([tensor.detach().cpu().double().reshape(-1) for tensor in reversed(tensors)])
 
     def parts(self, flat: Tensor) -> list[Tensor]:
         sizes = [self.model[index].numel() for index in reversed(range(len(SHAPES)))]
@@ -140,15 +142,15 @@ class Rank:
         engine = self.engine
         engine.settle()
         weights = self.flat(list(self.model))
-        anchor = weights if engine.local is None else engine.local.anchor.double()
+        anchor = weights if engine.local is None else engine.local.anchor.cpu().double()
         began_at = weights if engine.local is None else self.flat(engine.local.began_at()[::-1])
         unit = LEARNING_RATE if engine.local is None else 1.0
         waiting, arrived = torch.zeros_like(weights), torch.zeros_like(weights)
         for bucket in engine.exchanger.buckets:
             for held, total in ((bucket.waiting, waiting), (bucket.arrived, arrived)):
                 for each in held:
-                    total[bucket.span.start : bucket.span.stop] += unit * each.values
-        owed = unit * engine.arena.residual.double() + waiting + (began_at - weights)
+                    total[bucket.span.start : bucket.span.stop] += unit * each.values.cpu()
+        owed = unit * engine.arena.residual.cpu().double() + waiting + (began_at - weights)
         local = sum(self.round, torch.zeros_like(weights)) * LEARNING_RATE
         return {
             "entered": self.entered + local,
@@ -236,6 +238,26 @@ def test_all_that_ranks_compute_moves_the_weights_or_is_held_back_whatever_happe
     toy_schedules.register()
     with ThreadPoolExecutor(SIZE) as ranks:
         answers = list(ranks.map(fuzz, groups(), [seed] * SIZE, [40] * SIZE))
+    check(answers)
+
+
+def fuzz_on_gpu(rank: int, size: int, seed: int, num_events: int) -> tuple[list[str], list[dict[str, Tensor]]]:
+    toy_schedules.register()
+    group = Group.connect(deadline=30)
+    link = Group.connect(deadline=30)
+    link.transport.has_own_all_reduce = False  # NCCL sums in one order on all ranks, which two links do not keep
+    group.further_links = (link,)
+    return fuzz(group, seed, num_events)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("seed", [0, 2, 3, 5, 263])
+def test_all_that_ranks_compute_on_a_gpu_moves_the_weights_or_is_held_back(gpu_rank_pool: RankPool, seed: int) -> None:
+    check(gpu_rank_pool.run_in_process_group(SIZE, fuzz_on_gpu, seed, 40))
+
+
+def check(answers: list[tuple[list[str], list[dict[str, Tensor]]]]) -> None:
+    """All sources and events came, and after each the balance holds on every rank, and all are at one place."""
     events = answers[0][0]
     assert len({event.partition(" under")[0] for event in events}) == len(set(EVENTS))
     assert len({"source=update" in event for event in events}) == 2, "both sources"

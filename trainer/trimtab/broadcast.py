@@ -38,7 +38,7 @@ def tell_json(group: Group, data: Any) -> Callable[[], Any]:
             return transport.receive_bytes(0)
         own = encoded.to(transport.device)
         for peer in range(1, group.size):
-            transport.send_bytes(peer, own)
+            transport.send(peer, own)
         return own
 
     told = group.submit(tell)

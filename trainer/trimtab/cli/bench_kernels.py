@@ -1,4 +1,6 @@
-"""``trimtab bench kernels``: the time of each sparsifier on one core, against a copy of its bytes and torch.topk.
+"""``trimtab bench kernels``: the time of each sparsifier, against a copy of its bytes and torch.topk.
+
+On one core, or on a GPU until it is done.
 
 The floor of a kernel is the time in which a large copy moves 12 bytes an element: gradient and residual are read, the
 new residual is written. Each round measures everything once, so that other load on the machine falls on all alike. The
@@ -15,6 +17,8 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING
+
+from trimtab_api.errors import UserError
 
 if TYPE_CHECKING:
     from trimtab.sparsify import Selector
@@ -43,12 +47,19 @@ class Measured:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `trimtab bench kernels`."""
+    parser.add_argument(
+        "--device", choices=("cpu", "cuda"), default="cpu", help="one core, or the first GPU (default: cpu)"
+    )
     parser.add_argument("--json", action="store_true", help="a list of objects instead of a table")
 
 
 def run(args: argparse.Namespace) -> int:
     """Measure and print, as a JSON list of `Measured` or as a table; returns the exit code."""
-    lines = [line for ratio in RATIOS for line in measure(NUM_ELEMENTS, ratio, ROUNDS)]
+    import torch
+
+    if args.device == "cuda" and not torch.cuda.is_available():
+        raise UserError("torch finds no GPU here; leave it out to time one core", field="--device", value=args.device)
+    lines = [line for ratio in RATIOS for line in measure(NUM_ELEMENTS, ratio, ROUNDS, args.device)]
     if args.json:
         print(json.dumps([asdict(line) for line in lines], indent=2))
         return 0
@@ -61,8 +72,8 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def measure(n: int, ratio: float, rounds: int) -> list[Measured]:
-    """Time the fused pass and every sparsifier on n Laplace-distributed elements, one thread."""
+def measure(n: int, ratio: float, rounds: int, device: str = "cpu") -> list[Measured]:
+    """Time the fused pass and every sparsifier on n Laplace-distributed elements: one thread, or the GPU until done."""
     import torch
 
     from trimtab import kernels, sparsify
@@ -72,9 +83,9 @@ def measure(n: int, ratio: float, rounds: int) -> list[Measured]:
     torch.set_num_threads(1)
     try:
         torch.manual_seed(0)
-        grad = torch.empty(n).exponential_() * torch.empty(n).bernoulli_(0.5).mul_(2).sub_(1)
-        residual, next_residual = torch.randn(n) * 0.1, torch.empty(n)
-        copied_from = torch.zeros(n * BYTES_PER_ELEMENT // 2 // 4)  # a copy reads and writes
+        grad = (torch.empty(n).exponential_() * torch.empty(n).bernoulli_(0.5).mul_(2).sub_(1)).to(device)
+        residual, next_residual = (torch.randn(n) * 0.1).to(device), torch.empty(n, device=device)
+        copied_from = torch.randn(n * BYTES_PER_ELEMENT // 2 // 4).to(device)  # a copy reads and writes
         copied_to = torch.zeros_like(copied_from)
         k = elements_to_send(ratio, n)
         magnitudes = (grad + residual).abs()
@@ -96,6 +107,7 @@ def measure(n: int, ratio: float, rounds: int) -> list[Measured]:
                 **sparsifiers,
             },
             rounds,
+            torch.cuda.synchronize if device == "cuda" else lambda: None,
         )
     finally:
         torch.set_num_threads(threads)
@@ -106,13 +118,19 @@ def measure(n: int, ratio: float, rounds: int) -> list[Measured]:
     ]
 
 
-def interleaved(actions: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
-    """Median seconds of each action, one of each a round, after one round that is not counted."""
+def interleaved(
+    actions: dict[str, Callable[[], object]], rounds: int, finish: Callable[[], object] = lambda: None
+) -> dict[str, float]:
+    """Median seconds of each action, one of each a round, after one round that is not counted.
+
+    ``finish`` waits for what an action has left under way.
+    """
     times: dict[str, list[float]] = {name: [] for name in actions}
     for counted in [False] + [True] * rounds:
         for name, action in actions.items():
             began = time.perf_counter()
             action()
+            finish()
             if counted:
                 times[name].append(time.perf_counter() - began)
     return {name: statistics.median(durations) for name, durations in times.items()}

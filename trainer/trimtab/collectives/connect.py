@@ -14,7 +14,9 @@ import os
 import socket
 import struct
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ import torch
 import torch.distributed as dist
 
 from trimtab.collectives import handshake
+from trimtab.collectives.gpu_transport import GpuTransport
 from trimtab.collectives.handshake import Steps, StrangerError
 from trimtab.collectives.sockets import SocketTransport
 from trimtab.collectives.switchboard import CallError, Switchboard
@@ -63,12 +66,18 @@ class Entrance:
 
 
 def connect(
-    rank: int, cards: list[dict[str, Any]], entrance: Entrance, secret: bytes, attempt: bytes, deadline: float
+    rank: int,
+    cards: list[dict[str, Any]],
+    entrance: Entrance,
+    secret: bytes,
+    attempt: bytes,
+    deadline: float,
+    transport: Callable[[int, dict[int, socket.socket], float], SocketTransport] = SocketTransport,
 ) -> SocketTransport:
     """A socket to every other rank, whose entrance is in ``cards``; every rank calls it together.
 
-    ``attempt`` is known to these ranks alone; the entrance is closed. Raises `CommunicationError` when a peer cannot be
-    reached within ``deadline`` seconds, or two minutes.
+    ``transport`` is made of them. ``attempt`` is known to these ranks alone; the entrance is closed. Raises
+    `CommunicationError` when a peer cannot be reached within ``deadline`` seconds, or two minutes.
     """
     until = time.monotonic() + min(deadline, _CONNECT_SECONDS)
     connections: dict[int, socket.socket] = {}
@@ -98,7 +107,7 @@ def connect(
         except BaseException:
             _close(connections)
             raise
-    return SocketTransport(rank, connections, deadline)
+    return transport(rank, connections, deadline)
 
 
 def connect_process_group(
@@ -106,26 +115,33 @@ def connect_process_group(
 ) -> SocketTransport:
     """The same among the ranks of a process group (None: all), over which addresses are agreed.
 
+    Where it is NCCL's, messages lie on this process's GPU, and it sums over the ranks.
+
     Without a ``secret`` one is drawn, which crosses the process group: it is worth as much as that is guarded.
     """
     rank, size = dist.get_rank(process_group), dist.get_world_size(process_group)
+    transport: Callable[[int, dict[int, socket.socket], float], SocketTransport] = SocketTransport
+    device = torch.device("cpu")
+    if "nccl" in dist.get_backend(process_group):
+        device = torch.device("cuda", torch.cuda.current_device())
+        transport = partial(GpuTransport, device=device, process_group=process_group)
     if size == 1:
-        return SocketTransport(rank, {}, deadline)
+        return transport(rank, {}, deadline)
     entrance = Entrance.open(size)
     attempt = os.urandom(16)
-    gathered = _gather(json.dumps({**entrance.card, "attempt": attempt.hex()}).encode(), size, process_group)
+    gathered = _gather(json.dumps({**entrance.card, "attempt": attempt.hex()}).encode(), size, device, process_group)
     cards = [json.loads(each) for each in gathered]
     attempt = bytes.fromhex(cards[0]["attempt"])
-    return connect(rank, cards, entrance, secret or attempt, attempt, deadline)
+    return connect(rank, cards, entrance, secret or attempt, attempt, deadline, transport)
 
 
-def _gather(data: bytes, size: int, process_group: dist.ProcessGroup | None) -> list[bytes]:
-    """Every rank's ``data``, as bytes and nothing that could be run."""
-    mine = torch.zeros(_CARD_BYTES, dtype=torch.uint8)
-    mine[: len(data)] = torch.frombuffer(bytearray(data), dtype=torch.uint8)
+def _gather(data: bytes, size: int, device: torch.device, process_group: dist.ProcessGroup | None) -> list[bytes]:
+    """Every rank's ``data``, as bytes and nothing that could be run; it crosses from device to device."""
+    padded = bytearray(data.ljust(_CARD_BYTES, b"\0"))
+    mine = torch.frombuffer(padded, dtype=torch.uint8).to(device)
     everyone = [torch.empty_like(mine) for _ in range(size)]
     dist.all_gather(everyone, mine, group=process_group)
-    return [each.numpy().tobytes().rstrip(b"\0") for each in everyone]
+    return [each.cpu().numpy().tobytes().rstrip(b"\0") for each in everyone]
 
 
 def _call(rank: int, peer: int, secret: bytes, attempt: bytes) -> Steps[int]:

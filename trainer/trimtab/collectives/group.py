@@ -102,14 +102,9 @@ class Group:
     ) -> Group:
         """Join the ranks of ``process_group`` (None: all); every one of them calls it together.
 
-        Where the process group is NCCL's, point-to-point goes over it and tensors are on GPUs; elsewhere it goes over
-        sockets of our own, by the job's ``secret`` if there is one. No wait passes ``deadline`` seconds without a byte
-        moving.
+        Messages go over sockets of our own, by the job's ``secret`` if there is one. Where the process group is NCCL's,
+        they lie on GPUs, and it sums over the ranks. No wait passes ``deadline`` seconds without a byte moving.
         """
-        if "nccl" in dist.get_backend(process_group):
-            from trimtab.collectives.process_group import ProcessGroupTransport
-
-            return cls(ProcessGroupTransport(process_group, deadline))
         return cls(connect_process_group(process_group, deadline, secret))
 
     @property

@@ -63,7 +63,7 @@ class GTopk(Collective):
         message = torch.cat([part.view(torch.uint8) for part in (vote, *sums.coded(wire))])
         stopwatch.compressed()
         if parent is not None:
-            transport.send_bytes(parent, message)
+            transport.send(parent, message)
         message, _ = broadcast(transport, message if parent is None else None, root=0)
         stopwatch.communicated()
 

@@ -154,7 +154,7 @@ def broadcast(transport: Transport, data: Tensor | None, root: int) -> tuple[Ten
         assert data is not None, "the root has what is broadcast"
         length = torch.tensor([data.numel()], dtype=torch.int64, device=data.device).view(torch.uint8)
         for peer in peers:
-            transport.send_bytes(peer, length, data[:chunk])
+            transport.send(peer, length, data[:chunk])
         for start in range(chunk, data.numel(), chunk):
             for peer in peers:
                 transport.send(peer, data[start : start + chunk])
@@ -162,7 +162,7 @@ def broadcast(transport: Transport, data: Tensor | None, root: int) -> tuple[Ten
         source = (parent + root) % size
         first = transport.receive_bytes(source)  # the length, and the first chunk
         for peer in peers:
-            transport.send_bytes(peer, first)
+            transport.send(peer, first)
         length, first = first[:8], first[8:]
         num_bytes = int(length.clone().view(torch.int64).item())
         data = first
@@ -192,7 +192,7 @@ def all_gather(transport: Transport, data: Tensor) -> tuple[list[Tensor], int]:
         count = min(distance, size - distance)
         outgoing = blocks[:count]
         lengths = torch.tensor([block.numel() for block in outgoing], dtype=torch.int64, device=data.device)
-        transport.send_bytes((rank - distance) % size, lengths, *outgoing)
+        transport.send((rank - distance) % size, lengths, *outgoing)
         received = transport.receive_bytes((rank + distance) % size)
         head = 8 * count
         blocks += received[head:].split_with_sizes(received[:head].view(torch.int64).tolist())
@@ -204,23 +204,19 @@ def all_gather(transport: Transport, data: Tensor) -> tuple[list[Tensor], int]:
 def all_to_all(transport: Transport, messages: Sequence[Sequence[Tensor]]) -> tuple[list[Tensor], int]:
     """Send every other rank its own of the ``messages``, by rank and each in parts; this rank's own is left out.
 
-    Returns what each rank sent this one (uint8, of any size), and the length of the longest chain of messages: 1 where
-    all can leave at once, N-1 where each waits for one that comes in.
+    Returns what each rank sent this one (uint8, of any size), and the length of the longest chain of messages, for all
+    leave at once: 1.
     """
     rank, size = transport.rank, transport.size
     received = [torch.empty(0, dtype=torch.uint8, device=transport.device)] * size
-    distances = range(1, size)
-    if transport.is_eager:
-        for distance in distances:
-            peer = (rank + distance) % size
-            transport.send_bytes(peer, *messages[peer])
-    for distance in distances:
-        peer, source = (rank + distance) % size, (rank - distance) % size
-        if not transport.is_eager:
-            transport.send_bytes(peer, *messages[peer])
+    for distance in range(1, size):
+        peer = (rank + distance) % size
+        transport.send(peer, *messages[peer])
+    for distance in range(1, size):
+        source = (rank - distance) % size
         received[source] = transport.receive_bytes(source)
     transport.flush()
-    return received, min(1, size - 1) if transport.is_eager else size - 1
+    return received, min(1, size - 1)
 
 
 def binomial_tree(rank: int, size: int) -> tuple[int | None, list[int]]:

@@ -86,7 +86,7 @@ def doubling_all_gather(transport: Transport, data: Tensor) -> tuple[list[Tensor
     def send(peer: int) -> None:
         outgoing = [blocks[owner] for owner in sorted(blocks)]
         lengths = torch.tensor([block.numel() for block in outgoing], dtype=torch.int64, device=data.device)
-        transport.send_bytes(peer, lengths, *outgoing)
+        transport.send(peer, lengths, *outgoing)
 
     def receive(peer: int, owners: Sequence[int]) -> None:
         message, head = transport.receive_bytes(peer), 8 * len(owners)

@@ -45,7 +45,9 @@ _WAKE_BYTES = 1 << 15
 
 
 @dataclass
-class _Connection:
+class Connection:
+    """To one peer."""
+
     peer: int
     socket: socket.socket
     address: str
@@ -66,7 +68,6 @@ class SocketTransport(Transport):
     """A mesh of connected sockets; `trimtab.collectives.connect` makes one."""
 
     chunk_bytes = _CHUNK_BYTES
-    is_eager = True
 
     def __init__(
         self, rank: int, connections: dict[int, socket.socket], deadline: float, silence: float = SILENCE_SECONDS
@@ -80,7 +81,7 @@ class SocketTransport(Transport):
         for peer, connected in connections.items():
             connected.setblocking(False)
             probe_when_idle(connected, silence)
-            self._connections[peer] = _Connection(peer, connected, str(connected.getpeername()[0]))
+            self._connections[peer] = Connection(peer, connected, str(connected.getpeername()[0]))
         self._header = bytearray(_HEADER.size)
 
     def _send(self, peer: int, parts: tuple[Tensor, ...]) -> None:
@@ -89,9 +90,6 @@ class SocketTransport(Transport):
         connection.outbox.append(memoryview(header))
         connection.outbox.extend(_bytes_of(part) for part in parts if part.numel())
         self._write(connection)
-
-    def _send_bytes(self, peer: int, parts: tuple[Tensor, ...]) -> None:
-        self._send(peer, parts)  # every frame tells its size
 
     def receive(self, peer: int, *parts: Tensor) -> None:
         connection = self._connections[peer]
@@ -137,7 +135,7 @@ class SocketTransport(Transport):
         for connection in self._connections.values():
             connection.socket.close()
 
-    def _read_header(self, connection: _Connection) -> int:
+    def _read_header(self, connection: Connection) -> int:
         """The length of the next message's payload."""
         while True:
             self._read(connection, memoryview(self._header))
@@ -163,7 +161,7 @@ class SocketTransport(Transport):
         connection.waits_for = None
         return int(length)
 
-    def _read(self, connection: _Connection, view: memoryview) -> None:
+    def _read(self, connection: Connection, view: memoryview) -> None:
         """Fill ``view`` from the connection."""
         while len(view):
             try:
@@ -173,12 +171,12 @@ class SocketTransport(Transport):
                 self._wait(connection, reading=True)
                 continue
             except OSError as error:
-                raise _lost(connection, error) from error
+                raise lost(connection, error) from error
             if count == 0:
-                raise _lost(connection, None)
+                raise lost(connection, None)
             view = view[count:]
 
-    def _write(self, connection: _Connection) -> None:
+    def _write(self, connection: Connection) -> None:
         """Give the kernel as much of the outbox as it takes now."""
         outbox = connection.outbox
         while outbox:
@@ -187,7 +185,7 @@ class SocketTransport(Transport):
             except BlockingIOError:
                 return
             except OSError as error:
-                raise _lost(connection, error) from error
+                raise lost(connection, error) from error
             while count:
                 first = outbox[0]
                 if count < len(first):
@@ -196,7 +194,7 @@ class SocketTransport(Transport):
                 count -= len(first)
                 outbox.popleft()
 
-    def _wait(self, connection: _Connection, *, reading: bool) -> None:
+    def _wait(self, connection: Connection, *, reading: bool) -> None:
         """Return when ``connection`` can be read, or else was written to; write all pending sends meanwhile."""
         moved = time.monotonic()
         announced = False
@@ -236,13 +234,13 @@ class SocketTransport(Transport):
                 connection.outbox.append(frame)
                 self._write(connection)
 
-    def _heard_waiting(self, connection: _Connection, peer: int) -> None:
+    def _heard_waiting(self, connection: Connection, peer: int) -> None:
         """The rank at the other end itself waits for ``peer``: tell those who may wait for this rank, once."""
         if peer not in (connection.waits_for, self.rank):
             connection.waits_for = peer
             self._announce_waiting(peer)
 
-    def _stalled(self, connection: _Connection, reading: bool) -> CommunicationError:
+    def _stalled(self, connection: Connection, reading: bool) -> CommunicationError:
         at_fault = connection.peer if connection.waits_for is None else connection.waits_for
         verb = "sent" if reading else "took"
         reporter = None if at_fault == connection.peer else connection.peer
@@ -258,19 +256,19 @@ def _bytes_of(tensor: Tensor) -> memoryview:
     return memoryview(array)
 
 
-def _aborted(connection: _Connection, payload: bytes | bytearray) -> CommunicationError:
+def _aborted(connection: Connection, payload: bytes | bytearray) -> CommunicationError:
     at_fault, reason = _ABORT.unpack(payload)
     reporter = None if at_fault == connection.peer else connection.peer
     return CommunicationError(at_fault, reason.rstrip(b"\0").decode(errors="replace"), reported_by=reporter)
 
 
-def _gone(connection: _Connection, seconds: float) -> CommunicationError:
+def _gone(connection: Connection, seconds: float) -> CommunicationError:
     return CommunicationError(
         connection.peer, f"its machine acknowledged nothing for {seconds:g} s ({connection.address}): gone or cut off"
     )
 
 
-def _lost(connection: _Connection, error: OSError | None) -> CommunicationError:
+def lost(connection: Connection, error: OSError | None) -> CommunicationError:
     """Why the connection ended: what the peer's abort frame says, else that the connection is lost."""
     heard = bytearray()
     with contextlib.suppress(OSError):

@@ -48,7 +48,7 @@ def recursive_doubling(
     for round in range(chain_length(teams.size)):
         peer = teams.rank ^ (1 << round)
         values, pairs = rounded(pairs, 1 << round)
-        teams.send_bytes(peer, pack(vote, index_code.encode(pairs.indices), values))
+        teams.send(peer, pack(vote, index_code.encode(pairs.indices), values))
         other_vote, other = unpack(teams.receive_bytes(peer), vote.numel(), wire)
         vote = vote + other_vote
         sums = added([pairs, other])

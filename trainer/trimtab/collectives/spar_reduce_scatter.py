@@ -162,7 +162,7 @@ def spar_reduce_scatter(transport: Transport, selecting: BlockSelector, last: Ba
         bag = last if last is not None else selecting.take_bag(rank + distance, count)
         last, message = None, pack(no_vote, *bag)
         stopwatch.compressed()
-        transport.send_bytes((rank + distance) % size, message)
+        transport.send((rank + distance) % size, message)
         received = transport.receive_bytes((rank - distance) % size)
         stopwatch.communicated()
         selecting.add_bag(rank, unpack(received, 0, selecting.wire)[1])

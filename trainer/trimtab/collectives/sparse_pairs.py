@@ -128,7 +128,9 @@ def added(parts: Sequence[Pairs]) -> Pairs:
     if parts[0].indices.device.type != "cpu":
         indices, places = torch.unique(torch.cat([part.indices for part in parts]), return_inverse=True)
         sums = parts[0].values.new_zeros(indices.numel())
-        return Pairs(indices, sums.index_add_(0, places, torch.cat([part.values for part in parts])))
+        for part, places_of_part in zip(parts, places.split([len(part) for part in parts]), strict=True):
+            sums[places_of_part] += part.values  # a GPU adds what `index_add_` is given in any order
+        return Pairs(indices, sums)
     total = parts[0]
     for part in parts[1:]:
         room = len(total) + len(part)

@@ -2,7 +2,7 @@
 
 Work on two streams runs in any order, unless one waits for an event that was recorded on the other. Memory may be used
 again as soon as the stream it was allocated on has come past its release, unless other streams that use it have been
-recorded on it. **No run on a GPU has proven what follows these rules here** (docs/decisions/gpu-streams.md).
+recorded on it (docs/decisions/gpu-streams.md).
 """
 
 from __future__ import annotations
@@ -66,9 +66,10 @@ class StreamChain:
 
 
 def record_use(used: object, stream: torch.cuda.Stream) -> None:
-    """Keep the memory of all tensors in ``used`` until ``stream`` has come past its present end."""
+    """Keep the memory of all tensors in ``used`` that are on a GPU until ``stream`` has come past its present end."""
     for tensor in tensors_in(used):
-        tensor.record_stream(stream)
+        if tensor.is_cuda:  # a vote, for one, is read on the CPU
+            tensor.record_stream(stream)
 
 
 def tensors_in(value: object) -> Iterator[Tensor]:

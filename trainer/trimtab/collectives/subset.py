@@ -24,15 +24,11 @@ class Subset(Transport):
         super().__init__(ranks.index(transport.rank), len(ranks))
         self.device = transport.device
         self.chunk_bytes = transport.chunk_bytes
-        self.is_eager = transport.is_eager
         self._transport = transport
         self._ranks = tuple(ranks)
 
     def _send(self, peer: int, parts: tuple[Tensor, ...]) -> None:
         self._transport.send(self._ranks[peer], *parts)
-
-    def _send_bytes(self, peer: int, parts: tuple[Tensor, ...]) -> None:
-        self._transport.send_bytes(self._ranks[peer], *parts)
 
     def receive(self, peer: int, *parts: Tensor) -> None:
         """See `Transport.receive`."""

@@ -61,8 +61,6 @@ class Transport(ABC):
     """Where the parts of a message must lie."""
     chunk_bytes: int
     """A longer message is best sent as several of this size, so that relays forward one while the next arrives."""
-    is_eager = False
-    """Whether a message leaves at once, whatever its peer does: else sends to several peers before any receive hang."""
     has_own_all_reduce = False
     """Whether the backend sums over ranks by itself, better than messages from here could."""
 
@@ -86,16 +84,8 @@ class Transport(ABC):
         self._count(parts)
         self._send(peer, parts)
 
-    def send_bytes(self, peer: int, *parts: Tensor) -> None:
-        """`send` for a peer that does not know the size and will call `receive_bytes`."""
-        self._count(parts)
-        self._send_bytes(peer, parts)
-
     @abstractmethod
     def _send(self, peer: int, parts: tuple[Tensor, ...]) -> None: ...
-
-    @abstractmethod
-    def _send_bytes(self, peer: int, parts: tuple[Tensor, ...]) -> None: ...
 
     @abstractmethod
     def receive(self, peer: int, *parts: Tensor) -> None:
@@ -103,7 +93,7 @@ class Transport(ABC):
 
     @abstractmethod
     def receive_bytes(self, peer: int) -> Tensor:
-        """Wait for the next message of ``peer``, one of `send_bytes`, whatever its size: uint8 [length]."""
+        """Wait for the next message of ``peer``, whatever its size: uint8 [length]."""
 
     @abstractmethod
     def flush(self) -> None:

@@ -1,7 +1,7 @@
 """Profiled steps: what backward takes tensor by tensor, forward module by module, and the exchange bucket by bucket.
 
 A few steps now and then are profiled, of rank 0 alone. On a GPU each reading waits for the device, so profiled steps
-hide less than others do: **no run on a GPU has proven it**.
+hide less than others do.
 """
 
 from __future__ import annotations

@@ -51,8 +51,8 @@ def fused_select(
     """Form acc = grad + residual, send |acc| >= threshold and keep the rest, in one pass of 12 bytes an element.
 
     ``next_residual``, which shares no memory with the other two, becomes acc, or 0 where an element is sent. At most
-    ``capacity`` elements are sent, the first ones (on a GPU, any); the others that reach the threshold are counted and
-    stay in ``next_residual``. ``offset`` is added to the returned indices. NaN never reaches a threshold.
+    ``capacity`` elements are sent, the first ones; the others that reach the threshold are counted and stay in
+    ``next_residual``. ``offset`` is added to the returned indices. NaN never reaches a threshold.
     """
     if isinstance(grad, Tensor):
         result: CompactResult = _backend(grad).fused_select(grad, residual, next_residual, threshold, capacity, offset)
@@ -174,7 +174,7 @@ def _backend(tensor: Tensor) -> ModuleType:
         from trimtab.kernels import cpu
 
         return cpu
-    if tensor.device.type == "cuda":  # tested in Triton's interpreter; no run on a GPU has proven it yet
+    if tensor.device.type == "cuda":
         from trimtab.kernels import gpu
 
         return gpu

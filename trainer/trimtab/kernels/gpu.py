@@ -1,8 +1,6 @@
 """The kernels for CUDA tensors: the fused pass in Triton, the gathers and scatters by torch.
 
-**No run on a GPU has proven these yet.** They are tested in Triton's interpreter (TRITON_INTERPRET=1) against the
-reference. Where the capacity overflows they differ from it: the elements sent are those of the blocks that finished
-first, not the first elements.
+They are tested against the reference on a GPU where there is one, and in Triton's interpreter (TRITON_INTERPRET=1).
 """
 
 from __future__ import annotations
@@ -27,6 +25,7 @@ from trimtab.kernels.reference import (
     tail,
     take,
 )
+from trimtab.kernels.reference import select_in_place as select_in_place_by_reference
 
 __all__ = [
     "accumulate",
@@ -94,9 +93,12 @@ def _launch(
                 BLOCK=BLOCK,
             )
     num_over, before, after = torch.cat([count.double(), norms.sum(1)]).tolist()  # the one wait for the device
-    num_sent = min(int(num_over), capacity)
+    if num_over > capacity:  # the blocks that came first were sent, which may be others the next time
+        put(next_residual, indices - offset, values)
+        return select_in_place_by_reference(next_residual, threshold, capacity, offset)
+    num_sent = int(num_over)
     order = indices[:num_sent].argsort()
-    return CompactResult(indices[:num_sent][order], values[:num_sent][order], int(num_over), before, after)
+    return CompactResult(indices[:num_sent][order], values[:num_sent][order], num_sent, before, after)
 
 
 def _select_block_source(  # type: ignore[no-untyped-def]  # Triton reads annotations as code

@@ -89,7 +89,7 @@ def main() -> None:
     parser.add_argument(
         "--seed", type=int, default=int(os.environ.get("TRIMTAB_SEED", "1")), help="(default: the job's)"
     )
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="no run on a GPU has proven cuda yet")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     args = parser.parse_args()
     device = torch.device("cpu" if args.device == "cpu" else f"cuda:{os.environ.get('LOCAL_RANK', '0')}")
 
