@@ -46,8 +46,7 @@ class LocalUpdates:
     def set_anchor(self) -> None:
         """Begin a round where the weights are."""
         self.num_taken = 0
-        for anchor, parameter in zip(self._anchors, self._arena.parameters, strict=True):
-            anchor.copy_(parameter)
+        torch._foreach_copy_(self._anchors, list[Tensor](self._arena.parameters))
 
     @property
     def is_under_way(self) -> bool:
@@ -71,8 +70,7 @@ class LocalUpdates:
         """Names of the parameters whose own gradient is not finite: then this rank leaves the step out."""
         names, parameters = self._arena.names, self._arena.parameters
         grads = [parameter.grad for parameter in parameters if parameter.grad is not None]
-        norms = [torch.linalg.vector_norm(grad) for grad in grads]  # a GPU is waited for once
-        if not grads or bool(torch.isfinite(torch.stack(norms)).all()):
+        if not grads or bool(torch.isfinite(torch.stack(_norms(grads))).all()):  # a GPU is waited for once
             return ()
         return tuple(
             name
@@ -110,3 +108,10 @@ class LocalUpdates:
         for anchor, parameter in zip(self._anchors, self._arena.parameters, strict=True):
             parameter.copy_(anchor)
         self.num_taken = 0
+
+
+def _norms(grads: list[Tensor]) -> tuple[Tensor, ...] | list[Tensor]:
+    """Of each gradient: few launches, where all are dense."""
+    if all(grad.layout == torch.strided for grad in grads):
+        return torch._foreach_norm(grads)
+    return [torch.linalg.vector_norm(grad) for grad in grads]

@@ -34,6 +34,8 @@ class SecondMoments:
         self._num_ranks, self._is_local = num_ranks, is_local
         self._before: dict[Tensor, Tensor] = {}
         """By parameter: its second moment before the step under way."""
+        self._room: dict[Tensor, Tensor] = {}
+        """Where these lie, from step to step: fresh memory costs a CPU more than a pass over it."""
         self._handles = [each.register_step_pre_hook(self._before_step) for each in optimizers]
         self._handles += [each.register_step_post_hook(self._after_step) for each in optimizers]
 
@@ -45,20 +47,29 @@ class SecondMoments:
     @torch.no_grad()
     def _before_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         self._before.clear()
-        if self._is_local():
-            for group in optimizer.param_groups:
-                if _memory(group) >= _LEAST_MEMORY:
-                    self._remember(group["params"], optimizer.state)
+        if not self._is_local():
+            self._room.clear()
+            return
+        for group in optimizer.param_groups:
+            if _memory(group) >= _LEAST_MEMORY:
+                self._remember(group["params"], optimizer.state)
 
     def _remember(self, parameters: Sequence[Tensor], states: Mapping[Tensor, Any]) -> None:
-        for parameter in parameters:
-            state = states.get(parameter)
-            if parameter.grad is None:
-                continue
-            if not state:  # its first step
-                self._before[parameter] = torch.zeros_like(parameter)
-            elif _SQUARE in state:
-                self._before[parameter] = state[_SQUARE].clone()
+        learning = [parameter for parameter in parameters if parameter.grad is not None]
+        later = [parameter for parameter in learning if _SQUARE in states.get(parameter, {})]
+        first = [parameter for parameter in learning if not states.get(parameter)]
+        self._before.update((parameter, torch.zeros_like(parameter)) for parameter in first)
+        if later:
+            squares = [states[parameter][_SQUARE] for parameter in later]
+            rooms = [self._room_for(*each) for each in zip(later, squares, strict=True)]
+            torch._foreach_copy_(rooms, squares)
+            self._before.update(zip(later, rooms, strict=True))
+
+    def _room_for(self, parameter: Tensor, square: Tensor) -> Tensor:
+        room = self._room.get(parameter)
+        if room is None or room.dtype != square.dtype or room.stride() != square.stride():
+            room = self._room[parameter] = torch.empty_like(square)
+        return room
 
     @torch.no_grad()
     def _after_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
@@ -66,10 +77,10 @@ class SecondMoments:
         if not before:
             return
         for group in optimizer.param_groups:
-            for parameter in group["params"]:
-                state = optimizer.state.get(parameter, {})
-                if parameter in before and _MEAN in state and _SQUARE in state:
-                    as_of_mean_gradients(state, before[parameter], group["betas"], self._num_ranks)
+            known = [(optimizer.state.get(each, {}), before[each]) for each in group["params"] if each in before]
+            if kept := [(state, each) for state, each in known if _has_moments(state)]:
+                states, squares = zip(*kept, strict=True)
+                as_of_mean_gradients(states, squares, group["betas"], self._num_ranks)
 
 
 def keeps_adams_moments(optimizer: torch.optim.Optimizer) -> bool:
@@ -78,25 +89,60 @@ def keeps_adams_moments(optimizer: torch.optim.Optimizer) -> bool:
     return isinstance(optimizer, adams) and all(_memory(each) >= _LEAST_MEMORY for each in optimizer.param_groups)
 
 
-def as_of_mean_gradients(state: dict[str, Any], before: Tensor, betas: tuple[float, float], num_ranks: int) -> None:
-    """Cut what one local step has added to a tensor's second moment, which was ``before``; ``state`` is Adam's."""
-    mean, square = state[_MEAN], state[_SQUARE]
-    if not square.is_floating_point() or not mean.is_floating_point():
-        return
-    added = torch.sub(square, before, alpha=betas[1])
-    in_square = added.sum(dtype=torch.float32) / (1 - betas[1])
-    in_mean = (
-        torch.linalg.vector_norm(mean, dtype=torch.float32).square()
-        / (1 - betas[0] ** state.get("step", float("inf"))) ** 2
-    )
+def as_of_mean_gradients(
+    states: Sequence[dict[str, Any]], before: tuple[Tensor, ...], betas: tuple[float, float], num_ranks: int
+) -> None:
+    """Cut what one local step has added to second moments, which were ``before``, overwritten here.
+
+    ``states`` are Adam's, by tensor.
+    """
+    squares, means = [state[_SQUARE] for state in states], [state[_MEAN] for state in states]
+    sums = _subtracted(before, squares, 1 / betas[1])
+    added = before  # times -1 / b2
+    in_squares = torch.stack(sums) * (-betas[1] / (1 - betas[1]))
+    in_means = torch.stack(_norms(means)).square() / (1 - betas[0] ** _steps(states, in_squares)) ** 2
     noise_in_mean = (1 - betas[0]) / (1 + betas[0])
     tiny = torch.finfo(torch.float32).tiny
-    noise = ((in_square - in_mean) / ((1 - noise_in_mean) * in_square).clamp_min(tiny)).nan_to_num(0).clamp(0, 1)
-    square.addcmul_(added, (noise * (1 - 1 / num_ranks)).to(square.dtype), value=-1)
+    noise = (in_squares - in_means) / ((1 - noise_in_mean) * in_squares).clamp_min(tiny)
+    cut = noise.nan_to_num(0).clamp(0, 1) * (betas[1] * (1 - 1 / num_ranks))
+    for square, more, share in zip(squares, added, cut.unbind(), strict=True):
+        square.addcmul_(more, share.to(square.dtype))
+
+
+def _steps(states: Sequence[dict[str, Any]], like: Tensor) -> Tensor:
+    """How many each tensor has taken, float32 [m]; infinitely many where that is not known."""
+    steps = [state.get("step", float("inf")) for state in states]
+    if all(isinstance(each, Tensor) for each in steps):
+        return torch.stack([each.reshape(()).float() for each in steps]).to(like.device)
+    return torch.tensor([float(each) for each in steps], device=like.device)
+
+
+def _subtracted(before: tuple[Tensor, ...], squares: list[Tensor], scale: float) -> tuple[Tensor, ...] | list[Tensor]:
+    """Subtract the scaled ``squares``, of which none is less; returns what that leaves of each tensor, summed, float32.
+
+    In few launches on a GPU. A CPU sums what its cache still holds, ten times as fast as it takes norms of this order.
+    """
+    if before[0].is_cuda and all(each.dtype == torch.float32 for each in before):
+        torch._foreach_add_(before, squares, alpha=-scale)
+        return torch._foreach_neg(torch._foreach_norm(before, 1))
+    return [
+        each.sub_(square, alpha=scale).sum(dtype=torch.float32) for each, square in zip(before, squares, strict=True)
+    ]
+
+
+def _norms(tensors: list[Tensor]) -> tuple[Tensor, ...] | list[Tensor]:
+    """Of each tensor, float32."""
+    if all(each.dtype == torch.float32 for each in tensors):
+        return torch._foreach_norm(tensors)
+    return [torch.linalg.vector_norm(each, dtype=torch.float32) for each in tensors]
+
+
+def _has_moments(state: dict[str, Any]) -> bool:
+    return all(name in state and state[name].is_floating_point() for name in (_MEAN, _SQUARE))
 
 
 def _memory(group: dict[str, Any]) -> float:
     """Of the first moment; 0 where a group has no two betas that tell."""
     betas = group.get("betas")
-    fits = isinstance(betas, (tuple, list)) and len(betas) == 2 and all(0 <= float(each) < 1 for each in betas)
+    fits = isinstance(betas, (tuple, list)) and len(betas) == 2 and all(0 < float(each) < 1 for each in betas)
     return float(betas[0]) if fits and betas else 0.0
