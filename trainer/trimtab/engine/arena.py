@@ -161,11 +161,18 @@ class Arena:
         """Tensor ``index``'s gradient where autograd left it, flat, to be read in place of the arena's.
 
         ``grad`` becomes the arena's view all the same, for the update. None where copying it is as well: small, in
-        the arena already, in another order, or missing.
+        the arena already, in another order, or missing; and on a GPU, where a copy costs next to nothing, and a pass
+        over each tensor launches and a wait of its own.
         """
         parameter, view = self.parameters[index], self.views[index]
         grad = parameter.grad
-        if grad is None or grad.layout != torch.strided or grad.numel() < LEND_FROM or not _lie_alike(grad, view):
+        if (
+            self.device.type == "cuda"
+            or grad is None
+            or grad.layout != torch.strided
+            or grad.numel() < LEND_FROM
+            or not _lie_alike(grad, view)
+        ):
             return None
         if grad.data_ptr() == view.data_ptr() or parameter.stride() != self._strides[index]:
             return None
