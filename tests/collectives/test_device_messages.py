@@ -7,7 +7,7 @@ import torch
 from only_device_tensors import DEVICE, OnDevice, only_device_tensors, over
 from rank_pool import RankError, RankPool
 from trimtab.broadcast import barrier, broadcast_json, broadcast_tensors, gather_numbers
-from trimtab.collectives import primitives
+from trimtab.collectives import index_code, primitives
 from trimtab.collectives.connect import connect_process_group
 from trimtab.collectives.group import Group
 
@@ -72,3 +72,14 @@ def test_gradients_lie_on_the_device(rank_pool: RankPool, size: int) -> None:
 def test_the_stand_in_refuses_what_nccl_refuses(rank_pool: RankPool) -> None:
     with pytest.raises(RankError, match="No backend type associated with device type cpu"):
         rank_pool.run_in_process_group(2, a_sum_of_the_cpu)
+
+
+def test_a_devices_indices_are_coded_as_the_cpus() -> None:
+    indices = torch.arange(3, 3000, 7, dtype=torch.int32)
+    with only_device_tensors():
+        coded = index_code.encode(indices.to(DEVICE))
+        decoded = index_code.decode(coded)
+    assert isinstance(coded, OnDevice)
+    assert isinstance(decoded, OnDevice)
+    assert coded.tolist() == index_code.encode(indices).tolist()
+    assert decoded.tolist() == indices.tolist()

@@ -2,7 +2,7 @@
 
 At 1% the mean gap is 100 and an index takes 1.1 bytes in place of 4; at 0.1% it takes 2. A gap too large for a unit is
 spelled as a run of full units (each adds that much) and the rest. Whichever of one, two or four bytes is shortest is
-taken. On a GPU indices stay as they are: packing them costs more than its links.
+taken. A GPU's are coded on the host, by way of which they cross.
 """
 
 from __future__ import annotations
@@ -32,13 +32,14 @@ def encode(indices: Tensor) -> Tensor:
 
     Raises ValueError when the indices are not ascending.
     """
-    count, unit, num_units = indices.numel(), 4, indices.numel()
-    if indices.device.type == "cpu":
-        one, two = _num_units(indices.numpy())
-        if one < 0:
-            raise ValueError("a selection's indices are unique and ascending; these are not")
-        unit, num_units = min([(4, count), (2, two), (1, one)], key=lambda choice: choice[0] * choice[1])
-    header = torch.tensor([count, unit], dtype=torch.int32, device=indices.device).view(torch.uint8)
+    if indices.device.type != "cpu":
+        return encode(indices.cpu()).to(indices.device)
+    count = indices.numel()
+    one, two = _num_units(indices.numpy())
+    if one < 0:
+        raise ValueError("a selection's indices are unique and ascending; these are not")
+    unit, num_units = min([(4, count), (2, two), (1, one)], key=lambda choice: choice[0] * choice[1])
+    header = torch.tensor([count, unit], dtype=torch.int32).view(torch.uint8)
     if unit == 4:
         return torch.cat([header, indices.view(torch.uint8)])
     coded = np.zeros(_HEADER_BYTES + -(-num_units * unit // 4) * 4, np.uint8)
@@ -55,6 +56,8 @@ def count_of(data: Tensor) -> int:
 
 def decode(data: Tensor) -> Tensor:
     """Inverse of `encode`: int32 [m]."""
+    if data.device.type != "cpu":
+        return decode(data.cpu()).to(data.device)
     count, unit = data[:_HEADER_BYTES].view(torch.int32).tolist()
     rest = data[_HEADER_BYTES:]
     if unit == 4:
