@@ -12,8 +12,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from trimtab.collectives import index_code
-from trimtab.collectives.gpu_transport import survive_errors
+from trimtab.collectives import index_code, process_group
 from trimtab.collectives.group import Group
 from trimtab.collectives.sockets import SocketTransport
 from trimtab.kernels.warm_up import warm_up
@@ -24,19 +23,15 @@ SECONDS_TO_ANSWER = 120.0
 def _serve(rank: int, deadline: float, backend: str, connection: Any) -> None:
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     torch.set_num_threads(1)
-    device = None
     if backend == "nccl":
         os.environ.update(environment_on_one_gpu(rank))
-        survive_errors()
-        torch.cuda.set_device(device := torch.device("cuda", 0))
+        torch.cuda.set_device(0)
     groups: dict[int, Group] = {}
     while (job := connection.recv()) is not None:
         function, size, store, in_process_group, arguments = job
         try:
             if in_process_group or size not in groups:
-                dist.init_process_group(
-                    backend, init_method=f"file://{store}", rank=rank, world_size=size, device_id=device
-                )
+                process_group.initialize(backend, rank, size, SECONDS_TO_ANSWER, init_method=f"file://{store}")
                 dist.barrier()  # Gloo fails on a rank that still connects while another has left already
             if in_process_group:
                 answer = function(rank, size, *arguments)

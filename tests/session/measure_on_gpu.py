@@ -2,7 +2,7 @@
 
     python tests/session/measure_on_gpu.py
 
-Medians of steps in turns; ``profiled`` steps are left out, for those wait for the device after each layer.
+Medians of rounds in turns. Profiled steps, which wait for the device after each layer, fall into the warm-up.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import time
 from collections.abc import Callable
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 from torchvision.models import resnet50
+from trimtab.collectives import process_group
 from trimtab.collectives.group import Group
 from trimtab.fusion import cut
 from trimtab.plan import Plan
@@ -75,7 +75,7 @@ def step_of(plan: str, network: nn.Module, loss: Callable[[nn.Module], Tensor], 
 
 def main() -> None:
     store = f"file://{tempfile.mkdtemp()}/store"
-    dist.init_process_group("nccl", init_method=store, rank=0, world_size=1, device_id=torch.device("cuda", 0))
+    process_group.initialize("nccl", 0, 1, 60, init_method=store)
     group = Group.connect(deadline=60)
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}")
     for make in (resnet, gpt):

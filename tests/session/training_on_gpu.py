@@ -16,15 +16,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import timedelta
 from typing import Any
 from unittest import mock
 
 import torch
-import torch.distributed as dist
 from rank_pool import environment_on_one_gpu
 from torch import nn
-from trimtab.collectives.gpu_transport import survive_errors
+from trimtab.collectives import process_group
 from trimtab.collectives.group import Group
 from trimtab.collectives.lane import Lane
 from trimtab.fusion import cut
@@ -94,13 +92,10 @@ def main() -> None:
     if device_type == "cuda":
         os.environ.update(environment_on_one_gpu(int(rank)))
         os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
-        survive_errors()
         torch.cuda.set_device(0)
     torch.use_deterministic_algorithms(True, warn_only=True)
     backend = "nccl" if device_type == "cuda" else "gloo"
-    device = torch.device("cuda", 0) if device_type == "cuda" else None
-    options = {"rank": int(rank), "world_size": int(size), "timeout": timedelta(seconds=60), "device_id": device}
-    dist.init_process_group(backend, init_method=f"file://{store}", **options)
+    process_group.initialize(backend, int(rank), int(size), 60, init_method=f"file://{store}")
     group = Group.connect(deadline=60)
     with timing(name, int(rank)) as sleep:
         for text in plans:

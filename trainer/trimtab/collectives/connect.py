@@ -40,6 +40,10 @@ _SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 32, 33  # <asm-generic/socket.h>; not in the 
 _SIOCGIFADDR = 0x8915  # <linux/sockios.h>
 
 
+#: What makes a transport: of this rank, a socket to each other rank, and the deadline in seconds.
+Made = Callable[[int, dict[int, socket.socket], float], SocketTransport]
+
+
 @dataclass(frozen=True)
 class Entrance:
     """Where a rank waits for the others' connections; they are told its `card`."""
@@ -72,7 +76,7 @@ def connect(
     secret: bytes,
     attempt: bytes,
     deadline: float,
-    transport: Callable[[int, dict[int, socket.socket], float], SocketTransport] = SocketTransport,
+    transport: Made = SocketTransport,
 ) -> SocketTransport:
     """A socket to every other rank, whose entrance is in ``cards``; every rank calls it together.
 
@@ -120,7 +124,7 @@ def connect_process_group(
     Without a ``secret`` one is drawn, which crosses the process group: it is worth as much as that is guarded.
     """
     rank, size = dist.get_rank(process_group), dist.get_world_size(process_group)
-    transport: Callable[[int, dict[int, socket.socket], float], SocketTransport] = SocketTransport
+    transport: Made = SocketTransport
     device = torch.device("cpu")
     if "nccl" in dist.get_backend(process_group):
         device = torch.device("cuda", torch.cuda.current_device())

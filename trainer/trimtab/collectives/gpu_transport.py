@@ -7,7 +7,6 @@ has failed waits for it without end. What crosses Ethernet passes through the ho
 from __future__ import annotations
 
 import contextlib
-import os
 import select
 import socket
 import time
@@ -20,17 +19,10 @@ from torch import Tensor
 from trimtab.collectives.sockets import SocketTransport, lost
 from trimtab.collectives.transport import HAS_LEFT, CommunicationError
 
-#: Seconds between two looks at sums under way: a fraction of a message's latency.
-_SECONDS_BETWEEN_LOOKS = 1e-4
+#: Until the next look at sums under way: a share of the seconds that they have taken so far, within bounds.
+_SHARE_BETWEEN_LOOKS, _LEAST_SECONDS, _MOST_SECONDS = 0.02, 1e-4, 5e-3
 #: Seconds in which a sum may still end once a rank has closed its connections: it may have taken its own part in it.
 _GRACE_SECONDS = 2.0
-#: Read by torch when a process group is formed.
-_ON_ERRORS = "TORCH_NCCL_ASYNC_ERROR_HANDLING"
-
-
-def survive_errors() -> None:
-    """Have a process group that is formed from now on tell of NCCL's errors, where by default it ends the process."""
-    os.environ.setdefault(_ON_ERRORS, "2")
 
 
 class GpuTransport(SocketTransport):
@@ -83,19 +75,20 @@ class GpuTransport(SocketTransport):
 
     def leave(self) -> None:
         """See `Transport.leave`; sums that others have yet to finish are left to them."""
-        SocketTransport.abort(self, self.rank, HAS_LEFT)
+        super().abort(self.rank, HAS_LEFT)
 
     def _wait_for_sums(self, works: Sequence[dist.Work]) -> None:
         """Return when all are done; raise RuntimeError where the backend, a closed connection or the time says no."""
-        until, ends = time.monotonic() + self.deadline, self.deadline
+        began = now = time.monotonic()
+        until, has_ended = began + self.deadline, False
         while not all(work.is_completed() for work in works):
-            if time.monotonic() > until:
+            if not has_ended and self._ended_connections():
+                has_ended, until = True, min(until, now + _GRACE_SECONDS)
+            if now > until:
                 self._abort_sums()
-                raise RuntimeError(f"no sum within {ends:g} s")
-            if ends > _GRACE_SECONDS and self._ended_connections():
-                ends = _GRACE_SECONDS
-                until = min(until, time.monotonic() + ends)
-            time.sleep(_SECONDS_BETWEEN_LOOKS)
+                raise RuntimeError("a rank is gone" if has_ended else f"no sum within {self.deadline:g} s")
+            time.sleep(min(_MOST_SECONDS, max(_LEAST_SECONDS, _SHARE_BETWEEN_LOOKS * (now - began))))
+            now = time.monotonic()
         for work in works:
             work.wait()
 

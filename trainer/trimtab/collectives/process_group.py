@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from trimtab.collectives.connect import own_address
-from trimtab.collectives.gpu_transport import survive_errors
 from trimtab.collectives.rendezvous import Card, meet
 from trimtab.collectives.transport import CommunicationError
 
@@ -41,19 +42,29 @@ def form(
             listener = stack.enter_context(socket.create_server((own, 0), family=family, backlog=num_ranks + 128))
             card["port"] = listener.getsockname()[1]
         met = meet(host, port, rank, num_ranks, timeout, secret=secret, card=card, say=say)
-        patience = timedelta(seconds=timeout)
         try:
             store = dist.TCPStore(  # type: ignore[attr-defined]  # exported without saying so
                 met.cards[0]["host"],
                 met.cards[0]["port"],
                 num_ranks,
                 is_master=rank == 0,
-                timeout=patience,
+                timeout=timedelta(seconds=timeout),
                 wait_for_workers=False,
                 master_listen_fd=listener.detach() if rank == 0 else None,
             )
         except dist.DistError as error:
             raise CommunicationError(0, f"did not let the ranks form a process group: {error}") from error
-    survive_errors()
-    device = torch.device("cuda", torch.cuda.current_device()) if backend == "nccl" else None
-    dist.init_process_group(backend, store=store, rank=rank, world_size=num_ranks, timeout=patience, device_id=device)
+    initialize(backend, rank, num_ranks, timeout, store=store)
+
+
+def initialize(backend: str, rank: int, num_ranks: int, timeout: float, **where: Any) -> None:
+    """Make torch's process group of the ranks that meet at its ``store`` or ``init_method``; else at MASTER_ADDR.
+
+    NCCL's is of this process's current GPU, and tells of errors, where by default it would end the process.
+    """
+    device = None
+    if backend == "nccl":
+        os.environ.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "2")
+        device = torch.device("cuda", torch.cuda.current_device())
+    patience = timedelta(seconds=timeout)
+    dist.init_process_group(backend, rank=rank, world_size=num_ranks, timeout=patience, device_id=device, **where)

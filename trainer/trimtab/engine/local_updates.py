@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from trimtab.engine.arena import Arena
+from trimtab.engine.norms import norms_of
 
 
 class LocalUpdates:
@@ -70,7 +71,7 @@ class LocalUpdates:
         """Names of the parameters whose own gradient is not finite: then this rank leaves the step out."""
         names, parameters = self._arena.names, self._arena.parameters
         grads = [parameter.grad for parameter in parameters if parameter.grad is not None]
-        if not grads or bool(torch.isfinite(torch.stack(_norms(grads))).all()):  # a GPU is waited for once
+        if not grads or bool(torch.isfinite(torch.stack(norms_of(grads))).all()):  # a GPU is waited for once
             return ()
         return tuple(
             name
@@ -108,10 +109,3 @@ class LocalUpdates:
         for anchor, parameter in zip(self._anchors, self._arena.parameters, strict=True):
             parameter.copy_(anchor)
         self.num_taken = 0
-
-
-def _norms(grads: list[Tensor]) -> tuple[Tensor, ...] | list[Tensor]:
-    """Of each gradient: few launches, where all are dense."""
-    if all(grad.layout == torch.strided for grad in grads):
-        return torch._foreach_norm(grads)
-    return [torch.linalg.vector_norm(grad) for grad in grads]

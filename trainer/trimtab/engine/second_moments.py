@@ -19,6 +19,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from trimtab.engine.norms import norms_of
+
 _MEAN, _SQUARE = "exp_avg", "exp_avg_sq"
 #: A first moment that remembers less than this tells noise from gradient no more.
 _LEAST_MEMORY = 0.5
@@ -100,7 +102,7 @@ def as_of_mean_gradients(
     sums = _subtracted(before, squares, 1 / betas[1])
     added = before  # times -1 / b2
     in_squares = torch.stack(sums) * (-betas[1] / (1 - betas[1]))
-    in_means = torch.stack(_norms(means)).square() / (1 - betas[0] ** _steps(states, in_squares)) ** 2
+    in_means = torch.stack(norms_of(means)).square() / (1 - betas[0] ** _steps(states, in_squares)) ** 2
     noise_in_mean = (1 - betas[0]) / (1 + betas[0])
     tiny = torch.finfo(torch.float32).tiny
     noise = (in_squares - in_means) / ((1 - noise_in_mean) * in_squares).clamp_min(tiny)
@@ -118,7 +120,7 @@ def _steps(states: Sequence[dict[str, Any]], like: Tensor) -> Tensor:
 
 
 def _subtracted(before: tuple[Tensor, ...], squares: list[Tensor], scale: float) -> tuple[Tensor, ...] | list[Tensor]:
-    """Subtract the scaled ``squares``, of which none is less; returns what that leaves of each tensor, summed, float32.
+    """Subtract the scaled ``squares``, which are no less; returns what that leaves of each tensor, summed, float32.
 
     In few launches on a GPU. A CPU sums what its cache still holds, ten times as fast as it takes norms of this order.
     """
@@ -128,13 +130,6 @@ def _subtracted(before: tuple[Tensor, ...], squares: list[Tensor], scale: float)
     return [
         each.sub_(square, alpha=scale).sum(dtype=torch.float32) for each, square in zip(before, squares, strict=True)
     ]
-
-
-def _norms(tensors: list[Tensor]) -> tuple[Tensor, ...] | list[Tensor]:
-    """Of each tensor, float32."""
-    if all(each.dtype == torch.float32 for each in tensors):
-        return torch._foreach_norm(tensors)
-    return [torch.linalg.vector_norm(each, dtype=torch.float32) for each in tensors]
 
 
 def _has_moments(state: dict[str, Any]) -> bool:

@@ -11,7 +11,7 @@ import dataclasses
 import json
 import os
 import sys
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
@@ -25,7 +25,7 @@ from trimtab_api.names import TLS_VARIABLE
 from trimtab_api.trainingjob import TrainingJob
 
 from trimtab.broadcast import broadcast_json, gather_json, raise_together
-from trimtab.collectives.gpu_transport import survive_errors
+from trimtab.collectives import process_group
 from trimtab.collectives.group import DEFAULT_DEADLINE, Group
 from trimtab.collectives.rendezvous import waiting_for
 from trimtab.environment.job_secret import secret_of_certificates
@@ -81,14 +81,7 @@ def _meet(ranks: Ranks, timeout: float, secret: bytes, *, on_gpu: bool) -> Group
         if ranks.local_rank is not None:
             torch.cuda.set_device(ranks.local_rank)
         os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"] = host, str(port)
-        survive_errors()
-        dist.init_process_group(
-            "nccl",
-            rank=ranks.rank,
-            world_size=ranks.num_ranks,
-            timeout=timedelta(seconds=timeout),
-            device_id=torch.device("cuda", torch.cuda.current_device()),
-        )
+        process_group.initialize("nccl", ranks.rank, ranks.num_ranks, timeout)
         return Group.connect(deadline=timeout, secret=secret)
 
     def say(missing: list[int]) -> None:
