@@ -116,7 +116,7 @@ class ExchangeState(AmongRanks):
             )
         if self.is_main:
             self._control.load_state_dict(json.loads(states[0]["control"]))
-        self._step = step
+        self._step = engine.exchanger.training_step = step
 
 
 def _on_all(group: Group, act: Callable[[], None]) -> None:

@@ -52,3 +52,4 @@ class Resuming(AmongRanks):
         self._loops.go_on(position)
         if self._engine is not None:
             self._engine.go_on(self._engine.plan, self._step)
+            self._engine.exchanger.training_step = self._step

@@ -78,6 +78,10 @@ class Exchanger:
         """What arrived after the step before had been told of; it is told with the present one."""
         self._ended_at: float | None = None
         """When the last exchange was over, by `time.perf_counter`."""
+        self.training_step = 0
+        """The first of those that the next exchange is of; a `place` counts exchanges."""
+        self.num_steps = 1
+        """How many these are."""
         self.adopt(plan)
         self.restart(step=0)
         self.exchanges_in_backward = True
@@ -204,11 +208,13 @@ class Exchanger:
         vote = StepVote(
             finite=before - before == 0,  # neither infinite nor not a number
             place=self.place,
+            num_steps=self.num_steps,
             has_message=self._has_message(),
             participation_changed=self.participation.changed,
             before=self._summary,
         )
-        weights = Fingerprint.of(self._weights()) if compares_weights(self.place) else None
+        compares = self.place.trial == 0 and compares_weights(self.training_step, self.num_steps)
+        weights = Fingerprint.of(self._weights()) if compares else None
         return vote.encode(self.group.rank, self.group.size, weights)
 
     # Finishing --------------------------------------------------------------------------------------------------
@@ -238,7 +244,8 @@ class Exchanger:
         consensus = None
         if exchanged:
             vote = self.flights[self.sending.carrier].handle.wait().vote
-            consensus = StepConsensus.decode(vote, self.group.size, self.place)
+            last_step = self.training_step + self.num_steps - 1
+            consensus = StepConsensus.decode(vote, self.group.size, self.place, self.num_steps, last_step)
             if consensus.participation_changed:
                 self.participation.agree(self.group)
         is_finite = consensus is None or consensus.finite
@@ -304,4 +311,6 @@ class Exchanger:
         if self.flights:
             self._ended_at = self.flights.ended_at
         self._iteration_number += 1
+        if self.place.trial == 0:
+            self.training_step += self.num_steps
         self.restart(self.place.step + 1, self.place.trial)

@@ -104,8 +104,13 @@ class RoundExchange:
         told, self._told = self._told, None
         if told is not None and (plan := told()) is not None:
             self._adopt(plan)
+        made, overlaps = local.num_taken, self._exchanger.plan.overlaps_rounds
+        if not overlaps:
+            self._exchanger.num_steps = made
         local.put_updates()
         outcome = self._finish()
+        if overlaps:
+            self._exchanger.num_steps = made  # of the exchange after this one, which is theirs
         if outcome.is_finite:
             if (outer := self._exchanger.schemes.outer) is not None:
                 outer.take()
@@ -113,6 +118,6 @@ class RoundExchange:
             average_buffers(self._model, self._exchanger.group)
             return outcome
         local.abandon()
-        if self._exchanger.plan.overlaps_rounds:
+        if overlaps:
             self._exchanger.buckets.clear()  # what was made on top of what is dropped goes with it
         return outcome

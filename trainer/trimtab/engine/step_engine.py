@@ -123,6 +123,7 @@ class StepEngine:
             else:
                 to_gradients(self.arena, self.exchanger.buckets, self.group, self.optimizers)
         self._follow(plan, step)
+        self.exchanger.training_step = step
 
     def _adopt_in_round(self, plan: Plan) -> None:
         """Exchange the round under way by ``plan``, whose rounds follow; what is held back stays, in its unit."""
@@ -166,6 +167,7 @@ class StepEngine:
         rounds = OverlappedUpdates if plan.overlaps_rounds else LocalUpdates
         self.local = rounds(self.arena, plan.local_steps) if plan.local_steps else None
         self.exchanger.exchanges_in_backward = self.local is None and not self._turns
+        self.exchanger.num_steps = 1
 
     def state_dict(self) -> dict[str, Any]:
         """All that is carried from step to step, but for weights, optimizer and residuals."""

@@ -23,16 +23,17 @@ MODULUS = 4096
 #: Steps between two comparisons of all ranks' weights.
 STEPS_BETWEEN_FINGERPRINTS = 100
 #: Numbers of a vote that are summed over ranks; two more of each rank follow.
-_NUM_SHARED = 10
+_NUM_SHARED = 11
 
 
 class PlanMismatchError(RuntimeError):
     """Ranks have come to different plans or steps: continuing would corrupt the model."""
 
 
-def compares_weights(place: Place) -> bool:
-    """Whether the vote of a step carries the ranks' fingerprints; the same on every rank."""
-    return place.trial == 0 and place.step > 0 and place.step % STEPS_BETWEEN_FINGERPRINTS == 0
+def compares_weights(first_step: int, num_steps: int) -> bool:
+    """Whether the vote of an exchange of so many steps carries the ranks' fingerprints: each hundred steps once."""
+    last_step = first_step + num_steps - 1
+    return last_step // STEPS_BETWEEN_FINGERPRINTS > max(first_step - 1, 0) // STEPS_BETWEEN_FINGERPRINTS
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,8 @@ class StepVote:
 
     finite: bool
     place: Place
+    num_steps: int
+    """Steps of this rank that the exchange is of: 1, or those of its round."""
     has_message: bool
     """Rank 0 only: a message to all ranks follows this step."""
     participation_changed: bool
@@ -65,7 +68,7 @@ class StepVote:
     """Of the step before."""
 
     def encode(self, rank: int, num_ranks: int, weights: Fingerprint | None = None) -> Tensor:
-        """float32 [10 + 2 N], and [2 N + 1] more where ranks compare their ``weights``."""
+        """float32 [11 + 2 N], and [2 N + 1] more where ranks compare their ``weights``."""
         shared = [
             0.0 if self.finite else 1.0,
             self.before.squared_norm_before,
@@ -73,6 +76,7 @@ class StepVote:
             float(self.place.plan_version % MODULUS),
             float(self.place.step % MODULUS),
             float(self.place.trial % MODULUS),
+            float(self.num_steps % MODULUS),
             1.0 if self.has_message else 0.0,
             1.0 if self.participation_changed else 0.0,
             self.before.loss or 0.0,
@@ -123,20 +127,26 @@ class StepConsensus:
         return max(self.arrival_seconds) - median_low(self.arrival_seconds)
 
     @classmethod
-    def decode(cls, vote: Tensor, num_ranks: int, place: Place) -> StepConsensus:
-        """Read the summed vote.
+    def decode(cls, vote: Tensor, num_ranks: int, place: Place, num_steps: int, step: int) -> StepConsensus:
+        """Read the summed vote of an exchange of ``num_steps`` steps, of which ``step`` is the last.
 
-        Raises `PlanMismatchError` where another rank follows another plan, step or trial, and `RanksDivergedError`
-        where one holds other weights.
+        Raises `PlanMismatchError` where another rank follows another plan, step, trial or round, and
+        `RanksDivergedError` where one holds other weights.
         """
         numbers = vote.tolist()
-        bad, before, after, version, step, trial, message, participation, loss, losses = numbers[:_NUM_SHARED]
+        bad, before, after, version, at, trial, steps, message, participation, loss, losses = numbers[:_NUM_SHARED]
         own, fingerprints = numbers[_NUM_SHARED:][: 2 * num_ranks], numbers[_NUM_SHARED + 2 * num_ranks :]
         here = (place.plan_version, place.step, place.trial)
-        if (version, step, trial) != tuple(num_ranks * (number % MODULUS) for number in here):
+        if (version, at, trial) != tuple(num_ranks * (number % MODULUS) for number in here):
             raise PlanMismatchError(
                 f"ranks disagree: here {place}; over {num_ranks} ranks the plans' versions add up to {version:g},"
-                f" the steps to {step:g} and the trials to {trial:g}"
+                f" the steps to {at:g} and the trials to {trial:g}"
+            )
+        if steps != num_ranks * (num_steps % MODULUS):
+            raise PlanMismatchError(
+                f"ranks are not at the same step of a round: here it has {num_steps} local steps, over {num_ranks}"
+                f" ranks {steps:g}. Every rank takes as many steps, and ends a loop over session.batches or calls"
+                " session.end_round at the same one"
             )
         return cls(
             finite=bad == 0,
@@ -147,7 +157,7 @@ class StepConsensus:
             arrival_seconds=tuple(own[:num_ranks]),
             collective_seconds=tuple(own[num_ranks:]),
             loss=loss / losses if losses else None,
-            weights=fingerprint.compare(fingerprints, place.step) if fingerprints else None,
+            weights=fingerprint.compare(fingerprints, step) if fingerprints else None,
         )
 
 
