@@ -35,6 +35,7 @@ from trimtab.engine.same_model import check_models_are_alike
 from trimtab.engine.step_engine import StepEngine
 from trimtab.exchange_state import ExchangeState
 from trimtab.kernels.warm_up import warm_up
+from trimtab.local_rounds import LocalRounds
 from trimtab.plan import Plan
 from trimtab.records.recorder import Recorder
 from trimtab.resuming import Resuming
@@ -46,7 +47,7 @@ from trimtab.trials import TrialRunner
 SchedulerInterval = Literal["epoch", "step"]
 
 
-class Session(ExchangeState, Resuming):
+class Session(ExchangeState, Resuming, LocalRounds):
     """Made by `trimtab.attach`; every rank has one."""
 
     def __init__(
@@ -86,7 +87,7 @@ class Session(ExchangeState, Resuming):
         self._rounds = Rounds(self.rank)
         self._step = 0
         loaders = Loaders(self.rank, self.num_ranks, seed)
-        told = (self._say, self._trials_ended, self._stepping.batch_wanted, self._end_round)
+        told = (self._say, self._trials_ended, self._stepping.batch_wanted, self.end_round)
         self._loops = Loops(loaders, self._control, *told, turns=turns)
         if group is not None:
             recorder.starting("loading kernels, which are compiled the first time that a machine trains")
@@ -256,9 +257,8 @@ class Session(ExchangeState, Resuming):
         self._control.step(before, self._loops.num_steps_left, ends_round=self._rounds.has_ended)
 
     def _end_round(self) -> None:
-        """A loop has come to its end: what ranks have trained by themselves is brought together."""
-        outcome = self._engine.end_round() if self._engine is not None else None
-        if outcome is not None:
+        assert self._engine is not None
+        if (outcome := self._engine.end_round()) is not None:
             self._after_exchange(outcome)
             self._recorder.metric(round_end_of(outcome, self.plan, self._step, self._phases.lap()))
             before = self._rounds.end_early(outcome.consensus)

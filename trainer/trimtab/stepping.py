@@ -73,7 +73,7 @@ class Stepping:
             return
         engine.discard()
         if engine.local is not None:
-            self._count_local_step(engine)
+            self._stepped(self._end_local_step(engine), None, None)
 
     def batch_wanted(self) -> None:
         """The script asks for its next batch: a backward pass in a round, and no step after it, was one of the round.
@@ -83,10 +83,18 @@ class Stepping:
         engine = self._engine()
         if engine is not None and engine.local is not None and engine.owed.is_owed:
             engine.owed.check_weights()
-            self._count_local_step(engine)
+            outcome = self._end_local_step(engine)
+            engine.owed.is_left = True
+            self._stepped(outcome, None, None)
 
-    def _count_local_step(self, engine: StepEngine) -> None:
-        self._stepped(engine.end_step(Outcome.of_local_step(())), None, None)
+    def _end_local_step(self, engine: StepEngine) -> Outcome:
+        """Count a step that was thrown away; the script's gradients, if it has left any, stay as they are."""
+        parameters = engine.arena.parameters
+        kept = [engine.arena.kept(parameter.grad) for parameter in parameters]
+        outcome = engine.end_step(Outcome.of_local_step(()))
+        for parameter, grad in zip(parameters, kept, strict=True):
+            parameter.grad = grad
+        return outcome
 
     def _before_own(self, optimizer: torch.optim.Optimizer) -> None:
         self._is_by("optimizer.step")

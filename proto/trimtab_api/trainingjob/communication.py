@@ -135,7 +135,7 @@ class LocalSteps(Strict):
     again at the end of so many steps, or of the loop over ``session.batches``.
     """
 
-    min: int = Field(0, ge=0, le=MOST_LOCAL_STEPS, description="Fewest; 0: gradients.")
+    min: int = Field(0, ge=0, le=MOST_LOCAL_STEPS, description="Fewest; 0: gradients. Dense stays allowed.")
     max: int = Field(16, ge=0, le=MOST_LOCAL_STEPS, description="Most; 0: gradients alone.")
     outer_rate: float = Field(
         1.0,

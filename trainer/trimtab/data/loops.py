@@ -77,8 +77,8 @@ class Loops:
         """``control`` knows whether trials are wanted; ``say`` takes a line for people.
 
         ``trials_ended`` is called after trials: whether they had begun. ``batch_wanted`` is called before each
-        batch of a loop, and before its end. ``epoch_ended`` is called when a loop has no
-        batch left, on every rank at the same step. ``turns``: a batch may be of several steps, so there are no trials.
+        batch of a loop, and before its end. ``epoch_ended`` is called when a loop of which steps were made has ended,
+        or was left, on every rank at the same step. ``turns``: a batch may be of several steps, so there are no trials.
         """
         self._turns = turns
         self._loaders, self._control, self._say = loaders, control, say
@@ -131,6 +131,10 @@ class Loops:
                     self._loops.remove(replay)
                     self._loops.append(replay)
                     yield batch
+        except GeneratorExit:
+            if replay.has_stepped:
+                self._epoch_ended()
+            raise
         finally:
             self._loops.remove(replay)
             if self._request is not None and self._request[0] is replay:
@@ -173,7 +177,8 @@ class Loops:
             try:
                 batch = replay.next()
             except StopIteration:
-                self._epoch_ended()
+                if replay.has_stepped:  # else it is no loop of training, and others may be in the middle of a round
+                    self._epoch_ended()
                 return
             yield batch
 

@@ -48,6 +48,8 @@ class Replay:
         self._last: Any = None
         self.num_since_step = 0
         """Batches given since the loop's last step."""
+        self.has_stepped = False
+        """Whether the loop has taken any, and was not idle while another did."""
         self.num_a_step = 1
         """Batches that its last step took."""
 
@@ -76,6 +78,7 @@ class Replay:
 
     def stepped(self, *, in_trial: bool) -> None:
         """The loop has taken a step."""
+        self.has_stepped |= self.num_since_step > 0
         if not in_trial:
             self.num_a_step = max(1, self.num_since_step)
         self.num_since_step = 0

@@ -89,6 +89,8 @@ class Arena:
         self.next_residual = torch.zeros_like(self.grad)
         self.set_aside: dict[int, Tensor] = {}
         """Residuals of frozen tensors, by index: nothing of them is sent until the tensor learns again."""
+        self.moved_before_frozen: set[int] = set()
+        """Frozen tensors, by index, that local steps had moved in this round: they are exchanged with it once more."""
         self.views = self.views_of(self.grad)
 
     def __contains__(self, parameter: Parameter) -> bool:

@@ -59,7 +59,7 @@ class Gradients:
             self._participation.note(index, HAS_GRADIENT)
         else:
             self._participation.note(index, UNUSED if parameter.requires_grad else FROZEN)
-        if parameter.requires_grad:
+        if parameter.requires_grad or index in arena.moved_before_frozen:
             arena.unfreeze(index)
         else:
             arena.freeze(index)

@@ -10,6 +10,8 @@ is `second_moments`.
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -29,6 +31,8 @@ class LocalUpdates:
         """Of a round: H."""
         self.num_taken = 0
         """Steps of the present round."""
+        self._learning: set[int] = set()
+        """Tensors, by index, that the round began to train."""
         self._anchor = torch.empty_like(arena.grad)
         self._anchors = arena.views_of(self._anchor)
         self.set_anchor()
@@ -49,6 +53,15 @@ class LocalUpdates:
         self.num_taken = 0
         torch._foreach_copy_(self._anchors, list[Tensor](self._arena.parameters))
 
+    def count_step(self) -> None:
+        """A step of the round has been taken."""
+        if self.num_taken == 0:
+            self._note_learning()
+        self.num_taken += 1
+
+    def _note_learning(self) -> None:
+        self._learning = {index for index, each in enumerate(self._arena.parameters) if each.requires_grad}
+
     @property
     def is_under_way(self) -> bool:
         """Whether an update has been made that the anchor does not have yet."""
@@ -66,6 +79,19 @@ class LocalUpdates:
         """Be in a round that began at ``anchor`` (float32 [n]), after so many steps of it."""
         self._anchor.copy_(anchor)
         self.num_taken = num_taken
+        self._note_learning()
+
+    @contextlib.contextmanager
+    def at_anchor(self) -> Iterator[None]:
+        """Inside, the weights are the anchor's; afterwards this rank's own again, to the last bit."""
+        own = [parameter.detach().clone() for parameter in self._arena.parameters]
+        with torch.no_grad():
+            torch._foreach_copy_(list[Tensor](self._arena.parameters), self._anchors)
+        try:
+            yield
+        finally:
+            with torch.no_grad():
+                torch._foreach_copy_(list[Tensor](self._arena.parameters), own)
 
     def non_finite_gradients(self) -> tuple[str, ...]:
         """Names of the parameters whose own gradient is not finite: then this rank leaves the step out."""
@@ -85,11 +111,18 @@ class LocalUpdates:
 
     @torch.no_grad()
     def put_updates(self) -> None:
-        """Make every ``grad`` the update of this round: what the exchange then takes for a gradient."""
+        """Make every ``grad`` the update of this round: what the exchange then takes for a gradient.
+
+        Also of what was frozen within the round, on every rank at the same step: it had learned until then.
+        """
         arena = self._arena
-        for began_at, view, parameter in zip(self.began_at(), arena.views, arena.parameters, strict=True):
+        learned = self._learning if self.num_taken > 0 else set[int]()
+        trains = [each.requires_grad for each in arena.parameters]
+        arena.moved_before_frozen = {index for index in learned if not trains[index]}
+        ranges = zip(self.began_at(), arena.views, arena.parameters, strict=True)
+        for index, (began_at, view, parameter) in enumerate(ranges):
             parameter.grad = None
-            if parameter.requires_grad:
+            if trains[index] or index in learned:
                 torch.sub(began_at, parameter, out=view)
                 parameter.grad = view
 

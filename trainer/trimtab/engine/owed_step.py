@@ -35,6 +35,8 @@ class OwedStep:
         """Of the weights, added up, when the last backward pass began."""
         self._weights: Fingerprint | None = None
         """The weights then; known only where the pass before it had been without a step."""
+        self.is_left = False
+        """Whether, within a round, the script has asked for a batch after the last pass, and taken no step."""
         self.settle()
 
     def settle(self) -> None:
@@ -55,19 +57,25 @@ class OwedStep:
         self._num_passes = self._exchanger.backward.num_ended
         if self.is_owed:
             self.check_weights()
+        was_left, self.is_left = self.is_left, False
+        if was_left and not self._is_cleared(index):
+            raise self._refusal(index, "was left in the backward pass before")
         if self._exchanger.outcome is not None:
             if not self._is_cleared(index):
-                raise UserError(
-                    "its gradient is the mean over ranks since the backward pass before, and no step came between."
-                    " Where several passes belong to one step, wrap all but the last in session.no_sync(); where the"
-                    " step is to be thrown away, clear the gradients or call session.skip()",
-                    field="backward",
-                    value=self._exchanger.arena.names[index],
-                )
+                raise self._refusal(index, "is the mean over ranks since the backward pass before")
             self.discard()
         self._versions = self._present_versions()
         self._weights = Fingerprint.of(self._parameters) if self.is_owed else None
         self.is_owed = self.is_owed or not self._exchanger.accumulates
+
+    def _refusal(self, index: int, what: str) -> UserError:
+        return UserError(
+            f"its gradient {what}, and no step came between. Where several passes belong to one step, wrap all but the"
+            " last in session.no_sync(); where the step is to be thrown away, clear the gradients or call"
+            " session.skip()",
+            field="backward",
+            value=self._exchanger.arena.names[index],
+        )
 
     def discard(self) -> None:
         """Forget what was exchanged for the step, which begins anew; every rank does so.

@@ -7,7 +7,7 @@ updates     backward ──▶ optimizer; after H of them: exchange of what they
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -244,7 +244,7 @@ class StepEngine:
         """The optimizer has stepped, or its scaler has left the step out; what became of the step by now."""
         self.owed.settle()
         if self.local is not None:
-            self.local.num_taken += 1
+            self.local.count_step()
             if not self.local.is_round_over:
                 self._rounds.stepped(self.local)
                 return outcome
@@ -278,6 +278,13 @@ class StepEngine:
     def end_round(self) -> Outcome | None:
         """Exchange what local steps have done so far; None where there is nothing. Every rank calls it together."""
         return None if self.local is None else self._rounds.bring_in(self.local)
+
+    @contextlib.contextmanager
+    def at_anchor(self) -> Iterator[None]:
+        """Inside, the weights are those with which the present round began, and else as they are."""
+        self.settle()
+        with contextlib.nullcontext() if self.local is None else self.local.at_anchor():
+            yield
 
     def align_weights(self) -> None:
         """Take over rank 0's weights: unlike processors round unlike, and what that adds up to is taken back."""
