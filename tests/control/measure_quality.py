@@ -142,7 +142,7 @@ def measure(workload: Workload, name: str, seed: int, args: argparse.Namespace) 
     print(f"{cell}: adaptive, as many samples, {described(alike, seconds_of(alike))}", flush=True)
     given = args.share * seconds
     more = epochs_in_time(workload, given, seconds_of(alike))
-    longer = train(workload, more, network(name), "adaptive", seed, run(name) / "adaptive-in-time")
+    longer = train(workload, more, network(name), "adaptive", seed, run(name) / f"adaptive-in-time-{args.share:g}")
     by_then = [line for line in longer if line["time"] <= given]
     how_long = "as much time" if args.share == 1.0 else f"{args.share:.0%} of the time"
     print(f"{cell}: adaptive, {how_long}, {described(by_then, seconds_of(by_then))}", flush=True)
