@@ -354,26 +354,6 @@ def test_the_controller_hears_of_the_mean_loss_over_ranks_and_over_a_round(rank_
     )
 
 
-def with_batch_norm(rank: int, size: int) -> dict[str, Tensor]:
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 1))
-    model.register_buffer("constant", torch.tensor([0.1, 1 / 3]))
-    session = attach(model, torch.optim.SGD(model.parameters(), lr=0.01), plan_of("0.5/all-gather", 2))
-    for number in range(4):
-        backward(model, number, rank)
-        session.step()
-    session.close()
-    return {name: buffer.clone() for name, buffer in model.named_buffers()}
-
-
-def test_running_statistics_are_averaged_where_ranks_meet(rank_pool: RankPool) -> None:
-    first, *others = rank_pool.run_in_process_group(SIZE, with_batch_norm)
-    assert first["1.running_mean"].abs().sum() > 0
-    for other in others:
-        assert all(torch.equal(first[name], other[name]) for name in first)
-    assert torch.equal(first["constant"], torch.tensor([0.1, 1 / 3])), "what is alike keeps its bits"
-
-
 def loading(rank: int, size: int, text: str) -> list[Tensor]:
     """The weights, less those loaded before, at the end of rounds whose steps move nothing."""
     model = model_of()

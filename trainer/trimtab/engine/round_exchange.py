@@ -12,11 +12,11 @@ import torch
 from torch import nn
 
 from trimtab.engine.arena import Arena
+from trimtab.engine.buffer_mean import average_buffers
 from trimtab.engine.exchanger import Exchanger
 from trimtab.engine.local_updates import LocalUpdates
 from trimtab.engine.module_hook import ModuleHook
 from trimtab.engine.outcome import Outcome
-from trimtab.engine.source_change import average_buffers
 from trimtab.plan import STEPS_AHEAD, Plan
 
 

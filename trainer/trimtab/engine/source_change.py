@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from trimtab.broadcast import gather_json, gather_tensor
+from trimtab.broadcast import gather_json
 from trimtab.collectives.group import Group
 from trimtab.collectives.primitives import ring_all_reduce
 from trimtab.engine.arena import Arena
@@ -86,21 +86,6 @@ def average_state(parameters: Sequence[Tensor], optimizers: Sequence[torch.optim
     group.submit(lambda: ring_all_reduce(group.transport, sums)).result()
     for each, total in zip(whole, sums, strict=True):
         each.copy_((total / group.size).view_as(each))
-
-
-@torch.no_grad()
-def average_buffers(model: nn.Module, group: Group) -> None:
-    """Make the model's float buffers (a batch norm's running statistics) the mean over ranks, the same bits on each.
-
-    What is alike on all ranks keeps its bits: the sum of so few float32 numbers is exact in float64.
-    """
-    buffers = [each for each in model.buffers() if each.is_floating_point() and each.numel() > 0]
-    if not buffers:
-        return
-    everyones = gather_tensor(group, torch.cat([each.float().view(-1) for each in buffers]))
-    mean = torch.stack(everyones).double().mean(dim=0)
-    for each, part in zip(buffers, mean.split([buffer.numel() for buffer in buffers]), strict=True):
-        each.copy_(part.view_as(each))
 
 
 def _layout(held: dict[Any, Any]) -> list[list[Any]]:
