@@ -1,6 +1,14 @@
-"""The model's float buffers (a batch norm's running statistics), made the mean over ranks where a round ends."""
+"""The model's float buffers (a batch norm's running statistics), made the mean over ranks where a round ends.
+
+A buffer may be a cache instead, as long as the longest batch that its rank has seen. Whether ranks' buffers are of one
+kind nobody knows beforehand, so each message says what it holds, and no further one is needed.
+"""
 
 from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from itertools import groupby
 
 import torch
 from torch import Tensor, nn
@@ -13,17 +21,60 @@ from trimtab.collectives.group import Group
 def average_buffers(model: nn.Module, group: Group) -> None:
     """Make the model's float buffers the mean over ranks, the same bits on each.
 
-    One that holds a number that is not finite, on some ranks, is the mean over the others; on all, it stays as it is.
-    What is alike on all ranks keeps its bits: the sum of so few float32 numbers is exact in float64.
+    Those that are no part of its state (``persistent=False``), or have not one shape and type on all ranks, stay each
+    rank's own. One that holds a number that is not finite, on some ranks, is the mean over the others; on all, it stays
+    as it is. What is alike on all ranks keeps its bits.
     """
-    buffers = [each for each in model.buffers() if each.is_floating_point() and each.numel() > 0]
+    own = _by_kind(model)
+    if not own:
+        return
+    everyones = [_parts(each) for each in gather_tensor(group, _message(own, group.transport.device))]
+    kinds = [kind for kind in own if all(kind in each for each in everyones)]
+    buffers = [own[kind] for kind in kinds]
     if not buffers:
         return
-    everyones = gather_tensor(group, torch.cat([each.float().view(-1) for each in buffers]))
     sizes = [each.numel() for each in buffers]
-    mean = _mean_of_finite(torch.stack(everyones).double(), sizes, group.rank)
-    for each, part in zip(buffers, mean.split(sizes), strict=True):
+    values = torch.stack([_values([each[kind] for kind in kinds], buffers) for each in everyones])
+    for each, part in zip(buffers, _mean_of_finite(values, sizes, group.rank).split(sizes), strict=True):
         each.copy_(part.view_as(each))
+
+
+def _by_kind(model: nn.Module) -> dict[int, Tensor]:
+    """The buffers, by a digest (64 bits) of name, shape and type; all of one type follow each other."""
+    found: dict[int, tuple[str, Tensor]] = {}
+    for prefix, module in model.named_modules():
+        own = module._non_persistent_buffers_set
+        for name, each in module.named_buffers(recurse=False):
+            if name not in own and each.is_floating_point():
+                found.setdefault(id(each), (f"{prefix}.{name}", each))
+    in_order = sorted(found.values(), key=lambda named: (str(named[1].dtype), named[0]))
+    return {_digest(f"{name} {list(each.shape)} {each.dtype}"): each for name, each in in_order}
+
+
+def _digest(text: str) -> int:
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little", signed=True)
+
+
+def _message(own: dict[int, Tensor], device: torch.device) -> Tensor:
+    """uint8 [m]: how many buffers, their kinds and their sizes in bytes, int64 each; then what they hold."""
+    held = [each.detach().contiguous().view(-1).view(torch.uint8) for each in own.values()]
+    head = torch.tensor([len(own), *own, *(each.numel() for each in held)], dtype=torch.int64).view(torch.uint8)
+    return torch.cat([each.to(device) for each in (head, *held)])
+
+
+def _parts(message: Tensor) -> dict[int, Tensor]:
+    """What a rank's `_message` holds, uint8 each, by kind."""
+    (count,) = message[:8].clone().view(torch.int64).tolist()
+    start = 8 * (1 + 2 * count)
+    numbers = message[8:start].clone().view(torch.int64).tolist()
+    kinds, sizes = numbers[:count], numbers[count:]
+    return dict(zip(kinds, message[start:].split(sizes), strict=True))
+
+
+def _values(parts: Sequence[Tensor], buffers: Sequence[Tensor]) -> Tensor:
+    """float64 [n]: what a rank's ``parts`` say of ``buffers``, which are in the same order."""
+    runs = groupby(zip(parts, buffers, strict=True), key=lambda pair: pair[1].dtype)
+    return torch.cat([torch.cat([part for part, _ in run]).view(dtype).double() for dtype, run in runs])
 
 
 def _mean_of_finite(values: Tensor, sizes: list[int], rank: int) -> Tensor:
@@ -34,4 +85,5 @@ def _mean_of_finite(values: Tensor, sizes: list[int], rank: int) -> Tensor:
     is_finite = (spoiled == 0)[:, owner]
     num_finite = is_finite.sum(dim=0)
     mean = torch.where(is_finite, values, 0.0).sum(dim=0) / num_finite
-    return torch.where(num_finite > 0, mean, values[rank])
+    is_own = (num_finite == 0) | (values == values[0]).all(dim=0)  # a mean of what is alike might round
+    return torch.where(is_own, values[rank], mean)
