@@ -46,8 +46,12 @@ def batch_of(number: int, rank: int) -> Tensor:
 
 
 def backward(model: nn.Module, number: int, rank: int) -> None:
+    loss_of(model, number, rank).backward()
+
+
+def loss_of(model: nn.Module, number: int, rank: int) -> Tensor:
     x = batch_of(number, rank)
-    nn.functional.mse_loss(model(x), x.sum(dim=1, keepdim=True)).backward()
+    return nn.functional.mse_loss(model(x), x.sum(dim=1, keepdim=True))
 
 
 def flat(model: nn.Module) -> Tensor:

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 import torch
 from rank_pool import RankPool
-from test_local_updates import SIZE, attach, backward, flat, model_of, optimizer_of, plan_of
+from test_local_updates import SIZE, attach, backward, flat, loss_of, model_of, optimizer_of, plan_of
 from test_session import Script
 from torch import Tensor, nn
+from trimtab.engine.loss_scale import LossScale
 from trimtab.plan import Plan
 
 
@@ -153,3 +154,37 @@ def test_what_is_held_back_of_gradients_becomes_an_update_of_the_ranks_own_optim
         ours, twins = told["states"]
         assert torch.equal(ours, twins)
         assert told["bytes"] == 0, "ranks exchange nothing"
+
+
+def changed_within_a_scalers_step(rank: int, size: int, fused: bool, own: bool) -> tuple[Tensor, Tensor]:
+    """What is held back of updates once gradients have given way to them, and the optimizer's state."""
+    model = model_of()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01, fused=fused)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**16)
+    options = {"control_client": AdoptsAt({3: plan_of("0.1/all-gather", 2)})} if rank == 0 else {}
+    session = attach(model, optimizer, Plan.parse("0.1/all-gather"), scale=LossScale(scaler), **options)
+    number = 0
+    while session.plan.source == "gradient":
+        scaler.scale(loss_of(model, number, rank)).backward()
+        if own:
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+        else:
+            session.step()
+        number += 1
+    result = session._engine.arena.residual.clone(), states_of(optimizer, model)
+    session.close()
+    return result
+
+
+def test_a_fused_optimizer_makes_an_update_of_all_that_is_held_back_within_its_scalers_step(
+    rank_pool: RankPool,
+) -> None:
+    """It once divided that by the loss scale, which its scaler had told it of the step's own gradients."""
+    plain = rank_pool.run_in_process_group(2, changed_within_a_scalers_step, False, False)
+    fused = rank_pool.run_in_process_group(2, changed_within_a_scalers_step, True, True)
+    for (residual, state), (its_residual, its_state) in zip(plain, fused, strict=True):
+        assert residual.norm() > 0.01
+        torch.testing.assert_close(its_residual, residual)
+        torch.testing.assert_close(its_state, state)

@@ -6,8 +6,9 @@ they take turns, each of their steps is one of the session's.
 
 from __future__ import annotations
 
+import contextlib
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import CodeType
 from typing import Any
 
@@ -96,11 +97,12 @@ class OptimizerGate:
             self._is_stepping = False
 
     def step_unscaled(self) -> None:
-        """Step all on gradients that carry no loss scale."""
+        """Step all on gradients that carry no loss scale, also within a step that a GradScaler takes."""
         self._is_stepping = True
         try:
             for each in self._optimizers:
-                each.step()
+                with _without_scaler_s_word(each):
+                    each.step()
         finally:
             self._is_stepping = False
 
@@ -164,6 +166,18 @@ class OptimizerGate:
     def _end_own(self) -> None:
         self._have_stepped, self._is_under_way = [], False
         self._after_own()
+
+
+@contextlib.contextmanager
+def _without_scaler_s_word(optimizer: torch.optim.Optimizer) -> Iterator[None]:
+    """Hides what a GradScaler has told a fused optimizer of the gradients of its own step, which is under way."""
+    held = {name: value for name, value in vars(optimizer).items() if name in ("grad_scale", "found_inf")}
+    for name in held:
+        delattr(optimizer, name)
+    try:
+        yield
+    finally:
+        vars(optimizer).update(held)
 
 
 def _is_in(optimizer: torch.optim.Optimizer, some: Sequence[torch.optim.Optimizer]) -> bool:
