@@ -5,6 +5,8 @@ torch's fused optimizers step wrongly, and say nothing, where a gradient lies in
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 from rank_pool import RankError, RankPool
@@ -48,6 +50,41 @@ def test_channels_last_trains_the_same(rank_pool: RankPool, plan: str, optimizer
     )
     assert torch.equal(last[0], last[1])
     torch.testing.assert_close(last[0], usual[0], rtol=0, atol=2e-3)  # wrong steps are 0.1 away
+
+
+def kept(rank: int, size: int, folder: Path) -> tuple[dict[str, Tensor], Tensor]:
+    """The weights, and what this rank holds back, float32 [n]."""
+    model = model_of(torch.channels_last)
+    own = torch.optim.SGD(model.parameters(), lr=1e-2)
+    plan = Plan.parse("0.1/all-gather")
+    session = Session(model, own, group=Group.connect(deadline=30), plan=plan, recorder=Recorder(None))
+    model(torch.randn(4, 3, 8, 8, generator=torch.Generator().manual_seed(rank))).square().mean().backward()
+    session.step()
+    session.save_exchange(folder)
+    session.close()
+    return model.state_dict(), session._engine.arena.residual
+
+
+def taken_over(rank: int, size: int, folder: Path, weights: dict[str, Tensor]) -> Tensor:
+    model = model_of(torch.channels_last)
+    model.load_state_dict(weights)
+    own = torch.optim.SGD(model.parameters(), lr=1e-2)
+    plan = Plan.parse("0.1/all-gather")
+    session = Session(model, own, group=Group.connect(deadline=30), plan=plan, recorder=Recorder(None))
+    session.load_exchange(folder)
+    held = session._engine.arena.residual.clone()
+    model(torch.randn(4, 3, 8, 8)).square().mean().backward()
+    session.step()
+    session.close()
+    return held
+
+
+def test_another_number_of_ranks_takes_over_what_was_held_back(rank_pool: RankPool, tmp_path: Path) -> None:
+    before = rank_pool.run_in_process_group(3, kept, tmp_path)
+    after = rank_pool.run_in_process_group(2, taken_over, tmp_path, before[0][0])
+    mean = torch.stack([held for _, held in before]).mean(0)
+    assert mean.any()
+    torch.testing.assert_close(torch.stack(after).mean(0), mean, rtol=1e-5, atol=1e-7)
 
 
 def with_another_format_on_rank_1(rank: int, size: int) -> None:

@@ -123,7 +123,8 @@ def _round_of(engine: StepEngine) -> State | None:
 
 def _held(state: State, name: str, averages: bool) -> list[tuple[Tensor, int, int]]:
     """What lies in the buckets, and where; what an update would divide by the number of its iterations is divided."""
-    starts = [*state["plan"]["fusion"]["cuts"], sum(size for _, size in state["tensors"])]
+    num_elements = sum(size for _, size, *_ in state["tensors"])  # some name their order in memory as well
+    starts = [*state["plan"]["fusion"]["cuts"], num_elements]
     return [
         (values / count if averages else values, starts[number], starts[number + 1])
         for number, bucket in enumerate(state["exchanger"]["buckets"])
