@@ -70,6 +70,31 @@ def test_cuts_are_legal_the_same_each_time_and_between_tensors_and_none_is_bette
         assert seconds_of(plan, times) >= best * (1 - 1e-9)
 
 
+@given(st.data(), steps(most_tensors=12))
+def test_tensors_without_elements_change_no_cut(data, step):
+    profile, sizes, costs = step
+    places = data.draw(st.lists(st.integers(0, len(sizes)), min_size=1, max_size=6))  # tensors before each empty one
+    with_empty = [size for index in range(len(sizes) + 1) for size in [0] * places.count(index) + sizes[index:][:1]]
+    with_times = profile
+    if profile is not None:
+        seconds = iter(profile.tensor_backward_seconds)
+        with_times = profile_of([next(seconds) if size else 0.0 for size in with_empty], profile.lead_seconds)
+    for planner in (*PLANNERS, "fixed:bytes=60B", "equal:buffers=3"):
+        made = plan_of(planner, with_empty, profile=with_times, costs=costs)
+        assert made == plan_of(planner, sizes, profile=profile, costs=costs)
+
+
+def test_what_the_gradient_of_a_tensor_without_elements_takes_is_not_lost():
+    sizes = [0, 1, 0, 0, 1, 0]
+    assert cuts_of("mg-wfbp", startup=0.5, sizes=sizes, profile=profile_of([0.1] * 6, 0.0)) == (0,)
+    assert cuts_of("mg-wfbp", startup=0.5, sizes=sizes, profile=profile_of([0.2] * 6, 0.0)) == (0, 1)
+
+
+def test_a_model_without_elements_is_refused():
+    with pytest.raises(UserError, match="model: no parameter that requires a gradient has an element"):
+        plan_of("none", [0, 0])
+
+
 @pytest.mark.parametrize("planner", PLANNERS)
 def test_five_hundred_tensors_are_planned_and_a_model_of_more_than_there_may_be_buffers_too(planner):
     costs = BufferCosts(lambda n: 1e-5 + n * 1e-9, lambda n: 1e-3 + n * 1e-9)
@@ -150,10 +175,13 @@ def test_between_workers_alone_it_puts_as_many_tensors_into_each_buffer():
 SECONDS = profile_of([1.0, 1.0, 1.0, 1.0], 0.0)
 
 
-def cuts_of(planner, startup, call=0.0, element=0.0, profile=SECONDS):
-    """Of four tensors of one element; compressing takes ``call`` for each buffer and ``element`` for each of those."""
+def cuts_of(planner, startup, call=0.0, element=0.0, profile=SECONDS, sizes=(1, 1, 1, 1)):
+    """Of four tensors of one element each, or of ``sizes``.
+
+    Compressing takes ``call`` for each buffer and ``element`` for each of those.
+    """
     costs = BufferCosts(lambda n: call + n * element, lambda n: startup + n * 0.1)
-    return plan_of(planner, [1, 1, 1, 1], profile=profile, costs=costs).cuts
+    return plan_of(planner, sizes, profile=profile, costs=costs).cuts
 
 
 @pytest.mark.parametrize("planner", ["mg-wfbp", "omgs"])

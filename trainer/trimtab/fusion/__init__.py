@@ -22,7 +22,9 @@ def plan_of(
     ``profile`` and ``costs`` are what is known of them by now, if anything. Raises `UserError` where the planner or an
     option of it is not known, a cut lies beyond the last element, or there are more buffers than there may be.
     """
-    cuts = planners.make(planner, profile, tensor_sizes, costs or BufferCosts())
+    if not any(tensor_sizes):
+        raise UserError("no parameter that requires a gradient has an element", field="model")
+    cuts = planners.make(planner, *_with_elements(profile, tensor_sizes), costs or BufferCosts())
     if cuts[-1] >= sum(tensor_sizes):
         raise UserError(
             f"the model has {sum(tensor_sizes)} elements; cut before the last, not at {cuts[-1]}",
@@ -36,6 +38,24 @@ def plan_of(
             value=planner,
         )
     return FusionPlan(cuts, planner=planner)
+
+
+def _with_elements(profile: Profile | None, tensor_sizes: Sequence[int]) -> tuple[Profile | None, tuple[int, ...]]:
+    """What planners are told: an empty tensor has no buffer, for two cuts at one element would leave one without any.
+
+    What its gradient takes passes before the next tensor's is complete, and after the last one's counts to that.
+    """
+    sizes = tuple(size for size in tensor_sizes if size)
+    if profile is None or len(sizes) == len(tensor_sizes):
+        return profile, sizes
+    seconds, passed = list[float](), 0.0
+    for size, each in zip(tensor_sizes, profile.tensor_backward_seconds, strict=True):
+        passed += each
+        if size:
+            seconds.append(passed)
+            passed = 0.0
+    seconds[-1] += passed
+    return replace(profile, tensor_backward_seconds=tuple(seconds)), sizes
 
 
 def cut(plan: Plan, tensor_sizes: Sequence[int]) -> Plan:
