@@ -12,7 +12,8 @@ from trimtab.control.controller import Controller
 from trimtab.control.decision import Measured
 from trimtab.control.types import ControllerSettings, KeepGoing, ModelFacts, StepReport
 from trimtab.control_client import ControlClient
-from trimtab.plan import dense_plan
+from trimtab.control_messages import ControlMessages
+from trimtab.plan import Plan, dense_plan
 from trimtab_api.netmon_client import NetworkView
 
 
@@ -142,3 +143,10 @@ def test_where_loops_end_in_mid_round_the_controller_is_asked_all_the_same(make_
     wait_for_answer(made)
     assert asked == [0, 0]
     assert [(line["record"], line["step"]) for line in made.lines] == [("measured", 7)]
+
+
+def test_a_controller_goes_on_with_the_plan_that_ranks_follow(make_client: Any) -> None:
+    made, plan = make_client(), Plan.parse("0.1/all-gather")
+    decided = {**made.client.state_dict(), "plan": Plan.parse("0.01/all-gather").with_version(1).to_json()}
+    ControlMessages(None, made.client).load_state_dict(decided, plan)
+    assert made.controller.plan == plan, "or no step would be one of its plan's"

@@ -13,6 +13,7 @@ from rank_pool import RankError, RankPool
 from torch import Tensor, nn
 from trimtab.checkpoint.rank_files import RankFile, newest_whole
 from trimtab.collectives.group import Group
+from trimtab.joining import second_link
 from trimtab.plan import FusionPlan, Plan
 from trimtab.records.recorder import Recorder
 from trimtab.schedule import priority, queues
@@ -27,6 +28,7 @@ FORWARD, BACKWARD, COMPRESS, WIRE = ((seconds,) * NUM_BUCKETS for seconds in (0.
 TIMES = StepTimes(FORWARD, BACKWARD, COMPRESS, WIRE)
 DEFT = queues.timetable(TIMES)
 TIMETABLES = {"deft:preserver=off": DEFT, "priority": priority.timetable(TIMES)}
+OF_TWO_LINKS = queues.timetable(replace(TIMES, wire=(0.5,) * NUM_BUCKETS, link_slowness=(1.0, 1.65)))
 
 
 def plan_of(text: str) -> Plan:
@@ -48,7 +50,7 @@ PLANS = [
 class Run:
     """A rank that trains by what a generator of its own draws, with a parameter that is never used."""
 
-    def __init__(self, text: str, plan: Plan, saved: bytes | None = None) -> None:
+    def __init__(self, text: str, plan: Plan, saved: bytes | None = None, *, has_two_links: bool = False) -> None:
         """The optimizer is one for the plan of ``text``; ``plan`` is what training begins with."""
         torch.manual_seed(0)
         self.model = nn.ModuleDict(
@@ -63,6 +65,8 @@ class Run:
             self.model.load_state_dict(model)
             self.optimizer.load_state_dict(optimizer)
         self.group = Group.connect()
+        if has_two_links:
+            second_link.join(self.group, "lo", b"", 30.0)
         self.session = Session(self.model, self.optimizer, group=self.group, plan=plan, recorder=Recorder(None))
 
     def checkpoint(self) -> bytes:
@@ -161,6 +165,38 @@ def test_new_processes_go_on_bit_for_bit_and_another_number_of_them_loses_nothin
         answers = rank_pool.run_in_process_group(size, of_another_world, text, tmp_path, saved)
         torch.testing.assert_close(torch.stack([owed for owed, _ in answers]).mean(0), before, rtol=1e-5, atol=1e-6)
         assert all(torch.equal(answers[0][1], weights) for _, weights in answers)
+
+
+def over_two_links(rank: int, size: int, text: str, folder: Path) -> tuple[bytes, Tensor, Tensor]:
+    run = Run(text, replace(plan_of(text), timetable=OF_TWO_LINKS), has_two_links=True)
+    run.train(BEFORE)
+    run.session.save_exchange(folder)
+    saved, held = run.checkpoint(), run.owed() + run.arrived()
+    run.train(AFTER)
+    assert run.group.further_links[0].num_bytes > 0
+    run.session.close()
+    return saved, held, run.weights()
+
+
+def over_one_link(rank: int, size: int, text: str, folder: Path, saved: bytes) -> tuple[Tensor, Tensor]:
+    run = Run(text, Plan.parse("dense"), saved)
+    run.session.load_exchange(folder)
+    held = run.owed() + run.arrived()
+    run.train(AFTER)
+    run.session.close()
+    return held, run.weights()
+
+
+def test_a_plan_of_two_links_goes_on_over_one(rank_pool: RankPool, tmp_path: Path) -> None:
+    before = rank_pool.run_in_process_group(3, over_two_links, PLANS[5], tmp_path)
+    assert any(send.link == 1 for iteration in OF_TWO_LINKS for send in iteration.sends)
+    after = rank_pool.run_in_process_group(3, over_one_link, PLANS[5], tmp_path, before[0][0])
+    for (_, held, weights), (held_then, weights_then) in zip(before, after, strict=True):
+        assert torch.equal(held, held_then)
+        assert torch.equal(weights, weights_then), "which link a bucket crosses changes no bit"
+    by_two = rank_pool.run_in_process_group(2, over_one_link, PLANS[5], tmp_path, before[0][0])
+    expected = torch.stack([held for _, held, _ in before]).mean(0)
+    torch.testing.assert_close(torch.stack([held for held, _ in by_two]).mean(0), expected, rtol=1e-5, atol=1e-6)
 
 
 def refused(rank: int, size: int, folder: Path, saved: bytes) -> list[str]:

@@ -86,10 +86,14 @@ class ControlMessages:
         """What this rank's controller has learned and decided, as plain JSON; None where there is none."""
         return self._client.state_dict() if self._client else None
 
-    def load_state_dict(self, state: dict[str, Any] | None) -> None:
-        """Inverse of `state_dict`; a message that waits is of before, and is dropped."""
+    def load_state_dict(self, state: dict[str, Any] | None, plan: Plan) -> None:
+        """Inverse of `state_dict`; a message that waits is of before, and is dropped.
+
+        ``plan`` is what ranks follow now. The controller had another where ranks had not been told of it, or cannot
+        follow it; it would take their steps for ones before its own.
+        """
         if self._client and state is not None:
-            self._client.load_state_dict(state)
+            self._client.load_state_dict({**state, "plan": plan.to_json()})
 
     def close(self) -> None:
         """Let the controller finish and write down what it has to say."""

@@ -25,6 +25,7 @@ from trimtab.collectives.group import Group
 from trimtab.control_messages import ControlMessages
 from trimtab.engine import carried_state
 from trimtab.engine.step_engine import StepEngine
+from trimtab.plan import Plan
 
 #: Of the files' contents.
 _FORMAT = 2
@@ -114,8 +115,10 @@ class ExchangeState(AmongRanks):
                 f"{group.size} ranks go on {others}: what these held back is shared out, and what schemes had"
                 " learned is learned anew"
             )
+        if engine.plan.timetable != Plan.from_json(held[needed[0]]["plan"]).timetable:
+            self._say("the plan is of two links and there is one: all crosses it, until buckets are planned anew")
         if self.is_main:
-            self._control.load_state_dict(json.loads(states[0]["control"]))
+            self._control.load_state_dict(json.loads(states[0]["control"]), engine.plan)
         self._step = engine.exchanger.training_step = step
 
 

@@ -61,6 +61,10 @@ class Iteration:
         sends = tuple(replace(send, generation=send.generation + t) for send in self.sends)
         return replace(self, sends=sends, update=None if self.update is None else self.update + t)
 
+    def within(self, num_links: int) -> Iteration:
+        """As `Timetable.within`."""
+        return replace(self, sends=tuple(s if s.link < num_links else replace(s, link=0) for s in self.sends))
+
 
 @dataclass(frozen=True)
 class Timetable:
@@ -91,6 +95,13 @@ class Timetable:
         if t < len(self.first):
             return self.first[t].since(t)
         return self.cycle[(t - len(self.first)) % len(self.cycle)].since(t)
+
+    def within(self, num_links: int) -> Timetable:
+        """The same for so many links: what crosses others crosses the first, which changes when, and no bit of it."""
+        if all(send.link < num_links for iteration in self for send in iteration.sends):
+            return self
+        first, cycle = (tuple(each.within(num_links) for each in part) for part in (self.first, self.cycle))
+        return replace(self, first=first, cycle=cycle)
 
     @property
     def num_buckets(self) -> int:

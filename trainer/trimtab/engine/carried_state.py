@@ -44,7 +44,7 @@ def carried(engine: StepEngine) -> State:
 @torch.no_grad()
 def go_on(engine: StepEngine, state: State) -> None:
     """Be as the engine of which ``state`` was `carried`, on the same rank of as many."""
-    engine.go_on(Plan.from_json(state["plan"]), state["step"])
+    engine.go_on(_fitting(Plan.from_json(state["plan"]), engine), state["step"])
     arena, held = engine.arena, dict(state["exchanger"])
     arena.residual.copy_(state["residual"])
     arena.set_aside = {index: kept.to(arena.grad.device) for index, kept in state["set_aside"].items()}
@@ -98,8 +98,14 @@ def take_over(engine: StepEngine, states: Mapping[int, State], num_before: int) 
 
 
 def _fitting(plan: Plan, engine: StepEngine) -> Plan:
-    """The plan; its collective without options where it does not run on these ranks, or their hosts, with them."""
-    group = engine.group
+    """The plan as these ranks can follow it.
+
+    Its collective without options where it does not run on them, or their hosts, with these; and what its timetable
+    has cross a link that they have not, over the first.
+    """
+    group, timetable = engine.group, plan.timetable
+    if timetable is not None:
+        plan = replace(plan, timetable=timetable.within(1 + len(group.further_links)))
     runs = catalogue.why_not(plan.collective, group.size, [len(host) for host in group.hosts]) is None
     return plan if runs else replace(plan, collective=plan.row.name)
 
