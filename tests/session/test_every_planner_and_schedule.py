@@ -25,6 +25,7 @@ from trimtab.control.planning import FusionPlanning
 from trimtab.control.predict import Predictor
 from trimtab.control.types import ModelFacts, OptimizerFamily
 from trimtab.engine.loss_scale import LossScale
+from trimtab.engine.module_hook import ModuleHook
 from trimtab.plan import Plan
 from trimtab.profile import ModuleTimes, Profile
 from trimtab.records.recorder import Recorder
@@ -279,7 +280,9 @@ class Balance:
         self.handed = [torch.zeros_like(each) for each in self.entered]
         for parameter, entered in zip(self._parameters, self.entered, strict=True):
             parameter.register_hook(partial(self._on_gradient, entered))
-        of.optimizer.register_step_pre_hook(self._on_step)
+        of.optimizer.register_step_pre_hook(
+            ModuleHook(self._on_step)
+        )  # as the session's: for one of the script's all waits
 
     def _on_gradient(self, entered: Tensor, grad: Tensor) -> None:
         entered += grad / self._scaler.get_scale()

@@ -115,6 +115,7 @@ class Session(ExchangeState, Resuming, LocalRounds):
             before_backward=lambda: self._trials.before_backward() if self._trials else None,
             has_message=lambda: not self.in_trial and self._control.is_pending,
             plan_ahead=self._control.plan_ahead,
+            say=self._say,
         )
         self._trials = TrialRunner(self._model, self._engine, self._snapshot, self._control.trials)
 

@@ -92,6 +92,8 @@ class Exchanger:
         """Whether the script changes the weights by itself, as soon as ``backward()`` has returned."""
         self.accumulates = False
         """Whether backward passes only accumulate."""
+        self.allows_late: Callable[[], bool] = lambda: True
+        """Whether the optimizer may step what a schedule lets arrive later after the rest."""
         on_gradient = self._on_gradient if profiler is None else profiler.watched(self._on_gradient)
         self.backward = BackwardHooks(arena.parameters, on_gradient, self._on_backward_end)
 
@@ -238,7 +240,7 @@ class Exchanger:
         self._gradients.begin()
         self.sending.finish()
         self._phases.enter("exposed")
-        late = self.sending.late if self._may_be_late else []
+        late = self.sending.late if self.sending.late and self._may_be_late else []
         exchanged = (due := Flights(flight for flight in self.flights if flight not in late)).by_bucket()
         self._phases.enter("other")
         consensus = None
@@ -261,7 +263,8 @@ class Exchanger:
     @property
     def _may_be_late(self) -> bool:
         """Whether means may arrive after the update: not in a trial, nor for a GradScaler, the script or a round."""
-        return not (self.by_hand or self._gradients.scale or self.place.trial) and self.exchanges_in_backward
+        is_of_script = self.by_hand or self._gradients.scale or self.place.trial
+        return not is_of_script and self.exchanges_in_backward and self.allows_late()
 
     def _hand_out(self, finite: bool) -> None:
         """Make every ``grad`` what the optimizer is to see."""

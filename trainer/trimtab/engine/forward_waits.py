@@ -8,7 +8,7 @@ change of plan) has all of them stepped first. And what waits since an earlier i
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import torch
@@ -19,6 +19,7 @@ from trimtab.engine.exchanger import Exchanger
 from trimtab.engine.module_hook import ModuleHook
 from trimtab.engine.optimizer_gate import OptimizerGate
 from trimtab.engine.profiler import StepProfiler
+from trimtab.engine.stepped_in_parts import why_stepped_whole
 
 
 class ForwardWaits:
@@ -27,14 +28,19 @@ class ForwardWaits:
     def __init__(
         self,
         model: nn.Module,
-        optimizer: torch.optim.Optimizer,
+        optimizers: Sequence[torch.optim.Optimizer],
         gate: OptimizerGate,
         exchanger: Exchanger,
         profiler: StepProfiler | None,
+        say: Callable[[str], None],
     ) -> None:
-        """``profiler`` is told what of a forward pass is waiting, where this rank has one."""
-        self._model, self._optimizer, self._gate, self._exchanger = model, optimizer, gate, exchanger
-        self._profiler = profiler
+        """``profiler`` is told what of a forward pass is waiting, where this rank has one.
+
+        ``say`` is told why nothing may be late, where it may not.
+        """
+        self._model, self._optimizers, self._gate, self._exchanger = model, optimizers, gate, exchanger
+        self._optimizer, self._profiler, self._say = optimizers[0], profiler, say
+        exchanger.allows_late = self.allows_late
         self._hooks: list[RemovableHandle] = []
         self._settings: list[dict[str, Any]] = []
         """Of each parameter group, when the others were stepped."""
@@ -45,6 +51,17 @@ class ForwardWaits:
 
         Of others a module may use what it does not own, as attention uses its projection's weight.
         """
+
+    def allows_late(self) -> bool:
+        """Whether means may arrive after the optimizer's step, which then becomes several; where not, it is said."""
+        why = why_stepped_whole(self._optimizers)
+        if isinstance(self._model, torch.jit.ScriptModule):
+            why = "a scripted model takes no hooks"
+        if why:
+            self._say(
+                f"{why}, so each step waits for all gradients, also those that may arrive by the next forward pass"
+            )
+        return not why
 
     def begin(self) -> None:
         """The optimizer has stepped all but what is late."""
@@ -78,7 +95,7 @@ class ForwardWaits:
             self._exchanger.commit()
 
     def _step(self) -> None:
-        now = [_settings(group) for group in self._optimizer.param_groups]
+        now = [{name: group[name] for name in group if name != "params"} for group in self._optimizer.param_groups]
         for group, settings in zip(self._optimizer.param_groups, self._settings, strict=False):
             group.update(settings)
         try:

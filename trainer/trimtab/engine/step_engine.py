@@ -55,10 +55,12 @@ class StepEngine:
         before_backward: Callable[[], None] = lambda: None,
         has_message: Callable[[], bool] = lambda: False,
         plan_ahead: Callable[[], Callable[[], Plan | None]] = lambda: lambda: None,
+        say: Callable[[str], None] = lambda _: None,
     ) -> None:
         """Every rank takes over rank 0's weights and buffers; all make one together.
 
         Of ``optimizers`` some are stepped by ``gate``; others only must train nothing that ranks do not exchange.
+        ``say`` takes a line for who trains, and says each once.
         For ``plan_ahead`` see `RoundExchange`, for the rest `Exchanger`.
         """
         self.arena = Arena(list(model.named_parameters()))
@@ -84,7 +86,7 @@ class StepEngine:
         )
         """Carries out the plan's exchanges."""
         self.exchanger.by_hand = any(isinstance(each, ByHand) for each in optimizers)
-        self._waits = ForwardWaits(model, optimizers[0], self._gate, self.exchanger, self._profiler)
+        self._waits = ForwardWaits(model, optimizers, self._gate, self.exchanger, self._profiler, say)
         self.owed = OwedStep(self.exchanger, optimizers, turns=gate.turns)
         told = (plan_ahead, self._adopt_in_round)
         self._moments = SecondMoments(optimizers, group.size, lambda: self.local is not None)
@@ -299,8 +301,8 @@ class StepEngine:
         is_whole = self.plan.is_dense and not self.exchanger.late()
         if self._profiler is not None and self._profiler.is_profiling and is_whole:
             self._profiler.exchanged(self.arena.grad, self._scale.get())
-        if isinstance(self._model, torch.jit.ScriptModule) or len(self.optimizers) > 1:
-            self.exchanger.hand_out_late()  # the one takes no hooks, and the other optimizers nobody steps here
+        if self.exchanger.late() and not self._waits.allows_late():  # by a hook registered since the backward pass
+            self.exchanger.hand_out_late()
         if not outcome.is_finite:
             self.exchanger.drop()
         elif not self.exchanger.late():

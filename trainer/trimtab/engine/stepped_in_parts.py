@@ -1,0 +1,64 @@
+"""Which optimizers may step some parameters now and the others later, and train the same.
+
+Where means arrive late (`trimtab.engine.forward_waits`), one step of the optimizer becomes several calls of its
+``step()``, each with the gradients of a part. That changes no bit where each parameter is stepped by its own gradient
+and state. It is another training where a step looks at all gradients (a global norm), counts its calls, or calls hooks
+of the script's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
+
+_NAMES = (
+    *("ASGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "Muon"),
+    *("NAdam", "RAdam", "RMSprop", "Rprop", "SGD"),
+)
+_BY_PARAMETER = tuple(getattr(torch.optim, name) for name in _NAMES if hasattr(torch.optim, name))
+"""torch's own that keep all their state by parameter; Muon is not in every torch that we run beside."""
+
+
+def why_stepped_whole(optimizers: Sequence[torch.optim.Optimizer]) -> str:
+    """Why a step of these has to wait for all gradients, to be shown; empty where some parameters may follow later.
+
+    Exactly torch's classes: what a class that derives from one of them does in its step, nobody knows.
+    """
+    if len(optimizers) > 1:
+        return "several optimizers step together"
+    (optimizer,) = optimizers
+    name = type(optimizer).__name__
+    if type(optimizer) not in _BY_PARAMETER:
+        return f"{name} is none of torch's own optimizers that step each parameter by itself"
+    if _has_another_step(optimizer):
+        return f"the step() of {name} was replaced"
+    if any(map(_is_of_the_script, _hooks_of(optimizer))):
+        return f"hooks are registered on the steps of {name}"
+    return ""
+
+
+def _has_another_step(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether the instance has a ``step`` of its own, other than the one by which torch's schedulers see its calls."""
+    own = vars(optimizer).get("step")
+    if own is None or hasattr(own, "_wrapped_by_lr_sched"):
+        return False
+    return getattr(own, "__func__", None) is not type(optimizer).step
+
+
+def _hooks_of(optimizer: torch.optim.Optimizer) -> list[Any]:
+    return [
+        *optimizer._optimizer_step_pre_hooks.values(),
+        *optimizer._optimizer_step_post_hooks.values(),
+        *_global_optimizer_pre_hooks.values(),
+        *_global_optimizer_post_hooks.values(),
+    ]
+
+
+def _is_of_the_script(hook: Any) -> bool:
+    """Whether it is neither the session's nor one by which torch's profilers look at steps."""
+    return not str(getattr(hook, "__module__", "")).startswith(
+        ("trimtab.", "torch.profiler", "torch.distributed._tools")
+    )
