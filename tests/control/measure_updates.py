@@ -30,6 +30,7 @@ from measure_staleness import RANKS, exchange  # noqa: E402
 
 LOOK_EVERY, AVERAGED_LOOKS = 4, 3
 LEVELS = {"gpt": (2.7, 2.5, 2.4, 2.28), "digits": (1.0, 0.5, 0.3, 0.2), "cnn": (1.0, 0.5, 0.3, 0.2)}
+LEVELS["mixer"] = LEVELS["digits"]
 OPTIMIZERS = {
     "adamw": lambda parameters, rate: torch.optim.AdamW(parameters, lr=rate),
     "sgd": lambda parameters, rate: torch.optim.SGD(parameters, lr=rate, momentum=0.9),
@@ -57,7 +58,7 @@ class CharacterGpt:
 
 
 class Digits:
-    """A perceptron of 0.3 million parameters on scikit-learn's digits, or a small CNN with batch norm."""
+    """A perceptron of 0.3 million parameters on scikit-learn's digits, a small CNN with batch norm, or an MLP-Mixer."""
 
     def __init__(self, kind: str) -> None:
         images, labels = (torch.tensor(part) for part in load_digits(return_X_y=True))
@@ -70,6 +71,9 @@ class Digits:
     def model(self) -> nn.Module:
         if self._kind == "digits":
             return nn.Sequential(nn.Linear(64, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10))
+        if self._kind == "mixer":
+            blocks = [MixerBlock(num_patches=16, width=64) for _ in range(2)]
+            return nn.Sequential(Patches(), nn.Linear(4, 64), *blocks, nn.LayerNorm(64), Average(), nn.Linear(64, 10))
         layers: list[nn.Module] = [nn.Unflatten(1, (1, 8, 8))]
         for before, after in ((1, 32), (32, 64)):
             layers += [nn.Conv2d(before, after, 3, padding=1), nn.BatchNorm2d(after), nn.ReLU(), nn.MaxPool2d(2)]
@@ -81,6 +85,36 @@ class Digits:
 
     def held_out_loss(self, model: nn.Module) -> float:
         return float(nn.functional.cross_entropy(model(self._images[self._held]), self._labels[self._held]))
+
+
+class Patches(nn.Module):
+    """[batch, 64], images of 8 by 8, to [batch, 16, 4]: patches of 2 by 2."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        return images.view(-1, 4, 2, 4, 2).transpose(2, 3).reshape(-1, 16, 4)
+
+
+class MixerBlock(nn.Module):
+    """Mixes patches, then channels (MLP-Mixer, arXiv 2105.01601, section 2), each with a residual."""
+
+    def __init__(self, num_patches: int, width: int) -> None:
+        super().__init__()
+        self.norms = nn.ModuleList([nn.LayerNorm(width), nn.LayerNorm(width)])
+        sizes = ((num_patches, 2 * num_patches), (width, 4 * width))
+        self.mix_patches, self.mix_channels = (
+            nn.Sequential(nn.Linear(outer, inner), nn.GELU(), nn.Linear(inner, outer)) for outer, inner in sizes
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.mix_patches(self.norms[0](x).transpose(1, 2)).transpose(1, 2)
+        return x + self.mix_channels(self.norms[1](x))
+
+
+class Average(nn.Module):
+    """[batch, patches, width] to its mean over patches."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.mean(dim=1)
 
 
 def _stack(text: Text, indices: list[int] | range) -> tuple[Tensor, Tensor]:
