@@ -1,7 +1,8 @@
 """The model's float buffers (a batch norm's running statistics), made the mean over ranks where a round ends.
 
 A buffer may be a cache instead, as long as the longest batch that its rank has seen. Whether ranks' buffers are of one
-kind nobody knows beforehand, so each message says what it holds, and no further one is needed.
+kind nobody knows beforehand, so each message says what it holds, and no further one is needed. It takes along what else
+ranks agree on there.
 """
 
 from __future__ import annotations
@@ -18,25 +19,28 @@ from trimtab.collectives.group import Group
 
 
 @torch.no_grad()
-def average_buffers(model: nn.Module, group: Group) -> None:
+def average_buffers(model: nn.Module, group: Group, beside: Sequence[float] = ()) -> list[tuple[float, ...]]:
     """Make the model's float buffers the mean over ranks, the same bits on each.
 
     Those that are no part of its state (``persistent=False``), or have not one shape and type on all ranks, stay each
     rank's own. One that holds a number that is not finite, on some ranks, is the mean over the others; on all, it stays
     as it is. What is alike on all ranks keeps its bits.
+
+    Returns the numbers that each rank has sent along, ``beside`` its buffers: as many on all ranks. Without any of
+    either nothing is sent.
     """
     own = _by_kind(model)
-    if not own:
-        return
-    everyones = [_parts(each) for each in gather_tensor(group, _message(own, group.transport.device))]
-    kinds = [kind for kind in own if all(kind in each for each in everyones)]
-    buffers = [own[kind] for kind in kinds]
-    if not buffers:
-        return
-    sizes = [each.numel() for each in buffers]
-    values = torch.stack([_values([each[kind] for kind in kinds], buffers) for each in everyones])
-    for each, part in zip(buffers, _mean_of_finite(values, sizes, group.rank).split(sizes), strict=True):
-        each.copy_(part.view_as(each))
+    if not own and not beside:
+        return []
+    everyones = [_read(each) for each in gather_tensor(group, _message(own, beside, group.transport.device))]
+    kinds = [kind for kind in own if all(kind in each for _, each in everyones)]
+    if kinds:
+        buffers = [own[kind] for kind in kinds]
+        sizes = [each.numel() for each in buffers]
+        values = torch.stack([_values([each[kind] for kind in kinds], buffers) for _, each in everyones])
+        for each, part in zip(buffers, _mean_of_finite(values, sizes, group.rank).split(sizes), strict=True):
+            each.copy_(part.view_as(each))
+    return [numbers for numbers, _ in everyones]
 
 
 def _by_kind(model: nn.Module) -> dict[int, Tensor]:
@@ -55,20 +59,25 @@ def _digest(text: str) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little", signed=True)
 
 
-def _message(own: dict[int, Tensor], device: torch.device) -> Tensor:
-    """uint8 [m]: how many buffers, their kinds and their sizes in bytes, int64 each; then what they hold."""
+def _message(own: dict[int, Tensor], beside: Sequence[float], device: torch.device) -> Tensor:
+    """uint8 [m]: how many numbers and buffers, int64; the numbers, float64; then the buffers.
+
+    Of these their kinds first, and their sizes in bytes, int64 each; then what they hold.
+    """
     held = [each.detach().contiguous().view(-1).view(torch.uint8) for each in own.values()]
-    head = torch.tensor([len(own), *own, *(each.numel() for each in held)], dtype=torch.int64).view(torch.uint8)
-    return torch.cat([each.to(device) for each in (head, *held)])
+    numbers = torch.tensor(list(beside), dtype=torch.float64).view(torch.int64)
+    head = torch.tensor([len(beside), len(own), *numbers.tolist(), *own, *(each.numel() for each in held)])
+    return torch.cat([each.to(device) for each in (head.view(torch.uint8), *held)])
 
 
-def _parts(message: Tensor) -> dict[int, Tensor]:
-    """What a rank's `_message` holds, uint8 each, by kind."""
-    (count,) = message[:8].clone().view(torch.int64).tolist()
-    start = 8 * (1 + 2 * count)
-    numbers = message[8:start].clone().view(torch.int64).tolist()
-    kinds, sizes = numbers[:count], numbers[count:]
-    return dict(zip(kinds, message[start:].split(sizes), strict=True))
+def _read(message: Tensor) -> tuple[tuple[float, ...], dict[int, Tensor]]:
+    """What a rank's `_message` holds: its numbers, and by kind its buffers, uint8 each."""
+    num_beside, num_buffers = message[:16].clone().view(torch.int64).tolist()
+    start = 8 * (2 + num_beside + 2 * num_buffers)
+    head = message[16:start].clone().view(torch.int64)
+    beside, kinds, sizes = head.split([num_beside, num_buffers, num_buffers])
+    parts = message[start:].split(sizes.tolist()) if num_buffers else ()
+    return tuple(beside.clone().view(torch.float64).tolist()), dict(zip(kinds.tolist(), parts, strict=True))
 
 
 def _values(parts: Sequence[Tensor], buffers: Sequence[Tensor]) -> Tensor:

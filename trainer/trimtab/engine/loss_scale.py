@@ -1,16 +1,18 @@
 """A GradScaler's loss scale: undone before gradients enter the exchange, and back on the mean that comes out of it.
 
 So residuals are unscaled, while to a script and to the scaler gradients look as they do on one process. Every rank's
-scaler sees the same gradients, infinite ones where the step was dropped, and so comes to the same scale.
+scaler sees the same gradients, infinite ones where the step was dropped, and so comes to the same scale. In local steps
+each sees its rank's own: where a round ends ranks agree on the smallest scale.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.amp.grad_scaler import GradScaler
 
 
@@ -19,6 +21,9 @@ class LossScale:
 
     def __init__(self, scaler: GradScaler | None) -> None:
         self._scaler = scaler if scaler is not None and scaler.is_enabled() else None
+        self._has_update_to_come = False
+        self._agreed: tuple[float, int] | None = None
+        """Scale, and steps since it changed, that ranks have after the update to come."""
 
     @property
     def is_scaling(self) -> bool:
@@ -56,9 +61,12 @@ class LossScale:
             return
         update = self._scaler.update
 
-        def watched(*args: Any, **kwargs: Any) -> None:
+        def watched(new_scale: float | Tensor | None = None) -> None:
             before_update()
-            update(*args, **kwargs)
+            update(new_scale)
+            agreed, self._agreed = self._agreed, None
+            if agreed is not None and new_scale is None:  # else it is the script's word, alike on all ranks
+                self._set(*agreed)
 
         self._scaler.update = watched  # type: ignore[method-assign]
 
@@ -66,6 +74,52 @@ class LossScale:
         """Let go of the scaler."""
         if self._scaler is not None:
             self._scaler.__dict__.pop("update", None)
+
+    @contextlib.contextmanager
+    def before_update(self) -> Iterator[None]:
+        """Within it the scaler has stepped, or left the step out, and is still to update its scale.
+
+        What ranks agree on there shows once it has: a script that compares the scale before and after, and leaves out
+        its scheduler's step where it fell, then sees what another rank's steps of the round have made of it.
+        """
+        self._has_update_to_come = True
+        try:
+            yield
+        finally:
+            self._has_update_to_come = False
+
+    def own(self) -> tuple[float, ...]:
+        """This rank's scale, and the steps since it changed, as the update to come leaves them; () without a scaler."""
+        if self._scaler is None:
+            return ()
+        state = self._scaler.state_dict()
+        scale, num_steps = float(state["scale"]), int(state["_growth_tracker"])
+        if not self._has_update_to_come:
+            return scale, num_steps
+        seen = self._scaler._per_optimizer_states.values()
+        if any(bool(each) for found in seen for each in found["found_inf_per_device"].values()):
+            return scale * self._scaler.get_backoff_factor(), 0
+        if num_steps + 1 == self._scaler.get_growth_interval():
+            return scale * self._scaler.get_growth_factor(), 0
+        return scale, num_steps + 1
+
+    def agree(self, everyones: Sequence[tuple[float, ...]]) -> None:
+        """Go on from the smallest scale of all ranks, and the fewest steps since one of these changed.
+
+        ``everyones``: what each rank's `own` returned, the same on every rank.
+        """
+        if self._scaler is None:
+            return
+        scale, num_steps = min(everyones)
+        if self._has_update_to_come:
+            self._agreed = scale, int(num_steps)
+        else:
+            self._agreed = None
+            self._set(scale, int(num_steps))
+
+    def _set(self, scale: float, num_steps: int) -> None:
+        assert self._scaler is not None
+        self._scaler.load_state_dict({**self._scaler.state_dict(), "scale": scale, "_growth_tracker": num_steps})
 
     def state_dict(self) -> dict[str, Any]:
         """The scaler's state."""

@@ -151,7 +151,8 @@ class OptimizerGate:
         if self._is_under_way:  # the scaler has left out those that have not stepped
             self._end_own()
         else:
-            self._left_out()
+            with self._scale.before_update():
+                self._left_out()
 
     def _after_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         if _is_within_its_own_step(optimizer):
@@ -165,7 +166,8 @@ class OptimizerGate:
 
     def _end_own(self) -> None:
         self._have_stepped, self._is_under_way = [], False
-        self._after_own()
+        with self._scale.before_update():
+            self._after_own()
 
 
 @contextlib.contextmanager

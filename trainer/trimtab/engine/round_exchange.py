@@ -15,6 +15,7 @@ from trimtab.engine.arena import Arena
 from trimtab.engine.buffer_mean import average_buffers
 from trimtab.engine.exchanger import Exchanger
 from trimtab.engine.local_updates import LocalUpdates
+from trimtab.engine.loss_scale import LossScale
 from trimtab.engine.module_hook import ModuleHook
 from trimtab.engine.outcome import Outcome
 from trimtab.plan import STEPS_AHEAD, Plan
@@ -30,15 +31,17 @@ class RoundExchange:
         exchanger: Exchanger,
         finish: Callable[[], Outcome],
         present: Callable[[], LocalUpdates | None],
+        scale: LossScale,
         plan_ahead: Callable[[], Callable[[], Plan | None]],
         adopt: Callable[[Plan], None],
     ) -> None:
         """``finish`` waits for the exchange, and commits or drops it; ``present`` gives the rounds of the plan.
 
+        Ranks agree on ``scale`` where a round ends.
         ``plan_ahead`` begins to tell all ranks of rank 0's new plan, which its result waits for; ``adopt`` follows one
         within a round.
         """
-        self._model, self._arena, self._exchanger, self._finish = model, arena, exchanger, finish
+        self._model, self._arena, self._exchanger, self._finish, self._scale = model, arena, exchanger, finish, scale
         self._present, self._plan_ahead, self._adopt = present, plan_ahead, adopt
         self._told: Callable[[], Plan | None] | None = None
         """Waits for the plan, if any, that rank 0 tells of before the present round is exchanged."""
@@ -115,9 +118,9 @@ class RoundExchange:
             if (outer := self._exchanger.schemes.outer) is not None:
                 outer.take()
             local.apply()
-            average_buffers(self._model, self._exchanger.group)
-            return outcome
-        local.abandon()
-        if overlaps:
-            self._exchanger.buckets.clear()  # what was made on top of what is dropped goes with it
+        else:
+            local.abandon()
+            if overlaps:
+                self._exchanger.buckets.clear()  # what was made on top of what is dropped goes with it
+        self._scale.agree(average_buffers(self._model, self._exchanger.group, beside=self._scale.own()))
         return outcome

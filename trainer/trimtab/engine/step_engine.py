@@ -88,9 +88,9 @@ class StepEngine:
         self.exchanger.by_hand = any(isinstance(each, ByHand) for each in optimizers)
         self._waits = ForwardWaits(model, optimizers, self._gate, self.exchanger, self._profiler, say)
         self.owed = OwedStep(self.exchanger, optimizers, turns=gate.turns)
-        told = (plan_ahead, self._adopt_in_round)
+        rest = (scale, plan_ahead, self._adopt_in_round)
         self._moments = SecondMoments(optimizers, group.size, lambda: self.local is not None)
-        self._rounds = RoundExchange(model, self.arena, self.exchanger, self._finish, lambda: self.local, *told)
+        self._rounds = RoundExchange(model, self.arena, self.exchanger, self._finish, lambda: self.local, *rest)
         self._enter(plan)
 
     def close(self) -> None:
