@@ -300,10 +300,14 @@ class Exchanger:
         if self.flights:
             self._summary = replace(self.flights.summary(self._ended_at), loss=self._summary.loss)
         self._came_late = self._arrivals.came_late.by_bucket()
+        self._iteration_number += 1
         self._next_step()
 
     def drop(self) -> None:
-        """Leave everything as it was before the step, whose gradients are lost."""
+        """Leave everything as it was before the step, whose gradients are lost.
+
+        The schedule's iteration comes again: had it passed, what it was to send would be missing from its update.
+        """
         self._summary = ExchangeSummary()
         self.schemes.discard()
         for flight in self.flights:
@@ -313,7 +317,6 @@ class Exchanger:
     def _next_step(self) -> None:
         if self.flights:
             self._ended_at = self.flights.ended_at
-        self._iteration_number += 1
         if self.place.trial == 0:
             self.training_step += self.num_steps
         self.restart(self.place.step + 1, self.place.trial)
