@@ -1,4 +1,4 @@
-"""An update is whole under a schedule that delays: all elements of it are of the same iterations, whatever comes between.
+"""An update is whole under a schedule that delays: all of its elements are of the same iterations, come what may.
 
 Every gradient is 1 everywhere, so that an element of an update tells how many it is of.
 """

@@ -83,10 +83,11 @@ class OwedStep:
         What rank 0 has to say after that exchange it says after the next.
         """
         if not self._turns:
-            place = self._exchanger.place
+            place, training_step = self._exchanger.place, self._exchanger.training_step
             self._exchanger.finish()
             self._drop()
             self._exchanger.restart(place.step, place.trial)
+            self._exchanger.training_step = training_step
             self.num_discarded += 1
 
     def forget(self) -> None:
