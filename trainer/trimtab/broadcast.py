@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -12,6 +12,9 @@ from trimtab_api.errors import UserError
 
 from trimtab.collectives.group import Group
 from trimtab.collectives.primitives import all_gather, broadcast
+
+#: Of tensors that cross in one message; as much is held twice meanwhile.
+_BYTES_TOGETHER = 64 << 20
 
 
 def broadcast_json(group: Group, data: Any) -> Any:
@@ -62,6 +65,29 @@ def broadcast_tensors(group: Group, tensors: Iterable[Tensor]) -> None:
     """Overwrite each of ``tensors`` on every rank with rank 0's."""
     for tensor in tensors:
         broadcast_tensor(group, tensor)
+
+
+@torch.no_grad()
+def broadcast_together(group: Group, tensors: Iterable[Tensor]) -> None:
+    """Overwrite each of ``tensors`` on every rank with rank 0's, in messages of many, up to 64 MiB."""
+    packed: list[Tensor] = []
+    num_bytes = 0
+    for tensor in tensors:
+        if packed and num_bytes + tensor.nbytes > _BYTES_TOGETHER:
+            _broadcast_packed(group, packed)
+            packed, num_bytes = [], 0
+        packed.append(tensor)
+        num_bytes += tensor.nbytes
+    if packed:
+        _broadcast_packed(group, packed)
+
+
+def _broadcast_packed(group: Group, tensors: Sequence[Tensor]) -> None:
+    raw = [each.detach().contiguous().view(-1).view(torch.uint8).to(group.transport.device) for each in tensors]
+    whole = torch.cat(raw)
+    broadcast_tensor(group, whole)
+    for tensor, part in zip(tensors, whole.split([each.numel() for each in raw]), strict=True):
+        tensor.copy_(part.clone().view(tensor.dtype).view_as(tensor))
 
 
 def gather_numbers(group: Group, number: int) -> list[int]:

@@ -3,22 +3,21 @@
 A residual of gradients is in the unit of gradients, one of updates in that of weights. On the way to updates, each
 rank's own optimizer makes an update of what the rank holds back, which is the first residual of updates: ranks exchange
 nothing. On the way to gradients all that is held back is sent once, whole, and moves the weights. And where optimizers
-saw gradients of their own rank, their state is averaged, for under gradients it is the same on every rank.
+saw gradients of their own rank, their state is made common, for under gradients it is the same on every rank.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from trimtab.broadcast import gather_json
 from trimtab.collectives.group import Group
 from trimtab.collectives.primitives import ring_all_reduce
 from trimtab.engine.arena import Arena
 from trimtab.engine.buckets import Buckets
+from trimtab.engine.common_state import share_state
 from trimtab.engine.optimizer_gate import OptimizerGate
 
 
@@ -59,41 +58,7 @@ def to_gradients(arena: Arena, buckets: Buckets, group: Group, optimizers: Seque
     for parameter, part in zip(arena.parameters, arena.views_of(mean), strict=True):
         if parameter.requires_grad:
             parameter.sub_(part)
-    average_state(arena.parameters, optimizers, group)
-
-
-@torch.no_grad()
-def average_state(parameters: Sequence[Tensor], optimizers: Sequence[torch.optim.Optimizer], group: Group) -> None:
-    """Make the optimizers' state the mean over ranks, with the same bits on each.
-
-    A parameter that not every rank's optimizer has the same state of (some never had a gradient of it) begins anew.
-    """
-    states = [optimizer.state for optimizer in optimizers]
-    owned = [[state.get(parameter, {}) for parameter in parameters] for state in states]
-    everyones = gather_json(group, [[_layout(held) for held in each] for each in owned])
-    whole: list[Tensor] = []
-    for optimizer, (state, helds) in enumerate(zip(states, owned, strict=True)):
-        for index, held in enumerate(helds):
-            if any(other[optimizer][index] != everyones[0][optimizer][index] for other in everyones):
-                state.pop(parameters[index], None)
-                continue
-            whole += [held[name] for name in sorted(map(str, held)) if _is_averaged(held[name])]
-    if not whole:
-        return
-    # A step count is small, and exact in float32; whatever is kept in another type is averaged in this one.
-    device = group.transport.device
-    sums = [each.detach().to(device=device, dtype=torch.float32).contiguous().clone().view(-1) for each in whole]
-    group.submit(lambda: ring_all_reduce(group.transport, sums)).result()
-    for each, total in zip(whole, sums, strict=True):
-        each.copy_((total / group.size).view_as(each))
-
-
-def _layout(held: dict[Any, Any]) -> list[list[Any]]:
-    return [[name, list(held[name].shape)] for name in sorted(map(str, held)) if _is_averaged(held[name])]
-
-
-def _is_averaged(value: Any) -> bool:
-    return isinstance(value, Tensor) and value.is_floating_point()
+    share_state(arena.names, arena.parameters, optimizers, group)
 
 
 def _mean_of_held_back(arena: Arena, buckets: Buckets, group: Group) -> Tensor:

@@ -1,0 +1,181 @@
+"""Optimizers' state, made the same on all ranks where they go back from local steps to gradients.
+
+Moments are averaged. What has no mean, such as codes of eight bits or lists of bases, is rank 0's on all, and so is
+what else that parameter's state holds, for it belongs together. So are learning rates, and other numbers that an
+optimizer or a scheduler keeps in the groups.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+from trimtab_api.errors import UserError
+
+from trimtab.broadcast import broadcast_together, gather_json
+from trimtab.collectives.group import Group
+from trimtab.collectives.primitives import ring_all_reduce
+from trimtab.engine.state_leaves import layout, numbers_of, tensors_of, with_numbers
+
+#: How many steps a parameter has taken, by the name that torch's optimizers and most others give it.
+_COUNT = "step"
+#: What a group holds beside numbers of the optimizer's own.
+_MEMBERS = ("params", "param_names")
+#: What holds something, and by which key.
+_Place = tuple[dict[Any, Any], Any]
+
+
+@torch.no_grad()
+def share_state(
+    names: Sequence[str], parameters: Sequence[Tensor], optimizers: Sequence[torch.optim.Optimizer], group: Group
+) -> None:
+    """Make the optimizers' state of ``parameters``, whose ``names`` are told in errors, the same on every rank.
+
+    A parameter's state of float tensors, and of the steps that it has taken, is the mean over ranks, the same bits on
+    each; one that holds anything else is rank 0's, and so are numbers and tensors of the groups. A parameter that not
+    every rank has the same moments of, or any state (some never had a gradient of it), begins anew.
+
+    Raises `UserError` on every rank where what is to be rank 0's has another structure on some rank.
+    """
+    kept = [_Kept(each, names, parameters) for each in optimizers]
+    own: list[dict[str, Any]] = [{"kinds": each.kinds, "groups": each.groups, "mistake": each.mistake} for each in kept]
+    if group.rank == 0:
+        own = [{**told, "numbers": each.numbers()} for told, each in zip(own, kept, strict=True)]
+    everyones = gather_json(group, own)
+    averaged: list[_Place] = []
+    whole: list[Tensor] = []
+    for index, each in enumerate(kept):
+        told = [rank[index] for rank in everyones]
+        each.check(told)
+        each.begin_anew(told)
+        averaged += each.averaged()
+        whole += each.take(told[0]["numbers"])
+    _average(averaged, group)
+    broadcast_together(group, whole)
+
+
+class _Kept:
+    """What one optimizer keeps on this rank."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer, names: Sequence[str], parameters: Sequence[Tensor]) -> None:
+        self._name, self._state = type(optimizer).__name__, optimizer.state
+        self._names, self._parameters = names, parameters
+        self.mistake: str | None = None
+        """Why this rank cannot take over another's state; None where it can."""
+        self.kinds = [self._kind(*each) for each in zip(names, parameters, strict=True)]
+        """By parameter: empty without state, else how it is made alike, "mean" or "whole", and a digest of its form."""
+        loose: list[_Place] = [(optimizer.state, key) for key in optimizer.state if not isinstance(key, Tensor)]
+        in_groups: list[_Place] = [
+            (group, key) for group in optimizer.param_groups for key in group if key not in _MEMBERS
+        ]
+        forms = [(held, key, _form_of(held[key], str(key))) for held, key in sorted(loose, key=_name_of) + in_groups]
+        self._shared = [(held, key) for held, key, form in forms if form is not None]
+        self.groups = _digest(" ".join(form for _, _, form in forms if form is not None))
+        """A digest of the form of what the groups hold."""
+
+    def _kind(self, name: str, parameter: Tensor) -> str:
+        held = {key: value for key, value in self._state.get(parameter, {}).items() if value is not None}
+        if not held:
+            return ""
+        if all(_is_averaged(*each) for each in held.items()):
+            forms = (f"{key}{list(getattr(held[key], 'shape', ()))}" for key in sorted(held, key=str))
+            return f"mean {_digest(' '.join(forms))}"
+        try:
+            return f"whole {_digest(layout(held, ''))}"
+        except UserError as error:
+            self.mistake = self.mistake or f"{self._name}, {name}{error}"
+            return "whole"
+
+    def check(self, told: Sequence[Mapping[str, Any]]) -> None:
+        """Raise `UserError` where some rank, of those that have ``told`` of theirs, cannot take over rank 0's."""
+        for rank, its in enumerate(told):
+            if its["mistake"] is not None:
+                raise UserError(f"of rank {rank}: {its['mistake']}", field="optimizer state")
+            if its["groups"] != told[0]["groups"]:
+                self._refuse(rank, "param_groups")
+            for name, kind, first in zip(self._names, its["kinds"], told[0]["kinds"], strict=True):
+                if kind and first and kind != first and "whole" in kind + first:
+                    self._refuse(rank, f"the state of {name}")
+
+    def _refuse(self, rank: int, what: str) -> None:
+        raise UserError(
+            f"rank {rank} holds other things than rank 0 in {what}, so it cannot take them over; forbid local steps"
+            " (communication.localSteps: {max: 0})",
+            field="optimizer",
+            value=self._name,
+        )
+
+    def begin_anew(self, told: Sequence[Mapping[str, Any]]) -> None:
+        """Forget the state of parameters that not all ranks have alike."""
+        for index, parameter in enumerate(self._parameters):
+            if any(each["kinds"][index] != self.kinds[index] for each in told):
+                self._state.pop(parameter, None)
+                self.kinds[index] = ""
+
+    def averaged(self) -> list[_Place]:
+        """Where there is what has a mean: a parameter's state, and a key of it."""
+        states = [self._state[parameter] for parameter in self._of_kind("mean").values()]
+        return [(held, key) for held in states for key in sorted(held, key=str) if held[key] is not None]
+
+    def numbers(self) -> dict[str, list[float]]:
+        """What this rank has where all take over rank 0's: by the parameter's index, and of the groups."""
+        own = {str(index): numbers_of(self._state[each]) for index, each in self._of_kind("whole").items()}
+        return own | {"groups": [number for held, key in self._shared for number in numbers_of(held[key])]}
+
+    def take(self, numbers: Mapping[str, list[float]]) -> list[Tensor]:
+        """Take over rank 0's ``numbers``; returns the tensors in which its own are still to come."""
+        whole = self._of_kind("whole")
+        for index, parameter in whole.items():
+            with_numbers(self._state[parameter], iter(numbers[str(index)]))
+        left = iter(numbers["groups"])
+        for held, key in self._shared:
+            held[key] = with_numbers(held[key], left)
+        values = [*(self._state[each] for each in whole.values()), *(held[key] for held, key in self._shared)]
+        return [tensor for value in values for tensor in tensors_of(value)]
+
+    def _of_kind(self, kind: str) -> dict[int, Tensor]:
+        return {index: self._parameters[index] for index, each in enumerate(self.kinds) if each.startswith(kind)}
+
+
+def _is_averaged(key: Any, value: Any) -> bool:
+    """Whether it has a mean: a float tensor, but not one that stands for codes; or the count of a parameter's steps."""
+    if isinstance(value, Tensor):
+        is_moment = value.is_floating_point() and value.element_size() > 1
+        return (is_moment or (key == _COUNT and value.numel() == 1)) and not is_traceable_wrapper_subclass(value)
+    return key == _COUNT and isinstance(value, (int, float))
+
+
+def _average(places: Sequence[_Place], group: Group) -> None:
+    """Make what lies in each of ``places`` the mean over ranks; whole numbers are rounded."""
+    if not places:
+        return
+    # A step count is small, and exact in float32; whatever is kept in another type is averaged in this one.
+    device = group.transport.device
+    values = [torch.as_tensor(held[key]) for held, key in places]
+    sums = [each.detach().to(device=device, dtype=torch.float32).contiguous().clone().view(-1) for each in values]
+    group.submit(lambda: ring_all_reduce(group.transport, sums)).result()
+    for (held, key), value, total in zip(places, values, sums, strict=True):
+        mean = (total / group.size).view_as(value)
+        value.copy_(mean if value.is_floating_point() else mean.round())
+        if not isinstance(held[key], Tensor):
+            held[key] = value.item()
+
+
+def _form_of(value: Any, name: str) -> str | None:
+    """Of an entry of a group; None where it is nothing that ranks could take over, as a function is."""
+    try:
+        return layout(value, name)
+    except UserError:
+        return None
+
+
+def _name_of(place: _Place) -> str:
+    return str(place[1])
+
+
+def _digest(text: str) -> str:
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
