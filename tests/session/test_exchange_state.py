@@ -13,6 +13,7 @@ from rank_pool import RankError, RankPool
 from torch import Tensor, nn
 from trimtab.checkpoint.rank_files import RankFile, newest_whole
 from trimtab.collectives.group import Group
+from trimtab.engine.loss_scale import LossScale
 from trimtab.joining import second_link
 from trimtab.plan import FusionPlan, Plan
 from trimtab.records.recorder import Recorder
@@ -197,6 +198,49 @@ def test_a_plan_of_two_links_goes_on_over_one(rank_pool: RankPool, tmp_path: Pat
     by_two = rank_pool.run_in_process_group(2, over_one_link, PLANS[5], tmp_path, before[0][0])
     expected = torch.stack([held for _, held, _ in before]).mean(0)
     torch.testing.assert_close(torch.stack([held for held, _ in by_two]).mean(0), expected, rtol=1e-5, atol=1e-6)
+
+
+def normalized(rank: int, size: int, folder: Path, saved: bytes | None) -> tuple[bytes, list[Tensor], Any]:
+    """Saves in the midst of a round, or goes on from there, and ends it; what rank 0 has saved, and what it came to."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 1))
+    model.register_buffer("longest", torch.zeros(1))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    scaler = torch.amp.GradScaler("cpu", init_scale=4096.0, growth_interval=5)
+    if saved is not None:
+        for each, kept in zip((model, optimizer, scaler), torch.load(io.BytesIO(saved)), strict=True):
+            each.load_state_dict(kept)
+    plan = Plan.parse("0.3/all-gather/source=update:steps=4")
+    scale = LossScale(scaler)
+    session = Session(model, optimizer, group=Group.connect(), plan=plan, recorder=Recorder(None), scale=scale)
+    out = io.BytesIO()
+    if saved is not None:
+        session.load_exchange(folder)
+    for number in range(0 if saved is None else 6, 11):
+        x = torch.randn(16, 4, generator=torch.Generator().manual_seed(100 * number + rank))
+        if number < 6:
+            model.longest = torch.full((1 + rank,), float(rank))
+        loss = model(x).square().mean() * (float("inf") if (number, rank) == (5, 1) else 1.0)
+        scaler.scale(loss).backward()
+        session.step()
+        if number == 5 and saved is None:
+            session.save_exchange(folder)
+            torch.save((model.state_dict(), optimizer.state_dict(), scaler.state_dict()), out)
+        if number == 6:
+            within = scaler.state_dict(), [each.clone() for each in model.state_dict().values()]
+    after = scaler.state_dict(), [each.clone() for each in model.state_dict().values()]
+    session.close()
+    return out.getvalue(), within[1] + after[1], (within[0], after[0])
+
+
+def test_a_rank_goes_on_in_its_round_with_its_own_buffers_and_loss_scale(rank_pool: RankPool, tmp_path: Path) -> None:
+    """All ranks once went on with rank 0's."""
+    whole = rank_pool.run_in_process_group(2, normalized, tmp_path, None)
+    again = rank_pool.run_in_process_group(2, normalized, tmp_path, whole[0][0])
+    for (_, tensors, scales), (_, its_tensors, its_scales) in zip(whole, again, strict=True):
+        assert all(torch.equal(mine, its) for mine, its in zip(tensors, its_tensors, strict=True))
+        assert scales == its_scales
+    assert whole[0][2][0] != whole[1][2][0], "each had its own"
 
 
 def refused(rank: int, size: int, folder: Path, saved: bytes) -> list[str]:

@@ -28,7 +28,7 @@ from trimtab.engine.step_engine import StepEngine
 from trimtab.plan import Plan
 
 #: Of the files' contents.
-_FORMAT = 2
+_FORMAT = 3
 #: By how much sums of the weights may differ, relatively: they are added up in another order elsewhere.
 _SAME_WEIGHTS = 1e-9
 

@@ -8,7 +8,7 @@ ranks agree on there.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 import torch
@@ -43,16 +43,21 @@ def average_buffers(model: nn.Module, group: Group, beside: Sequence[float] = ()
     return [numbers for numbers, _ in everyones]
 
 
-def _by_kind(model: nn.Module) -> dict[int, Tensor]:
-    """The buffers, by a digest (64 bits) of name, shape and type; all of one type follow each other."""
-    found: dict[int, tuple[str, Tensor]] = {}
+def persistent_buffers(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """The buffers that are part of the model's state, each once, by name."""
+    seen = set[int]()
     for prefix, module in model.named_modules():
-        own = module._non_persistent_buffers_set
-        for name, each in module.named_buffers(recurse=False):
-            if name not in own and each.is_floating_point():
-                found.setdefault(id(each), (f"{prefix}.{name}", each))
-    in_order = sorted(found.values(), key=lambda named: (str(named[1].dtype), named[0]))
-    return {_digest(f"{name} {list(each.shape)} {each.dtype}"): each for name, each in in_order}
+        for name, each in module.named_buffers(prefix, recurse=False):
+            if name.rpartition(".")[2] not in module._non_persistent_buffers_set and id(each) not in seen:
+                seen.add(id(each))
+                yield name, each
+
+
+def _by_kind(model: nn.Module) -> dict[int, Tensor]:
+    """The float buffers, by a digest (64 bits) of name, shape and type; all of one type follow each other."""
+    found = [(str(each.dtype), name, each) for name, each in persistent_buffers(model) if each.is_floating_point()]
+    in_order = sorted(found, key=lambda named: named[:2])
+    return {_digest(f"{name} {list(each.shape)} {dtype}"): each for dtype, name, each in in_order}
 
 
 def _digest(text: str) -> int:

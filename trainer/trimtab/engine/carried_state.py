@@ -13,9 +13,10 @@ from dataclasses import astuple, replace
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from trimtab_api import catalogue
 
+from trimtab.engine.buffer_mean import persistent_buffers
 from trimtab.engine.step_engine import StepEngine
 from trimtab.engine.step_vote import ExchangeSummary
 from trimtab.plan import Plan
@@ -57,6 +58,9 @@ def go_on(engine: StepEngine, state: State) -> None:
             parameter.copy_(kept)
         for optimizer, kept in zip(engine.optimizers, state["round"]["optimizers"], strict=True):
             optimizer.load_state_dict(kept)
+        _put_buffers(engine.model, state["round"]["buffers"])
+        if state["round"]["scale"]:
+            engine.scale.load_state_dict(state["round"]["scale"])
 
 
 @torch.no_grad()
@@ -116,7 +120,7 @@ def ranks_needed(rank: int, size: int, num_before: int) -> list[int]:
 
 
 def _round_of(engine: StepEngine) -> State | None:
-    """Under source *update*: weights within a round, and optimizers, are each rank's own."""
+    """Under source *update*: within a round weights, optimizers, buffers and loss scale are each rank's own."""
     if engine.local is None:
         return None
     return {
@@ -124,7 +128,19 @@ def _round_of(engine: StepEngine) -> State | None:
         "num_taken": engine.local.num_taken,
         "weights": [parameter.detach() for parameter in engine.arena.parameters],
         "optimizers": [optimizer.state_dict() for optimizer in engine.optimizers],
+        "buffers": {name: buffer.detach() for name, buffer in persistent_buffers(engine.model)},
+        "scale": engine.scale.state_dict(),
     }
+
+
+def _put_buffers(model: nn.Module, kept: Mapping[str, Tensor]) -> None:
+    for name, buffer in persistent_buffers(model):
+        own = kept.get(name, buffer)
+        if own.shape == buffer.shape:
+            buffer.copy_(own)
+        else:  # a cache that has grown with what this rank saw
+            part, _, last = name.rpartition(".")
+            setattr(model.get_submodule(part), last, own.to(buffer.device))
 
 
 def _held(state: State, name: str, averages: bool) -> list[tuple[Tensor, int, int]]:

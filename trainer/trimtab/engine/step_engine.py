@@ -66,7 +66,7 @@ class StepEngine:
         self.arena = Arena(list(model.named_parameters()))
         broadcast_tensors(group, (*model.parameters(), *model.buffers()))
         self.group = group
-        self._model, self.optimizers, self._scale = model, optimizers, scale
+        self.model, self.optimizers, self.scale = model, optimizers, scale
         self._gate, self._turns, self.phases = gate, gate.turns, gate.phases
         self._before_backward = before_backward
         self.local: LocalUpdates | None = None
@@ -213,7 +213,7 @@ class StepEngine:
     def step(self) -> Outcome:
         """Commit or drop what was exchanged and step the optimizer; afterwards gradients are released."""
         outcome = self.begin_step()
-        if outcome.updates if outcome.is_finite else self._scale.is_scaling:
+        if outcome.updates if outcome.is_finite else self.scale.is_scaling:
             self._gate.step()  # where it is not finite, for the scaler to leave it out
         elif outcome.is_finite:
             self._gate.leave_out()
@@ -229,16 +229,16 @@ class StepEngine:
         self.phases.enter("other")
         self._before_gradients()  # for a step without a backward pass
         if not self.owed.has_begun:
-            check_backward_reached(self._model, self.arena)
+            check_backward_reached(self.model, self.arena)
         if self.local is None and self._turns and optimizer is not None:
             with turn_of(optimizer, self.arena):
                 outcome = self._finish()
         elif self.local is None:
             outcome = self._finish()
         else:
-            names = () if self._scale.is_scaling else self.local.non_finite_gradients()
+            names = () if self.scale.is_scaling else self.local.non_finite_gradients()
             outcome = Outcome.of_local_step(names)
-        if not outcome.updates and (outcome.is_finite or not self._scale.is_scaling):
+        if not outcome.updates and (outcome.is_finite or not self.scale.is_scaling):
             self.arena.release_gradients()
         return outcome
 
@@ -291,7 +291,7 @@ class StepEngine:
     def align_weights(self) -> None:
         """Take over rank 0's weights: unlike processors round unlike, and what that adds up to is taken back."""
         self.bring_in()
-        broadcast_tensors(self.group, self._model.parameters())
+        broadcast_tensors(self.group, self.model.parameters())
         if self.local is not None:
             self.local.set_anchor()
 
@@ -300,7 +300,7 @@ class StepEngine:
         self.exchanger.check_unchanged()
         is_whole = self.plan.is_dense and not self.exchanger.late()
         if self._profiler is not None and self._profiler.is_profiling and is_whole:
-            self._profiler.exchanged(self.arena.grad, self._scale.get())
+            self._profiler.exchanged(self.arena.grad, self.scale.get())
         if self.exchanger.late() and not self._waits.allows_late():  # by a hook registered since the backward pass
             self.exchanger.hand_out_late()
         if not outcome.is_finite:
@@ -310,7 +310,7 @@ class StepEngine:
         return outcome
 
     def _weights(self) -> Iterable[Tensor]:  # what ranks compare: in a round of local steps, where it began
-        return self._model.parameters() if self.local is None else [self.local.anchor]
+        return self.model.parameters() if self.local is None else [self.local.anchor]
 
     def _before_backward_pass(self, index: int) -> None:
         self._gate.check_all_have_stepped()
@@ -326,4 +326,4 @@ class StepEngine:
         """
         self.settle()
         self._before_backward()
-        check_parameters_are_known(self.optimizers, self._model, self.arena)
+        check_parameters_are_known(self.optimizers, self.model, self.arena)
