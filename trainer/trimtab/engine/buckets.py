@@ -3,6 +3,9 @@
 Under a schedule that sends everything at once nothing does. Under one that delays, gradients *wait* until their bucket
 is sent, and means that have *arrived* wait until the optimizer takes them. Neither is lost by a change of plan: what
 lies in the buckets of the old fusion plan is brought to those of the new one.
+
+What lies there is a sum over iterations, with their number. Updates that are averages divide by it where they are
+handed out, and nowhere before.
 """
 
 from __future__ import annotations
@@ -46,6 +49,17 @@ class Bucket:
     """This rank's gradients that have not been sent, oldest first."""
     arrived: list[Held] = field(default_factory=list)
     """Means over ranks that no update has taken."""
+
+    @property
+    def num_iterations(self) -> int:
+        """Of how many iterations it holds gradients."""
+        return sum(held.count for held in (*self.arrived, *self.waiting))
+
+    def to_mean(self) -> None:
+        """Hold the mean over these iterations, as of one of them."""
+        share = 1 / max(1, self.num_iterations)
+        for number, held in enumerate((*self.arrived, *self.waiting)):
+            held.values, held.count = share * held.values, int(number == 0)
 
     def waiting_up_to(self, generation: int) -> list[Held]:
         """What waits of iterations up to this one."""
@@ -96,27 +110,25 @@ class Buckets(Sequence[Bucket]):
         for bucket in self:
             bucket.waiting, bucket.arrived = [], []
 
-    def take_over(self, old: Buckets) -> None:
-        """Hold what the buckets of another fusion plan held: each element once, where it belongs now."""
-        for source in old:
-            for target in self:
-                start = max(source.span.start, target.span.start)
-                stop = min(source.span.stop, target.span.stop)
-                if start < stop:
-                    for before, here in ((source.waiting, target.waiting), (source.arrived, target.arrived)):
-                        for held in before:
-                            self._carry(held, source.span, here, target.span, start, stop)
+    def to_means(self) -> None:
+        """Updates were averages, and are none from now on: hold what one would have taken of what is held."""
+        for bucket in self:
+            bucket.to_mean()
 
-    def _carry(
-        self, held: Held, source: BufferRange, here: list[Held], target: BufferRange, start: int, stop: int
-    ) -> None:
-        if not here:
-            here.append(Held(CARRIED, held.count, held.values.new_zeros(target.num_elements)))
-        carried = here[0]
-        carried.count = max(carried.count, held.count)
-        carried.values[start - target.start : stop - target.start] += held.values[
-            start - source.start : stop - source.start
-        ]
+    def take_over(self, old: Buckets) -> None:
+        """Hold what the buckets of another fusion plan held, where these hold nothing: each element once."""
+        for target in self:
+            sources = [source for source in old if _overlap(source.span, target.span)]
+            for source in sources:
+                _carry(source.waiting, source.span, target.waiting, target.span)
+                _carry(source.arrived, source.span, target.arrived, target.span)
+            # All hold gradients of as many iterations; how many of these have arrived is each bucket's own.
+            total = max((source.num_iterations for source in sources), default=0)
+            arrived = max((sum(held.count for held in source.arrived) for source in sources), default=0)
+            for held in target.arrived:
+                held.count = arrived if target.waiting else total
+            for held in target.waiting:
+                held.count = total - arrived
 
     def state_dict(self) -> list[dict[str, Any]]:
         """By bucket: ``waiting`` and ``arrived``, each a list of (last iteration, count, float32 [n])."""
@@ -133,3 +145,18 @@ class Buckets(Sequence[Bucket]):
         for bucket, held in zip(self, state, strict=True):
             bucket.waiting = [Held(last, count, values.clone()) for last, count, values in held["waiting"]]
             bucket.arrived = [Held(last, count, values.clone()) for last, count, values in held["arrived"]]
+
+
+def _overlap(one: BufferRange, other: BufferRange) -> range:
+    """The elements of both."""
+    return range(max(one.start, other.start), min(one.stop, other.stop))
+
+
+def _carry(before: Sequence[Held], source: BufferRange, here: list[Held], target: BufferRange) -> None:
+    """Add what was held in ``source`` to what is in ``target``; of how many iterations it is, the caller says."""
+    both = _overlap(source, target)
+    for held in before:
+        if not here:
+            here.append(Held(CARRIED, 0, held.values.new_zeros(target.num_elements)))
+        part = held.values[both.start - source.start : both.stop - source.start]
+        here[0].values[both.start - target.start : both.stop - target.start] += part

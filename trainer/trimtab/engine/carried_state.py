@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from trimtab_api import catalogue
 
+from trimtab.engine.buckets import Buckets
 from trimtab.engine.buffer_mean import persistent_buffers
 from trimtab.engine.step_engine import StepEngine
 from trimtab.engine.step_vote import ExchangeSummary
@@ -71,13 +72,9 @@ def take_over(engine: StepEngine, states: Mapping[int, State], num_before: int) 
     engine.go_on(_fitting(Plan.from_json(first["plan"]), engine), first["step"])
     arena = engine.arena
     mine = [states[each] for each in range(rank, num_before, size)]
-    averages = (first["plan"]["timetable"] or {}).get("averages", False)
     total = arena.residual.zero_()
     for state in mine:
         total += state["residual"].to(total.device)
-        for held, start, stop in _held(state, "waiting", averages):
-            if bool(torch.isfinite(held).all()):  # else it is lost, as where it is sent
-                total[start:stop] += held.to(total.device)
         if state["round"] is not None:
             own = torch.empty_like(state["round"]["anchor"])
             for view, weights in zip(arena.views_of(own), state["round"]["weights"], strict=True):
@@ -88,8 +85,9 @@ def take_over(engine: StepEngine, states: Mapping[int, State], num_before: int) 
     if engine.exchanger.schemes.outer is not None:
         engine.exchanger.schemes.outer.load(first["exchanger"]["schemes"]["outer"])
     total *= size / num_before
-    for held, start, stop in _held(first, "arrived", averages):  # a mean over ranks, which all of them have
-        total[start:stop] += held.to(total.device)
+    old = Buckets(arena, arena.buffers(engine.plan.fusion))
+    old.load_state_dict(_to_device(_shared_out(first, mine, size / num_before), arena.grad.device))
+    engine.exchanger.buckets.take_over(old)
     for index in {index for state in mine for index in state["set_aside"]}:
         parts = [state["set_aside"][index] for state in mine if index in state["set_aside"]]
         arena.set_aside[index] = (size / num_before) * torch.stack(parts).sum(0).to(total.device)
@@ -143,15 +141,22 @@ def _put_buffers(model: nn.Module, kept: Mapping[str, Tensor]) -> None:
             setattr(model.get_submodule(part), last, own.to(buffer.device))
 
 
-def _held(state: State, name: str, averages: bool) -> list[tuple[Tensor, int, int]]:
-    """What lies in the buckets, and where; what an update would divide by the number of its iterations is divided."""
-    num_elements = sum(size for _, size, *_ in state["tensors"])  # some name their order in memory as well
-    starts = [*state["plan"]["fusion"]["cuts"], num_elements]
-    return [
-        (values / count if averages else values, starts[number], starts[number + 1])
-        for number, bucket in enumerate(state["exchanger"]["buckets"])
-        for _, count, values in bucket[name]
-    ]
+def _shared_out(first: State, mine: list[State], share: float) -> list[State]:
+    """What lies in the buckets, as `Buckets.state_dict` has it: this rank's share of what waits, and all that arrived.
+
+    All ranks hold as much of as many iterations, and a mean over ranks that has arrived is the same on all of them.
+    """
+    buckets = []
+    for number, bucket in enumerate(first["exchanger"]["buckets"]):
+        waiting = []
+        for index, (last, count, values) in enumerate(bucket["waiting"]):
+            total = torch.zeros_like(values)
+            for own in (state["exchanger"]["buckets"][number]["waiting"][index][2] for state in mine):
+                if bool(torch.isfinite(own).all()):  # else it is lost, as where it is sent
+                    total += own.to(total.device)
+            waiting.append((last, count, share * total))
+        buckets.append({"waiting": waiting, "arrived": bucket["arrived"]})
+    return buckets
 
 
 def _to_device(value: Any, device: torch.device) -> Any:

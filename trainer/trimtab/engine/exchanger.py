@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from trimtab_api.catalogue import schedules
 from trimtab_api.errors import UserError
 
 from trimtab import schedule
@@ -36,6 +37,7 @@ from trimtab.engine.schemes import Schemes
 from trimtab.engine.sending import Sending
 from trimtab.engine.step_vote import ExchangeSummary, StepConsensus, StepVote, compares_weights
 from trimtab.plan import Plan
+from trimtab.schedule import Schedule
 from trimtab.sparsify.base import Sent
 
 
@@ -73,6 +75,7 @@ class Exchanger:
         self.participation = Participation(arena.names)
         self._gradients = Gradients(arena, self.participation, loss_scale)
         self.buckets = Buckets(arena, [])
+        self._schedule: Schedule = schedule.create(schedules.default, 0)
         self._summary = ExchangeSummary()
         self._came_late: list[tuple[int, Exchanged]] = []
         """What arrived after the step before had been told of; it is told with the present one."""
@@ -107,12 +110,19 @@ class Exchanger:
         """Follow ``plan`` from the next `restart` on; moves only what waits. Nothing may be `late`."""
         buckets = Buckets(self.arena, self.arena.buffers(plan.fusion))
         self.schemes.adopt(plan, self.buckets.ranges, buckets.ranges)
+        follows = schedule.create(plan.schedule, len(buckets), plan.timetable)
+        if not follows.averages:
+            self.leave_averages()
         buckets.take_over(self.buckets)
-        self.buckets = buckets
-        self._schedule = schedule.create(plan.schedule, len(buckets), plan.timetable)
+        self.buckets, self._schedule = buckets, follows
         self._iteration_number = 0
         self._summary, self._came_late = ExchangeSummary(), []
         self.plan = plan
+
+    def leave_averages(self) -> None:
+        """Hold what an update would have made of what is held, for what comes next takes all of that as it is."""
+        if self._schedule.averages:
+            self.buckets.to_means()
 
     def state_dict(self) -> dict[str, Any]:
         """All that is carried from step to step under the present plan, but for residuals."""

@@ -56,9 +56,9 @@ class HandOut:
         if not taken:
             grad.zero_()
             return False
-        shares = [1 / held.count if averages else 1.0 for held in taken]
-        torch.mul(taken[-1].values, shares[-1], out=grad)  # which may lie there already
-        for held, share in zip(taken[:-1], shares, strict=False):
+        share = 1 / max(1, sum(held.count for held in taken)) if averages else 1.0
+        torch.mul(taken[-1].values, share, out=grad)  # which may lie there already
+        for held in taken[:-1]:
             grad.add_(held.values, alpha=share)
         return True
 

@@ -120,6 +120,7 @@ class StepEngine:
         self.bring_in()
         self.owed.forget()
         if self._changes_source(plan):
+            self.exchanger.leave_averages()
             if self.local is None:
                 to_updates(self.arena, self.exchanger.buckets, self._gate)
             else:
