@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,6 +14,8 @@ from trimtab.engine.fingerprint import ROUNDING, Fingerprint, RanksDivergedError
 from trimtab.engine.step_vote import STEPS_BETWEEN_FINGERPRINTS
 from trimtab.plan import FusionPlan, Plan
 from trimtab.records.recorder import Recorder
+from trimtab.schedule import queues
+from trimtab.schedule.step_times import StepTimes
 from trimtab.session import Session
 
 PLANS = ("0.2/all-gather", "0.2/artopk-star-ring", "dense")
@@ -122,6 +125,52 @@ def test_a_frozen_parameter_stands_still_and_keeps_its_residual_until_it_learns_
         assert (seen["held"] > 0) == (plan != "dense")
         assert (seen["stood still"], seen["kept"], seen["moves"], seen["set aside"]) == (True, True, True, 0)
     assert torch.equal(first["weights"], second["weights"])
+
+
+DEFT = queues.timetable(StepTimes((0.1,) * 4, (0.2,) * 4, (0.0,) * 4, (0.5, 0.9, 0.4, 0.7)))
+LATE_CUTS = (0, 40, 80, 128)  # two of them lie inside of layers
+
+
+def frozen_while_gradients_wait(
+    rank: int, size: int, text: str, optimizer: str, frozen_at: int
+) -> tuple[bool, list[Tensor]]:
+    """Whether the middle layer stood still for six steps; how far each layer has moved when all has been sent."""
+    model = Branches()
+    before = [model.weight(index) for index in range(3)]
+    own = {"SGD": torch.optim.SGD, "AdamW": torch.optim.AdamW}[optimizer](model.parameters(), lr=1.0)
+    plan = Plan.parse(f"{text}/schedule=deft", FusionPlan(LATE_CUTS))
+    plan = replace(plan, timetable=replace(DEFT, averages=False))
+    session = Session(model, own, group=Group.connect(), plan=plan, recorder=Recorder(None))
+    engine, stood_still = session._engine, True
+    for number in range(frozen_at + 12):
+        if number == frozen_at:
+            model.layers[1].requires_grad_(False)
+            seen = model.weight(1)
+        if number == frozen_at + 6:
+            stood_still = torch.equal(seen, model.weight(1))
+            model.layers[1].requires_grad_(True)
+        if number == frozen_at + 10:
+            engine.adopt(Plan.parse("dense", FusionPlan(LATE_CUTS)).with_version(1), engine.place.step)
+        model(torch.ones(1, 8), ())  # a forward pass, in which what waits is sent
+        sum(layer.weight.sum() for layer in model.layers if layer.weight.requires_grad).backward()
+        session.step()
+    session.close()
+    return stood_still, [before[index] - model.weight(index) for index in range(3)]
+
+
+@pytest.mark.parametrize(("text", "optimizer"), [("dense", "SGD"), ("0.3/all-gather", "SGD"), ("dense", "AdamW")])
+def test_what_a_schedule_brings_of_a_frozen_parameter_waits_until_it_learns_again(
+    text: str, optimizer: str, rank_pool: RankPool
+) -> None:
+    for frozen_at in range(5, 10):
+        first, second = rank_pool.run_in_process_group(2, frozen_while_gradients_wait, text, optimizer, frozen_at)
+        assert first[0]
+        assert second[0]
+        assert all(torch.equal(a, b) for a, b in zip(first[1], second[1], strict=True))
+        if optimizer == "SGD":
+            num_steps = frozen_at + 12
+            for moved, expected in zip(first[1], (num_steps, num_steps - 6, num_steps), strict=True):
+                torch.testing.assert_close(moved, torch.full_like(moved, expected))
 
 
 def unfreezing(rank: int, size: int) -> str:

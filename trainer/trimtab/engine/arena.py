@@ -88,7 +88,7 @@ class Arena:
         self.residual = torch.zeros_like(self.grad)
         self.next_residual = torch.zeros_like(self.grad)
         self.set_aside: dict[int, Tensor] = {}
-        """Residuals of frozen tensors, by index: nothing of them is sent until the tensor learns again."""
+        """By index, residuals of frozen tensors: nothing of them is sent until the tensor learns again."""
         self.moved_before_frozen: set[int] = set()
         """Frozen tensors, by index, that local steps had moved in this round: they are exchanged with it once more."""
         self.views = self.views_of(self.grad)
@@ -116,17 +116,40 @@ class Arena:
         """Tensor ``index``'s part of ``grad``, float32 [m]."""
         return self.grad[self.offsets[index] : self.offsets[index + 1]]
 
-    def freeze(self, index: int) -> None:
-        """Set the residual of tensor ``index`` aside: a frozen tensor receives nothing."""
+    @property
+    def frozen(self) -> frozenset[int]:
+        """Tensors, by index, that do not learn at present, nor have in this round."""
+        still = frozenset(index for index, each in enumerate(self.parameters) if not each.requires_grad)
+        return still - self.moved_before_frozen
+
+    def follow_freezing(self) -> None:
+        """Set residuals of frozen tensors aside, and take up those of tensors that learn again.
+
+        Comes before a step's first exchange, for from then on others read and write residuals.
+        """
+        frozen = self.frozen
+        for index in frozen:
+            self._freeze(index)
+        for index in self.set_aside.keys() - frozen:
+            self._residual_of(index).add_(self.set_aside.pop(index))
+
+    def keep_aside(self, index: int, start: int, part: Tensor) -> None:
+        """Keep a mean over ranks that came for a frozen tensor, of the elements from ``start`` on.
+
+        It is the same on every rank, and as a residual of each it comes to the same mean again.
+        """
+        self._freeze(index)
+        begin = start - self.offsets[index]
+        self.set_aside[index][begin : begin + part.numel()] += part
+
+    def _freeze(self, index: int) -> None:
         if index not in self.set_aside:
-            residual = self.residual[self.offsets[index] : self.offsets[index + 1]]
+            residual = self._residual_of(index)
             self.set_aside[index] = residual.clone()
             residual.zero_()
 
-    def unfreeze(self, index: int) -> None:
-        """Inverse of `freeze`."""
-        if index in self.set_aside:
-            self.residual[self.offsets[index] : self.offsets[index + 1]] += self.set_aside.pop(index)
+    def _residual_of(self, index: int) -> Tensor:
+        return self.residual[self.offsets[index] : self.offsets[index + 1]]
 
     def gather(self, index: int, scale: float = 1.0) -> None:
         """Bring tensor ``index``'s gradient into the arena, times ``scale``, and make ``grad`` the view of it.

@@ -262,7 +262,9 @@ class Exchanger:
                 self.participation.agree(self.group)
         is_finite = consensus is None or consensus.finite
         names = () if is_finite else non_finite_parameters(self.arena, self.flights, self.plan.is_dense)
-        self._handed = HandOut(self.arena, self.buckets, self.flights, self._iteration, self._iteration_number)
+        frozen = frozenset[int]() if self.plan.local_steps else self.arena.frozen  # ranks' weights part in a round
+        number = self._iteration_number
+        self._handed = HandOut(self.arena, self.buckets, self.flights, self._iteration, number, frozen)
         late, unused = late if is_finite else [], self.participation.unused
         self._arrivals = Arrivals(self.arena, self._handed, late, unused, self._phases)
         told, self._came_late = (*self._came_late, *exchanged), []

@@ -59,10 +59,6 @@ class Gradients:
             self._participation.note(index, HAS_GRADIENT)
         else:
             self._participation.note(index, UNUSED if parameter.requires_grad else FROZEN)
-        if parameter.requires_grad or index in arena.moved_before_frozen:
-            arena.unfreeze(index)
-        else:
-            arena.freeze(index)
         lent = arena.borrow_grad(index) if may_lend and self.scale in (None, 1.0) else None
         if lent is None:
             arena.gather(index, 1.0 / (self.scale or 1.0))

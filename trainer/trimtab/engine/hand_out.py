@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import torch
+from torch import Tensor
 
-from trimtab.engine.arena import Arena
+from trimtab.engine.arena import Arena, BufferRange
 from trimtab.engine.buckets import Bucket, Buckets, Held
 from trimtab.engine.flights import Flight, Flights
 from trimtab.schedule import Iteration
@@ -15,15 +16,25 @@ from trimtab.schedule import Iteration
 class HandOut:
     """Worked out when the iteration's exchanges are over; the buckets change only where `commit` is called."""
 
-    def __init__(self, arena: Arena, buckets: Buckets, flights: Flights, iteration: Iteration, number: int) -> None:
-        """``number`` is the iteration's, as the schedule counts."""
-        self._arena, self._buckets = arena, buckets
+    def __init__(
+        self,
+        arena: Arena,
+        buckets: Buckets,
+        flights: Flights,
+        iteration: Iteration,
+        number: int,
+        frozen: frozenset[int],
+    ) -> None:
+        """``number`` is the iteration's, as the schedule counts; ``frozen`` tensors, by index, get nothing."""
+        self._arena, self._buckets, self._frozen = arena, buckets, frozen
         self._iteration, self._number = iteration, number
         self._flights: dict[int, Flight] = {flight.send.bucket: flight for flight in flights}
         self._pending: dict[int, Held] = {}
         """By bucket: gradients of this iteration that were not sent."""
         self._kept: dict[int, list[Held]] = {}
         """By bucket: means that no update has taken."""
+        self._aside: list[tuple[int, int, Tensor]] = []
+        """What frozen tensors do not get: tensor, first element, and the mean."""
 
     def write(self, buckets: Iterable[int], *, averages: bool) -> set[int]:
         """Make the arena's gradient what the optimizer is to see: the mean over ranks of all that its update takes.
@@ -35,7 +46,7 @@ class HandOut:
             bucket = self._buckets[number]
             if self._write_bucket(number, bucket, averages):
                 with_any.update(range(bucket.span.first, bucket.span.last))
-        return with_any
+        return with_any - self._frozen
 
     def _write_bucket(self, number: int, bucket: Bucket, averages: bool) -> bool:
         """Whether the optimizer gets anything of the bucket."""
@@ -47,6 +58,8 @@ class HandOut:
             arrived.append(Held(flight.send.generation, flight.payload.count, flight.payload.out))
         taken = [held for held in arrived if update is not None and held.last <= update]
         if is_in_place and len(arrived) == len(taken) == 1 and not (averages and taken[0].count > 1):
+            if flight is not None and flight.payload.waited:  # else a frozen tensor's is zero
+                self._set_aside(bucket.span, grad)
             return True
         if not is_in_place:
             self._pending[number] = Held(self._number, 1, grad.clone())
@@ -60,7 +73,17 @@ class HandOut:
         torch.mul(taken[-1].values, share, out=grad)  # which may lie there already
         for held in taken[:-1]:
             grad.add_(held.values, alpha=share)
+        self._set_aside(bucket.span, grad)
         return True
+
+    def _set_aside(self, span: BufferRange, grad: Tensor) -> None:
+        """Take from the bucket's gradient what is of frozen tensors: it was computed while they learned."""
+        for index in self._frozen.intersection(range(span.first, span.last)):
+            start, stop = self._arena.offsets[index : index + 2]
+            first, last = max(start, span.start), min(stop, span.stop)
+            part = grad[first - span.start : last - span.start]
+            self._aside.append((index, first, part.clone()))
+            part.zero_()
 
     def commit(self) -> None:
         """Leave in each bucket what later iterations need."""
@@ -71,3 +94,5 @@ class HandOut:
                 bucket.waiting = [held for held in bucket.waiting if all(held is not one for one in sent)]
             if (pending := self._pending.get(number)) is not None:
                 bucket.add(pending, joins=self._iteration.joins)
+        for index, first, part in self._aside:
+            self._arena.keep_aside(index, first, part)

@@ -113,6 +113,8 @@ class Sending:
     def _append(self) -> None:
         """Send what is next."""
         index = len(self.flights)
+        if not self.flights:
+            self._arena.follow_freezing()
         flight = self._send(self._sends[index], carries_vote=index == self.carrier)
         flight.handle.prepared.add_done_callback(partial(_tell_norm, self._compressed[index]))
         self.flights.append(flight)
