@@ -31,7 +31,6 @@ from trimtab.profile import ModuleTimes, Profile
 from trimtab.records.recorder import Recorder
 from trimtab.session import Session
 from trimtab_api.catalogue import planners, schedules
-from trimtab_api.errors import UserError
 
 SIZE, STEPS, WIDTH = 2, 6, 6
 LEARNING_RATE, CLIPPED_NORM = 0.05, 0.05
@@ -362,16 +361,16 @@ def test_ranks_that_send_a_part_lose_nothing(text: str, habit: str) -> None:
     assert torch.allclose(handed + held_back, entered, rtol=1e-5, atol=1e-6)
 
 
-def clipped_too_soon(of: Training, x: Tensor, step: int) -> None:
+def clipped_at_once(of: Training, x: Tensor, step: int) -> None:
     plain(of, x, step)
     nn.utils.clip_grad_norm_(of.model.parameters(), CLIPPED_NORM)
 
 
 @pytest.mark.parametrize("schedule", ["priority", "us-byte"])
-def test_clipping_gradients_of_which_some_are_late_is_refused_in_one_line(
-    schedule: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(HABITS, "clipped_too_soon", clipped_too_soon)
-    with pytest.raises(UserError, match="call session") as refused:
-        of_ranks(f"dense/fusion=equal:buffers=3/schedule={schedule}", "clipped_too_soon", momentum=0.5)
-    assert "\n" not in str(refused.value)
+def test_clipping_waits_for_gradients_that_are_late(schedule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(HABITS, "clipped_at_once", clipped_at_once)
+    at_once, after_all = (
+        of_ranks(f"dense/fusion=equal:buffers=3/schedule={schedule}", habit, momentum=0.5)[0]
+        for habit in ("clipped_at_once", "clipped")
+    )
+    assert torch.equal(at_once.weights, after_all.weights)

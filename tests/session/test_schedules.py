@@ -72,10 +72,11 @@ class Rank:
 
     def take(self) -> None:
         """What the optimizer is given, in as many parts as it comes."""
+        self.exchanger.arrivals.put_off()
         self.handed += self.given()
         while self.exchanger.late():
             self.arena.release_gradients()
-            self.exchanger.hand_out_late({self.exchanger.late()[-1].span.first})
+            self.exchanger.arrivals.hand_out_late({self.exchanger.late()[-1].span.first})
             self.handed += self.given()
 
     def given(self) -> Tensor:

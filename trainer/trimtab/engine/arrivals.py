@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 
-import torch
 from torch import Tensor
-from trimtab_api.errors import UserError
 
 from trimtab.engine.arena import Arena
 from trimtab.engine.flights import Flight, Flights
 from trimtab.engine.hand_out import HandOut
+from trimtab.engine.late_gradient import LateGradient
 from trimtab.engine.phase_clock import PhaseClock
-
-#: Tensors, and elements of each, that tell whether the script has changed gradients.
-_SAMPLED_TENSORS, _SAMPLED_ELEMENTS = 8, 16
 
 
 class Arrivals:
-    """Makes each ``grad`` what the optimizer is to see, once all of its tensor has arrived."""
+    """Makes each ``grad`` what the optimizer is to see, once all of its tensor has arrived.
+
+    Until the optimizer steps, gradients that are late are seen as such (`LateGradient`): a script may use them.
+    """
 
     def __init__(
         self, arena: Arena, handed: HandOut, late: Iterable[Flight], unused: Collection[int], phases: PhaseClock
@@ -33,47 +32,57 @@ class Arrivals:
         self.came_late = Flights(self.late)
         self._with_any: set[int] = set()
         """Tensors, by index, of which the optimizer gets something."""
-        self._sampled: list[int] = []
-        self._sample: Tensor | None = None
-        """Elements of gradients as they were handed out while others were late."""
+        self._averages = False
+        self._shown: dict[int, LateGradient] = {}
+        """By tensor: its ``grad`` while it was late."""
+        self._are_put_off = False
+        """Whether the optimizer has been given the others."""
+        self.when_read: Callable[[], object] = self.hand_out_late
+        """Called where the script uses a gradient that is late."""
 
     def hand_out(self, num_buckets: int, *, averages: bool, scale: float | None) -> None:
         """Hand out all but what is late, times the loss scale."""
+        self._averages = averages
         late = {flight.send.bucket for flight in self.late}
         numbers = [number for number in range(num_buckets) if number not in late]
         self._with_any |= self._handed.write(numbers, averages=averages)
         if scale not in (None, 1.0):
             self._arena.grad.mul_(scale)
+        self.hand_out_late(self._unused)  # only what has arrived tells whether it is to be seen: a residual may be
         whole = set(range(len(self._arena.parameters))) - self._awaited
         for index in set(range(len(self._arena.parameters))) - self._to_be_seen(whole):
             self._arena.parameters[index].grad = None
-        if self.late and (seen := sorted(self._to_be_seen(whole))):
-            self._sampled = seen[:: -(-len(seen) // _SAMPLED_TENSORS)]
-            self._sample = self._sample_now()
+        giving = [flight for flight in self.late if self._handed.gives(flight.send.bucket)]
+        for index in (_tensors(giving) | self._with_any) & self._awaited:
+            self._shown[index] = LateGradient.of(self._arena.views[index], self._read)
+        self.show_late()
 
-    def check_unchanged(self) -> None:
-        """Raise `UserError` where the script has changed gradients while others were late.
+    def show_late(self) -> None:
+        """Let gradients that are late be seen as such."""
+        for index in self._awaited & self._shown.keys():
+            self._arena.parameters[index].grad = self._shown[index]
 
-        Clipping by a norm that lacks them would be another clipping.
+    def put_off(self) -> None:
+        """The optimizer is to step without what is late; where the script has replaced some of it, all is waited for.
+
+        Afterwards what is late is handed out whatever ``grad`` is then.
         """
-        if self.late and self._sample is not None and not torch.equal(self._sample, self._sample_now()):
-            raise UserError(
-                "gradients were changed (clipped?) before all had arrived, as the plan's schedule lets some arrive by"
-                " the next forward pass; call session.synchronize() after backward(), and change them then",
-                field="backward",
-            )
-        self._sample = None
-
-    def _sample_now(self) -> Tensor:
-        flat = map(self._arena.flat_view, self._sampled)
-        return torch.cat([each[:: -(-each.numel() // _SAMPLED_ELEMENTS)] for each in flat])
+        parameters = self._arena.parameters
+        if any(parameters[index].grad is not self._shown[index] for index in self._awaited & self._shown.keys()):
+            self.hand_out_late()
+        for index in self._awaited:
+            parameters[index].grad = None
+        self._are_put_off = True
 
     def due(self, tensors: Collection[int] | None) -> list[Flight]:
         """What is late of ``tensors``, by index; None: of all."""
         return [flight for flight in self.late if tensors is None or _holds(flight, tensors)]
 
-    def hand_out_late(self, tensors: Collection[int] | None, *, averages: bool) -> bool:
-        """Wait for what is `due` of ``tensors``, and hand it out; whether there was any."""
+    def hand_out_late(self, tensors: Collection[int] | None = None) -> bool:
+        """Wait for what is `due` of ``tensors``, and hand it out; whether there was any.
+
+        Unless it was `put_off`, what the script has put in its place stays.
+        """
         due = self.due(tensors)
         if not due:
             return False
@@ -81,19 +90,33 @@ class Arrivals:
             Flights(due).wait()
         awaited, numbers = self._awaited, {flight.send.bucket for flight in due}
         self.late = [flight for flight in self.late if flight.send.bucket not in numbers]
-        self._with_any |= self._handed.write(numbers, averages=averages)
+        self._with_any |= self._handed.write(numbers, averages=self._averages)
         for index in self._to_be_seen(awaited - self._awaited):
-            self._arena.parameters[index].grad = self._arena.views[index]
+            if self._are_put_off or self._arena.parameters[index].grad is self._shown.get(index):
+                self._arena.parameters[index].grad = self._arena.views[index]
         return True
+
+    def as_arrived(self, index: int, grad: Tensor | None) -> Tensor | None:
+        """``grad``, of tensor ``index``; where that was late and has arrived, the mean."""
+        is_late = grad is not None and grad is self._shown.get(index)
+        return self._arena.views[index] if is_late and index not in self._awaited else grad
+
+    def _read(self) -> None:
+        if self.late:
+            self.when_read()
 
     @property
     def _awaited(self) -> set[int]:
         """Tensors of which a part is late."""
-        return {index for flight in self.late for index in range(flight.span.first, flight.span.last)}
+        return _tensors(self.late)
 
     def _to_be_seen(self, whole: set[int]) -> set[int]:
         """Those of ``whole`` tensors that the optimizer is to move."""
         return (whole & self._with_any) - set(self._arena.all_zero(sorted(whole.intersection(self._unused))))
+
+
+def _tensors(flights: Iterable[Flight]) -> set[int]:
+    return {index for flight in flights for index in range(flight.span.first, flight.span.last)}
 
 
 def _holds(flight: Flight, tensors: Collection[int]) -> bool:

@@ -294,14 +294,10 @@ class Exchanger:
         """Of a finished step: what is to be handed out of ``tensors`` (None: all) before it can be committed."""
         return [] if self.outcome is None else self._arrivals.due(tensors)
 
-    def check_unchanged(self) -> None:
-        """Raise `UserError` where the script has changed gradients of a finished step while others were `late`."""
-        if self.outcome is not None:
-            self._arrivals.check_unchanged()
-
-    def hand_out_late(self, tensors: Collection[int] | None = None) -> bool:
-        """Wait for what is `late` of ``tensors``, and hand it out; whether there was any."""
-        return self._arrivals.hand_out_late(tensors, averages=self._schedule.averages)
+    @property
+    def arrivals(self) -> Arrivals:
+        """Of a finished step: what becomes of what is `late`."""
+        return self._arrivals
 
     def commit(self) -> None:
         """Keep the step: what became of each bucket, and what schemes and sparsifiers learned."""

@@ -66,6 +66,9 @@ class ForwardWaits:
     def begin(self) -> None:
         """The optimizer has stepped all but what is late."""
         self._is_waiting = True
+        arrivals = self._exchanger.arrivals
+        arrivals.when_read = self.settle
+        arrivals.show_late()  # until the script clears them
         self._settings = [_settings(group) for group in self._optimizer.param_groups]
         self.watch()
 
@@ -86,10 +89,10 @@ class ForwardWaits:
         gradients = [parameter.grad for parameter in parameters]  # of a backward pass that has just begun
         for parameter in parameters:
             parameter.grad = None
-        self._exchanger.hand_out_late(tensors)
+        self._exchanger.arrivals.hand_out_late(tensors)
         self._step()
-        for parameter, gradient in zip(parameters, gradients, strict=True):
-            parameter.grad = gradient
+        for index, gradient in enumerate(gradients):
+            parameters[index].grad = self._exchanger.arrivals.as_arrived(index, gradient)
         if not self._exchanger.late():
             self._is_waiting = False
             self._exchanger.commit()

@@ -36,6 +36,12 @@ class HandOut:
         self._aside: list[tuple[int, int, Tensor]] = []
         """What frozen tensors do not get: tensor, first element, and the mean."""
 
+    def gives(self, number: int) -> bool:
+        """Whether the optimizer gets anything of the bucket of that number, all of which need not have arrived."""
+        update, flight = self._iteration.update, self._flights.get(number)
+        arrived = [held.last for held in self._buckets[number].arrived]
+        return update is not None and min([*arrived, *([] if flight is None else [flight.send.generation])]) <= update
+
     def write(self, buckets: Iterable[int], *, averages: bool) -> set[int]:
         """Make the arena's gradient what the optimizer is to see: the mean over ranks of all that its update takes.
 

@@ -208,8 +208,7 @@ class StepEngine:
         if self.local is None:
             self._before_gradients()
             self.exchanger.finish()
-            self.exchanger.check_unchanged()
-            self.exchanger.hand_out_late()
+            self.exchanger.arrivals.hand_out_late()
 
     def step(self) -> Outcome:
         """Commit or drop what was exchanged and step the optimizer; afterwards gradients are released."""
@@ -298,12 +297,12 @@ class StepEngine:
 
     def _finish(self) -> Outcome:
         outcome = self.exchanger.finish()
-        self.exchanger.check_unchanged()
+        if self.exchanger.late() and not self._waits.allows_late():  # by a hook registered since the backward pass
+            self.exchanger.arrivals.hand_out_late()
+        self.exchanger.arrivals.put_off()
         is_whole = self.plan.is_dense and not self.exchanger.late()
         if self._profiler is not None and self._profiler.is_profiling and is_whole:
             self._profiler.exchanged(self.arena.grad, self.scale.get())
-        if self.exchanger.late() and not self._waits.allows_late():  # by a hook registered since the backward pass
-            self.exchanger.hand_out_late()
         if not outcome.is_finite:
             self.exchanger.drop()
         elif not self.exchanger.late():
