@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from rank_pool import RankPool
+from test_attach import job_file
 from test_own_steps import SIZE, attached, model_of, weights
 from test_session import Script
 from torch import Tensor, nn
 from torch.amp.grad_scaler import GradScaler
 from torch.nn.parallel import DistributedDataParallel
 from trimtab.attach_checks import check_turns
+from trimtab.attachment import attach
 from trimtab.engine.by_hand import ByHand
 from trimtab.plan import FusionPlan, Plan
 from trimtab_api.errors import UserError
@@ -187,3 +190,32 @@ def test_steps_by_hand_are_ddp_s_and_an_infinity_moves_nothing(rank_pool: RankPo
     sparse = rank_pool.run_in_process_group(SIZE, stepping_by_hand, "0.2/all-gather")
     assert torch.equal(sparse[0][0], sparse[1][0])
     assert dense[0][1] == sparse[0][1] == [False]
+
+
+def joins(rank: int, size: int, folder: Path, optimizers: str, job: Path | None) -> tuple[str, tuple[str, ...]]:
+    """What attach says of a plan that delays updates, or the schedules that an Adaptive policy chooses from."""
+    model = nn.Linear(4, 2)
+    makes = {"turns": [torch.optim.SGD(model.parameters(), lr=0.1)], "by hand": None}[optimizers]
+    plan = None if job else "dense/schedule=deft"
+    options: dict[str, Any] = {"turns": makes is not None, "job": job, "plan": plan, "run_directory": folder / "run"}
+    try:
+        session = attach(model, makes, **options)
+    except UserError as error:
+        return str(error), ()
+    client = session._control._client
+    chosen_from = () if client is None else client._controller._settings.schedules
+    session.close()
+    return "", chosen_from
+
+
+@pytest.mark.parametrize("optimizers", ["turns", "by hand"])
+def test_schedules_that_delay_are_refused_at_attach_and_never_chosen(
+    rank_pool: RankPool, tmp_path: Path, optimizers: str
+) -> None:
+    for said, _ in rank_pool.run_in_process_group(SIZE, joins, tmp_path, optimizers, None):
+        assert said.startswith("plan.schedule: 'deft': lets gradients wait for a later step")
+    for names, expected in ((["deft", "priority"], ("priority",)), (["deft"], ("wait-free",))):
+        job = job_file(tmp_path, policy="Adaptive", schedules=names)
+        answers = rank_pool.run_in_process_group(SIZE, joins, tmp_path / names[-1], optimizers, job)
+        assert [said for said, _ in answers] == [""] * SIZE
+        assert answers[0][1] == expected

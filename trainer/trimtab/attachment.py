@@ -38,7 +38,7 @@ from trimtab.ddp_wrapper import silence, unwrapped
 from trimtab.engine.by_hand import ByHand
 from trimtab.engine.loss_scale import LossScale
 from trimtab.engine.optimizer_gate import as_list
-from trimtab.engine.refused_plans import refuse_in_hooks
+from trimtab.engine.refused_plans import refuse_for_steps, refuse_in_hooks
 from trimtab.engine.stand_ins import StandIns
 from trimtab.environment.launch_environment import LaunchEnvironment
 from trimtab.environment.launchers import Ranks, ranks_of
@@ -201,8 +201,11 @@ def _session_of(
         ranks_on_each=joined.job.spec.processes_per_worker,
     )
     settings = controller_settings(joined.job, facts.optimizer)
-    if options["turns"] or any(isinstance(each, ByHand) for each in optimizers):
-        settings = replace(settings, sources=(sources.default,), sources_in_batches=())  # rounds need one optimizer
+    turns, by_hand = options["turns"], any(isinstance(each, ByHand) for each in optimizers)
+    if turns or by_hand:  # which need all gradients in each step; and rounds need one optimizer
+        prompt = tuple(name for name in settings.schedules if not schedules[name].delays_updates)
+        settings = replace(settings, sources=(sources.default,), sources_in_batches=())
+        settings = replace(settings, schedules=prompt or (schedules.default,))
     if group.transport.has_own_all_reduce:
         settings = replace(settings, dense_collectives=())  # the backend sums as it likes, whatever the plan says
     if isinstance(model, StandIns):  # no loop is seen that could try plans, nor a forward pass that could wait
@@ -212,6 +215,7 @@ def _session_of(
     check_momentum(plan, known)
     if isinstance(model, StandIns):
         refuse_in_hooks(plan)
+    refuse_for_steps(plan, turns=turns, by_hand=by_hand)
     control_client = None
     if group.rank == 0:
         control_client = ControlClient(

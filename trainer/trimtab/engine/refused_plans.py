@@ -32,6 +32,17 @@ def refuse_in_hooks(plan: Plan) -> None:
         refuse_waiting_gradients(plan)
 
 
+def refuse_for_steps(plan: Plan, *, turns: bool, by_hand: bool) -> None:
+    """What a script cannot follow whose optimizers take turns, or which steps by hand. Raises `UserError`.
+
+    A schedule that may delay updates does so only once steps were profiled; it is refused before training begins.
+    """
+    if turns:
+        refuse_rounds(plan)
+    if (turns or by_hand) and schedules[plan.schedule].delays_updates:
+        refuse_waiting_gradients(plan)
+
+
 def refuse_waiting_gradients(plan: Plan) -> None:
     """Optimizers that take turns, and steps by hand, need all gradients in each step. Raises `UserError`."""
     raise UserError(

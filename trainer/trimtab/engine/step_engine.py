@@ -29,7 +29,7 @@ from trimtab.engine.outcome import Outcome
 from trimtab.engine.overlapped_updates import OverlappedUpdates
 from trimtab.engine.owed_step import OwedStep
 from trimtab.engine.profiler import StepProfiler
-from trimtab.engine.refused_plans import refuse_rounds, refuse_waiting_gradients
+from trimtab.engine.refused_plans import refuse_for_steps, refuse_waiting_gradients
 from trimtab.engine.round_exchange import RoundExchange
 from trimtab.engine.second_moments import SecondMoments
 from trimtab.engine.source_change import to_gradients, to_updates
@@ -91,6 +91,7 @@ class StepEngine:
         rest = (scale, plan_ahead, self._adopt_in_round)
         self._moments = SecondMoments(optimizers, group.size, lambda: self.local is not None)
         self._rounds = RoundExchange(model, self.arena, self.exchanger, self._finish, lambda: self.local, *rest)
+        refuse_for_steps(plan, turns=self._turns, by_hand=self.exchanger.by_hand)
         self._enter(plan)
 
     def close(self) -> None:
@@ -158,13 +159,12 @@ class StepEngine:
         return bool(plan.local_steps) != (self.local is not None)
 
     def _follow(self, plan: Plan, step: int, trial: int = 0) -> None:
+        refuse_for_steps(plan, turns=self._turns, by_hand=self.exchanger.by_hand)
         self.exchanger.adopt(plan)
         self.exchanger.restart(step, trial)
         self._enter(plan)
 
     def _enter(self, plan: Plan) -> None:
-        if self._turns:
-            refuse_rounds(plan)
         if self._profiler is not None:
             self._profiler.restart()
         rounds = OverlappedUpdates if plan.overlaps_rounds else LocalUpdates
