@@ -13,6 +13,7 @@ import toy_schedules
 from rank_pool import RankPool
 from torch import Tensor, nn
 from trimtab.collectives.group import Group
+from trimtab.engine import stepped_in_parts
 from trimtab.engine.phase_clock import PHASES, PhaseClock
 from trimtab.plan import FusionPlan, Plan
 from trimtab.records.recorder import Recorder
@@ -128,6 +129,7 @@ def train_with_slow_exchanges(rank: int, size: int, folder: Path, schedule: str)
     model = Training(clock)
     plan = replace(Plan.parse("dense", TWO_BUFFERS), schedule=schedule)
     recorder = Recorder(None if rank else folder)
+    stepped_in_parts._BY_PARAMETER += (Slow,)
     session = Session(model, Slow(model), group=Group.connect(), plan=plan, recorder=recorder)
     session._phases._clock = clock
     session._phases.lap()

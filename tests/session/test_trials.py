@@ -13,6 +13,8 @@ import torch
 from rank_pool import RankPool
 from test_session import Script, assert_same, loader, make_session, state
 from torch import nn
+from trimtab.checkpoint.snapshot import Snapshot, TrainingState
+from trimtab.engine.arena import Arena
 from trimtab.plan import FusionPlan, Plan
 from trimtab.session import Session
 from trimtab.sparsify.near_k import EXACT_UP_TO
@@ -172,3 +174,17 @@ def test_a_loop_that_steps_no_more_ends_the_trial_that_it_is_in(rank_pool: RankP
     assert with_trials[0][1] == [[]]
     for (a, _), (b, _) in zip(with_trials, rank_pool.run_in_process_group(2, throwing_away, False), strict=True):
         assert_no_trace(a, b)
+
+
+def test_a_buffer_that_has_grown_in_a_trial_is_what_it_was() -> None:
+    model = nn.BatchNorm1d(3)
+    model.register_buffer("longest", torch.arange(2.0))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    snapshot = Snapshot(TrainingState(model, optimizer, Arena(list(model.named_parameters())), list))
+    before = {name: each.clone() for name, each in model.state_dict().items()}
+    running = model.running_mean
+    model.longest = torch.arange(5.0)
+    model(torch.randn(4, 3))
+    snapshot.restore()
+    assert model.running_mean is running
+    assert all(torch.equal(each, before[name]) for name, each in model.state_dict().items())

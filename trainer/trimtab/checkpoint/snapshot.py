@@ -48,6 +48,11 @@ class Snapshot:
     def __init__(self, state: TrainingState) -> None:
         self._state = state
         self._tensors = [tensor.detach().clone() for tensor in self._live_tensors()]
+        self._buffers = [
+            (module, name, buffer.detach().clone())
+            for module in state.model.modules()
+            for name, buffer in module.named_buffers(recurse=False)
+        ]
         self._set_aside = {index: kept.clone() for index, kept in state.arena.set_aside.items()}
         others = state.others()
         self._optimizers = [
@@ -74,6 +79,12 @@ class Snapshot:
         with torch.no_grad():
             for live, kept in zip(self._live_tensors(), self._tensors, strict=True):
                 live.copy_(kept)
+            for module, name, kept in self._buffers:
+                buffer = getattr(module, name)
+                if buffer.shape == kept.shape:
+                    buffer.copy_(kept)
+                else:  # a cache that has grown since
+                    setattr(module, name, kept.clone())
         self._state.arena.set_aside = {index: kept.clone() for index, kept in self._set_aside.items()}
         for optimizer in self._optimizers:
             optimizer.restore()
@@ -87,5 +98,4 @@ class Snapshot:
 
     def _live_tensors(self) -> Iterator[Tensor]:
         yield from self._state.model.parameters()
-        yield from self._state.model.buffers()
         yield self._state.arena.residual
