@@ -9,6 +9,7 @@ from html.parser import HTMLParser
 import pytest
 from fake_runs import JOB, PHASES, decision, write_comparison, write_lines, write_run
 from trimtab.cli.main import main
+from trimtab.report import chart
 from trimtab.report.comparison import read_comparison
 from trimtab.report.figures import plan_keys
 from trimtab.report.page import render_page
@@ -388,6 +389,19 @@ def test_a_traced_step_is_drawn_beside_its_prediction(tmp_path):
     with (run / "decisions.jsonl").open("a") as decisions:
         decisions.write(json.dumps(profile) + "\n")
     assert "as it was predicted: 190ms" in render_page(read_comparison(tmp_path / "cmp"))
+
+
+def test_what_arrives_after_a_traced_step_has_its_place_in_the_figure(tmp_path):
+    write_comparison(tmp_path / "cmp", {"adaptive": 0.05})
+    whole = {"row": "step", "phase": "STEP", "name": "", "begin": 1.0, "end": 1.2}
+    late = {"row": "link 0", "phase": "ALLGATHER", "name": "buffer 0", "begin": 1.15, "end": 1.5}
+    line = {"step": 5, "plan": "0.01/all-gather/schedule=priority", "spans": [whole, late]}
+    write_lines(tmp_path / "cmp" / "adaptive" / "trace.jsonl", [line])
+    page = render_page(read_comparison(tmp_path / "cmp"))
+    assert "step 5, as it went: 200ms" in page
+    assert "ALLGATHER buffer 0, 150ms to 500ms" in page
+    [step_end] = re.findall(r'class="rule" x1="([\d.]+)" x2="[\d.]+" y1="-4"', page)
+    assert float(step_end) < chart.WIDTH / 2, "there is room after the step's end"
 
 
 def test_of_local_steps_the_one_with_the_exchange_is_drawn_and_no_mean_beside_it(tmp_path):

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+import toy_schedules
 from rank_pool import RankPool
 from torch import nn
 from trimtab.cli.main import main
@@ -21,18 +22,22 @@ from trimtab.session import Session
 #: The last layer, whose gradients come first; and the others.
 AHEAD, BEHIND = (FusionPlan((0, 17), selection) for selection in ("ahead", "behind"))
 NUM_UNTIL_PROFILED = NUM_SETTLING + NUM_STEPS
+ALL_STEPS = NUM_UNTIL_PROFILED + 2
 
 
-def train(rank: int, size: int, fusion: FusionPlan, folder: str) -> None:
+def train(
+    rank: int, size: int, fusion: FusionPlan, folder: str, schedule: str = "wait-free", num_steps: int = ALL_STEPS
+) -> None:
+    toy_schedules.register()
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 16), nn.Tanh(), nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 1))
     with torch.no_grad():
         model[0].bias.zero_()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     recorder = Recorder(Path(folder) if rank == 0 else None)
-    plan = Plan(0.01, "all-gather", "topk", fusion)
+    plan = Plan(0.01, "all-gather", "topk", fusion, schedule)
     session = Session(model, optimizer, group=Group.connect(), plan=plan, recorder=recorder)
-    for number in range(NUM_UNTIL_PROFILED + 2):
+    for number in range(num_steps):
         x = torch.randn(16, 4, generator=torch.Generator().manual_seed(10 * number + rank))
         loss = nn.functional.mse_loss(model(x), x.sum(dim=1, keepdim=True))
         loss.backward()
@@ -84,6 +89,27 @@ def test_each_profiled_step_tells_its_passes_and_the_way_of_each_buffer(run: Pat
         assert crossed[-1][3] <= step_ends
         last_gradient, queued = rows["computing"][-1][3], [rows[f"buffer {number}"][1][2] for number in range(2)]
         assert queued[0] <= last_gradient <= queued[1]
+
+
+@pytest.mark.parametrize("num_steps", [NUM_UNTIL_PROFILED, ALL_STEPS])
+def test_what_arrives_after_the_update_is_traced_with_its_own_step_and_told_of_with_the_next(
+    rank_pool: RankPool, tmp_path: Path, num_steps: int
+) -> None:
+    rank_pool.run_in_process_group(2, train, BEHIND, str(tmp_path), "toy-last-first", num_steps)
+    traced = lines(tmp_path / "trace.jsonl")
+    assert [line["step"] for line in traced] == list(range(NUM_SETTLING, NUM_UNTIL_PROFILED))
+    for line in traced:
+        crossed = [span for span in line["spans"] if span["row"] == "link 0"]
+        assert [span["name"] for span in crossed] == ["buffer 1", "buffer 0"]
+        [backward] = [
+            span["end"] for span in line["spans"] if (span["phase"], span["name"]) == ("BACKWARD", "0.weight")
+        ]
+        assert all(span["begin"] >= backward for span in crossed)
+    first, *others = lines(tmp_path / "metrics.jsonl")
+    sizes, sent = (17, 352), (1, 4)  # by buffer: elements, and how many are sent of a hundredth
+    assert first["achieved_ratio"] == pytest.approx(sent[1] / sizes[1], rel=1e-3)
+    assert {round(each["achieved_ratio"], 4) for each in others} == {round(sum(sent) / sum(sizes), 4)}
+    assert all(0 < each["missing_rate"] < 1 for each in others)
 
 
 def test_a_trace_viewer_gets_them_with_the_controllers_plans(run: Path, tmp_path: Path) -> None:

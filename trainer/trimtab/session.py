@@ -205,6 +205,7 @@ class Session(ExchangeState, Resuming, LocalRounds):
         self.is_closed = True
         if self._engine is not None:
             self._engine.close()
+            self._recorder.traces(self._engine.drain_traces())  # of the last step, now that all has arrived
         self._stepping.close()
         self._control.close()
         if self._group is not None:

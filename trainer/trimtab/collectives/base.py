@@ -124,6 +124,11 @@ class Handle:
         """Block until the exchange is done; raises what it raised."""
         return self._exchanged.result(timeout)
 
+    @property
+    def is_over(self) -> bool:
+        """Whether the exchange is done."""
+        return self._exchanged.done() and self._exchanged.exception() is None
+
 
 class Collective(ABC):
     """A scheme, with what it carries from step to step.

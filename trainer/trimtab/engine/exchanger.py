@@ -18,7 +18,6 @@ from trimtab_api.catalogue import schedules
 from trimtab_api.errors import UserError
 
 from trimtab import schedule
-from trimtab.collectives.base import Exchanged
 from trimtab.collectives.group import Group
 from trimtab.collectives.transport import Place
 from trimtab.engine.arena import Arena
@@ -77,7 +76,7 @@ class Exchanger:
         self.buckets = Buckets(arena, [])
         self._schedule: Schedule = schedule.create(schedules.default, 0)
         self._summary = ExchangeSummary()
-        self._came_late: list[tuple[int, Exchanged]] = []
+        self._came_late = Flights()
         """What arrived after the step before had been told of; it is told with the present one."""
         self._ended_at: float | None = None
         """When the last exchange was over, by `time.perf_counter`."""
@@ -116,7 +115,7 @@ class Exchanger:
         buckets.take_over(self.buckets)
         self.buckets, self._schedule = buckets, follows
         self._iteration_number = 0
-        self._summary, self._came_late = ExchangeSummary(), []
+        self._summary, self._came_late = ExchangeSummary(), Flights()
         self.plan = plan
 
     def leave_averages(self) -> None:
@@ -251,10 +250,11 @@ class Exchanger:
         self.sending.finish()
         self._phases.enter("exposed")
         late = self.sending.late if self.sending.late and self._may_be_late else []
-        exchanged = (due := Flights(flight for flight in self.flights if flight not in late)).by_bucket()
+        due = Flights(flight for flight in self.flights if flight not in late)
+        due.wait()
         self._phases.enter("other")
         consensus = None
-        if exchanged:
+        if due:
             vote = self.flights[self.sending.carrier].handle.wait().vote
             last_step = self.training_step + self.num_steps - 1
             consensus = StepConsensus.decode(vote, self.group.size, self.place, self.num_steps, last_step)
@@ -267,8 +267,9 @@ class Exchanger:
         self._handed = HandOut(self.arena, self.buckets, self.flights, self._iteration, number, frozen)
         late, unused = late if is_finite else [], self.participation.unused
         self._arrivals = Arrivals(self.arena, self._handed, late, unused, self._phases)
-        told, self._came_late = (*self._came_late, *exchanged), []
-        self.outcome = Outcome(consensus, told, self._iteration.update is not None, names, tuple(due))
+        told, self._came_late = Flights((*self._came_late, *due)), Flights()
+        sent = Flights(self.flights)
+        self.outcome = Outcome(consensus, told, self._iteration.update is not None, names, sent)
         self._hand_out(is_finite)
         return self.outcome
 
@@ -307,7 +308,7 @@ class Exchanger:
         self.schemes.commit(self.plan, [Sent(flight.span.start, flight.span.stop, e.sent) for flight, e in sent])
         if self.flights:
             self._summary = replace(self.flights.summary(self._ended_at), loss=self._summary.loss)
-        self._came_late = self._arrivals.came_late.by_bucket()
+        self._came_late = self._arrivals.came_late
         self._iteration_number += 1
         self._next_step()
 

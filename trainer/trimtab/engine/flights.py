@@ -81,9 +81,10 @@ class Flights(list[Flight]):
         """Wait for all; what each brought."""
         return tuple(flight.handle.wait() for flight in self)
 
-    def by_bucket(self) -> list[tuple[int, Exchanged]]:
-        """The same with the number of each one's bucket."""
-        return [(flight.send.bucket, flight.handle.wait()) for flight in self]
+    @property
+    def are_over(self) -> bool:
+        """Whether all have arrived."""
+        return all(flight.handle.is_over for flight in self)
 
     @property
     def ended_at(self) -> float:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from trimtab.collectives.base import Exchanged
 from trimtab.engine.arena import Arena
-from trimtab.engine.flights import Flight, Flights
+from trimtab.engine.flights import Flights
 from trimtab.engine.missing_tensors import missing_rate
 from trimtab.engine.step_vote import StepConsensus
 
@@ -17,24 +17,24 @@ class Outcome:
 
     consensus: StepConsensus | None
     """None where the schedule sent nothing: such a step is always finite, and nothing follows it."""
-    by_bucket: tuple[tuple[int, Exchanged], ...]
-    """What has arrived since the last step was told of, with the number of its bucket."""
+    arrived: Flights
+    """What has arrived since the last step was told of: of this step, and late of the one before."""
     updates: bool
     """Whether the schedule lets the optimizer step."""
     non_finite: tuple[str, ...] = ()
     """Names of this rank's parameters whose gradients made all ranks drop the step, or this one its local step."""
-    flights: tuple[Flight, ...] = ()
-    """What this step sent, and waited for."""
+    sent: Flights = field(default_factory=Flights)
+    """What this step sent; some of it may arrive late."""
 
     @classmethod
     def of_local_step(cls, non_finite: tuple[str, ...]) -> Outcome:
         """Nothing was exchanged."""
-        return cls(None, (), updates=not non_finite, non_finite=non_finite)
+        return cls(None, Flights(), updates=not non_finite, non_finite=non_finite)
 
     @property
     def exchanged(self) -> tuple[Exchanged, ...]:
-        """What has arrived since the last step was told of."""
-        return tuple(exchanged for _, exchanged in self.by_bucket)
+        """What came of that which has arrived since the last step was told of."""
+        return self.arrived.wait()
 
     @property
     def is_finite(self) -> bool:
@@ -63,17 +63,17 @@ class Outcome:
 
     @property
     def missing_rate(self) -> float | None:
-        """The share of tensors of which this step sent no element; None where it sent nothing."""
-        return missing_rate((flight.span, flight.handle.wait().sent) for flight in self.flights)
+        """The share of tensors in all that arrived of which no element was sent; None where nothing arrived."""
+        return missing_rate((flight.span, flight.handle.wait().sent) for flight in self.arrived)
 
     @property
     def achieved_ratio(self) -> float | None:
-        """The share of elements that this rank put on the wire, of those that the step sent; None where it sent none.
+        """The share of elements that this rank put on the wire, of those in all that arrived; None where nothing did.
 
         It exceeds the plan's where a scheme sends elements more than once.
         """
-        size = sum(flight.span.stop - flight.span.start for flight in self.flights)
-        return sum(flight.handle.wait().num_selected for flight in self.flights) / size if size else None
+        size = sum(flight.span.stop - flight.span.start for flight in self.arrived)
+        return sum(flight.handle.wait().num_selected for flight in self.arrived) / size if size else None
 
     @property
     def residual_norm(self) -> float:

@@ -24,7 +24,7 @@ from trimtab.engine.delay_watch import DelayWatch
 from trimtab.engine.loss_fall import LossFall
 from trimtab.engine.module_hook import ModuleHook
 from trimtab.engine.outcome import Outcome
-from trimtab.engine.step_trace import Span, spans_of, trace_line
+from trimtab.engine.step_trace import Span, TracedStep
 from trimtab.plan import Plan
 from trimtab.profile import BucketTimes, ModuleTimes, Profile
 
@@ -68,7 +68,7 @@ class StepProfiler:
         """Squared norm of the mean gradient and variance over ranks, where they were last known."""
         self._losses, self._delay = LossFall(), DelayWatch()
         self._last: Profile | None = None
-        self._lines: list[dict[str, Any]] = []
+        self._traced: list[TracedStep] = []
         self.restart()
 
     def restart(self) -> None:
@@ -178,7 +178,10 @@ class StepProfiler:
     def _keep(self, plan: Plan, outcome: Outcome, loss: float | None) -> None:
         step = self._step
         step.loss = loss
-        step.buckets = {number: (each.compress_seconds, each.collective_seconds) for number, each in outcome.by_bucket}
+        step.buckets = {
+            flight.send.bucket: (each.compress_seconds, each.collective_seconds)
+            for flight, each in zip(outcome.arrived, outcome.exchanged, strict=True)
+        }
         if not plan.is_dense or plan.local_steps or not outcome.is_finite or not outcome.updates:
             step.squared_mean = None
         if plan.updates_come_late:  # what is exchanged in an iteration is no rank's gradient
@@ -191,12 +194,15 @@ class StepProfiler:
 
     def _trace(self, number: int, plan: Plan, outcome: Outcome) -> None:
         step = self._step
-        spans = step.spans + spans_of(outcome.flights, step.completed, plan, self._arena.names)
-        self._lines.append(trace_line(number, plan, self._began, time.perf_counter(), spans))
+        self._traced.append(
+            TracedStep(number, plan, self._began, time.perf_counter(), step.spans, step.completed, outcome.sent)
+        )
 
     def drain_traces(self) -> list[dict[str, Any]]:
-        """The lines of ``trace.jsonl`` since the last call."""
-        lines, self._lines = self._lines, []
+        """The lines of ``trace.jsonl`` since the last call, of steps of which all that was sent has arrived."""
+        lines = []
+        while self._traced and self._traced[0].sent.are_over:
+            lines.append(self._traced.pop(0).line(self._arena.names))
         return lines
 
     def _begin(self) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from trimtab.engine.flights import Flight
+from trimtab.engine.flights import Flight, Flights
 from trimtab.plan import Plan
 
 
@@ -42,7 +43,27 @@ def spans_of(flights: Sequence[Flight], completed: dict[int, float], plan: Plan,
     return spans
 
 
-def trace_line(step: int, plan: Plan, began: float, ended: float, spans: Sequence[Span]) -> dict[str, Any]:
-    """The line of ``trace.jsonl``; times are still by `time.perf_counter`."""
-    whole = Span("step", "STEP", f"step {step}", began, ended)
-    return {"step": step, "plan": plan.name, "spans": [each._asdict() for each in (whole, *spans)]}
+@dataclass(frozen=True)
+class TracedStep:
+    """One profiled step, some of whose exchanges may still be under way."""
+
+    step: int
+    plan: Plan
+    began: float
+    ended: float
+    spans: Sequence[Span]
+    """Of all but its exchanges."""
+    completed: dict[int, float]
+    """By tensor: when its gradient was complete."""
+    sent: Flights
+    """Its exchanges."""
+
+    def line(self, names: Sequence[str]) -> dict[str, Any]:
+        """The line of ``trace.jsonl`` once these are over; times are still by `time.perf_counter`."""
+        whole = Span("step", "STEP", f"step {self.step}", self.began, self.ended)
+        exchanges = spans_of(self.sent, self.completed, self.plan, names)
+        return {
+            "step": self.step,
+            "plan": self.plan.name,
+            "spans": [each._asdict() for each in (whole, *self.spans, *exchanges)],
+        }

@@ -52,6 +52,11 @@ class TracedStep:
         return any(bar.row != "computing" for bar in self.bars)
 
     @property
+    def extent(self) -> float:
+        """Seconds until all of it is over: a schedule may let some arrive under the next step's forward pass."""
+        return max((self.seconds, *(bar.end for bar in self.bars)))
+
+    @property
     def rows(self) -> list[str]:
         """In the order in which they stand."""
         links = sorted({bar.row for bar in self.bars if bar.row.startswith("link")})
@@ -115,7 +120,7 @@ def step_figure(directory: RunDirectory) -> str:
     last = [step for step in exchanged if step.plan == exchanged[-1].plan]
     measured = sorted(last[-5:], key=lambda step: step.seconds)[len(last[-5:]) // 2]
     predicted = _predicted(directory, measured.plan)
-    longest = max(step.seconds for step in (measured, predicted or measured))
+    longest = max(step.extent for step in (measured, predicted or measured))
     time, rows = Scale(0.0, 1.02 * longest), max((predicted or measured).rows, measured.rows, key=len)
     panels = [Lanes(f"step {measured.step}, as it went: {format_duration(measured.seconds)}", measured, time, rows)]
     if predicted is not None:
