@@ -132,10 +132,9 @@ def save_whole(rank: int, size: int, folder: Path, plan: str) -> list[tuple[bool
         loss_of(ddp, number, rank).backward()
         optimizer.step()
         optimizer.zero_grad()
-        model.state_dict()  # whatever is still on its way arrives
-        trained = weights(model)
         saved = io.BytesIO()
-        torch.save((model, ddp), saved)
+        torch.save((model, ddp), saved)  # with whatever was still on its way
+        trained = weights(model)
         saved.seek(0)
         read, wrapper = torch.load(saved, weights_only=False)
         are_alike = torch.equal(weights(read), trained) and torch.equal(weights(wrapper.module), trained)

@@ -173,9 +173,9 @@ def stepped_when(rank: int, size: int) -> list[tuple[str, list[bool]]]:
     )
     seen: list[tuple[str, list[bool]]] = []
     before: list[Tensor] = []
+    now = [layer.weight.detach() for layer in model]  # kept: taken from the model later they would be stepped first
 
     def look(where: str) -> None:
-        now = [layer.weight.detach() for layer in model]
         seen.append((where, [not torch.equal(a, b) for a, b in zip(now, before, strict=True)]))
 
     for number in range(2):

@@ -1,21 +1,25 @@
 """What a forward pass waits for, and what it sets going.
 
 Just before a module runs, the optimizer steps those of its parameters whose mean over ranks had not arrived when it
-stepped the others. Whoever looks at the weights in another way (a snapshot, ``state_dict``, the next backward pass, a
-change of plan) has all of them stepped first. And what waits since an earlier iteration is sent as the pass begins.
+stepped the others. Whoever takes a weight from the model in another way, before its module runs or outside of a forward
+pass, has it stepped first as well (`LateParameters`), and so has whoever looks at the optimizer's state, the next
+backward pass and a change of plan. And what waits since an earlier iteration is sent as the pass begins.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Sequence
+import sys
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import nn
 from torch.utils.hooks import RemovableHandle
+from trimtab_api.errors import UserError
 
 from trimtab.engine.exchanger import Exchanger
+from trimtab.engine.late_parameters import LateParameters, as_they_are
 from trimtab.engine.module_hook import ModuleHook
 from trimtab.engine.optimizer_gate import OptimizerGate
 from trimtab.engine.profiler import StepProfiler
@@ -49,18 +53,20 @@ class ForwardWaits:
         self._seen: set[int] = set()
         """Tensors, by index, whose module has been seen to run: only these may wait for it.
 
-        Of others a module may use what it does not own, as attention uses its projection's weight.
+        Others may be used by somebody who has kept them from before, as recurrent layers do.
         """
+        self._versions: dict[int, int] = {}
+        """By late tensor: of the parameter, as torch counts its changes, when the others were stepped."""
+        self._late_parameters: list[LateParameters] = []
+        """Of modules that own a late tensor, or did at this step: who goes through a module must not lose them."""
 
     def allows_late(self) -> bool:
         """Whether means may arrive after the optimizer's step, which then becomes several; where not, it is said."""
         why = why_stepped_whole(self._optimizers)
-        if isinstance(self._model, torch.jit.ScriptModule):
-            why = "a scripted model takes no hooks"
+        if any(isinstance(part, torch.jit.ScriptModule) for part in self._model.modules()):
+            why = "scripted modules take no hooks"
         if why:
-            self._say(
-                f"{why}, so each step waits for all gradients, also those that may arrive by the next forward pass"
-            )
+            self._say(f"{why}, so each step waits for all gradients, though some may arrive by the next forward pass")
         return not why
 
     def begin(self) -> None:
@@ -70,32 +76,63 @@ class ForwardWaits:
         arrivals.when_read = self.settle
         arrivals.show_late()  # until the script clears them
         self._settings = [_settings(group) for group in self._optimizer.param_groups]
+        late = {index for flight in self._exchanger.late() for index in range(flight.span.first, flight.span.last)}
+        parameters = self._exchanger.arena.parameters
+        self._versions = {index: parameters[index]._version for index in late}
+        numbers = {id(parameters[index]): index for index in late}
         self.watch()
+        self._late_parameters = []
+        for part in self._model.modules():
+            if own := {name: numbers[id(p)] for name, p in as_they_are(part).items() if id(p) in numbers}:
+                self._late_parameters.append(LateParameters(part, own, self.settle))
 
     def close(self) -> None:
         """Let go of the model and the optimizer."""
         for hook in self._hooks:
             hook.remove()
         self._hooks = []
+        for each in self._late_parameters:  # where the session ends with an exchange that never does
+            each.remove()
 
     def settle(self, tensors: Collection[int] | None = None) -> None:
         """Step what is late of ``tensors``, by index in the arena; of all where it is None."""
         if self._is_waiting and self._exchanger.late(tensors):
-            with contextlib.nullcontext() if self._profiler is None else self._profiler.left_out():
+            with _as_between_steps(self._exchanger.arena.device), self._left_out_of_profiles():
                 self._settle(tensors)
 
+    def _left_out_of_profiles(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext() if self._profiler is None else self._profiler.left_out()
+
     def _settle(self, tensors: Collection[int] | None) -> None:
-        parameters = self._exchanger.arena.parameters
+        parameters, arrivals = self._exchanger.arena.parameters, self._exchanger.arrivals
         gradients = [parameter.grad for parameter in parameters]  # of a backward pass that has just begun
         for parameter in parameters:
             parameter.grad = None
-        self._exchanger.arrivals.hand_out_late(tensors)
+        arrivals.hand_out_late(tensors)
+        self._check_unchanged()
         self._step()
         for index, gradient in enumerate(gradients):
-            parameters[index].grad = self._exchanger.arrivals.as_arrived(index, gradient)
+            parameters[index].grad = arrivals.as_arrived(index, gradient)
         if not self._exchanger.late():
             self._is_waiting = False
+            for each in self._late_parameters:
+                each.remove()
             self._exchanger.commit()
+
+    def _check_unchanged(self) -> None:
+        """Raise `UserError` where the script has changed a weight that is to be stepped only now.
+
+        It has done so past the model, as by a list of parameters from before: what is taken from it is stepped first.
+        """
+        arena = self._exchanger.arena
+        for index in [index for index in self._versions if not self._exchanger.late({index})]:
+            if self._versions.pop(index) != arena.parameters[index]._version:
+                raise UserError(
+                    "was changed after the step and before it was there as a whole, as the plan's schedule lets some"
+                    " of it come by the next forward pass; take the parameters from the model anew for each change"
+                    " (model.parameters()), which waits for them",
+                    field=f"model parameter {arena.names[index]}",
+                )
 
     def _step(self) -> None:
         now = [{name: group[name] for name in group if name != "params"} for group in self._optimizer.param_groups]
@@ -112,21 +149,19 @@ class ForwardWaits:
         if self._hooks:
             return
         indices = {id(parameter): index for index, parameter in enumerate(self._exchanger.arena.parameters)}
-        parts = list(self._model.modules())
-        if any(isinstance(part, torch.jit.ScriptModule) or type(part).__name__ == "OptimizedModule" for part in parts):
-            parts = []  # hooks inside would have it compiled anew, or are refused
-        for part in parts:
-            own = {indices[id(p)] for p in part.parameters(recurse=False) if id(p) in indices}
+        for part in _parts_that_take_hooks(self._model):
+            own = {indices[id(p)] for p in part.parameters(recurse=_is_compiled(part)) if id(p) in indices}
             if own and part is not self._model:
                 hook = ModuleHook(lambda *_, own=own: self._before_module(own))
-                self._hooks.append(part.register_forward_pre_hook(hook))
+                # Before hooks of the script's, which may use weights that they have kept.
+                self._hooks.append(part.register_forward_pre_hook(hook, prepend=True))
         self._hooks.append(self._model.register_forward_pre_hook(ModuleHook(self._before_model), prepend=True))
-        self._hooks.append(self._model.register_state_dict_pre_hook(ModuleHook(lambda *_: self.settle())))
         self._hooks.append(self._optimizer.register_state_dict_pre_hook(lambda *_: self.settle()))
 
     def _before_model(self, *_: Any) -> None:
         if self._is_waiting:
-            self.settle(set(range(len(self._exchanger.arena.parameters))) - self._seen)
+            is_whole = _is_within_compiled()  # whose code takes weights without asking
+            self.settle(None if is_whole else set(range(len(self._exchanger.arena.parameters))) - self._seen)
         if self._model.training and torch.is_grad_enabled():
             self._exchanger.begin()
 
@@ -142,3 +177,35 @@ def _settings(group: dict[str, Any]) -> dict[str, Any]:
         for name, value in group.items()
         if name != "params"
     }
+
+
+def _parts_that_take_hooks(model: nn.Module) -> list[nn.Module]:
+    """All but those inside of a compiled part, which hooks there would have compiled anew, and scripted ones."""
+    parts = [part for part in model.modules() if not isinstance(part, torch.jit.ScriptModule)]
+    compiled = [part for part in parts if _is_compiled(part)]
+    inside = {id(each) for part in compiled for each in part.modules() if each is not part}
+    return [part for part in parts if id(part) not in inside]
+
+
+def _is_compiled(part: nn.Module) -> bool:
+    return type(part).__name__ == "OptimizedModule"  # not imported for its name alone
+
+
+def _is_within_compiled() -> bool:
+    """Whether the model that calls this as its hook is called by what `torch.compile` has made."""
+    compiler = sys.modules.get("torch._dynamo.eval_frame")
+    frame = sys._getframe() if compiler is not None else None
+    is_above_hook = False  # which the compiler may have wrapped as well
+    while frame is not None:
+        if is_above_hook and frame.f_code.co_filename == compiler.__file__:  # type: ignore[union-attr]
+            return True
+        is_above_hook = is_above_hook or frame.f_code.co_filename == ModuleHook.__call__.__code__.co_filename
+        frame = frame.f_back
+    return False
+
+
+@contextlib.contextmanager
+def _as_between_steps(device: torch.device) -> Iterator[None]:
+    """What steps weights inside of a forward pass computes as it would have outside of it."""
+    with torch.inference_mode(False), torch.autocast(device.type, enabled=False):
+        yield

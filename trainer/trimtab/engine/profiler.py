@@ -21,6 +21,7 @@ from trimtab_api.catalogue import schedules
 from trimtab import kernels
 from trimtab.engine.arena import Arena
 from trimtab.engine.delay_watch import DelayWatch
+from trimtab.engine.late_parameters import as_they_are
 from trimtab.engine.loss_fall import LossFall
 from trimtab.engine.module_hook import ModuleHook
 from trimtab.engine.outcome import Outcome
@@ -271,7 +272,7 @@ class StepProfiler:
 
     def _range(self, module: nn.Module) -> tuple[int, int] | None:
         """The module's own tensors as indices of the arena, the first and one past the last; None where it has none."""
-        own = [self._indices[id(p)] for p in module.parameters(recurse=False) if id(p) in self._indices]
+        own = [self._indices[id(p)] for p in as_they_are(module).values() if id(p) in self._indices]
         return (min(own), max(own) + 1) if own else None
 
 
