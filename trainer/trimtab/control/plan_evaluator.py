@@ -92,8 +92,8 @@ class PlanEvaluator:
     def source_change_seconds(self, before: Plan, after: Plan) -> float:
         """What ranks exchange once where updates give way to gradients: as much as so many dense steps send.
 
-        What is held back of updates is sent whole, and the optimizers' state is made the same. Ranks exchange nothing where
-        gradients give way to updates (`trimtab.engine.source_change`).
+        What is held back of updates is sent whole, and the optimizers' state is made the same. Ranks exchange nothing
+        where gradients give way to updates (`trimtab.engine.source_change`).
         """
         if not before.local_steps or after.local_steps:
             return 0.0
