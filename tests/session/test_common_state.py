@@ -11,7 +11,6 @@ from rank_pool import RankError, RankPool
 from test_local_updates import attach, backward, flat, model_of, plan_of
 from test_source_change import AdoptsAt
 from torch import Tensor, nn
-from trimtab.broadcast import broadcast_together
 from trimtab.collectives.group import Group
 from trimtab.engine.common_state import share_state
 from trimtab.plan import Plan
@@ -176,17 +175,3 @@ def test_plain_moments_cost_one_all_gather_of_their_forms_and_a_ring(rank_pool: 
     for num_messages, num_bytes in rank_pool.run(2, plain):
         assert num_messages == 1 + 2
         assert num_bytes < 4 * 3 * 2001 + 1000
-
-
-def together(group: Group) -> list[Tensor]:
-    random = torch.Generator().manual_seed(group.rank)
-    tensors = [torch.randn(size, generator=random) for size in ((3,), (), (0,), (2, 2))]
-    tensors += [torch.randint(9, (3,), generator=random, dtype=torch.uint8), tensors[-1].t().double()]
-    broadcast_together(group, tensors)
-    return tensors
-
-
-def test_tensors_of_any_type_cross_together(rank_pool: RankPool) -> None:
-    first, *others = rank_pool.run(3, together)
-    for other in others:
-        assert all(torch.equal(mine, its) for mine, its in zip(first, other, strict=True))

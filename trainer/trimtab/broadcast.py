@@ -13,7 +13,7 @@ from trimtab_api.errors import UserError
 from trimtab.collectives.group import Group
 from trimtab.collectives.primitives import all_gather, broadcast
 
-#: Of tensors that cross in one message; as much is held twice meanwhile.
+#: Of tensors that cross in one message; as much is held once more meanwhile.
 _BYTES_TOGETHER = 64 << 20
 
 
@@ -62,14 +62,7 @@ def broadcast_tensor(group: Group, tensor: Tensor) -> None:
 
 @torch.no_grad()
 def broadcast_tensors(group: Group, tensors: Iterable[Tensor]) -> None:
-    """Overwrite each of ``tensors`` on every rank with rank 0's."""
-    for tensor in tensors:
-        broadcast_tensor(group, tensor)
-
-
-@torch.no_grad()
-def broadcast_together(group: Group, tensors: Iterable[Tensor]) -> None:
-    """Overwrite each of ``tensors`` on every rank with rank 0's, in messages of many, up to 64 MiB."""
+    """Overwrite each of ``tensors`` on every rank with rank 0's; small ones cross together, in up to 64 MiB."""
     packed: list[Tensor] = []
     num_bytes = 0
     for tensor in tensors:
@@ -78,16 +71,20 @@ def broadcast_together(group: Group, tensors: Iterable[Tensor]) -> None:
             packed, num_bytes = [], 0
         packed.append(tensor)
         num_bytes += tensor.nbytes
-    if packed:
-        _broadcast_packed(group, packed)
+    _broadcast_packed(group, packed)
 
 
 def _broadcast_packed(group: Group, tensors: Sequence[Tensor]) -> None:
+    if len(tensors) == 1:
+        broadcast_tensor(group, tensors[0])
+    if group.size == 1 or len(tensors) < 2:
+        return
     raw = [each.detach().contiguous().view(-1).view(torch.uint8).to(group.transport.device) for each in tensors]
     whole = torch.cat(raw)
     broadcast_tensor(group, whole)
-    for tensor, part in zip(tensors, whole.split([each.numel() for each in raw]), strict=True):
-        tensor.copy_(part.clone().view(tensor.dtype).view_as(tensor))
+    if group.rank != 0:
+        for tensor, part in zip(tensors, whole.split([each.numel() for each in raw]), strict=True):
+            tensor.copy_(part.clone().view(tensor.dtype).view_as(tensor))
 
 
 def gather_numbers(group: Group, number: int) -> list[int]:

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from trimtab_api.errors import UserError
 
-from trimtab.broadcast import broadcast_together, gather_json
+from trimtab.broadcast import broadcast_tensors, gather_json
 from trimtab.collectives.group import Group
 from trimtab.collectives.primitives import ring_all_reduce
 from trimtab.engine.state_leaves import layout, numbers_of, tensors_of, with_numbers
@@ -55,7 +55,7 @@ def share_state(
         averaged += each.averaged()
         whole += each.take(told[0]["numbers"])
     _average(averaged, group)
-    broadcast_together(group, whole)
+    broadcast_tensors(group, whole)
 
 
 class _Kept:
