@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from trimtab.checkpoint.optimizer_state import OptimizerState
 from trimtab.checkpoint.random_state import RandomState
 from trimtab.engine.arena import Arena
+from trimtab.engine.model_buffers import put_back
 
 
 class Stateful(Protocol):
@@ -80,11 +81,7 @@ class Snapshot:
             for live, kept in zip(self._live_tensors(), self._tensors, strict=True):
                 live.copy_(kept)
             for module, name, kept in self._buffers:
-                buffer = getattr(module, name)
-                if buffer.shape == kept.shape:
-                    buffer.copy_(kept)
-                else:  # a cache that has grown since
-                    setattr(module, name, kept.clone())
+                put_back(module, name, kept)
         self._state.arena.set_aside = {index: kept.clone() for index, kept in self._set_aside.items()}
         for optimizer in self._optimizers:
             optimizer.restore()

@@ -8,7 +8,7 @@ ranks agree on there.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 
 import torch
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from trimtab.broadcast import gather_tensor
 from trimtab.collectives.group import Group
+from trimtab.engine.model_buffers import persistent_buffers
 
 
 @torch.no_grad()
@@ -41,16 +42,6 @@ def average_buffers(model: nn.Module, group: Group, beside: Sequence[float] = ()
         for each, part in zip(buffers, _mean_of_finite(values, sizes, group.rank).split(sizes), strict=True):
             each.copy_(part.view_as(each))
     return [numbers for numbers, _ in everyones]
-
-
-def persistent_buffers(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """The buffers that are part of the model's state, each once, by name."""
-    seen = set[int]()
-    for prefix, module in model.named_modules():
-        for name, each in module.named_buffers(prefix, recurse=False):
-            if name.rpartition(".")[2] not in module._non_persistent_buffers_set and id(each) not in seen:
-                seen.add(id(each))
-                yield name, each
 
 
 def _by_kind(model: nn.Module) -> dict[int, Tensor]:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from trimtab_api import catalogue
 
 from trimtab.engine.buckets import Buckets
-from trimtab.engine.buffer_mean import persistent_buffers
+from trimtab.engine.model_buffers import persistent_buffers, put_back
 from trimtab.engine.step_engine import StepEngine
 from trimtab.engine.step_vote import ExchangeSummary
 from trimtab.plan import Plan
@@ -132,13 +132,10 @@ def _round_of(engine: StepEngine) -> State | None:
 
 
 def _put_buffers(model: nn.Module, kept: Mapping[str, Tensor]) -> None:
-    for name, buffer in persistent_buffers(model):
-        own = kept.get(name, buffer)
-        if own.shape == buffer.shape:
-            buffer.copy_(own)
-        else:  # a cache that has grown with what this rank saw
+    for name, _ in persistent_buffers(model):
+        if name in kept:
             part, _, last = name.rpartition(".")
-            setattr(model.get_submodule(part), last, own.to(buffer.device))
+            put_back(model.get_submodule(part), last, kept[name])
 
 
 def _shared_out(first: State, mine: list[State], share: float) -> list[State]:
