@@ -131,15 +131,20 @@ class Loops:
                     self._loops.remove(replay)
                     self._loops.append(replay)
                     yield batch
-        except GeneratorExit:
-            if replay.has_stepped:
-                self._epoch_ended()
+        except GeneratorExit:  # the loop was left
+            self._ended(replay)
             raise
+        else:
+            self._ended(replay)
         finally:
             self._loops.remove(replay)
             if self._request is not None and self._request[0] is replay:
                 self._request = None  # the loop was left before they began
                 self._trials_ended(False)
+
+    def _ended(self, replay: Replay) -> None:
+        if replay.has_stepped:  # else it is no loop of training, and others may be in the middle of a round
+            self._epoch_ended()
 
     def trials(self) -> Iterator[None]:
         """Those that are due, in a loop that draws its batches by itself: one item for each step to take.
@@ -177,8 +182,6 @@ class Loops:
             try:
                 batch = replay.next()
             except StopIteration:
-                if replay.has_stepped:  # else it is no loop of training, and others may be in the middle of a round
-                    self._epoch_ended()
                 return
             yield batch
 

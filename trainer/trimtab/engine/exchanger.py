@@ -249,7 +249,8 @@ class Exchanger:
         self._gradients.begin()
         self.sending.finish()
         self._phases.enter("exposed")
-        late = self.sending.late if self.sending.late and self._may_be_late else []
+        late = self.sending.late
+        late = late if late and self._may_be_late else []
         due = Flights(flight for flight in self.flights if flight not in late)
         due.wait()
         self._phases.enter("other")
@@ -266,7 +267,8 @@ class Exchanger:
         number = self._iteration_number
         self._handed = HandOut(self.arena, self.buckets, self.flights, self._iteration, number, frozen)
         late, unused = late if is_finite else [], self.participation.unused
-        self._arrivals = Arrivals(self.arena, self._handed, late, unused, self._phases)
+        self.arrivals = Arrivals(self.arena, self._handed, late, unused, self._phases)
+        """Of a finished step: what becomes of what is `late`."""
         told, self._came_late = Flights((*self._came_late, *due)), Flights()
         sent = Flights(self.flights)
         self.outcome = Outcome(consensus, told, self._iteration.update is not None, names, sent)
@@ -283,7 +285,7 @@ class Exchanger:
         """Make every ``grad`` what the optimizer is to see."""
         scale = self._gradients.scale
         if finite:
-            self._arrivals.hand_out(len(self.buckets), averages=self._schedule.averages, scale=scale)
+            self.arrivals.hand_out(len(self.buckets), averages=self._schedule.averages, scale=scale)
             if scale is not None and self._iteration.update is None:
                 self.arena.bind_gradients()  # to zeros: a scaler that sees none refuses to go on
         elif scale is None:
@@ -293,12 +295,7 @@ class Exchanger:
 
     def late(self, tensors: Collection[int] | None = None) -> list[Flight]:
         """Of a finished step: what is to be handed out of ``tensors`` (None: all) before it can be committed."""
-        return [] if self.outcome is None else self._arrivals.due(tensors)
-
-    @property
-    def arrivals(self) -> Arrivals:
-        """Of a finished step: what becomes of what is `late`."""
-        return self._arrivals
+        return [] if self.outcome is None else self.arrivals.due(tensors)
 
     def commit(self) -> None:
         """Keep the step: what became of each bucket, and what schemes and sparsifiers learned."""
@@ -308,7 +305,7 @@ class Exchanger:
         self.schemes.commit(self.plan, [Sent(flight.span.start, flight.span.stop, e.sent) for flight, e in sent])
         if self.flights:
             self._summary = replace(self.flights.summary(self._ended_at), loss=self._summary.loss)
-        self._came_late = self._arrivals.came_late
+        self._came_late = self.arrivals.came_late
         self._iteration_number += 1
         self._next_step()
 
