@@ -29,8 +29,7 @@ from char_lm import GPT, Text, cross_entropy, read_library  # noqa: E402
 from measure_staleness import RANKS, exchange  # noqa: E402
 
 LOOK_EVERY, AVERAGED_LOOKS = 4, 3
-LEVELS = {"gpt": (2.7, 2.5, 2.4, 2.28), "digits": (1.0, 0.5, 0.3, 0.2), "cnn": (1.0, 0.5, 0.3, 0.2)}
-LEVELS["mixer"] = LEVELS["digits"]
+LEVELS = {"gpt": (2.7, 2.5, 2.4, 2.28), **dict.fromkeys(("digits", "cnn", "mixer"), (1.0, 0.5, 0.3, 0.2))}
 OPTIMIZERS = {
     "adamw": lambda parameters, rate: torch.optim.AdamW(parameters, lr=rate),
     "sgd": lambda parameters, rate: torch.optim.SGD(parameters, lr=rate, momentum=0.9),

@@ -43,6 +43,11 @@ class Script:
         self.num_late += bool(engine.exchanger.late())
 
 
+def by_name(*functions: Callable[..., Any]) -> dict[str, Callable[..., Any]]:
+    """Functions as parameters of a test, which their names tell apart."""
+    return {each.__name__: each for each in functions}
+
+
 def layers() -> nn.Sequential:
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(WIDTH, 8), nn.Tanh(), nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 4))

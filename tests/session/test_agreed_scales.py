@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from rank_pool import RankPool
-from test_local_updates import SIZE, attach, flat, loss_of, model_of, plan_of
+from test_local_updates import SIZE, attach, flat, loss_of, model_of, plan_of, take_step
 from test_source_change import AdoptsAt
 from torch import Tensor
 from torch.amp.grad_scaler import GradScaler
@@ -33,12 +33,7 @@ def scaled(rank: int, size: int, factor: float, own: bool) -> list[tuple[str, di
     for number in range(16):
         scaler.scale(loss_of(model, number, rank) * (INF if (number, rank) in LEFT_OUT else 1.0)).backward()
         before = scaler.get_scale()
-        if own:
-            scaler.step(optimizer)
-            scaler.update()
-            optimizer.zero_grad()
-        else:
-            session.step()
+        take_step(session, optimizer, scaler if own else None)
         if scaler.get_scale() >= before:
             schedule.step()
         seen.append((session.plan.source, scaler.state_dict(), optimizer.param_groups[0]["lr"], flat(model)))

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from late_ranks import LATE, STEPS, WIDTH, Script, assert_as_wait_free, plain, trained
+from late_ranks import LATE, STEPS, WIDTH, Script, assert_as_wait_free, by_name, plain, trained
 from torch import Tensor, nn
 from trimtab.engine.late_gradient import LateGradient
 
@@ -82,22 +82,19 @@ def synchronizes(of: Script) -> None:
     clips(of)
 
 
-HABITS: dict[str, Habit] = {
-    each.__name__: each
-    for each in (
-        clips,
-        clips_hardly,
-        clips_each_layer,
-        clips_by_value,
-        looks,
-        copies,
-        changes_in_place,
-        replaces,
-        replaces_unseen,
-        takes_some_away,
-        synchronizes,
-    )
-}
+HABITS: dict[str, Habit] = by_name(
+    clips,
+    clips_hardly,
+    clips_each_layer,
+    clips_by_value,
+    looks,
+    copies,
+    changes_in_place,
+    replaces,
+    replaces_unseen,
+    takes_some_away,
+    synchronizes,
+)
 
 
 @pytest.mark.parametrize("text", ["dense", "0.1/all-gather"])

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from late_ranks import LATE, STEPS, WIDTH, Script, assert_as_wait_free, flat, layers, plain, trained
+from late_ranks import LATE, STEPS, WIDTH, Script, assert_as_wait_free, by_name, flat, layers, plain, trained
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
 from trimtab.engine.late_parameters import LateParameters
@@ -104,22 +104,19 @@ def changed_in_structure(of: Script) -> None:
     assert list(dict(part._parameters)) == list(part._parameters.copy()) == ["weight", "bias"]
 
 
-AFTER: dict[str, After] = {
-    each.__name__: each
-    for each in (
-        saved_whole,
-        copied,
-        parts_saved,
-        averaged,
-        looked_at_one,
-        loaded,
-        loaded_unseen,
-        clamped,
-        evaluated_in_part,
-        called_functionally,
-        changed_in_structure,
-    )
-}
+AFTER: dict[str, After] = by_name(
+    saved_whole,
+    copied,
+    parts_saved,
+    averaged,
+    looked_at_one,
+    loaded,
+    loaded_unseen,
+    clamped,
+    evaluated_in_part,
+    called_functionally,
+    changed_in_structure,
+)
 
 
 @pytest.mark.parametrize("schedule", LATE)
@@ -135,9 +132,6 @@ def test_a_model_is_left_as_it_was() -> None:
 
 @pytest.mark.parametrize("name", ["Muon", "Adafactor"])
 def test_a_late_step_inside_of_autocast_computes_as_outside(name: str) -> None:
-    if not hasattr(torch.optim, name):
-        pytest.skip(f"this torch has no {name}")
-
     def step(of: Script, x: Tensor, number: int) -> None:
         with torch.autocast("cpu", torch.bfloat16, cache_enabled=False):  # threads empty each other's cache
             loss = of.model(x).float().square().mean()

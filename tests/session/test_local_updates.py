@@ -64,6 +64,16 @@ def attach(
     return Session(model, optimizer, group=Group.connect(), plan=plan, recorder=recorder or Recorder(None), **options)
 
 
+def take_step(session: Session, optimizer: torch.optim.Optimizer, scaler: torch.amp.GradScaler | None) -> None:
+    """By the script's own scaler, or by the session."""
+    if scaler is None:
+        session.step()
+        return
+    scaler.step(optimizer)
+    scaler.update()
+    optimizer.zero_grad()
+
+
 def train(rank: int, size: int, text: str, steps: int, optimizer: str, num_steps: int) -> list[Tensor]:
     """The weights after each step."""
     model = model_of()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from rank_pool import RankPool
-from test_local_updates import SIZE, attach, backward, flat, loss_of, model_of, optimizer_of, plan_of
+from test_local_updates import SIZE, attach, backward, flat, loss_of, model_of, optimizer_of, plan_of, take_step
 from test_session import Script
 from torch import Tensor, nn
 from trimtab.engine.loss_scale import LossScale
@@ -166,12 +166,7 @@ def changed_within_a_scalers_step(rank: int, size: int, fused: bool, own: bool) 
     number = 0
     while session.plan.source == "gradient":
         scaler.scale(loss_of(model, number, rank)).backward()
-        if own:
-            scaler.step(optimizer)
-            scaler.update()
-            optimizer.zero_grad()
-        else:
-            session.step()
+        take_step(session, optimizer, scaler if own else None)
         number += 1
     result = session._engine.arena.residual.clone(), states_of(optimizer, model)
     session.close()
