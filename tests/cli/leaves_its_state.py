@@ -1,7 +1,8 @@
 """A small real training whose every rank leaves its whole state at the end, to be compared between runs.
 
-It goes on until trials of several candidates have run and plans were adopted, and some steps more. ``--like RUN`` takes
-as many steps as the run in that directory did, adopts the same plans at the same steps, and tries nothing.
+It goes on until trials of several candidates have run and plans were adopted, and some steps more, up to a step of a
+plan that leaves something in the residual. ``--like RUN`` takes as many steps as the run in that directory did, adopts
+the same plans at the same steps, and tries nothing.
 ``--die-rank R`` lets one rank end itself in the middle of training, with exit code 3.
 """
 
@@ -145,6 +146,9 @@ def main() -> None:
             if end is None and not args.die_rank and has_seen_enough and not session.in_trial:
                 end = session.steps + STEPS_AFTER
             if session.steps == end and not session.in_trial:
+                if steps_wanted is None and Plan.parse(plan).is_dense:
+                    end += STEPS_AFTER  # it ends under a plan that holds something back
+                    continue
                 break
     torch.save(state(session, optimizer, scheduler, model, losses), directory / f"state-{rank}.pt")
     session.close()
