@@ -17,7 +17,7 @@ from rank_pool import RankError, RankPool
 from torch import nn
 from trimtab import attachment, control_client
 from trimtab.attach_checks import check_devices
-from trimtab.attachment import attach, controller_settings
+from trimtab.attachment import attach
 from trimtab.collectives import store_rendezvous
 from trimtab.collectives.group import Group
 from trimtab.collectives.rendezvous import meet, waiting_for
@@ -25,6 +25,7 @@ from trimtab.collectives.sockets import SocketTransport
 from trimtab.collectives.transport import CommunicationError
 from trimtab.control.controller import Controller
 from trimtab.control.types import ControllerSettings, OptimizerFamily
+from trimtab.controller_settings import controller_settings, that_a_script_follows
 from trimtab.environment.launch_environment import LaunchEnvironment
 from trimtab.records.run_directory import RunDirectory
 from trimtab_api.catalogue import sources
@@ -110,6 +111,38 @@ def test_planners_sparsifiers_and_schedules_that_may_be_chosen_each_stand_there_
     assert settings.sparsifiers == ("topk", "tracked")
     assert settings.fusions == ("single", "equal:buffers=5")
     assert settings.schedules == ("after-backward", "wait-free")
+
+
+@pytest.mark.parametrize(
+    ("script", "schedules", "says"),
+    [
+        ({}, ("wait-free", "priority", "deft"), []),
+        ({"by_hand": True}, ("wait-free", "priority"), ["deft cannot be followed by a script that steps by hand"]),
+        ({"turns": True}, ("wait-free", "priority"), ["deft cannot be followed by optimizers that take turns"]),
+        ({"by_hand": True, "is_hook": True}, ("wait-free",), ["priority, deft cannot be followed by a hook of DDP's"]),
+    ],
+)
+def test_a_script_is_told_which_schedules_of_its_job_it_cannot_follow(
+    tmp_path: Path, script: dict[str, bool], schedules: tuple[str, ...], says: list[str]
+) -> None:
+    said: list[str] = []
+    job = load_training_job(job_file(tmp_path, schedules=["wait-free", "priority", "deft"]))
+    kinds = {"turns": False, "by_hand": False, "is_hook": False}
+    settings = that_a_script_follows(controller_settings(job, SGD), **kinds | script, say=said.append)
+    assert settings.schedules == schedules
+    assert said == [f"spec.communication.schedules: {each}, and will not be chosen" for each in says]
+
+
+def test_a_script_is_told_that_it_cannot_follow_rounds_which_its_job_asks_for_and_not_of_those_by_default(
+    tmp_path: Path,
+) -> None:
+    said: list[str] = []
+    for communication in ({}, {"localSteps": {"max": 4}}):
+        asked = controller_settings(load_training_job(job_file(tmp_path, **communication)), SGD)
+        settings = that_a_script_follows(asked, turns=True, by_hand=False, is_hook=False, say=said.append)
+        assert settings.in_loop_of(1000).sources == (sources.default,)
+    (line,) = said
+    assert line.startswith("spec.communication.localSteps: no round can be followed by optimizers that take turns")
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,6 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.amp.grad_scaler import GradScaler
-from trimtab_api.catalogue import DENSE_COLLECTIVES, choices, collectives, planners, schedules, sources, wires
-from trimtab_api.trainingjob import TrainingJob
-from trimtab_api.trainingjob.communication import Communication
 
 from trimtab import ddp_baseline
 from trimtab.attach_checks import (
@@ -31,9 +28,9 @@ from trimtab.attach_checks import (
 )
 from trimtab.checkpoint.snapshot import Stateful
 from trimtab.control.controller import Controller
-from trimtab.control.sources import sources_by_default, sources_of
-from trimtab.control.types import ControllerSettings, ModelFacts, OptimizerFamily
+from trimtab.control.types import ModelFacts
 from trimtab.control_client import ControlClient
+from trimtab.controller_settings import controller_settings, that_a_script_follows
 from trimtab.ddp_wrapper import silence, unwrapped
 from trimtab.engine.by_hand import ByHand
 from trimtab.engine.loss_scale import LossScale
@@ -46,7 +43,7 @@ from trimtab.joining import by_another_launcher, by_our_launcher
 from trimtab.joining.configuration import Configuration
 from trimtab.joining.joined import Joined
 from trimtab.optimizer_family import family_of
-from trimtab.plan import FusionPlan, Plan, dense_plan
+from trimtab.plan import dense_plan
 from trimtab.plan_names import DDP_HOOK_VARIABLE
 from trimtab.records.recorder import Recorder
 from trimtab.session import SchedulerInterval, Session
@@ -200,20 +197,16 @@ def _session_of(
         link_slowness=joined.link_slowness,
         ranks_on_each=joined.job.spec.processes_per_worker,
     )
-    settings = controller_settings(joined.job, facts.optimizer)
-    turns, by_hand = options["turns"], any(isinstance(each, ByHand) for each in optimizers)
-    if turns or by_hand:  # which need all gradients in each step; and rounds need one optimizer
-        prompt = tuple(name for name in settings.schedules if not schedules[name].delays_updates)
-        settings = replace(settings, sources=(sources.default,), sources_in_batches=())
-        settings = replace(settings, schedules=prompt or (schedules.default,))
+    asked = controller_settings(joined.job, facts.optimizer)
+    turns, is_hook = options["turns"], isinstance(model, StandIns)
+    by_hand = any(isinstance(each, ByHand) for each in optimizers)
+    settings = that_a_script_follows(asked, turns=turns, by_hand=by_hand, is_hook=is_hook, say=_said_by(group.rank))
     if group.transport.has_own_all_reduce:
         settings = replace(settings, dense_collectives=())  # the backend sums as it likes, whatever the plan says
-    if isinstance(model, StandIns):  # no loop is seen that could try plans, nor a forward pass that could wait
-        settings = replace(settings, exploration_share=0.0, schedules=(schedules.default,))
     controller = Controller(settings, facts, seed=seed)
     plan = controller.plan  # every rank begins with it: once rank 0's client is there, the controller may decide
     check_momentum(plan, known)
-    if isinstance(model, StandIns):
+    if is_hook:
         refuse_in_hooks(plan)
     refuse_for_steps(plan, turns=turns, by_hand=by_hand)
     control_client = None
@@ -240,50 +233,6 @@ def _session_of(
     return session
 
 
-def controller_settings(job: TrainingJob, optimizer: OptimizerFamily) -> ControllerSettings:
-    """What a TrainingJob's ``communication`` says, in the controller's terms."""
-    wanted = job.spec.communication
-    gradient: tuple[str, ...] = (sources.default,)
-    chosen, delays_updates = wanted.local_steps, any(schedules[name].delays_updates for name in wanted.schedules)
-    size, selection = wanted.fusion.buffer_size, wanted.fusion.selection
-    planner = "single" if size == "single" else f"fixed:bytes={size:.0f}"
-    fusion = planners.canonical(f"{planner}:selection={selection}")
-    fusions = dict.fromkeys((fusion, *wanted.fusion.alternatives))  # each once
-    return ControllerSettings(
-        policy="adaptive" if wanted.policy == "Adaptive" else "static",
-        static_plan=None
-        if wanted.plan is None
-        else Plan.parse(wanted.plan, FusionPlan(planner=fusion), sparsifier=wanted.sparsifier),
-        min_ratio=wanted.ratio.min,
-        max_ratio=wanted.ratio.max,
-        candidate_ratios=wanted.ratio.candidates,
-        collectives=choices(wanted.collectives, job.spec.workers, job.spec.processes_per_worker),
-        fusions=tuple(fusions),
-        sparsifiers=tuple(dict.fromkeys((wanted.sparsifier, *wanted.sparsifier_alternatives))),
-        schedules=wanted.schedules,
-        sources=gradient if chosen is None else sources_of(chosen),
-        sources_in_batches=sources_by_default(optimizer) if chosen is None and not delays_updates else (),
-        wires=_wires_of(wanted),
-        dense_collectives=choices(DENSE_COLLECTIVES, job.spec.workers, job.spec.processes_per_worker),
-        dense_wires=_dense_wires_of(wanted),
-        network_change=wanted.triggers.network,
-        gain_change=wanted.triggers.gain,
-        trial_iterations=wanted.trials.iterations,
-        exploration_share=wanted.trials.budget,
-        speed_weight=wanted.speed_weight,
-        warmup_steps=wanted.warmup_steps,
-    )
-
-
-def _wires_of(wanted: Communication) -> tuple[str, ...]:
-    """Formats in which values may cross: as the job says, or the default ones that every collective sends."""
-    if wanted.value_formats is not None:
-        return wanted.value_formats
-    sent = [collectives[name].wires for name in wanted.collectives]
-    return tuple(row.name for row in wires.rows() if row.is_default and all(row.name in each for each in sent))
-
-
-def _dense_wires_of(wanted: Communication) -> tuple[str, ...]:
-    """Formats in which whole gradients may cross beside float32: all that may, or those of them that the job names."""
-    named = wanted.value_formats
-    return tuple(row.name for row in wires.rows() if row.rounds_dense and (named is None or row.name in named))
+def _said_by(rank: int) -> Callable[[str], None]:
+    """What takes a line for who trains; of all ranks the first says it."""
+    return lambda what: print(f"trimtab: {what}", file=sys.stderr, flush=True) if rank == 0 else None

@@ -1,0 +1,84 @@
+"""What the controller may choose from: what a job's ``communication`` says, and what of it a script can follow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from trimtab_api.catalogue import DENSE_COLLECTIVES, choices, collectives, planners, schedules, sources, wires
+from trimtab_api.trainingjob import TrainingJob
+from trimtab_api.trainingjob.communication import Communication
+
+from trimtab.control.sources import sources_by_default, sources_of
+from trimtab.control.types import ControllerSettings, OptimizerFamily
+from trimtab.plan import FusionPlan, Plan
+
+
+def controller_settings(job: TrainingJob, optimizer: OptimizerFamily) -> ControllerSettings:
+    """What a TrainingJob's ``communication`` says, in the controller's terms."""
+    wanted = job.spec.communication
+    gradient: tuple[str, ...] = (sources.default,)
+    chosen, delays_updates = wanted.local_steps, any(schedules[name].delays_updates for name in wanted.schedules)
+    size, selection = wanted.fusion.buffer_size, wanted.fusion.selection
+    planner = "single" if size == "single" else f"fixed:bytes={size:.0f}"
+    fusion = planners.canonical(f"{planner}:selection={selection}")
+    fusions = dict.fromkeys((fusion, *wanted.fusion.alternatives))  # each once
+    return ControllerSettings(
+        policy="adaptive" if wanted.policy == "Adaptive" else "static",
+        static_plan=None
+        if wanted.plan is None
+        else Plan.parse(wanted.plan, FusionPlan(planner=fusion), sparsifier=wanted.sparsifier),
+        min_ratio=wanted.ratio.min,
+        max_ratio=wanted.ratio.max,
+        candidate_ratios=wanted.ratio.candidates,
+        collectives=choices(wanted.collectives, job.spec.workers, job.spec.processes_per_worker),
+        fusions=tuple(fusions),
+        sparsifiers=tuple(dict.fromkeys((wanted.sparsifier, *wanted.sparsifier_alternatives))),
+        schedules=wanted.schedules,
+        sources=gradient if chosen is None else sources_of(chosen),
+        sources_in_batches=sources_by_default(optimizer) if chosen is None and not delays_updates else (),
+        wires=_wires_of(wanted),
+        dense_collectives=choices(DENSE_COLLECTIVES, job.spec.workers, job.spec.processes_per_worker),
+        dense_wires=_dense_wires_of(wanted),
+        network_change=wanted.triggers.network,
+        gain_change=wanted.triggers.gain,
+        trial_iterations=wanted.trials.iterations,
+        exploration_share=wanted.trials.budget,
+        speed_weight=wanted.speed_weight,
+        warmup_steps=wanted.warmup_steps,
+    )
+
+
+def _wires_of(wanted: Communication) -> tuple[str, ...]:
+    """Formats in which values may cross: as the job says, or the default ones that every collective sends."""
+    if wanted.value_formats is not None:
+        return wanted.value_formats
+    sent = [collectives[name].wires for name in wanted.collectives]
+    return tuple(row.name for row in wires.rows() if row.is_default and all(row.name in each for each in sent))
+
+
+def _dense_wires_of(wanted: Communication) -> tuple[str, ...]:
+    """Formats in which whole gradients may cross beside float32: all that may, or those of them that the job names."""
+    named = wanted.value_formats
+    return tuple(row.name for row in wires.rows() if row.rounds_dense and (named is None or row.name in named))
+
+
+def that_a_script_follows(
+    asked: ControllerSettings, *, turns: bool, by_hand: bool, is_hook: bool, say: Callable[[str], None]
+) -> ControllerSettings:
+    """The settings without what it cannot: optimizers that take turns, steps by hand, a hook of DDP's.
+
+    The first two need all gradients in each step, and rounds need one optimizer. A hook sees no loop that could try
+    plans, and no forward pass that could wait. ``say`` takes a line for each field of the job that is not heeded.
+    """
+    kept, why = asked, "by optimizers that take turns" if turns else "by a script that steps by hand"
+    if turns or by_hand:
+        prompt = tuple(name for name in asked.schedules if not schedules[name].delays_updates) or (schedules.default,)
+        kept = replace(kept, sources=(sources.default,), sources_in_batches=(), schedules=prompt)
+    if is_hook:
+        kept, why = replace(kept, exploration_share=0.0, schedules=(schedules.default,)), "by a hook of DDP's"
+    if names := [name for name in asked.schedules if name not in kept.schedules]:
+        say(f"spec.communication.schedules: {', '.join(names)} cannot be followed {why}, and will not be chosen")
+    if any(source not in kept.sources for source in asked.sources):
+        say(f"spec.communication.localSteps: no round can be followed {why}, and none will be chosen")
+    return kept
