@@ -1,9 +1,9 @@
 """Plans by name, and the job that trains under one."""
 
 import pytest
-from trimtab.attachment import controller_settings
 from trimtab.cli.main import main
 from trimtab.control.types import OptimizerFamily
+from trimtab.controller_settings import controller_settings
 from trimtab.plan import Plan
 from trimtab.plan_names import GRID, check_runs, parse_plan, parse_plans, plan_of, with_plan
 from trimtab_api.catalogue import wires
@@ -22,9 +22,10 @@ def job(tmp_path) -> TrainingJob:
     return load_training_job(path)
 
 
-def test_the_grid_is_five_ratios_by_three_collectives():
-    assert len(set(GRID)) == 15
+def test_the_grid_is_five_ratios_by_three_collectives_and_updates_of_three_lengths():
+    assert len(set(GRID)) == 5 * 3 + 3 * 3
     assert all(parse_plan(name, "--plans") == name for name in GRID)
+    assert {Plan.parse(name).local_steps for name in GRID} == {0, 1, 4, 16}
 
 
 def test_the_grid_is_spelled_out_where_it_is_offered(monkeypatch: pytest.MonkeyPatch, capsys):
@@ -33,8 +34,9 @@ def test_the_grid_is_spelled_out_where_it_is_offered(monkeypatch: pytest.MonkeyP
         with pytest.raises(SystemExit, match="0"):
             main([*command, "--help"])
         assert (
-            "grid for 15 static plans (each of all-gather, artopk-star-ring, artopk-star-tree "
-            "at 0.1, 0.033, 0.011, 0.004, 0.001)"
+            "grid for 24 static plans (each of all-gather, artopk-star-ring, artopk-star-tree "
+            "at 0.1, 0.033, 0.011, 0.004, 0.001, "
+            "and updates of 1, 4, 16 local steps by dense-ring, 0.1/all-gather, 0.01/all-gather)"
         ) in capsys.readouterr().out
 
 

@@ -19,14 +19,20 @@ DDP_HOOKS = {"ddp-fp16": "fp16", "ddp-powersgd": "powersgd"}
 DDP_HOOK_VARIABLE = "TRIMTAB_DDP_HOOK"
 GRID_NAME = "grid"
 
-#: The static grid that adaptive is judged against: every ratio with every collective (15 plans).
+#: The static grid that adaptive is judged against: gradients at every ratio by every collective (15 plans), ...
 GRID_RATIOS = (0.1, 0.033, 0.011, 0.004, 0.001)
 GRID_COLLECTIVES = tuple(row.name for row in collectives.rows() if row.is_representative)
-GRID = tuple(f"{ratio:g}/{collective}" for ratio in GRID_RATIOS for collective in GRID_COLLECTIVES)
+#: ... and updates of so many local steps, whole and of two ratios (9 plans).
+GRID_LOCAL_STEPS = (1, 4, 16)
+GRID_UPDATES = (DENSE, "0.1/all-gather", "0.01/all-gather")
+GRID = (
+    *(f"{ratio:g}/{collective}" for ratio in GRID_RATIOS for collective in GRID_COLLECTIVES),
+    *(read_plan(f"{sent}/source=update:steps={steps}").text for steps in GRID_LOCAL_STEPS for sent in GRID_UPDATES),
+)
 #: What `grid` stands for, for a flag's help.
 GRID_MEANS = (
-    f"{len(GRID)} static plans (each of {', '.join(GRID_COLLECTIVES)} "
-    f"at {', '.join(f'{ratio:g}' for ratio in GRID_RATIOS)})"
+    f"{len(GRID)} static plans (each of {', '.join(GRID_COLLECTIVES)} at {', '.join(f'{r:g}' for r in GRID_RATIOS)}, "
+    f"and updates of {', '.join(map(str, GRID_LOCAL_STEPS))} local steps by {', '.join(GRID_UPDATES)})"
 )
 
 
