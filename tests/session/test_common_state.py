@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
 import torch
 from rank_pool import RankError, RankPool
-from test_local_updates import attach, backward, flat, model_of, plan_of
+from test_local_updates import Heard, attach, backward, flat, model_of, plan_of
 from test_source_change import AdoptsAt
 from torch import Tensor, nn
 from trimtab.collectives.group import Group
@@ -50,6 +52,14 @@ class Keeping(torch.optim.Optimizer):
         state["absmax"].copy_(momentum.abs().max())
         state["codes"].copy_((momentum / state["absmax"] * 127 + 128).round())
         return group["lr"] * momentum
+
+    def _object(self, state: dict[str, Any], grad: Tensor, group: dict[str, Any]) -> Tensor:
+        state["projector"] = Projector()  # as GaLore keeps what a gradient's rank is reduced by
+        return group["lr"] * grad
+
+
+class Projector:
+    """Of some class that nobody else knows."""
 
 
 def to_gradients(rank: int, size: int, how: str) -> list[tuple[str, Tensor]]:
@@ -175,3 +185,26 @@ def test_plain_moments_cost_one_all_gather_of_their_forms_and_a_ring(rank_pool: 
     for num_messages, num_bytes in rank_pool.run(2, plain):
         assert num_messages == 1 + 2
         assert num_bytes < 4 * 3 * 2001 + 1000
+
+
+def loops_heard(rank: int, size: int, how: str) -> tuple[list[float], str]:
+    """What the controller hears of a loop of four steps, and what people do."""
+    model, heard = model_of(), Heard()
+    options = {"control_client": heard} if rank == 0 else {}
+    with contextlib.redirect_stderr(io.StringIO()) as said:
+        session = attach(model, Keeping(model.parameters(), how), Plan.parse("dense"), **options)
+        for number in session.batches(range(4), sharded=True):
+            backward(model, number, rank)
+            session.step()
+        session.close()
+    return heard.loops, said.getvalue()
+
+
+def test_no_local_steps_are_offered_where_no_way_leads_back_from_them(rank_pool: RankPool) -> None:
+    """Once a controller chose them for such an optimizer, and the job ended where it went back to gradients."""
+    loops, said = rank_pool.run_in_process_group(2, loops_heard, "object")[0]
+    assert set(loops) == {0}
+    assert said.count("no local steps are chosen, for what the optimizer keeps: Keeping, 2.bias.projector: ") == 1
+    loops, said = rank_pool.run_in_process_group(2, loops_heard, "list")[0]
+    assert set(loops) == {4}
+    assert "no local steps" not in said

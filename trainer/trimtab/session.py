@@ -32,6 +32,7 @@ from trimtab.engine.optimizer_gate import as_list, warning_of_scheduler
 from trimtab.engine.outcome import Outcome
 from trimtab.engine.phase_clock import Phase
 from trimtab.engine.same_model import check_models_are_alike
+from trimtab.engine.state_watch import StateWatch
 from trimtab.engine.step_engine import StepEngine
 from trimtab.exchange_state import ExchangeState
 from trimtab.kernels.warm_up import warm_up
@@ -117,6 +118,8 @@ class Session(ExchangeState, Resuming, LocalRounds):
             plan_ahead=self._control.plan_ahead,
             say=self._say,
         )
+        arena = self._engine.arena
+        self._state_watch = StateWatch(arena.names, arena.parameters, self._engine.optimizers, self._say)
         self._trials = TrialRunner(self._model, self._engine, self._snapshot, self._control.trials)
 
     # What a training script reads ---------------------------------------------------------------------------------
@@ -242,9 +245,10 @@ class Session(ExchangeState, Resuming, LocalRounds):
 
     def _after_step(self, outcome: Outcome, loss: Tensor | float | None, scale: float | None) -> None:
         phases = self._phases.lap()
-        report = report_of(outcome, self.plan, self._step, phases, scale, loss, loop_steps=self._loops.num_steps)
-        before = self._rounds.add(report, outcome.consensus)
         assert self._engine is not None
+        loop_steps = self._loops.num_steps if self._state_watch.allows_rounds() else 0
+        report = report_of(outcome, self.plan, self._step, phases, scale, loss, loop_steps=loop_steps)
+        before = self._rounds.add(report, outcome.consensus)
         self._engine.exchanger.tell(self._rounds.loss)
         if self.is_main:
             self._recorder.metric(metric_of(report, outcome, phases, self._control.view, in_trial=self.in_trial))

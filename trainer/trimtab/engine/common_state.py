@@ -25,6 +25,7 @@ from trimtab.engine.state_leaves import layout, numbers_of, tensors_of, with_num
 _COUNT = "step"
 #: What a group holds beside numbers of the optimizer's own.
 _MEMBERS = ("params", "param_names")
+_REMEDY = "forbid local steps (communication.localSteps: {max: 0})"
 #: What holds something, and by which key.
 _Place = tuple[dict[Any, Any], Any]
 
@@ -56,6 +57,13 @@ def share_state(
         whole += each.take(told[0]["numbers"])
     _average(averaged, group)
     broadcast_tensors(group, whole)
+
+
+def why_not_common(
+    names: Sequence[str], parameters: Sequence[Tensor], optimizers: Sequence[torch.optim.Optimizer]
+) -> str | None:
+    """Why `share_state` would refuse what this rank's optimizers keep now, as another rank's would alike; or None."""
+    return next((each.mistake for each in (_Kept(one, names, parameters) for one in optimizers) if each.mistake), None)
 
 
 class _Kept:
@@ -94,7 +102,7 @@ class _Kept:
         """Raise `UserError` where some rank, of those that have ``told`` of theirs, cannot take over rank 0's."""
         for rank, its in enumerate(told):
             if its["mistake"] is not None:
-                raise UserError(f"of rank {rank}: {its['mistake']}", field="optimizer state")
+                raise UserError(f"of rank {rank}: {its['mistake']}; {_REMEDY}", field="optimizer state")
             if its["groups"] != told[0]["groups"]:
                 self._refuse(rank, "param_groups")
             for name, kind, first in zip(self._names, its["kinds"], told[0]["kinds"], strict=True):
@@ -103,8 +111,7 @@ class _Kept:
 
     def _refuse(self, rank: int, what: str) -> None:
         raise UserError(
-            f"rank {rank} holds other things than rank 0 in {what}, so it cannot take them over; forbid local steps"
-            " (communication.localSteps: {max: 0})",
+            f"rank {rank} holds other things than rank 0 in {what}, so it cannot take them over; {_REMEDY}",
             field="optimizer",
             value=self._name,
         )

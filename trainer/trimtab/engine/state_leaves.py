@@ -31,8 +31,7 @@ def leaves(value: Any, name: str) -> Iterator[tuple[str, Any]]:
         yield name, value
     else:
         raise UserError(
-            "is no number, tensor, or container of such, so ranks cannot take over one's; forbid local steps"
-            " (communication.localSteps: {max: 0})",
+            "is no number, tensor, or container of such, so ranks cannot take over one's",
             field=name,
             value=type(value).__name__,
         )
