@@ -34,7 +34,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--workers", type=whole_number("--workers", 2, MAX_HOSTS), default=4, help="hosts that train (4)"
     )
     parser.add_argument(
-        "--steps", type=whole_number("--steps", 1, 1000), default=9, help="steps measured under each method (9)"
+        "--steps",
+        type=whole_number("--steps", 1, 1000),
+        default=9,
+        help="steps measured under each method (9), of local steps whole rounds",
     )
     parser.add_argument(
         "--plans",
