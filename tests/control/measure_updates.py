@@ -177,7 +177,7 @@ def of_updates(
             if ratio == 1:
                 update = made.mean(0)
             else:
-                update, residual, gain = exchange(made + residual, ratio, None)
+                update, residual, gain = exchange(made + wanted.residual_decay * residual, ratio, None)
                 relative_norms.append(sqrt(1 / gain - 1))
             velocity = wanted.outer_momentum * velocity + update
             anchor = anchor - wanted.outer_rate * (update + wanted.outer_momentum * velocity)
@@ -223,6 +223,7 @@ def main() -> None:
     parser.add_argument("--own-moments", action="store_true", help="leave Adam what each rank's own gradients make")
     parser.add_argument("--outer-rate", type=float, default=1.0, help="of the anchor's step by the mean update")
     parser.add_argument("--outer-momentum", type=float, default=0.0, help="Nesterov's, of that step")
+    parser.add_argument("--residual-decay", type=float, default=1.0, help="what is left of it when it is used")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--steps", type=int, default=1500, help="the most that a run may take")
     wanted = parser.parse_args()
