@@ -29,6 +29,9 @@ class RunKeeper:
         self._directory, self._began = directory, time.monotonic()
         self._plan = ""
         self._ending = "succeeded", ""
+        self._is_closing = False
+        self._to_die_of: int | None = None
+        """A signal that has come, once how the run ended is written."""
         self._holding = contextlib.ExitStack()
         self._holding.enter_context(directory.held())
         directory.prepare()
@@ -38,17 +41,20 @@ class RunKeeper:
         self._directory.write_job(job)
         self._directory.tell_starting("all ranks have met")
         self._plan = plan_of(job)
-        self._holding.callback(self._write)
         self._said_before, sys.excepthook = sys.excepthook, self._raised
         self._holding.callback(self._let_go_of_exceptions)
         is_main = threading.current_thread() is threading.main_thread()
         if is_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
             signal.signal(signal.SIGTERM, self._terminated)
             self._holding.callback(signal.signal, signal.SIGTERM, signal.SIG_DFL)
+        self._holding.callback(self._write)  # before a SIGTERM, which a launcher sends all ranks, is deadly again
 
     def close(self) -> None:
         """The run has ended: write down how, and let go of the directory."""
+        self._is_closing = True
         self._holding.close()
+        if self._to_die_of is not None:
+            os.kill(os.getpid(), self._to_die_of)
 
     def _write(self) -> None:
         self._directory.write_result(RunResult.of(*self._ending, plan=self._plan, began=self._began))
@@ -66,6 +72,8 @@ class RunKeeper:
 
     def _terminated(self, number: int, frame: FrameType | None) -> None:
         """Die of the signal all the same, as whoever sent it expects."""
-        self._ending = "interrupted", "stopped by SIGTERM, which its launcher sends when another rank has failed"
-        self.close()
-        os.kill(os.getpid(), number)
+        self._to_die_of = number
+        if self._ending[0] == "succeeded":  # else the cause is known: rank 0 has ended as another rank did
+            self._ending = "interrupted", "stopped by SIGTERM, which its launcher sends when another rank has failed"
+        if not self._is_closing:
+            self.close()
