@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from dataclasses import asdict
 
 import pytest
 from fake_runs import write_run
@@ -92,7 +91,7 @@ def test_an_interrupted_judge_goes_on_where_it_was(tmp_path, capsys, monkeypatch
             write_run(request.directory.path, request.plan, 0.2, 20)
             request.directory.write_job(request.job)
             result = RunResult.of("target", "", plan=request.plan, began=0.0, emulated=True)
-            request.directory.result.write_text(json.dumps(asdict(result)))
+            request.directory.write_result(result)
             with request.directory.metrics.open("a") as metrics:
                 print(json.dumps({"event": "evaluation", "step": 100, "time": 20.0, "loss": 0.01}), file=metrics)
         return result

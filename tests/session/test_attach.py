@@ -24,8 +24,8 @@ from trimtab.collectives.rendezvous import meet, waiting_for
 from trimtab.collectives.sockets import SocketTransport
 from trimtab.collectives.transport import CommunicationError
 from trimtab.control.controller import Controller
-from trimtab.control.types import ControllerSettings, OptimizerFamily
-from trimtab.controller_settings import controller_settings, that_a_script_follows
+from trimtab.control.types import ControllerSettings, ModelFacts, OptimizerFamily
+from trimtab.controller_settings import controller_settings, fit_to_script
 from trimtab.environment.launch_environment import LaunchEnvironment
 from trimtab.records.run_directory import RunDirectory
 from trimtab_api.catalogue import sources
@@ -128,7 +128,7 @@ def test_a_script_is_told_which_schedules_of_its_job_it_cannot_follow(
     said: list[str] = []
     job = load_training_job(job_file(tmp_path, schedules=["wait-free", "priority", "deft"]))
     kinds = {"turns": False, "by_hand": False, "is_hook": False}
-    settings = that_a_script_follows(controller_settings(job, SGD), **kinds | script, say=said.append)
+    settings = fit_to_script(controller_settings(job, SGD), **kinds | script, say=said.append)
     assert settings.schedules == schedules
     assert said == [f"spec.communication.schedules: {each}, and will not be chosen" for each in says]
 
@@ -139,8 +139,11 @@ def test_a_script_is_told_that_it_cannot_follow_rounds_which_its_job_asks_for_an
     said: list[str] = []
     for communication in ({}, {"localSteps": {"max": 4}}):
         asked = controller_settings(load_training_job(job_file(tmp_path, **communication)), SGD)
-        settings = that_a_script_follows(asked, turns=True, by_hand=False, is_hook=False, say=said.append)
+        facts = ModelFacts(10, (10,), 2, optimizer=SGD)
+        assert Controller(asked, facts).offers_rounds is (not communication), "of what the job asks for it says nothing"
+        settings = fit_to_script(asked, turns=True, by_hand=False, is_hook=False, say=said.append)
         assert settings.in_loop_of(1000).sources == (sources.default,)
+        assert not Controller(settings, facts).offers_rounds
     (line,) = said
     assert line.startswith("spec.communication.localSteps: no round can be followed by optimizers that take turns")
 

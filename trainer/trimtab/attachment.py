@@ -30,7 +30,7 @@ from trimtab.checkpoint.snapshot import Stateful
 from trimtab.control.controller import Controller
 from trimtab.control.types import ModelFacts
 from trimtab.control_client import ControlClient
-from trimtab.controller_settings import controller_settings, that_a_script_follows
+from trimtab.controller_settings import controller_settings, fit_to_script
 from trimtab.ddp_wrapper import silence, unwrapped
 from trimtab.engine.by_hand import ByHand
 from trimtab.engine.loss_scale import LossScale
@@ -200,7 +200,7 @@ def _session_of(
     asked = controller_settings(joined.job, facts.optimizer)
     turns, is_hook = options["turns"], isinstance(model, StandIns)
     by_hand = any(isinstance(each, ByHand) for each in optimizers)
-    settings = that_a_script_follows(asked, turns=turns, by_hand=by_hand, is_hook=is_hook, say=_said_by(group.rank))
+    settings = fit_to_script(asked, turns=turns, by_hand=by_hand, is_hook=is_hook, say=_said_by(group.rank))
     if group.transport.has_own_all_reduce:
         settings = replace(settings, dense_collectives=())  # the backend sums as it likes, whatever the plan says
     controller = Controller(settings, facts, seed=seed)

@@ -63,7 +63,7 @@ def _dense_wires_of(wanted: Communication) -> tuple[str, ...]:
     return tuple(row.name for row in wires.rows() if row.rounds_dense and (named is None or row.name in named))
 
 
-def that_a_script_follows(
+def fit_to_script(
     asked: ControllerSettings, *, turns: bool, by_hand: bool, is_hook: bool, say: Callable[[str], None]
 ) -> ControllerSettings:
     """The settings without what it cannot: optimizers that take turns, steps by hand, a hook of DDP's.

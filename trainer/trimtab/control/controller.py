@@ -66,6 +66,8 @@ class Controller:
         self._is_adaptive = settings.policy == "adaptive" and facts.num_ranks > 1
         self.makes_trials = self._is_adaptive and settings.exploration_share > 0
         """Whether candidates are tried where the loop allows it."""
+        self.offers_rounds = self._is_adaptive and bool(settings.sources_in_batches)
+        """Whether local steps, which the job has not asked for, may be chosen in loops over ``session.batches``."""
         self._network_watch = NetworkWatch(settings.network_change)
         self._learner = Learner(facts)
         self._planning = FusionPlanning(self._learner.predictor, facts, settings.candidate_ratios)

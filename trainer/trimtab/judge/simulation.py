@@ -15,17 +15,17 @@ from trimtab_api.trainingjob.communication import LocalSteps
 from trimtab.control.sources import sources_by_default
 from trimtab.control.types import ControllerSettings
 from trimtab.judge.best_buffers import best_buffers
-from trimtab.judge.recorded import LOCAL_STEPS, Recorded
+from trimtab.judge.recorded import Recorded
 from trimtab.judge.simulated_cluster import Phase, SimulatedCluster
 from trimtab.judge.simulated_run import SimulatedRun, static
 from trimtab.judge.workloads import Workload
 from trimtab.plan import FusionPlan, Plan, dense_plan
+from trimtab.plan_names import GRID_LOCAL_STEPS, GRID_RATIOS
 
 if TYPE_CHECKING:
     from trimtab_netmon.emulate import Network
 
 _SINGLE = FusionPlan(planner="single")
-_RATIOS = (0.1, 0.033, 0.011, 0.004, 0.001)
 _RATIOS_OF_UPDATES = (0.1, 0.033, 0.011)
 #: Simulated seconds after which a run is given up; none of the matrix's networks is so slow.
 _LIMIT_SECONDS = 4000.0
@@ -49,10 +49,10 @@ def grid() -> list[Plan]:
 
     updates = [
         replace(plan, source=f"update:steps={steps}")
-        for steps in LOCAL_STEPS
+        for steps in GRID_LOCAL_STEPS
         for plan in (*whole, *map(sparse, _RATIOS_OF_UPDATES))
     ]
-    return [*whole, *map(sparse, _RATIOS), *updates]
+    return [*whole, *map(sparse, GRID_RATIOS), *updates]
 
 
 @dataclass(frozen=True)
