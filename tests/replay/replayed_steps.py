@@ -39,6 +39,7 @@ class Chooser:
 
     view = None
     makes_trials = False
+    offers_rounds = False
 
     def __init__(self, task, facts):
         self.learner = Learner(facts)

@@ -187,9 +187,10 @@ def test_plain_moments_cost_one_all_gather_of_their_forms_and_a_ring(rank_pool: 
         assert num_bytes < 4 * 3 * 2001 + 1000
 
 
-def loops_heard(rank: int, size: int, how: str) -> tuple[list[float], str]:
+def loops_heard(rank: int, size: int, how: str, offers_rounds: bool) -> tuple[list[float], str]:
     """What the controller hears of a loop of four steps, and what people do."""
     model, heard = model_of(), Heard()
+    heard.offers_rounds = offers_rounds
     options = {"control_client": heard} if rank == 0 else {}
     with contextlib.redirect_stderr(io.StringIO()) as said:
         session = attach(model, Keeping(model.parameters(), how), Plan.parse("dense"), **options)
@@ -202,9 +203,10 @@ def loops_heard(rank: int, size: int, how: str) -> tuple[list[float], str]:
 
 def test_no_local_steps_are_offered_where_no_way_leads_back_from_them(rank_pool: RankPool) -> None:
     """Once a controller chose them for such an optimizer, and the job ended where it went back to gradients."""
-    loops, said = rank_pool.run_in_process_group(2, loops_heard, "object")[0]
+    loops, said = rank_pool.run_in_process_group(2, loops_heard, "object", True)[0]
     assert set(loops) == {0}
     assert said.count("no local steps are chosen, for what the optimizer keeps: Keeping, 2.bias.projector: ") == 1
-    loops, said = rank_pool.run_in_process_group(2, loops_heard, "list")[0]
-    assert set(loops) == {4}
-    assert "no local steps" not in said
+    for how, offers_rounds in (("list", True), ("object", False)):
+        loops, said = rank_pool.run_in_process_group(2, loops_heard, how, offers_rounds)[0]
+        assert set(loops) == {4}
+        assert "no local steps" not in said, "nor where none were offered"

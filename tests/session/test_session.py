@@ -81,6 +81,7 @@ class Script:
 
     view = None
     makes_trials = True
+    offers_rounds = False
 
     def __init__(self, messages: dict[int, dict[str, Any]]) -> None:
         self.messages, self.now, self.reports = messages, 0, []

@@ -81,6 +81,11 @@ class ControlClient:
         return self._controller.makes_trials
 
     @property
+    def offers_rounds(self) -> bool:
+        """Whether local steps, which the job has not asked for, may be chosen in loops over ``session.batches``."""
+        return self._controller.offers_rounds
+
+    @property
     def pending_message(self) -> Message | None:
         """The message to announce, if any. Raises what went wrong on the control thread."""
         if self._failure is not None:

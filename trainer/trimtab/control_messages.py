@@ -30,6 +30,11 @@ class ControlMessages:
         return self._client is not None and self._client.makes_trials
 
     @property
+    def offers_rounds(self) -> bool:
+        """Whether this rank's controller may choose local steps by itself, in loops over ``session.batches``."""
+        return self._client is not None and self._client.offers_rounds
+
+    @property
     def is_pending(self) -> bool:
         """Whether this rank has a message for all."""
         return self._client is not None and self._client.pending_message is not None

@@ -246,7 +246,8 @@ class Session(ExchangeState, Resuming, LocalRounds):
     def _after_step(self, outcome: Outcome, loss: Tensor | float | None, scale: float | None) -> None:
         phases = self._phases.lap()
         assert self._engine is not None
-        loop_steps = self._loops.num_steps if self._state_watch.allows_rounds() else 0
+        is_barred = self._control.offers_rounds and not self._state_watch.allows_rounds()
+        loop_steps = 0 if is_barred else self._loops.num_steps
         report = report_of(outcome, self.plan, self._step, phases, scale, loss, loop_steps=loop_steps)
         before = self._rounds.add(report, outcome.consensus)
         self._engine.exchanger.tell(self._rounds.loss)

@@ -214,7 +214,8 @@ class StepReport:
     loop_steps: float = 0
     """Steps of the loop over ``session.batches`` that it was one of, at whose end ranks with local steps meet again.
 
-    Infinity where its length is not known; 0 where it was of no such loop.
+    Infinity where its length is not known; 0 where it was of no such loop, and where ranks could not leave local steps
+    again, so that none are to be chosen by default.
     """
     loss: float | None = None
     """Before the step: the mean over ranks and over a round of local steps; None where the script does not tell it."""
