@@ -54,6 +54,8 @@ class AsWritten:
     """Stands where rank 0's `ControlClient` stands, and repeats what another run's did, but for its trials."""
 
     view = None
+    makes_trials = False
+    offers_rounds = False
 
     def __init__(self, run: Path) -> None:
         steps = [line for line in lines_of(run / "metrics.jsonl") if not line["trial"]]
