@@ -49,7 +49,11 @@ OPTIONS = [(axis, row, option) for axis in EVERY_AXIS for row in axis.rows() for
 #: What no option may be: below, above and beyond all numbers, nothing, and no number.
 NEVER = ("-1", "-0.5", "nan", "inf", "-inf", "1e400", "9" * 40, "1e39", "0x10", "\u0663", " ", "", "-0")
 #: Where 0 means something.
-ZERO_IS_LEFT_TO_THE_PLANNER = {("schedule", "priority", "partition"), ("schedule", "us-byte", "partition")}
+ZERO_IS_LEFT_TO_THE_PLANNER = {
+    ("schedule", "priority", "credit"),
+    ("schedule", "priority", "partition"),
+    ("schedule", "us-byte", "partition"),
+}
 ZERO_IS_NONE = {
     ("source", "gradient", "momentum"),
     ("source", "gradient", "warmup"),

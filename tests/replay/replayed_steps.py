@@ -27,6 +27,7 @@ from trimtab.control.network_watch import Network
 from trimtab.control.planning import FusionPlanning
 from trimtab.control.types import ModelFacts
 from trimtab.fusion import cut
+from trimtab.joining import further_links
 from trimtab.plan import Plan
 from trimtab.session import Session
 
@@ -110,10 +111,11 @@ def main():
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     group = Group.connect()
+    further_links.join(group, None, b"", deadline=60.0)
     layers = [LayerTimes(tuple(sizes), forward, backward) for sizes, forward, backward in task["layers"]]
     network = Replayed(layers, seed=group.rank)
     sizes = tuple(parameter.numel() for parameter in reversed(list(network.parameters())))
-    facts = ModelFacts(sum(sizes), sizes, group.size)
+    facts = ModelFacts(sum(sizes), sizes, group.size, shares_interface=group.join_again is not None)
     chooser = Chooser(task, facts) if group.rank == 0 else None
     recorder = Traces()
     first = cut(Plan.parse(task["plans"][0]["plan"]), sizes)

@@ -83,6 +83,31 @@ def test_a_second_link_takes_what_it_brings_sooner(order):
     assert two.step_seconds(order.timetable(two)) < 0.8 * one.step_seconds(order.timetable(one))
 
 
+@given(step_times(), st.sampled_from([2, 4]))
+def test_under_a_credit_each_bucket_goes_once_and_bytes_take_what_they_take(times, credit):
+    latent = replace(times, startup=0.5 * min(times.wire))
+    made = priority.timetable(latent, num_links=credit)
+    sends = sends_of(made)
+    assert sorted(send.bucket for send in sends) == list(range(len(times.wire)))
+    assert {send.link for send in sends} <= set(range(credit))
+    bytes_alone = sum(times.wire) - len(times.wire) * latent.startup
+    seconds = latent.step_seconds(made)
+    assert seconds >= max(sum(times.forward) + sum(times.backward), bytes_alone) - 1e-9
+    assert seconds <= sum(times.forward) + sum(times.backward) + sum(times.wire) + sum(times.compress) + 1e-9
+
+
+def test_where_parts_wait_for_latency_a_credit_is_chosen_and_shortens_steps():
+    cuts, slow = (0, 1_000_000, 1_000_400, 3_000_400), facts(latency=0.05)
+    assert planned("priority", cuts, profile=profile(), facts=slow).timetable.num_links == 1
+    shared = replace(slow, shares_interface=True)
+    chosen, alone = (planned(spec, cuts, profile=profile(), facts=shared) for spec in ("priority", "priority:credit=1"))
+    assert chosen.timetable.num_links > alone.timetable.num_links == 1
+    seconds = [shared.times(profile(), each.cuts).step_seconds(each.timetable) for each in (chosen, alone)]
+    assert seconds[0] < 0.9 * seconds[1]
+    over_two = replace(shared, link_slowness=(1.0, 1.5))
+    assert planned("priority:credit=4", (0,), profile=profile(), facts=over_two).timetable.num_links <= 2
+
+
 @given(step_times())
 def test_a_step_takes_at_least_its_parts_and_at_most_their_sum(times):
     compute, exchanges = sum(times.forward) + sum(times.backward), sum(times.wire)

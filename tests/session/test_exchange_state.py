@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from trimtab.checkpoint.rank_files import RankFile, newest_whole
 from trimtab.collectives.group import Group
 from trimtab.engine.loss_scale import LossScale
-from trimtab.joining import second_link
+from trimtab.joining import further_links
 from trimtab.plan import FusionPlan, Plan
 from trimtab.records.recorder import Recorder
 from trimtab.schedule import priority, queues
@@ -67,7 +67,7 @@ class Run:
             self.optimizer.load_state_dict(optimizer)
         self.group = Group.connect()
         if has_two_links:
-            second_link.join(self.group, "lo", b"", 30.0)
+            further_links.join(self.group, "lo", b"", 30.0)
         self.session = Session(self.model, self.optimizer, group=self.group, plan=plan, recorder=Recorder(None))
 
     def checkpoint(self) -> bytes:

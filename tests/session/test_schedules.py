@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import random
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 from trimtab.collectives.group import Group
 from trimtab.engine.arena import Arena
 from trimtab.engine.exchanger import Exchanger
-from trimtab.joining import second_link
+from trimtab.joining import further_links
 from trimtab.plan import FusionPlan, Plan
 from trimtab.schedule import priority, queues, us_byte
 from trimtab.schedule.step_times import StepTimes
@@ -25,7 +26,12 @@ from trimtab_api.catalogue import DENSE_COLLECTIVES, SPARSE_COLLECTIVES
 
 SHAPES = ((7, 5), (1,), (40, 11), (3,), (200,))
 NUM_ELEMENTS = 35 + 1 + 440 + 3 + 200
-PLANNED = {"deft": queues.timetable, "priority": priority.timetable, "us-byte": us_byte.timetable}
+PLANNED = {
+    "deft": queues.timetable,
+    "priority": priority.timetable,
+    "priority:credit=3": partial(priority.timetable, num_links=3),
+    "us-byte": us_byte.timetable,
+}
 SCHEDULES = ("wait-free", "after-backward", *PLANNED, *(toy.name for toy in toy_schedules.TOYS))
 
 
@@ -38,7 +44,7 @@ class Rank:
         self.parameters = [nn.Parameter(torch.zeros(shape)) for shape in SHAPES]
         self.arena = Arena([(f"p{i}", parameter) for i, parameter in enumerate(self.parameters)])
         if not group.further_links:  # kept, as the group is, from one test to the next
-            second_link.join(group, "lo", b"", 30.0)
+            further_links.join(group, "lo", b"", 30.0)
         self.exchanger = Exchanger(self.arena, group, plan, weights=lambda: ())
         self.random = torch.Generator().manual_seed(group.rank)
         self.entered = torch.zeros(NUM_ELEMENTS, dtype=torch.float64)
@@ -407,17 +413,18 @@ def over_the_first_link(iteration: Iteration) -> Iteration:
 
 
 @pytest.mark.parametrize("name", PLANNED)
-def test_two_links_bring_the_bits_of_one_and_each_carries_its_share(rank_pool: RankPool, name: str) -> None:
+def test_more_links_bring_the_bits_of_one_and_each_carries_its_share(rank_pool: RankPool, name: str) -> None:
     times = StepTimes((0.1,) * 4, (0.2, 0.1, 0.3, 0.1), (0.0,) * 4, (0.4, 0.9, 0.4, 0.3), link_slowness=(1.0, 1.65))
     made = PLANNED[name](times)
     first, cycle = (tuple(map(over_the_first_link, part)) for part in (made.first, made.cycle))
-    one, two = (traced(rank_pool, name, 8, each) for each in (replace(made, first=first, cycle=cycle), made))
-    assert all(torch.equal(a, b) for a, b in zip(one.handed, two.handed, strict=True))
-    assert any(handed.any() for handed in two.handed)
-    assert one.num_bytes[1] == 0
-    assert min(two.num_bytes) > 0
+    one, more = (traced(rank_pool, name, 8, each) for each in (replace(made, first=first, cycle=cycle), made))
+    assert all(torch.equal(a, b) for a, b in zip(one.handed, more.handed, strict=True))
+    assert any(handed.any() for handed in more.handed)
+    assert not any(one.num_bytes[1:])
+    assert made.num_links > 1
+    assert min(more.num_bytes[: made.num_links]) > 0
     payload = 8 * 4 / 3 * NUM_ELEMENTS  # 8 iterations at most, each a ring's 4 (N - 1)/N bytes an element and way
-    assert sum(two.num_bytes) == sum(one.num_bytes) > payload / 2
+    assert sum(more.num_bytes) == sum(one.num_bytes) > payload / 2
 
 
 @pytest.mark.parametrize("name", ["priority", "us-byte"])

@@ -47,6 +47,14 @@ def test_a_second_link_takes_its_own_sends_and_its_own_time_while_compression_is
     assert spans(timeline, "compress") == [(0, 2.0, 2.5), (1, 3.0, 3.5)]
 
 
+def test_links_that_share_an_interface_wait_for_each_others_bytes_but_not_for_their_startups():
+    shared = BufferTimes((1.0, 1.5, 2.0), (0.0,) * 3, (3.0, 3.0, 3.0), startup=(2.0,) * 3)
+    timeline = simulate(COMPUTE, shared, [(Transfer(0), Transfer(1, link=1), Transfer(2, link=1))])
+    arrived = [end for _, _, end in spans(timeline, "send")]
+    assert arrived == [4.0, 5.0, 8.0], "bytes behind bytes, and the third behind the second, whose link it takes"
+    assert timeline.ends == (8.0,)
+
+
 def test_what_is_late_is_waited_for_where_the_next_forward_pass_needs_it():
     needed = TWO._replace(needed=(1.0, 0.0))
     timeline = simulate(COMPUTE, needed, [(Transfer(1), Transfer(0, is_late=True))] * 2)
@@ -95,6 +103,24 @@ def test_one_iteration_is_the_first_of_many_in_any_order_and_over_two_links(made
     assert seconds >= max(COMPUTE, sum(compress)) - 1e-9
     assert seconds >= max(sum(wire[t.buffer] for t in transfers if t.link == link) for link in (0, 1)) - 1e-9
     assert seconds <= COMPUTE + sum(compress) + sum(wire) + 1e-9
+
+
+@given(buffers, st.data())
+def test_over_more_links_of_one_interface_nothing_arrives_later_nor_sooner_than_its_bytes(made, data):
+    ready, compress, wire = zip(*made, strict=True)
+    startup = [data.draw(st.floats(0, 1)) * each for each in wire]
+    made = BufferTimes([min(each, COMPUTE) for each in ready], compress, wire, startup=startup)
+    seconds = [
+        iteration_seconds(COMPUTE, made, [Transfer(b, link=b % num_links) for b in range(len(wire))])
+        for num_links in (1, 2, 4)
+    ]
+    assert seconds[0] == pytest.approx(iteration_seconds(COMPUTE, made._replace(startup=()), in_order(len(wire))))
+    assert seconds[2] <= seconds[1] + 1e-9 <= seconds[0] + 2e-9
+    assert seconds[2] >= sum(each - least for each, least in zip(wire, startup, strict=True)) - 1e-9
+
+
+def in_order(count):
+    return [Transfer(buffer) for buffer in range(count)]
 
 
 @given(buffers, st.lists(st.booleans(), min_size=6, max_size=6), st.permutations(range(6)))

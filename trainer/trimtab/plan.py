@@ -164,6 +164,11 @@ class Plan:
         return timetable.iterations_per_update if timetable is not None and timetable.averages else 1.0
 
     @property
+    def num_links(self) -> int:
+        """How many links between the ranks its buffers cross."""
+        return 1 if self.timetable is None else self.timetable.num_links
+
+    @property
     def overlaps_rounds(self) -> bool:
         """Whether the updates of a round cross while the next round computes, and are applied one round late."""
         return catalogue.schedules[self.schedule].overlaps_rounds

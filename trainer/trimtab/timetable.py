@@ -21,7 +21,7 @@ class Send:
     after: Literal["gradient", "backward"] = "gradient"
     """When the gradients of the present iteration are sent: as soon as the bucket has them all, or after backward."""
     link: int = 0
-    """Which of the session's links it crosses."""
+    """Which of the session's links it crosses: of each interface one, then further ones over the first interface."""
     arrives: Literal["update", "forward"] = "update"
     """By when it must have arrived: before the optimizer steps, or before the next forward pass needs the bucket.
 
@@ -98,10 +98,15 @@ class Timetable:
 
     def within(self, num_links: int) -> Timetable:
         """The same for so many links: what crosses others crosses the first, which changes when, and no bit of it."""
-        if all(send.link < num_links for iteration in self for send in iteration.sends):
+        if self.num_links <= num_links:
             return self
         first, cycle = (tuple(each.within(num_links) for each in part) for part in (self.first, self.cycle))
         return replace(self, first=first, cycle=cycle)
+
+    @cached_property
+    def num_links(self) -> int:
+        """How many links its sends cross."""
+        return 1 + max((send.link for iteration in self for send in iteration.sends), default=0)
 
     @property
     def num_buckets(self) -> int:

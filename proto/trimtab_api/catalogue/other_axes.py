@@ -16,6 +16,8 @@ MOST_BUFFERS = 1000
 #: Of a gradient, which then has four terabytes.
 MOST_ELEMENTS = 10**12
 MOST_BUFFER_BYTES = MOST_ELEMENTS * BYTES_PER_ELEMENT
+#: Parts of a gradient that cross at the same time, each over connections of its own.
+MOST_CREDIT = 8
 #: Between two exchanges: more would be a job that hardly trains together.
 MOST_LOCAL_STEPS = 1024
 #: Values that share a scale where they cross in a few bits.
@@ -75,6 +77,12 @@ sparsifiers: Axis[Sparsifier] = Axis(
 _PARTITION = Option(
     "partition", whole_number(0, MOST_ELEMENTS), "most elements of a part; 0: what makes the step shortest", default=0
 )
+_CREDIT = Option(
+    "credit",
+    whole_number(0, MOST_CREDIT),
+    "most parts that cross at the same time; 0: what makes the step shortest",
+    default=0,
+)
 
 schedules: Axis[Schedule] = Axis(
     "schedule",
@@ -89,7 +97,7 @@ schedules: Axis[Schedule] = Axis(
         "priority",
         "in parts, what the next forward pass needs first before all that is complete (ByteScheduler, P3)",
         "trimtab.schedule.priority:plan_priority",
-        options=(_PARTITION,),
+        options=(_PARTITION, _CREDIT),
         is_planned=True,
     ),
     Schedule(

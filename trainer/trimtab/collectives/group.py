@@ -38,7 +38,12 @@ class Group:
         self.place = Place()
         """Where in training the jobs submitted from now on belong: the same on every rank, or their messages fail."""
         self.further_links: tuple[Group, ...] = ()
-        """The same ranks over other interfaces, closed with this one; each link's jobs are in an order of their own."""
+        """The same ranks over further connections, closed with this one; each link's jobs are in an order of their own.
+
+        Those over other interfaces come first, then those that share the first interface.
+        """
+        self.join_again: Callable[[], Group] | None = None
+        """Connects the same ranks over the same interface once more, all of which call it together; None: cannot be."""
         self.hosts: tuple[tuple[int, ...], ...] = tuple((rank,) for rank in range(transport.size))
         """The ranks of each host, in order; who joins them says which share one, the same on every rank."""
         self._failure: BaseException | None = None
@@ -133,6 +138,15 @@ class Group:
         part.transport = Subset(self.transport, ranks)
         part.hosts = tuple((rank,) for rank in range(len(ranks)))
         return part
+
+    def join_links(self, num_links: int) -> tuple[Group, ...]:
+        """This group and its further links: ``num_links`` or more of them, where they can be joined.
+
+        All ranks call it together, between steps. Raises `CommunicationError`.
+        """
+        while self.join_again is not None and 1 + len(self.further_links) < num_links:
+            self.further_links = (*self.further_links, self.join_again())
+        return (self, *self.further_links)
 
     def submit(self, job: Callable[[], T], uses: object = ()) -> Future[T]:
         """Run ``job`` on the communication thread, after those submitted before it; ``uses``: see `Lane.submit`."""

@@ -1,6 +1,7 @@
 """What steps and trials teach of exchanges, compression and gains, and what a change of the network makes of that.
 
-Where a schedule delays updates each step exchanges another part of a gradient, which tells nothing of the whole.
+Where a schedule delays updates each step exchanges another part of a gradient, which tells nothing of the whole; and
+where exchanges share an interface, each takes as long as the others let it.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class Learner:
             return report.collective_seconds
         predicted = self.predictor.sync_seconds(report.plan, network.latency, network.beta)
         self.predictor.observe_step(report, network.latency, network.beta)
-        return predicted
+        return report.collective_seconds if self.predictor.shares_interface(report.plan) else predicted
 
     def predicted(self, plan: Plan, network: Network | None) -> Timeline | None:
         """A step of the plan, moment by moment; None while no network is known."""
@@ -86,7 +87,9 @@ class Learner:
         ``since``: when the present network began; exchanges before it say nothing.
         """
         recent = [step.report for step in list(self.steps)[-2:] if step.report.plan == plan and step.end > since]
-        if len(recent) < 2 or min(each.collective_seconds for each in recent) <= 0 or plan.delays_updates:
+        if len(recent) < 2 or min(each.collective_seconds for each in recent) <= 0:
+            return None
+        if plan.delays_updates or self.predictor.shares_interface(plan):
             return None
         expected, suspected = (
             self.predictor.sync_seconds(plan, each.latency, each.beta) for each in (network, suspect)

@@ -83,7 +83,9 @@ class FusionPlanning:
         fusion = plan_of(planner, self._facts.tensor_sizes, profile=profile, costs=costs)
         is_sgd = self._facts.optimizer.kind == "sgd"
         facts = self._facts
-        step_facts = StepFacts(facts.tensor_sizes, costs.compress, costs.exchange, is_sgd, facts.link_slowness)
+        step_facts = StepFacts(
+            facts.tensor_sizes, costs.compress, costs.exchange, is_sgd, facts.link_slowness, facts.shares_interface
+        )
         made = planned(uncut.schedule, fusion.cuts, profile=profile, facts=step_facts)
         return FusionPlan(made.cuts, planner=planner), made.timetable
 

@@ -22,7 +22,7 @@ from trimtab.control.staleness import doubt, relative_steps
 from trimtab.control.types import ModelFacts, StepReport, TrialReport
 from trimtab.plan import FusionPlan, Plan
 from trimtab.profile import Profile
-from trimtab.timeline import BufferTimes, Readiness, Timeline, assumed_compute_seconds, simulate
+from trimtab.timeline import BufferTimes, Readiness, Timeline, assumed_compute_seconds, latent, simulate
 
 #: Steps after which a measured gain no longer speaks for the present stage of training.
 _GAIN_MAX_AGE_STEPS = 2000
@@ -71,10 +71,16 @@ class Predictor:
         """Closed-form cost of a whole step's exchanges."""
         return self._costs(plan)[1]
 
+    def shares_interface(self, plan: Plan) -> bool:
+        """Whether its exchanges cross one interface side by side, where each takes as long as the others let it."""
+        return plan.num_links > len(self._facts.link_slowness)
+
     def observe_step(self, report: StepReport | TrialReport, alpha: float, beta: float) -> None:
         """Learn the times of a step (or of a trial's median step) on a network."""
         self._compute.append(report.compute_seconds)
         self._mean_compute = None
+        if self.shares_interface(report.plan):
+            return
         seconds = report.collective_seconds
         if isinstance(report, StepReport) and report.hidden_seconds > 0:
             predicted = self.sync_seconds(report.plan, alpha, beta)
@@ -212,6 +218,9 @@ class Predictor:
         ready, needed, sizes = self._buffers(plan.fusion)
         closed_form = [each.seconds(alpha, beta) for each in costs]
         whole = sum(closed_form) or 1.0
+        startup: list[float] = []
+        if self.shares_interface(plan):
+            startup = [latent(sync * each.seconds(alpha, 0.0) / whole) for each in costs]
         return BufferTimes(
             [compute * share for share in ready],
             [compress(size) for size in sizes],
@@ -219,6 +228,7 @@ class Predictor:
             [compute * share for share in needed],
             compute * self._readiness.backward_begin,
             self._facts.link_slowness,
+            startup,
         )
 
     def _buffers(self, fusion: FusionPlan) -> tuple[list[float], list[float], list[int]]:

@@ -164,7 +164,9 @@ class ModelFacts:
     select_seconds_per_element: float = 1e-9
     """A first guess of what selection costs, until it is measured: one pass of a fused kernel on a busy core."""
     link_slowness: tuple[float, ...] = (1.0,)
-    """Of each link between the ranks: how much longer an exchange takes on it than on the first."""
+    """Of each interface that joins the ranks: how much longer an exchange takes on it than on the first."""
+    shares_interface: bool = False
+    """Whether ranks may connect by further links over their first interface."""
     ranks_on_each: int = 1
     """Ranks of each host, which share its network device; 1 where hosts have unlike many."""
 

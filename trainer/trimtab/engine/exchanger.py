@@ -109,7 +109,11 @@ class Exchanger:
         """Follow ``plan`` from the next `restart` on; moves only what waits. Nothing may be `late`."""
         buckets = Buckets(self.arena, self.arena.buffers(plan.fusion))
         self.schemes.adopt(plan, self.buckets.ranges, buckets.ranges)
-        follows = schedule.create(plan.schedule, len(buckets), plan.timetable)
+        timetable = plan.timetable
+        if timetable is not None:
+            self._links = self.group.join_links(timetable.num_links)
+            timetable = timetable.within(len(self._links))
+        follows = schedule.create(plan.schedule, len(buckets), timetable)
         if not follows.averages:
             self.leave_averages()
         buckets.take_over(self.buckets)

@@ -31,7 +31,7 @@ from trimtab.collectives.rendezvous import waiting_for
 from trimtab.environment.job_secret import secret_of_certificates
 from trimtab.environment.launchers import Ranks, meeting_point
 from trimtab.environment.side_processes import monitor_command, status_command
-from trimtab.joining import second_link
+from trimtab.joining import further_links
 from trimtab.joining.configuration import Configuration, with_ranks
 from trimtab.joining.hosts import HostCard, Layout, layout
 from trimtab.joining.joined import Joined
@@ -55,7 +55,7 @@ def join(ranks: Ranks, configuration: Configuration, *, on_gpu: bool) -> Joined:
     try:
         _agree_on_job(group, job, mistake)
         assert job is not None, "its mistake was raised"
-        slowness = second_link.join(group, job.spec.network.second_interface, secret, timeout)
+        slowness = further_links.join(group, job.spec.network.second_interface, secret, timeout)
         cards = [HostCard(**each) for each in gather_json(group, HostCard.of_this_rank().to_json())]
         hosts = layout(cards, group.rank)
         group.hosts = hosts.ranks

@@ -13,7 +13,7 @@ from trimtab.collectives.group import Group
 from trimtab.collectives.rendezvous import waiting_for
 from trimtab.environment.job_secret import secret_of
 from trimtab.environment.launch_environment import LaunchEnvironment
-from trimtab.joining import second_link
+from trimtab.joining import further_links
 from trimtab.joining.hosts import workers
 from trimtab.joining.joined import Joined
 from trimtab.records.recorder import Recorder
@@ -27,7 +27,7 @@ def join(environment: LaunchEnvironment, *, on_gpu: bool) -> Joined:
     group = _meet(environment, timeout, recorder, secret, on_gpu=on_gpu)
     group.hosts = workers(environment.num_ranks, environment.num_local_ranks)
     try:
-        slowness = second_link.join(group, job.spec.network.second_interface, secret, timeout)
+        slowness = further_links.join(group, job.spec.network.second_interface, secret, timeout)
     except BaseException:
         group.close()
         raise

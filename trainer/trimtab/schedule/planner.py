@@ -16,6 +16,7 @@ from trimtab_api.catalogue.other_axes import MOST_BUFFERS
 
 from trimtab.profile import Profile
 from trimtab.schedule.step_times import StepTimes, step_times
+from trimtab.timeline import latent
 from trimtab.timetable import Timetable
 
 BufferSeconds = Callable[[int], float]
@@ -34,10 +35,13 @@ class StepFacts:
     """Whether the optimizer adds up what it is given, as SGD does."""
     link_slowness: tuple[float, ...] = (1.0,)
     """As `StepTimes` has it."""
+    shares_interface: bool = False
+    """Whether ranks may connect by further links over their first interface."""
 
     def times(self, profile: Profile, cuts: Sequence[int]) -> StepTimes:
         """Of each of the buckets that begin at ``cuts``."""
-        return step_times(profile, self.tensor_sizes, cuts, self.compress, self.exchange, self.link_slowness)
+        startup = latent(self.exchange(1)) if self.shares_interface else 0.0
+        return step_times(profile, self.tensor_sizes, cuts, self.compress, self.exchange, self.link_slowness, startup)
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,10 @@ order is found by running ahead one step's exchanges, and is the same on every r
 bucket of those which are complete goes next which the forward pass needs first. What has not begun to cross when
 backward ends arrives in the next forward pass.
 
-ByteScheduler also has a credit, the bytes that may be handed to the network ahead of their turn, so that it never
-stands idle. Nothing is handed over ahead of its turn here: the order is known, so buckets are compressed ahead.
+ByteScheduler's credit is how much may be handed to the network at the same time: with more than one part, what one
+waits for latency others fill with bytes, and what is more urgent waits longer for its turn. Each part of the credit
+crosses a link of its own, over the same interface. The order is the same under any credit; it is what is urgent when a
+link is free.
 """
 
 from __future__ import annotations
@@ -25,18 +27,42 @@ Choose = Callable[[Sequence[int], Sequence[int]], int]
 
 #: Parts of a buffer are tried from whole ones to so many in all of the gradient, each time twice as many.
 MOST_PARTS = 32
+#: Credits that are tried: parts that cross at the same time. More leave a step of eight parts nothing to put first.
+CREDITS = (1, 2, 4)
+#: A larger credit must shorten steps by so much: further links are further threads and connections.
+_LEAST_GAIN = 0.05
 
 
-def plan_priority(profile: Profile, cuts: tuple[int, ...], facts: StepFacts, *, partition: int) -> PlannedSchedule:
-    """``partition``: most elements of a bucket; 0: whatever makes steps the shortest."""
+def plan_priority(
+    profile: Profile, cuts: tuple[int, ...], facts: StepFacts, *, partition: int, credit: int
+) -> PlannedSchedule:
+    """``partition``: most elements of a bucket; ``credit``: how many may cross at the same time.
+
+    0, of either: whatever makes steps the shortest. Where ranks have no further links over their first interface, or
+    a second interface, there is one part at a time on each.
+    """
     parts = [split(cuts, sum(facts.tensor_sizes), partition, 2 * MOST_PARTS)] if partition else partitions(cuts, facts)
+    credits_tried = (credit,) if credit else CREDITS
+    if not facts.shares_interface or len(facts.link_slowness) > 1:
+        credits_tried = (1,)
 
-    def seconds(cut: tuple[int, ...]) -> float:
-        times = facts.times(profile, cut)
-        return times.step_seconds(timetable(times))
+    all_times = [facts.times(profile, cut) for cut in parts]
 
-    best = min(parts, key=seconds)
-    return PlannedSchedule(best, timetable(facts.times(profile, best)))
+    def planned(number: int) -> tuple[float, PlannedSchedule]:
+        """The shortest step under a credit."""
+        made = [(cut, times, timetable(times, num_links=number)) for cut, times in zip(parts, all_times, strict=True)]
+        seconds, best = min(
+            ((times.step_seconds(order), PlannedSchedule(cut, order)) for cut, times, order in made),
+            key=lambda each: each[0],
+        )
+        return seconds, best
+
+    shortest, best = planned(credits_tried[0])
+    for number in credits_tried[1:]:
+        seconds, made = planned(number)
+        if seconds < (1 - _LEAST_GAIN) * shortest:
+            shortest, best = seconds, made
+    return best
 
 
 def partitions(cuts: tuple[int, ...], facts: StepFacts) -> list[tuple[int, ...]]:
@@ -50,14 +76,17 @@ def partitions(cuts: tuple[int, ...], facts: StepFacts) -> list[tuple[int, ...]]
     return tried
 
 
-def timetable(times: StepTimes, choose: Choose = lambda sent, complete: max(complete)) -> Timetable:
+def timetable(times: StepTimes, choose: Choose = lambda sent, complete: max(complete), num_links: int = 1) -> Timetable:
     """One iteration, again and again: the order that ``choose`` makes, by default the most urgent bucket first.
 
-    Of two links a bucket takes the one over which one of middling size would arrive first.
+    Of the links of two interfaces a bucket takes the one over which one of middling size would arrive first; of
+    ``num_links`` that share one interface, the one that is free first.
     """
     complete_at, num_buckets, slowness = list(accumulate(times.backward)), len(times.wire), times.link_slowness
+    if num_links > 1:
+        slowness = (1.0,) * num_links
     end, middling = complete_at[-1], sum(times.crossing) / num_buckets
-    now, sent, carrier = 0.0, list[int](), None
+    now, sent, carrier, interface = 0.0, list[int](), None, 0.0
     links, free = list[int](), [0.0] * len(slowness)
     waiting = list(range(num_buckets))
     while waiting:
@@ -72,7 +101,10 @@ def timetable(times: StepTimes, choose: Choose = lambda sent, complete: max(comp
         waiting.remove(bucket)
         sent.append(bucket)
         links.append(link)
-        free[link] = now + slowness[link] * times.crossing[bucket]
+        crossed = now + slowness[link] * times.crossing[bucket]
+        if num_links > 1:  # bytes wait for those of the other links
+            interface = crossed = max(crossed, interface + times.crossing[bucket] - times.startup)
+        free[link] = crossed
     assert carrier is not None, "the last bucket is complete when backward ends"
     sends = []
     for index, (bucket, link) in enumerate(zip(sent, links, strict=True)):

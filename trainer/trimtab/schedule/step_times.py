@@ -27,7 +27,9 @@ class StepTimes:
     wire: tuple[float, ...]
     """On the first link."""
     link_slowness: tuple[float, ...] = (1.0,)
-    """Of each link, of which there are one or two: how much longer an exchange takes on it than on the first."""
+    """Of each interface, of which there are one or two: how much longer an exchange takes on it than on the first."""
+    startup: float = 0.0
+    """What of each exchange is latency that others may fill; told where links may share an interface."""
 
     @cached_property
     def buffers(self) -> BufferTimes:
@@ -35,7 +37,8 @@ class StepTimes:
         begin = sum(self.forward)
         ready = tuple(begin + seconds for seconds in accumulate(self.backward))
         needed = tuple(accumulate((0.0, *self.forward[:0:-1])))[::-1]
-        return BufferTimes(ready, self.compress, self.wire, needed, begin, self.link_slowness)
+        startup = tuple(min(self.startup, wire) for wire in self.wire) if self.startup else ()
+        return BufferTimes(ready, self.compress, self.wire, needed, begin, self.link_slowness, startup)
 
     def step_seconds(self, timetable: Timetable) -> float:
         """Mean wall time of a step once the timetable has settled."""
@@ -55,6 +58,7 @@ def step_times(
     compress: Callable[[int], float],
     exchange: Callable[[int], float],
     link_slowness: tuple[float, ...] = (1.0,),
+    startup: float = 0.0,
 ) -> StepTimes:
     """The times of buckets that begin at ``cuts``; ``compress`` and ``exchange``: seconds of one of so many elements.
 
@@ -74,4 +78,5 @@ def step_times(
         tuple(map(compress, sizes)),
         tuple(map(exchange, sizes)),
         link_slowness,
+        startup,
     )

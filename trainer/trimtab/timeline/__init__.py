@@ -8,6 +8,7 @@ from trimtab.timeline.simulate import (
     Span,
     Timeline,
     iteration_seconds,
+    latent,
     mean_iteration_seconds,
     simulate,
 )
@@ -22,6 +23,7 @@ __all__ = [
     "Transfer",
     "assumed_compute_seconds",
     "iteration_seconds",
+    "latent",
     "mean_iteration_seconds",
     "simulate",
     "transfers_of",

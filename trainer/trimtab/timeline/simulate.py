@@ -2,19 +2,23 @@
 
 What goes on at once, each in one order (`trimtab.collectives.base`): computing, a forward and a backward pass; the
 compressing of buffers, one after another on a lane of its own; and each link, one exchange after another. A buffer is
-compressed once backward has filled it, and sent once that is done and the link is free. The optimizer steps when
+compressed once backward has filled it, and sent once that is done and the link is free. Links over one interface share
+what it carries, but no exchange waits for the startup of another. The optimizer steps when
 backward has ended and all has arrived that is due; then the next iteration begins. What is due only by the next forward
 pass (`Transfer.is_late`) is waited for where that pass needs it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 from trimtab.timeline.transfers import Transfer
 
+#: Seconds of an exchange's startup that are processors' work, and cost as much beside other exchanges as alone: 24 more
+#: parts of a step took 54 ms, by four ranks on two cores (docs/measurements/schedules.md).
+HOST_SECONDS = 2e-3
 #: Iterations of a cycle, some of whose transfers are late, that are averaged over, after as many in which what crosses
 #: iterations has settled: at least, and at most.
 _FEWEST, _MOST = 4, 12
@@ -33,7 +37,9 @@ class BufferTimes(NamedTuple):
     backward_begin: float = 0.0
     """From the iteration's begin until backward begins, likewise."""
     link_slowness: Sequence[float] = (1.0,)
-    """Of each link: how much longer an exchange takes on it than on the first."""
+    """Of each interface: how much longer an exchange takes on it than on the first. Further links are the first's."""
+    startup: Sequence[float] = ()
+    """What of `wire` is latency that others may fill (`latent`), where there are further links."""
 
 
 @dataclass(frozen=True)
@@ -73,9 +79,20 @@ class _Lanes:
     """Until when each lane is taken, and what is still on its way."""
 
     links: list[float]
+    interface: float | None = None
+    """Until when bytes pass over the first interface; None where it has one link, which tells it."""
     compress: float = 0.0
     late: dict[int, float] = field(default_factory=dict)
     """By buffer: when what need not have arrived before the last update does."""
+
+    @classmethod
+    def free(cls, buffers: BufferTimes, iterations: Iterable[Sequence[Transfer]]) -> _Lanes:
+        """As many as these iterations take, all free at second 0."""
+        interfaces = [0.0] * len(buffers.link_slowness)
+        if not buffers.startup:
+            return cls(interfaces)
+        num_links = 1 + max((transfer.link for transfers in iterations for transfer in transfers), default=0)
+        return cls(interfaces + [0.0] * (num_links - len(interfaces)), interface=0.0)
 
     def started(self, buffers: BufferTimes, begin: float) -> float:
         """When an iteration would have begun, which does at ``begin``, had its forward pass not waited on its way.
@@ -98,8 +115,9 @@ class _Lanes:
         """
         started = self.started(buffers, begin) if self.late else begin
         end = backward_end = started + compute_seconds
-        ready, compress, wire, _, backward_begin, slowness = buffers
+        ready, compress, wire, _, backward_begin, slowness, startup = buffers
         compressed, links, late = self.compress, self.links, dict[int, float]()
+        interface, num_interfaces = self.interface, len(slowness)
         for buffer, start, link, is_late in transfers:  # the controller's hottest loop
             if start == "gradient":
                 may_begin = started + ready[buffer]
@@ -109,20 +127,31 @@ class _Lanes:
                 may_begin = begin if start == "at once" else started + backward_begin
             compressed = (may_begin if may_begin > compressed else compressed) + compress[buffer]
             free = links[link]
-            arrived = links[link] = (free if free > compressed else compressed) + wire[buffer] * slowness[link]
+            begun = free if free > compressed else compressed
+            if interface is None or 0 < link < num_interfaces:
+                arrived = links[link] = begun + wire[buffer] * slowness[link]
+            else:
+                flows = begun + startup[buffer]
+                arrived = (flows if flows > interface else interface) + wire[buffer] - startup[buffer]
+                interface = links[link] = arrived
             if is_late:
                 late[buffer] = arrived
             elif arrived > end:
                 end = arrived
             if passed is not None:
                 passed.append((compressed, arrived))
-        self.compress, self.late = compressed, late
+        self.compress, self.late, self.interface = compressed, late, interface
         return end
+
+
+def latent(startup: float) -> float:
+    """What of an exchange's startup is waiting alone [s]."""
+    return max(0.0, startup - HOST_SECONDS)
 
 
 def iteration_seconds(compute_seconds: float, buffers: BufferTimes, transfers: Sequence[Transfer]) -> float:
     """Wall time of one iteration that begins with every lane free and ends when all has arrived that is due."""
-    return _Lanes([0.0] * len(buffers.link_slowness)).iterate(compute_seconds, buffers, transfers, 0.0)
+    return _Lanes.free(buffers, [transfers]).iterate(compute_seconds, buffers, transfers, 0.0)
 
 
 def mean_iteration_seconds(
@@ -137,7 +166,7 @@ def mean_iteration_seconds(
         return sum(seconds) / sum(count for _, count in cycle)
     iterations = [transfers for transfers, count in cycle for _ in range(count)]
     iterations = (iterations * -(-_FEWEST // len(iterations)))[:_MOST]
-    lanes, now, ends = _Lanes([0.0] * len(buffers.link_slowness)), 0.0, list[float]()
+    lanes, now, ends = _Lanes.free(buffers, iterations), 0.0, list[float]()
     for _ in range(2):
         for transfers in iterations:
             now = lanes.iterate(compute_seconds, buffers, transfers, now)
@@ -150,7 +179,7 @@ def simulate(compute_seconds: float, buffers: BufferTimes, iterations: Sequence[
 
     Lanes may still be taken by what is late when the next iteration begins.
     """
-    lanes = _Lanes([0.0] * len(buffers.link_slowness))
+    lanes = _Lanes.free(buffers, iterations)
     begin, ends, spans = 0.0, [], list[Span]()
     for number, transfers in enumerate(iterations):
         started = lanes.started(buffers, begin)
@@ -159,7 +188,8 @@ def simulate(compute_seconds: float, buffers: BufferTimes, iterations: Sequence[
         spans.append(Span("compute", begin, started + compute_seconds, number))
         for (buffer, _, link, _), (compressed, arrived) in zip(transfers, passed, strict=True):
             spans.append(Span("compress", compressed - buffers.compress[buffer], compressed, number, buffer))
-            wire = buffers.wire[buffer] * buffers.link_slowness[link]
+            slowness = buffers.link_slowness[link] if link < len(buffers.link_slowness) else 1.0
+            wire = buffers.wire[buffer] * slowness
             spans.append(Span("send", arrived - wire, arrived, number, buffer, link))
         begin = end
         ends.append(begin)

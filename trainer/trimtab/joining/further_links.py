@@ -1,9 +1,10 @@
-"""A second link between the ranks of a job: the same ranks, connected over another interface of each host."""
+"""Further links between the ranks of a job: over another interface of each host, or over the first once more."""
 
 from __future__ import annotations
 
 import os
 import sys
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -23,13 +24,30 @@ _NUM_ELEMENTS, _NUM_EXCHANGES = 1 << 18, 3
 def join(group: Group, interface: str | None, secret: bytes, deadline: float) -> tuple[float, ...]:
     """Connect the ranks of ``group`` over ``interface`` too, where there is one; every rank calls it together.
 
-    Returns the slowness of each link (`ModelFacts.link_slowness`), alike on all ranks. ``secret`` is what they know
-    each other by. Raises `UserError` on every rank where one of them has no such interface, and `CommunicationError`.
+    Returns the slowness of each interface (`ModelFacts.link_slowness`), alike on all ranks. A plan may ask for further
+    links over the first one later (`Group.join_links`). ``secret`` is what ranks know each other by. Raises `UserError`
+    on every rank where one of them has no such interface, and `CommunicationError`.
     """
+    is_on_cpu = group.transport.device.type == "cpu"
+    if is_on_cpu and group.size > 1:
+        group.join_again = partial(_connected, group, "", secret, deadline)
     if interface is None:
         return (1.0,)
-    if group.transport.device.type != "cpu":
+    if not is_on_cpu:
         raise UserError("joins ranks whose model is on the CPU; leave it out", field=FIELD, value=interface)
+    group.further_links = (_connected(group, interface, secret, deadline),)
+    slowness = _slowness(group)
+    if group.rank == 0:
+        print(
+            f"trimtab: two links: over {interface} an exchange takes {slowness[1]:.3g} times as long as over the first",
+            file=sys.stderr,
+            flush=True,
+        )
+    return slowness
+
+
+def _connected(group: Group, interface: str, secret: bytes, deadline: float) -> Group:
+    """The ranks of ``group`` once more, over ``interface``; empty: over the one that they have."""
     entrance, mistake = None, None
     try:
         entrance = Entrance.open(group.size, interface)
@@ -41,20 +59,15 @@ def join(group: Group, interface: str | None, secret: bytes, deadline: float) ->
         if each["mistake"] is not None:
             if entrance is not None:
                 entrance.listener.close()
+            if not interface:
+                remedy = f"rank {rank} can open no further connections ({each['mistake']}); take a credit of 1"
+                raise UserError(remedy, field="schedule")
             remedy = f"rank {rank} has none ({each['mistake']}); name one that every worker has, or leave it out"
             raise UserError(remedy, field=FIELD, value=interface)
     assert entrance is not None, "or its mistake was raised"
     attempt = bytes.fromhex(told[0]["attempt"])
     cards = [each["card"] for each in told]
-    group.further_links = (Group(connect(group.rank, cards, entrance, secret or attempt, attempt, deadline)),)
-    slowness = _slowness(group)
-    if group.rank == 0:
-        print(
-            f"trimtab: two links: over {interface} an exchange takes {slowness[1]:.3g} times as long as over the first",
-            file=sys.stderr,
-            flush=True,
-        )
-    return slowness
+    return Group(connect(group.rank, cards, entrance, secret or attempt, attempt, deadline))
 
 
 def _slowness(group: Group) -> tuple[float, ...]:

@@ -1,11 +1,11 @@
-"""Ranks that connect over a second interface, which a job names: it must be there on every worker."""
+"""Ranks that connect over a second interface, which a job names and every worker must have, or over the first again."""
 
 from __future__ import annotations
 
 from rank_pool import RankPool
 from trimtab.broadcast import gather_numbers
 from trimtab.collectives.group import Group
-from trimtab.joining import second_link
+from trimtab.joining import further_links
 from trimtab_api.errors import UserError
 
 
@@ -13,7 +13,7 @@ def joined(group: Group, interfaces: list[str | None]) -> tuple[str | None, int,
     leave_further_links(group)  # which a test before this one, of the ranks that are kept, may have joined
     said, slowness = None, (1.0,)
     try:
-        slowness = second_link.join(group, interfaces[group.rank], b"secret", 30.0)
+        slowness = further_links.join(group, interfaces[group.rank], b"secret", 30.0)
     except UserError as error:
         said = str(error)
     num_links = 1 + len(group.further_links)
@@ -21,6 +21,19 @@ def joined(group: Group, interfaces: list[str | None]) -> tuple[str | None, int,
         assert gather_numbers(link, link.rank) == list(range(group.size))
     leave_further_links(group)
     return said, num_links, slowness
+
+
+def joined_again(group: Group, num_links: int) -> int:
+    leave_further_links(group)
+    assert further_links.join(group, None, b"secret", 30.0) == (1.0,)
+    links = group.join_links(num_links)
+    assert group.join_links(num_links) == links, "those that there are stay"
+    assert len({link.transport for link in links}) == num_links
+    for link in links:
+        assert gather_numbers(link, link.rank) == list(range(group.size))
+    leave_further_links(group)
+    group.join_again = None
+    return len(links)
 
 
 def leave_further_links(group: Group) -> None:
@@ -43,6 +56,10 @@ def test_every_rank_is_told_which_of_them_has_no_such_interface(rank_pool: RankP
         assert said is not None
         assert said.startswith("spec.network.secondInterface: ")
         assert "rank 2 has none (no such interface with an address); name one that every worker has" in said
+
+
+def test_ranks_connect_over_their_first_interface_as_often_as_a_plan_asks(rank_pool: RankPool) -> None:
+    assert rank_pool.run(3, joined_again, 4) == [4] * 3
 
 
 def test_without_one_there_is_one_link(rank_pool: RankPool) -> None:
