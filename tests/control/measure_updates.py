@@ -188,7 +188,18 @@ def of_updates(
                     each.copy_(average)
             for model in models:
                 nn.utils.vector_to_parameters(anchor.clone(), model.parameters())
+            if wanted.average_moments and num_taken % (wanted.average_moments * num_local) == 0:
+                average_second_moments(models, optimizers)
         yield models[0]
+
+
+def average_second_moments(models: list[nn.Module], optimizers: list[torch.optim.Optimizer]) -> None:
+    """Give every rank's Adam the mean over ranks of what each keeps of squares."""
+    for same in zip(*(model.parameters() for model in models), strict=True):
+        squares = [optimizer.state[each]["exp_avg_sq"] for optimizer, each in zip(optimizers, same, strict=True)]
+        average = torch.stack(squares).mean(0)
+        for each in squares:
+            each.copy_(average)
 
 
 def steps_to(
@@ -221,6 +232,9 @@ def main() -> None:
     parser.add_argument("--ratios", type=float, nargs="*", default=[1, 0.1, 0.01, 0.001])
     parser.add_argument("--steps-a-round", type=int, nargs="*", default=[1, 4, 16], help="H")
     parser.add_argument("--own-moments", action="store_true", help="leave Adam what each rank's own gradients make")
+    parser.add_argument(
+        "--average-moments", type=int, default=0, metavar="ROUNDS", help="average second moments over ranks so often"
+    )
     parser.add_argument("--outer-rate", type=float, default=1.0, help="of the anchor's step by the mean update")
     parser.add_argument("--outer-momentum", type=float, default=0.0, help="Nesterov's, of that step")
     parser.add_argument("--residual-decay", type=float, default=1.0, help="what is left of it when it is used")
