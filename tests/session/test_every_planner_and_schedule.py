@@ -213,7 +213,7 @@ def training_of(habit: str, momentum: float) -> Training:
 def planned(text: str) -> Plan:
     """As rank 0's controller plans it, once steps were profiled; under a schedule, exchanges outlast computing."""
     sizes = tuple(parameter.numel() for parameter in reversed(list(Model().parameters())))
-    facts = ModelFacts(sum(sizes), sizes, SIZE, OptimizerFamily("SGD", "sgd"))
+    facts = ModelFacts(sum(sizes), sizes, SIZE, OptimizerFamily("SGD", "sgd"), shares_interface=True)
     named = Plan.parse(text)
     predictor, start, modules = Predictor(facts, 0.1), 0, []
     for number, size in enumerate(sizes):
@@ -304,9 +304,11 @@ class Balance:
         return torch.cat([parts[name] for name in names])
 
 
-def trained(rank: int, of: Training, plan: Plan, habit: str, queues: Queues) -> Trained:
+def trained(rank: int, of: Training, plan: Plan, habit: str, queues: list[Queues]) -> Trained:
     balance = Balance(of)
-    group, scale = Group(InProcess(rank, SIZE, queues)), LossScale(of.scaler)
+    links = (Group(InProcess(rank, SIZE, each)) for each in queues)
+    group, scale = next(links), LossScale(of.scaler)
+    group.join_again = partial(next, links)
     attached = of.called if habit == "compiled_before_attach" else of.model
     of.session = Session(attached, of.optimizer, group=group, plan=plan, recorder=Recorder(None), scale=scale)
     try:
@@ -324,7 +326,8 @@ def trained(rank: int, of: Training, plan: Plan, habit: str, queues: Queues) -> 
 def of_ranks(text: str, habit: str, momentum: float) -> list[Trained]:
     plan = planned(text)
     trainings = [training_of(habit, momentum) for _ in range(SIZE)]
-    queues: Queues = {(a, b): SimpleQueue() for a in range(SIZE) for b in range(SIZE)}
+    ways = [(a, b) for a in range(SIZE) for b in range(SIZE)]
+    queues: list[Queues] = [{way: SimpleQueue() for way in ways} for _ in range(plan.num_links)]
     compiled_runs.clear()
     with ThreadPoolExecutor(SIZE) as pool:
         runs = [pool.submit(trained, rank, of, plan, habit, queues) for rank, of in enumerate(trainings)]
