@@ -155,6 +155,12 @@ WRONG_COMMUNICATION = [
         "spec.communication.schedules: '[]': must have at least 1 entries",
     ),
     (
+        (*COMMUNICATION, "schedules"),
+        ["wait-free", "overlap"],
+        "spec.communication.schedules[1]: 'overlap': an Adaptive policy does not choose it, for its law of progress"
+        " does not know what a round's delay costs; leave it out, or write a Static plan of source=update",
+    ),
+    (
         COMMUNICATION,
         {"schedules": ["wait-free", "deft:merged=sum"], "localSteps": {"max": 4}},
         "spec.communication.localSteps.max: '4': deft:merged=sum of schedules merges gradients of several steps, and"

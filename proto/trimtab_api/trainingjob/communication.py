@@ -244,6 +244,13 @@ class Communication(Strict):
             raise wrong(("plan",), None, "a Static policy needs a plan, such as 0.01/all-gather")
         if self.policy == "Adaptive" and self.plan is not None:
             raise wrong(("plan",), self.plan, "an Adaptive policy chooses its own; remove it or say policy: Static")
+        for index, name in enumerate(self.schedules):
+            if self.policy == "Adaptive" and schedules[name].overlaps_rounds:
+                remedy = (
+                    "an Adaptive policy does not choose it, for its law of progress does not know what a round's delay"
+                    " costs; leave it out, or write a Static plan of source=update"
+                )
+                raise wrong(("schedules", index), name, remedy)
         merging = [name for name in self.schedules if schedules[name].delays_updates and schedules[name].is_planned]
         if merging and self.local_steps is not None and self.local_steps.max > 0:
             remedy = (
