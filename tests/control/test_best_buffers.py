@@ -24,9 +24,9 @@ CLUSTER = SimulatedCluster(
 )
 
 
-def test_where_each_message_takes_long_one_buffer_stays_one():
+def test_where_each_message_takes_long_it_is_left_to_priority_which_lets_several_cross_at_once():
     far = replace(CLUSTER, phases=(Phase(0.0, 0.08, 2.5e6),))
-    assert best_buffers(PLAN, far) == PLAN
+    assert best_buffers(PLAN, far).schedule == "priority"
 
 
 @pytest.mark.parametrize("plan", [PLAN, replace(PLAN, ratio=1.0, collective="dense-ring")])

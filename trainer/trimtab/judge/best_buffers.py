@@ -28,7 +28,9 @@ def best_buffers(plan: Plan, cluster: SimulatedCluster) -> Plan:
     Over the networks that follow each other, planned for the first, as a static plan is. Of schedules that update in
     each step, and of planners that ask for nothing. Where several are alike, the plan as it is, or else the first.
     """
-    facts = ModelFacts(cluster.num_elements, cluster.tensor_sizes, cluster.num_ranks, cluster.optimizer)
+    facts = ModelFacts(
+        cluster.num_elements, cluster.tensor_sizes, cluster.num_ranks, cluster.optimizer, shares_interface=True
+    )
     predictor = Predictor(facts, cluster.compute_seconds)
     predictor.observe_profile(_even_profile(plan, cluster))
     networks = list(dict.fromkeys((phase.latency, 1 / phase.bandwidth) for phase in cluster.phases))  # some repeat
