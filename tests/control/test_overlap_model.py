@@ -12,6 +12,7 @@ from trimtab.plan import Plan
 from trimtab.profile import BucketTimes, Profile
 from trimtab.schedule import Iteration, Schedule, Send
 from trimtab.timeline import BufferTimes, Readiness
+from trimtab.timetable import Timetable
 
 COMPUTE = 0.3
 buffers = st.lists(st.tuples(st.floats(0, 10), st.floats(0, 10)), min_size=1, max_size=8)
@@ -64,6 +65,15 @@ def test_exchanging_after_backward_is_never_shorter(times):
 def test_updates_of_local_steps_are_exchanged_once_a_round_and_hide_behind_nothing():
     assert of([(0.1, 0.3)], local_steps=4) == pytest.approx(COMPUTE + 0.1)
     assert of([(0.1, 0.3)], local_steps=1) == pytest.approx(of([(0.1, 0.3)], "after-backward"))
+
+
+def test_updates_of_a_round_cross_by_the_links_of_their_timetable():
+    startup = (0.9, 0.9)
+    times = BufferTimes((0.1, 0.2), (0.0, 0.0), (1.0, 1.0), startup=startup)
+    sends = tuple(Send(bucket, 0, link=bucket) for bucket in (1, 0))
+    side_by_side = Timetable((), (Iteration(sends, 0),))
+    seconds = [step_seconds(COMPUTE, times, "priority", made, local_steps=4) for made in (None, side_by_side)]
+    assert seconds == pytest.approx([COMPUTE + 2.0 / 4, COMPUTE + 1.1 / 4])
 
 
 @given(st.integers(1, 16), buffers)

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import os
+from typing import Any
+
+import pytest
 from rank_pool import RankPool
 from trimtab.broadcast import gather_numbers
+from trimtab.collectives.connect import Entrance
 from trimtab.collectives.group import Group
 from trimtab.joining import further_links
 from trimtab_api.errors import UserError
@@ -60,6 +66,31 @@ def test_every_rank_is_told_which_of_them_has_no_such_interface(rank_pool: RankP
 
 def test_ranks_connect_over_their_first_interface_as_often_as_a_plan_asks(rank_pool: RankPool) -> None:
     assert rank_pool.run(3, joined_again, 4) == [4] * 3
+
+
+def refused(group: Group, num_links: int) -> tuple[int, int]:
+    leave_further_links(group)
+    further_links.join(group, None, b"secret", 30.0)
+    opened, own = 0, Entrance.open
+
+    def open_one(*of: Any) -> Entrance:
+        nonlocal opened
+        opened += 1
+        if group.rank == 1 and opened > 1:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return own(*of)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Entrance, "open", open_one)
+        tried = [len(group.join_links(num_links)) for _ in range(2)]
+    assert tried[0] == tried[1]
+    assert [gather_numbers(link, link.rank) for link in group.join_links(num_links)] == [[0, 1, 2]] * tried[0]
+    leave_further_links(group)
+    return tried[0], opened
+
+
+def test_where_a_rank_can_open_no_more_all_go_on_with_what_they_have(rank_pool: RankPool) -> None:
+    assert rank_pool.run(3, refused, 4) == [(2, 2)] * 3
 
 
 def test_without_one_there_is_one_link(rank_pool: RankPool) -> None:

@@ -104,6 +104,9 @@ def test_where_parts_wait_for_latency_a_credit_is_chosen_and_shortens_steps():
     assert chosen.timetable.num_links > alone.timetable.num_links == 1
     seconds = [shared.times(profile(), each.cuts).step_seconds(each.timetable) for each in (chosen, alone)]
     assert seconds[0] < 0.9 * seconds[1]
+    near = replace(facts(latency=2e-5), shares_interface=True)
+    assert planned("priority", cuts, profile=profile(), facts=near).timetable.num_links == 1, "nothing waits there"
+    assert planned("priority:credit=4", cuts, profile=profile(), facts=near).timetable.num_links > 1
     over_two = replace(shared, link_slowness=(1.0, 1.5))
     assert planned("priority:credit=4", (0,), profile=profile(), facts=over_two).timetable.num_links <= 2
 

@@ -116,7 +116,7 @@ class ExchangeState(AmongRanks):
                 " learned is learned anew"
             )
         if engine.plan.timetable != Plan.from_json(held[needed[0]]["plan"]).timetable:
-            self._say("the plan is of two links and there is one: all crosses it, until buckets are planned anew")
+            self._say("the plan has more links than there are: the first takes their share, until planned anew")
         if self.is_main:
             self._control.load_state_dict(json.loads(states[0]["control"]), engine.plan)
         self._step = engine.exchanger.training_step = step

@@ -42,8 +42,11 @@ class Group:
 
         Those over other interfaces come first, then those that share the first interface.
         """
-        self.join_again: Callable[[], Group] | None = None
-        """Connects the same ranks over the same interface once more, all of which call it together; None: cannot be."""
+        self.join_again: Callable[[], Group | None] | None = None
+        """Connects the same ranks over the same interface once more, all of which call it together.
+
+        None, also as its answer on every rank: they cannot.
+        """
         self.hosts: tuple[tuple[int, ...], ...] = tuple((rank,) for rank in range(transport.size))
         """The ranks of each host, in order; who joins them says which share one, the same on every rank."""
         self._failure: BaseException | None = None
@@ -145,7 +148,9 @@ class Group:
         All ranks call it together, between steps. Raises `CommunicationError`.
         """
         while self.join_again is not None and 1 + len(self.further_links) < num_links:
-            self.further_links = (*self.further_links, self.join_again())
+            if (joined := self.join_again()) is None:
+                break
+            self.further_links = (*self.further_links, joined)
         return (self, *self.further_links)
 
     def submit(self, job: Callable[[], T], uses: object = ()) -> Future[T]:

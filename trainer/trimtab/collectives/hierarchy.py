@@ -106,13 +106,14 @@ class Hierarchy(Collective):
             total = torch.stack([each.view(torch.float32) for each in votes]).sum(0)
             sent = None if self._is_dense else torch.empty(0, dtype=torch.int32, device=vote.device)
             return Exchanged(sent, 0, 0.0, 0.0, 0, num_messages, total, 0.0, 0.0)
-        if self._zeros.numel() < stop - start:
-            self._zeros = torch.zeros_like(exchange.out[start:stop])
+        zeros = self._zeros  # links run buckets of several sizes side by side
+        if zeros.numel() < stop - start:
+            zeros = self._zeros = torch.zeros_like(exchange.out[start:stop])
         inner, k = _segments_in(exchange, start, stop)
         part = replace(
             exchange,
             grad=exchange.out[start:stop],
-            residual=self._zeros[: stop - start],
+            residual=zeros[: stop - start],
             next_residual=exchange.next_residual[start:stop],
             out=exchange.out[start:stop],
             segments=inner,

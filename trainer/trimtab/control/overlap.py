@@ -31,7 +31,10 @@ def step_seconds(
     schedule that overlaps rounds while the next H are computed.
     """
     if local_steps > 0:
-        after_each_round = tuple(Transfer(number, "backward") for number in range(len(buffers.ready)))
+        links = {} if timetable is None else {send.bucket: send.link for send in timetable.cycle[0].sends}
+        after_each_round = tuple(
+            Transfer(number, "backward", links.get(number, 0)) for number in range(len(buffers.ready))
+        )
         exchange = iteration_seconds(0.0, buffers, after_each_round)
         if not schedules[schedule].overlaps_rounds:
             return compute_seconds + exchange / local_steps

@@ -30,7 +30,7 @@ def join(group: Group, interface: str | None, secret: bytes, deadline: float) ->
     """
     is_on_cpu = group.transport.device.type == "cpu"
     if is_on_cpu and group.size > 1:
-        group.join_again = partial(_connected, group, "", secret, deadline)
+        group.join_again = partial(_connected_again, group, secret, deadline)
     if interface is None:
         return (1.0,)
     if not is_on_cpu:
@@ -46,8 +46,22 @@ def join(group: Group, interface: str | None, secret: bytes, deadline: float) ->
     return slowness
 
 
+def _connected_again(group: Group, secret: bytes, deadline: float) -> Group | None:
+    """The ranks of ``group`` once more, over the interface that they have; None, and said, where one cannot."""
+    try:
+        return _connected(group, "", secret, deadline)
+    except UserError as error:
+        group.join_again = None
+        if group.rank == 0:
+            print(f"trimtab: {error.remedy}: buffers cross by the links that there are", file=sys.stderr, flush=True)
+        return None
+
+
 def _connected(group: Group, interface: str, secret: bytes, deadline: float) -> Group:
-    """The ranks of ``group`` once more, over ``interface``; empty: over the one that they have."""
+    """The ranks of ``group`` once more, over ``interface``; empty: over the one that they have.
+
+    Raises `UserError` on every rank where one of them cannot listen there, and `CommunicationError`.
+    """
     entrance, mistake = None, None
     try:
         entrance = Entrance.open(group.size, interface)
@@ -60,8 +74,7 @@ def _connected(group: Group, interface: str, secret: bytes, deadline: float) -> 
             if entrance is not None:
                 entrance.listener.close()
             if not interface:
-                remedy = f"rank {rank} can open no further connections ({each['mistake']}); take a credit of 1"
-                raise UserError(remedy, field="schedule")
+                raise UserError(f"rank {rank} can open no further connections ({each['mistake']})")
             remedy = f"rank {rank} has none ({each['mistake']}); name one that every worker has, or leave it out"
             raise UserError(remedy, field=FIELD, value=interface)
     assert entrance is not None, "or its mistake was raised"

@@ -40,7 +40,7 @@ class StepFacts:
 
     def times(self, profile: Profile, cuts: Sequence[int]) -> StepTimes:
         """Of each of the buckets that begin at ``cuts``."""
-        startup = latent(self.exchange(1)) if self.shares_interface else 0.0
+        startup = latent(self.exchange(1)) if self.shares_interface else None
         return step_times(profile, self.tensor_sizes, cuts, self.compress, self.exchange, self.link_slowness, startup)
 
 

@@ -103,7 +103,7 @@ def timetable(times: StepTimes, choose: Choose = lambda sent, complete: max(comp
         links.append(link)
         crossed = now + slowness[link] * times.crossing[bucket]
         if num_links > 1:  # bytes wait for those of the other links
-            interface = crossed = max(crossed, interface + times.crossing[bucket] - times.startup)
+            interface = crossed = max(crossed, interface + times.crossing[bucket] - (times.startup or 0.0))
         free[link] = crossed
     assert carrier is not None, "the last bucket is complete when backward ends"
     sends = []

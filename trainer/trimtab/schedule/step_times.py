@@ -28,8 +28,8 @@ class StepTimes:
     """On the first link."""
     link_slowness: tuple[float, ...] = (1.0,)
     """Of each interface, of which there are one or two: how much longer an exchange takes on it than on the first."""
-    startup: float = 0.0
-    """What of each exchange is latency that others may fill; told where links may share an interface."""
+    startup: float | None = None
+    """What of each exchange is latency that others may fill; None where links do not share an interface."""
 
     @cached_property
     def buffers(self) -> BufferTimes:
@@ -37,7 +37,7 @@ class StepTimes:
         begin = sum(self.forward)
         ready = tuple(begin + seconds for seconds in accumulate(self.backward))
         needed = tuple(accumulate((0.0, *self.forward[:0:-1])))[::-1]
-        startup = tuple(min(self.startup, wire) for wire in self.wire) if self.startup else ()
+        startup = () if self.startup is None else tuple(min(self.startup, wire) for wire in self.wire)
         return BufferTimes(ready, self.compress, self.wire, needed, begin, self.link_slowness, startup)
 
     def step_seconds(self, timetable: Timetable) -> float:
@@ -58,7 +58,7 @@ def step_times(
     compress: Callable[[int], float],
     exchange: Callable[[int], float],
     link_slowness: tuple[float, ...] = (1.0,),
-    startup: float = 0.0,
+    startup: float | None = None,
 ) -> StepTimes:
     """The times of buckets that begin at ``cuts``; ``compress`` and ``exchange``: seconds of one of so many elements.
 

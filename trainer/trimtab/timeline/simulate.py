@@ -39,7 +39,7 @@ class BufferTimes(NamedTuple):
     link_slowness: Sequence[float] = (1.0,)
     """Of each interface: how much longer an exchange takes on it than on the first. Further links are the first's."""
     startup: Sequence[float] = ()
-    """What of `wire` is latency that others may fill (`latent`), where there are further links."""
+    """What of `wire` is latency that others may fill (`latent`); where there are further links, if only zeros."""
 
 
 @dataclass(frozen=True)
