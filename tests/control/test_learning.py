@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from trimtab.control.gain_watch import GainWatch
 from trimtab.control.learning import Learner
 from trimtab.control.network_watch import Network, NetworkChange
 from trimtab.control.types import ModelFacts, StepReport
-from trimtab.plan import Plan
+from trimtab.plan import FusionPlan, Plan
+from trimtab.timetable import Iteration, Send, Timetable
 
 PLAN = Plan(0.01, "all-gather")
 FAST, SLOW = Network(1, 1e-3, 1e8), Network(2, 20e-3, 1e7)
@@ -62,6 +65,27 @@ def test_what_was_learned_since_the_network_was_last_seen_is_taken_back(learner)
     assert predicted(learner) > 2 * steady
     learner.network_changed(NetworkChange(FAST, confirmed_at=3.5), now=8.0)
     assert predicted(learner) == pytest.approx(steady, rel=0.05)
+
+
+def test_exchanges_that_share_an_interface_tell_nothing_and_take_back_nothing(learner):
+    sends = tuple(Send(bucket, 0, link=bucket) for bucket in range(2))
+    one_by_one = replace(PLAN, fusion=FusionPlan((0, 5_000_000)))
+    side_by_side = replace(one_by_one, schedule="priority", timetable=Timetable((), (Iteration(sends, 0),)))
+
+    def predicted():
+        return learner.predictor.sync_seconds(one_by_one, FAST.latency, FAST.beta)
+
+    for _ in range(3):
+        learner.exchange(replace(report(exchange=0.5), plan=one_by_one), FAST)
+    learned = predicted()
+    for end in (4.0, 5.0, 6.0, 7.0):
+        told = replace(report(exchange=5.0), plan=side_by_side)
+        learner.steps.add(told, end)
+        assert learner.exchange(told, FAST) == 5.0, "no drift"
+    assert predicted() == learned
+    assert learner.speaks_for(SLOW, FAST, side_by_side, since=0.0) is None
+    learner.network_changed(NetworkChange(FAST, confirmed_at=3.5), now=8.0)
+    assert predicted() == learned
 
 
 def test_exchanges_speak_for_the_network_that_they_fit(learner):

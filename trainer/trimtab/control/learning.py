@@ -49,7 +49,7 @@ class Learner:
             return report.collective_seconds
         predicted = self.predictor.sync_seconds(report.plan, network.latency, network.beta)
         self.predictor.observe_step(report, network.latency, network.beta)
-        return report.collective_seconds if self.predictor.shares_interface(report.plan) else predicted
+        return predicted if self._tells_of_exchanges(report.plan) else report.collective_seconds
 
     def predicted(self, plan: Plan, network: Network | None) -> Timeline | None:
         """A step of the plan, moment by moment; None while no network is known."""
@@ -78,7 +78,8 @@ class Learner:
         since = max(change.confirmed_at, now - _NOTICED_LATE_SECONDS)
         doubtful = Counter(step.report.plan for step in self.steps if step.end > since)
         for plan, count in doubtful.items():
-            self.predictor.forget_steps(plan, change.before.latency, change.before.beta, count)
+            if self._tells_of_exchanges(plan):
+                self.predictor.forget_steps(plan, change.before.latency, change.before.beta, count)
         self.steps.network_changed()
 
     def speaks_for(self, suspect: Network, network: Network, plan: Plan, since: float) -> bool | None:
@@ -89,7 +90,7 @@ class Learner:
         recent = [step.report for step in list(self.steps)[-2:] if step.report.plan == plan and step.end > since]
         if len(recent) < 2 or min(each.collective_seconds for each in recent) <= 0:
             return None
-        if plan.delays_updates or self.predictor.shares_interface(plan):
+        if not self._tells_of_exchanges(plan):
             return None
         expected, suspected = (
             self.predictor.sync_seconds(plan, each.latency, each.beta) for each in (network, suspect)
@@ -97,3 +98,6 @@ class Learner:
         if any(all(each.exchange_seconds(seconds) == seconds for seconds in (expected, suspected)) for each in recent):
             return None  # it may have taken the one as well as the other
         return speaks_for(median(each.collective_seconds for each in recent), expected, suspected)
+
+    def _tells_of_exchanges(self, plan: Plan) -> bool:
+        return not plan.delays_updates and not self.predictor.shares_interface(plan)
