@@ -157,8 +157,8 @@ WRONG_COMMUNICATION = [
     (
         (*COMMUNICATION, "schedules"),
         ["wait-free", "overlap"],
-        "spec.communication.schedules[1]: 'overlap': an Adaptive policy does not choose it, for its law of progress"
-        " does not know what a round's delay costs; leave it out, or write a Static plan of source=update",
+        "spec.communication.schedules[1]: 'overlap': is not chosen by an Adaptive policy, whose law of progress does"
+        " not know what a round's delay costs; leave it out, or write a Static plan of source=update",
     ),
     (
         COMMUNICATION,

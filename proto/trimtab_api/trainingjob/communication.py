@@ -24,7 +24,11 @@ from trimtab_api.catalogue.other_axes import MOST_LOCAL_STEPS
 from trimtab_api.errors import UserError
 from trimtab_api.trainingjob.fields import Strict, check_each_once, enum, one_of, spec_of, wrong
 from trimtab_api.trainingjob.quantities import BufferSize, Duration, as_written
-from trimtab_api.trainingjob.rules import OUTER_STEP_NEEDS_LOCAL_STEPS, STATIC_PLAN_SAYS_LOCAL_STEPS
+from trimtab_api.trainingjob.rules import (
+    OUTER_STEP_NEEDS_LOCAL_STEPS,
+    OVERLAP_IS_STATIC,
+    STATIC_PLAN_SAYS_LOCAL_STEPS,
+)
 
 
 def _check_plan(text: str) -> str:
@@ -246,11 +250,7 @@ class Communication(Strict):
             raise wrong(("plan",), self.plan, "an Adaptive policy chooses its own; remove it or say policy: Static")
         for index, name in enumerate(self.schedules):
             if self.policy == "Adaptive" and schedules[name].overlaps_rounds:
-                remedy = (
-                    "an Adaptive policy does not choose it, for its law of progress does not know what a round's delay"
-                    " costs; leave it out, or write a Static plan of source=update"
-                )
-                raise wrong(("schedules", index), name, remedy)
+                raise wrong(("schedules", index), name, OVERLAP_IS_STATIC)
         merging = [name for name in self.schedules if schedules[name].delays_updates and schedules[name].is_planned]
         if merging and self.local_steps is not None and self.local_steps.max > 0:
             remedy = (

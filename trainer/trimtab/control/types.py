@@ -18,6 +18,7 @@ from trimtab_api.catalogue import (
     wires,
 )
 from trimtab_api.errors import UserError
+from trimtab_api.trainingjob.rules import OVERLAP_IS_STATIC
 
 from trimtab.plan import Plan
 
@@ -115,12 +116,7 @@ class ControllerSettings:
                 )
         for name in self.schedules:
             if self.policy == "adaptive" and schedules[name].overlaps_rounds:
-                raise UserError(
-                    "is not chosen by an Adaptive policy, whose law of progress does not know what a round's delay"
-                    " costs; write a Static plan of source=update",
-                    field="schedules",
-                    value=name,
-                )
+                raise UserError(OVERLAP_IS_STATIC, field="schedules", value=name)
             if schedules[name].delays_updates and any(source_options(each).local_steps for each in self.sources):
                 raise UserError(
                     "merges gradients of several steps, and sources of local steps send none; leave one of them out",
