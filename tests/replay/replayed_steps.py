@@ -106,12 +106,18 @@ def processor_seconds():
     return used | {"all": time.process_time()}
 
 
-def main():
-    task = json.loads(Path(sys.argv[1]).read_text())
-    torch.set_num_threads(1)
+def joined():
+    """This rank's group, as a job's ranks join theirs."""
     dist.init_process_group("gloo")
     group = Group.connect()
     further_links.join(group, None, b"", deadline=60.0)
+    return group
+
+
+def main():
+    task = json.loads(Path(sys.argv[1]).read_text())
+    torch.set_num_threads(1)
+    group = joined()
     layers = [LayerTimes(tuple(sizes), forward, backward) for sizes, forward, backward in task["layers"]]
     network = Replayed(layers, seed=group.rank)
     sizes = tuple(parameter.numel() for parameter in reversed(list(network.parameters())))

@@ -114,7 +114,7 @@ def test_over_more_links_of_one_interface_nothing_arrives_later_nor_sooner_than_
         iteration_seconds(COMPUTE, made, [Transfer(b, link=b % num_links) for b in range(len(wire))])
         for num_links in (1, 2, 4)
     ]
-    assert seconds[0] == pytest.approx(iteration_seconds(COMPUTE, made._replace(startup=()), in_order(len(wire))))
+    assert seconds[0] == pytest.approx(iteration_seconds(COMPUTE, made._replace(startup=None), in_order(len(wire))))
     assert seconds[2] <= seconds[1] + 1e-9 <= seconds[0] + 2e-9
     assert seconds[2] >= sum(each - least for each, least in zip(wire, startup, strict=True)) - 1e-9
 

@@ -218,9 +218,9 @@ class Predictor:
         ready, needed, sizes = self._buffers(plan.fusion)
         closed_form = [each.seconds(alpha, beta) for each in costs]
         whole = sum(closed_form) or 1.0
-        startup: list[float] = []
+        startup = None
         if self.shares_interface(plan):
-            startup = [latent(sync * each.seconds(alpha, 0.0) / whole) for each in costs]
+            startup = [latent(sync * each.messages * alpha / whole) for each in costs]
         return BufferTimes(
             [compute * share for share in ready],
             [compress(size) for size in sizes],

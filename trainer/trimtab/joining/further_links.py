@@ -21,6 +21,14 @@ FIELD = "spec.network.secondInterface"
 _NUM_ELEMENTS, _NUM_EXCHANGES = 1 << 18, 3
 
 
+class _NoEntranceError(Exception):
+    """A rank cannot be called over an interface."""
+
+    def __init__(self, rank: int, reason: str) -> None:
+        super().__init__(rank, reason)
+        self.rank, self.reason = rank, reason
+
+
 def join(group: Group, interface: str | None, secret: bytes, deadline: float) -> tuple[float, ...]:
     """Connect the ranks of ``group`` over ``interface`` too, where there is one; every rank calls it together.
 
@@ -35,7 +43,11 @@ def join(group: Group, interface: str | None, secret: bytes, deadline: float) ->
         return (1.0,)
     if not is_on_cpu:
         raise UserError("joins ranks whose model is on the CPU; leave it out", field=FIELD, value=interface)
-    group.further_links = (_connected(group, interface, secret, deadline),)
+    try:
+        group.further_links = (_connected(group, interface, secret, deadline),)
+    except _NoEntranceError as error:
+        remedy = f"rank {error.rank} has none ({error.reason}); name one that every worker has, or leave it out"
+        raise UserError(remedy, field=FIELD, value=interface) from error
     slowness = _slowness(group)
     if group.rank == 0:
         print(
@@ -50,17 +62,22 @@ def _connected_again(group: Group, secret: bytes, deadline: float) -> Group | No
     """The ranks of ``group`` once more, over the interface that they have; None, and said, where one cannot."""
     try:
         return _connected(group, "", secret, deadline)
-    except UserError as error:
+    except _NoEntranceError as error:
         group.join_again = None
         if group.rank == 0:
-            print(f"trimtab: {error.remedy}: buffers cross by the links that there are", file=sys.stderr, flush=True)
+            print(
+                f"trimtab: rank {error.rank} can open no further connections ({error.reason}): buffers cross by the"
+                " links that there are",
+                file=sys.stderr,
+                flush=True,
+            )
         return None
 
 
 def _connected(group: Group, interface: str, secret: bytes, deadline: float) -> Group:
     """The ranks of ``group`` once more, over ``interface``; empty: over the one that they have.
 
-    Raises `UserError` on every rank where one of them cannot listen there, and `CommunicationError`.
+    Raises `_NoEntranceError` on every rank where one of them cannot listen there, and `CommunicationError`.
     """
     entrance, mistake = None, None
     try:
@@ -73,10 +90,7 @@ def _connected(group: Group, interface: str, secret: bytes, deadline: float) -> 
         if each["mistake"] is not None:
             if entrance is not None:
                 entrance.listener.close()
-            if not interface:
-                raise UserError(f"rank {rank} can open no further connections ({each['mistake']})")
-            remedy = f"rank {rank} has none ({each['mistake']}); name one that every worker has, or leave it out"
-            raise UserError(remedy, field=FIELD, value=interface)
+            raise _NoEntranceError(rank, each["mistake"])
     assert entrance is not None, "or its mistake was raised"
     attempt = bytes.fromhex(told[0]["attempt"])
     cards = [each["card"] for each in told]

@@ -47,21 +47,13 @@ def plan_priority(
         credits_tried = (1,)
 
     all_times = [facts.times(profile, cut) for cut in parts]
-
-    def planned(number: int) -> tuple[float, PlannedSchedule]:
-        """The shortest step under a credit."""
-        made = [(cut, times, timetable(times, num_links=number)) for cut, times in zip(parts, all_times, strict=True)]
-        seconds, best = min(
-            ((times.step_seconds(order), PlannedSchedule(cut, order)) for cut, times, order in made),
-            key=lambda each: each[0],
-        )
-        return seconds, best
-
-    shortest, best = planned(credits_tried[0])
-    for number in credits_tried[1:]:
-        seconds, made = planned(number)
-        if seconds < (1 - _LEAST_GAIN) * shortest:
-            shortest, best = seconds, made
+    shortest, best = float("inf"), PlannedSchedule(cuts, None)
+    for each in credits_tried:
+        made = [timetable(times, num_links=each) for times in all_times]
+        seconds = [times.step_seconds(order) for times, order in zip(all_times, made, strict=True)]
+        first = seconds.index(min(seconds))
+        if seconds[first] < (1 - _LEAST_GAIN) * shortest:
+            shortest, best = seconds[first], PlannedSchedule(parts[first], made[first])
     return best
 
 

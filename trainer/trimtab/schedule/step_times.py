@@ -37,7 +37,7 @@ class StepTimes:
         begin = sum(self.forward)
         ready = tuple(begin + seconds for seconds in accumulate(self.backward))
         needed = tuple(accumulate((0.0, *self.forward[:0:-1])))[::-1]
-        startup = () if self.startup is None else tuple(min(self.startup, wire) for wire in self.wire)
+        startup = None if self.startup is None else tuple(min(self.startup, wire) for wire in self.wire)
         return BufferTimes(ready, self.compress, self.wire, needed, begin, self.link_slowness, startup)
 
     def step_seconds(self, timetable: Timetable) -> float:

@@ -3,9 +3,9 @@
 What goes on at once, each in one order (`trimtab.collectives.base`): computing, a forward and a backward pass; the
 compressing of buffers, one after another on a lane of its own; and each link, one exchange after another. A buffer is
 compressed once backward has filled it, and sent once that is done and the link is free. Links over one interface share
-what it carries, but no exchange waits for the startup of another. The optimizer steps when
-backward has ended and all has arrived that is due; then the next iteration begins. What is due only by the next forward
-pass (`Transfer.is_late`) is waited for where that pass needs it.
+what it carries, but no exchange waits for the startup of another. The optimizer steps when backward has ended and all
+has arrived that is due; then the next iteration begins. What is due only by the next forward pass (`Transfer.is_late`)
+is waited for where that pass needs it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple
 from trimtab.timeline.transfers import Transfer
 
 #: Seconds of an exchange's startup that are processors' work, and cost as much beside other exchanges as alone: 24 more
-#: parts of a step took 54 ms, by four ranks on two cores (docs/measurements/schedules.md).
+#: parts of a step took 54 ms, by four ranks on two cores (docs/decisions/schedules.md).
 HOST_SECONDS = 2e-3
 #: Iterations of a cycle, some of whose transfers are late, that are averaged over, after as many in which what crosses
 #: iterations has settled: at least, and at most.
@@ -38,8 +38,8 @@ class BufferTimes(NamedTuple):
     """From the iteration's begin until backward begins, likewise."""
     link_slowness: Sequence[float] = (1.0,)
     """Of each interface: how much longer an exchange takes on it than on the first. Further links are the first's."""
-    startup: Sequence[float] = ()
-    """What of `wire` is latency that others may fill (`latent`); where there are further links, if only zeros."""
+    startup: Sequence[float] | None = None
+    """What of `wire` is latency that others may fill (`latent`); None: there are no further links."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class _Lanes:
     def free(cls, buffers: BufferTimes, iterations: Iterable[Sequence[Transfer]]) -> _Lanes:
         """As many as these iterations take, all free at second 0."""
         interfaces = [0.0] * len(buffers.link_slowness)
-        if not buffers.startup:
+        if buffers.startup is None:
             return cls(interfaces)
         num_links = 1 + max((transfer.link for transfers in iterations for transfer in transfers), default=0)
         return cls(interfaces + [0.0] * (num_links - len(interfaces)), interface=0.0)
@@ -128,7 +128,7 @@ class _Lanes:
             compressed = (may_begin if may_begin > compressed else compressed) + compress[buffer]
             free = links[link]
             begun = free if free > compressed else compressed
-            if interface is None or 0 < link < num_interfaces:
+            if interface is None or startup is None or 0 < link < num_interfaces:
                 arrived = links[link] = begun + wire[buffer] * slowness[link]
             else:
                 flows = begun + startup[buffer]
