@@ -9,7 +9,7 @@ import re
 from importlib.resources import files
 
 import pytest
-from trimtab.report.colors import style, styles_in_turn
+from trimtab.report.colors import style, styles_in_turn, styles_of_plans
 
 SIGHTS = {
     "all colours": ((1, 0, 0), (0, 1, 0), (0, 0, 1)),
@@ -58,6 +58,16 @@ def test_what_stands_together_is_told_apart(theme, names, sight):
 def test_lines_are_told_apart_without_any_colour():
     plans = ("adaptive", "0.01/all-gather", "0.01/artopk-star-ring", "0.01/artopk-star-tree", "of/another-version")
     assert_told_apart([style(plan).line for plan in plans])
+
+
+def test_plans_of_one_colour_have_dashes_of_their_own():
+    plans = ("dense-ring", "dense-ring/schedule=priority", "dense-halving", "dense-ring/schedule=us-byte", "dense-tree")
+    looks = styles_of_plans(plans)
+    assert looks["dense-ring"] == style("dense-ring")
+    assert {look.color for look in looks.values()} == {style("dense-ring").color}
+    assert_told_apart([look.line for look in looks.values()])
+    sparse = ("0.01/all-gather", "0.01/all-gather/schedule=priority")
+    assert_told_apart([look.line for look in styles_of_plans(sparse).values()])
 
 
 def test_runs_that_their_plans_do_not_tell_apart_look_different():

@@ -17,6 +17,8 @@ from trimtab_api.errors import UserError
 _COLORS: dict[Pattern, str] = {"all-gather": "--ag", "ring": "--ring", "tree": "--tree", "other": "--other-plan"}
 #: Dashes of its lines, as SVG has them; those of adaptive and dense are solid.
 _DASHES: dict[Pattern, str] = {"all-gather": "8 3", "ring": "2 3", "tree": "9 3 2 3", "other": "5 5"}
+#: Dashes of the second, third, ... plan of one colour.
+_ALIKE = ("12 4", "1 4", "12 3 1 3", "4 8")
 
 
 def color(plan: str) -> str:
@@ -49,6 +51,18 @@ def style(plan: str) -> Style:
     return _dashed(color(plan), _travels(plan)[0])
 
 
+def styles_of_plans(plans: Sequence[str]) -> dict[str, Style]:
+    """Of the runs of some plans: those that their collectives do not tell apart have dashes of their own, in turn."""
+    styles: dict[str, Style] = {}
+    for plan in plans:
+        looks = style(plan)
+        alike = sum(each.color == looks.color for each in styles.values())
+        styles[plan] = (
+            looks if alike == 0 else Style(looks.color, _dashes(looks.color, _ALIKE[(alike - 1) % len(_ALIKE)]))
+        )
+    return styles
+
+
 def styles_in_turn(names: Sequence[str]) -> dict[str, Style]:
     """Of runs that are not told apart by their plans: one look after another, from the first again after six."""
     looks = [_solid("var(--adaptive)"), _solid("var(--dense)")]
@@ -61,7 +75,11 @@ def _solid(color: str) -> Style:
 
 
 def _dashed(color: str, pattern: Pattern) -> Style:
-    return Style(color, f"stroke: {color}; stroke-width: 1.6; stroke-dasharray: {_DASHES[pattern]}")
+    return Style(color, _dashes(color, _DASHES[pattern]))
+
+
+def _dashes(color: str, dashes: str) -> str:
+    return f"stroke: {color}; stroke-width: 1.6; stroke-dasharray: {dashes}"
 
 
 def _travels(plan: str) -> tuple[Pattern, float]:

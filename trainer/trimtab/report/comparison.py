@@ -18,7 +18,7 @@ from trimtab.records.fields import mapping, number, text, texts, whole
 from trimtab.records.json_files import read_json, read_record
 from trimtab.records.run_directory import RunDirectory
 from trimtab.records.run_reader import Run, read_run
-from trimtab.report.colors import Style, style, styles_in_turn
+from trimtab.report.colors import Style, styles_in_turn, styles_of_plans
 from trimtab.report.summary import Summary, Target, summarise
 
 
@@ -50,7 +50,7 @@ class Comparison:
     def styles(self) -> dict[str, Style]:
         """How each run looks, by its name."""
         names = [run.name for run in self.runs]
-        return {name: style(name) for name in names} if self.are_plans else styles_in_turn(names)
+        return styles_of_plans(names) if self.are_plans else styles_in_turn(names)
 
     @property
     def featured(self) -> Run:
