@@ -2,9 +2,12 @@
 
 import json
 import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
-from fake_runs import write_run
+from fake_runs import PHASES, step_line, write_run
 from trimtab.cli import judge_command, preparation
 from trimtab.cli.main import main
 from trimtab.judge import simulation, workloads
@@ -13,7 +16,10 @@ from trimtab.judge.simulation import SimulatedCell
 from trimtab.judge.workloads import Workload
 from trimtab.launch import run
 from trimtab.launch.interrupts import Interrupted
+from trimtab.launch.run import RunRequest
+from trimtab.launch.supervisor import Ending
 from trimtab.records.result import RunResult
+from trimtab.records.run_directory import RunDirectory
 from trimtab_netmon.emulate import Network
 
 
@@ -76,36 +82,88 @@ def test_every_cell_has_its_first_turn_before_any_has_its_second(tmp_path, monke
     assert taken == [(name, turn) for turn in (1, 2) for name in cells]
 
 
-def test_an_interrupted_judge_goes_on_where_it_was(tmp_path, capsys, monkeypatch):
-    """Training is faked; the command, what it keeps and how it tells one run from another are as they are."""
+@pytest.fixture
+def training(monkeypatch):
+    """Training is faked; the command, what it keeps and how it tells one run from another are as they are.
+
+    It is called with a run's request, writes what the run leaves, and says in which state it ended.
+    """
+
+    def use(train: Callable[[RunRequest, Callable[[], Ending | None]], str]) -> None:
+        def run_job(request: RunRequest, observe: Callable[[], Ending | None]) -> RunResult:
+            with request.directory.held():
+                request.directory.prepare()
+                shutil.copyfile(request.network, request.directory.network)
+                state = train(request, observe)
+                request.directory.write_job(request.job)
+                result = RunResult.of(state, "", plan=request.plan, began=0.0, emulated=True)
+                request.directory.write_result(result)
+            return result
+
+        monkeypatch.setattr(run, "run", run_job)
+        monkeypatch.setattr(preparation, "choose_network", lambda file, loopback, num_workers: file)
+
+    return use
+
+
+def evaluate(directory: RunDirectory, seconds: float, loss: float) -> None:
+    with directory.metrics.open("a") as metrics:
+        print(json.dumps({"event": "evaluation", "step": 100, "time": seconds, "loss": loss}), file=metrics)
+
+
+def cells_of(out: Path) -> list[dict[str, Any]]:
+    cells: list[dict[str, Any]] = json.loads((out / "judge.json").read_text())["cells"]
+    return [cell for cell in cells if cell["measured"]]
+
+
+def test_an_interrupted_judge_goes_on_where_it_was(tmp_path, capsys, training):
     began, interrupted_at = [], 10
 
     def train(request, observe):
-        with request.directory.held():
-            request.directory.prepare()
-            request.directory.write_job(request.job)
-            shutil.copyfile(request.network, request.directory.network)
-            began.append(request.directory.path)
-            if len(began) == interrupted_at:
-                raise Interrupted
-            write_run(request.directory.path, request.plan, 0.2, 20)
-            request.directory.write_job(request.job)
-            result = RunResult.of("target", "", plan=request.plan, began=0.0, emulated=True)
-            request.directory.write_result(result)
-            with request.directory.metrics.open("a") as metrics:
-                print(json.dumps({"event": "evaluation", "step": 100, "time": 20.0, "loss": 0.01}), file=metrics)
-        return result
+        began.append(request.directory.path)
+        if len(began) == interrupted_at:
+            raise Interrupted
+        write_run(request.directory.path, request.plan, 0.2, 20)
+        evaluate(request.directory, 20.0, 0.01)
+        return "target"
 
-    monkeypatch.setattr(run, "run", train)
-    monkeypatch.setattr(preparation, "choose_network", lambda file, loopback, num_workers: file)
+    training(train)
     argv = ["judge", "--out", str(tmp_path / "out"), "--quick"]
     assert main(argv) == 130
     assert "The same command goes on from here" in capsys.readouterr().err
     finished = began[: interrupted_at - 1]
-    cells = json.loads((tmp_path / "out" / "judge.json").read_text())["cells"]
-    assert sum(bool(cell["measured"]) for cell in cells) == 1, "the first cell was whole"
+    assert len(cells_of(tmp_path / "out")) == 1, "the first cell was whole"
     assert main(argv) == 0
     assert began[interrupted_at] == began[interrupted_at - 1], "what was cut off comes again, and first"
     assert not set(finished) & set(began[interrupted_at:])
-    cells = json.loads((tmp_path / "out" / "judge.json").read_text())["cells"]
-    assert sum(bool(cell["measured"]) for cell in cells) == 3
+    assert len(cells_of(tmp_path / "out")) == 3
+
+
+def test_what_takes_three_times_as_long_as_adaptive_is_given_up_and_bounds_the_ratio(tmp_path, capsys, training):
+    began = []
+
+    def train(request, observe):
+        began.append(request.directory.path)
+        seconds = {"adaptive": 10.0, "dense": 100.0}.get(request.plan, 29.0)
+        write_run(request.directory.path, request.plan, 0.2, min(seconds, 28.0))
+        if seconds > 30.0:
+            assert observe() is None, "it has just not trained for longer yet"
+            with request.directory.metrics.open("a") as metrics:
+                print(json.dumps(step_line(500, 32.0, 2.0, "dense", PHASES[0], trial=False)), file=metrics)
+        else:
+            evaluate(request.directory, seconds, 0.01)
+        return observe().state
+
+    training(train)
+    argv = ["judge", "--out", str(tmp_path / "out"), "--quick"]
+    assert main(argv) == 0
+    for cell in cells_of(tmp_path / "out"):
+        assert (cell["measured"]["dense"], cell["measured_given_up"]) == ([32.0], ["dense"])
+        assert cell["measured_over_dense"] == pytest.approx(10 / 32)
+        assert cell["measured_over_best_static"] == cell["measured_over_best_hook"] == pytest.approx(10 / 29, abs=1e-4)
+    output = capsys.readouterr().out
+    assert output.count("dense: ") == output.count(", given up") == 3
+    assert output.count("<0.31×") >= 3
+    assert "given up after 32s" in (tmp_path / "out" / "judge.html").read_text()
+    assert main(argv) == 0
+    assert len(began) == len(set(began)), "what was given up is kept, as all else"

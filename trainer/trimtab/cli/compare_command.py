@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Sequence
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -115,47 +117,66 @@ def compare(
     ends_at_target: bool,
     repeat: int,
     resume: bool,
+    patience: float = inf,
 ) -> str:
     """Run a job under each plan, ``repeat`` times in turns; returns why a run failed, which ends it, or nothing.
 
-    The caller holds the directory. With ``resume`` runs that finished with the same inputs are kept.
+    The caller holds the directory. With ``resume`` runs that finished with the same inputs are kept. A run is given up,
+    in the state ``deadline``, when it has trained ``patience`` times as long as the first plan of its turn took to the
+    target.
     """
     from trimtab.launch.run import WELL, RunRequest, is_done
     from trimtab.report.comparison import run_directory, write_comparison
 
-    requests = [
-        RunRequest(
-            with_seed(with_plan(job, plan), job.spec.seed + turn), plan, network, run_directory(directory, plan, turn)
-        )
+    turns = [
+        [
+            RunRequest(
+                with_seed(with_plan(job, plan), job.spec.seed + turn),
+                plan,
+                network,
+                run_directory(directory, plan, turn),
+            )
+            for plan in plans
+        ]
         for turn in range(repeat)
-        for plan in plans
     ]
-    states = WELL if ends_at_target else ["succeeded"]
+    states = [*(WELL if ends_at_target else ["succeeded"]), *(["deadline"] if patience < inf else [])]
     write_comparison(directory, ["trimtab", *sys.argv[1:]], plans, target, repeat)
-    kept = {request.directory for request in requests if resume and is_done(request, states)}
-    return _run_each(requests, kept, target, target if ends_at_target else None)
+    kept = {request.directory for turn in turns for request in turn if resume and is_done(request, states)}
+    return _run_each(turns, kept, target, states, patience)
 
 
-def _run_each(requests: list[RunRequest], kept: set[RunDirectory], target: Target | None, until: Target | None) -> str:
-    """Run each request that is not in ``kept``, up to ``until`` if given; returns why one failed, or nothing."""
+def _run_each(
+    turns: list[list[RunRequest]],
+    kept: set[RunDirectory],
+    target: Target | None,
+    states: Sequence[str],
+    patience: float,
+) -> str:
+    """Run each request that is not in ``kept``, to one of the states; returns why one failed, or nothing."""
     from trimtab.cli.progress import Progress
-    from trimtab.launch.run import WELL
     from trimtab.launch.run import run as run_job
     from trimtab.records.run_reader import read_run
     from trimtab.report.summary import summarise
     from trimtab.report.table import sentence
 
+    requests = [request for turn in turns for request in turn]
     for request in requests:
         if request.directory not in kept:
             request.directory.result.unlink(missing_ok=True)  # or an early table would show the run before
-    with Progress(len(requests), until) as progress:
-        for request in requests:
-            heed()
-            progress.start(request.plan, request.directory)
-            if request.directory not in kept:
-                result = run_job(request, progress.update)  # never restarted: its times would not compare
-                if result.state not in WELL:
-                    return f"{request.plan}: {result.message}"
-            text = sentence(request.plan, summarise(read_run(request.directory), target))
-            progress.finish(f"{text} (kept)" if request.directory in kept else text)
+    with Progress(len(requests), target if "target" in states else None) as progress:
+        for turn in turns:
+            limit: float | None = None
+            for request in turn:
+                heed()
+                progress.start(request.plan, request.directory, limit)
+                if request.directory not in kept:
+                    result = run_job(request, progress.update)  # never restarted: its times would not compare
+                    if result.state not in states:
+                        return f"{request.plan}: {result.message}"
+                summary = summarise(read_run(request.directory), target)
+                text = sentence(request.plan, summary)
+                progress.finish(f"{text} (kept)" if request.directory in kept else text)
+                if request is turn[0] and summary.seconds_to_target is not None and patience < inf:
+                    limit = patience * summary.seconds_to_target
     return ""

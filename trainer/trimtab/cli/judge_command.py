@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 _NUM_FIRST = 3
 #: How often each runs, and how often under `--quick`.
 _TURNS, _QUICK_TURNS = 3, 1
+#: A run that has trained so many times as long as adaptive in the same turn is given up: its plan is not the best one,
+#: and the far network alone would take a third of the hours to say by how much.
+_PATIENCE = 3.0
 #: Workload and network of each cell of `--quick`: a change of networks, one that repeats, and one where dense wins.
 _QUICK = (("digits", "C1"), ("gpt", "demo"), ("cnn", "fast"))
 
@@ -128,11 +131,12 @@ def _measure(cell: Cell, network: Network, directory: Path, *, turns: int) -> tu
     from trimtab_netmon.emulate import write_network
 
     from trimtab.cli.preparation import choose_network
+    from trimtab.judge.arrival import arrival_of
     from trimtab.judge.even_computing import evened
     from trimtab.judge.verdict import Measured
     from trimtab.judge.workloads import WORKLOADS
     from trimtab.report.comparison import finished_runs
-    from trimtab.report.summary import summarise, target_of
+    from trimtab.report.summary import target_of
 
     own = directory / cell.name.replace(" ", "-")
     own.mkdir(exist_ok=True)
@@ -148,12 +152,22 @@ def _measure(cell: Cell, network: Network, directory: Path, *, turns: int) -> tu
     plans = [ADAPTIVE, "dense", *DDP_HOOKS, *static]
     target = target_of(job)
     assert target is not None, "of the workload"
-    failure = compare(job, emulated, plans, own, target=target, ends_at_target=True, repeat=turns, resume=True)
+    failure = compare(
+        job,
+        emulated,
+        plans,
+        own,
+        target=target,
+        ends_at_target=True,
+        repeat=turns,
+        resume=True,
+        patience=_PATIENCE,
+    )
     if failure:
         return cell, failure
     runs = {name: finished_runs(own, name, turns) for name in plans}
-    times = {name: [summarise(run, target).seconds_to_target for run in of_plan] for name, of_plan in runs.items()}
-    return replace(cell, measured=Measured(times), evened=Measured(evened(runs, target))), ""
+    arrivals = {name: [arrival_of(run, target) for run in of_plan] for name, of_plan in runs.items()}
+    return replace(cell, measured=Measured(arrivals), evened=Measured(evened(runs, target))), ""
 
 
 def _record(workload: Workload, directory: Path) -> str:
@@ -190,7 +204,7 @@ def _write(directory: Path, cells: list[Cell]) -> None:
 def _print(cells: list[Cell]) -> None:
     from trimtab.judge.verdict import summary
 
-    ran = [cell for cell in cells if cell.measured.seconds]
+    ran = [cell for cell in cells if cell.measured.arrivals]
     simulated = _table("simulated", "best static plan", "adaptive over it", "over dense")
     for cell in cells:
         simulated.add_row(
@@ -201,7 +215,7 @@ def _print(cells: list[Cell]) -> None:
         "\nmeasured", "\nbest static plan", *(f"\n{each}" for each in over), *(f"evened:\n{each}" for each in evened)
     )
     for cell in ran:
-        ratios = (_ratio(each) for one in (cell.measured, cell.evened) for each in (one.over_best, *_over_others(one)))
+        ratios = (_over(one, *names) for one in (cell.measured, cell.evened) for names in _others(one))
         measured.add_row(cell.name, cell.measured.best or "–", *ratios)
     console = Console()
     if not console.is_terminal:
@@ -211,13 +225,19 @@ def _print(cells: list[Cell]) -> None:
         console.print()
         console.print(measured)
         print("evened: had every step of a cell computed as long as in the median run")
+        print(f"<: given up after {_PATIENCE:g} times as long as adaptive took in the same turn")
     for name, value in summary(cells).items():
         print(f"{name.replace('_', ', ')}: {value:.2f}× the best static plan")
 
 
-def _over_others(measured: Measured) -> tuple[float | None, float | None]:
-    """Adaptive over dense and over the better of DDP's hooks."""
-    return measured.over("dense"), measured.over(*DDP_HOOKS)
+def _others(measured: Measured) -> tuple[tuple[str, ...], ...]:
+    """What adaptive is beside: the best static plan, dense, the better of DDP's hooks."""
+    return ((measured.best,) if measured.best else ()), ("dense",), tuple(DDP_HOOKS)
+
+
+def _over(measured: Measured, *names: str) -> str:
+    ratio = _ratio(measured.over(*names))
+    return f"<{ratio}" if measured.is_bound(*names) else ratio
 
 
 def _table(*headings: str) -> Table:

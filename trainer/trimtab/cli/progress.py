@@ -12,9 +12,11 @@ from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.panel import Panel
 from rich.text import Text
+from trimtab_api.units import format_duration
 
 from trimtab.cli.log_tail import LogTail
 from trimtab.cli.run_view import RunView
+from trimtab.launch.supervisor import Ending
 from trimtab.records.run_directory import RunDirectory
 from trimtab.report.summary import Target
 
@@ -61,9 +63,10 @@ class Progress:
     def _is_live(self) -> bool:
         return self._console.is_terminal and not self._console.is_dumb_terminal and not self._as_json
 
-    def start(self, plan: str, directory: RunDirectory) -> None:
-        """Follow another run from its beginning."""
+    def start(self, plan: str, directory: RunDirectory, limit_seconds: float | None = None) -> None:
+        """Follow another run from its beginning; one that trains for longer than the limit is to be given up."""
         self._num_started += 1
+        self._limit_seconds = limit_seconds
         self._view = RunView(plan, directory)
         self._log = None if self._tail is None else LogTail(directory, self._tail)
         self._last_line = time.monotonic()
@@ -73,8 +76,8 @@ class Progress:
         self.finish(message)
         self._view = RunView(self._view.plan, self._view.directory)
 
-    def update(self) -> bool:
-        """Read and show what is new; returns whether the run has reached the target that ends it."""
+    def update(self) -> Ending | None:
+        """Read and show what is new; returns how the run ends, where it has reached its target or its limit."""
         self._view.read()
         if self._log is not None:
             self._show(self._log.new_lines())
@@ -83,7 +86,11 @@ class Progress:
         elif time.monotonic() - self._last_line >= LINE_SECONDS:
             self._last_line = time.monotonic()
             self._print("progress", self._view.line(), **self._view.figures())
-        return self._view.has_reached(self._until)
+        if self._view.has_reached(self._until):
+            return Ending("target")
+        if self._limit_seconds is not None and self._view.seconds > self._limit_seconds:
+            return Ending("deadline", f"given up when it had trained for {format_duration(self._limit_seconds)}")
+        return None
 
     def end(self) -> None:
         """The run has ended: show what its script printed last."""

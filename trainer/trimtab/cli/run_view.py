@@ -57,6 +57,11 @@ class RunView:
         """Whether any evaluation so far has reached the target."""
         return target is not None and any(target.reached_by(each.values) for each in self._evaluations)
 
+    @property
+    def seconds(self) -> float:
+        """From the start of the schedule to the last step that it told of."""
+        return 0.0 if self._step is None else self._step.time
+
     def facts(self) -> dict[str, str]:
         """What is known of the run, by name, in the order shown."""
         step = self._step

@@ -9,20 +9,23 @@ stays as it was measured, at whatever time the network then changed.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from math import inf
 from statistics import mean, median
 
+from trimtab.judge.arrival import Arrival, arrival_of
 from trimtab.records.run_reader import Run
-from trimtab.report.summary import Target, summarise
+from trimtab.report.summary import Target
 
 
-def evened(runs: Mapping[str, Sequence[Run]], target: Target) -> dict[str, list[float | None]]:
-    """Seconds to the target of each run, by plan, with as much computing a step as the median run; None: not reached.
+def evened(runs: Mapping[str, Sequence[Run]], target: Target) -> dict[str, list[Arrival]]:
+    """When each run was at the target, by plan, with as much computing a step as the median run.
 
     Without the plans of which a run does not tell what its steps compute, as those of DDP's hooks once did not.
     """
     telling = {name: of_plan for name, of_plan in runs.items() if all(map(_tells, of_plan))}
     usual = median([mean(_computing(run)) for of_plan in telling.values() for run in of_plan] or [0.0])
-    return {name: [_seconds(run, target, usual) for run in of_plan] for name, of_plan in telling.items()}
+    return {name: [_evened(run, target, usual) for run in of_plan] for name, of_plan in telling.items()}
 
 
 def _tells(run: Run) -> bool:
@@ -34,8 +37,9 @@ def _computing(run: Run) -> list[float]:
     return [step.compute_seconds for step in run.training_steps]
 
 
-def _seconds(run: Run, target: Target, computing: float) -> float | None:
-    reached = summarise(run, target).seconds_to_target
-    if reached is None:
-        return None
-    return reached + sum(computing - step.compute_seconds for step in run.training_steps if step.time <= reached)
+def _evened(run: Run, target: Target, computing: float) -> Arrival:
+    arrival = arrival_of(run, target)
+    if arrival.seconds == inf:
+        return arrival
+    more = sum(computing - step.compute_seconds for step in run.training_steps if step.time <= arrival.seconds)
+    return replace(arrival, seconds=arrival.seconds + more)

@@ -8,6 +8,7 @@ from math import inf, isfinite
 
 from trimtab_api.units import format_duration
 
+from trimtab.judge.arrival import Arrival
 from trimtab.judge.simulation import LEFT_OUT
 from trimtab.judge.verdict import Cell, Measured
 from trimtab.plan_names import ADAPTIVE
@@ -44,8 +45,8 @@ def render(cells: list[Cell]) -> str:
                 _regret(cells, lambda cell: _point(cell.evened)),
             ),
             section("Simulated times", "", _times(cells, _simulated_times)),
-            section("Measured times", "", _times(_that_ran(cells), lambda cell: cell.measured.medians)),
-            section("With computing made even", "", _times(_that_ran(cells), lambda cell: cell.evened.medians)),
+            section("Measured times", "", _times(_that_ran(cells), lambda cell: _medians(cell.measured))),
+            section("With computing made even", "", _times(_that_ran(cells), lambda cell: _medians(cell.evened))),
         ],
     )
 
@@ -55,7 +56,7 @@ def _best(static: dict[str, float]) -> float:
 
 
 def _that_ran(cells: list[Cell]) -> list[Cell]:
-    return [cell for cell in cells if cell.measured.seconds]
+    return [cell for cell in cells if cell.measured.arrivals]
 
 
 def _point(measured: Measured) -> tuple[float, float] | None:
@@ -79,17 +80,28 @@ def _regret(cells: list[Cell], point: Callable[[Cell], tuple[float, float] | Non
     return plot.svg("time of the best static plan", "adaptive over it", "adaptive over the best static plan")
 
 
-def _simulated_times(cell: Cell) -> dict[str, float]:
-    return {ADAPTIVE: cell.simulated.adaptive, **cell.simulated.static}
+def _simulated_times(cell: Cell) -> dict[str, Arrival]:
+    times = {ADAPTIVE: cell.simulated.adaptive, **cell.simulated.static}
+    return {name: Arrival(seconds) for name, seconds in times.items()}
 
 
-def _times(cells: list[Cell], times: Callable[[Cell], dict[str, float]]) -> str:
+def _medians(measured: Measured) -> dict[str, Arrival]:
+    return {name: Arrival(seconds, measured.is_bound(name)) for name, seconds in measured.medians.items()}
+
+
+def _told(arrival: Arrival) -> str:
+    if arrival.seconds == inf:
+        return "not reached"
+    return ("given up after " if arrival.was_given_up else "") + format_duration(arrival.seconds)
+
+
+def _times(cells: list[Cell], times: Callable[[Cell], dict[str, Arrival]]) -> str:
     """A table for each cell, folded: every plan's time."""
     return "".join(
         f"<details><summary>{escape(cell.name)}</summary><table>"
         + "".join(
-            f"<tr><td>{escape(name)}</td><td>{'not reached' if seconds == inf else format_duration(seconds)}</td></tr>"
-            for name, seconds in sorted(times(cell).items(), key=lambda item: item[1])
+            f"<tr><td>{escape(name)}</td><td>{_told(arrival)}</td></tr>"
+            for name, arrival in sorted(times(cell).items(), key=lambda item: item[1].seconds)
         )
         + "</table></details>"
         for cell in cells

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from math import inf
-from statistics import median
+from statistics import median, median_high
 from typing import Any
 
+from trimtab.judge.arrival import Arrival
 from trimtab.judge.simulation import SimulatedCell
 from trimtab.plan import Plan, dense_plan
 from trimtab.plan_names import ADAPTIVE, DDP_HOOKS
@@ -16,13 +17,22 @@ from trimtab.plan_names import ADAPTIVE, DDP_HOOKS
 class Measured:
     """What real runs of one cell took."""
 
-    seconds: dict[str, list[float | None]] = field(default_factory=dict)
-    """Seconds to the target of each run, by plan; None: not reached. Empty where none ran."""
+    arrivals: dict[str, list[Arrival]] = field(default_factory=dict)
+    """Of each run, by plan. Empty where none ran."""
 
     @property
     def medians(self) -> dict[str, float]:
-        """By plan; infinite where the middle one did not reach the target."""
-        return {name: median(inf if each is None else each for each in times) for name, times in self.seconds.items()}
+        """Seconds by plan, infinite where the middle run did not reach the target; see `is_bound`."""
+        return {name: median(each.seconds for each in times) for name, times in self.arrivals.items()}
+
+    def is_bound(self, *names: str) -> bool:
+        """Whether the best of these plans may have needed longer than its median says, for its runs were given up."""
+        measured = [name for name in names if name in self.arrivals]
+        if not measured:
+            return False
+        best = self.arrivals[min(measured, key=lambda name: self.medians[name])]
+        middle = median_high(each.seconds for each in best)
+        return any(each.was_given_up and each.seconds <= middle for each in best)
 
     @property
     def best(self) -> str | None:
@@ -45,7 +55,8 @@ class Measured:
     def to_json(self, prefix: str) -> dict[str, Any]:
         """Plain data; what was not reached is null."""
         return {
-            prefix: self.seconds,
+            prefix: {name: [each.to_json() for each in times] for name, times in self.arrivals.items()},
+            f"{prefix}_given_up": [name for name in self.arrivals if self.is_bound(name)],
             f"{prefix}_over_best_static": _finite(self.over_best),
             f"{prefix}_over_dense": _finite(self.over("dense")),
             f"{prefix}_over_best_hook": _finite(self.over(*DDP_HOOKS)),

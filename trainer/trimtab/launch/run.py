@@ -57,12 +57,14 @@ WELL = ("succeeded", "target")
 
 
 def run(
-    request: RunRequest, observe: Callable[[], bool], restarted: Callable[[str], None] = lambda message: None
+    request: RunRequest,
+    observe: Callable[[], Ending | None],
+    restarted: Callable[[str], None] = lambda message: None,
 ) -> RunResult:
     """Run a job on this machine to its end; ``observe`` is called every half second meanwhile.
 
-    Where it returns True the run has reached its target and ends at once, in the state ``target``. ``restarted`` is
-    called with the cause each time before all ranks start again together, from the beginning.
+    What it returns, if anything, is how the run ends, at once. ``restarted`` is called with the cause each time before
+    all ranks start again together, from the beginning.
     Leaves no process and no namespace behind, whatever happens. Raises `UserError` where the job cannot start, or
     another run goes on in the directory, and `Interrupted` in `interruptible` (the result is written first).
     """
@@ -70,7 +72,7 @@ def run(
         return _run(request, observe, restarted)
 
 
-def _run(request: RunRequest, observe: Callable[[], bool], restarted: Callable[[str], None]) -> RunResult:
+def _run(request: RunRequest, observe: Callable[[], Ending | None], restarted: Callable[[str], None]) -> RunResult:
     directory = request.directory
     directory.prepare()
     directory.write_job(request.job)
@@ -187,7 +189,7 @@ def _start_status(request: RunRequest, hosts: Hosts, supervisor: Supervisor) -> 
 class Watch:
     """What a local run looks at beside its processes: the emulated network, the deadline, the observer."""
 
-    def __init__(self, request: RunRequest, hosts: Hosts, observe: Callable[[], bool], began: float) -> None:
+    def __init__(self, request: RunRequest, hosts: Hosts, observe: Callable[[], Ending | None], began: float) -> None:
         self._deadline = request.job.spec.active_deadline_seconds
         self._started = request.directory.started
         self._hosts, self._observe, self._began = hosts, observe, began
@@ -209,10 +211,8 @@ class Watch:
             return None
         if (failure := self._network_failure()) is not None:
             return failure
-        if self._observe():
-            return Ending("target")
         self._observed = now
-        return None
+        return self._observe()
 
     def _network_failure(self) -> Ending | None:
         failure = self._hosts.failure()

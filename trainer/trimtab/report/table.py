@@ -127,4 +127,6 @@ def sentence(name: str, summary: Summary) -> str:
         parts.append(f"accuracy {summary.accuracy:.2%}")
     if summary.seconds_to_target is not None:
         parts.append(f"target after {format_duration(summary.seconds_to_target)}")
+    elif summary.state == "deadline":
+        parts.append("given up")
     return f"{name}: {', '.join(parts)}"
