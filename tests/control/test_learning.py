@@ -55,7 +55,8 @@ def test_a_gain_is_learned_once_it_has_settled(learner):
         learner.steps.add(report(step), float(step))
         learner.steps.add(report(step), float(step))
         gain.observe(0.3)
-        learner.compression(report(step), gain)
+        learner.compression(report(step))
+        learner.gain(report(step), gain)
 
 
 def test_what_was_learned_since_the_network_was_last_seen_is_taken_back(learner):

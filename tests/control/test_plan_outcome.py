@@ -61,8 +61,8 @@ def pending(steps: RecentSteps, predicted_previous: float = 0.12, predicted: flo
 def test_a_step_that_was_to_be_shorter_and_is_longer_underperforms(previous, took, predicted, underperforms):
     before = [] if previous is None else [(BEFORE, 10, previous, EXCHANGE)]
     outcome = pending(ran(*before, (AFTER, 10, took, EXCHANGE)), predicted=predicted)
-    measured, says = outcome.review(20, 2.0)
-    assert (measured.id, says) == (7, underperforms)
+    measured, worse = outcome.review(20, 2.0)
+    assert (measured.id, worse is not None) == (7, underperforms)
     assert (measured.seconds, measured.previous_seconds) == pytest.approx((took, previous))
 
 
@@ -70,9 +70,9 @@ def test_it_is_said_once_on_a_network():
     steps = ran((BEFORE, 10, 0.12, EXCHANGE), (AFTER, 10, 0.13, EXCHANGE))
     outcome = pending(steps)
     assert outcome.review(20, 2.0)[1]
-    assert outcome.review(21, 2.0) == (None, False), "nothing is pending"
+    assert outcome.review(21, 2.0) == (None, None), "nothing is pending"
     outcome.begin(change(0.12, 0.11), lambda plan: EXCHANGE)
-    assert outcome.review(40, 4.0)[1] is False
+    assert outcome.review(40, 4.0)[1] is None
     assert pending(steps).review(60, 6.0)[1], "another network has an outcome of its own"
 
 

@@ -162,8 +162,8 @@ def profiled(lead=0.02, loss=1.0):
     return Profile(7, 5, plan, lead, (0.06, 0.06, 0.06), modules, (BucketTimes(0, 0.1),), loss, 1e-4, 1e-3, 0.01)
 
 
-def static(schedule):
-    plan = Plan.parse(f"dense/fusion=equal:buffers=8/schedule={schedule}")
+def static(schedule, fusion="equal:buffers=8"):
+    plan = Plan.parse(f"dense/fusion={fusion}/schedule={schedule}")
     controller = Controller(ControllerSettings("static", plan), FACTS)
     controller.observe_network(NetworkView(1, SLOW[0], 1 / SLOW[1]), 0.0)
     exchange = Predictor(FACTS).sync_seconds(controller.plan, *SLOW)
@@ -229,6 +229,56 @@ def test_where_a_delay_did_harm_deft_delays_nothing_any_more_after_a_restart_as_
         controller.next_action(1.0 + number, 100)
         delays.append(controller.plan.timetable.delays)
     assert delays == [True, False, False, False, True]
+
+
+def steps(controller, count, seconds, exchange, begin):
+    """The last action of so many training steps."""
+    for number in range(begin, begin + count):
+        controller.observe_step(
+            StepReport(number, controller.plan, seconds, 0.27, 0.0, exchange, 1, 1, 1.0, 0.0, finite=True), number
+        )
+        action = controller.next_action(number, 100)
+        if action != KeepGoing():
+            return action
+    return KeepGoing()
+
+
+@pytest.mark.parametrize("schedule", ["priority", "us-byte"])
+@pytest.mark.parametrize(("seconds", "is_worse"), [(0.7, True), (0.4, False)])
+def test_parts_whose_steps_turn_out_longer_are_put_together_again_and_not_tried_once_more(schedule, seconds, is_worse):
+    controller = static(schedule, fusion="single")
+    exchange = Predictor(FACTS).sync_seconds(controller.plan, *SLOW)
+    assert steps(controller, 5, 0.5, exchange, begin=1) == KeepGoing()
+    controller.observe_profile(profiled(), 6.0)
+    adopted = controller.next_action(6.0, 100)
+    assert len(adopted.plan.fusion.cuts) > 1
+    again = steps(controller, 15, seconds, exchange, begin=6)
+    if is_worse:
+        assert (again.plan.fusion.cuts, again.plan.schedule) == ((0,), schedule)
+        assert "took longer in these parts" in again.decision.reason
+    else:
+        assert again == KeepGoing()
+    lines = controller.log.drain()
+    decided = [line["trigger"] for line in lines if line["record"] == "decision"]
+    assert decided == ["profile", "measured"] if is_worse else ["profile"]
+    (measured,) = [line for line in lines if line["record"] == "measured"]
+    assert measured["measured_step_seconds"] == pytest.approx(seconds)
+    assert measured["measured_previous_step_seconds"] == pytest.approx(0.5)
+    controller.observe_profile(replace(profiled(), step=30), 30.0)
+    assert controller.next_action(30.0, 100) == KeepGoing()
+
+
+def test_on_another_network_parts_are_tried_again():
+    controller = static("priority", fusion="single")
+    exchange = Predictor(FACTS).sync_seconds(controller.plan, *SLOW)
+    steps(controller, 5, 0.5, exchange, begin=1)
+    controller.observe_profile(profiled(), 6.0)
+    controller.next_action(6.0, 100)
+    assert steps(controller, 15, 0.7, exchange, begin=6).plan.fusion.cuts == (0,)
+    for revision, now in ((2, 30.0), (3, 60.0)):
+        controller.observe_network(NetworkView(revision, SLOW[0], 0.3 / SLOW[1]), now)
+    controller.observe_profile(replace(profiled(), step=70), 70.0)
+    assert len(controller.next_action(70.0, 100).plan.fusion.cuts) > 1
 
 
 def test_static_plans_that_no_profile_changes_stay_and_log_nothing():

@@ -32,7 +32,7 @@ class Planning:
     def __init__(self, begun_with: Plan = BEGUN_WITH) -> None:
         self.begun_with, self.learner = begun_with, Learner(FACTS)
         self.policy = StaticPolicy(self.learner, begun_with)
-        self.num_asked = 0
+        self.num_asked, self.may_cut = 0, True
 
     def profiled(self, step: int) -> None:
         self.learner.predictor.profile = Profile(step, 3, BEGUN_WITH, 0.0, (), (), (), None, None, None)
@@ -43,7 +43,8 @@ class Planning:
             assert network == (KNOWN if is_network_known else NOMINAL_NETWORK)
             return SimpleNamespace(dense=present, present=present, first=lambda: found)
 
-        return self.policy.look(renew, KNOWN if is_network_known else None)
+        looked = self.policy.look(renew, KNOWN if is_network_known else None, may_cut=self.may_cut)
+        return None if looked is None else looked[1]
 
 
 @pytest.fixture
@@ -78,6 +79,17 @@ def test_each_profile_is_planned_by_once(planning: Planning) -> None:
         planning.profiled(step)
         for _ in range(3):
             assert planning.look(present, found) is None
+    assert planning.num_asked == 2
+
+
+def test_what_was_cut_too_fine_is_planned_anew_once_without_another_profile(planning: Planning) -> None:
+    planning.profiled(5)
+    planning.look(step_of(BEGUN_WITH, 0.2), step_of(PLANNED, 0.1))
+    planning.may_cut = False
+    choice = planning.look(step_of(PLANNED.with_version(1), 0.1), step_of(BEGUN_WITH, 0.2))
+    assert choice is not None
+    assert choice.chosen.plan == BEGUN_WITH
+    assert planning.look(step_of(BEGUN_WITH.with_version(2), 0.1), step_of(ELSEWHERE, 0.01)) is None
     assert planning.num_asked == 2
 
 

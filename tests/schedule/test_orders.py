@@ -204,6 +204,18 @@ def test_a_priority_schedule_has_the_partition_that_makes_its_steps_shortest():
     assert seconds[0] < seconds[1]
 
 
+@pytest.mark.parametrize("spec", ["priority", "us-byte"])
+def test_where_nothing_may_be_cut_buffers_are_sent_whole_and_one_by_one_but_as_a_user_says(spec):
+    free = replace(facts(latency=0.05), shares_interface=True)
+    held, cuts = replace(free, may_cut=False), (0, 3_000_400)
+    assert len(planned(spec, cuts, profile=profile(), facts=facts()).cuts) > 2
+    whole = planned(spec, cuts, profile=profile(), facts=held)
+    assert (whole.cuts, whole.timetable.num_links) == (cuts, 1)
+    by_user = f"{spec}:partition=1000000"
+    assert 750_100 in planned(by_user, cuts, profile=profile(), facts=held).cuts
+    assert planned("priority:credit=2", cuts, profile=profile(), facts=held).timetable.num_links == 2
+
+
 @given(st.lists(st.integers(1, 100), min_size=1, max_size=6), st.integers(1, 60))
 def test_split_parts_hold_at_most_so_much_and_keep_all_cuts(sizes, most):
     cuts, total = (0, *accumulate(sizes[:-1])), sum(sizes)

@@ -26,7 +26,7 @@ from trimtab.control.gain_watch import GainWatch
 from trimtab.control.learning import Learner
 from trimtab.control.network_watch import UNKNOWN_NETWORK, Network, NetworkChange, NetworkWatch
 from trimtab.control.plan_evaluator import PlanEvaluator
-from trimtab.control.plan_outcome import NUM_STEPS, PlanOutcome
+from trimtab.control.plan_outcome import NUM_STEPS, PlanOutcome, sends_in_parts
 from trimtab.control.planning import FusionPlanning
 from trimtab.control.prediction_drift import PredictionDrift
 from trimtab.control.reason import of_optimizer
@@ -95,8 +95,11 @@ class Controller:
     def observe_step(self, report: StepReport, now: float) -> None:
         """A training step has ended."""
         self._step = report.step
+        self._since_plan.num_steps += was_applied(report) and report.plan == self.plan
         if not self._is_adaptive:
-            self._static.observe_step(report, self._network_watch.network)
+            if self._learner.steps.add(report, now):
+                self._static.observe_step(report, self._network_watch.network)
+                self._review(now)
             return
         self.trial_budget.begin(now - report.step_seconds)
         self._experiments.begin(now - report.step_seconds)
@@ -104,7 +107,6 @@ class Controller:
             self._triggers.may_choose_more(report.step)
         self._loop_steps = report.loop_steps
         self._fallback.observe(report)
-        self._since_plan.num_steps += was_applied(report) and report.plan == self.plan
         self._learner.loss(report)
         if not self._learner.steps.add(report, now):
             return
@@ -116,12 +118,20 @@ class Controller:
             self.drift.observe(report.exchange_seconds(predicted), predicted, between)
         if not report.plan.is_dense:
             self._since_plan.compressed(report)
-            self._learner.compression(report, self._since_plan.gain)
-        if self._since_plan.num_steps > NUM_STEPS:
-            measured, underperforms = self._since_network.outcome.review(self._step, now)
-            self.log.measured(measured)
-            if underperforms:
-                self._triggers.look_again("measured", self._step)
+            self._learner.compression(report)
+            self._learner.gain(report, self._since_plan.gain)
+        self._review(now)
+
+    def _review(self, now: float) -> None:
+        """Write down what the last change of plan has brought, and choose once more where that is longer steps."""
+        if self._since_plan.num_steps <= NUM_STEPS:
+            return
+        measured, worse = self._since_network.outcome.review(self._step, now)
+        self.log.measured(measured)
+        if worse is not None:
+            if sends_in_parts(worse):
+                self._planning.may_cut = False
+            self._triggers.look_again("measured", self._step)
 
     def observe_profile(self, profile: Profile, now: float) -> None:
         """Some steps were profiled. Raises `ValueError` for a profile of another model."""
@@ -144,8 +154,8 @@ class Controller:
         """What to do between two steps: ask once before the first step, and once after each `observe_step`."""
         if not self._is_adaptive:
             network = self._network_watch.network
-            made = self._static.look(self._renew, network)
-            return self._carry_out("profile", made, network or NOMINAL_NETWORK, now) if made else KeepGoing()
+            due = self._static.look(self._renew, network, may_cut=self._planning.may_cut)
+            return self._carry_out(*due, network or NOMINAL_NETWORK, now) if due else KeepGoing()
         self._believe_network(now)
         network = self._network_watch.network
         evaluator = self._evaluator(network or UNKNOWN_NETWORK)
@@ -267,6 +277,7 @@ class Controller:
         self._learner.network_changed(change, now)
         self.log.measured(self._since_network.outcome.close(self._step, now))
         self._since_network = SinceNetworkChange(PlanOutcome(self._learner.steps), start=now)
+        self._planning.may_cut = True
         self.drift.network_changed(now)
         network = self._network_watch.network
         assert network is not None, "it has changed"

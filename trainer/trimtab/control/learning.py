@@ -55,11 +55,14 @@ class Learner:
         """A step of the plan, moment by moment; None while no network is known."""
         return None if network is None else self.predictor.timeline(plan, network.latency, network.beta)
 
-    def compression(self, report: StepReport, gain: GainWatch) -> None:
-        """Learn compression time and gain of a step's plan; the gain only once the residual has begun to settle."""
+    def compression(self, report: StepReport) -> None:
+        """Learn the compression time of a step's plan."""
         recent = [under.compress_seconds for under in self.steps.under(report.plan)]
         if not report.plan.delays_updates:
             self.predictor.compress_times.observe(report.plan, median(recent[-_NUM_COMPRESS_STEPS:]), report.step)
+
+    def gain(self, report: StepReport, gain: GainWatch) -> None:
+        """Learn the gain of a step's plan, once the residual has begun to settle."""
         if gain.settled is not None:
             self.predictor.observe_gain(report.plan, gain.settled, report.step)
 

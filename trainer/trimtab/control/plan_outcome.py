@@ -35,17 +35,17 @@ class PlanOutcome:
         """A change was decided; ``sync_seconds`` predicts a plan's exchange on the network of the decision."""
         self._pending = (decision, sync_seconds)
 
-    def review(self, step: int, now: float) -> tuple[Measured | None, bool]:
-        """As `close`, and whether the plan underperforms: so the choice was mispredicted, and is to be opened again.
+    def review(self, step: int, now: float) -> tuple[Measured | None, Decision | None]:
+        """As `close`, and the decision where its plan underperforms: mispredicted, it is to be opened again.
 
         That is said once on a network, so that two plans that are alike do not take turns.
         """
         decision = self._pending[0] if self._pending is not None else None
         measured = self.close(step, now)
         if decision is None or measured is None or self._has_underperformed:
-            return measured, False
+            return measured, None
         self._has_underperformed = underperforms(decision, measured)
-        return measured, self._has_underperformed
+        return measured, decision if self._has_underperformed else None
 
     def close(self, step: int, now: float) -> Measured | None:
         """What the pending change turned out to be; None without one, or where too few steps have passed to say so."""
@@ -68,6 +68,12 @@ def underperforms(decision: Decision, measured: Measured) -> bool:
     """Whether a step that was predicted to become shorter has become longer: the choice was mispredicted."""
     was_to_be_shorter = decision.predicted_seconds < decision.predicted_previous_seconds
     return was_to_be_shorter and measured.previous_seconds is not None and measured.seconds > measured.previous_seconds
+
+
+def sends_in_parts(decision: Decision) -> bool:
+    """Whether its timetable sends in more buffers what was sent in fewer."""
+    adopted, previous = decision.adopted, decision.previous
+    return adopted.timetable is not None and len(adopted.fusion.cuts) > len(previous.fusion.cuts)
 
 
 def _fits(report: StepReport, predicted: float) -> bool:

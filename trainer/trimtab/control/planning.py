@@ -33,6 +33,8 @@ class FusionPlanning:
         """``ratios`` are those that planners are asked at."""
         self._predictor, self._facts, self._ratios = predictor, facts, tuple(ratios)
         self._alpha, self._beta = _NOMINAL_ALPHA, _NOMINAL_BETA
+        self.may_cut = True
+        """As `StepFacts` has it; once renewed. Steps in parts may be seen to take longer than was promised."""
         self._made: dict[tuple[object, ...], tuple[FusionPlan, Timetable | None]] = {}
         self._nearest: dict[float, float] = {1.0: 1.0}
 
@@ -84,7 +86,13 @@ class FusionPlanning:
         is_sgd = self._facts.optimizer.kind == "sgd"
         facts = self._facts
         step_facts = StepFacts(
-            facts.tensor_sizes, costs.compress, costs.exchange, is_sgd, facts.link_slowness, facts.shares_interface
+            facts.tensor_sizes,
+            costs.compress,
+            costs.exchange,
+            is_sgd,
+            facts.link_slowness,
+            facts.shares_interface,
+            self.may_cut,
         )
         made = planned(uncut.schedule, fusion.cuts, profile=profile, facts=step_facts)
         return FusionPlan(made.cuts, planner=planner), made.timetable

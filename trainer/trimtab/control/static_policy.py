@@ -14,12 +14,14 @@ from trimtab.control.network_watch import Network
 from trimtab.control.plan_evaluator import PlanEvaluator
 from trimtab.control.types import StepReport
 from trimtab.plan import Plan
+from trimtab.records.lines import Trigger
 
 #: What exchanges are counted from where the network is not measured: what they take is learned.
 NOMINAL_NETWORK = Network(0, 1e-3, 125e6)
 
 #: A plan that was planned by an earlier profile is left for one that takes less than this share of its time to target.
 _WORTH_IT = 0.95
+_CUT_TOO_FINE = "its steps took longer in these parts than before them: no buffer is cut for its schedule any more"
 
 
 class StaticPolicy:
@@ -30,27 +32,38 @@ class StaticPolicy:
         self._planned_with = learner.predictor.profile
         self._has_said = begun_with.is_dense
         """What steps should take on the job's network; of dense there is nothing to say."""
+        self._may_cut = True
 
     def observe_step(self, report: StepReport, network: Network | None) -> None:
-        """A training step has ended."""
+        """A training step that tells what its plan takes has ended."""
         self._learner.exchange(report, network or NOMINAL_NETWORK)
+        if not report.plan.is_dense:
+            self._learner.compression(report)
 
-    def look(self, renew: Callable[[Network], PlanEvaluator], network: Network | None) -> Choice | None:
+    def look(
+        self, renew: Callable[[Network], PlanEvaluator], network: Network | None, *, may_cut: bool
+    ) -> tuple[Trigger, Choice] | None:
         """What is to be written down, if anything: the same plan in other buffers, or that it stays as it is.
 
         The latter once, when steps were profiled and the ``network`` is known. ``renew`` has the plan planned by what
-        is known; it is asked once for each profile, and once more where the network was not known then.
+        is known; it is asked once for each profile, once more where the network was not known then, and where the plan
+        may no longer be cut further (``may_cut``), for its steps were longer for it.
         """
         profile = self._learner.predictor.profile
         is_new, says = profile is not self._planned_with, not self._has_said and network is not None
-        if profile is None or not (is_new or says):
+        is_cut_too_fine, self._may_cut = self._may_cut and not may_cut, may_cut
+        if profile is None or not (is_new or says or is_cut_too_fine):
             return None
         self._planned_with, self._has_said = profile, self._has_said or says
         evaluator = renew(network or NOMINAL_NETWORK)
         found, present = evaluator.first(), evaluator.present
+        if is_cut_too_fine and found.plan != present.plan.with_version(0):
+            return "measured", Choice(evaluator.dense, present, found, _CUT_TOO_FINE)
         if is_new and self._is_left_for(found, present):
-            return Choice(evaluator.dense, present, found, "planned anew by what was profiled")
-        return Choice(evaluator.dense, present, present, "the job's communication policy is Static") if says else None
+            return "profile", Choice(evaluator.dense, present, found, "planned anew by what was profiled")
+        if not says:
+            return None
+        return "profile", Choice(evaluator.dense, present, present, "the job's communication policy is Static")
 
     def _is_left_for(self, found: Prediction, present: Prediction) -> bool:
         """Whether buffers or a timetable that no profile was behind are replaced, or others that are worth it."""

@@ -37,6 +37,8 @@ class StepFacts:
     """As `StepTimes` has it."""
     shares_interface: bool = False
     """Whether ranks may connect by further links over their first interface."""
+    may_cut: bool = True
+    """Whether buffers may be sent in parts, or several at the same time, where nobody says in which and how many."""
 
     def times(self, profile: Profile, cuts: Sequence[int]) -> StepTimes:
         """Of each of the buckets that begin at ``cuts``."""

@@ -42,7 +42,7 @@ def plan_priority(
     a second interface, there is one part at a time on each.
     """
     parts = [split(cuts, sum(facts.tensor_sizes), partition, 2 * MOST_PARTS)] if partition else partitions(cuts, facts)
-    credits_tried = (credit,) if credit else CREDITS
+    credits_tried = (credit,) if credit else CREDITS if facts.may_cut else (1,)
     if not facts.shares_interface or len(facts.link_slowness) > 1:
         credits_tried = (1,)
 
@@ -61,7 +61,7 @@ def partitions(cuts: tuple[int, ...], facts: StepFacts) -> list[tuple[int, ...]]
     """The cuts that are tried, coarsest first."""
     num_elements = sum(facts.tensor_sizes)
     tried, most = [cuts], 1
-    while (most := 2 * most) <= MOST_PARTS:
+    while facts.may_cut and (most := 2 * most) <= MOST_PARTS:
         finer = split(cuts, num_elements, -(-num_elements // most))
         if len(finer) <= 2 * MOST_PARTS and finer != tried[-1]:
             tried.append(finer)
