@@ -167,3 +167,22 @@ def test_what_takes_three_times_as_long_as_adaptive_is_given_up_and_bounds_the_r
     assert "given up after 32s" in (tmp_path / "out" / "judge.html").read_text()
     assert main(argv) == 0
     assert len(began) == len(set(began)), "what was given up is kept, as all else"
+
+
+def test_each_turn_begins_with_another_plan(tmp_path, training):
+    began = []
+
+    def train(request, observe):
+        began.append(request.directory.path)
+        write_run(request.directory.path, request.plan, 0.2, 10)
+        evaluate(request.directory, 10.0, 0.01)
+        return "target"
+
+    training(train)
+    assert main(["judge", "--out", str(tmp_path / "out"), "--quick", "--turns", "3"]) == 0
+    names = [path.name for path in began if path.parent.name == "digits-on-C1"]
+    second, third = ([name[:-2] for name in names if name.endswith(end)] for end in (".2", ".3"))
+    first = [name for name in names if not name.endswith((".2", ".3"))]
+    assert sorted(first) == sorted(second) == sorted(third)
+    assert first[0] == "adaptive"
+    assert len({first[0], second[0], third[0]}) == 3

@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=1,
         metavar="N",
         help="run each plan N times, turn by turn, and judge it by its median run; turn i uses spec.seed + i, because "
-        "one seed may favour a plan in every run",
+        "one seed may favour a plan in every run, and begins with another plan, as a machine may do so that slows down",
     )
     parser.add_argument("--resume", action="store_true", help="keep runs that finished with the same inputs")
     parser.add_argument("--loopback", action="store_true", help="do not emulate, even where --network is given")
@@ -122,32 +122,32 @@ def compare(
     """Run a job under each plan, ``repeat`` times in turns; returns why a run failed, which ends it, or nothing.
 
     The caller holds the directory. With ``resume`` runs that finished with the same inputs are kept. A run is given up,
-    in the state ``deadline``, when it has trained ``patience`` times as long as the first plan of its turn took to the
+    in the state ``deadline``, when it has trained ``patience`` times as long as the first plan's last run took to the
     target.
     """
     from trimtab.launch.run import WELL, RunRequest, is_done
     from trimtab.report.comparison import run_directory, write_comparison
 
-    turns = [
-        [
-            RunRequest(
-                with_seed(with_plan(job, plan), job.spec.seed + turn),
-                plan,
-                network,
-                run_directory(directory, plan, turn),
-            )
-            for plan in plans
-        ]
+    requests = [
+        RunRequest(
+            with_seed(with_plan(job, plan), job.spec.seed + turn), plan, network, run_directory(directory, plan, turn)
+        )
         for turn in range(repeat)
+        for plan in _from(plans, len(plans) * turn // repeat)
     ]
     states = [*(WELL if ends_at_target else ["succeeded"]), *(["deadline"] if patience < inf else [])]
     write_comparison(directory, ["trimtab", *sys.argv[1:]], plans, target, repeat)
-    kept = {request.directory for turn in turns for request in turn if resume and is_done(request, states)}
-    return _run_each(turns, kept, target, states, patience)
+    kept = {request.directory for request in requests if resume and is_done(request, states)}
+    return _run_each(requests, kept, target, states, patience)
+
+
+def _from(plans: list[str], first: int) -> list[str]:
+    """Each turn begins elsewhere: a machine that slows down or recovers meanwhile would favour a plan in every turn."""
+    return plans[first:] + plans[:first]
 
 
 def _run_each(
-    turns: list[list[RunRequest]],
+    requests: list[RunRequest],
     kept: set[RunDirectory],
     target: Target | None,
     states: Sequence[str],
@@ -160,23 +160,21 @@ def _run_each(
     from trimtab.report.summary import summarise
     from trimtab.report.table import sentence
 
-    requests = [request for turn in turns for request in turn]
     for request in requests:
         if request.directory not in kept:
             request.directory.result.unlink(missing_ok=True)  # or an early table would show the run before
     with Progress(len(requests), target if "target" in states else None) as progress:
-        for turn in turns:
-            limit: float | None = None
-            for request in turn:
-                heed()
-                progress.start(request.plan, request.directory, limit)
-                if request.directory not in kept:
-                    result = run_job(request, progress.update)  # never restarted: its times would not compare
-                    if result.state not in states:
-                        return f"{request.plan}: {result.message}"
-                summary = summarise(read_run(request.directory), target)
-                text = sentence(request.plan, summary)
-                progress.finish(f"{text} (kept)" if request.directory in kept else text)
-                if request is turn[0] and summary.seconds_to_target is not None and patience < inf:
-                    limit = patience * summary.seconds_to_target
+        limit: float | None = None
+        for request in requests:
+            heed()
+            progress.start(request.plan, request.directory, None if request.plan == requests[0].plan else limit)
+            if request.directory not in kept:
+                result = run_job(request, progress.update)  # never restarted: its times would not compare
+                if result.state not in states:
+                    return f"{request.plan}: {result.message}"
+            summary = summarise(read_run(request.directory), target)
+            text = sentence(request.plan, summary)
+            progress.finish(f"{text} (kept)" if request.directory in kept else text)
+            if request.plan == requests[0].plan and summary.seconds_to_target is not None and patience < inf:
+                limit = patience * summary.seconds_to_target
     return ""
