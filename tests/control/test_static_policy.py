@@ -15,10 +15,12 @@ from trimtab.control.network_watch import Network
 from trimtab.control.static_policy import NOMINAL_NETWORK, StaticPolicy
 from trimtab.plan import FusionPlan, Plan
 from trimtab.profile import Profile
+from trimtab.timetable import Iteration, Send, Timetable
 
 KNOWN = Network(7, 2e-3, 1e7)
 BEGUN_WITH = Plan(0.01, "all-gather", fusion=FusionPlan((0,)))
 PLANNED = replace(BEGUN_WITH, fusion=FusionPlan((0, 400)))
+IN_TWO = Timetable((), (Iteration((Send(0, 0), Send(1, 0)), update=0),))
 ELSEWHERE = replace(BEGUN_WITH, fusion=FusionPlan((0, 600)))
 
 
@@ -86,7 +88,8 @@ def test_what_was_cut_too_fine_is_planned_anew_once_without_another_profile(plan
     planning.profiled(5)
     planning.look(step_of(BEGUN_WITH, 0.2), step_of(PLANNED, 0.1))
     planning.may_cut = False
-    choice = planning.look(step_of(PLANNED.with_version(1), 0.1), step_of(BEGUN_WITH, 0.2))
+    in_parts = replace(PLANNED.with_version(1), schedule="priority", timetable=IN_TWO)
+    choice = planning.look(step_of(in_parts, 0.1), step_of(BEGUN_WITH, 0.2))
     assert choice is not None
     assert choice.chosen.plan == BEGUN_WITH
     assert planning.look(step_of(BEGUN_WITH.with_version(2), 0.1), step_of(ELSEWHERE, 0.01)) is None

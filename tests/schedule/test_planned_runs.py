@@ -51,7 +51,8 @@ def links_of_a_run(folder, plan, delays, network):
     said = {(folder / "out" / "logs" / f"rank-{rank}.log").read_text().split("weights")[1] for rank in range(3)}
     assert len(said) == 1, "the same weights, and the same timetable"
     lines = [json.loads(line) for line in (folder / "out" / "decisions.jsonl").read_text().splitlines()]
-    adopted = [Plan.from_json({k: v for k, v in line["adopted"].items() if k != "name"}) for line in lines]
+    decided = [line["adopted"] for line in lines if line["record"] == "decision"]
+    adopted = [Plan.from_json({k: v for k, v in plan.items() if k != "name"}) for plan in decided]
     assert adopted[0].name == plan
     assert adopted[0].timetable is not None
     assert adopted[0].delays_updates == delays

@@ -26,7 +26,7 @@ from trimtab.control.gain_watch import GainWatch
 from trimtab.control.learning import Learner
 from trimtab.control.network_watch import UNKNOWN_NETWORK, Network, NetworkChange, NetworkWatch
 from trimtab.control.plan_evaluator import PlanEvaluator
-from trimtab.control.plan_outcome import NUM_STEPS, PlanOutcome, sends_in_parts
+from trimtab.control.plan_outcome import NUM_STEPS, PlanOutcome, sends_in_more_parts
 from trimtab.control.planning import FusionPlanning
 from trimtab.control.prediction_drift import PredictionDrift
 from trimtab.control.reason import of_optimizer
@@ -129,7 +129,7 @@ class Controller:
         measured, worse = self._since_network.outcome.review(self._step, now)
         self.log.measured(measured)
         if worse is not None:
-            if sends_in_parts(worse):
+            if sends_in_more_parts(worse.adopted, worse.previous):
                 self._planning.may_cut = False
             self._triggers.look_again("measured", self._step)
 

@@ -70,10 +70,10 @@ def underperforms(decision: Decision, measured: Measured) -> bool:
     return was_to_be_shorter and measured.previous_seconds is not None and measured.seconds > measured.previous_seconds
 
 
-def sends_in_parts(decision: Decision) -> bool:
-    """Whether its timetable sends in more buffers what was sent in fewer."""
-    adopted, previous = decision.adopted, decision.previous
-    return adopted.timetable is not None and len(adopted.fusion.cuts) > len(previous.fusion.cuts)
+def sends_in_more_parts(plan: Plan, other: Plan) -> bool:
+    """Whether a plan's timetable sends more buffers than another plan does, or more of them at the same time."""
+    is_finer = len(plan.fusion.cuts) > len(other.fusion.cuts) or plan.num_links > other.num_links
+    return is_finer and plan.timetable is not None
 
 
 def _fits(report: StepReport, predicted: float) -> bool:

@@ -12,6 +12,7 @@ from trimtab.control.decision import Prediction
 from trimtab.control.learning import Learner
 from trimtab.control.network_watch import Network
 from trimtab.control.plan_evaluator import PlanEvaluator
+from trimtab.control.plan_outcome import sends_in_more_parts
 from trimtab.control.types import StepReport
 from trimtab.plan import Plan
 from trimtab.records.lines import Trigger
@@ -57,7 +58,7 @@ class StaticPolicy:
         self._planned_with, self._has_said = profile, self._has_said or says
         evaluator = renew(network or NOMINAL_NETWORK)
         found, present = evaluator.first(), evaluator.present
-        if is_cut_too_fine and found.plan != present.plan.with_version(0):
+        if is_cut_too_fine and sends_in_more_parts(present.plan, found.plan):
             return "measured", Choice(evaluator.dense, present, found, _CUT_TOO_FINE)
         if is_new and self._is_left_for(found, present):
             return "profile", Choice(evaluator.dense, present, found, "planned anew by what was profiled")
