@@ -34,7 +34,7 @@ class Planning:
     def __init__(self, begun_with: Plan = BEGUN_WITH) -> None:
         self.begun_with, self.learner = begun_with, Learner(FACTS)
         self.policy = StaticPolicy(self.learner, begun_with)
-        self.num_asked, self.may_cut = 0, True
+        self.num_asked = 0
 
     def profiled(self, step: int) -> None:
         self.learner.predictor.profile = Profile(step, 3, BEGUN_WITH, 0.0, (), (), (), None, None, None)
@@ -45,7 +45,7 @@ class Planning:
             assert network == (KNOWN if is_network_known else NOMINAL_NETWORK)
             return SimpleNamespace(dense=present, present=present, first=lambda: found)
 
-        looked = self.policy.look(renew, KNOWN if is_network_known else None, may_cut=self.may_cut)
+        looked = self.policy.look(renew, KNOWN if is_network_known else None)
         return None if looked is None else looked[1]
 
 
@@ -87,7 +87,7 @@ def test_each_profile_is_planned_by_once(planning: Planning) -> None:
 def test_what_was_cut_too_fine_is_planned_anew_once_without_another_profile(planning: Planning) -> None:
     planning.profiled(5)
     planning.look(step_of(BEGUN_WITH, 0.2), step_of(PLANNED, 0.1))
-    planning.may_cut = False
+    planning.policy.parts_underperform()
     in_parts = replace(PLANNED.with_version(1), schedule="priority", timetable=IN_TWO)
     choice = planning.look(step_of(in_parts, 0.1), step_of(BEGUN_WITH, 0.2))
     assert choice is not None

@@ -54,8 +54,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=whole_number("--repeat", 1, 99),
         default=1,
         metavar="N",
-        help="run each plan N times, turn by turn, and judge it by its median run; turn i uses spec.seed + i, because "
-        "one seed may favour a plan in every run, and begins with another plan, as a machine may do so that slows down",
+        help="run each plan N times, turn by turn, and judge it by its median run; turn i uses spec.seed + i and "
+        "begins with another plan, because one seed, or a machine that slows down, may favour a plan in every run",
     )
     parser.add_argument("--resume", action="store_true", help="keep runs that finished with the same inputs")
     parser.add_argument("--loopback", action="store_true", help="do not emulate, even where --network is given")
@@ -135,7 +135,9 @@ def compare(
         for turn in range(repeat)
         for plan in _from(plans, len(plans) * turn // repeat)
     ]
-    states = [*(WELL if ends_at_target else ["succeeded"]), *(["deadline"] if patience < inf else [])]
+    states = list(WELL) if ends_at_target else ["succeeded"]
+    if patience < inf:
+        states.append("deadline")
     write_comparison(directory, ["trimtab", *sys.argv[1:]], plans, target, repeat)
     kept = {request.directory for request in requests if resume and is_done(request, states)}
     return _run_each(requests, kept, target, states, patience)
@@ -164,10 +166,10 @@ def _run_each(
         if request.directory not in kept:
             request.directory.result.unlink(missing_ok=True)  # or an early table would show the run before
     with Progress(len(requests), target if "target" in states else None) as progress:
-        limit: float | None = None
+        first, limit = requests[0].plan, inf
         for request in requests:
             heed()
-            progress.start(request.plan, request.directory, None if request.plan == requests[0].plan else limit)
+            progress.start(request.plan, request.directory, inf if request.plan == first else limit)
             if request.directory not in kept:
                 result = run_job(request, progress.update)  # never restarted: its times would not compare
                 if result.state not in states:
@@ -175,6 +177,6 @@ def _run_each(
             summary = summarise(read_run(request.directory), target)
             text = sentence(request.plan, summary)
             progress.finish(f"{text} (kept)" if request.directory in kept else text)
-            if request.plan == requests[0].plan and summary.seconds_to_target is not None and patience < inf:
+            if request.plan == first and summary.seconds_to_target is not None:
                 limit = patience * summary.seconds_to_target
     return ""

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _NUM_FIRST = 3
 #: How often each runs, and how often under `--quick`.
 _TURNS, _QUICK_TURNS = 3, 1
-#: A run that has trained so many times as long as adaptive in the same turn is given up: its plan is not the best one,
+#: A run that has trained so many times as long as adaptive's last run is given up: its plan is not the best one,
 #: and the far network alone would take a third of the hours to say by how much.
 _PATIENCE = 3.0
 #: Workload and network of each cell of `--quick`: a change of networks, one that repeats, and one where dense wins.
@@ -225,7 +225,7 @@ def _print(cells: list[Cell]) -> None:
         console.print()
         console.print(measured)
         print("evened: had every step of a cell computed as long as in the median run")
-        print(f"<: given up after {_PATIENCE:g} times as long as adaptive took in the same turn")
+        print(f"<: given up after {_PATIENCE:g} times as long as adaptive's last run took")
     for name, value in summary(cells).items():
         print(f"{name.replace('_', ', ')}: {value:.2f}× the best static plan")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable
+from math import inf
 from types import TracebackType
 from typing import Self
 
@@ -63,7 +64,7 @@ class Progress:
     def _is_live(self) -> bool:
         return self._console.is_terminal and not self._console.is_dumb_terminal and not self._as_json
 
-    def start(self, plan: str, directory: RunDirectory, limit_seconds: float | None = None) -> None:
+    def start(self, plan: str, directory: RunDirectory, limit_seconds: float = inf) -> None:
         """Follow another run from its beginning; one that trains for longer than the limit is to be given up."""
         self._num_started += 1
         self._limit_seconds = limit_seconds
@@ -88,7 +89,7 @@ class Progress:
             self._print("progress", self._view.line(), **self._view.figures())
         if self._view.has_reached(self._until):
             return Ending("target")
-        if self._limit_seconds is not None and self._view.seconds > self._limit_seconds:
+        if self._view.seconds > self._limit_seconds:
             return Ending("deadline", f"given up when it had trained for {format_duration(self._limit_seconds)}")
         return None
 

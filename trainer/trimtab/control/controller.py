@@ -130,7 +130,8 @@ class Controller:
         self.log.measured(measured)
         if worse is not None:
             if sends_in_more_parts(worse.adopted, worse.previous):
-                self._planning.may_cut = False
+                self._since_network.may_cut = False
+                self._static.parts_underperform()
             self._triggers.look_again("measured", self._step)
 
     def observe_profile(self, profile: Profile, now: float) -> None:
@@ -154,7 +155,7 @@ class Controller:
         """What to do between two steps: ask once before the first step, and once after each `observe_step`."""
         if not self._is_adaptive:
             network = self._network_watch.network
-            due = self._static.look(self._renew, network, may_cut=self._planning.may_cut)
+            due = self._static.look(self._renew, network)
             return self._carry_out(*due, network or NOMINAL_NETWORK, now) if due else KeepGoing()
         self._believe_network(now)
         network = self._network_watch.network
@@ -257,7 +258,7 @@ class Controller:
 
     def _renew(self, network: Network) -> PlanEvaluator:
         """Plan buffers anew, by what is known now."""
-        self._planning.renew(network.latency, network.beta)
+        self._planning.renew(network.latency, network.beta, may_cut=self._since_network.may_cut)
         return self._evaluator(network)
 
     # Changes of the network -------------------------------------------------------------------------
@@ -277,7 +278,6 @@ class Controller:
         self._learner.network_changed(change, now)
         self.log.measured(self._since_network.outcome.close(self._step, now))
         self._since_network = SinceNetworkChange(PlanOutcome(self._learner.steps), start=now)
-        self._planning.may_cut = True
         self.drift.network_changed(now)
         network = self._network_watch.network
         assert network is not None, "it has changed"

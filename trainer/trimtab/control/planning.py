@@ -33,14 +33,16 @@ class FusionPlanning:
         """``ratios`` are those that planners are asked at."""
         self._predictor, self._facts, self._ratios = predictor, facts, tuple(ratios)
         self._alpha, self._beta = _NOMINAL_ALPHA, _NOMINAL_BETA
-        self.may_cut = True
-        """As `StepFacts` has it; once renewed. Steps in parts may be seen to take longer than was promised."""
+        self._may_cut = True
         self._made: dict[tuple[object, ...], tuple[FusionPlan, Timetable | None]] = {}
         self._nearest: dict[float, float] = {1.0: 1.0}
 
-    def renew(self, alpha: float, beta: float) -> None:
-        """Forget what was planned: more is known by now, and of a network of these alpha and beta."""
-        self._alpha, self._beta = alpha, beta
+    def renew(self, alpha: float, beta: float, *, may_cut: bool = True) -> None:
+        """Forget what was planned: more is known by now, and of a network of these alpha and beta.
+
+        ``may_cut``: as `StepFacts` has it.
+        """
+        self._alpha, self._beta, self._may_cut = alpha, beta, may_cut
         self._made.clear()
 
     def plan(
@@ -92,7 +94,7 @@ class FusionPlanning:
             is_sgd,
             facts.link_slowness,
             facts.shares_interface,
-            self.may_cut,
+            self._may_cut,
         )
         made = planned(uncut.schedule, fusion.cuts, profile=profile, facts=step_facts)
         return FusionPlan(made.cuts, planner=planner), made.timetable

@@ -19,6 +19,8 @@ class SinceNetworkChange:
     start: float = float("-inf")
     banned: set[Banned] = field(default_factory=set)
     """What guards have left, and what was left because its steps bring much less than the law promised."""
+    may_cut: bool = True
+    """Whether schedules may choose parts: not once steps in parts have turned out longer."""
 
 
 @dataclass

@@ -22,6 +22,7 @@ NOMINAL_NETWORK = Network(0, 1e-3, 125e6)
 
 #: A plan that was planned by an earlier profile is left for one that takes less than this share of its time to target.
 _WORTH_IT = 0.95
+#: Why a plan is left for the same in fewer parts.
 _CUT_TOO_FINE = "its steps took longer in these parts than before them: no buffer is cut for its schedule any more"
 
 
@@ -33,7 +34,7 @@ class StaticPolicy:
         self._planned_with = learner.predictor.profile
         self._has_said = begun_with.is_dense
         """What steps should take on the job's network; of dense there is nothing to say."""
-        self._may_cut = True
+        self._is_cut_too_fine = False
 
     def observe_step(self, report: StepReport, network: Network | None) -> None:
         """A training step that tells what its plan takes has ended."""
@@ -41,18 +42,20 @@ class StaticPolicy:
         if not report.plan.is_dense:
             self._learner.compression(report)
 
-    def look(
-        self, renew: Callable[[Network], PlanEvaluator], network: Network | None, *, may_cut: bool
-    ) -> tuple[Trigger, Choice] | None:
+    def parts_underperform(self) -> None:
+        """Steps have turned out longer in the plan's parts than before: plan it without them."""
+        self._is_cut_too_fine = True
+
+    def look(self, renew: Callable[[Network], PlanEvaluator], network: Network | None) -> tuple[Trigger, Choice] | None:
         """What is to be written down, if anything: the same plan in other buffers, or that it stays as it is.
 
         The latter once, when steps were profiled and the ``network`` is known. ``renew`` has the plan planned by what
-        is known; it is asked once for each profile, once more where the network was not known then, and where the plan
-        may no longer be cut further (``may_cut``), for its steps were longer for it.
+        is known; it is asked once for each profile, and once more where the network was not known then or where the
+        plan's parts underperform.
         """
         profile = self._learner.predictor.profile
         is_new, says = profile is not self._planned_with, not self._has_said and network is not None
-        is_cut_too_fine, self._may_cut = self._may_cut and not may_cut, may_cut
+        is_cut_too_fine, self._is_cut_too_fine = self._is_cut_too_fine, False
         if profile is None or not (is_new or says or is_cut_too_fine):
             return None
         self._planned_with, self._has_said = profile, self._has_said or says

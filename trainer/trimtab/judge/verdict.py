@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf
 from statistics import median, median_high
@@ -27,25 +28,26 @@ class Measured:
 
     def is_bound(self, *names: str) -> bool:
         """Whether the best of these plans may have needed longer than its median says, for its runs were given up."""
-        measured = [name for name in names if name in self.arrivals]
-        if not measured:
-            return False
-        best = self.arrivals[min(measured, key=lambda name: self.medians[name])]
-        middle = median_high(each.seconds for each in best)
-        return any(each.was_given_up and each.seconds <= middle for each in best)
+        runs = self.arrivals.get(self._first_of(names) or "", [])
+        middle = median_high(each.seconds for each in runs) if runs else 0.0
+        return any(each.was_given_up and each.seconds <= middle for each in runs)
 
     @property
     def best(self) -> str | None:
         """The static plan, dense included, that was there first; None where nothing was measured."""
-        static = {name: each for name, each in self.medians.items() if name not in (ADAPTIVE, *DDP_HOOKS)}
-        return min(static, key=lambda name: static[name]) if static else None
+        return self._first_of([name for name in self.arrivals if name not in (ADAPTIVE, *DDP_HOOKS)])
 
     def over(self, *names: str) -> float | None:
         """Adaptive's time over the best of these plans' times; None where that was not measured or not reached."""
+        times, first = self.medians, self._first_of(names)
+        if first is None or times[first] == inf:
+            return None
+        return times.get(ADAPTIVE, inf) / times[first]
+
+    def _first_of(self, names: Sequence[str]) -> str | None:
+        """Of the plans that ran, the one whose median is the shortest."""
         times = self.medians
-        best = min((times[name] for name in names if name in times), default=inf)
-        adaptive = times.get(ADAPTIVE, inf)
-        return None if best == inf else adaptive / best
+        return min((name for name in names if name in times), key=lambda name: times[name], default=None)
 
     @property
     def over_best(self) -> float | None:
