@@ -255,7 +255,9 @@ def test_parts_whose_steps_turn_out_longer_are_put_together_again_and_not_tried_
     again = steps(controller, 15, seconds, exchange, begin=6)
     if is_worse:
         assert (again.plan.fusion.cuts, again.plan.schedule) == ((0,), schedule)
-        assert "took longer in these parts" in again.decision.reason
+        num_parts = len(adopted.plan.fusion.cuts)
+        assert f"took longer in {num_parts} parts than before them" in again.decision.reason
+        assert adopted.decision.reason.endswith(f"in buffers: {num_parts}")
     else:
         assert again == KeepGoing()
     lines = controller.log.drain()

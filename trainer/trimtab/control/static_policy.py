@@ -22,8 +22,6 @@ NOMINAL_NETWORK = Network(0, 1e-3, 125e6)
 
 #: A plan that was planned by an earlier profile is left for one that takes less than this share of its time to target.
 _WORTH_IT = 0.95
-#: Why a plan is left for the same in fewer parts.
-_CUT_TOO_FINE = "its steps took longer in these parts than before them: no buffer is cut for its schedule any more"
 
 
 class StaticPolicy:
@@ -62,9 +60,14 @@ class StaticPolicy:
         evaluator = renew(network or NOMINAL_NETWORK)
         found, present = evaluator.first(), evaluator.present
         if is_cut_too_fine and sends_in_more_parts(present.plan, found.plan):
-            return "measured", Choice(evaluator.dense, present, found, _CUT_TOO_FINE)
+            num_parts = len(present.plan.fusion.cuts)
+            reason = (
+                f"steps took longer in {num_parts} parts than before them: no buffer is cut for its schedule any more"
+            )
+            return "measured", Choice(evaluator.dense, present, found, reason)
         if is_new and self._is_left_for(found, present):
-            return "profile", Choice(evaluator.dense, present, found, "planned anew by what was profiled")
+            reason = f"planned anew by what was profiled, in buffers: {len(found.plan.fusion.cuts)}"
+            return "profile", Choice(evaluator.dense, present, found, reason)
         if not says:
             return None
         return "profile", Choice(evaluator.dense, present, present, "the job's communication policy is Static")
