@@ -71,14 +71,14 @@ def test_the_adopted_script_trains_on_several_workers(trimtab, tmp_path):
         assert (process.returncode, errors) == (0, "")
         lines = [json.loads(line) for line in (tmp_path / out / "metrics.jsonl").read_text().splitlines()]
         steps = [line for line in lines if not line.get("trial") and "event" not in line]
-        if steps[-1]["bandwidth"] is not None:
-            break  # a busy machine has no figures after the 20 s that training waits for some, and decides nothing
+        decided = [json.loads(line) for line in (tmp_path / out / "decisions.jsonl").read_text().splitlines()]
+        decisions = [line for line in decided if line["record"] == "decision"]
+        if decisions:
+            break  # a busy machine has no figures after the 20 s that training waits for some, and trains for 0.3 s
     assert len(steps) == 4000 // 16 // 8 // 2
     assert all(line["loss"] > 0 for line in steps)
     assert steps[0]["bytes"] > 0, "later steps may be local"
     assert main(["report", str(tmp_path / out)]) == 0
-    decided = [json.loads(line) for line in (tmp_path / out / "decisions.jsonl").read_text().splitlines()]
-    decisions = [line for line in decided if line["record"] == "decision"]
     assert {line["inputs"]["optimizer"] for line in decisions} == {"AdamW (adam)"}
     considered = [point for line in decisions for point in line["pareto"]]
     assert considered

@@ -37,6 +37,13 @@ class FakeController(Controller):
         super().__init__(ControllerSettings(), ModelFacts(10, (10,), 2))
         self.may_answer = threading.Event()
         self.may_answer.set()
+        self.asked: list[str] = []
+
+    def preload(self) -> None:
+        self.asked.append("preload")
+
+    def observe_network(self, view: NetworkView, now: float) -> None:
+        self.asked.append("observe_network")
 
     def observe_step(self, report: StepReport, now: float) -> None:
         if not report.finite:
@@ -94,6 +101,14 @@ def test_a_first_decision_that_takes_long_is_not_waited_for_and_comes_later(make
     wait_for_answer(made)
     assert made.client.pending_message is None
     assert made.client._asked is None, "the answer was taken"
+
+
+def test_what_decisions_import_is_imported_before_the_first_figures_come(make_client: Any) -> None:
+    """A job of a few short steps would else have ended before a decision that waits for it."""
+    made = make_client()
+    made.client._watch.on_change(NetworkView(revision=1, latency=1e-3, bandwidth=1e8, stale=False))
+    wait_for_answer(made)
+    assert made.controller.asked == ["preload", "observe_network"]
 
 
 def test_what_goes_wrong_while_a_step_is_told_beside_a_decision_ends_training(make_client: Any) -> None:

@@ -24,7 +24,7 @@ Message = dict[str, Any]
 
 #: Seconds to wait for the monitors' first figures before training starts without them.
 FIRST_MEASUREMENT_SECONDS = 20.0
-#: Seconds the first decision may take, most of them pymoo's import.
+#: Seconds the first decision may take, and what is left of pymoo's import before it.
 FIRST_DECISION_SECONDS = 60.0
 #: Seconds a measurement asked for may take.
 PROBE_TIMEOUT_SECONDS = 10.0
@@ -66,6 +66,7 @@ class ControlClient:
         self.view: NetworkView | None = None
         self._watch: netmon_client.NetworkWatch | None = None
         if monitor is not None:
+            self._tell(controller.preload)  # beside the wait: where figures come late, no decision waits for it
             self._watch = netmon_client.watch(monitor, self._on_change, certificates)
             say("measuring the network")
             self._watch.wait_until_measured(FIRST_MEASUREMENT_SECONDS)

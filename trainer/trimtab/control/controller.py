@@ -82,12 +82,15 @@ class Controller:
         self._since_network = SinceNetworkChange(PlanOutcome(self._learner.steps))
         self._since_plan = self._plan_begins()
 
+    def preload(self) -> None:
+        """Import now what decisions need, a second or two, where any will be made."""
+        if self._is_adaptive:
+            preload()
+
     # What is observed -------------------------------------------------------------------------------
 
     def observe_network(self, view: NetworkView, now: float) -> None:
         """A new revision of the network, whenever the monitor sends one."""
-        if self._is_adaptive and self._network_watch.network is None:
-            preload()
         change = self._network_watch.observe(view, now)
         if change is not None:
             self._network_changed(change, now)
