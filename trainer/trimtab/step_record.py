@@ -131,6 +131,7 @@ def completed(report: StepReport, following: StepConsensus | None, rank: int) ->
         collective_seconds=following.collective_seconds[following.last_rank],
         hidden_seconds=max(arrivals) - min(arrivals) if num_steps > 1 else 0.0,
         gain=1.0 if report.plan.is_dense else following.gain,
+        arrival_seconds=arrivals,
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from statistics import fmean, median
 
 #: One time counts for no more than this many medians.
-_MOST_MEDIANS = 4.0
+MOST_MEDIANS = 4.0
 
 
 def clipped_mean(seconds: Iterable[float]) -> float:
@@ -18,5 +18,5 @@ def clipped_mean(seconds: Iterable[float]) -> float:
     steps, for a checkpoint, must not decide over those beside it.
     """
     times = list(seconds)
-    most = _MOST_MEDIANS * median(times)
+    most = MOST_MEDIANS * median(times)
     return fmean(min(each, most) for each in times)

@@ -20,6 +20,7 @@ from trimtab.control.overheads import Overheads
 from trimtab.control.progress import Progress
 from trimtab.control.staleness import doubt, relative_steps
 from trimtab.control.types import ModelFacts, StepReport, TrialReport
+from trimtab.control.waits import Waits
 from trimtab.plan import FusionPlan, Plan
 from trimtab.profile import Profile
 from trimtab.timeline import BufferTimes, Readiness, Timeline, assumed_compute_seconds, latent, simulate
@@ -49,9 +50,11 @@ class Predictor:
             return _passes(plan.collective, plan.ratio, plan.sparsifier, plan.wire, facts.num_ranks)
 
         self.compress_times = CompressTimes(Curve(lambda plan: pass_seconds * passes_of(plan), _COMPRESS_MAX_AGE_STEPS))
-        self._compute: deque[float] = deque(maxlen=_COMPUTE_WINDOW)
+        self._compute: deque[tuple[float, int]] = deque(maxlen=_COMPUTE_WINDOW)
+        """Of the last steps [s], and of how many local steps each was one."""
         self._mean_compute: float | None = None
-        """`compute_seconds`, since it was last asked for: once for each plan that is weighed."""
+        """Without what ranks wait, since it was last asked for: once for each plan that is weighed."""
+        self._waits = Waits()
         self._readiness = Readiness.by_size(facts.tensor_sizes)
         self.progress = Progress()
         """What the job's own loss says of the steps that plans need."""
@@ -62,10 +65,11 @@ class Predictor:
 
     @property
     def compute_seconds(self) -> float:
-        """Mean computation of the last steps, what a script does between them included; or what was assumed."""
-        if self._mean_compute is None:
-            self._mean_compute = clipped_mean(self._compute) if self._compute else self._assumed_compute
-        return self._mean_compute
+        """Mean computation of a step after which ranks exchange, what a script does between steps included.
+
+        Of the rank that is slowest in that step, as it was in the last ones; or what was assumed.
+        """
+        return self._computing(1)
 
     def cost(self, plan: Plan) -> Cost:
         """Closed-form cost of a whole step's exchanges."""
@@ -77,8 +81,11 @@ class Predictor:
 
     def observe_step(self, report: StepReport | TrialReport, alpha: float, beta: float) -> None:
         """Learn the times of a step (or of a trial's median step) on a network."""
-        self._compute.append(report.compute_seconds)
+        local_steps = max(1, report.plan.local_steps)
+        self._compute.append((report.compute_seconds, local_steps))
         self._mean_compute = None
+        if isinstance(report, StepReport):
+            self._waits.observe(local_steps, report.arrival_seconds)
         if self.shares_interface(report.plan):
             return
         seconds = report.collective_seconds
@@ -147,7 +154,7 @@ class Predictor:
 
     def predict(self, plan: Plan, alpha: float, beta: float) -> Prediction:
         """Everything that the choice weighs, for one plan."""
-        compute = self.compute_seconds
+        compute = self._computing(max(1, plan.local_steps))
         buffers = self._times(plan, alpha, beta)
         exchanges = overlap.exchanges_a_step(len(buffers.ready), plan.schedule, plan.timetable, plan.local_steps)
         compress = exchanges * sum(buffers.compress)
@@ -170,7 +177,8 @@ class Predictor:
         """
         cycle = overlap.cycle_of(plan.schedule, len(plan.fusion.cuts), plan.timetable)
         iterations = [() if plan.local_steps else transfers for transfers, count in cycle for _ in range(count)]
-        settled = simulate(self.compute_seconds, self._times(plan, alpha, beta), 2 * iterations)
+        computing = self._computing(max(1, plan.local_steps))
+        settled = simulate(computing, self._times(plan, alpha, beta), 2 * iterations)
         return settled.of_iteration(len(iterations))
 
     def state_dict(self) -> dict[str, Any]:
@@ -179,7 +187,8 @@ class Predictor:
             "overheads": self.overheads.state_dict(),
             "gain_odds": self._gain_odds.state_dict(),
             "compress_times": self.compress_times.state_dict(),
-            "compute": list(self._compute),
+            "compute": [list(each) for each in self._compute],
+            "waits": self._waits.state_dict(),
             "progress": self.progress.state_dict(),
             "profile": None if self.profile is None else self.profile.to_json(),
         }
@@ -189,12 +198,22 @@ class Predictor:
         self.overheads.load_state_dict(state["overheads"])
         self._gain_odds.load_state_dict(state["gain_odds"])
         self.compress_times.load_state_dict(state["compress_times"])
-        self._compute = deque(state["compute"], maxlen=_COMPUTE_WINDOW)
+        if "waits" in state:  # an earlier version kept no number of local steps, and is some steps from knowing again
+            self._compute = deque(map(tuple, state["compute"]), maxlen=_COMPUTE_WINDOW)
+            self._waits.load_state_dict(state["waits"])
         self._mean_compute = None
         if "progress" in state:  # of a checkpoint that an earlier version wrote, nothing is known of it
             self.progress.load_state_dict(state["progress"])
         if state["profile"] is not None:
             self.observe_profile(Profile.from_json(state["profile"]))
+
+    def _computing(self, local_steps: int) -> float:
+        """Mean computation of a step [s], by how many of them ranks take between exchanges."""
+        waits = self._waits
+        if self._mean_compute is None:
+            alone = [max(0.0, seconds - waits.seconds(each)) for seconds, each in self._compute]
+            self._mean_compute = clipped_mean(alone) if alone else self._assumed_compute
+        return self._mean_compute + waits.seconds(local_steps)
 
     def _lawful_steps(self, plan: Plan, gain: float) -> float:
         bears_delay = self.profile is None or self.profile.bears_delay(is_sgd=self._facts.optimizer.kind == "sgd")
@@ -212,7 +231,7 @@ class Predictor:
 
     def _times(self, plan: Plan, alpha: float, beta: float) -> BufferTimes:
         """When each of a plan's buffers is ready, compressed and sent."""
-        compute, (costs, cost) = self.compute_seconds, self._costs(plan)
+        compute, (costs, cost) = self._computing(max(1, plan.local_steps)), self._costs(plan)
         sync = self.overheads.seconds(plan.collective, cost, alpha, beta)
         compress = self.compress_times.of_buffer(plan, self._facts.num_elements)
         ready, needed, sizes = self._buffers(plan.fusion)

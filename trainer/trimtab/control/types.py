@@ -222,6 +222,8 @@ class StepReport:
 
     Of local steps only: in a round ranks drift further apart than an exchange takes.
     """
+    arrival_seconds: tuple[float, ...] = ()
+    """By rank, from the end of the exchange before until it came to this one; empty where it is not known."""
 
     def exchange_seconds(self, predicted: float) -> float:
         """What the exchange took, as near to ``predicted`` [s] as what was measured allows."""

@@ -1,0 +1,77 @@
+"""How much longer computing takes where ranks wait for each other, by how many steps they take between exchanges.
+
+An exchange begins when the last rank has come to it, so a step computes for as long as the slowest of the ranks in that
+very step. Over H local steps that evens out: the slowest of their sums is less than the sum of the slowest. Only that
+one rank is slower than the others at all times is not evened out.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from math import sqrt
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trimtab.control.clipped_mean import MOST_MEDIANS
+
+#: Exchanges, of one number of local steps, whose arrivals are kept; and with how many they begin to count.
+_NUM_KEPT, _FEWEST = 50, 8
+
+
+class Waits:
+    """When each rank came to the last exchanges, of each number of local steps that was seen."""
+
+    def __init__(self) -> None:
+        self._arrivals: dict[int, deque[tuple[float, ...]]] = {}
+        self._known: dict[int, float] = {}
+
+    def observe(self, local_steps: int, arrivals: Sequence[float]) -> None:
+        """Learn how long each rank took from one exchange to the next [s]; nothing where it is not known."""
+        if not any(arrivals):
+            return
+        if any(len(seen[0]) != len(arrivals) for seen in self._arrivals.values()):
+            self._arrivals.clear()  # what a checkpoint of another number of ranks knew
+        self._arrivals.setdefault(local_steps, deque(maxlen=_NUM_KEPT)).append(tuple(arrivals))
+        self._known.clear()
+
+    def seconds(self, local_steps: int) -> float:
+        """What a step takes more, in the mean, than steps of the rank that is the slowest in the long run.
+
+        What was seen of fewer local steps is put together as it came, for a rank that is slow stays so for a while.
+        From what was seen of more, and beyond half of what was seen, it goes by the root of their numbers. 0 until
+        enough was seen.
+        """
+        if local_steps not in self._known:
+            self._known[local_steps] = self._seconds(local_steps)
+        return self._known[local_steps]
+
+    def state_dict(self) -> dict[str, Any]:
+        """As JSON data."""
+        return {str(local_steps): [list(each) for each in seen] for local_steps, seen in self._arrivals.items()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Inverse of `state_dict`."""
+        self._arrivals = {int(each): deque(map(tuple, seen), maxlen=_NUM_KEPT) for each, seen in state.items()}
+        self._known.clear()
+
+    def _seconds(self, local_steps: int) -> float:
+        seen = sorted(each for each, arrivals in self._arrivals.items() if len(arrivals) >= _FEWEST)
+        if not seen:
+            return 0.0
+        nearest = max((each for each in seen if each <= local_steps), default=seen[0])
+        arrivals = np.array(self._arrivals[nearest])
+        arrivals = np.minimum(arrivals, MOST_MEDIANS * np.median(arrivals.max(axis=1)))
+        num_together = max(1, min(round(local_steps / nearest), len(arrivals) // 2))
+        num_steps = num_together * nearest
+        return _waited(arrivals, num_together) / num_steps * sqrt(num_steps / local_steps)
+
+
+def _waited(arrivals: NDArray[np.float64], num_together: int) -> float:
+    """How long the rank that is slowest in the long run waits for the others after so many in a row, in the mean."""
+    slowest = int(arrivals.mean(axis=0).argmax())
+    sums = np.cumsum(np.concatenate([np.zeros_like(arrivals[:1]), arrivals, arrivals[: num_together - 1]]), axis=0)
+    in_a_row = sums[num_together:] - sums[:-num_together]
+    return float((in_a_row.max(axis=1) - in_a_row[:, slowest]).mean())
