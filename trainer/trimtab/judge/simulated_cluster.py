@@ -65,6 +65,8 @@ class SimulatedCluster:
     """The loss after so much progress, in dense's steps; None: the script tells none."""
     loss_noise: float = 0.05
     """One deviation (log) of a batch's loss; every thirtieth batch is off by three of them more."""
+    jitter: float = 0.0
+    """One deviation (log) of what one rank computes for in one step, whatever the others do."""
     optimizer: OptimizerFamily = SGD
     evaluation_seconds: float = 0.0
     """What rank 0 does after every fifth step, while the others wait for it."""
@@ -82,9 +84,9 @@ class SimulatedCluster:
         return a * cost.messages * phase.latency + o * cost.messages + (e / phase.bandwidth + g) * cost.bytes + w
 
     def evaluating_seconds(self, first_step: int, num_steps: int) -> float:
-        """What evaluations take in a mean step of so many."""
+        """What rank 0's evaluations take in so many steps."""
         before, after = (step // _STEPS_BETWEEN_EVALUATIONS for step in (first_step, first_step + num_steps))
-        return self.evaluation_seconds * (after - before) / num_steps
+        return self.evaluation_seconds * (after - before)
 
     def compress_seconds(self, plan: Plan) -> float:
         if plan.is_dense:

@@ -59,6 +59,7 @@ class SimulatedRun:
         self._monitor_rng = random.Random(f"monitor {seed}")
         self._drift_rng = random.Random(f"drift {seed}")
         self._loss_rng = random.Random(f"loss {seed}")
+        self._ranks_rng = random.Random(f"ranks {seed}")
         self._drift = 0.0
         self._drifted_at = 0.0
         self._last_plan: Plan | None = None
@@ -124,10 +125,10 @@ class SimulatedRun:
     def _round(self, plan: Plan) -> StepReport | None:
         """Local steps and their exchange; None where that is another plan's, of which rank 0 has told in time."""
         slowness, ends_by, losses = self._slowness(plan), plan, []
-        compute = self._compute_seconds(plan, slowness)
+        arrivals = self._arrivals(plan, slowness)
         for num_left in reversed(range(plan.local_steps)):
             losses.append(self._take_step(plan))
-            self.now += compute
+            self.now += max(arrivals) / plan.local_steps
             if num_left and self._is_steered:
                 self._monitor()
                 if self._has_news and self._waiting is None and self.controller.plan == ends_by:
@@ -144,7 +145,7 @@ class SimulatedRun:
         if ends_by != plan:
             return None
         told = [each for each in losses if each is not None]
-        report = self._report(plan, gain, compute, compress, sync)
+        report = self._report(plan, gain, arrivals, compress, sync)
         return replace(report, loss=fmean(told) if told else None)
 
     def _take_step(self, plan: Plan) -> float | None:
@@ -195,8 +196,8 @@ class SimulatedRun:
 
     def _measure(self, plan: Plan, gain: float) -> StepReport:
         slowness = self._slowness(plan)
-        compute = self._compute_seconds(plan, slowness)
-        return self._report(plan, gain, compute, *self._exchange_seconds(plan, slowness))
+        arrivals = self._arrivals(plan, slowness)
+        return self._report(plan, gain, arrivals, *self._exchange_seconds(plan, slowness))
 
     def _slowness(self, plan: Plan) -> float:
         slowness = exp(self._wander())
@@ -207,11 +208,18 @@ class SimulatedRun:
     def _noisy(self, slowness: float) -> float:
         return slowness * exp(self._rng.gauss(0, self.cluster.noise))
 
-    def _compute_seconds(self, plan: Plan, slowness: float) -> float:
-        """Of a mean step of those that share an exchange."""
-        cluster = self.cluster
+    def _arrivals(self, plan: Plan, slowness: float) -> tuple[float, ...]:
+        """For how long each rank computes until it comes to the next exchange."""
+        cluster, num_steps = self.cluster, max(1, plan.local_steps)
         compute = cluster.compute_seconds * self._noisy(slowness) * (2.0 if self.step == 0 else 1.0)
-        return compute + slowness * cluster.evaluating_seconds(self.step, max(1, plan.local_steps))
+        evaluating = slowness * cluster.evaluating_seconds(self.step, num_steps)
+        ranks = (self._steps_of_a_rank(num_steps) for _ in range(cluster.num_ranks))
+        return tuple(compute * steps + (evaluating if rank == 0 else 0.0) for rank, steps in enumerate(ranks))
+
+    def _steps_of_a_rank(self, count: int) -> float:
+        """How many mean steps a rank could compute in the time that so many take it."""
+        jitter = self.cluster.jitter
+        return sum(exp(self._ranks_rng.gauss(0, jitter)) for _ in range(count)) if jitter else float(count)
 
     def _exchange_seconds(self, plan: Plan, slowness: float) -> tuple[float, float]:
         """Of compressing, and of the collective, on the network of this moment."""
@@ -220,11 +228,13 @@ class SimulatedRun:
         sync = cluster.sync_seconds(plan, cluster.network(self.now)) * self._noisy(slowness)
         return compress, sync * (1.8 if self._rng.random() < 0.03 else 1.0)
 
-    def _report(self, plan: Plan, gain: float, compute: float, compress: float, sync: float) -> StepReport:
+    def _report(self, plan: Plan, gain: float, arrivals: tuple[float, ...], compress: float, sync: float) -> StepReport:
+        num_steps = max(1, plan.local_steps)
+        compute = max(arrivals) / num_steps
         return StepReport(
             step=self.step,
             plan=plan,
-            step_seconds=compute + (compress + sync) / max(1, plan.local_steps),
+            step_seconds=compute + (compress + sync) / num_steps,
             compute_seconds=compute,
             compress_seconds=compress,
             collective_seconds=sync,
@@ -234,6 +244,7 @@ class SimulatedRun:
             residual_norm=0.0 if plan.is_dense else (1 / gain - 1) ** 0.5,
             finite=True,
             loop_steps=inf,
+            arrival_seconds=arrivals,
         )
 
     def _wander(self) -> float:
