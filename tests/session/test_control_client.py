@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from dataclasses import dataclass, field
 from typing import Any
@@ -165,3 +166,17 @@ def test_a_controller_goes_on_with_the_plan_that_ranks_follow(make_client: Any) 
     decided = {**made.client.state_dict(), "plan": Plan.parse("0.01/all-gather").with_version(1).to_json()}
     ControlMessages(None, made.client).load_state_dict(decided, plan)
     assert made.controller.plan == plan, "or no step would be one of its plan's"
+
+
+def test_training_gets_the_interpreter_soon_while_a_decision_is_made_and_the_users_setting_comes_back(
+    make_client: Any,
+) -> None:
+    made, during = make_client(), []
+    wait_for_answer(made)
+    before = sys.getswitchinterval()
+    made.controller.next_action = lambda now, left: during.append(sys.getswitchinterval()) or KeepGoing()
+    assert made.client.pending_message is None
+    made.client.step(report(7), 10)
+    wait_for_answer(made)
+    assert during == [pytest.approx(control_client.GIVE_WAY_SECONDS)]
+    assert sys.getswitchinterval() == before > control_client.GIVE_WAY_SECONDS

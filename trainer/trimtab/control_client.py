@@ -7,8 +7,9 @@ step's vote and reaches every rank by a broadcast, so that all adopt a plan at t
 from __future__ import annotations
 
 import contextlib
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -26,6 +27,10 @@ Message = dict[str, Any]
 FIRST_MEASUREMENT_SECONDS = 20.0
 #: Seconds the first decision may take, and what is left of pymoo's import before it.
 FIRST_DECISION_SECONDS = 60.0
+#: Seconds for which the control thread may hold the interpreter while training waits for it. An operation of training
+#: lets go of it each time that it begins; by Python's own 5 ms a decision of 100 ms of Python would run through, and
+#: all ranks wait for this one.
+GIVE_WAY_SECONDS = 5e-4
 #: Seconds a measurement asked for may take.
 PROBE_TIMEOUT_SECONDS = 10.0
 
@@ -165,17 +170,23 @@ class ControlClient:
             self._control.submit(self._observe, observe, *what).add_done_callback(self._keep_failure)
 
     def _observe(self, observe: Callable[..., None], *what: Any) -> None:
-        observe(*what)
-        self._drain()
+        with _giving_way():
+            observe(*what)
+            self._drain()
 
     def _keep_failure(self, told: Future[None]) -> None:
         self._failure = self._failure or told.exception()
 
     def _observe_and_ask(self, report: StepReport, now: float, steps_left: int) -> Message | None:
-        self._controller.observe_step(report, now)
+        with _giving_way():
+            self._controller.observe_step(report, now)
         return self._ask(steps_left)
 
     def _ask(self, steps_left: int) -> Message | None:
+        with _giving_way():
+            return self._decided(steps_left)
+
+    def _decided(self, steps_left: int) -> Message | None:
         self._has_news = False
         begun = time.thread_time()  # not the clock: training runs beside it, and takes the processors too
         action = self._controller.next_action(self._now(), steps_left)
@@ -206,6 +217,17 @@ class ControlClient:
             self._log(line | of_decision if is_decision else line)
             has_decided |= is_decision
         return has_decided
+
+
+@contextlib.contextmanager
+def _giving_way() -> Iterator[None]:
+    """Let other threads have the interpreter soon, for as long as the control thread works."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(min(before, GIVE_WAY_SECONDS))
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
 
 
 def plan_of(message: Message) -> Plan:

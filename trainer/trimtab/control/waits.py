@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from math import sqrt
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -63,7 +64,10 @@ class Waits:
             return 0.0
         nearest = max((each for each in seen if each <= local_steps), default=seen[0])
         arrivals = np.array(self._arrivals[nearest])
-        arrivals = np.minimum(arrivals, MOST_MEDIANS * np.median(arrivals.max(axis=1)))
+        last = arrivals.max(axis=1)
+        most = MOST_MEDIANS * median(last.tolist())
+        if last.max() > most:
+            arrivals = np.minimum(arrivals, most)
         num_together = max(1, min(round(local_steps / nearest), len(arrivals) // 2))
         num_steps = num_together * nearest
         return _waited(arrivals, num_together) / num_steps * sqrt(num_steps / local_steps)
@@ -71,7 +75,9 @@ class Waits:
 
 def _waited(arrivals: NDArray[np.float64], num_together: int) -> float:
     """How long the rank that is slowest in the long run waits for the others after so many in a row, in the mean."""
-    slowest = int(arrivals.mean(axis=0).argmax())
-    sums = np.cumsum(np.concatenate([np.zeros_like(arrivals[:1]), arrivals, arrivals[: num_together - 1]]), axis=0)
-    in_a_row = sums[num_together:] - sums[:-num_together]
-    return float((in_a_row.max(axis=1) - in_a_row[:, slowest]).mean())
+    slowest = arrivals.sum(axis=0).argmax()
+    if num_together > 1:
+        sums = np.zeros((len(arrivals) + num_together, arrivals.shape[1]))
+        np.cumsum(arrivals[np.arange(-num_together + 1, len(arrivals))], axis=0, out=sums[1:])
+        arrivals = sums[num_together:] - sums[:-num_together]
+    return float(arrivals.max(axis=1).mean() - arrivals[:, slowest].mean())
