@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -124,12 +125,12 @@ class Plan:
                 value=self.schedule,
             )
 
-    @property
+    @cached_property
     def row(self) -> Collective:
         """The collective's row of the catalogue."""
         return catalogue.collectives[self.collective]
 
-    @property
+    @cached_property
     def is_dense(self) -> bool:
         """Whether the whole gradient is sent."""
         return self.row.is_dense
@@ -173,7 +174,7 @@ class Plan:
         """Whether the updates of a round cross while the next round computes, and are applied one round late."""
         return catalogue.schedules[self.schedule].overlaps_rounds
 
-    @property
+    @cached_property
     def local_steps(self) -> int:
         """H: steps that each rank takes by itself before the update that they made is exchanged; 0: gradients are."""
         return source_options(self.source).local_steps

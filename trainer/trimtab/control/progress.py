@@ -79,6 +79,8 @@ class Progress:
         self._last: tuple[Plan, float] | None = None
         self._acted_upon = dict.fromkeys(_SENT, 0.0)
         self._moments: dict[str, tuple[float, ...]] = {}
+        self._corrections: dict[tuple[str, float], Correction] = {}
+        """Since the last loss, by what is sent and its ratio: a decision asks a thousand times."""
 
     def observe(self, plan: Plan, loss: float, relative_steps: float) -> None:
         """The loss at the beginning of a step (or the mean over a round); the law's ``relative_steps`` of its plan."""
@@ -96,16 +98,15 @@ class Progress:
             self._hypotheses = _Hypotheses(self._weights, loss, noise, by_law, plan)
         self._hypotheses.foretold(loss, noise, by_law, plan, has_changed=not is_same_plan)
         self._moments.clear()
+        self._corrections.clear()
 
     def correction(self, plan: Plan) -> Correction:
         """What is known of a plan, or of plans like it."""
         if (sent := _sent(plan)) is None:
             return Correction(1.0, 1.0, 1.0)
-        offset, tilt, var_offset, cov, var_tilt = self._believed(sent)
-        at = _decades_below_middle(plan)
-        mean = offset + at * tilt
-        deviation = sqrt(max(0.0, var_offset + 2 * at * cov + at**2 * var_tilt))
-        return Correction(exp(_beyond(mean, deviation)), exp(mean), exp(deviation))
+        if (sent, plan.ratio) not in self._corrections:
+            self._corrections[sent, plan.ratio] = self._correction(sent, _decades_below_middle(plan))
+        return self._corrections[sent, plan.ratio]
 
     @property
     def is_learning(self) -> bool:
@@ -130,10 +131,19 @@ class Progress:
         """Inverse of `state_dict`. What it does not name, as whole updates once were not, is believed as before."""
         self._weights |= {sent: np.array(weights) for sent, weights in state["weights"].items()}
         self._acted_upon |= state["acted_upon"]
+        self._moments.clear()
+        self._corrections.clear()
 
     def _applied(self) -> dict[str, float]:
         """By what is sent, the logarithm of the correction that is applied in the middle."""
         return {sent: _beyond(of[0], sqrt(max(0.0, of[2]))) for sent in self._weights if (of := self._believed(sent))}
+
+    def _correction(self, sent: str, at: float) -> Correction:
+        """Of what is sent, at so many decades below the middle ratio."""
+        offset, tilt, var_offset, cov, var_tilt = self._believed(sent)
+        mean = offset + at * tilt
+        deviation = sqrt(max(0.0, var_offset + 2 * at * cov + at**2 * var_tilt))
+        return Correction(exp(_beyond(mean, deviation)), exp(mean), exp(deviation))
 
     def _believed(self, sent: str) -> tuple[float, ...]:
         """Means of offset and tilt, and their variances, with the covariance between these."""
