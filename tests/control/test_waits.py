@@ -151,3 +151,11 @@ def test_the_predictor_keeps_it_in_a_checkpoint():
     restored.load_state_dict(json.loads(json.dumps(predictor.state_dict())))
     assert restored.compute_seconds == predictor.compute_seconds
     assert restored.predict(UPDATES, LATENCY, 1 / BANDWIDTH) == predictor.predict(UPDATES, LATENCY, 1 / BANDWIDTH)
+
+
+def test_a_checkpoint_that_an_earlier_version_wrote_is_read_without_what_steps_computed():
+    facts = ModelFacts(1_000_000, (1_000_000,), 4)
+    state, restored = Predictor(facts).state_dict(), Predictor(facts)
+    del state["waits"]
+    restored.load_state_dict({**state, "compute": [0.1] * 25})
+    assert restored.compute_seconds == Predictor(facts).compute_seconds
