@@ -171,6 +171,41 @@ def test_rounding_to_bfloat16_agrees_with_the_reference(n, seed):
     assert same(errors, its_sum)
 
 
+@settings(deadline=None)  # the first call compiles
+@given(
+    n=st.one_of(st.just(0), LANES_AND_EDGES),
+    bits=st.sampled_from([8, 4, 2]),
+    seed=st.integers(0, 10**6),
+    scale=st.sampled_from([1.0, 1e-38, 1e-42, 1e30, 0.0]),
+)
+def test_blocks_of_few_bits_agree_with_the_reference(n, bits, seed, scale):
+    values = scale * noise(n, seed)
+    num_scales, num_blocks = 2 if bits == 2 else 1, -(-n // 64)
+    size = 2 * (num_scales * num_blocks + -(-n * bits // 16))
+    ours, oracle = torch.zeros(size + 1, dtype=torch.uint8)[1:], torch.zeros(size, dtype=torch.uint8)
+    cpu.write_blocks(values, bits, ours)
+    reference.write_blocks(values, bits, oracle)
+    assert torch.equal(ours, oracle)
+    for adds in (False, True):
+        read, by_reference = noise(n, seed + 1), noise(n, seed + 1)
+        cpu.read_blocks(ours, bits, read, adds=adds)
+        reference.read_blocks(oracle, bits, by_reference, adds=adds)
+        assert same(read, by_reference)
+
+
+@pytest.mark.parametrize("module", [cpu, reference])
+@pytest.mark.parametrize("bits", [8, 4, 2])
+@pytest.mark.parametrize("special", [math.nan, math.inf, -math.inf])
+def test_a_block_of_few_bits_that_holds_no_number_is_read_as_none_and_the_next_as_it_was(module, bits, special):
+    values = noise(200, 1)
+    values[70] = special
+    num_bytes = 2 * ((2 if bits == 2 else 1) * 4 + 200 * bits // 16)
+    message, read = torch.zeros(num_bytes, dtype=torch.uint8), torch.empty(200)
+    module.write_blocks(values, bits, message)
+    module.read_blocks(message, bits, read)
+    assert read.isfinite().tolist() == [not 64 <= at < 128 for at in range(200)]
+
+
 def test_a_sample_is_one_element_of_each_stride_and_differs_between_draws():
     grad, residual = torch.arange(10_000.0), torch.zeros(10_000)
     first, second = (kernels.sample(grad, residual, 100, draw) for draw in (0, 1))

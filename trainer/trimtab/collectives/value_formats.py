@@ -107,51 +107,20 @@ class Blocks(ValueFormat):
         return 2 * (self._scales * _num_blocks(count) + -(-count * self._bits // 16))
 
     def encode(self, values: Tensor) -> Tensor:
-        count = values.numel()
-        blocks = values.new_zeros(_num_blocks(count), VALUES_PER_BLOCK)
-        blocks.view(-1)[:count] = values
-        scales, codes = self._two_bits(blocks, count) if self._bits == 2 else self._steps(blocks)
-        packed = _packed(codes.view(-1), self._bits)
-        head = scales.reshape(-1).view(torch.uint8)
-        return torch.cat([head, packed[: self.num_bytes(count) - head.numel()]])
+        message = torch.empty(self.num_bytes(values.numel()), dtype=torch.uint8, device=values.device)
+        kernels.write_blocks(values.contiguous(), self._bits, message)
+        return message
 
     def decode(self, data: Tensor, count: int) -> Tensor:
-        num_blocks = _num_blocks(count)
-        head = 2 * self._scales * num_blocks
-        # Copied, for a message may begin it anywhere.
-        scales = data[:head].clone().view(torch.bfloat16).float().view(num_blocks, self._scales)
-        codes = data.new_zeros(num_blocks * VALUES_PER_BLOCK * self._bits // 8)
-        codes[: data.numel() - head] = data[head:]
-        read = _unpacked(codes, self._bits).view(num_blocks, VALUES_PER_BLOCK)
-        if self._bits == 2:
-            magnitudes = torch.where(read >= 2, scales[:, 1:], scales[:, :1])
-            values = torch.where(read % 2 == 1, -magnitudes, magnitudes)
-        else:
-            values = (read.float() - self._middle) * scales
-        return values.view(-1)[:count]
+        target = torch.empty(count, device=data.device)
+        self.read(data, target)
+        return target
 
-    @property
-    def _middle(self) -> int:
-        """The code of zero; as far from it lie the smallest code that is used and the largest."""
-        return (1 << (self._bits - 1)) - 1
+    def read(self, data: Tensor, target: Tensor) -> None:
+        kernels.read_blocks(data, self._bits, target)
 
-    def _steps(self, blocks: Tensor) -> tuple[Tensor, Tensor]:
-        steps = (blocks.abs().amax(dim=1, keepdim=True) / self._middle).to(torch.bfloat16)
-        exact = steps.float()
-        multiples = torch.where(exact > 0, blocks / exact, torch.zeros_like(blocks)).round_()
-        return steps, (multiples.clamp_(-self._middle, self._middle) + self._middle).to(torch.uint8)
-
-    def _two_bits(self, blocks: Tensor, count: int) -> tuple[Tensor, Tensor]:
-        magnitudes = blocks.abs()
-        is_value = (torch.arange(blocks.numel(), device=blocks.device) < count).view_as(blocks)
-        mean = magnitudes.sum(dim=1, keepdim=True) / is_value.sum(dim=1, keepdim=True).clamp_(min=1)
-        is_large = magnitudes > mean
-        means = [
-            (magnitudes * chosen).sum(dim=1) / chosen.sum(dim=1).clamp_(min=1)
-            for chosen in (is_value & ~is_large, is_large)
-        ]
-        codes = 2 * is_large.to(torch.uint8) + (blocks < 0).to(torch.uint8)
-        return torch.stack(means, dim=1).to(torch.bfloat16), codes
+    def add(self, data: Tensor, target: Tensor) -> None:
+        kernels.read_blocks(data, self._bits, target, adds=True)
 
 
 @cache
@@ -169,18 +138,3 @@ def put_errors(residual: Tensor, indices: Tensor, errors: Tensor) -> float:
 
 def _num_blocks(count: int) -> int:
     return -(-count // VALUES_PER_BLOCK)
-
-
-def _packed(codes: Tensor, bits: int) -> Tensor:
-    """uint8 [m], each below 2^bits and m a multiple of what a byte holds, as uint8 [m bits / 8]: the first lowest."""
-    per_byte = 8 // bits
-    packed = codes[::per_byte].clone()
-    for place in range(1, per_byte):
-        packed |= codes[place::per_byte] << (bits * place)
-    return packed
-
-
-def _unpacked(packed: Tensor, bits: int) -> Tensor:
-    per_byte = 8 // bits
-    places = [(packed >> (bits * place)) & ((1 << bits) - 1) for place in range(per_byte)]
-    return torch.stack(places, dim=1).view(-1) if per_byte > 1 else packed

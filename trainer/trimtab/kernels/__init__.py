@@ -29,6 +29,7 @@ __all__ = [
     "fused_select",
     "put",
     "put_back",
+    "read_blocks",
     "round_to_bfloat16",
     "sample",
     "scale_into",
@@ -37,6 +38,7 @@ __all__ = [
     "squared_norm",
     "tail",
     "take",
+    "write_blocks",
 ]
 
 
@@ -155,6 +157,16 @@ def round_to_bfloat16(values: Tensor, errors: Tensor) -> Tensor:
 def add_bfloat16(target: Tensor, rounded: Tensor) -> None:
     """Add bfloat16 [n] to ``target``, in float32."""
     _backend(target).add_bfloat16(target, rounded)
+
+
+def write_blocks(values: Tensor, bits: int, message: Tensor) -> None:
+    """Fill ``message``, uint8, with the values in 8, 4 or 2 bits (`trimtab.collectives.value_formats.Blocks`)."""
+    _backend(values).write_blocks(values, bits, message)
+
+
+def read_blocks(message: Tensor, bits: int, target: Tensor, *, adds: bool = False) -> None:
+    """Write what `write_blocks` made of as many values to ``target``, or add it; a message may begin anywhere."""
+    _backend(target).read_blocks(message, bits, target, adds=adds)
 
 
 def _joined(parts: Sequence[CompactResult]) -> CompactResult:

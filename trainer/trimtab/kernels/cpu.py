@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from trimtab_api.catalogue.other_axes import VALUES_PER_BLOCK
 
-from trimtab.kernels import loops
+from trimtab.kernels import block_loops, loops
 from trimtab.kernels.compact_result import CompactResult
 from trimtab.kernels.loops import STREAM_FROM_BYTES, Floats, Indices, WholeNumbers
 from trimtab.kernels.tail import Tail
@@ -108,6 +109,32 @@ def round_to_bfloat16(values: Tensor, errors: Tensor) -> Tensor:
 def add_bfloat16(target: Tensor, rounded: Tensor) -> None:
     """See `trimtab.kernels.add_bfloat16`."""
     loops.add_bfloat16(_array(target), _halves(rounded))
+
+
+def write_blocks(values: Tensor, bits: int, message: Tensor) -> None:
+    """See `trimtab.kernels.write_blocks`."""
+    num_blocks = -(-values.numel() // VALUES_PER_BLOCK)
+    if bits == 2:
+        means = torch.empty(2 * num_blocks)
+        block_loops.write_signs(_array(values), _array(means), _array(message[4 * num_blocks :]))
+        scales = means.to(torch.bfloat16)
+    else:
+        scales = torch.empty(num_blocks, dtype=torch.bfloat16)
+        block_loops.write_steps(_array(values), bits, _halves(scales), _array(message[2 * num_blocks :]))
+    message[: 2 * scales.numel()] = scales.view(torch.uint8)
+
+
+def read_blocks(message: Tensor, bits: int, target: Tensor, *, adds: bool = False) -> None:
+    """See `trimtab.kernels.read_blocks`."""
+    num_scales = (2 if bits == 2 else 1) * -(-target.numel() // VALUES_PER_BLOCK)
+    scales, codes = message[: 2 * num_scales].clone().view(torch.bfloat16).float(), message[2 * num_scales :]
+    read = torch.empty_like(target) if adds else target
+    if bits == 2:
+        block_loops.read_signs(_array(scales), _array(codes), _array(read))
+    else:
+        block_loops.read_steps(_array(scales), _array(codes), bits, _array(read))
+    if adds:
+        target += read
 
 
 def _whole(numbers: list[int]) -> WholeNumbers:

@@ -18,12 +18,14 @@ from trimtab.kernels.reference import (
     clear,
     put,
     put_back,
+    read_blocks,
     round_to_bfloat16,
     sample,
     scale_into,
     scatter_mean,
     tail,
     take,
+    write_blocks,
 )
 from trimtab.kernels.reference import select_in_place as select_in_place_by_reference
 
@@ -34,6 +36,7 @@ __all__ = [
     "fused_select",
     "put",
     "put_back",
+    "read_blocks",
     "round_to_bfloat16",
     "sample",
     "scale_into",
@@ -41,6 +44,7 @@ __all__ = [
     "select_in_place",
     "tail",
     "take",
+    "write_blocks",
 ]
 
 BLOCK = 2048

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+from trimtab_api.catalogue.other_axes import VALUES_PER_BLOCK
 
 from trimtab.kernels.compact_result import CompactResult
 from trimtab.kernels.tail import Tail
@@ -105,6 +106,74 @@ def round_to_bfloat16(values: Tensor, errors: Tensor) -> Tensor:
 def add_bfloat16(target: Tensor, rounded: Tensor) -> None:
     """See `trimtab.kernels.add_bfloat16`."""
     target += rounded
+
+
+def write_blocks(values: Tensor, bits: int, message: Tensor) -> None:
+    """See `trimtab.kernels.write_blocks`."""
+    count = values.numel()
+    blocks = values.new_zeros(-(-count // VALUES_PER_BLOCK), VALUES_PER_BLOCK)
+    blocks.view(-1)[:count] = values
+    scales, codes = _signs(blocks, count) if bits == 2 else _steps(blocks, (1 << (bits - 1)) - 1)
+    head = scales.reshape(-1).view(torch.uint8)
+    message[: head.numel()] = head
+    message[head.numel() :] = _packed(codes.view(-1), bits)[: message.numel() - head.numel()]
+
+
+def read_blocks(message: Tensor, bits: int, target: Tensor, *, adds: bool = False) -> None:
+    """See `trimtab.kernels.read_blocks`."""
+    num_blocks, num_scales = -(-target.numel() // VALUES_PER_BLOCK), 2 if bits == 2 else 1
+    head = 2 * num_scales * num_blocks
+    # Copied, for a message may begin anywhere.
+    scales = message[:head].clone().view(torch.bfloat16).float().view(num_blocks, num_scales)
+    codes = message.new_zeros(num_blocks * VALUES_PER_BLOCK * bits // 8)
+    codes[: message.numel() - head] = message[head:]
+    read = _unpacked(codes, bits).view(num_blocks, VALUES_PER_BLOCK)
+    if bits == 2:
+        magnitudes = torch.where(read >= 2, scales[:, 1:], scales[:, :1])
+        values = torch.where(read % 2 == 1, -magnitudes, magnitudes)
+    else:
+        values = (read.float() - ((1 << (bits - 1)) - 1)) * scales
+    read_values = values.view(-1)[: target.numel()]
+    if adds:
+        target += read_values
+    else:
+        target.copy_(read_values)
+
+
+def _steps(blocks: Tensor, middle: int) -> tuple[Tensor, Tensor]:
+    most = torch.where(blocks.isfinite().all(dim=1, keepdim=True), blocks.abs().amax(dim=1, keepdim=True), torch.nan)
+    steps = (most / middle).to(torch.bfloat16)
+    exact = steps.float()
+    multiples = torch.where(exact > 0, blocks / exact, torch.zeros_like(blocks)).round_()
+    return steps, (multiples.clamp_(-middle, middle) + middle).to(torch.uint8)
+
+
+def _signs(blocks: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    magnitudes = blocks.double().abs()  # in float64, for sums in any order to come to the same
+    is_value = (torch.arange(blocks.numel(), device=blocks.device) < count).view_as(blocks)
+    mean = magnitudes.sum(dim=1, keepdim=True) / is_value.sum(dim=1, keepdim=True).clamp_(min=1)
+    is_large = magnitudes > mean
+    means = [
+        (magnitudes * chosen).sum(dim=1) / chosen.sum(dim=1).clamp_(min=1)
+        for chosen in (is_value & ~is_large, is_large)
+    ]
+    codes = 2 * is_large.to(torch.uint8) + (blocks < 0).to(torch.uint8)
+    return torch.stack(means, dim=1).float().to(torch.bfloat16), codes
+
+
+def _packed(codes: Tensor, bits: int) -> Tensor:
+    """uint8 [m], each below 2^bits and m a multiple of what a byte holds, as uint8 [m bits / 8]: the first lowest."""
+    per_byte = 8 // bits
+    packed = codes[::per_byte].clone()
+    for place in range(1, per_byte):
+        packed |= codes[place::per_byte] << (bits * place)
+    return packed
+
+
+def _unpacked(packed: Tensor, bits: int) -> Tensor:
+    per_byte = 8 // bits
+    places = [(packed >> (bits * place)) & ((1 << bits) - 1) for place in range(per_byte)]
+    return torch.stack(places, dim=1).view(-1) if per_byte > 1 else packed
 
 
 def squared_norm(x: Tensor) -> float:

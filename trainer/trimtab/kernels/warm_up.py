@@ -27,3 +27,7 @@ def warm_up(device: torch.device) -> None:
     kernels.put_back(next_residual, selected.indices, values, 1, float(values.abs().max()), 0)
     kernels.scatter_mean(grad, [(selected.indices, values)], 0.5)
     kernels.add_bfloat16(grad, kernels.round_to_bfloat16(next_residual, residual))
+    for bits in (8, 4, 2):
+        message = torch.zeros(2 * NUM_ELEMENTS, dtype=torch.uint8, device=device)
+        kernels.write_blocks(values, bits, message)
+        kernels.read_blocks(message, bits, values)
