@@ -252,7 +252,7 @@ planners: Axis[Row] = Axis(
 _FORMATS = "trimtab.collectives.value_formats"
 
 
-def _of_blocks(bits: int, num_scales: int, error: float, *, is_default: bool) -> Wire:
+def _of_blocks(bits: int, num_scales: int, error: float, passes: float, *, is_default: bool) -> Wire:
     return Wire(
         f"int{bits}",
         f"{bits} bits, scaled by each block of {VALUES_PER_BLOCK} values; the rank that rounds keeps what that takes",
@@ -260,7 +260,7 @@ def _of_blocks(bits: int, num_scales: int, error: float, *, is_default: bool) ->
         {"bits": bits},
         bytes_per_value=bits / 8 + 2 * num_scales / VALUES_PER_BLOCK,
         error=error,
-        passes=5.0,
+        passes=passes,
         is_default=is_default,
     )
 
@@ -277,7 +277,7 @@ wires: Axis[Wire] = Axis(
         passes=1.0,
         rounds_dense=True,
     ),
-    _of_blocks(8, num_scales=1, error=0.006, is_default=True),
-    _of_blocks(4, num_scales=1, error=0.11, is_default=True),
-    _of_blocks(2, num_scales=2, error=0.35, is_default=False),
+    _of_blocks(8, num_scales=1, error=0.006, passes=1.5, is_default=True),
+    _of_blocks(4, num_scales=1, error=0.11, passes=1.5, is_default=True),
+    _of_blocks(2, num_scales=2, error=0.35, passes=4.0, is_default=False),
 )

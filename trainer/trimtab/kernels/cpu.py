@@ -113,26 +113,27 @@ def add_bfloat16(target: Tensor, rounded: Tensor) -> None:
 
 def write_blocks(values: Tensor, bits: int, message: Tensor) -> None:
     """See `trimtab.kernels.write_blocks`."""
-    num_blocks = -(-values.numel() // VALUES_PER_BLOCK)
+    data, num_blocks = _array(message), -(-values.numel() // VALUES_PER_BLOCK)
     if bits == 2:
         means = torch.empty(2 * num_blocks)
-        block_loops.write_signs(_array(values), _array(means), _array(message[4 * num_blocks :]))
-        scales = means.to(torch.bfloat16)
+        block_loops.write_signs(_array(values), _array(means), data[4 * num_blocks :])
+        scales = _halves(means.to(torch.bfloat16))
     else:
-        scales = torch.empty(num_blocks, dtype=torch.bfloat16)
-        block_loops.write_steps(_array(values), bits, _halves(scales), _array(message[2 * num_blocks :]))
-    message[: 2 * scales.numel()] = scales.view(torch.uint8)
+        scales = np.empty(num_blocks, np.uint16)
+        block_loops.write_steps(_array(values), bits, scales, data[2 * num_blocks :])
+    data[: 2 * scales.size] = scales.view(np.uint8)
 
 
 def read_blocks(message: Tensor, bits: int, target: Tensor, *, adds: bool = False) -> None:
     """See `trimtab.kernels.read_blocks`."""
-    num_scales = (2 if bits == 2 else 1) * -(-target.numel() // VALUES_PER_BLOCK)
-    scales, codes = message[: 2 * num_scales].clone().view(torch.bfloat16).float(), message[2 * num_scales :]
+    data, num_scales = _array(message), (2 if bits == 2 else 1) * -(-target.numel() // VALUES_PER_BLOCK)
+    halves = data[: 2 * num_scales].copy().view(np.uint16)
+    scales = (halves.astype(np.uint32) << 16).view(np.float32)
     read = torch.empty_like(target) if adds else target
     if bits == 2:
-        block_loops.read_signs(_array(scales), _array(codes), _array(read))
+        block_loops.read_signs(scales, data[2 * num_scales :], _array(read))
     else:
-        block_loops.read_steps(_array(scales), _array(codes), bits, _array(read))
+        block_loops.read_steps(scales, data[2 * num_scales :], bits, _array(read))
     if adds:
         target += read
 
