@@ -125,7 +125,7 @@ class Plan:
                 value=self.schedule,
             )
 
-    @cached_property
+    @property
     def row(self) -> Collective:
         """The collective's row of the catalogue."""
         return catalogue.collectives[self.collective]
