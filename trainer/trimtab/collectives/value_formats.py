@@ -18,9 +18,9 @@ from functools import cache
 import torch
 from torch import Tensor
 from trimtab_api.catalogue import wires
-from trimtab_api.catalogue.other_axes import VALUES_PER_BLOCK
 
 from trimtab import kernels
+from trimtab.kernels import block_layout
 
 
 class ValueFormat(ABC):
@@ -100,16 +100,12 @@ class Blocks(ValueFormat):
     def __init__(self, bits: int) -> None:
         """``bits``: 8, 4 or 2."""
         self._bits = bits
-        self._scales = 2 if bits == 2 else 1
-        """bfloat16 values of each block."""
 
     def num_bytes(self, count: int) -> int:
-        return 2 * (self._scales * _num_blocks(count) + -(-count * self._bits // 16))
+        return block_layout.num_bytes(count, self._bits)
 
     def encode(self, values: Tensor) -> Tensor:
-        message = torch.empty(self.num_bytes(values.numel()), dtype=torch.uint8, device=values.device)
-        kernels.write_blocks(values.contiguous(), self._bits, message)
-        return message
+        return kernels.write_blocks(values.contiguous(), self._bits)
 
     def decode(self, data: Tensor, count: int) -> Tensor:
         target = torch.empty(count, device=data.device)
@@ -118,9 +114,6 @@ class Blocks(ValueFormat):
 
     def read(self, data: Tensor, target: Tensor) -> None:
         kernels.read_blocks(data, self._bits, target)
-
-    def add(self, data: Tensor, target: Tensor) -> None:
-        kernels.read_blocks(data, self._bits, target, adds=True)
 
 
 @cache
@@ -134,7 +127,3 @@ def put_errors(residual: Tensor, indices: Tensor, errors: Tensor) -> float:
     """Keep what rounding took (float32 [m]) where a residual was cleared; returns its squared norm."""
     kernels.put(residual, indices, errors)
     return float(errors.double().square().sum())
-
-
-def _num_blocks(count: int) -> int:
-    return -(-count // VALUES_PER_BLOCK)

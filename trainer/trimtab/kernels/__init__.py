@@ -159,14 +159,15 @@ def add_bfloat16(target: Tensor, rounded: Tensor) -> None:
     _backend(target).add_bfloat16(target, rounded)
 
 
-def write_blocks(values: Tensor, bits: int, message: Tensor) -> None:
-    """Fill ``message``, uint8, with the values in 8, 4 or 2 bits (`trimtab.collectives.value_formats.Blocks`)."""
-    _backend(values).write_blocks(values, bits, message)
+def write_blocks(values: Tensor, bits: int) -> Tensor:
+    """The values in 8, 4 or 2 bits (`trimtab.collectives.value_formats`), as uint8 [`block_layout.num_bytes`]."""
+    message: Tensor = _backend(values).write_blocks(values, bits)
+    return message
 
 
-def read_blocks(message: Tensor, bits: int, target: Tensor, *, adds: bool = False) -> None:
-    """Write what `write_blocks` made of as many values to ``target``, or add it; a message may begin anywhere."""
-    _backend(target).read_blocks(message, bits, target, adds=adds)
+def read_blocks(message: Tensor, bits: int, target: Tensor) -> None:
+    """Write what `write_blocks` made of as many values to ``target``; a message may begin anywhere."""
+    _backend(target).read_blocks(message, bits, target)
 
 
 def _joined(parts: Sequence[CompactResult]) -> CompactResult:

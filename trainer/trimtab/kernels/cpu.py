@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from trimtab_api.catalogue.other_axes import VALUES_PER_BLOCK
 
-from trimtab.kernels import block_loops, loops
+from trimtab.kernels import block_layout, block_loops, loops
 from trimtab.kernels.compact_result import CompactResult
 from trimtab.kernels.loops import STREAM_FROM_BYTES, Floats, Indices, WholeNumbers
 from trimtab.kernels.tail import Tail
@@ -111,31 +110,31 @@ def add_bfloat16(target: Tensor, rounded: Tensor) -> None:
     loops.add_bfloat16(_array(target), _halves(rounded))
 
 
-def write_blocks(values: Tensor, bits: int, message: Tensor) -> None:
+def write_blocks(values: Tensor, bits: int) -> Tensor:
     """See `trimtab.kernels.write_blocks`."""
-    data, num_blocks = _array(message), -(-values.numel() // VALUES_PER_BLOCK)
+    count = values.numel()
+    num_scales = block_layout.num_scales(count, bits)
+    message = np.empty(block_layout.num_bytes(count, bits), np.uint8)
     if bits == 2:
-        means = torch.empty(2 * num_blocks)
-        block_loops.write_signs(_array(values), _array(means), data[4 * num_blocks :])
+        means = torch.empty(num_scales)
+        block_loops.write_signs(_array(values), _array(means), message[2 * num_scales :])
         scales = _halves(means.to(torch.bfloat16))
     else:
-        scales = np.empty(num_blocks, np.uint16)
-        block_loops.write_steps(_array(values), bits, scales, data[2 * num_blocks :])
-    data[: 2 * scales.size] = scales.view(np.uint8)
+        scales = np.empty(num_scales, np.uint16)
+        block_loops.write_steps(_array(values), bits, scales, message[2 * num_scales :])
+    message[: 2 * num_scales] = scales.view(np.uint8)
+    return torch.from_numpy(message)
 
 
-def read_blocks(message: Tensor, bits: int, target: Tensor, *, adds: bool = False) -> None:
+def read_blocks(message: Tensor, bits: int, target: Tensor) -> None:
     """See `trimtab.kernels.read_blocks`."""
-    data, num_scales = _array(message), (2 if bits == 2 else 1) * -(-target.numel() // VALUES_PER_BLOCK)
-    halves = data[: 2 * num_scales].copy().view(np.uint16)
-    scales = (halves.astype(np.uint32) << 16).view(np.float32)
-    read = torch.empty_like(target) if adds else target
+    head = 2 * block_layout.num_scales(target.numel(), bits)
+    data = _array(message)
+    scales = (data[:head].copy().view(np.uint16).astype(np.uint32) << 16).view(np.float32)
     if bits == 2:
-        block_loops.read_signs(scales, data[2 * num_scales :], _array(read))
+        block_loops.read_signs(scales, data[head:], _array(target))
     else:
-        block_loops.read_steps(scales, data[2 * num_scales :], bits, _array(read))
-    if adds:
-        target += read
+        block_loops.read_steps(scales, data[head:], bits, _array(target))
 
 
 def _whole(numbers: list[int]) -> WholeNumbers:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from trimtab_api.catalogue.other_axes import VALUES_PER_BLOCK
 
+from trimtab.kernels import block_layout
 from trimtab.kernels.compact_result import CompactResult
 from trimtab.kernels.tail import Tail
 
@@ -108,23 +109,22 @@ def add_bfloat16(target: Tensor, rounded: Tensor) -> None:
     target += rounded
 
 
-def write_blocks(values: Tensor, bits: int, message: Tensor) -> None:
+def write_blocks(values: Tensor, bits: int) -> Tensor:
     """See `trimtab.kernels.write_blocks`."""
     count = values.numel()
-    blocks = values.new_zeros(-(-count // VALUES_PER_BLOCK), VALUES_PER_BLOCK)
+    blocks = values.new_zeros(block_layout.num_blocks(count), VALUES_PER_BLOCK)
     blocks.view(-1)[:count] = values
     scales, codes = _signs(blocks, count) if bits == 2 else _steps(blocks, (1 << (bits - 1)) - 1)
-    head = scales.reshape(-1).view(torch.uint8)
-    message[: head.numel()] = head
-    message[head.numel() :] = _packed(codes.view(-1), bits)[: message.numel() - head.numel()]
+    message = torch.cat([scales.reshape(-1).view(torch.uint8), _packed(codes.view(-1), bits)])
+    return message[: block_layout.num_bytes(count, bits)]
 
 
-def read_blocks(message: Tensor, bits: int, target: Tensor, *, adds: bool = False) -> None:
+def read_blocks(message: Tensor, bits: int, target: Tensor) -> None:
     """See `trimtab.kernels.read_blocks`."""
-    num_blocks, num_scales = -(-target.numel() // VALUES_PER_BLOCK), 2 if bits == 2 else 1
-    head = 2 * num_scales * num_blocks
+    count = target.numel()
+    num_blocks, head = block_layout.num_blocks(count), 2 * block_layout.num_scales(count, bits)
     # Copied, for a message may begin anywhere.
-    scales = message[:head].clone().view(torch.bfloat16).float().view(num_blocks, num_scales)
+    scales = message[:head].clone().view(torch.bfloat16).float().view(num_blocks, block_layout.num_scales(1, bits))
     codes = message.new_zeros(num_blocks * VALUES_PER_BLOCK * bits // 8)
     codes[: message.numel() - head] = message[head:]
     read = _unpacked(codes, bits).view(num_blocks, VALUES_PER_BLOCK)
@@ -133,11 +133,7 @@ def read_blocks(message: Tensor, bits: int, target: Tensor, *, adds: bool = Fals
         values = torch.where(read % 2 == 1, -magnitudes, magnitudes)
     else:
         values = (read.float() - ((1 << (bits - 1)) - 1)) * scales
-    read_values = values.view(-1)[: target.numel()]
-    if adds:
-        target += read_values
-    else:
-        target.copy_(read_values)
+    target.copy_(values.view(-1)[:count])
 
 
 def _steps(blocks: Tensor, middle: int) -> tuple[Tensor, Tensor]:

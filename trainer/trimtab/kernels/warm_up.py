@@ -28,6 +28,4 @@ def warm_up(device: torch.device) -> None:
     kernels.scatter_mean(grad, [(selected.indices, values)], 0.5)
     kernels.add_bfloat16(grad, kernels.round_to_bfloat16(next_residual, residual))
     for bits in (8, 4, 2):
-        message = torch.zeros(2 * NUM_ELEMENTS, dtype=torch.uint8, device=device)
-        kernels.write_blocks(values, bits, message)
-        kernels.read_blocks(message, bits, values)
+        kernels.read_blocks(kernels.write_blocks(values, bits), bits, values)
