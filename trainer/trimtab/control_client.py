@@ -35,6 +35,17 @@ GIVE_WAY_SECONDS = 5e-4
 PROBE_TIMEOUT_SECONDS = 10.0
 
 
+@contextlib.contextmanager
+def _giving_way() -> Iterator[None]:
+    """Let other threads have the interpreter soon, for as long as the control thread works."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(min(before, GIVE_WAY_SECONDS))
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
+
+
 class ControlClient:
     """The session's client of the controller: reports go in, and the answer waits until the session announces it.
 
@@ -169,24 +180,21 @@ class ControlClient:
         with contextlib.suppress(RuntimeError):  # the control thread has been closed, or the script has ended
             self._control.submit(self._observe, observe, *what).add_done_callback(self._keep_failure)
 
+    @_giving_way()
     def _observe(self, observe: Callable[..., None], *what: Any) -> None:
-        with _giving_way():
-            observe(*what)
-            self._drain()
+        observe(*what)
+        self._drain()
 
     def _keep_failure(self, told: Future[None]) -> None:
         self._failure = self._failure or told.exception()
 
+    @_giving_way()
     def _observe_and_ask(self, report: StepReport, now: float, steps_left: int) -> Message | None:
-        with _giving_way():
-            self._controller.observe_step(report, now)
+        self._controller.observe_step(report, now)
         return self._ask(steps_left)
 
+    @_giving_way()
     def _ask(self, steps_left: int) -> Message | None:
-        with _giving_way():
-            return self._decided(steps_left)
-
-    def _decided(self, steps_left: int) -> Message | None:
         self._has_news = False
         begun = time.thread_time()  # not the clock: training runs beside it, and takes the processors too
         action = self._controller.next_action(self._now(), steps_left)
@@ -217,17 +225,6 @@ class ControlClient:
             self._log(line | of_decision if is_decision else line)
             has_decided |= is_decision
         return has_decided
-
-
-@contextlib.contextmanager
-def _giving_way() -> Iterator[None]:
-    """Let other threads have the interpreter soon, for as long as the control thread works."""
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(min(before, GIVE_WAY_SECONDS))
-    try:
-        yield
-    finally:
-        sys.setswitchinterval(before)
 
 
 def plan_of(message: Message) -> Plan:
