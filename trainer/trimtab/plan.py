@@ -127,7 +127,7 @@ class Plan:
 
     @property
     def row(self) -> Collective:
-        """The collective's row of the catalogue."""
+        """The collective's row of the catalogue; looked up each time, for rows cannot be sent to other processes."""
         return catalogue.collectives[self.collective]
 
     @cached_property

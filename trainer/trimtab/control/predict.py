@@ -69,7 +69,7 @@ class Predictor:
 
         Of the rank that is slowest in that step, as it was in the last ones; or what was assumed.
         """
-        return self._computing(1)
+        return self._computing(0)
 
     def cost(self, plan: Plan) -> Cost:
         """Closed-form cost of a whole step's exchanges."""
@@ -154,7 +154,7 @@ class Predictor:
 
     def predict(self, plan: Plan, alpha: float, beta: float) -> Prediction:
         """Everything that the choice weighs, for one plan."""
-        compute = self._computing(max(1, plan.local_steps))
+        compute = self._computing(plan.local_steps)
         buffers = self._times(plan, alpha, beta)
         exchanges = overlap.exchanges_a_step(len(buffers.ready), plan.schedule, plan.timetable, plan.local_steps)
         compress = exchanges * sum(buffers.compress)
@@ -177,7 +177,7 @@ class Predictor:
         """
         cycle = overlap.cycle_of(plan.schedule, len(plan.fusion.cuts), plan.timetable)
         iterations = [() if plan.local_steps else transfers for transfers, count in cycle for _ in range(count)]
-        computing = self._computing(max(1, plan.local_steps))
+        computing = self._computing(plan.local_steps)
         settled = simulate(computing, self._times(plan, alpha, beta), 2 * iterations)
         return settled.of_iteration(len(iterations))
 
@@ -208,12 +208,12 @@ class Predictor:
             self.observe_profile(Profile.from_json(state["profile"]))
 
     def _computing(self, local_steps: int) -> float:
-        """Mean computation of a step [s], by how many of them ranks take between exchanges."""
+        """Mean computation of a step [s], by how many local steps ranks take between exchanges; 0: they take none."""
         waits = self._waits
         if self._mean_compute is None:
             alone = [max(0.0, seconds - waits.seconds(each)) for seconds, each in self._compute]
             self._mean_compute = clipped_mean(alone) if alone else self._assumed_compute
-        return self._mean_compute + waits.seconds(local_steps)
+        return self._mean_compute + waits.seconds(max(1, local_steps))
 
     def _lawful_steps(self, plan: Plan, gain: float) -> float:
         bears_delay = self.profile is None or self.profile.bears_delay(is_sgd=self._facts.optimizer.kind == "sgd")
@@ -231,7 +231,7 @@ class Predictor:
 
     def _times(self, plan: Plan, alpha: float, beta: float) -> BufferTimes:
         """When each of a plan's buffers is ready, compressed and sent."""
-        compute, (costs, cost) = self._computing(max(1, plan.local_steps)), self._costs(plan)
+        compute, (costs, cost) = self._computing(plan.local_steps), self._costs(plan)
         sync = self.overheads.seconds(plan.collective, cost, alpha, beta)
         compress = self.compress_times.of_buffer(plan, self._facts.num_elements)
         ready, needed, sizes = self._buffers(plan.fusion)
