@@ -1,4 +1,4 @@
-"""The status: what it says, and the events that tell of it."""
+"""The status: what it says."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -387,55 +387,11 @@ def test_a_finished_job_whose_time_is_up_is_not_written_to_any_more():
     assert after(**known, spec={"ttlSecondsAfterFinished": 61}).observed_generation == 2
 
 
-def told(before, known):
-    return [(each.kind, each.reason) for each in events(before, after(**known))]
-
-
-@pytest.mark.parametrize(
-    ("before", "known", "reasons"),
-    [
-        ({"child": None}, {"child": child(ready=2)}, [("Normal", "Running")]),
-        ({"child": child(ready=2)}, {"child": child(ready=2)}, []),
-        ({"child": child(ready=2)}, {"child": child(is_complete=True)}, [("Normal", "Succeeded")]),
-        (
-            {"child": child(ready=2)},
-            {"child": child(failure="f"), "pods": (failed_pod(0),)},
-            [("Warning", "Restarting")],
-        ),
-        (
-            {"child": child(ready=2)},
-            {"child": child(failure="f"), "spec": {"restartPolicy": "Never"}, "pods": (failed_pod(0),)},
-            [("Warning", "Error")],
-        ),
-        ({"child": child(ready=2)}, {"child": child(ready=2), "training": training()}, [("Normal", "PlanChanged")]),
-        ({"child": child()}, {"child": child(), "pods": (STUCK,)}, [("Warning", "ImagePullBackOff")]),
-        ({"child": child()}, {"child": child(is_suspended=True), "spec": {"suspend": True}}, [("Normal", "Suspended")]),
-    ],
-)
-def test_events_tell_what_changed(before, known, reasons):
-    earlier = after(**before)
-    assert told(earlier, {**known, "status": earlier.model_dump(by_alias=True)}) == reasons
-
-
-def test_the_plan_that_training_starts_with_is_shown_and_is_no_change():
-    starts = after(child=child(ready=2), training=training(plan_version=0))
-    assert starts.plan.version == 0
-    assert list(events(after(child=child(ready=2)), starts)) == []
-    decided = after(child=child(ready=2), training=training(), status=starts.model_dump(by_alias=True))
-    assert [each.reason for each in events(starts, decided)] == ["PlanChanged"]
-
-
 def test_the_last_figures_are_those_that_rank_0_said_at_the_end():
     running = after(child=child(ready=2), training=training()).model_dump(by_alias=True)
     last = training(step=132, loss=0.01, state=status_pb2.STATE_SUCCEEDED)
     ended = after(child=child(is_complete=True), status=running, training=last)
     assert (ended.state, ended.step, ended.loss) == ("Succeeded", 132, 0.01)
-
-
-def test_an_event_that_is_told_twice_has_one_name_and_another_restart_another():
-    (event,) = events(after(child=child(ready=2)), after(child=child(is_complete=True)))
-    names = [manifest(event, "team", "digits", "uid", ago(0), sequel)["metadata"]["name"] for sequel in ("0", "0", "1")]
-    assert names[0] == names[1] != names[2]
 
 
 def test_what_blocks_a_job_is_a_condition():

@@ -1,0 +1,52 @@
+"""The events that tell of what changed in a status."""
+
+import pytest
+from fixtures import after, ago, child, failed_pod, pod, training
+from trimtab_operator.events import events, manifest
+from trimtab_operator.pods import Problem
+
+STUCK = pod(1, phase="Pending", obstacle=Problem("ImagePullBackOff", "worker 1 cannot start"))
+
+
+def told(before, known):
+    return [(each.kind, each.reason) for each in events(before, after(**known))]
+
+
+@pytest.mark.parametrize(
+    ("before", "known", "reasons"),
+    [
+        ({"child": None}, {"child": child(ready=2)}, [("Normal", "Running")]),
+        ({"child": child(ready=2)}, {"child": child(ready=2)}, []),
+        ({"child": child(ready=2)}, {"child": child(is_complete=True)}, [("Normal", "Succeeded")]),
+        (
+            {"child": child(ready=2)},
+            {"child": child(failure="f"), "pods": (failed_pod(0),)},
+            [("Warning", "Restarting")],
+        ),
+        (
+            {"child": child(ready=2)},
+            {"child": child(failure="f"), "spec": {"restartPolicy": "Never"}, "pods": (failed_pod(0),)},
+            [("Warning", "Error")],
+        ),
+        ({"child": child(ready=2)}, {"child": child(ready=2), "training": training()}, [("Normal", "PlanChanged")]),
+        ({"child": child()}, {"child": child(), "pods": (STUCK,)}, [("Warning", "ImagePullBackOff")]),
+        ({"child": child()}, {"child": child(is_suspended=True), "spec": {"suspend": True}}, [("Normal", "Suspended")]),
+    ],
+)
+def test_events_tell_what_changed(before, known, reasons):
+    earlier = after(**before)
+    assert told(earlier, {**known, "status": earlier.model_dump(by_alias=True)}) == reasons
+
+
+def test_the_plan_that_training_starts_with_is_shown_and_is_no_change():
+    starts = after(child=child(ready=2), training=training(plan_version=0))
+    assert starts.plan.version == 0
+    assert list(events(after(child=child(ready=2)), starts)) == []
+    decided = after(child=child(ready=2), training=training(), status=starts.model_dump(by_alias=True))
+    assert [each.reason for each in events(starts, decided)] == ["PlanChanged"]
+
+
+def test_an_event_that_is_told_twice_has_one_name_and_another_restart_another():
+    (event,) = events(after(child=child(ready=2)), after(child=child(is_complete=True)))
+    names = [manifest(event, "team", "digits", "uid", ago(0), sequel)["metadata"]["name"] for sequel in ("0", "0", "1")]
+    assert names[0] == names[1] != names[2]
