@@ -1,11 +1,8 @@
 """The events that tell of what changed in a status."""
 
 import pytest
-from fixtures import after, ago, child, failed_pod, pod, training
+from fixtures import STUCK, after, ago, child, failed_pod, training
 from trimtab_operator.events import events, manifest
-from trimtab_operator.pods import Problem
-
-STUCK = pod(1, phase="Pending", obstacle=Problem("ImagePullBackOff", "worker 1 cannot start"))
 
 
 def told(before, known):

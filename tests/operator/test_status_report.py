@@ -1,10 +1,10 @@
-"""The status: what it says."""
+"""The status: what it says, and what of it is an event as well."""
 
 from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from fixtures import NOW, UID, after, ago, child, failed_pod, observed, pod, training
+from fixtures import NOW, STUCK, UID, after, ago, child, failed_pod, observed, pod, training
 from trimtab_api.trainer.v1 import status_pb2
 from trimtab_operator.decide import Decision, Outcome, decide
 from trimtab_operator.events import events, manifest
@@ -14,8 +14,6 @@ from trimtab_operator.report import report, unreadable
 from trimtab_operator.status_writes import seconds_to_write
 from trimtab_operator.timestamps import write_time
 from trimtab_operator.trainer_message import TrainerMessage
-
-STUCK = pod(1, phase="Pending", obstacle=Problem("ImagePullBackOff", "worker 1 cannot start"))
 
 
 @pytest.mark.parametrize(

@@ -24,17 +24,17 @@ class Named(TensorDataset):
         return {"x": x, "labels": y}
 
 
-def loader(**options: Any) -> DataLoader[Any]:
+def loader() -> DataLoader[Any]:
     generator = torch.Generator().manual_seed(1)
     x = torch.randn(400, 8, generator=generator)
-    return DataLoader(Named(x, torch.randint(0, 4, (400,), generator=generator)), batch_size=8, **options)
+    return DataLoader(Named(x, torch.randint(0, 4, (400,), generator=generator)), batch_size=8)
 
 
-def begin(rank: int, trials: bool, **options: Any) -> tuple[Session, nn.Module, Any, Script | None]:
+def begin(rank: int, trials: bool) -> tuple[Session, nn.Module, Any, Script | None]:
     model = network()
     messages = {4: TRIALS, 9: TRIALS} if trials else {}
     script = Script(messages) if rank == 0 else None
-    session, optimizer, _ = make_session(Plan.parse("0.1/all-gather"), model, control_client=script, **options)
+    session, optimizer, _ = make_session(Plan.parse("0.1/all-gather"), model, control_client=script)
     torch.manual_seed(rank)
     return session, model, optimizer, script
 
