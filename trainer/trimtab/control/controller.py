@@ -158,7 +158,7 @@ class Controller:
         """What to do between two steps: ask once before the first step, and once after each `observe_step`."""
         if not self._is_adaptive:
             network = self._network_watch.network
-            due = self._static.look(self._renew, network)
+            due = self._static.look(self._renew, network, has_network_moved=self._network_watch.has_moved(now))
             return self._carry_out(*due, network or NOMINAL_NETWORK, now) if due else KeepGoing()
         self._believe_network(now)
         network = self._network_watch.network

@@ -1,6 +1,7 @@
 """A static policy's plan stays; its buffers and its timetable are made anew by what is profiled.
 
-What its steps and dense's should take is said once, so that who watches the job can tell whether the plan pays.
+What its steps and dense's should take is said, so that who watches the job can tell whether the plan pays: once steps
+were profiled and the network is known, again when more steps have told what they take, and when the network changes.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ NOMINAL_NETWORK = Network(0, 1e-3, 125e6)
 
 #: A plan that was planned by an earlier profile is left for one that takes less than this share of its time to target.
 _WORTH_IT = 0.95
+#: Steps after which what was said is said again: the first come before processors and monitors have settled.
+_SETTLED_STEPS = 50
 
 
 class StaticPolicy:
@@ -30,12 +33,16 @@ class StaticPolicy:
     def __init__(self, learner: Learner, begun_with: Plan) -> None:
         self._learner, self._begun_with = learner, begun_with
         self._planned_with = learner.predictor.profile
-        self._has_said = begun_with.is_dense
-        """What steps should take on the job's network; of dense there is nothing to say."""
+        self._has_said = False
+        """What steps should take on the job's network."""
+        self._settled_in: int | None = None
+        """Steps until that is said once more."""
         self._is_cut_too_fine = False
 
     def observe_step(self, report: StepReport, network: Network | None) -> None:
         """A training step that tells what its plan takes has ended."""
+        if self._settled_in:
+            self._settled_in -= 1
         self._learner.exchange(report, network or NOMINAL_NETWORK)
         if not report.plan.is_dense:
             self._learner.compression(report)
@@ -44,19 +51,25 @@ class StaticPolicy:
         """Steps have turned out longer in the plan's parts than before: plan it without them."""
         self._is_cut_too_fine = True
 
-    def look(self, renew: Callable[[Network], PlanEvaluator], network: Network | None) -> tuple[Trigger, Choice] | None:
+    def look(
+        self, renew: Callable[[Network], PlanEvaluator], network: Network | None, *, has_network_moved: bool
+    ) -> tuple[Trigger, Choice] | None:
         """What is to be written down, if anything: the same plan in other buffers, or that it stays as it is.
 
-        The latter once, when steps were profiled and the ``network`` is known. ``renew`` has the plan planned by what
-        is known; it is asked once for each profile, and once more where the network was not known then or where the
-        plan's parts underperform.
+        The latter when steps were profiled and the ``network`` is known, once more some steps later, and whenever the
+        network has moved since something was written. ``renew`` has the plan planned by what is known; it is asked once
+        for each profile, where the plan's parts underperform, and where something is to be said.
         """
         profile = self._learner.predictor.profile
-        is_new, says = profile is not self._planned_with, not self._has_said and network is not None
+        is_new, says = profile is not self._planned_with, self._says(network, has_network_moved)
         is_cut_too_fine, self._is_cut_too_fine = self._is_cut_too_fine, False
         if profile is None or not (is_new or says or is_cut_too_fine):
             return None
-        self._planned_with, self._has_said = profile, self._has_said or says
+        self._planned_with = profile
+        if says == "profile":
+            self._has_said, self._settled_in = True, _SETTLED_STEPS
+        elif says == "warm-up":
+            self._settled_in = None
         evaluator = renew(network or NOMINAL_NETWORK)
         found, present = evaluator.first(), evaluator.present
         if is_cut_too_fine and sends_in_more_parts(present.plan, found.plan):
@@ -68,9 +81,19 @@ class StaticPolicy:
         if is_new and self._is_left_for(found, present):
             reason = f"planned anew by what was profiled, in buffers: {len(found.plan.fusion.cuts)}"
             return "profile", Choice(evaluator.dense, present, found, reason)
-        if not says:
+        if says is None:
             return None
-        return "profile", Choice(evaluator.dense, present, present, "the job's communication policy is Static")
+        return says, Choice(evaluator.dense, present, present, "the job's communication policy is Static")
+
+    def _says(self, network: Network | None, has_network_moved: bool) -> Trigger | None:
+        """Why to say what steps should take, if at all; of dense there is nothing to say."""
+        if self._begun_with.is_dense or network is None:
+            return None
+        if not self._has_said:
+            return "profile"
+        if self._settled_in == 0:
+            return "warm-up"
+        return "network" if has_network_moved else None
 
     def _is_left_for(self, found: Prediction, present: Prediction) -> bool:
         """Whether buffers or a timetable that no profile was behind are replaced, or others that are worth it."""
