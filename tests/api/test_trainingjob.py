@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from trimtab_api.catalogue import DEFAULT_COLLECTIVES
 from trimtab_api.errors import UserError
 from trimtab_api.trainingjob import TrainingJob, load_job_file, load_training_job
+from trimtab_api.trainingjob.communication import RatioBounds
 from trimtab_api.trainingjob.load import parse_training_job
 from wrong_communication import COMMUNICATION
 from wrong_jobs import CONTAINERS, GOOD, REMOVED, WRONG, spec, with_change
@@ -125,11 +126,24 @@ def test_a_good_job_has_the_papers_defaults(tmp_path):
     assert job.spec.trainer["command"] == ["python", "train.py"]
     communication = job.spec.communication
     assert (communication.ratio.min, communication.ratio.max) == (0.001, 0.1)
-    assert communication.ratio.candidates == (0.1, 0.033, 0.011, 0.004, 0.001)
+    assert communication.ratio.tried() == (0.1, 0.033, 0.011, 0.004, 0.001)
     assert communication.collectives == DEFAULT_COLLECTIVES
     assert communication.fusion.buffer_size == 25_000_000
     assert (communication.trials.iterations, communication.trials.budget) == (10, 0.05)
     assert (job.spec.network.probe_interval, job.spec.network.probe_budget) == (2.0, 0.02)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "tried"),
+    [
+        ("{max: 0.02}", (0.011, 0.004, 0.001)),
+        ("{min: 0.2, max: 0.3}", (0.3, 0.2)),
+        ("{min: 0.05, max: 0.05}", (0.05,)),
+        ("{max: 0.02, candidates: [0.02, 0.003]}", (0.02, 0.003)),
+    ],
+)
+def test_bounds_alone_say_which_ratios_are_tried(ratio, tried):
+    assert RatioBounds(**yaml.safe_load(ratio)).tried() == tried
 
 
 @pytest.mark.parametrize("plan", ["dense", "dense-tree", "0.01/all-gather", "0.001/artopk-var-tree"])

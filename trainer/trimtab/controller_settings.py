@@ -30,7 +30,7 @@ def controller_settings(job: TrainingJob, optimizer: OptimizerFamily) -> Control
         else Plan.parse(wanted.plan, FusionPlan(planner=fusion), sparsifier=wanted.sparsifier),
         min_ratio=wanted.ratio.min,
         max_ratio=wanted.ratio.max,
-        candidate_ratios=wanted.ratio.candidates,
+        candidate_ratios=wanted.ratio.tried(),
         collectives=choices(wanted.collectives, job.spec.workers, job.spec.processes_per_worker),
         fusions=tuple(fusions),
         sparsifiers=tuple(dict.fromkeys((wanted.sparsifier, *wanted.sparsifier_alternatives))),

@@ -63,30 +63,43 @@ Planner = Annotated[str, Field(max_length=512), spec_of(planners)]
 Schedule = Annotated[str, Field(max_length=512), spec_of(schedules)]
 
 
+#: The papers' candidates.
+_CANDIDATES = (0.1, 0.033, 0.011, 0.004, 0.001)
+
+
 class RatioBounds(Strict):
     """Compression ratios that may be chosen: the fraction of gradient elements sent."""
 
     min: Ratio = Field(0.001, description="Least ratio that may be chosen.")
     max: Ratio = Field(0.1, description="Largest sparse ratio that may be chosen; dense is always allowed.")
-    candidates: tuple[Ratio, ...] = Field(
-        (0.1, 0.033, 0.011, 0.004, 0.001),
+    candidates: tuple[Ratio, ...] | None = Field(
+        None,
         strict=False,
         min_length=1,
         max_length=20,
         json_schema_extra={"x-kubernetes-list-type": "set"},
-        description="Ratios that trials measure; between them gain and compression time are interpolated in log ratio.",
+        description="Ratios that trials measure; between them gain and compression time are interpolated in log ratio."
+        f" Unless named: those of {', '.join(map(str, _CANDIDATES))} that lie within min..max, or min and max.",
     )
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.min > self.max:
             raise wrong(("min",), self.min, f"is more than max ({self.max:g}); lower it or raise max")
-        check_each_once(("candidates",), self.candidates)
-        for index, candidate in enumerate(self.candidates):
-            if not self.min <= candidate <= self.max:
+        check_each_once(("candidates",), self.candidates or ())
+        for index, candidate in enumerate(self.candidates or ()):
+            if not self._holds(candidate):
                 remedy = f"lies outside min..max ({self.min:g}..{self.max:g}); remove it or widen the bounds"
                 raise wrong(("candidates", index), candidate, remedy)
         return self
+
+    def tried(self) -> tuple[float, ...]:
+        """The candidates: those that are named, or the usual ones as far as the bounds allow."""
+        usual = tuple(filter(self._holds, _CANDIDATES)) or tuple(dict.fromkeys((self.max, self.min)))
+        return self.candidates or usual
+
+    def _holds(self, ratio: float) -> bool:
+        return self.min <= ratio <= self.max
 
 
 class Fusion(Strict):

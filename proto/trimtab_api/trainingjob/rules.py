@@ -136,7 +136,7 @@ RULES = (
     Rule("spec.communication.ratio", "self.min <= self.max", "is more than max; lower it or raise max", ".min"),
     Rule(
         "spec.communication.ratio",
-        "self.candidates.all(each, each >= self.min && each <= self.max)",
+        "!has(self.candidates) || self.candidates.all(each, each >= self.min && each <= self.max)",
         "one lies outside min..max; remove it or widen the bounds",
         ".candidates",
     ),
