@@ -1,90 +1,127 @@
-"""What a job with a Static plan says of its steps and of dense's, by which its alerts judge the plan."""
+"""A static plan's buffers follow what is profiled, and nothing else changes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
-from simulator import GIGABIT
-from trimtab.control.controller import Controller
-from trimtab.control.types import ControllerSettings, KeepGoing, ModelFacts, NetworkView, StepReport
-from trimtab.plan import Plan
-from trimtab.profile import BucketTimes, ModuleTimes, Profile
+from plans import FACTS
+from trimtab.control.choice import Choice
+from trimtab.control.decision import Prediction
+from trimtab.control.learning import Learner
+from trimtab.control.network_watch import Network
+from trimtab.control.static_policy import NOMINAL_NETWORK, StaticPolicy
+from trimtab.plan import FusionPlan, Plan
+from trimtab.profile import Profile
+from trimtab.timetable import Iteration, Send, Timetable
 
-FACTS = ModelFacts(4_000_000, (1_000_000, 1_000_000, 2_000_000), 4)
-PLAN = Plan(0.1, "all-gather", "mstopk")
-MODULES = (ModuleTimes("all", 0, 4_000_000, 0.01, 0.03),)
-PROFILED = Profile(5, 3, PLAN, 0.02, (0.01,) * 3, MODULES, (BucketTimes(0.01, 0.1),), 1.0, 2.0, 3.0)
+KNOWN = Network(7, 2e-3, 1e7)
+BEGUN_WITH = Plan(0.01, "all-gather", fusion=FusionPlan((0,)))
+PLANNED = replace(BEGUN_WITH, fusion=FusionPlan((0, 400)))
+IN_TWO = Timetable((), (Iteration((Send(0, 0), Send(1, 0)), update=0),))
+ELSEWHERE = replace(BEGUN_WITH, fusion=FusionPlan((0, 600)))
 
 
-class Watched:
-    """Training at one step a second, in which the controller is asked after each."""
+def step_of(plan: Plan, seconds: float) -> Prediction:
+    return Prediction(plan, 0.0, 0.0, 1.0, 1.0, seconds)
 
-    def __init__(self, plan: Plan = PLAN) -> None:
-        self._controller = Controller(ControllerSettings("static", plan), FACTS)
-        self._step = 0
 
-    def sees(self, revision: int, latency: float, bandwidth: float) -> None:
-        self._controller.observe_network(NetworkView(revision, latency, bandwidth), self._step)
+class Planning:
+    """A policy whose planner finds what a test says, and how often it was asked."""
 
-    def profiles(self) -> None:
-        self._controller.observe_profile(PROFILED, self._step)
+    def __init__(self, begun_with: Plan = BEGUN_WITH) -> None:
+        self.begun_with, self.learner = begun_with, Learner(FACTS)
+        self.policy = StaticPolicy(self.learner, begun_with)
+        self.num_asked = 0
 
-    def takes(self, count: int, collective_seconds: float) -> None:
-        for _ in range(count):
-            report = StepReport(
-                *(self._step, self._controller.plan, 0.05 + collective_seconds, 0.03, 0.02, collective_seconds),
-                *(4_800_000, 3, 0.5, 1.0),
-                finite=True,
-            )
-            self._controller.observe_step(report, self._step)
-            assert self._controller.next_action(self._step, 100) == KeepGoing(), "the plan stays"
-            self._step += 1
+    def profiled(self, step: int) -> None:
+        self.learner.predictor.profile = Profile(step, 3, BEGUN_WITH, 0.0, (), (), (), None, None, None)
 
-    def said(self) -> list[dict]:
-        return [line for line in self._controller.log.drain() if line["record"] == "decision"]
+    def look(self, present: Prediction, found: Prediction, *, is_network_known: bool = False) -> Choice | None:
+        def renew(network: Network) -> Any:
+            self.num_asked += 1
+            assert network == (KNOWN if is_network_known else NOMINAL_NETWORK)
+            return SimpleNamespace(dense=present, present=present, first=lambda: found)
+
+        looked = self.policy.look(renew, KNOWN if is_network_known else None, has_network_moved=False)
+        return None if looked is None else looked[1]
 
 
 @pytest.fixture
-def watched():
-    """As it is when it has said for the first time what steps take."""
-    watched = Watched()
-    watched.takes(5, 0.2)
-    assert watched.said() == []
-    watched.profiles()
-    watched.sees(1, 1e-3, GIGABIT)
-    watched.takes(1, 0.2)
-    return watched
+def planning() -> Planning:
+    return Planning()
 
 
-def test_it_says_what_it_and_dense_should_take_once_it_is_profiled_and_the_network_is_known(watched):
-    (first,) = watched.said()
-    assert (first["trigger"], first["changed"]) == ("profile", False)
-    assert first["inputs"]["dense_step_seconds"] > first["inputs"]["compute_seconds"]
-    watched.takes(49, 0.2)
-    assert watched.said() == []
+def test_without_a_profile_nobody_is_asked(planning: Planning) -> None:
+    assert planning.look(step_of(BEGUN_WITH, 0.2), step_of(PLANNED, 0.1)) is None
+    assert planning.num_asked == 0
 
 
-def test_a_start_that_was_slow_is_not_what_it_says_for_good(watched):
-    (first,) = watched.said()
-    watched.takes(150, 0.02)
-    (second,) = watched.said()
-    assert (second["trigger"], second["changed"]) == ("warm-up", False)
-    assert second["predicted_seconds"] < first["predicted_seconds"]
+def test_the_first_profile_replaces_buffers_that_none_was_behind_even_by_slower_ones(planning: Planning) -> None:
+    planning.profiled(5)
+    choice = planning.look(step_of(BEGUN_WITH, 0.2), step_of(PLANNED, 0.21))
+    assert choice is not None
+    assert choice.chosen.plan == PLANNED
 
 
-def test_it_says_so_again_of_another_network_and_each_once(watched):
-    (first,) = watched.said()
-    for revision in (2, 3):
-        watched.sees(revision, 20e-3, GIGABIT / 50)
-        watched.takes(5, 2.0)
-    (moved,) = watched.said()
-    assert (moved["trigger"], moved["changed"]) == ("network", False)
-    assert moved["inputs"]["bandwidth"] == pytest.approx(GIGABIT / 50)
-    assert moved["inputs"]["dense_step_seconds"] > 10 * first["inputs"]["dense_step_seconds"]
-    watched.takes(100, 2.0)
-    assert [line["trigger"] for line in watched.said()] == ["warm-up"], "a change does not take the second look's place"
+@pytest.mark.parametrize(("seconds", "changes"), [(0.19, False), (0.189, True)])
+def test_planned_buffers_are_left_for_steps_shorter_by_a_twentieth(
+    planning: Planning, seconds: float, changes: bool
+) -> None:
+    planning.profiled(5)
+    choice = planning.look(step_of(PLANNED.with_version(3), 0.2), step_of(ELSEWHERE, seconds))
+    assert (choice is not None) is changes
 
 
-def test_of_dense_it_says_nothing():
-    watched = Watched(Plan(1.0, "dense-ring"))
-    watched.profiles()
-    watched.sees(1, 1e-3, GIGABIT)
-    watched.takes(100, 0.2)
-    assert watched.said() == []
+def test_each_profile_is_planned_by_once(planning: Planning) -> None:
+    present, found = step_of(PLANNED, 0.2), step_of(PLANNED, 0.2)
+    for step in (5, 50):
+        planning.profiled(step)
+        for _ in range(3):
+            assert planning.look(present, found) is None
+    assert planning.num_asked == 2
+
+
+def test_what_was_cut_too_fine_is_planned_anew_once_without_another_profile(planning: Planning) -> None:
+    planning.profiled(5)
+    planning.look(step_of(BEGUN_WITH, 0.2), step_of(PLANNED, 0.1))
+    planning.policy.parts_underperform()
+    in_parts = replace(PLANNED.with_version(1), schedule="priority", timetable=IN_TWO)
+    choice = planning.look(step_of(in_parts, 0.1), step_of(BEGUN_WITH, 0.2))
+    assert choice is not None
+    assert choice.chosen.plan == BEGUN_WITH
+    assert planning.look(step_of(BEGUN_WITH.with_version(2), 0.1), step_of(ELSEWHERE, 0.01)) is None
+    assert planning.num_asked == 2
+
+
+def test_what_a_plan_that_stays_should_take_is_said_once_when_steps_were_profiled_on_a_known_network(
+    planning: Planning,
+) -> None:
+    present = step_of(PLANNED, 0.2)
+    assert planning.look(present, present, is_network_known=True) is None
+    planning.profiled(5)
+    assert planning.look(present, present) is None
+    said = planning.look(present, present, is_network_known=True)
+    assert said is not None
+    assert (said.is_change, said.chosen, said.dense) == (False, present, present)
+    assert planning.num_asked == 2, "for the profile, and for what is known of the network since"
+    planning.profiled(50)
+    assert planning.look(present, present, is_network_known=True) is None
+
+
+def test_new_buffers_on_a_known_network_say_it_already(planning: Planning) -> None:
+    planning.profiled(5)
+    found = step_of(PLANNED, 0.1)
+    said = planning.look(step_of(BEGUN_WITH, 0.2), found, is_network_known=True)
+    assert said is not None
+    assert said.is_change
+    assert planning.look(found, found, is_network_known=True) is None
+
+
+def test_of_dense_there_is_nothing_to_say() -> None:
+    planning = Planning(Plan(1.0, "dense-ring", fusion=FusionPlan((0,))))
+    planning.profiled(5)
+    present = step_of(planning.begun_with, 0.2)
+    assert planning.look(present, present, is_network_known=True) is None
