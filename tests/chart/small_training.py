@@ -1,8 +1,8 @@
 """A small real training for Prometheus to look at. It reports an accuracy every few steps, and never ends.
 
-`python small_training.py DIRECTORY [--rest=SECONDS]`. While the directory holds a file `not-finite`, every second step
-has no finite gradient; `slow`, each takes a second longer; `stalled`, training does not go on. `--rest`: a step takes
-so much longer, and no processor.
+`python small_training.py DIRECTORY [--rest=SECONDS] [--width=NEURONS]`. While the directory holds a file `not-finite`,
+every second step has no finite gradient; `slow`, each takes a second longer; `stalled`, training does not go on.
+`--rest`: a step takes so much longer, and no processor.
 """
 
 import argparse
@@ -16,9 +16,9 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 
-def main(directory: Path, rest: float) -> None:
+def main(directory: Path, rest: float, width: int) -> None:
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(64, 400), nn.ReLU(), nn.Linear(400, 400), nn.ReLU(), nn.Linear(400, 10))
+    model = nn.Sequential(nn.Linear(64, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 10))
     session = trimtab.attach(model, torch.optim.SGD(model.parameters(), lr=0.05))
     data = TensorDataset(torch.randn(640, 64), torch.randint(0, 10, (640,)))
     numbers = itertools.count()
@@ -40,5 +40,6 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("directory", type=Path)
     parser.add_argument("--rest", type=float, default=0.0)
+    parser.add_argument("--width", type=int, default=400)
     arguments = parser.parse_args()
-    main(arguments.directory, arguments.rest)
+    main(arguments.directory, arguments.rest, arguments.width)

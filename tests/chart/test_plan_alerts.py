@@ -45,14 +45,15 @@ spec:
   activeDeadlineSeconds: 800
   network: {probeInterval: 1s, probeBudget: 0.5}
   communication: COMMUNICATION
-  template: {spec: {containers: [{name: trainer, command: [python, 'SCRIPT', DIRECTORY, --rest=REST]}]}}
+  template: {spec: {containers: [{name: trainer, command: [python, 'SCRIPT', DIRECTORY, REST]}]}}
 """
 COMMUNICATION = {
     "flapping": "{localSteps: {max: 0}, trials: {budget: 0}}",
     "static": "{policy: Static, plan: 0.1/all-gather/sparsifier=mstopk}",
 }
-#: Seconds a step that need no processor.
-REST = {"flapping": "0.02", "static": "0"}
+#: Of each step some time needs no processor, so that computing is steady beside the other run. The larger model takes
+#: ten milliseconds longer to select from than to send whole.
+REST = {"flapping": "--rest=0.02", "static": "--rest=0.03, --width=1000"}
 SETTINGS = {"global": {"scrape_interval": "2s", "scrape_timeout": "2s", "evaluation_interval": "1s"}}
 
 

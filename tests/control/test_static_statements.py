@@ -26,10 +26,11 @@ class Watched:
     def profiles(self) -> None:
         self._controller.observe_profile(PROFILED, self._step)
 
-    def takes(self, count: int, collective_seconds: float) -> None:
+    def takes(self, count: int, collective_seconds: float, computing: float = 0.03) -> None:
         for _ in range(count):
+            step_seconds = computing + 0.02 + collective_seconds
             report = StepReport(
-                *(self._step, self._controller.plan, 0.05 + collective_seconds, 0.03, 0.02, collective_seconds),
+                *(self._step, self._controller.plan, step_seconds, computing, 0.02, collective_seconds),
                 *(4_800_000, 3, 0.5, 1.0),
                 finite=True,
             )
@@ -80,3 +81,17 @@ def test_it_says_so_again_of_another_network_and_each_once(watched):
     assert moved["inputs"]["dense_step_seconds"] > 10 * first["inputs"]["dense_step_seconds"]
     watched.takes(100, 2.0)
     assert [line["trigger"] for line in watched.said()] == ["warm-up"], "a change does not take the second look's place"
+
+
+def test_a_host_that_has_become_slow_is_not_promised_when_the_network_changes(watched):
+    watched.takes(150, 0.02)
+    promised = watched.said()[-1]
+    watched.takes(50, 0.02, computing=1.0)
+    watched.sees(2, 2e-3, GIGABIT)
+    watched.sees(3, 2e-3, GIGABIT)
+    watched.takes(5, 0.02, computing=1.0)
+    (moved,) = watched.said()
+    assert moved["trigger"] == "network"
+    assert moved["inputs"]["compute_seconds"] == pytest.approx(promised["inputs"]["compute_seconds"])
+    assert moved["predicted_seconds"] < 2 * promised["predicted_seconds"]
+    assert moved["inputs"]["dense_step_seconds"] < 2 * promised["inputs"]["dense_step_seconds"]

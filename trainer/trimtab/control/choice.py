@@ -58,14 +58,14 @@ class Choice:
         """Whether it is another plan, or the same in other buffers."""
         return self.chosen.plan.with_version(0) != self.previous.plan.with_version(0)
 
-    def inputs(self, network: Network, compute_seconds: float, optimizer: OptimizerFamily) -> Inputs:
+    def inputs(self, network: Network, optimizer: OptimizerFamily) -> Inputs:
         """What was known when it was made."""
         return Inputs(
             revision=network.revision,
             latency=network.latency,
             bandwidth=network.bandwidth,
             gain=self.previous.gain,
-            compute_seconds=compute_seconds,
+            compute_seconds=self.dense.compute_seconds,
             dense_step_seconds=self.dense.step_seconds,
             optimizer=f"{optimizer.name} ({optimizer.kind})",
         )

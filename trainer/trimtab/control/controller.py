@@ -241,7 +241,7 @@ class Controller:
         reason, failed = self._experiments.judged(trigger, made)
         self._since_network.banned |= failed
         made = replace(made, reason=of_optimizer(reason, self._facts.optimizer))
-        inputs = made.inputs(network, self._learner.predictor.compute_seconds, self._facts.optimizer)
+        inputs = made.inputs(network, self._facts.optimizer)
         decision = self.log.decide(trigger, self._step, now, inputs, made)
         self._network_watch.decided()
         if not decision.changed:

@@ -26,6 +26,11 @@ class Prediction:
     doubt: float = 0.0
     """By how much (log) sooner at the target it must be than dense to count as alike, for its steps are known less."""
 
+    @property
+    def compute_seconds(self) -> float:
+        """What remains of the step."""
+        return self.step_seconds - self.compress_seconds - self.sync_seconds
+
     def to_json(self) -> dict[str, Any]:
         """Plain data; the plan by its short name, its fusion by the number of buffers."""
         return {

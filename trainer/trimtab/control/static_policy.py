@@ -2,11 +2,13 @@
 
 What its steps and dense's should take is said, so that who watches the job can tell whether the plan pays: once steps
 were profiled and the network is known, again when more steps have told what they take, and when the network changes.
+A change of the network changes what exchanges take; a host that has become slow is not what was promised.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from trimtab.control.choice import Choice
 from trimtab.control.decision import Prediction
@@ -23,8 +25,9 @@ NOMINAL_NETWORK = Network(0, 1e-3, 125e6)
 
 #: A plan that was planned by an earlier profile is left for one that takes less than this share of its time to target.
 _WORTH_IT = 0.95
-#: Steps after which what was said is said again: the first come before processors and monitors have settled.
-_SETTLED_STEPS = 50
+#: Steps, and seconds of them, after which what was said is said again: the first come before processors and monitors
+#: have settled.
+_SETTLED_STEPS, _SETTLED_SECONDS = 50, 10.0
 
 
 class StaticPolicy:
@@ -35,14 +38,17 @@ class StaticPolicy:
         self._planned_with = learner.predictor.profile
         self._has_said = False
         """What steps should take on the job's network."""
-        self._settled_in: int | None = None
-        """Steps until that is said once more."""
+        self._steps_seconds: tuple[int, float] | None = None
+        """Taken since then, until that is said once more."""
+        self._promised_compute = 0.0
+        """Of a step, as it was said when steps had last told it."""
         self._is_cut_too_fine = False
 
     def observe_step(self, report: StepReport, network: Network | None) -> None:
         """A training step that tells what its plan takes has ended."""
-        if self._settled_in:
-            self._settled_in -= 1
+        if self._steps_seconds is not None:
+            steps, seconds = self._steps_seconds
+            self._steps_seconds = steps + 1, seconds + report.step_seconds
         self._learner.exchange(report, network or NOMINAL_NETWORK)
         if not report.plan.is_dense:
             self._learner.compression(report)
@@ -67,10 +73,25 @@ class StaticPolicy:
             return None
         self._planned_with = profile
         if says == "profile":
-            self._has_said, self._settled_in = True, _SETTLED_STEPS
+            self._has_said, self._steps_seconds = True, (0, 0.0)
         elif says == "warm-up":
-            self._settled_in = None
+            self._steps_seconds = None
         evaluator = renew(network or NOMINAL_NETWORK)
+        change = self._change(evaluator, is_new=is_new, is_cut_too_fine=is_cut_too_fine)
+        if change is not None or says in ("profile", "warm-up"):
+            self._promised_compute = evaluator.dense.compute_seconds
+        if change is not None or says is None:
+            return change
+        slower = evaluator.dense.compute_seconds - self._promised_compute
+        dense, present = (
+            replace(each, step_seconds=each.step_seconds - slower) for each in (evaluator.dense, evaluator.present)
+        )
+        return says, Choice(dense, present, present, "the job's communication policy is Static")
+
+    def _change(
+        self, evaluator: PlanEvaluator, *, is_new: bool, is_cut_too_fine: bool
+    ) -> tuple[Trigger, Choice] | None:
+        """The same plan in other buffers, by a profile that is new or because the present ones are cut too fine."""
         found, present = evaluator.first(), evaluator.present
         if is_cut_too_fine and sends_in_more_parts(present.plan, found.plan):
             num_parts = len(present.plan.fusion.cuts)
@@ -81,9 +102,7 @@ class StaticPolicy:
         if is_new and self._is_left_for(found, present):
             reason = f"planned anew by what was profiled, in buffers: {len(found.plan.fusion.cuts)}"
             return "profile", Choice(evaluator.dense, present, found, reason)
-        if says is None:
-            return None
-        return says, Choice(evaluator.dense, present, present, "the job's communication policy is Static")
+        return None
 
     def _says(self, network: Network | None, has_network_moved: bool) -> Trigger | None:
         """Why to say what steps should take, if at all; of dense there is nothing to say."""
@@ -91,7 +110,8 @@ class StaticPolicy:
             return None
         if not self._has_said:
             return "profile"
-        if self._settled_in == 0:
+        steps, seconds = self._steps_seconds or (0, 0.0)
+        if steps >= _SETTLED_STEPS and seconds >= _SETTLED_SECONDS:
             return "warm-up"
         return "network" if has_network_moved else None
 
