@@ -6,58 +6,19 @@ import json
 from dataclasses import replace
 
 import pytest
+from driving import FACTS, FAST, SLOW, cluster, decisions, report, sparse_controller, train
 from simulator import GIGABIT, SINGLE, dense, random_cluster
 from trimtab.control.controller import Controller
 from trimtab.control.types import (
-    Adopt,
     ControllerSettings,
     KeepGoing,
     ModelFacts,
     NetworkView,
     OptimizerFamily,
-    StepReport,
 )
-from trimtab.judge.simulated_cluster import Phase, SimulatedCluster
 from trimtab.judge.simulated_run import SimulatedRun, static
 from trimtab.plan import Plan
-from trimtab_api.catalogue import COLLECTIVES
 from trimtab_api.errors import UserError
-
-FACTS = ModelFacts(10_000_000, (4_000_000, 6_000_000), 4)
-FAST, SLOW = (0.5e-3, 10 * GIGABIT), (2e-3, 0.1 * GIGABIT)
-
-
-def cluster(*phases, num_ranks=4, num_elements=10_000_000, **changes):
-    """A quiet, exactly modelled cluster; ``phases`` are (start, latency, bandwidth)."""
-    return SimulatedCluster(
-        num_ranks=num_ranks,
-        tensor_sizes=(num_elements // 2, num_elements // 2),
-        phases=tuple(Phase(*phase) for phase in phases),
-        compute_seconds=0.1,
-        select_seconds_per_element=1e-9,
-        overheads=dict.fromkeys(COLLECTIVES, (1.0, 2e-4, 1.05, 5e-10, 2e-3)),
-        half_gain_ratio={"all": 0.05, "artopk": 0.08},
-        staleness={"all": 0.02, "artopk": 0.03},
-        staleness_steps={"all": 2.3, "artopk": 2.3},
-        dense_steps_to_target=200,
-        **changes,
-    )
-
-
-def decisions(run, changed=True):
-    return [line for line in run.log if line["record"] == "decision" and (line["changed"] or not changed)]
-
-
-def train(run, seconds):
-    end = run.now + seconds
-    while run.now < end:
-        run.advance()
-    return run
-
-
-def report(step, plan, finite=True, residual_norm=1.0, collective=0.1, step_seconds=0.2):
-    return StepReport(step, plan, step_seconds, 0.09, 0.01, collective, 0, 0, 0.3, residual_norm, finite)
-
 
 # Warm-up ------------------------------------------------------------------------------------------------
 
@@ -267,74 +228,7 @@ def test_a_decision_says_that_the_optimizer_is_not_known():
     assert not any("not known" in reason for reason in reasons["adam"])
 
 
-# Guard rails --------------------------------------------------------------------------------------------
-
-
-def sparse_controller():
-    controller = Controller(ControllerSettings(), FACTS)
-    controller.observe_network(NetworkView(1, *SLOW), 0.0)
-    assert isinstance(controller.next_action(0.0, 100), Adopt)
-    return controller
-
-
-def test_two_dropped_steps_bring_dense_back():
-    controller = sparse_controller()
-    for step in range(2):
-        controller.observe_step(report(step, controller.plan, finite=False), 1.0 + step)
-    action = controller.next_action(3.0, 100)
-    assert isinstance(action, Adopt)
-    assert action.plan.is_dense
-    assert "not finite" in action.decision.reason
-
-
-def test_a_residual_out_of_hand_brings_dense_back():
-    controller = sparse_controller()
-    for step in range(40):
-        controller.observe_step(report(step, controller.plan, residual_norm=1.3**step, collective=0.02), 1.0 + step)
-        action = controller.next_action(1.0 + step, 100)
-        if isinstance(action, Adopt) and action.decision.trigger == "guard":
-            break
-    assert action.plan.is_dense
-    assert "residual" in action.decision.reason
-
-
-def test_a_plan_measured_slower_than_dense_is_left():
-    """The scheme's software is ten times as slow as its closed form says; dense's is not."""
-    misleading = cluster((0, 1e-3, 2 * GIGABIT))
-    broken = dict.fromkeys(COLLECTIVES, (1.0, 2e-4, 1.05, 5e-10, 0.6))
-    broken["dense-ring"] = (1.0, 2e-4, 1.05, 5e-10, 2e-3)
-    run = train(SimulatedRun(replace(misleading, overheads=broken), ControllerSettings(), 1), 90)
-    assert run.controller.plan.is_dense
-    assert any("slower" in line["reason"] or "dense needs" in line["reason"] for line in decisions(run))
-    dense_progress = train(SimulatedRun(replace(misleading, overheads=broken), dense(), 1), 90).progress
-    assert run.progress > 0.9 * dense_progress
-
-
-def test_other_work_on_the_machine_does_not_send_the_job_to_dense_and_out_again():
-    """Two ranks on one machine whose speed wanders by four tenths over seconds; compression saves a tenth of a step."""
-    shared = cluster((0, 60e-6, 10 * GIGABIT), num_ranks=2, num_elements=2_000_000, noise=0.15, drift=0.4)
-    run = SimulatedRun(replace(shared, compute_seconds=0.04, first_step=1.5), ControllerSettings(), seed=1)
-    train(run, 12)
-    assert [(line["trigger"], line["adopted"]["ratio"] < 1) for line in decisions(run)] == [("warm-up", True)]
-
-
-def test_a_changed_network_ends_the_wait_of_a_plan_that_was_merely_slow():
-    controller = Controller(ControllerSettings(), FACTS)
-    controller.observe_network(NetworkView(1, *FAST), 0.0)
-    now, adopted = 0.0, []
-    for step in range(12):
-        now += 0.3
-        speed = 0.3 if controller.plan.is_dense else 2.0
-        slow = report(step, controller.plan, collective=speed - 0.1, step_seconds=speed)
-        controller.observe_step(slow, now)
-        action = controller.next_action(now, 100)
-        adopted += [action.plan] if isinstance(action, Adopt) else []
-    assert [plan.is_dense for plan in adopted] == [False, True]
-    for revision in (2, 3):
-        controller.observe_network(NetworkView(revision, *SLOW), now)
-    action = controller.next_action(now, 100)
-    assert isinstance(action, Adopt)
-    assert not action.plan.is_dense
+# What says nothing of another plan or network ------------------------------------------------------------
 
 
 def train_until_the_network_is_fast(controller, num_steps):
@@ -367,9 +261,6 @@ def test_a_change_is_measured_by_steps_on_its_own_network_alone():
     assert (measured["measured_step_seconds"], measured["num_steps"]) == (0.2, 5)
 
 
-# What says nothing of another plan or network ------------------------------------------------------------
-
-
 def test_another_plan_has_a_gain_of_its_own():
     controller = sparse_controller()
     for step in range(3):
@@ -379,21 +270,6 @@ def test_another_plan_has_a_gain_of_its_own():
         controller.observe_step(report(step, controller.plan, finite=False), 1.0 + step)
     assert controller.next_action(5.0, 100).plan.is_dense
     assert controller.state_dict()["gain"]["steps"] == 0
-
-
-def test_a_plan_that_failed_is_not_chosen_again_on_its_network():
-    controller = sparse_controller()
-    failed = controller.plan
-    for step in range(2):
-        controller.observe_step(report(step, failed, finite=False), 1.0 + step)
-    assert controller.next_action(3.0, 100).plan.is_dense
-    chosen = []
-    for step in range(2, 40):
-        controller.observe_step(report(step, controller.plan, collective=2.0, step_seconds=2.1), 2.1 * step)
-        action = controller.next_action(2.1 * step, 100)
-        chosen += [action.plan] if isinstance(action, Adopt) else []
-    assert chosen
-    assert (failed.ratio, failed.collective) not in {(plan.ratio, plan.collective) for plan in chosen}
 
 
 # Suspicion ----------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -51,9 +52,12 @@ class Images:
 
 def give(node: Node, *names: str) -> None:
     """Build images, if what they are made of has changed, and import those that the node does not hold yet."""
-    built = subprocess.run(
-        [ROOT / "scripts/images", "--archive", *names], stdout=subprocess.PIPE, text=True, timeout=1800, check=True
-    )
+    command = [ROOT / "scripts/images", "--archive", *names]
+    built = subprocess.run(command, capture_output=True, text=True, timeout=1800, check=False)
+    print(built.stderr, file=sys.stderr)
+    if built.returncode:  # each test that needs a cluster ends with this
+        last = "\n".join(built.stderr.splitlines()[-15:])
+        raise RuntimeError(f"scripts/images --archive {' '.join(names)} ended with {built.returncode}:\n{last}")
     for line in built.stdout.split():
         archive = Path(line)
         name, inputs = archive.stem.rsplit("-", 1)
