@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from driving import FACTS, FAST, SLOW, cluster, decisions, report, sparse_controller, train
 from simulator import GIGABIT, dense
 from trimtab.control.controller import Controller
@@ -51,6 +52,17 @@ def test_other_work_on_the_machine_does_not_send_the_job_to_dense_and_out_again(
     run = SimulatedRun(replace(shared, compute_seconds=0.04, first_step=1.5), ControllerSettings(), seed=1)
     train(run, 12)
     assert [(line["trigger"], line["adopted"]["ratio"] < 1) for line in decisions(run)] == [("warm-up", True)]
+
+
+@pytest.mark.parametrize("period", [5, 12])
+def test_a_network_that_becomes_slow_does_not_send_the_job_to_dense(period):
+    """A plan that saves little on the fast network saves nearly all on the slow one, of which monitors tell late."""
+    fast, slow = (1e-3, GIGABIT), (20e-3, 0.02 * GIGABIT)
+    phases = [(period * turn, *(slow if turn % 2 else fast)) for turn in range(20)]
+    flapping = cluster(*phases, num_ranks=2, num_elements=200_000, monitor_delay=1.5)
+    run = train(SimulatedRun(replace(flapping, compute_seconds=0.025), ControllerSettings(), seed=1), 100)
+    assert sum(line["trigger"] == "network" for line in decisions(run, changed=False)) > 5
+    assert not [line for line in decisions(run) if line["trigger"] == "guard"]
 
 
 def test_a_changed_network_ends_the_wait_of_a_plan_that_was_merely_slow():

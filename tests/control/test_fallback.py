@@ -87,6 +87,25 @@ def test_what_was_too_slow_is_held_for_seconds_too_and_twice_as_long_each_time()
     assert seconds_held(fallback, 20_000, now + 6400) == 10, "after ten holds without one"
 
 
+def test_for_speed_the_monitors_are_heard_first_where_exchanges_say_that_the_network_has_changed():
+    fallback = Fallback()
+    assert fallback.due(TOO_SLOW, 100.0, is_network_known=False) is None
+    assert fallback.due(TOO_SLOW, 104.0, is_network_known=False) is None
+    assert fallback.due(TOO_SLOW, 104.1, is_network_known=True) is TOO_SLOW, "they have spoken"
+    assert fallback.due(TOO_SLOW, 105.0, is_network_known=False) is TOO_SLOW, "not for ever"
+
+
+def test_an_alarm_that_ended_by_itself_gives_the_next_as_long():
+    fallback = Fallback()
+    fallback.due(TOO_SLOW, 100.0, is_network_known=False)
+    assert fallback.due(None, 102.0, is_network_known=False) is None
+    assert fallback.due(TOO_SLOW, 106.0, is_network_known=False) is None
+
+
+def test_what_is_not_finite_waits_for_no_monitor():
+    assert Fallback().due(NOT_FINITE, 100.0, is_network_known=False) is NOT_FINITE
+
+
 def test_dropped_steps_count_until_one_is_not():
     fallback = Fallback()
     for _ in range(3):

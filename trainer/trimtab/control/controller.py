@@ -164,6 +164,7 @@ class Controller:
         network = self._network_watch.network
         evaluator = self._evaluator(network or UNKNOWN_NETWORK)
         alarm = self._alarm(None if network is None else evaluator.dense)
+        alarm = self._fallback.due(alarm, now, is_network_known=self._is_network_known)
         if alarm is not None:
             return self._fall_back(alarm, evaluator, network or UNKNOWN_NETWORK, now)
         if network is None or self._fallback.holds(self._step, now):
@@ -204,15 +205,19 @@ class Controller:
         Where the network seems to have changed and is yet to be measured, a gain that has moved waits: the present plan
         is the only one known to suffer from the change. It also waits while decisions have taken a share that shows.
         """
-        is_network_known = self._network_watch.suspect is None and not self.drift.is_unexplained
         heeds_gain = reads_gain(self._facts.optimizer) and not self.plan.is_dense and self.trial_budget.may_decide(now)
         return self._triggers.due(
             self._step,
             is_warmed_up=self._since_plan.num_steps >= warmup.num_steps(evaluator.present, self._settings.warmup_steps),
             has_network_moved=self._network_watch.has_moved(now),
-            has_gain_moved=is_network_known and heeds_gain and self._since_plan.gain.moved,
-            has_progress_moved=is_network_known and self._experiments.has_news(now),
+            has_gain_moved=self._is_network_known and heeds_gain and self._since_plan.gain.moved,
+            has_progress_moved=self._is_network_known and self._experiments.has_news(now),
         )
+
+    @property
+    def _is_network_known(self) -> bool:
+        """Whether nothing says that it has changed and is yet to be measured."""
+        return self._network_watch.suspect is None and not self.drift.is_unexplained
 
     def _experiment(self, evaluator: PlanEvaluator, network: Network, now: float) -> Action | None:
         """Another plan for a while, to learn by the loss what its steps bring; None where nothing is worth it."""

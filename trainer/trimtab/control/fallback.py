@@ -14,6 +14,9 @@ _MAX_HOLD_STEPS = 640
 #: seconds, and what disturbed those (other work on the machine) may not be over. Steps of a few milliseconds would be
 #: back amid it.
 _HOLD_SECONDS = 10.0
+#: Seconds for which the monitors are heard first, where exchanges disagree with their predictions: where the network
+#: has become slow dense would suffer far more, and monitors tell of it one to four seconds later.
+_HEARD_SECONDS = 5.0
 #: A guard that comes later than this many times the last hold counts as the first: training has moved on.
 _GOOD_HOLDS = 10
 
@@ -28,6 +31,8 @@ class Fallback:
         """Step at which the last hold ends or ended."""
         self._hold_until = float("-inf")
         """When the last hold for speed ends or ended."""
+        self._first_alarm: float | None = None
+        """When the plan first seemed too slow, while monitors are heard."""
         self.num_dropped_in_a_row = 0
         """Steps that were dropped since the last one that was not."""
         self._too_slow: float | None = None
@@ -47,8 +52,18 @@ class Fallback:
         """Whether dense is still to be kept."""
         return step < self.hold_until_step or now < self._hold_until
 
+    def due(self, alarm: Alarm | None, now: float, *, is_network_known: bool) -> Alarm | None:
+        """The alarm, where it is to be acted upon: for speed not before the monitors could say what has changed."""
+        if alarm is None:
+            self._first_alarm = None
+        elif alarm.step_seconds is not None and not is_network_known:
+            self._first_alarm = now if self._first_alarm is None else self._first_alarm
+            return alarm if now - self._first_alarm >= _HEARD_SECONDS else None
+        return alarm
+
     def begin(self, alarm: Alarm, step: int, now: float) -> None:
         """A plan is left for dense."""
+        self._first_alarm = None
         if self._is_forgotten(step, now):
             self.num_guards = 0
         self.num_guards += 1
