@@ -52,6 +52,8 @@ class _Record:
     retry_at: float = float("-inf")
     unconfirmed: float = 0.0
     """Bytes per second that the last test found, if it was disturbed and found less than is believed; else 0."""
+    is_first_and_low: bool = False
+    """Its only test was disturbed, or found less than its hosts' other links carry: another is to say so too."""
 
     @property
     def is_doubted(self) -> bool:
@@ -102,11 +104,17 @@ class BandwidthRecords:
         """Keep what a test found; returns whether it shows that the network has changed.
 
         A measurement that differs from what was believed supersedes all earlier ones. A lower bound does not contradict
-        a higher value: it counts only when the repeated test was disturbed again.
+        a higher value: it counts only when the repeated test was disturbed again. Where a link's first test found
+        little, the second one corrects it, and says nothing of the network.
         """
         record = self._records[pair]
+        is_believed = record.tested_at >= self.changed_at and not record.is_first_and_low
+        believed = record.measurement.value if is_believed else 0.0
+        is_low = measurement.is_lower_bound or measurement.value < (1 - CHANGE) * self.expected(pair)
+        if record.is_first_and_low and measurement.is_lower_bound:
+            measurement = replace(measurement, value=max(measurement.value, record.measurement.value))
+        record.is_first_and_low = record.measurement.value == 0 and is_low
         record.tried_at, record.failures = begun, 0
-        believed = record.measurement.value if record.tested_at >= self.changed_at else 0.0
         if measurement.is_lower_bound and measurement.value < (1 - CHANGE) * believed:
             if record.unconfirmed == 0:
                 record.unconfirmed = measurement.value
@@ -129,9 +137,9 @@ class BandwidthRecords:
         record.retry_at = now + min(FIRST_PAUSE * 2.0 ** min(record.failures, 30), LONGEST_PAUSE)
         record.failures += 1
 
-    def is_doubted(self, pair: Pair) -> bool:
-        """Whether evidence against a link's measurement waits for a test."""
-        return self._records[pair].is_doubted
+    def owes_answer(self, pair: Pair) -> bool:
+        """Whether evidence against a link's measurement, or a first one that found little, waits for a test."""
+        return self._records[pair].is_doubted or self._records[pair].is_first_and_low
 
     def doubt(self, pairs: Iterable[Pair], at: float) -> list[Pair]:
         """Note evidence, found ``at`` that time, against links; returns those that were tested, but not since then."""
@@ -179,9 +187,13 @@ class BandwidthRecords:
         return expected(pair, {each: record.measurement.value for each, record in tested.items()}, current)
 
     def next_routine(self, is_testable: Callable[[Pair], bool]) -> Pair | None:
-        """The link whose turn it is: first doubted ones, then ones never tried, then the one tried longest ago."""
+        """The link whose turn it is.
+
+        First doubted ones, then ones whose only test found little, then ones never tried, then the one tried longest
+        ago.
+        """
         return min(filter(is_testable, self._records), key=self._urgency, default=None)
 
-    def _urgency(self, pair: Pair) -> tuple[bool, float, Pair]:
+    def _urgency(self, pair: Pair) -> tuple[bool, bool, float, Pair]:
         record = self._records[pair]
-        return not record.is_doubted, record.tried_at, pair
+        return not record.is_doubted, not record.is_first_and_low, record.tried_at, pair
