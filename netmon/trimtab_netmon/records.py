@@ -180,9 +180,14 @@ class BandwidthRecords:
         """Bytes per second that a test of a link should find; 0: unknown.
 
         A test that expects nothing, or as much as a fast network carried, fills the queue of a link that has just
-        become slow, and the job's exchanges wait in that queue for seconds.
+        become slow, and the job's exchanges wait in that queue for seconds. A first test that found little is no
+        reason to expect as little: beside the job's traffic a test confirms whatever is expected that is too low.
         """
-        tested = {each: record for each, record in self._records.items() if record.measurement.value > 0}
+        tested = {
+            each: record
+            for each, record in self._records.items()
+            if record.measurement.value > 0 and not record.is_first_and_low
+        }
         current = [each for each, record in tested.items() if record.tested_at >= self.changed_at]
         return expected(pair, {each: record.measurement.value for each, record in tested.items()}, current)
 

@@ -109,6 +109,7 @@ def test_a_first_test_that_found_little_is_repeated_next_and_corrected_without_a
     assert records.measurement((1, 2), 1.0).value == low.value
     assert not records.measurement((1, 2), 1.0).stale, "meanwhile it is what is known"
     assert records.owes_answer((1, 2))
+    assert [records.expected(pair) for pair in PAIRS] == [FAST] * 3, "of it as of its neighbours"
     assert records.next_routine(lambda pair: True) == (1, 2), "before those never tried"
     assert not records.succeed((1, 2), 2.0, found(1.2 * FAST))
     assert records.measurement((1, 2), 3.0).value == 1.2 * FAST
