@@ -221,7 +221,7 @@ class Coordinator:
         pair = self._records.next_routine(self._is_testable)
         if pair is None:
             return
-        allows = self._budget.allows_answer if self._records.owes_answer(pair) else self._budget.allows_background
+        allows = self._budget.allows_answer if self._records.is_doubted(pair) else self._budget.allows_background
         if allows(pair, time.monotonic()):
             self._routine_ended_at = float("inf")  # under way
             await self._tests.run([pair])

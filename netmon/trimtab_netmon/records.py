@@ -51,9 +51,8 @@ class _Record:
     """In a row."""
     retry_at: float = float("-inf")
     unconfirmed: float = 0.0
-    """Bytes per second that the last test found, if it was disturbed and found less than is believed; else 0."""
-    is_first_and_low: bool = False
-    """Its only test was disturbed, or found less than its hosts' other links carry: another is to say so too."""
+    """Bytes per second that the last test found, if it was disturbed, or the first, and found less than is believed;
+    else 0."""
 
     @property
     def is_doubted(self) -> bool:
@@ -104,26 +103,24 @@ class BandwidthRecords:
         """Keep what a test found; returns whether it shows that the network has changed.
 
         A measurement that differs from what was believed supersedes all earlier ones. A lower bound does not contradict
-        a higher value: it counts only when the repeated test was disturbed again. Where a link's first test found
-        little, the second one corrects it, and says nothing of the network.
+        a higher value: it counts only when the repeated test was disturbed again. Of a link never tested its hosts'
+        other links tell what to believe, and a first test that found less is repeated as well.
         """
         record = self._records[pair]
-        is_believed = record.tested_at >= self.changed_at and not record.is_first_and_low
-        believed = record.measurement.value if is_believed else 0.0
-        is_low = measurement.is_lower_bound or measurement.value < (1 - CHANGE) * self.expected(pair)
-        if record.is_first_and_low and measurement.is_lower_bound:
-            measurement = replace(measurement, value=max(measurement.value, record.measurement.value))
-        record.is_first_and_low = record.measurement.value == 0 and is_low
         record.tried_at, record.failures = begun, 0
-        if measurement.is_lower_bound and measurement.value < (1 - CHANGE) * believed:
+        is_first = record.measurement.value == 0
+        known = self.expected(pair) if is_first else record.measurement.value
+        believed = known if is_first or record.tested_at >= self.changed_at else 0.0
+        if measurement.value < (1 - CHANGE) * believed and (is_first or measurement.is_lower_bound):
             if record.unconfirmed == 0:
                 record.unconfirmed = measurement.value
                 record.doubt(begun)
                 return False
-            measurement = replace(measurement, value=max(measurement.value, record.unconfirmed))
+            if measurement.is_lower_bound:
+                measurement = replace(measurement, value=max(measurement.value, record.unconfirmed))
         record.measurement, record.tested_at, record.unconfirmed = measurement, begun, 0.0
         record.answer(begun)
-        if believed == 0 or not moved(believed, measurement.value, CHANGE):
+        if is_first or believed == 0 or not moved(believed, measurement.value, CHANGE):
             return False
         if begun > self.changed_at:
             self.changed_at, self._changed = begun, set()
@@ -137,9 +134,9 @@ class BandwidthRecords:
         record.retry_at = now + min(FIRST_PAUSE * 2.0 ** min(record.failures, 30), LONGEST_PAUSE)
         record.failures += 1
 
-    def owes_answer(self, pair: Pair) -> bool:
-        """Whether evidence against a link's measurement, or a first one that found little, waits for a test."""
-        return self._records[pair].is_doubted or self._records[pair].is_first_and_low
+    def is_doubted(self, pair: Pair) -> bool:
+        """Whether evidence against a link's measurement waits for a test."""
+        return self._records[pair].is_doubted
 
     def doubt(self, pairs: Iterable[Pair], at: float) -> list[Pair]:
         """Note evidence, found ``at`` that time, against links; returns those that were tested, but not since then."""
@@ -180,25 +177,16 @@ class BandwidthRecords:
         """Bytes per second that a test of a link should find; 0: unknown.
 
         A test that expects nothing, or as much as a fast network carried, fills the queue of a link that has just
-        become slow, and the job's exchanges wait in that queue for seconds. A first test that found little is no
-        reason to expect as little: beside the job's traffic a test confirms whatever is expected that is too low.
+        become slow, and the job's exchanges wait in that queue for seconds.
         """
-        tested = {
-            each: record
-            for each, record in self._records.items()
-            if record.measurement.value > 0 and not record.is_first_and_low
-        }
+        tested = {each: record for each, record in self._records.items() if record.measurement.value > 0}
         current = [each for each, record in tested.items() if record.tested_at >= self.changed_at]
         return expected(pair, {each: record.measurement.value for each, record in tested.items()}, current)
 
     def next_routine(self, is_testable: Callable[[Pair], bool]) -> Pair | None:
-        """The link whose turn it is.
-
-        First doubted ones, then ones whose only test found little, then ones never tried, then the one tried longest
-        ago.
-        """
+        """The link whose turn it is: first doubted ones, then ones never tried, then the one tried longest ago."""
         return min(filter(is_testable, self._records), key=self._urgency, default=None)
 
-    def _urgency(self, pair: Pair) -> tuple[bool, bool, float, Pair]:
+    def _urgency(self, pair: Pair) -> tuple[bool, float, Pair]:
         record = self._records[pair]
-        return not record.is_doubted, not record.is_first_and_low, record.tried_at, pair
+        return not record.is_doubted, record.tried_at, pair
