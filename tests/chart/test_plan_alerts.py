@@ -45,7 +45,7 @@ spec:
   activeDeadlineSeconds: 800
   network: {probeInterval: 1s, probeBudget: 0.5}
   communication: COMMUNICATION
-  template: {spec: {containers: [{name: trainer, command: [python, 'SCRIPT', DIRECTORY, REST]}]}}
+  template: {spec: {containers: [{name: trainer, command: [python, 'SCRIPT', DIRECTORY, FLAGS]}]}}
 """
 COMMUNICATION = {
     "flapping": "{localSteps: {max: 0}, trials: {budget: 0}}",
@@ -53,7 +53,7 @@ COMMUNICATION = {
 }
 #: Of each step some time needs no processor, so that computing is steady beside the other run. The larger model takes
 #: ten milliseconds longer to select from than to send whole.
-REST = {"flapping": "--rest=0.02", "static": "--rest=0.03, --width=1000"}
+FLAGS = {"flapping": "--rest=0.02", "static": "--rest=0.03, --width=1000"}
 SETTINGS = {"global": {"scrape_interval": "2s", "scrape_timeout": "2s", "evaluation_interval": "1s"}}
 
 
@@ -68,7 +68,7 @@ def runs(tmp_path):
             job = JOB.replace("NAME", name).replace("COMMUNICATION", communication).replace("SCRIPT", str(SCRIPT))
             run, faults = tmp_path / name, tmp_path / f"{name}-faults"
             faults.mkdir()
-            (tmp_path / f"{name}.yaml").write_text(job.replace("REST", REST[name]).replace("DIRECTORY", str(faults)))
+            (tmp_path / f"{name}.yaml").write_text(job.replace("FLAGS", FLAGS[name]).replace("DIRECTORY", str(faults)))
             argv = [sys.executable, "-m", "trimtab", "run", tmp_path / f"{name}.yaml", "--out", run]
             argv += ["--network", tmp_path / "network.yaml"] if name == "flapping" else []
             launchers[name] = Program(argv, tmp_path / f"{name}.log")

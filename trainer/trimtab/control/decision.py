@@ -28,7 +28,7 @@ class Prediction:
 
     @property
     def compute_seconds(self) -> float:
-        """What remains of the step."""
+        """Of the step what is neither selection nor exchange."""
         return self.step_seconds - self.compress_seconds - self.sync_seconds
 
     def to_json(self) -> dict[str, Any]:

@@ -108,7 +108,7 @@ def slower_than_dense(steps: Sequence[StepReport], dense: Prediction) -> Alarm |
     else:
         judged, allowed = list(_last(steps, _JUDGED_SECONDS)), _SLOWER_THAN_DENSE
     measured = clipped_mean(step.step_seconds for step in judged)
-    computing = max(dense.step_seconds - dense.sync_seconds, clipped_mean(step.compute_seconds for step in judged))
+    computing = max(dense.compute_seconds, clipped_mean(step.compute_seconds for step in judged))
     needed = computing + dense.sync_seconds
     if measured <= allowed * needed:
         return None
