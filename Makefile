@@ -101,7 +101,7 @@ lint: setup ## ruff, mypy --strict, import-linter
 
 .PHONY: check
 check: lint ## What a developer runs before a commit: lint, types, unit tests
-	$(BIN)/pytest -q --numprocesses $(LANES) --dist loadfile -m "not slow and not namespaces and not cuda and not controlplane and not helm and not prometheus and not node and not images and not mpi and not browser"
+	$(BIN)/pytest -q $(SIDE_BY_SIDE) -m "not slow and not full and not namespaces and not cuda and not controlplane and not helm and not prometheus and not node and not images and not mpi and not browser"
 
 .PHONY: control-plane
 control-plane: setup ## Build the Kubernetes control plane that tests run (once; Go needed)
@@ -123,13 +123,23 @@ e2e: setup ## A job's whole life on real pods: on a node of its own, or KUBECONF
 	@echo "what kubectl printed on the way is in runs/e2e"
 
 # What waits for a cluster leaves the cores to what computes; what measures a network, or fills the disk, runs by itself.
-# Files with long tests come first (tests/conftest.py), which xdist's order by number of tests would undo.
-# Where some tests fail the others still run; pytest ends with 2 where it was interrupted.
-.PHONY: test
-test: lint cluster-programs ## Every test that this machine can run, and a line for each kind left out (REQUIRE=1: leaving out fails)
-	$(BIN)/pytest -m "not alone" --numprocesses $(LANES) --dist loadfile --no-loadscope-reorder $(if $(REQUIRE),--require) || \
+# Tests that share a control plane, or the pool of ranks, run in one process (tests/conftest.py), and begin first, which
+# xdist's order by number of tests would undo. Where some tests fail the others still run; pytest ends with 2 where it
+# was interrupted.
+SIDE_BY_SIDE := --numprocesses $(LANES) --dist loadgroup --no-loadscope-reorder
+define run-tests
+	$(BIN)/pytest -m "not alone$(1)" $(SIDE_BY_SIDE) $(if $(REQUIRE),--require) || \
 	  { failed=$$?; test $$failed -ne 2; }; \
-	$(BIN)/pytest -m alone $(if $(REQUIRE),--require) || failed=$$?; exit $${failed:-0}
+	$(BIN)/pytest -m "alone$(1)" $(if $(REQUIRE),--require) || failed=$$?; exit $${failed:-0}
+endef
+
+.PHONY: test
+test: lint cluster-programs ## Every claim at its smallest size, and a line for each kind left out (REQUIRE=1: leaving out fails)
+	$(call run-tests, and not full)
+
+.PHONY: test-all
+test-all: lint cluster-programs dist-test ## The same and the full sizes: pods on a node, whole images, large runs, the oldest torch
+	$(call run-tests,)
 
 .PHONY: clean
 clean: ## Remove what the commands above made, runs/ apart

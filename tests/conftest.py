@@ -112,6 +112,12 @@ EXCUSED = {"cuda"}
 LONG = ("slow", "controlplane", "prometheus", "browser", "mpi")
 #: Kinds whose tests run while nothing else does (marker `alone`): what they measure, or fill, is the machine's.
 ALONE = {"namespaces", "node", "images"}
+#: Fixtures that are costly to have twice, and the group of tests that one process runs because of them.
+SHARED = {
+    "control_plane": "cluster",
+    "own_control_plane": "cluster",
+    "rank_pool": "ranks",
+}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -128,6 +134,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:  # before `-m` selects among them
         if any(item.get_closest_marker(kind) for kind in ALONE):
             item.add_marker("alone")
+        item.add_marker(pytest.mark.xdist_group(_group(item)))
     # On a cluster that was given there are a node and images, and its user's helm and kubectl will do.
     kinds = dict(KINDS)
     if config.getoption("--kubeconfig"):
@@ -145,10 +152,27 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         _begin_with_the_longest(items)
 
 
+def _group(item: pytest.Item) -> str:
+    """Which tests one process runs together with this one: those that share a costly fixture, else those of its file.
+
+    A long test without fixtures of its module is a group of its own, so that no file becomes the critical path.
+    """
+    fixtures = getattr(item, "fixturenames", ())
+    for name, group in SHARED.items():
+        if name in fixtures:
+            return group
+    definitions = getattr(getattr(item, "_fixtureinfo", None), "name2fixturedefs", {})
+    scopes = {each.scope for found in definitions.values() for each in found}
+    shares_with_its_file = bool(scopes & {"module", "class", "package"})
+    is_long = any(item.get_closest_marker(mark) for mark in LONG)
+    return item.nodeid if is_long and not shares_with_its_file else str(item.path)
+
+
 def _begin_with_the_longest(items: list[pytest.Item]) -> None:
-    """Files with most long tests first: where processes take file after file, what is left to the last is short."""
-    long = Counter(item.path for item in items if any(item.get_closest_marker(mark) for mark in LONG))
-    items.sort(key=lambda item: -long[item.path])
+    """The shared groups first, then groups with most long tests: what is left to the last process is short."""
+    groups = {id(item): _group(item) for item in items}
+    long = Counter(groups[id(item)] for item in items if any(item.get_closest_marker(mark) for mark in LONG))
+    items.sort(key=lambda item: (groups[id(item)] not in SHARED.values(), -long[groups[id(item)]]))
 
 
 @pytest.hookimpl(tryfirst=True)  # before the loop of a process that runs tests for another
