@@ -10,13 +10,16 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
 import debian_programs
-from rank_pool import RankPool
+
+if TYPE_CHECKING:  # torch takes seconds to import, and most tests need none
+    from rank_pool import RankPool
 
 # A shell that starts the tests in the background, or under nohup, has these ignored; what they start would inherit it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -202,6 +205,8 @@ def _leave_no_schemes_behind() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def rank_pool() -> Iterator[RankPool]:
+    from rank_pool import RankPool
+
     pool = RankPool()
     yield pool
     pool.close()
@@ -210,6 +215,8 @@ def rank_pool() -> Iterator[RankPool]:
 @pytest.fixture(scope="session")
 def gpu_rank_pool() -> Iterator[RankPool]:
     """Ranks that share a GPU, joined by NCCL."""
+    from rank_pool import RankPool
+
     pool = RankPool(backend="nccl")
     yield pool
     pool.close()
