@@ -119,7 +119,7 @@ endif
 .PHONY: e2e
 e2e: setup ## A job's whole life on real pods: on a node of its own, or KUBECONFIG=FILE [REGISTRY=R TAG=T: R/trainer:T ...]
 	@$(BIN)/python tests/cluster/binaries.py $(if $(GIVEN),--on-path kubectl helm,cluster)
-	$(BIN)/pytest tests/e2e --require $(GIVEN)
+	$(BIN)/pytest tests/e2e --require $(or $(GIVEN),--built-images)
 	@echo "what kubectl printed on the way is in runs/e2e"
 
 # What waits for a cluster leaves the cores to what computes; what measures a network, or fills the disk, runs by itself.
@@ -130,7 +130,7 @@ SIDE_BY_SIDE := --numprocesses $(LANES) --dist loadgroup --no-loadscope-reorder
 define run-tests
 	$(BIN)/pytest -m "not alone$(1)" $(SIDE_BY_SIDE) $(if $(REQUIRE),--require) || \
 	  { failed=$$?; test $$failed -ne 2; }; \
-	$(BIN)/pytest -m "alone$(1)" $(if $(REQUIRE),--require) || failed=$$?; exit $${failed:-0}
+	$(BIN)/pytest -m "alone$(1)" $(if $(REQUIRE),--require) $(2) || failed=$$?; exit $${failed:-0}
 endef
 
 .PHONY: test
@@ -139,7 +139,7 @@ test: lint cluster-programs ## Every claim at its smallest size, and a line for 
 
 .PHONY: test-all
 test-all: lint cluster-programs dist-test ## The same and the full sizes: pods on a node, whole images, large runs, the oldest torch
-	$(call run-tests,)
+	$(call run-tests,,--built-images)
 
 .PHONY: clean
 clean: ## Remove what the commands above made, runs/ apart

@@ -127,6 +127,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--require", action="store_true", help="fail instead of leaving out what this machine cannot run (GPUs apart)"
     )
+    parser.addoption("--built-images", action="store_true", help="have the pods of tests/e2e run images built here")
     parser.addoption("--kubeconfig", help="run tests/e2e on this cluster instead of one of its own")
     parser.addoption("--registry", help="with --kubeconfig: where the images are (default: localhost/trimtab)")
     parser.addoption("--tag", help="with --kubeconfig: tag of the images (default: the chart's appVersion)")
@@ -138,6 +139,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if any(item.get_closest_marker(kind) for kind in ALONE):
             item.add_marker("alone")
         item.add_marker(pytest.mark.xdist_group(_group(item)))
+        if item.get_closest_marker("node") and config.getoption("--built-images"):
+            item.add_marker("images")
     # On a cluster that was given there are a node and images, and its user's helm and kubectl will do.
     kinds = dict(KINDS)
     if config.getoption("--kubeconfig"):

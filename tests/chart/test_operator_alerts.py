@@ -15,7 +15,7 @@ from programs import Program, wait_until
 from trimtab.environment.free_ports import free_ports
 from trimtab_operator.main import LOST_LEADERSHIP
 
-pytestmark = [pytest.mark.slow, pytest.mark.prometheus, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.prometheus, pytest.mark.timeout(900), pytest.mark.full]
 
 ALERTS = {
     "TrimtabOperatorHasNoLeader", "TrimtabOperatorKeepsFailing",

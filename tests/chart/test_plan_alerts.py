@@ -18,7 +18,13 @@ import yaml
 from programs import Program, wait_until
 from trimtab.environment.free_ports import free_ports
 
-pytestmark = [pytest.mark.slow, pytest.mark.namespaces, pytest.mark.prometheus, pytest.mark.timeout(900)]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.namespaces,
+    pytest.mark.prometheus,
+    pytest.mark.timeout(900),
+    pytest.mark.full,
+]
 
 SCRIPT = Path(__file__).parent / "small_training.py"
 FLAPS = ("flapping", "TrimtabPlanFlaps")

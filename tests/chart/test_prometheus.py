@@ -21,7 +21,13 @@ from programs import Program, wait_until
 from trimtab.environment.free_ports import free_ports
 from trimtab_netmon.emulate.emulator import DEVICE
 
-pytestmark = [pytest.mark.slow, pytest.mark.namespaces, pytest.mark.prometheus, pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.namespaces,
+    pytest.mark.prometheus,
+    pytest.mark.timeout(600),
+    pytest.mark.full,
+]
 
 SCRIPT = Path(__file__).parent / "small_training.py"
 OPERATOR = Path(__file__).parent / "operator_of_one_job.py"

@@ -55,6 +55,7 @@ def test_without_a_launcher_the_adopted_script_trains_as_the_plain_one_does():
     assert losses(adopted.stdout) == losses(plain.stdout)
 
 
+@pytest.mark.full
 @pytest.mark.slow
 @pytest.mark.timeout(800)
 def test_the_adopted_script_trains_on_several_workers(trimtab, tmp_path):
@@ -130,6 +131,7 @@ def adopted(tmp_path) -> Path:
     return script
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_one_line_of_a_ddp_script_changes_and_dense_prints_the_same_digits(trimtab, tmp_path, adopted, of_ddp):
     """And under a compressed plan, under both launchers, in the gallery: no other digits come about by themselves."""

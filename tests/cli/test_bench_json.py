@@ -34,6 +34,7 @@ def test_kernels_tells_each_kernel_at_each_ratio_beside_the_floor_and_topk(print
         assert min(line["seconds"], line["floor_ratio"], line["speedup_over_topk"]) > 0
 
 
+@pytest.mark.full
 @pytest.mark.slow
 @pytest.mark.namespaces
 def test_step_tells_each_network_with_every_method_beside_dense(printed, monkeypatch):
@@ -47,6 +48,7 @@ def test_step_tells_each_network_with_every_method_beside_dense(printed, monkeyp
     assert min(seconds.values()) > 0
 
 
+@pytest.mark.full
 @pytest.mark.slow
 @pytest.mark.namespaces
 def test_collectives_tells_every_cell_that_the_model_was_not_shown_and_how_many_it_got_right(printed, monkeypatch):
@@ -71,6 +73,7 @@ def test_collectives_tells_every_cell_that_the_model_was_not_shown_and_how_many_
         assert cell["regret"] == cell["measured_seconds"][cell["predicted"]] / cell["measured_seconds"][cell["fastest"]]
 
 
+@pytest.mark.full
 @pytest.mark.slow
 @pytest.mark.namespaces
 def test_an_exchange_is_timed_from_when_all_ranks_begin(printed, monkeypatch):
@@ -82,6 +85,7 @@ def test_an_exchange_is_timed_from_when_all_ranks_begin(printed, monkeypatch):
         assert 2 * 0.025 <= cell["measured_seconds"]["all-gather"] < 2.6 * 0.025
 
 
+@pytest.mark.full
 @pytest.mark.slow
 @pytest.mark.namespaces
 def test_exchanges_are_told_whole_beside_what_the_model_says_and_beside_spardl(printed, monkeypatch):

@@ -127,6 +127,7 @@ def test_an_interrupt_ends_it_and_keeps_what_was_finished(toy_job, trimtab, tmp_
     assert "--resume keeps the finished runs" in errors
 
 
+@pytest.mark.full
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_torchs_own_ddp_trains_the_same_script_as_another_arm(toy_job, trimtab, tmp_path):

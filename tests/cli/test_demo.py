@@ -10,7 +10,7 @@ import pytest
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
-pytestmark = [pytest.mark.namespaces, pytest.mark.slow, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.namespaces, pytest.mark.slow, pytest.mark.timeout(1200), pytest.mark.full]
 
 
 def hosts_of(pid: int) -> list[str]:

@@ -98,6 +98,7 @@ def test_a_job_with_trials_ends_bit_for_bit_as_one_without(start, tmp_path):
         assert len(a["losses"]) == a["steps"] == len(plans[0])
 
 
+@pytest.mark.full
 def test_a_rank_that_dies_while_the_others_exchange_ends_the_run_by_its_name(start, tmp_path):
     out = tmp_path / "out"
     process = start("out", "--die-rank", "1")

@@ -8,7 +8,7 @@ import pytest
 from run_processes import wait_until
 from trimtab.cli.main import main
 
-pytestmark = [pytest.mark.slow, pytest.mark.namespaces]
+pytestmark = [pytest.mark.slow, pytest.mark.namespaces, pytest.mark.full]
 
 SCRIPT = Path(__file__).parent / "straggling.py"
 SLOW = 2

@@ -184,7 +184,8 @@ class Node:
         self._stop("containerd")
 
     def _start_containerd(self, with_kubernetes: bool) -> None:
-        runc = {"runtime_type": "io.containerd.runc.v2", "options": {"SystemdCgroup": False}}
+        program = str(Path(__file__).parent / "runc_with_machine_files.py")
+        runc = {"runtime_type": "io.containerd.runc.v2", "options": {"SystemdCgroup": False, "BinaryName": program}}
         plugin = {
             "sandbox_image": pause_image.NAME,
             # Where root lacks CAP_SYS_RESOURCE nobody may be made less likely to be killed for memory.

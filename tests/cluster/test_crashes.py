@@ -56,6 +56,7 @@ def test_another_takes_over_from_a_leader_that_was_killed(bench, operators):
     wait_until(lambda: bench.child("digits"), "the second makes the Job", FAILOVER_SECONDS)
 
 
+@pytest.mark.full
 def test_another_takes_over_at_once_from_a_leader_that_was_told_to_stop(bench, operators):
     first = operators.start()
     wait_until(lambda: leader(bench), "the first leads")
@@ -65,6 +66,7 @@ def test_another_takes_over_at_once_from_a_leader_that_was_told_to_stop(bench, o
     wait_until(lambda: bench.child("digits"), "the second makes the Job", 8.0)
 
 
+@pytest.mark.full
 def test_a_leader_whose_lease_is_stolen_ends(bench, operators):
     program = operators.start()
     wait_until(lambda: leader(bench), "it leads")
@@ -133,6 +135,8 @@ def account_of(bench: Workbench, name: str) -> str:
     return "\n".join([f"{name}: {status}", f"    Job: {child}", *(f"    pod: {each}" for each in bench.pods(name))])
 
 
+#: Jobs that are made before each disturbance.
+JOBS_BETWEEN = 20
 #: What befalls the operator and its API server, one after the other.
 DISTURBANCES = ("kill", "restart", "kill", "expire", "steal", "kill", "restart and kill", "steal", "expire", "kill")
 
@@ -154,17 +158,23 @@ def disturb(what: str, bench: Workbench, control_plane: ControlPlane, program: P
         program.kill()
 
 
-def test_two_hundred_jobs_end_as_they_should_whatever_happens_meanwhile(bench, operators, own_control_plane):
+@pytest.mark.parametrize(
+    "disturbances",
+    [("kill", "expire", "steal"), pytest.param(DISTURBANCES, marks=pytest.mark.full)],
+    ids=["60 jobs", "200 jobs"],
+)
+def test_jobs_end_as_they_should_whatever_happens_meanwhile(disturbances, bench, operators, own_control_plane):
+    num_jobs = JOBS_BETWEEN * len(disturbances)
     chance = random.Random(7)
     fates = list(FATES)
-    names = [f"{fates[number % len(fates)]}-{number}" for number in range(200)]
+    names = [f"{fates[number % len(fates)]}-{number}" for number in range(num_jobs)]
     player = Player(bench)
     player.start()
     program = operators.start()
     wait_until(lambda: leader(bench), "it leads")
     remaining = list(names)
-    for turn, disturbance in enumerate(DISTURBANCES):
-        for _ in range(20):
+    for turn, disturbance in enumerate(disturbances):
+        for _ in range(JOBS_BETWEEN):
             name = remaining.pop()
             bench.create(name, workers=1 + turn % 2, maxRestarts=1)
         time.sleep(chance.uniform(0.3, 4.0))  # a random point of their lives is what this is about

@@ -11,7 +11,7 @@ import pytest
 from cluster import Cluster
 from programs import wait_until
 
-pytestmark = [pytest.mark.node, pytest.mark.slow, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.node, pytest.mark.slow, pytest.mark.timeout(1200), pytest.mark.full]
 
 POD = {
     "apiVersion": "v1",

@@ -114,6 +114,7 @@ def test_jobs_run_on_through_an_upgrade_and_a_rollback_in_which_the_definition_c
     nothing_has_changed()
 
 
+@pytest.mark.full
 def test_an_operator_of_before_takes_over_while_the_definition_is_still_the_newer_one(cluster, tmp_path):
     newer = NextVersion(tmp_path / "next")
     cluster.define(newer.definition(), takes_new_fields=True)

@@ -23,6 +23,11 @@ from trimtab.judge.workloads import WORKLOADS
 from trimtab.plan import Plan
 
 
+def seeds(all_of_them: int) -> pytest.MarkDecorator:
+    """Two clusters' worth for `make test`, for which only the bounds of each hold; all, and their medians, in full."""
+    return pytest.mark.parametrize("num_seeds", [2, pytest.param(all_of_them, marks=pytest.mark.full)])
+
+
 @cache
 def static_seconds(seed: int, num_ranks: int) -> tuple[float, float]:
     """To the target under Adam, by dense and by the best of the grid: several tests set adaptive beside them."""
@@ -45,10 +50,11 @@ def test_a_slice_of_the_matrix_by_the_curves_that_ship(name, network, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_adaptive_is_near_the_best_static_plan_and_never_behind_dense():
+@seeds(16)
+def test_adaptive_is_near_the_best_static_plan_and_never_behind_dense(num_seeds):
     """Time to target over 32 random clusters, half with 4 and half with 8 ranks."""
     over_best, over_dense, exploring = [], [], []
-    for seed in range(16):
+    for seed in range(num_seeds):
         for num_ranks in (4, 8):
             cluster = random_cluster(seed, num_ranks)
             adaptive = SimulatedRun(cluster, ADAPTIVE, seed).until_target()
@@ -58,9 +64,10 @@ def test_adaptive_is_near_the_best_static_plan_and_never_behind_dense():
             over_dense.append(adaptive.seconds / SimulatedRun(cluster, dense(), seed).until_target().seconds)
             exploring.append(adaptive.exploration_seconds / adaptive.seconds)
     ranked = sorted(over_best)
-    print(f"over the best static plan: median {median(ranked):.3f}, nine in ten under {ranked[28]:.3f}, {ranked}")
-    assert median(ranked) <= 1.05
-    assert ranked[28] <= 1.10
+    print(f"over the best static plan: median {median(ranked):.3f}, {ranked}")
+    if num_seeds > 2:
+        assert median(ranked) <= 1.05
+        assert ranked[28] <= 1.10
     assert max(ranked) <= 1.20
     assert max(over_dense) <= 1.05
     assert max(exploring) < 0.10
@@ -68,14 +75,15 @@ def test_adaptive_is_near_the_best_static_plan_and_never_behind_dense():
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_under_adam_too_by_curves_that_were_recorded_of_real_training():
+@seeds(12)
+def test_under_adam_too_by_curves_that_were_recorded_of_real_training(num_seeds):
     """The truth is not the controller's law but what `measure_adam.py` saw, off by a tenth; dense is best in some.
 
     Of some models compression costs less than the law, which is the careful edge of what was seen, has it: where dense
     is near, what they could have gained is left lying.
     """
     over_best, over_dense = [], []
-    for seed in range(12):
+    for seed in range(num_seeds):
         for num_ranks in (4, 8):
             cluster = random_adam_cluster(seed, num_ranks)
             adaptive = SimulatedRun(cluster, ADAPTIVE, seed).until_target()
@@ -84,13 +92,14 @@ def test_under_adam_too_by_curves_that_were_recorded_of_real_training():
             over_dense.append(adaptive.seconds / all_sent)
             assert adaptive.exploration_seconds == 0
     ranked = sorted(over_best)
-    print(f"over the best static plan: median {median(ranked):.3f}, eight in ten under {ranked[19]:.3f}, {ranked}")
+    print(f"over the best static plan: median {median(ranked):.3f}, {ranked}")
     print(f"over dense: at most {max(over_dense):.3f}, {sorted(over_dense)}")
-    assert median(ranked) <= 1.05
-    assert ranked[19] <= 1.10
+    if num_seeds > 2:
+        assert median(ranked) <= 1.05
+        assert ranked[19] <= 1.10
+        assert sum(ratio > 0.97 for ratio in over_dense) >= 4, "clusters in which nothing beats dense by much"
     assert max(ranked) <= 1.25  # asked: 1.20, and 1.199 measured
     assert max(over_dense) <= 1.05
-    assert sum(ratio > 0.97 for ratio in over_dense) >= 4, "clusters in which nothing beats dense by much"
 
 
 def with_local_steps(seed: int) -> SimulatedCluster:
@@ -115,10 +124,11 @@ DEFAULT = replace(ADAPTIVE, sources_in_batches=sources_between(1, 16))
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_under_adam_local_steps_bring_the_target_nearer_by_curves_that_were_recorded():
+@seeds(8)
+def test_under_adam_local_steps_bring_the_target_nearer_by_curves_that_were_recorded(num_seeds):
     """Of the best static plan of gradients little more than half is left where the network is slow."""
     over_best, over_gradients, over_dense = [], [], []
-    for seed in range(8):
+    for seed in range(num_seeds):
         adaptive = SimulatedRun(with_local_steps(seed), DEFAULT, seed).until_target().seconds
         all_sent, gradients, updates = seconds_with_local_steps(seed)
         over_best.append(adaptive / min(gradients, updates, all_sent))
@@ -127,10 +137,11 @@ def test_under_adam_local_steps_bring_the_target_nearer_by_curves_that_were_reco
     print(f"over the best static plan: {sorted(over_best)}")
     print(f"over the best that sends gradients: {sorted(over_gradients)}")
     print(f"over dense: {sorted(over_dense)}")
-    assert median(over_best) <= 1.10
+    if num_seeds > 2:
+        assert median(over_best) <= 1.10
+        assert median(over_gradients) <= 0.7
     assert max(over_best) <= 1.25
     assert max(over_dense) <= 1.05
-    assert median(over_gradients) <= 0.7
 
 
 @pytest.fixture
@@ -148,11 +159,12 @@ def wrong_law(off: float, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("off", [4.0, 0.25])
+@seeds(8)
 @pytest.mark.usefixtures("wrong_law")
-def test_a_wrong_law_is_corrected_by_the_loss(off: float) -> None:
+def test_a_wrong_law_is_corrected_by_the_loss(off: float, num_seeds: int) -> None:
     """The loss is the ranks' mean, of batches as noisy as recorded."""
     over_best, uncorrected = [], []
-    for seed in range(8):
+    for seed in range(num_seeds):
         cluster = random_adam_cluster(seed, 4)
         best = min(static_seconds(seed, 4))
         over_best.append(SimulatedRun(cluster, ADAPTIVE, seed).until_target().seconds / best)
@@ -161,14 +173,16 @@ def test_a_wrong_law_is_corrected_by_the_loss(off: float) -> None:
     print(f"law x{off:g}: median {median(over_best):.3f}, {sorted(over_best)}")
     print(f"without the loss: median {median(uncorrected):.3f}, {sorted(uncorrected)}")
     # Asked: 1.3. Measured: 1.31 and 1.35, for experiments may waste no more (docs/decisions/progress.md).
-    assert median(over_best) <= 1.45
-    assert median(over_best) <= median(uncorrected)
+    if num_seeds > 2:
+        assert median(over_best) <= 1.45
+        assert median(over_best) <= median(uncorrected)
     assert max(over_best) <= 2.6
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("off", [4.0, 0.25])
+@pytest.mark.full
 @pytest.mark.usefixtures("wrong_law")
 def test_and_so_it_is_where_local_steps_are_allowed(off: float) -> None:
     over_best = [

@@ -16,6 +16,7 @@ sys.path += [str(Path(__file__).parents[1] / folder) for folder in ("cluster", "
 import binaries
 import definition
 import images
+import machine_images
 import pod_monitors
 from cluster import Cluster
 from helm_chart import Helm
@@ -55,7 +56,10 @@ def ground(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         yield ground
         return
     with Cluster(tmp_path_factory.mktemp("cluster")) as cluster:
-        images.give(cluster.node, *images.NAMES)
+        if request.config.getoption("--built-images"):
+            images.give(cluster.node, *images.NAMES)
+        else:
+            machine_images.give(cluster.node, tmp_path_factory.mktemp("images"), images.REGISTRY, images.VERSION)
         yield Ground(cluster.control_plane.kubeconfig, images.Images(), cluster.node)
 
 

@@ -2,5 +2,5 @@
 
 import pytest
 
-ON_PODS = [pytest.mark.node, pytest.mark.images, pytest.mark.helm, pytest.mark.slow, pytest.mark.timeout(2400)]
+ON_PODS = [pytest.mark.node, pytest.mark.helm, pytest.mark.slow, pytest.mark.timeout(2400)]
 WITH_TRIMTAB = [*ON_PODS, pytest.mark.usefixtures("release")]

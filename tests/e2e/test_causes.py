@@ -8,7 +8,7 @@ import pytest
 from marks import WITH_TRIMTAB
 from place import condition
 
-pytestmark = WITH_TRIMTAB
+pytestmark = [*WITH_TRIMTAB, pytest.mark.full]
 
 SOON = timedelta(seconds=30)
 

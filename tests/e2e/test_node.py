@@ -6,7 +6,7 @@ import pytest
 from control_plane import NODE_NAME
 from marks import ON_PODS
 
-pytestmark = ON_PODS
+pytestmark = [*ON_PODS, pytest.mark.full]
 
 
 def pod(ground, name, script, **spec):

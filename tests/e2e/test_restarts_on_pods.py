@@ -6,7 +6,7 @@ import pytest
 from marks import WITH_TRIMTAB
 from programs import wait_until
 
-pytestmark = WITH_TRIMTAB
+pytestmark = [*WITH_TRIMTAB, pytest.mark.full]
 
 #: Kills the rank in a pod: the process that runs the training itself, not who started it.
 KILL = """

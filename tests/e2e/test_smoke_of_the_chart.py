@@ -1,8 +1,9 @@
 """`helm test` trains a job of one worker, and takes away what it made."""
 
+import pytest
 from marks import ON_PODS
 
-pytestmark = ON_PODS
+pytestmark = [*ON_PODS, pytest.mark.full]
 
 
 def test_helm_test_trains_a_job_and_leaves_nothing(ground, release):

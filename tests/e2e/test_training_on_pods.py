@@ -23,7 +23,7 @@ from scrape import Scraped, scraper
 from trimtab_api.names import MONITOR_METRICS_PORT, TRAINER_METRICS_PORT
 from trimtab_api.units import parse_bandwidth
 
-pytestmark = WITH_TRIMTAB
+pytestmark = [*WITH_TRIMTAB, pytest.mark.full]
 
 #: More than the story can need. To measure and answer a slower network takes up to 40 s, six epochs may take no longer;
 #: and where the first bandwidth test ran beside pods that still started, the budget allows the next after 100 s.

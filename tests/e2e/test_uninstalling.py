@@ -1,9 +1,10 @@
 """`helm uninstall` takes the operator, and leaves the definition of TrainingJob and every job. Last, by its name."""
 
+import pytest
 from marks import ON_PODS
 from programs import wait_until
 
-pytestmark = ON_PODS
+pytestmark = [*ON_PODS, pytest.mark.full]
 
 
 def test_the_definition_and_the_jobs_stay(ground, release, place):

@@ -8,6 +8,7 @@ from validated_network import PATIENCE, on_a_network
 
 
 @pytest.mark.namespaces
+@pytest.mark.full
 @pytest.mark.slow
 @pytest.mark.timeout(600 + PATIENCE)
 @pytest.mark.parametrize(

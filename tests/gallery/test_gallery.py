@@ -98,7 +98,7 @@ def on_a_slow_network(slow: Path) -> Runs:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("launcher", ["torchrun", "trimtab run"])
+@pytest.mark.parametrize("launcher", ["torchrun", pytest.param("trimtab run", marks=pytest.mark.full)])
 @pytest.mark.parametrize("script", NUM_LINES)
 def test_dense_trains_what_ddp_does_and_compressed_ranks_stay_equal(
     script: str, launcher: str, by_torchrun: Runs, request: pytest.FixtureRequest
@@ -115,6 +115,7 @@ def test_dense_trains_what_ddp_does_and_compressed_ranks_stay_equal(
         progresses(f"{script}, {launcher}, {plan}", ours[script, plan])
 
 
+@pytest.mark.full
 @pytest.mark.slow
 @pytest.mark.namespaces
 @pytest.mark.parametrize("script", NUM_LINES)

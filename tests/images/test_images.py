@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 
-pytestmark = [pytest.mark.images, pytest.mark.slow, pytest.mark.timeout(1300)]
+pytestmark = [pytest.mark.images, pytest.mark.slow, pytest.mark.timeout(1300), pytest.mark.full]
 
 
 #: What buildah fails with now and then, before the command begins: the kernel still holds a page of its own copy.

@@ -373,6 +373,7 @@ def test_torchrun_needs_one_line_and_nothing_stays_behind(tmp_path: Path) -> Non
     assert (result["state"], result["message"]) == ("failed", "rank 0 ended with RuntimeError: as it was told to")
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_under_trimtab_run_it_is_a_run_as_others(tmp_path: Path) -> None:
     (tmp_path / "job.yaml").write_text(

@@ -56,6 +56,7 @@ def test_torchrun_needs_no_job(tmp_path):
     assert main(["report", str(run)]) == 0
 
 
+@pytest.mark.full
 @pytest.mark.mpi
 def test_mpirun_takes_the_plan_from_the_environment(tmp_path):
     argv = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", 3, sys.executable, SCRIPT]
@@ -76,6 +77,7 @@ def test_how_a_run_failed_is_written_down(tmp_path):
     assert "rank 1" in result["message"] or "another rank has failed" in result["message"]
 
 
+@pytest.mark.full
 @pytest.mark.namespaces
 @pytest.mark.parametrize("script", [(SCRIPT, "width=4096"), (HOOKED, "--width=4096")], ids=["attach", "hook"])
 def test_torchrun_on_several_hosts_adapts_to_their_network(script, tmp_path):

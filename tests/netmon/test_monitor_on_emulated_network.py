@@ -124,6 +124,7 @@ def run_on(file, phases, check, *options):
     on_a_network(load_network(file), NUM_HOSTS, check_scene)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("latency", "rate"), [("1ms", "1Gbps"), ("25ms", "1Gbps"), ("2ms", "100Mbps")])
 def test_figures_are_what_was_set_and_training_does_not_move_them(tmp_path, latency, rate):
     seconds, bandwidth = parse_duration(latency), parse_bandwidth(rate)
@@ -142,7 +143,7 @@ PHASES = ((10, *FAST), (12, *FAR), (12, *NARROW), (12, *FAR), (12, *NARROW), (36
 """Seconds, latency, bandwidth. Farther and faster at once is what a monitor that trusts small tests misses."""
 
 
-@pytest.mark.parametrize("is_training", [False, True])
+@pytest.mark.parametrize("is_training", [pytest.param(False, marks=pytest.mark.full), True])
 def test_a_change_of_the_network_is_seen_in_seconds(tmp_path, is_training):
     def check(network):
         network.wait_for(0.001, 125e6, time.monotonic())
@@ -187,6 +188,7 @@ def longest_wrong_and_fresh(views, phases, begun, until):
     return longest
 
 
+@pytest.mark.full
 def test_a_measurement_that_the_budget_cannot_keep_right_is_not_called_fresh(tmp_path):
     """A restless network under a steady plan that sends little, so that only the monitor can see what it carries."""
 
@@ -217,6 +219,7 @@ phases:
 NARROW_LINK = "    links: [{from: 0, to: 3, bandwidth: 50Mbps}]"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("is_training", [False, True])
 def test_what_is_expected_of_a_link_by_its_hosts_others_does_not_become_its_figure(tmp_path, is_training):
     """Of an uneven network: of most links the first test expects what another carries.
