@@ -17,6 +17,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 import debian_programs
+from kit.budgets import Budgets
 
 if TYPE_CHECKING:  # torch takes seconds to import, and most tests need none
     from rank_pool import RankPool
@@ -127,10 +128,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--require", action="store_true", help="fail instead of leaving out what this machine cannot run (GPUs apart)"
     )
+    parser.addoption("--check-budgets", action="store_true", help="fail where a file costs too much (budgets.toml)")
     parser.addoption("--built-images", action="store_true", help="have the pods of tests/e2e run images built here")
     parser.addoption("--kubeconfig", help="run tests/e2e on this cluster instead of one of its own")
     parser.addoption("--registry", help="with --kubeconfig: where the images are (default: localhost/trimtab)")
     parser.addoption("--tag", help="with --kubeconfig: tag of the images (default: the chart's appVersion)")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(Budgets(config))
 
 
 @pytest.hookimpl(tryfirst=True)
