@@ -9,10 +9,12 @@ import math
 import os
 import shutil
 import signal
+import socket
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from pathlib import Path
 
 from trimtab_api.errors import UserError
+from trimtab_api.socket_buffers import largest_buffer
 
 from trimtab_netmon.settings import Endpoint
 
@@ -34,9 +36,12 @@ class TestError(Exception):
 
 
 def require_iperf3() -> None:
-    """Raise `UserError` where iperf3 is not installed."""
-    if shutil.which("iperf3") is None:
-        raise UserError("iperf3 is not installed; install it (Debian: apt-get install iperf3) to measure bandwidth")
+    """Raise `UserError` where iperf3, or the program that ends it with its monitor, is not installed."""
+    for program, package in (("iperf3", "iperf3"), (_WITH_PARENT[0], "util-linux")):
+        if shutil.which(program) is None:
+            raise UserError(
+                f"{program} is not installed; install it (Debian: apt-get install {package}) to measure bandwidth"
+            )
 
 
 async def start_server(listen: Endpoint) -> Process:
@@ -80,8 +85,8 @@ async def start_client(target: Endpoint, source: Endpoint, limit: float, window:
 
 
 def largest_window() -> int:
-    """The largest window that this host's kernel grants a stream in both directions, bytes."""
-    return min(int(Path(f"/proc/sys/net/core/{each}").read_text()) for each in ("wmem_max", "rmem_max"))
+    """Return the largest window that this host's kernel grants a stream in both directions, in bytes."""
+    return min(largest_buffer(option) for option in (socket.SO_SNDBUF, socket.SO_RCVBUF))
 
 
 async def stop(process: Process) -> str:

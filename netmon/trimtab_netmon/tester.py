@@ -83,6 +83,8 @@ class Tester:
                 if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED:
                     raise BusyError(f"worker {target} is in a test already") from None
                 raise iperf.TestError(f"worker {target}: {error.details()}") from None
+            except OSError as error:
+                raise iperf.TestError(f"worker {self._settings.worker} cannot test: {error}") from error
 
     async def _send_gently(self, target: int, expected: float) -> TestResult:
         """Confirm the expected rate with few bytes under way; where that fails, send all that the link takes."""
@@ -169,7 +171,10 @@ class Tester:
     async def receive(self, limit: float) -> AsyncIterator[netmon_pb2.ReceiveTestUpdate]:
         """Serve one test: the interface's counter until the sender cancels. Raises `BusyError` or `TestError`."""
         with self._reserve():
-            server = await iperf.start_server(self._settings.listen)
+            try:
+                server = await iperf.start_server(self._settings.listen)
+            except OSError as error:
+                raise iperf.TestError(f"worker {self._settings.worker} cannot start iperf3: {error}") from error
             try:
                 deadline = time.monotonic() + min(limit, TEST_LIMIT) + iperf.PATIENCE
                 while server.returncode is None and time.monotonic() < deadline:

@@ -6,7 +6,6 @@ connection is (`trimtab.collectives.handshake`). Strangers are hung up on, and d
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import fcntl
 import json
@@ -17,11 +16,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from trimtab_api.socket_buffers import largest_buffer
 
 from trimtab.collectives import handshake
 from trimtab.collectives.gpu_transport import GpuTransport
@@ -213,13 +212,9 @@ def _enlarge_buffers(connection: socket.socket) -> None:
     Setting a buffer's size ends the kernel's own tuning of it, so without the privilege to pass the system's limit,
     and with a limit below what tuning reaches, it is left alone.
     """
-    for option, force, limit in (
-        (socket.SO_SNDBUF, _SO_SNDBUFFORCE, "wmem_max"),
-        (socket.SO_RCVBUF, _SO_RCVBUFFORCE, "rmem_max"),
-    ):
+    for option, force in ((socket.SO_SNDBUF, _SO_SNDBUFFORCE), (socket.SO_RCVBUF, _SO_RCVBUFFORCE)):
         try:
             connection.setsockopt(socket.SOL_SOCKET, force, _BUFFER_BYTES)
         except PermissionError:
-            with contextlib.suppress(OSError, ValueError):
-                if int(Path("/proc/sys/net/core", limit).read_text()) >= _BUFFER_BYTES:
-                    connection.setsockopt(socket.SOL_SOCKET, option, _BUFFER_BYTES)
+            if largest_buffer(option) >= _BUFFER_BYTES:
+                connection.setsockopt(socket.SOL_SOCKET, option, _BUFFER_BYTES)
