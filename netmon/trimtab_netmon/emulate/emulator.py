@@ -40,8 +40,9 @@ SETTINGS = {
     "net/ipv4/tcp_congestion_control": "reno",
     "net/ipv4/tcp_slow_start_after_idle": "0",
     "net/ipv4/tcp_no_metrics_save": "1",
-    "net/ipv6/conf/all/disable_ipv6": "1",
 }
+#: Per host, where the kernel has IPv6 at all and lets it be switched off: its greetings are not part of the network.
+OPTIONAL_SETTINGS = {"net/ipv6/conf/all/disable_ipv6": "1"}
 
 
 @dataclass(frozen=True)
@@ -182,7 +183,9 @@ class Emulator:
 def _set_up(host: Host) -> None:
     # The shell opens the files inside the namespace, where they are that namespace's. Settings come before the device
     # is up, so that not even a greeting of IPv6 crosses the network.
-    script = "set -e\n" + "".join(f"echo '{value}' > /proc/sys/{name}\n" for name, value in SETTINGS.items())
+    write = "echo '{1}' > /proc/sys/{0}"
+    script = "set -e\n" + "".join(f"{write.format(*setting)}\n" for setting in SETTINGS.items())
+    script += "".join(f"({write.format(*setting)}) 2>/dev/null || true\n" for setting in OPTIONAL_SETTINGS.items())
     namespaces.run(namespaces.inside(host.namespace, ["sh", "-c", script]))
     namespaces.run(
         ["ip", "-netns", host.namespace, "-batch", "-"],
