@@ -11,6 +11,7 @@ import logging
 import time
 
 import grpc
+from trimtab_api.channels import explain
 from trimtab_api.netmon.v1 import netmon_pb2
 
 from trimtab_netmon import converters
@@ -77,6 +78,8 @@ class Coordinator:
         """Why a round is due that the budget does not allow yet; empty when none is."""
         self._wake = asyncio.Event()
         self._has_news = asyncio.Event()
+        self._absent: dict[int, str] = {}
+        """The monitors that do not answer, and why."""
 
     async def measure_now(self, reason: str) -> netmon_pb2.NetworkState:
         """Run a round, or join the one under way; the answer lists the links that it measured.
@@ -134,6 +137,7 @@ class Coordinator:
             try:
                 async for table in self._peers.peer(worker).WatchLinks(netmon_pb2.WatchLinksRequest()):
                     now = time.monotonic()
+                    self._absent.pop(worker, None)
                     self._links.keep_table(worker, converters.links_from_proto(table, worker, self._num_workers), now)
                     rate = converters.magnitude(table.received_bytes_per_second)
                     if self._arrivals.cast_doubt(worker, rate, self._links.states, now):
@@ -141,8 +145,17 @@ class Coordinator:
                             f"{rate:.3g} bytes/s arrive at worker {worker}, more than its links should carry"
                         )
                     self._has_news.set()
-            except grpc.aio.AioRpcError:
+            except grpc.aio.AioRpcError as error:
+                self._absent[worker] = explain(error)
                 await asyncio.sleep(RETRY)
+
+    @property
+    def _problem(self) -> str:
+        """Why nothing new is measured, in one sentence; empty while tests succeed."""
+        if self._absent:
+            worker, why = min(self._absent.items())
+            return f"the monitor of worker {worker} does not answer: {why}"
+        return self._tests.problem
 
     async def _keep_publishing(self) -> None:
         """Merge the tables at intervals, whether many updates have come or none."""
@@ -159,8 +172,11 @@ class Coordinator:
         """Merge all tables and results; publish if the summary has changed, or if a state is due."""
         now, before = time.monotonic(), self._links.summary
         self._publisher.has_unpublished |= self._links.merge(now, is_affordable=not self._owed)
-        if self._publisher.is_due(now) or self._links.summary.says_other_than(before):
-            self._publisher.publish(self._links)
+        is_news = self._links.summary.says_other_than(before) or bool(self._problem) != bool(
+            self._publisher.last.problem
+        )
+        if is_news or self._publisher.is_due(now):
+            self._publisher.publish(self._links, self._problem)
         self._react_to_latency()
 
     def _react_to_latency(self) -> None:
@@ -212,7 +228,7 @@ class Coordinator:
             self._records.reassure(current.began_at)
         wanted, self._wanted = self._wanted, None
         self._publish()
-        self._publisher.publish(self._links)
+        self._publisher.publish(self._links, self._problem)
         if wanted is not None and not wanted.done():
             wanted.set_result(current.outcome())
 

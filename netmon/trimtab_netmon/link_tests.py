@@ -23,6 +23,8 @@ log = logging.getLogger("trimtab_netmon")
 
 #: Most seconds that a failed test costs its hosts' budgets.
 FAILURE_COST = 1.0
+#: Tests of any links that have to fail in a row before the monitor says that it measures nothing.
+FAILURES_TO_SAY = 3
 
 
 class LinkTests:
@@ -41,6 +43,15 @@ class LinkTests:
         self._budget = budget
         self._metrics = metrics
         self._on_end = on_end
+        self._failures_in_a_row = 0
+        self._last_failure = ""
+
+    @property
+    def problem(self) -> str:
+        """Why all recent tests failed, in one sentence; empty where one succeeded."""
+        if self._failures_in_a_row < FAILURES_TO_SAY:
+            return ""
+        return f"the last {self._failures_in_a_row} bandwidth tests failed: {self._last_failure}"
 
     async def run(self, batch: Sequence[Pair]) -> None:
         """Test links at the same time, with one starting time, so that no result supersedes another."""
@@ -58,6 +69,7 @@ class LinkTests:
             self._keep_failure(pair, begun, error)
         else:
             self._budget.spend(pair, seconds, time.monotonic())
+            self._failures_in_a_row = 0
             self._metrics.tests.inc()
             self._metrics.test_seconds.inc(seconds)
             has_changed = self._records.succeed(pair, begun, measurement)
@@ -72,4 +84,10 @@ class LinkTests:
         self._budget.spend(pair, min(now - begun, FAILURE_COST), now)
         self._records.fail(pair, begun, now)
         self._metrics.failed_tests.labels(reason=reason).inc()
-        log.info("no test from worker %d to worker %d: %s", *pair, explain(error))
+        why = explain(error)
+        if reason != "resource_exhausted":  # that host is in another test
+            self._failures_in_a_row += 1
+            self._last_failure = why
+            if self._failures_in_a_row == FAILURES_TO_SAY:
+                log.error("%s", self.problem)
+        log.info("no test from worker %d to worker %d: %s", *pair, why)

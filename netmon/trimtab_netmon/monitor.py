@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, cast
 
 import grpc
 import grpc.aio
-from trimtab_api.channels import SERVER_OPTIONS, listen
+from trimtab_api.channels import SERVER_OPTIONS, explain, listen
 from trimtab_api.errors import UserError
 from trimtab_api.netmon.v1 import netmon_pb2, netmon_pb2_grpc
 
@@ -175,8 +175,8 @@ class Monitor:
                 async for message in self._peers.monitor(0).WatchNetworkState(request):
                     if (state := reader.merge(message)) is not None:
                         self._published.set(state)
-            except grpc.aio.AioRpcError:
-                self._published.set(_gone_stale(self._published.value))
+            except grpc.aio.AioRpcError as error:
+                self._published.set(_gone_stale(self._published.value, explain(error)))
                 await asyncio.sleep(0.5)
 
 
@@ -198,11 +198,12 @@ def _capacities(state: netmon_pb2.NetworkState, worker: int) -> dict[int, float]
     return result
 
 
-def _gone_stale(state: netmon_pb2.NetworkState) -> netmon_pb2.NetworkState:
+def _gone_stale(state: netmon_pb2.NetworkState, why: str) -> netmon_pb2.NetworkState:
     """The state as it stands when worker 0's monitor no longer answers."""
     stale = netmon_pb2.NetworkState()
     stale.CopyFrom(state)
     stale.summary.stale = True
+    stale.problem = f"the monitor of worker 0 does not answer: {why}"
     return stale
 
 

@@ -34,6 +34,7 @@ class StateSender:
             summary=state.summary,
             partial=True,
             seconds_since_last=elapsed,
+            problem=state.problem,
         )
 
 

@@ -37,11 +37,17 @@ class StatePublisher:
         """Whether to publish a state whose summary is as before."""
         return now - self._published_at > (self._spacing if self.has_unpublished else HEARTBEAT)
 
-    def publish(self, links: MergedLinks) -> None:
-        """Publish the state, with a new revision if links have changed; its size then spaces the next one."""
+    def publish(self, links: MergedLinks, problem: str) -> None:
+        """Publish the state, with a new revision if links have changed; its size then spaces the next one.
+
+        Args:
+            links: All links, merged.
+            problem: Why nothing new is measured; empty while tests succeed.
+        """
         revision = self.last.revision + (1 if self.has_unpublished or self._num_workers == 1 else 0)
         states = list(links.states.values())
         state = converters.state_to_proto(revision, time.time(), self._num_workers, states, links.summary)
+        state.problem = problem
         self._published_at, self.has_unpublished = time.monotonic(), False
         self._spacing = self._num_workers * state.ByteSize() / TELLING_RATE
         self._published.set(state)

@@ -61,6 +61,8 @@ class NetworkView:
     latency_since: float = field(default=-math.inf, compare=False)
     bandwidth_since: float = field(default=-math.inf, compare=False)
     """When each was last confirmed or changed, by this host's `time.monotonic`."""
+    problem: str = ""
+    """Why nothing new is measured, in one sentence: a monitor does not answer, or all its tests fail; else empty."""
     links: tuple[LinkView, ...] = field(default=(), compare=False)
     """Every link, as worker 0's monitor has them."""
 
@@ -86,7 +88,6 @@ class NetworkWatch:
         self, address: str, on_change: Callable[[NetworkView], None] | None, certificates: Certificates | None
     ) -> None:
         self._view = NOTHING_KNOWN
-        self._problem = ""
         self._on_change = on_change
         self._changed = threading.Condition()
         self._closed = threading.Event()
@@ -102,8 +103,8 @@ class NetworkWatch:
 
     @property
     def problem(self) -> str:
-        """Why the monitor does not answer, in one sentence; empty while it does, and before the first attempt."""
-        return self._problem
+        """Why nothing new is measured, in one sentence; empty while tests succeed, and before the first attempt."""
+        return self._view.problem
 
     def wait_until_measured(self, timeout: float) -> NetworkView:
         """The first view with both figures; after ``timeout`` seconds, the newest as it is."""
@@ -141,11 +142,9 @@ class NetworkWatch:
         while not self._closed.is_set():
             try:
                 for state in self._stub.WatchNetworkState(netmon_pb2.WatchNetworkStateRequest()):
-                    self._problem = ""
                     self._publish(_view_of(state))
             except (grpc.RpcError, ValueError) as error:  # ValueError: the channel was closed under us
-                self._problem = explain(error)
-                self._publish(replace(self._view, stale=True))
+                self._publish(replace(self._view, stale=True, problem=explain(error)))
             self._closed.wait(_RETRY_SECONDS)
 
     def _publish(self, view: NetworkView) -> None:
@@ -187,6 +186,7 @@ def _view_of(state: netmon_pb2.NetworkState) -> NetworkView:
         bandwidth_method=_METHODS.get(summary.bandwidth_method, ""),
         latency_since=now - _magnitude(summary.latency_age_seconds) if latency > 0 else -math.inf,
         bandwidth_since=now - _magnitude(summary.bandwidth_age_seconds) if bandwidth > 0 else -math.inf,
+        problem=state.problem,
         links=tuple(map(_link_of, state.links)),
     )
 

@@ -350,3 +350,17 @@ def test_a_link_whose_target_is_silent_is_not_tested_and_one_that_never_pauses_i
             assert (0, 3) in turns
 
     asyncio.run(scenario())
+
+
+def test_a_monitor_whose_tests_all_fail_publishes_why_and_that_they_succeed_again():
+    async def scenario():
+        network = MadeUpNetwork(FAST, FAST, 0)
+        async with measured(network, probe_interval=0.1, probe_budget=0.5) as (_, published):
+            assert published.value.problem == ""
+            network.broken = {(i, j) for i in range(NUM_WORKERS) for j in range(NUM_WORKERS)}
+            await until(lambda: published.value.problem)
+            assert published.value.problem.endswith("bandwidth tests failed: no data arrived")
+            network.broken = set()
+            await until(lambda: not published.value.problem)
+
+    asyncio.run(scenario())

@@ -24,15 +24,15 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"trimtab_api/netmon/v1/netmon.proto\x12\x11trimtab.netmon.v1\"\x18\n\x16GetNetworkStateRequest\"3\n\x18WatchNetworkStateRequest\x12\x17\n\x0f\x61\x63\x63\x65pts_partial\x18\x01 \x01(\x08\"#\n\x11MeasureNowRequest\x12\x0e\n\x06reason\x18\x01 \x01(\t\"\xbc\x02\n\x0cNetworkState\x12\x10\n\x08revision\x18\x01 \x01(\x04\x12!\n\x19published_at_unix_seconds\x18\x02 \x01(\x01\x12\x13\n\x0bnum_workers\x18\x03 \x01(\r\x12&\n\x05links\x18\x04 \x03(\x0b\x32\x17.trimtab.netmon.v1.Link\x12+\n\x07summary\x18\x05 \x01(\x0b\x32\x1a.trimtab.netmon.v1.Summary\x12-\n\x08measured\x18\x06 \x03(\x0b\x32\x1b.trimtab.netmon.v1.LinkName\x12\x31\n\x0cnot_measured\x18\x07 \x03(\x0b\x32\x1b.trimtab.netmon.v1.LinkName\x12\x0f\n\x07partial\x18\x08 \x01(\x08\x12\x1a\n\x12seconds_since_last\x18\t \x01(\x01\"*\n\x08LinkName\x12\x0e\n\x06source\x18\x01 \x01(\r\x12\x0e\n\x06target\x18\x02 \x01(\r\"\xfd\x01\n\x07Summary\x12\x17\n\x0flatency_seconds\x18\x01 \x01(\x01\x12\"\n\x1a\x62\x61ndwidth_bytes_per_second\x18\x02 \x01(\x01\x12\x16\n\x0ejitter_seconds\x18\x03 \x01(\x01\x12\r\n\x05stale\x18\x04 \x01(\x08\x12\x1b\n\x13latency_age_seconds\x18\x05 \x01(\x01\x12\x1d\n\x15\x62\x61ndwidth_age_seconds\x18\x06 \x01(\x01\x12\x33\n\x10\x62\x61ndwidth_method\x18\x07 \x01(\x0e\x32\x19.trimtab.netmon.v1.Method\x12\x1d\n\x15\x62\x61ndwidth_lower_bound\x18\x08 \x01(\x08\"\xcc\x01\n\x04Link\x12\x0e\n\x06source\x18\x01 \x01(\r\x12\x0e\n\x06target\x18\x02 \x01(\r\x12/\n\x07latency\x18\x03 \x01(\x0b\x32\x1e.trimtab.netmon.v1.Measurement\x12\x31\n\tbandwidth\x18\x04 \x01(\x0b\x32\x1e.trimtab.netmon.v1.Measurement\x12\x16\n\x0ejitter_seconds\x18\x05 \x01(\x01\x12\x18\n\x10queueing_seconds\x18\x06 \x01(\x01\x12\x0e\n\x06silent\x18\x07 \x01(\x08\"\xa2\x01\n\x0bMeasurement\x12\r\n\x05value\x18\x01 \x01(\x01\x12)\n\x06method\x18\x02 \x01(\x0e\x32\x19.trimtab.netmon.v1.Method\x12 \n\x18measured_at_unix_seconds\x18\x03 \x01(\x01\x12\r\n\x05stale\x18\x04 \x01(\x08\x12\x13\n\x0b\x61ge_seconds\x18\x05 \x01(\x01\x12\x13\n\x0blower_bound\x18\x06 \x01(\x08\"\x13\n\x11WatchLinksRequest\"f\n\tLinkTable\x12\x0e\n\x06source\x18\x01 \x01(\r\x12&\n\x05links\x18\x02 \x03(\x0b\x32\x17.trimtab.netmon.v1.Link\x12!\n\x19received_bytes_per_second\x18\x03 \x01(\x01\"I\n\x14TestBandwidthRequest\x12\x0e\n\x06target\x18\x01 \x01(\r\x12!\n\x19\x65xpected_bytes_per_second\x18\x02 \x01(\x01\"\x95\x01\n\x15TestBandwidthResponse\x12\"\n\x1a\x62\x61ndwidth_bytes_per_second\x18\x01 \x01(\x01\x12)\n\x06method\x18\x02 \x01(\x0e\x32\x19.trimtab.netmon.v1.Method\x12\x18\n\x10\x64uration_seconds\x18\x03 \x01(\x01\x12\x13\n\x0blower_bound\x18\x04 \x01(\x08\";\n\x12ReceiveTestRequest\x12\x0e\n\x06source\x18\x01 \x01(\r\x12\x15\n\rlimit_seconds\x18\x02 \x01(\x01\"Z\n\x11ReceiveTestUpdate\x12\x19\n\x11monotonic_seconds\x18\x01 \x01(\x01\x12\x16\n\x0ereceived_bytes\x18\x02 \x01(\x04\x12\x12\n\ntest_bytes\x18\x03 \x01(\x04*b\n\x06Method\x12\x16\n\x12METHOD_UNSPECIFIED\x10\x00\x12\x13\n\x0fMETHOD_UDP_ECHO\x10\x01\x12\x11\n\rMETHOD_IPERF3\x10\x02\x12\x18\n\x14METHOD_IPERF3_SHARED\x10\x03\x32\xa9\x02\n\x0eNetworkMonitor\x12]\n\x0fGetNetworkState\x12).trimtab.netmon.v1.GetNetworkStateRequest\x1a\x1f.trimtab.netmon.v1.NetworkState\x12\x63\n\x11WatchNetworkState\x12+.trimtab.netmon.v1.WatchNetworkStateRequest\x1a\x1f.trimtab.netmon.v1.NetworkState0\x01\x12S\n\nMeasureNow\x12$.trimtab.netmon.v1.MeasureNowRequest\x1a\x1f.trimtab.netmon.v1.NetworkState2\xa3\x02\n\x0bMonitorPeer\x12R\n\nWatchLinks\x12$.trimtab.netmon.v1.WatchLinksRequest\x1a\x1c.trimtab.netmon.v1.LinkTable0\x01\x12\x62\n\rTestBandwidth\x12\'.trimtab.netmon.v1.TestBandwidthRequest\x1a(.trimtab.netmon.v1.TestBandwidthResponse\x12\\\n\x0bReceiveTest\x12%.trimtab.netmon.v1.ReceiveTestRequest\x1a$.trimtab.netmon.v1.ReceiveTestUpdate0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"trimtab_api/netmon/v1/netmon.proto\x12\x11trimtab.netmon.v1\"\x18\n\x16GetNetworkStateRequest\"3\n\x18WatchNetworkStateRequest\x12\x17\n\x0f\x61\x63\x63\x65pts_partial\x18\x01 \x01(\x08\"#\n\x11MeasureNowRequest\x12\x0e\n\x06reason\x18\x01 \x01(\t\"\xcd\x02\n\x0cNetworkState\x12\x10\n\x08revision\x18\x01 \x01(\x04\x12!\n\x19published_at_unix_seconds\x18\x02 \x01(\x01\x12\x13\n\x0bnum_workers\x18\x03 \x01(\r\x12&\n\x05links\x18\x04 \x03(\x0b\x32\x17.trimtab.netmon.v1.Link\x12+\n\x07summary\x18\x05 \x01(\x0b\x32\x1a.trimtab.netmon.v1.Summary\x12-\n\x08measured\x18\x06 \x03(\x0b\x32\x1b.trimtab.netmon.v1.LinkName\x12\x31\n\x0cnot_measured\x18\x07 \x03(\x0b\x32\x1b.trimtab.netmon.v1.LinkName\x12\x0f\n\x07partial\x18\x08 \x01(\x08\x12\x1a\n\x12seconds_since_last\x18\t \x01(\x01\x12\x0f\n\x07problem\x18\n \x01(\t\"*\n\x08LinkName\x12\x0e\n\x06source\x18\x01 \x01(\r\x12\x0e\n\x06target\x18\x02 \x01(\r\"\xfd\x01\n\x07Summary\x12\x17\n\x0flatency_seconds\x18\x01 \x01(\x01\x12\"\n\x1a\x62\x61ndwidth_bytes_per_second\x18\x02 \x01(\x01\x12\x16\n\x0ejitter_seconds\x18\x03 \x01(\x01\x12\r\n\x05stale\x18\x04 \x01(\x08\x12\x1b\n\x13latency_age_seconds\x18\x05 \x01(\x01\x12\x1d\n\x15\x62\x61ndwidth_age_seconds\x18\x06 \x01(\x01\x12\x33\n\x10\x62\x61ndwidth_method\x18\x07 \x01(\x0e\x32\x19.trimtab.netmon.v1.Method\x12\x1d\n\x15\x62\x61ndwidth_lower_bound\x18\x08 \x01(\x08\"\xcc\x01\n\x04Link\x12\x0e\n\x06source\x18\x01 \x01(\r\x12\x0e\n\x06target\x18\x02 \x01(\r\x12/\n\x07latency\x18\x03 \x01(\x0b\x32\x1e.trimtab.netmon.v1.Measurement\x12\x31\n\tbandwidth\x18\x04 \x01(\x0b\x32\x1e.trimtab.netmon.v1.Measurement\x12\x16\n\x0ejitter_seconds\x18\x05 \x01(\x01\x12\x18\n\x10queueing_seconds\x18\x06 \x01(\x01\x12\x0e\n\x06silent\x18\x07 \x01(\x08\"\xa2\x01\n\x0bMeasurement\x12\r\n\x05value\x18\x01 \x01(\x01\x12)\n\x06method\x18\x02 \x01(\x0e\x32\x19.trimtab.netmon.v1.Method\x12 \n\x18measured_at_unix_seconds\x18\x03 \x01(\x01\x12\r\n\x05stale\x18\x04 \x01(\x08\x12\x13\n\x0b\x61ge_seconds\x18\x05 \x01(\x01\x12\x13\n\x0blower_bound\x18\x06 \x01(\x08\"\x13\n\x11WatchLinksRequest\"f\n\tLinkTable\x12\x0e\n\x06source\x18\x01 \x01(\r\x12&\n\x05links\x18\x02 \x03(\x0b\x32\x17.trimtab.netmon.v1.Link\x12!\n\x19received_bytes_per_second\x18\x03 \x01(\x01\"I\n\x14TestBandwidthRequest\x12\x0e\n\x06target\x18\x01 \x01(\r\x12!\n\x19\x65xpected_bytes_per_second\x18\x02 \x01(\x01\"\x95\x01\n\x15TestBandwidthResponse\x12\"\n\x1a\x62\x61ndwidth_bytes_per_second\x18\x01 \x01(\x01\x12)\n\x06method\x18\x02 \x01(\x0e\x32\x19.trimtab.netmon.v1.Method\x12\x18\n\x10\x64uration_seconds\x18\x03 \x01(\x01\x12\x13\n\x0blower_bound\x18\x04 \x01(\x08\";\n\x12ReceiveTestRequest\x12\x0e\n\x06source\x18\x01 \x01(\r\x12\x15\n\rlimit_seconds\x18\x02 \x01(\x01\"Z\n\x11ReceiveTestUpdate\x12\x19\n\x11monotonic_seconds\x18\x01 \x01(\x01\x12\x16\n\x0ereceived_bytes\x18\x02 \x01(\x04\x12\x12\n\ntest_bytes\x18\x03 \x01(\x04*b\n\x06Method\x12\x16\n\x12METHOD_UNSPECIFIED\x10\x00\x12\x13\n\x0fMETHOD_UDP_ECHO\x10\x01\x12\x11\n\rMETHOD_IPERF3\x10\x02\x12\x18\n\x14METHOD_IPERF3_SHARED\x10\x03\x32\xa9\x02\n\x0eNetworkMonitor\x12]\n\x0fGetNetworkState\x12).trimtab.netmon.v1.GetNetworkStateRequest\x1a\x1f.trimtab.netmon.v1.NetworkState\x12\x63\n\x11WatchNetworkState\x12+.trimtab.netmon.v1.WatchNetworkStateRequest\x1a\x1f.trimtab.netmon.v1.NetworkState0\x01\x12S\n\nMeasureNow\x12$.trimtab.netmon.v1.MeasureNowRequest\x1a\x1f.trimtab.netmon.v1.NetworkState2\xa3\x02\n\x0bMonitorPeer\x12R\n\nWatchLinks\x12$.trimtab.netmon.v1.WatchLinksRequest\x1a\x1c.trimtab.netmon.v1.LinkTable0\x01\x12\x62\n\rTestBandwidth\x12\'.trimtab.netmon.v1.TestBandwidthRequest\x1a(.trimtab.netmon.v1.TestBandwidthResponse\x12\\\n\x0bReceiveTest\x12%.trimtab.netmon.v1.ReceiveTestRequest\x1a$.trimtab.netmon.v1.ReceiveTestUpdate0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'trimtab_api.netmon.v1.netmon_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_METHOD']._serialized_start=1669
-  _globals['_METHOD']._serialized_end=1767
+  _globals['_METHOD']._serialized_start=1686
+  _globals['_METHOD']._serialized_end=1784
   _globals['_GETNETWORKSTATEREQUEST']._serialized_start=57
   _globals['_GETNETWORKSTATEREQUEST']._serialized_end=81
   _globals['_WATCHNETWORKSTATEREQUEST']._serialized_start=83
@@ -40,29 +40,29 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_MEASURENOWREQUEST']._serialized_start=136
   _globals['_MEASURENOWREQUEST']._serialized_end=171
   _globals['_NETWORKSTATE']._serialized_start=174
-  _globals['_NETWORKSTATE']._serialized_end=490
-  _globals['_LINKNAME']._serialized_start=492
-  _globals['_LINKNAME']._serialized_end=534
-  _globals['_SUMMARY']._serialized_start=537
-  _globals['_SUMMARY']._serialized_end=790
-  _globals['_LINK']._serialized_start=793
-  _globals['_LINK']._serialized_end=997
-  _globals['_MEASUREMENT']._serialized_start=1000
-  _globals['_MEASUREMENT']._serialized_end=1162
-  _globals['_WATCHLINKSREQUEST']._serialized_start=1164
-  _globals['_WATCHLINKSREQUEST']._serialized_end=1183
-  _globals['_LINKTABLE']._serialized_start=1185
-  _globals['_LINKTABLE']._serialized_end=1287
-  _globals['_TESTBANDWIDTHREQUEST']._serialized_start=1289
-  _globals['_TESTBANDWIDTHREQUEST']._serialized_end=1362
-  _globals['_TESTBANDWIDTHRESPONSE']._serialized_start=1365
-  _globals['_TESTBANDWIDTHRESPONSE']._serialized_end=1514
-  _globals['_RECEIVETESTREQUEST']._serialized_start=1516
-  _globals['_RECEIVETESTREQUEST']._serialized_end=1575
-  _globals['_RECEIVETESTUPDATE']._serialized_start=1577
-  _globals['_RECEIVETESTUPDATE']._serialized_end=1667
-  _globals['_NETWORKMONITOR']._serialized_start=1770
-  _globals['_NETWORKMONITOR']._serialized_end=2067
-  _globals['_MONITORPEER']._serialized_start=2070
-  _globals['_MONITORPEER']._serialized_end=2361
+  _globals['_NETWORKSTATE']._serialized_end=507
+  _globals['_LINKNAME']._serialized_start=509
+  _globals['_LINKNAME']._serialized_end=551
+  _globals['_SUMMARY']._serialized_start=554
+  _globals['_SUMMARY']._serialized_end=807
+  _globals['_LINK']._serialized_start=810
+  _globals['_LINK']._serialized_end=1014
+  _globals['_MEASUREMENT']._serialized_start=1017
+  _globals['_MEASUREMENT']._serialized_end=1179
+  _globals['_WATCHLINKSREQUEST']._serialized_start=1181
+  _globals['_WATCHLINKSREQUEST']._serialized_end=1200
+  _globals['_LINKTABLE']._serialized_start=1202
+  _globals['_LINKTABLE']._serialized_end=1304
+  _globals['_TESTBANDWIDTHREQUEST']._serialized_start=1306
+  _globals['_TESTBANDWIDTHREQUEST']._serialized_end=1379
+  _globals['_TESTBANDWIDTHRESPONSE']._serialized_start=1382
+  _globals['_TESTBANDWIDTHRESPONSE']._serialized_end=1531
+  _globals['_RECEIVETESTREQUEST']._serialized_start=1533
+  _globals['_RECEIVETESTREQUEST']._serialized_end=1592
+  _globals['_RECEIVETESTUPDATE']._serialized_start=1594
+  _globals['_RECEIVETESTUPDATE']._serialized_end=1684
+  _globals['_NETWORKMONITOR']._serialized_start=1787
+  _globals['_NETWORKMONITOR']._serialized_end=2084
+  _globals['_MONITORPEER']._serialized_start=2087
+  _globals['_MONITORPEER']._serialized_end=2378
 # @@protoc_insertion_point(module_scope)

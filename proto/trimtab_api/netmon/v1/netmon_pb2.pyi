@@ -35,7 +35,7 @@ class MeasureNowRequest(_message.Message):
     def __init__(self, reason: _Optional[str] = ...) -> None: ...
 
 class NetworkState(_message.Message):
-    __slots__ = ("revision", "published_at_unix_seconds", "num_workers", "links", "summary", "measured", "not_measured", "partial", "seconds_since_last")
+    __slots__ = ("revision", "published_at_unix_seconds", "num_workers", "links", "summary", "measured", "not_measured", "partial", "seconds_since_last", "problem")
     REVISION_FIELD_NUMBER: _ClassVar[int]
     PUBLISHED_AT_UNIX_SECONDS_FIELD_NUMBER: _ClassVar[int]
     NUM_WORKERS_FIELD_NUMBER: _ClassVar[int]
@@ -45,6 +45,7 @@ class NetworkState(_message.Message):
     NOT_MEASURED_FIELD_NUMBER: _ClassVar[int]
     PARTIAL_FIELD_NUMBER: _ClassVar[int]
     SECONDS_SINCE_LAST_FIELD_NUMBER: _ClassVar[int]
+    PROBLEM_FIELD_NUMBER: _ClassVar[int]
     revision: int
     published_at_unix_seconds: float
     num_workers: int
@@ -54,7 +55,8 @@ class NetworkState(_message.Message):
     not_measured: _containers.RepeatedCompositeFieldContainer[LinkName]
     partial: bool
     seconds_since_last: float
-    def __init__(self, revision: _Optional[int] = ..., published_at_unix_seconds: _Optional[float] = ..., num_workers: _Optional[int] = ..., links: _Optional[_Iterable[_Union[Link, _Mapping]]] = ..., summary: _Optional[_Union[Summary, _Mapping]] = ..., measured: _Optional[_Iterable[_Union[LinkName, _Mapping]]] = ..., not_measured: _Optional[_Iterable[_Union[LinkName, _Mapping]]] = ..., partial: _Optional[bool] = ..., seconds_since_last: _Optional[float] = ...) -> None: ...
+    problem: str
+    def __init__(self, revision: _Optional[int] = ..., published_at_unix_seconds: _Optional[float] = ..., num_workers: _Optional[int] = ..., links: _Optional[_Iterable[_Union[Link, _Mapping]]] = ..., summary: _Optional[_Union[Summary, _Mapping]] = ..., measured: _Optional[_Iterable[_Union[LinkName, _Mapping]]] = ..., not_measured: _Optional[_Iterable[_Union[LinkName, _Mapping]]] = ..., partial: _Optional[bool] = ..., seconds_since_last: _Optional[float] = ..., problem: _Optional[str] = ...) -> None: ...
 
 class LinkName(_message.Message):
     __slots__ = ("source", "target")
