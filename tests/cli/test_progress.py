@@ -82,6 +82,19 @@ def test_a_terminal_shows_a_panel_with_the_last_reason(tmp_path):
         assert text in shown
 
 
+def test_a_panel_and_a_line_tell_that_the_network_is_not_measured(tmp_path):
+    directory = RunDirectory(tmp_path)
+    write_lines(directory.metrics, [step_line(0, 0.1, 0.08, "dense-ring", PHASES[0], trial=False)])
+    write_lines(directory.decisions, [{"record": "network", "time": 0.0, "problem": "all tests failed"}])
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=True, width=100, color_system=None)
+    with Progress(num_runs=1, console=console) as progress:
+        progress.start("adaptive", directory)
+        progress.update()
+        assert "network NOT MEASURED: all tests failed" in progress._view.line()
+    assert "NOT MEASURED: all tests failed" in screen.getvalue()
+
+
 @pytest.mark.parametrize("width", [60, 80, 200])
 def test_a_panel_never_cuts_the_name_of_a_plan(tmp_path, width):
     plan = "0.028/all-gather/fusion=single/schedule=after-backward/source=update:steps=16/wire=int8"

@@ -6,11 +6,11 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from trimtab.records.lines import Evaluation, Step
+from trimtab.records.lines import Evaluation, NetworkNote, Step
 from trimtab.records.run_directory import RunDirectory
 from trimtab.records.run_reader import Run
 from trimtab.report.comparison import middle
-from trimtab.report.summary import Summary, Target, summarise, trial_seconds
+from trimtab.report.summary import Summary, Target, network_problem, summarise, trial_seconds
 from trimtab.report.table import judge, notes, rows
 
 A_STEP = Step(
@@ -150,3 +150,12 @@ def test_the_middle_run_is_no_faster_than_half_of_them_and_no_slower_than_half(t
     value = math.inf if chosen is None else chosen
     assert sum(each <= value for each in seconds) >= len(times) / 2
     assert sum(each >= value for each in seconds) >= len(times) / 2 - (len(times) % 2 == 0)
+
+
+def test_the_longest_time_without_a_measured_network_is_told():
+    assert network_problem([]) == ""
+    brief = [NetworkNote(0.0, "refused"), NetworkNote(5.0, ""), NetworkNote(30.0, "all tests failed")]
+    assert network_problem(brief[:2]) == "the network was not measured from 0 s to 5 s: refused"
+    assert network_problem(brief) == "the network was not measured from 30 s to the end: all tests failed"
+    said = notes({"adaptive": summary_of(network_problem=network_problem(brief))})
+    assert f"adaptive: {network_problem(brief)}" in said

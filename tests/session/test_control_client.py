@@ -23,9 +23,10 @@ class FakeWatch:
 
     def __init__(self, address: str, on_change: Any, certificates: object = None) -> None:
         self.on_change = on_change
+        self.view = NetworkView(revision=1, latency=1e-3, bandwidth=1e8, stale=False)
 
     def wait_until_measured(self, timeout: float) -> NetworkView:
-        return NetworkView(revision=1, latency=1e-3, bandwidth=1e8, stale=False)
+        return self.view
 
     def close(self) -> None:
         pass
@@ -61,6 +62,7 @@ class ClientUnderTest:
     client: ControlClient
     controller: FakeController
     lines: list[dict[str, Any]] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
 
 
 @pytest.fixture
@@ -71,12 +73,11 @@ def make_client(monkeypatch: pytest.MonkeyPatch) -> Any:
     made: list[ClientUnderTest] = []
 
     def make(is_slow: bool = False) -> ClientUnderTest:
-        controller, lines = FakeController(), []  # type: ignore[var-annotated]
+        controller, lines, warnings = FakeController(), [], []  # type: ignore[var-annotated]
         if is_slow:
             controller.may_answer.clear()
-        made.append(
-            ClientUnderTest(ControlClient(controller, "nowhere:1", lines.append, lambda: 0.0), controller, lines)
-        )
+        client = ControlClient(controller, "nowhere:1", lines.append, lambda: 0.0, warn=warnings.append)
+        made.append(ClientUnderTest(client, controller, lines, warnings))
         return made[-1]
 
     yield make
@@ -180,3 +181,21 @@ def test_training_gets_the_interpreter_soon_while_a_decision_is_made_and_the_use
     wait_for_answer(made)
     assert during == [pytest.approx(control_client.GIVE_WAY_SECONDS)]
     assert sys.getswitchinterval() == before > control_client.GIVE_WAY_SECONDS
+
+
+def test_a_network_that_is_not_measured_is_told_and_written_down_and_so_is_its_end(
+    make_client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured = FakeWatch("nowhere:1", None).view
+    absent = NetworkView(0, 0.0, 0.0, stale=True, problem="connection refused")
+    monkeypatch.setattr(FakeWatch, "wait_until_measured", lambda watch, timeout: absent)
+    made = make_client()
+    assert made.warnings == [
+        "the network is not measured, and the plan stays as it is until it is measured: connection refused"
+    ]
+    made.client._watch.view = measured
+    made.client.step(report(0), 10)
+    wait_for_answer(made)
+    assert made.warnings[1:] == ["the network is measured again"]
+    notes = [line["problem"] for line in made.lines if line["record"] == "network"]
+    assert notes == ["connection refused", ""]

@@ -1,5 +1,6 @@
 """The status of a job is what its run's files say, as far as they have been written."""
 
+import json
 import time
 
 import pytest
@@ -143,3 +144,16 @@ def test_the_end_is_what_the_launcher_wrote(run, reader, state, told):
     assert status.state == told
     assert status.message == ("" if state == "succeeded" else "rank 2 ended with signal SIGKILL")
     assert status.step == 1
+
+
+def test_a_network_that_is_not_measured_is_told_while_it_is_not(run, reader):
+    kept = reader()
+    run.step(0)
+    with run.directory.decisions.open("a") as file:
+        file.write(json.dumps({"record": "network", "time": 20.0, "problem": "all tests failed"}) + "\n")
+    status = kept.read()
+    assert status.message == "the network is not measured: all tests failed"
+    assert line(status).endswith(": the network is not measured: all tests failed")
+    with run.directory.decisions.open("a") as file:
+        file.write(json.dumps({"record": "network", "time": 30.0, "problem": ""}) + "\n")
+    assert kept.read().message == ""

@@ -219,6 +219,7 @@ def _session_of(
             now=lambda: recorder.now,
             say=recorder.starting,
             certificates=joined.certificates,
+            warn=_said_by(group.rank),
         )
     session = kind(
         model,

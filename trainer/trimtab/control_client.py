@@ -18,6 +18,7 @@ from trimtab_api.certificates import Certificates
 
 from trimtab.control.controller import Controller
 from trimtab.control.types import Adopt, NetworkView, RunTrials, StepReport, TrialReport
+from trimtab.network_alarm import PATIENCE_SECONDS, NetworkAlarm, problem_of
 from trimtab.plan import Plan
 from trimtab.profile import Profile
 
@@ -60,12 +61,14 @@ class ControlClient:
         now: Callable[[], float],
         say: Callable[[str], None] = lambda doing: None,
         certificates: Certificates | None = None,
+        warn: Callable[[str], None] = lambda sentence: None,
     ) -> None:
         """``monitor`` is ``HOST:PORT``, None where the network is not measured; ``certificates`` to call it by.
 
         ``now`` is the run's clock; ``log`` takes the lines of ``decisions.jsonl``.
 
-        ``say`` is told what is done before the first step, which may take a while.
+        ``say`` is told what is done before the first step, which may take a while. ``warn`` takes a sentence for the
+        user: that the network is not measured, and that it is again.
         """
         self._controller = controller
         self._log = log
@@ -81,11 +84,12 @@ class ControlClient:
         """Whether the monitor has spoken since the controller was asked last."""
         self.view: NetworkView | None = None
         self._watch: netmon_client.NetworkWatch | None = None
+        self._warn, self._alarm = warn, NetworkAlarm()
         if monitor is not None:
             self._tell(controller.preload)  # beside the wait: where figures come late, no decision waits for it
             self._watch = netmon_client.watch(monitor, self._on_change, certificates)
             say("measuring the network")
-            self._watch.wait_until_measured(FIRST_MEASUREMENT_SECONDS)
+            self._check_network(self._watch.wait_until_measured(FIRST_MEASUREMENT_SECONDS), patience=0.0)
         say("choosing the first plan")
         # Where dense steps would take seconds, the first plan is chosen before the first step.
         self._asked = self._control.submit(self._ask, 0)
@@ -118,6 +122,8 @@ class ControlClient:
     def step(self, before: StepReport | None, steps_left_in_epoch: int) -> None:
         """A step has ended, and all is known of the one ``before``: ask what to do, unless an answer is on its way."""
         ended_at, self._step_ended_at = self._step_ended_at, self._now()
+        if self._watch is not None:
+            self._check_network(self._watch.view)
         if before is None:
             return
         if self.pending_message is None and self._asked is None:
@@ -175,6 +181,17 @@ class ControlClient:
         self._tell(self._controller.observe_network, self.view, self._now())
         self._has_news = True
 
+    def _check_network(self, view: netmon_client.NetworkView, patience: float = PATIENCE_SECONDS) -> None:
+        """Say and write down that the network is not measured, or that it is again."""
+        problem = self._alarm.look(problem_of(view), self._now(), patience)
+        if problem is None:
+            return
+        if problem:
+            self._warn(f"the network is not measured, and the plan stays as it is until it is measured: {problem}")
+        else:
+            self._warn("the network is measured again")
+        self._tell(self._log, network_line(problem, self._now()))
+
     def _tell(self, observe: Callable[..., None], *what: Any) -> None:
         """Tell the controller something, and write down what it makes of it."""
         with contextlib.suppress(RuntimeError):  # the control thread has been closed, or the script has ended
@@ -225,6 +242,11 @@ class ControlClient:
             self._log(line | of_decision if is_decision else line)
             has_decided |= is_decision
         return has_decided
+
+
+def network_line(problem: str, now: float) -> dict[str, Any]:
+    """The line of ``decisions.jsonl`` that says why the network is not measured; without a problem, that it is."""
+    return {"record": "network", "time": round(now, 4), "problem": problem}
 
 
 def plan_of(message: Message) -> Plan:

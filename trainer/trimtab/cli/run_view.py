@@ -38,6 +38,7 @@ class RunView:
         self._step: Step | None = None
         self._evaluations: list[Evaluation] = []
         self._reason = ""
+        self._network_problem = ""
         self._gain: float | None = None
         self._shown: deque[Step] = deque(maxlen=NUM_SHOWN)
 
@@ -52,6 +53,8 @@ class RunView:
                 self._shown.append(self._step)
         for line in self._decisions.new_lines():
             self._reason = line.get("reason", self._reason)
+            if line.get("record") == "network":
+                self._network_problem = line.get("problem", "")
 
     def has_reached(self, target: Target | None) -> bool:
         """Whether any evaluation so far has reached the target."""
@@ -86,6 +89,8 @@ class RunView:
             facts["bandwidth"] = format_bandwidth(step.bandwidth) + (" (stale)" if step.network_is_stale else "")
         if self._gain is not None:
             facts["gain"] = f"{self._gain:.2f}"
+        if self._network_problem:
+            facts["network"] = f"NOT MEASURED: {self._network_problem}"
         facts["plan"] = step.plan
         return facts
 
@@ -110,6 +115,7 @@ class RunView:
             "latency_seconds": step.latency,
             "bandwidth_bytes_per_second": step.bandwidth,
             "network_is_stale": step.network_is_stale,
+            "network_problem": self._network_problem,
             "gain": self._gain,
             "plan": step.plan,
             "plan_version": step.plan_version,
@@ -129,6 +135,7 @@ class RunView:
             grid.add_column(no_wrap=True, min_width=width)
         facts = self.facts()
         plan = facts.pop("plan")  # its name may take a line and more
+        problem = facts.pop("network", None)
         cells = [
             Text(text, style=style) for pair in facts.items() for text, style in zip(pair, ("dim", "bold"), strict=True)
         ]
@@ -138,6 +145,8 @@ class RunView:
         of_plan.add_column(no_wrap=True, min_width=10)
         of_plan.add_column(overflow="fold")
         of_plan.add_row(Text("plan", style="dim"), Text(plan, style="bold"))
+        if problem is not None:
+            of_plan.add_row(Text("network", style="dim"), Text(problem, style="bold red"))
         parts: list[RenderableType] = [grid, of_plan]
         if len(self._shown) > 1:
             parts.append(_Strips(list(self._shown)))

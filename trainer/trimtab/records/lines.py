@@ -144,6 +144,21 @@ class Evaluation:
 
 
 @dataclass(frozen=True)
+class NetworkNote:
+    """The network ceased to be measured, or was measured again."""
+
+    time: float
+    """Seconds from the start of the schedule."""
+    problem: str
+    """Why nothing is measured; empty: measured again."""
+
+    @classmethod
+    def from_json(cls, line: dict[str, Any]) -> NetworkNote:
+        """One such line of ``decisions.jsonl``."""
+        return cls(number(line, "time"), text(line, "problem"))
+
+
+@dataclass(frozen=True)
 class DecisionLine:
     """One decision of the controller, and what was measured of it later (None until then)."""
 

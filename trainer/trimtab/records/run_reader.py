@@ -9,7 +9,7 @@ from trimtab_api.errors import UserError
 
 from trimtab.records.fields import mapping, mappings, number, text, whole
 from trimtab.records.json_files import Tail, read_json, read_record
-from trimtab.records.lines import DecisionLine, Evaluation, Link, Phase, RoundEnd, Step
+from trimtab.records.lines import DecisionLine, Evaluation, Link, NetworkNote, Phase, RoundEnd, Step
 from trimtab.records.run_directory import RunDirectory
 
 
@@ -29,6 +29,8 @@ class Run:
     result: dict[str, Any]
     links: list[Link] = field(default_factory=list)
     """As last measured; empty where nobody kept them."""
+    network_notes: list[NetworkNote] = field(default_factory=list)
+    """Each time that the network ceased to be measured, or was measured again."""
 
     @property
     def training_steps(self) -> list[Step]:
@@ -65,6 +67,7 @@ def _read_run(directory: RunDirectory) -> Run:
             evaluations.append(read_record(Evaluation.from_json, line, metrics))
         elif line["event"] == "end of round":
             round_ends.append(read_record(RoundEnd.from_json, line, metrics))
+    decision_lines = list(Tail(directory.decisions).new_lines())
     result = read_record(_result, read_json(directory.result), directory.result)
     return Run(
         name=result.get("plan", directory.path.name),
@@ -72,11 +75,16 @@ def _read_run(directory: RunDirectory) -> Run:
         steps=steps,
         round_ends=round_ends,
         evaluations=evaluations,
-        decisions=read_record(_join_decisions, list(Tail(directory.decisions).new_lines()), directory.decisions),
+        decisions=read_record(_join_decisions, decision_lines, directory.decisions),
         phases=[read_record(Phase.from_json, line, directory.phases) for line in Tail(directory.phases).new_lines()],
         job=read_record(_job, read_json(directory.job), directory.job),
         result=result,
         links=read_record(_links, read_json(directory.links), directory.links) if directory.links.exists() else [],
+        network_notes=[
+            read_record(NetworkNote.from_json, line, directory.decisions)
+            for line in decision_lines
+            if line.get("record") == "network"
+        ],
     )
 
 

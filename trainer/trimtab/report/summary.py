@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 from trimtab_api.errors import UserError
 from trimtab_api.trainingjob.types import unreachable
 
-from trimtab.records.lines import Step
+from trimtab.records.lines import NetworkNote, Step
 from trimtab.records.run_reader import Run
 from trimtab.records.straggler import straggler_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from trimtab_api.trainingjob import TrainingJob
 
 
@@ -76,6 +78,8 @@ class Summary:
     num_steps: int
     straggler: str = ""
     """The rank that kept the others waiting, in a sentence; empty where none did."""
+    network_problem: str = ""
+    """That the network was not measured, when and why, in a sentence; empty where it was."""
     all_seconds_to_target: tuple[float | None, ...] = ()
     """Seconds to the target of every run of this plan, this one included; empty where it ran once."""
 
@@ -109,7 +113,20 @@ def summarise(run: Run, target: Target | None) -> Summary:
         state=str(run.result.get("state", "unknown")),
         num_steps=len(training),
         straggler=str(straggler_of(training) or ""),
+        network_problem=network_problem(run.network_notes),
     )
+
+
+def network_problem(notes: Sequence[NetworkNote]) -> str:
+    """The longest time for which the network was not measured, and why; empty where it always was."""
+    longest, sentence = 0.0, ""
+    for number, note in enumerate(notes, 1):
+        end = notes[number].time if number < len(notes) else math.inf
+        if note.problem and end - note.time > longest:
+            longest = end - note.time
+            until = "to the end" if end == math.inf else f"to {end:.0f} s"
+            sentence = f"the network was not measured from {note.time:.0f} s {until}: {note.problem}"
+    return sentence
 
 
 def trial_seconds(steps: list[Step]) -> float:

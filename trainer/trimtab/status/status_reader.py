@@ -39,6 +39,7 @@ class StatusReader:
         self._network = network
         self._metrics = Tail(directory.metrics)
         self._decisions = Tail(directory.decisions)
+        self._network_problem = ""
         self._reasons: deque[tuple[dict[str, Any], str]] = deque(maxlen=NUM_DECISIONS)
         self._step: Step | None = None
         self._adopted_at = 0
@@ -50,6 +51,8 @@ class StatusReader:
         for line in self._decisions.new_lines():
             if line["record"] == "decision":
                 self._keep_reason(line["adopted"], line["reason"])
+            elif line["record"] == "network":
+                self._network_problem = line["problem"]
         for line in self._metrics.new_lines():
             if "event" not in line and not line.get("trial", False):
                 self._take(Step.from_json(line))
@@ -89,6 +92,8 @@ class StatusReader:
     def _begun(self) -> tuple[status_pb2.State, str]:
         if self._step is None:
             return status_pb2.STATE_STARTING, self._directory.read_starting()
+        if self._network_problem:
+            return status_pb2.STATE_RUNNING, f"the network is not measured: {self._network_problem}"
         straggler = straggler_of(self._recent)
         return status_pb2.STATE_RUNNING, "" if straggler is None else str(straggler)
 

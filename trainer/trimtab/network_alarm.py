@@ -1,0 +1,41 @@
+"""When to say that the network is not measured, and when that it is again. Pure: times go in, sentences come out."""
+
+from __future__ import annotations
+
+from trimtab_api.netmon_client import NetworkView
+
+#: Seconds for which a network that was measured may go unmeasured before anything is said.
+PATIENCE_SECONDS = 30.0
+
+
+def problem_of(view: NetworkView) -> str:
+    """Return why nothing is measured, in one sentence; empty where the network is measured."""
+    if view.problem:
+        return view.problem
+    return "" if view.is_measured or not view.stale else "the monitors have not measured every link yet"
+
+
+class NetworkAlarm:
+    """Decides what to say of a network that is not measured: the problem once, and its end once."""
+
+    def __init__(self) -> None:
+        self._since: float | None = None
+        self._is_raised = False
+
+    def look(self, problem: str, now: float, patience: float = PATIENCE_SECONDS) -> str | None:
+        """Return the problem to tell, an empty string to tell that it is over, or None to tell nothing.
+
+        Args:
+            problem: Why nothing is measured now; empty where the network is measured.
+            now: Seconds by any clock.
+            patience: Seconds that a problem has to last before it is told.
+        """
+        if not problem:
+            was_raised, self._is_raised, self._since = self._is_raised, False, None
+            return "" if was_raised else None
+        if self._since is None:
+            self._since = now
+        if self._is_raised or now - self._since < patience:
+            return None
+        self._is_raised = True
+        return problem
