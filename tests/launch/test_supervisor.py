@@ -60,9 +60,21 @@ def test_a_rank_that_fails_ends_the_attempt_of_all(supervisor, script, how):
     assert (ending.state, [(each.name, each.how) for each in ending.failed]) == ("failed", [("rank-1", how)])
 
 
-def test_a_monitor_that_ends_by_itself_has_failed_whatever_its_code(supervisor):
+@pytest.mark.parametrize("script", ["exit 0", "exit 1", "kill -KILL $$", "exit 2"])
+def test_a_monitor_that_ends_is_started_again_and_training_goes_on(supervisor, directory, tmp_path, script):
+    """The rank ends only when a second monitor has come."""
+    seen = tmp_path / "seen"
+    os.mkfifo(seen)
+    directory.started.touch()
+    supervisor.start("rank-0", shell(f"read line < {seen}"))
+    supervisor.start("monitor-0", shell(f"if mkdir {tmp_path}/first; then {script}; fi; echo here > {seen}; sleep 600"))
+    assert supervisor.wait(nothing) == Ending("succeeded")
+    assert supervisor.children.running == {"monitor-0"}
+
+
+def test_a_monitor_that_names_a_mistake_before_the_first_step_has_failed(supervisor):
     supervisor.start("rank-0", STAYS)
-    supervisor.start("monitor-0", shell("exit 0"))
+    supervisor.start("monitor-0", shell("exit 2"))
     assert [each.name for each in supervisor.wait(nothing).failed] == ["monitor-0"]
 
 

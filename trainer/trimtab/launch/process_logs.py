@@ -41,8 +41,8 @@ class LogFiles:
 
     @contextmanager
     def output(self, name: str) -> Iterator[int]:
-        """Within, the descriptor of the process's file, which is empty."""
-        with self._directory.log(name).open("wb") as log:
+        """Within, the descriptor of the process's file: what it prints follows what an earlier one of its name did."""
+        with self._directory.log(name).open("ab") as log:
             yield log.fileno()
 
     def wait(self, seconds: float) -> None:

@@ -18,7 +18,7 @@ from trimtab.launch.command import Process, rank_environment, trainer_process
 from trimtab.launch.hosts import Hosts, make_hosts
 from trimtab.launch.interrupts import Interrupted
 from trimtab.launch.process_logs import LogFiles
-from trimtab.launch.process_names import monitor_name, rank_name
+from trimtab.launch.process_names import is_monitor, monitor_name, rank_name
 from trimtab.launch.supervisor import Ending, Supervisor, describe_failure, has_failed
 from trimtab.records.result import RunResult
 from trimtab.records.run_directory import RunDirectory, resolved
@@ -198,8 +198,12 @@ class Watch:
 
     def check(self, ended: Sequence[Exit]) -> Ending | None:
         """The attempt's end, where it is none that the processes in ``ended`` tell; called at every look."""
-        if any(map(has_failed, ended)):  # a network that ends takes the processes on it along: it is the cause
-            return self._network_failure()
+        if any(is_monitor(each.name) or has_failed(each) for each in ended):
+            # A network that ends takes the processes on it along: it is the cause.
+            if (failure := self._network_failure()) is not None:
+                return failure
+            if any(map(has_failed, ended)):
+                return None
         now = time.monotonic()
         if self._deadline is not None and now - self._began > self._deadline:
             return Ending("deadline", f"ran longer than spec.activeDeadlineSeconds ({self._deadline:g} s)")

@@ -6,6 +6,7 @@ what becomes of it is the same for both.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from typing import Self
 from trimtab.launch.children import GRACE_SECONDS, Children, Exit
 from trimtab.launch.command import Process
 from trimtab.launch.interrupts import has_come, heed
+from trimtab.launch.monitor_restarts import MISTAKE, MonitorRestarts
 from trimtab.launch.process_logs import LogFiles, ProcessLogs
 from trimtab.launch.process_names import METRICS, STATUS, is_monitor, is_rank, label
 from trimtab.launch.root_cause import await_root_cause, root_cause
@@ -45,6 +47,8 @@ class Supervisor:
         self.children = Children(grace)
         self._directory, self._logs, self._poll_seconds = directory, logs, poll_seconds
         self._serves_status = False
+        self._monitors: dict[str, Process] = {}
+        self._restarts = MonitorRestarts()
 
     def __enter__(self) -> Self:
         self.children.__enter__()
@@ -63,6 +67,9 @@ class Supervisor:
         """Start a rank or a monitor. Raises FileNotFoundError where there is no such program, and `Interrupted`."""
         with self._logs.output(name) as output:
             self.children.start(name, process.argv, process.environment, output, process.directory)
+        if is_monitor(name):
+            self._monitors[name] = process
+            self._restarts.started(name, time.monotonic())
 
     def start_status(self, argv: Sequence[str], environment: Mapping[str, str], address: str) -> None:
         """Start the status server, and write down that it is reached at ``address``."""
@@ -80,17 +87,35 @@ class Supervisor:
         """Wait until all ranks have succeeded, a process has failed, or ``check`` ends the attempt.
 
         ``check`` is called at every look with the processes that ended since the last; what it returns comes before
-        their own failures. Raises `Interrupted`.
+        their own failures. A monitor that ends is started again, after a pause that grows. It has failed only if it
+        names a mistake of the user's before the first step. Raises `Interrupted`.
         """
         while any(map(is_rank, self.children.running)):
             self._pause()
             ended = self.children.collect()
             if (ending := check(ended)) is not None:
                 return ending
-            if failed := [each for each in ended if has_failed(each)]:
-                all_failed = await_root_cause(failed, self._last_lines, self.children, self._pause, has_failed)
+            if failed := [each for each in ended if self._has_failed(each)]:
+                all_failed = await_root_cause(failed, self._last_lines, self.children, self._pause, self._has_failed)
                 return Ending("failed", failed=tuple(all_failed))
+            self._restart_monitors(ended)
         return Ending("succeeded")
+
+    def _has_failed(self, ended: Exit) -> bool:
+        if is_monitor(ended.name):
+            return ended.code == MISTAKE and not self._directory.started.exists()
+        return has_failed(ended)
+
+    def _restart_monitors(self, ended: Sequence[Exit]) -> None:
+        """Plan restarts of the monitors among those that ended, and start those whose pause is over."""
+        now = time.monotonic()
+        for each in ended:
+            if is_monitor(each.name):
+                sentence = self._restarts.ended(each, now)
+                with self._logs.output(each.name) as output:
+                    os.write(output, f"{sentence}\n".encode())
+        for name in self._restarts.take_due(now):
+            self.start(name, self._monitors[name])
 
     def let_status_tell(self) -> None:
         """Wait until the status server has told how the run ended, for at most `FAREWELL_SECONDS`."""
@@ -109,8 +134,8 @@ class Supervisor:
 
 
 def has_failed(ended: Exit) -> bool:
-    """Whether its end is a failure: monitors run until they are stopped; training needs no server of its status."""
-    return ended.name not in (STATUS, METRICS) and (ended.code != 0 or is_monitor(ended.name))
+    """Whether its end is a failure of training, which needs neither monitors nor servers of its status and metrics."""
+    return is_rank(ended.name) and ended.code != 0
 
 
 def describe_failure(failed: Sequence[Exit], logs: ProcessLogs, remark: str = "") -> str:
