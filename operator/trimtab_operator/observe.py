@@ -7,8 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Protocol
 
-from trimtab_api.trainingjob.load import read_training_job
-
+from trimtab_operator.cached_job import read_cached, shrink
 from trimtab_operator.cluster.api import Api
 from trimtab_operator.cluster.resources import JOBS, PODS, TRAINING_JOBS, Object
 from trimtab_operator.labels import JOB_NAME, is_queued
@@ -85,17 +84,16 @@ class Observer:
         if resource is None:
             return None
         if self._is_outdated(f"{namespace}/{name}", resource):
-            return self._api.get(TRAINING_JOBS, namespace, name)
+            resource = self._api.get(TRAINING_JOBS, namespace, name)
+            if resource is not None:
+                shrink(resource)
         return resource
 
     def observe(self, resource: Object) -> ObservedState:
-        """All that is known of the job. Raises `UserError` where its spec cannot be read.
-
-        The API server has checked it, by a definition that may be of a newer version: unknown fields are ignored.
-        """
+        """All that is known of the job. Raises `UserError` where its spec cannot be read."""
         metadata = resource["metadata"]
         namespace, uid = metadata["namespace"], metadata["uid"]
-        job = read_training_job(resource, ignore_unknown=True)
+        job = read_cached(resource)
         found = self._child(resource)
         child = Child.read(found) if found else None
         pods = [Pod.read(each) for each in self._pods(resource, child)]

@@ -82,6 +82,7 @@ class ObservedState:
     """One TrainingJob, what it has made, and the time."""
 
     job: TrainingJob
+    """As decisions read it: its template says nothing (`cached_job`)."""
     namespace: str
     uid: str
     generation: int

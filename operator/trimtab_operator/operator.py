@@ -9,7 +9,7 @@ from collections.abc import Callable
 from kubernetes.client import ApiClient
 from trimtab_api.certificates import Certificates
 
-from trimtab_operator import metrics, pods
+from trimtab_operator import cached_child, cached_job, metrics, pods
 from trimtab_operator.children.owned import shared_name
 from trimtab_operator.children.secret import certificates_in
 from trimtab_operator.cluster.api import Api, RefusedError, Unreachable
@@ -18,7 +18,7 @@ from trimtab_operator.cluster.informers import STUCK_SECONDS, Informer
 from trimtab_operator.cluster.resources import JOBS, PODS, SECRETS, TRAINING_JOBS, Object, controller_name
 from trimtab_operator.health import HealthServer
 from trimtab_operator.job_metrics import JobMetrics
-from trimtab_operator.labels import JOB_NAME, MANAGED_BY, MANAGER, SUSPENDED
+from trimtab_operator.labels import JOB_NAME, MANAGED_BY, MANAGER
 from trimtab_operator.pods import Pod
 from trimtab_operator.reconcile import Reconciler
 from trimtab_operator.settings import Settings
@@ -42,12 +42,14 @@ class Operator:
         self._stopped = threading.Event()
         self._workers: list[threading.Thread] = []
         namespace = settings.watched_namespace
-        self._jobs = Informer(self._api, TRAINING_JOBS, namespace, _shrink_job, self._job_changed, self._job_removed)
+        self._jobs = Informer(
+            self._api, TRAINING_JOBS, namespace, cached_job.shrink, self._job_changed, self._job_removed
+        )
         self._children = Informer(
             self._api,
             JOBS,
             namespace,
-            _shrink_child,
+            cached_child.shrink,
             self._child_changed,
             self._child_removed,
             label_selector=f"{MANAGED_BY}={MANAGER},{JOB_NAME}",
@@ -243,19 +245,3 @@ class PodCache:
 
 def _key(namespace: str, name: str) -> str:
     return f"{namespace}/{name}"
-
-
-def _shrink_job(job: Object) -> None:
-    metadata = job["metadata"]
-    metadata.pop("managedFields", None)
-    metadata.pop("annotations", None)
-
-
-def _shrink_child(job: Object) -> None:
-    metadata, spec = job["metadata"], job["spec"]
-    metadata.pop("managedFields", None)
-    kept = metadata.pop("annotations", {}).get(SUSPENDED)
-    if kept is not None:
-        metadata["annotations"] = {SUSPENDED: kept}
-    template = {"metadata": {"labels": spec["template"].get("metadata", {}).get("labels", {})}}
-    job["spec"] = {"suspend": spec.get("suspend", False), "template": template}

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from http import HTTPStatus
 
 from trimtab_api.errors import UserError
+from trimtab_api.trainingjob.load import read_training_job
 
 from trimtab_operator.children.apply import ensure_children
 from trimtab_operator.children.job import child_job, relabelled
@@ -23,6 +25,7 @@ from trimtab_operator.report import report, unreadable
 from trimtab_operator.settings import Settings
 from trimtab_operator.status_writer import StatusWriter
 from trimtab_operator.status_writes import seconds_to_write
+from trimtab_operator.whole_job import WholeJobs
 from trimtab_operator.written_status import read_status
 
 #: Seconds after which a job is reconciled again though no watch reported a change of it.
@@ -53,6 +56,7 @@ class Reconciler:
         self._training = training
         self._recorder = EventRecorder(api)
         self._refused_pods = RefusedPods(api)
+        self._whole_jobs = WholeJobs(api)
         self._clock = clock
         self._ensured: dict[str, tuple[datetime, int]] = {}
         """When the children of each job were last seen to, and for which generation of the job."""
@@ -80,10 +84,10 @@ class Reconciler:
 
         try:
             observed = self._observer.observe(resource)
+            decision = self._act(observed, decide(observed))
         except UserError as mistake:
             self._leave(resource, str(mistake))
             return None  # the definition, the job or the operator changes before there is more to do
-        decision = self._act(resource, observed, decide(observed))
         if decision.action is Action.CREATE_CHILD:
             return _CREATED_SECONDS  # pods first: the watch brings the Job back, and then there is more to tell
 
@@ -105,15 +109,13 @@ class Reconciler:
         self._ensured.pop(f"{namespace}/{name}", None)
         self._status_writer.forget(f"{namespace}/{name}")
 
-    def _act(self, resource: Object, observed: ObservedState, decision: Decision) -> Decision:
+    def _act(self, observed: ObservedState, decision: Decision) -> Decision:
         """Do what was decided; returns what it came to."""
         match decision.action:
             case Action.NOTHING if decision.outcome or decision.restart or not self._needs_repair(observed):
                 return decision  # what has come to pass is written down before anything else
-            case Action.NOTHING:
-                return self._ensure(observed, decision)
-            case Action.CREATE_CHILD:
-                return self._create(resource, observed, decision)
+            case Action.NOTHING | Action.CREATE_CHILD:
+                return self._make(observed, decision)
             case _:
                 try:
                     self._change(observed, decision.action)
@@ -144,6 +146,16 @@ class Reconciler:
                 self._api.apply(JOBS, relabelled(name, namespace, observed.child.uid, observed.child.attempt))
             case Action.DELETE_JOB:
                 self._api.delete(TRAINING_JOBS, namespace, name, observed.uid)
+
+    def _make(self, observed: ObservedState, decision: Decision) -> Decision:
+        """Create the Job, or see to the other children; for either the job is read whole."""
+        with self._whole_jobs.read(observed) as whole:
+            if whole is None:  # gone, or changed since: the watch is about to show it
+                return replace(decision, action=Action.NOTHING, requeue_after_seconds=_UNSEEN_SECONDS)
+            observed = replace(observed, job=read_training_job(whole, ignore_unknown=True))
+            if decision.action is Action.CREATE_CHILD:
+                return self._create(whole, observed, decision)
+            return self._ensure(observed, decision)
 
     def _create(self, resource: Object, observed: ObservedState, decision: Decision) -> Decision:
         """The Job is created last, when all that its pods need is there, and once: a template never changes."""

@@ -10,6 +10,7 @@ import pytest
 from fixtures import NOW, SETTINGS, UID, ago, job, training
 from kubernetes.client import ApiClient, Configuration
 from silent_training import SilentTraining
+from trimtab_operator.cached_job import shrink
 from trimtab_operator.children.job import child_job
 from trimtab_operator.cluster.api import Api, RefusedError, Unreachable
 from trimtab_operator.reconcile import RESYNC_SECONDS, Reconciler
@@ -26,7 +27,9 @@ class ApiServer(ThreadingHTTPServer):
         self.change_fault = None
         self.figure_fault = None
         self.foreign = None
+        self.job = dict
         self.pods = []
+        self.made = []
         self.status = {}
         self.num_statuses = 0
         self.told = []
@@ -34,7 +37,9 @@ class ApiServer(ThreadingHTTPServer):
 
 class Answer(BaseHTTPRequestHandler):
     def do_GET(self):
-        if urlsplit(self.path).path.endswith("/pods"):
+        if urlsplit(self.path).path.endswith("/trainingjobs/digits"):
+            self.answer(200, self.server.job())
+        elif urlsplit(self.path).path.endswith("/pods"):
             self.answer(200, {"items": self.server.pods})
         elif self.server.foreign is not None and urlsplit(self.path).path.endswith(self.server.foreign):
             self.answer(200, {"metadata": {"ownerReferences": []}})
@@ -59,6 +64,7 @@ class Answer(BaseHTTPRequestHandler):
 
     def do_POST(self):
         made = self.read()
+        self.server.made.append(made)
         if made["kind"] == "Job" and self.server.job_fault is not None:
             assert "fieldValidation=Strict" in self.path
             self.answer(*self.server.job_fault)
@@ -186,7 +192,9 @@ class Says(SilentTraining):
 
 def reconciler(server, seen=Ended, training=None, clock=lambda: NOW):
     api = Api(ApiClient(Configuration(host=f"http://127.0.0.1:{server.server_port}")))
-    return Reconciler(api, SETTINGS, seen(server), training or SilentTraining(), clock=clock)
+    cache = seen(server)
+    server.job = lambda: cache.job("team", "digits")
+    return Reconciler(api, SETTINGS, cache, training or SilentTraining(), clock=clock)
 
 
 @pytest.mark.parametrize(
@@ -328,3 +336,44 @@ def test_a_rank_0_that_changes_its_plan_all_the_time_costs_few_writes_and_few_ev
     subject.reconcile("team/digits")
     assert (server.status["state"], server.num_statuses) == ("Succeeded", written + 1)
     assert [reason for reason, _ in server.told][len(reasons) :][-1:] == ["Succeeded"]
+
+
+class NewAndCached(New):
+    """What the cache keeps of a job that has no Job."""
+
+    def job(self, namespace, name):
+        resource = super().job(namespace, name)
+        shrink(resource)
+        return resource
+
+
+def test_a_job_is_made_of_the_template_that_the_cache_does_not_hold(serve):
+    server = serve()
+    subject = reconciler(server, NewAndCached)
+    server.job = lambda: New(server).job("team", "digits")
+    subject.reconcile("team/digits")
+    (made,) = [each for each in server.made if each["kind"] == "Job"]
+    (trainer,) = [each for each in made["spec"]["template"]["spec"]["containers"] if each["name"] == "trainer"]
+    assert trainer["command"][-2:] == ["python", "t.py"]
+
+
+@pytest.mark.parametrize("change", [{"generation": 2}, {"uid": "another"}])
+def test_nothing_is_made_of_a_job_that_has_changed_since_it_was_decided_about(serve, change):
+    server = serve()
+    subject = reconciler(server, NewAndCached)
+    changed = New(server).job("team", "digits")
+    changed["metadata"] |= change
+    server.job = lambda: changed
+    assert subject.reconcile("team/digits") <= 1.0
+    assert [each["kind"] for each in server.made if each["kind"] != "Event"] == []
+
+
+def test_a_template_that_cannot_be_read_is_told_and_nothing_is_made(serve):
+    server = serve()
+    subject = reconciler(server, NewAndCached)
+    unreadable = New(server).job("team", "digits")
+    unreadable["spec"]["template"]["spec"]["containers"][0]["command"] = []
+    server.job = lambda: unreadable
+    subject.reconcile("team/digits")
+    assert server.status["message"].startswith("spec.template.spec.containers[0].command: ")
+    assert [each["kind"] for each in server.made if each["kind"] != "Event"] == []

@@ -10,6 +10,7 @@ import json
 import logging
 import os
 import time
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlencode
 
@@ -20,6 +21,7 @@ from kubernetes.client.exceptions import ApiException
 from urllib3.response import BaseHTTPResponse
 
 from trimtab_operator import metrics
+from trimtab_operator.cluster.pages import decode_page
 from trimtab_operator.cluster.resources import Object, Resource
 
 #: Who owns the fields that the operator applies.
@@ -75,16 +77,27 @@ class Api:
 
     def get(self, resource: Resource, namespace: str, name: str) -> Object | None:
         """An object as it is now; None if there is none."""
+        text = self.get_text(resource, namespace, name)
+        return None if text is None else json.loads(text)
+
+    def get_text(self, resource: Resource, namespace: str, name: str) -> bytes | None:
+        """An object as it is now, as JSON text; None if there is none."""
         try:
-            return self._read("GET", resource.path(namespace, name))
+            return self.send("GET", resource.path(namespace, name))
         except RefusedError as refusal:
             if refusal.status == 404:
                 return None
             raise
 
-    def list(self, resource: Resource, namespace: str | None, **query: str | int) -> Object:
-        """A page of a collection, as the API server says it."""
-        return self._read("GET", resource.path(namespace), query=query)
+    def list(
+        self,
+        resource: Resource,
+        namespace: str | None,
+        shrink: Callable[[Object], None] = lambda _: None,
+        **query: str | int,
+    ) -> Object:
+        """A page of a collection, as the API server says it, each of its items cut down in place by ``shrink``."""
+        return decode_page(self.send("GET", resource.path(namespace), query=query).decode(), shrink)
 
     def watch(
         self, resource: Resource, namespace: str | None, read_timeout: float, **query: str | int
@@ -136,10 +149,6 @@ class Api:
         except RefusedError as refusal:
             if refusal.status not in (404, 409):  # 409: another object has the name by now, or it has changed
                 raise
-
-    def _read(self, method: str, path: str, query: dict[str, Any] | None = None) -> Object:
-        data: Object = json.loads(self.send(method, path, query=query))
-        return data
 
     def send(self, method: str, path: str, **options: Any) -> bytes:
         """Any request, with `query`, `body`, `content_type` and `accept`; returns the answer."""

@@ -12,6 +12,7 @@ from typing import Any
 from kubernetes.informer import ADDED, DELETED, MODIFIED, SharedInformer
 
 from trimtab_operator.cluster.api import Api, RefusedError, Unreachable, as_api_exception
+from trimtab_operator.cluster.pages import PAGE_SIZE
 from trimtab_operator.cluster.resources import Object, Resource
 
 #: Seconds after which the server ends a watch; a new one then resumes where it ended. So a quiet watch shows life.
@@ -22,7 +23,6 @@ STUCK_SECONDS = 180.0
 
 logging.getLogger("kubernetes.informer.informer").addFilter(lambda record: _in_one_line(record))
 
-_PAGE = 500
 _LONGEST_WAIT = 10.0
 
 
@@ -138,16 +138,14 @@ class _Collection:
         self._watches = False
         items: list[Object] = []
         for page in self._pages(label_selector):
-            for item in page["items"]:
-                self._shrink(item)
-            items += page["items"]
+            items += page["items"] or []
             self._version = page["metadata"]["resourceVersion"]
         return SimpleNamespace(items=items, metadata=SimpleNamespace(resource_version=self._version))
 
     def _pages(self, label_selector: str | None) -> Iterator[Object]:
-        query = _query(labelSelector=label_selector, limit=_PAGE)
+        query = _query(labelSelector=label_selector, limit=PAGE_SIZE)
         while True:
-            page = self._api.list(self._resource, self._namespace, **query)
+            page = self._api.list(self._resource, self._namespace, self._shrink, **query)
             yield page
             if not page["metadata"].get("continue"):
                 return

@@ -1,0 +1,40 @@
+"""Reads a TrainingJob whole, template included, where children are made of it."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+
+from trimtab_operator.cluster.api import Api
+from trimtab_operator.cluster.resources import TRAINING_JOBS, Object
+from trimtab_operator.observed_state import ObservedState
+
+#: Bytes of JSON above which only one job at a time is held whole: decoded, checked and copied it takes a hundred times
+#: as much memory.
+_LARGE_BYTES = 128 * 1024
+
+
+class WholeJobs:
+    """Reads jobs from the API server. Many threads may call it."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self._one_large = threading.Lock()
+
+    @contextmanager
+    def read(self, observed: ObservedState) -> Iterator[Object | None]:
+        """The job as the API server has it, for as long as the context is open.
+
+        None if the job is gone, or its spec is another one than the one that was decided about.
+        """
+        text = self._api.get_text(TRAINING_JOBS, observed.namespace, observed.name)
+        if text is None:
+            yield None
+            return
+        with self._one_large if len(text) > _LARGE_BYTES else nullcontext():
+            resource: Object = json.loads(text)
+            metadata = resource["metadata"]
+            is_same = (metadata["uid"], metadata["generation"]) == (observed.uid, observed.generation)
+            yield resource if is_same else None
