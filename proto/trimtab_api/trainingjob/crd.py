@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
 from typing import Any
 
-from trimtab_api.trainingjob import kubernetes_fields as known
 from trimtab_api.trainingjob.rules import MUTABLE, RULES, immutable
 from trimtab_api.trainingjob.status import Status
+from trimtab_api.trainingjob.template_schema import template_schema
 from trimtab_api.trainingjob.types import API_VERSION, KIND, TrainingJob
 
 #: What `kubectl get trainingjobs` shows: name, type, path.
@@ -25,65 +24,10 @@ _PRINTER_COLUMNS = (
 #: What a structural schema may not hold, or need not.
 _DROPPED = ("title", "additionalProperties", "$defs", "const")
 
+#: Bounds of a list and of a text in the spec that have none of their own.
+_MOST_ITEMS, _MOST_CHARACTERS = 64, 1024
+
 Schema = dict[str, Any]
-
-_NAME: Schema = {"type": "string", "maxLength": 253}
-
-
-def _list_of(items: Schema, most: int, **more: Any) -> Schema:
-    return {"type": "array", "maxItems": most, "items": items, **more}
-
-
-#: Anything at all, null included, which other tools write for a field that they leave empty.
-_ANYTHING: Schema = {"x-kubernetes-preserve-unknown-fields": True, "nullable": True}
-
-
-def _open(fields: Set[str], **looked_at: Schema) -> Schema:
-    """An object of Kubernetes' own, of which only some fields are looked at here.
-
-    The others are named all the same: to the API server two objects are equal if one has an unnamed field where the
-    other has another, and a rule that compares them would let a field be swapped for another.
-    """
-    properties = {name: looked_at.get(name, _ANYTHING) for name in (*looked_at, *sorted(fields - set(looked_at)))}
-    return {"type": "object", "x-kubernetes-preserve-unknown-fields": True, "properties": properties}
-
-
-_TEXTS: Schema = {"type": "object", "nullable": True, "additionalProperties": {"type": "string", "nullable": True}}
-
-
-def _objects(most: int) -> Schema:
-    """A list of Kubernetes' own objects, whatever they hold."""
-    item = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    return _list_of(item, most, nullable=True)
-
-
-_VARIABLE = _open(known.VARIABLE, name=_NAME, value={"type": "string"}) | {"required": ["name"]}
-_CONTAINER = _open(
-    known.CONTAINER,
-    name=_NAME,
-    image={"type": "string", "minLength": 1, "maxLength": 1024},
-    command=_list_of({"type": "string"}, 1024, minItems=1),
-    args=_list_of({"type": "string"}, 1024, minItems=1),
-    env=_list_of(_VARIABLE, 256),
-    workingDir={"type": "string"},
-    ports=_objects(256),
-    volumeMounts=_objects(256),
-) | {"required": ["name"]}
-#: A pod template as far as the rules look at it. Bounds are there because the API server bounds what a rule may cost.
-_TEMPLATE = _open(
-    known.POD_TEMPLATE,
-    metadata=_open(known.METADATA, labels=_TEXTS, annotations=_TEXTS),
-    spec=_open(
-        known.POD,
-        containers=_list_of(_CONTAINER, 16, minItems=1),
-        initContainers=_list_of(_open(known.CONTAINER, name=_NAME) | {"required": ["name"]}, 16),
-        volumes=_list_of(_open(known.VOLUME, name=_NAME) | {"required": ["name"]}, 64),
-        restartPolicy={"type": "string", "maxLength": 16},
-        hostname=_NAME,
-        subdomain=_NAME,
-    )
-    | {"required": ["containers"]},
-) | {"required": ["spec"]}
 
 
 def crd() -> Schema:
@@ -124,10 +68,10 @@ def _object_schema() -> Schema:
     """The schema of the whole object; metadata is left to the API server."""
     generated = TrainingJob.model_json_schema(by_alias=True)
     root = _structural(generated, generated["$defs"])
-    spec = root["properties"]["spec"]
+    spec = _bounded(root["properties"]["spec"])
     spec["properties"]["template"] = {
         "description": spec["properties"]["template"]["description"],
-        **_TEMPLATE,
+        **template_schema(),
     }
     schema = {
         "type": "object",
@@ -146,6 +90,20 @@ def _object_schema() -> Schema:
         rules = _at(schema, rule.at).setdefault("x-kubernetes-validations", [])
         rules.append({key: value for key, value in said.items() if value})
     return schema
+
+
+def _bounded(schema: Schema) -> Schema:
+    """The same with bounds wherever a list or a text has none: a tenant writes it."""
+    bounded = dict(schema)
+    if bounded.get("type") == "array":
+        bounded.setdefault("maxItems", _MOST_ITEMS)
+    if bounded.get("type") == "string" and "enum" not in bounded:
+        bounded.setdefault("maxLength", _MOST_CHARACTERS)
+    if "properties" in bounded:
+        bounded["properties"] = {name: _bounded(each) for name, each in bounded["properties"].items()}
+    if "items" in bounded:
+        bounded["items"] = _bounded(bounded["items"])
+    return bounded
 
 
 def _status_schema() -> Schema:

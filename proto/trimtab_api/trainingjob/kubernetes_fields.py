@@ -1,8 +1,7 @@
 """Fields of Kubernetes' own objects that a TrainingJob holds, by name.
 
-A cluster's API server knows its own version's and never refuses one for not being here. But it compares two templates
-by these names (see `crd`). And on one machine, where nobody else would notice a slip, `trimtab run` holds a file
-against them. A test holds them against Kubernetes' client.
+On one machine, where no API server checks the template, `trimtab run` holds a file against these names. A test holds
+them against Kubernetes' client.
 """
 
 from __future__ import annotations

@@ -33,9 +33,12 @@ spec:
           command: [python, train.py]
 ```
 
-Every other field has a default. Unknown fields are refused. `template` and `metadata` are Kubernetes' own: a cluster
-takes all that its version knows, and `trimtab run` all that Kubernetes knew when Trimtab was released. Durations are
-written `2s` or `100ms`, sizes `25MB` or `64MiB`.
+Every other field has a default. Unknown fields are refused. `template` and `metadata` are Kubernetes' own:
+`template` takes the fields that a pod template had when Trimtab was released (`kubectl explain
+trainingjob.spec.template.spec`), without `ephemeralContainers`. A list there has at most 64 items (containers: 16;
+`env`, `ports`, `volumeMounts` and values of a selector: 256; `command` and `args`: 1024), a map 256, a text 4096
+characters (`command`, `args` and values: 131072; annotations: 262144). Durations are written `2s` or `100ms`, sizes
+`25MB` or `64MiB`.
 
 `metadata.name` has at most 52 lower-case letters, digits and hyphens; it begins with a letter and ends with a letter or
 digit, because pods and a Service are named after it.
@@ -82,7 +85,7 @@ def reference() -> str:
 def _fields(schema: dict[str, Any], path: str) -> Iterator[tuple[str, dict[str, Any], bool]]:
     for name, each in schema["properties"].items():
         yield f"{path}.{name}", each, name in schema.get("required", ())
-        if each.get("x-kubernetes-preserve-unknown-fields"):
+        if f"{path}.{name}" == "spec.template":
             continue  # Kubernetes' own, of which Kubernetes' documentation tells
         if "properties" in each:
             yield from _fields(each, f"{path}.{name}")
