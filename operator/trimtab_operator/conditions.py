@@ -88,7 +88,7 @@ def _network_degraded(observed: ObservedState, network: NetworkStatus) -> _Draft
     was = before is not None and before.status == "True"
     best = network.best_bandwidth_bytes_per_second
     degraded = is_degraded(was, network.bandwidth_bytes_per_second, best)
-    message = f"the slowest link carries {network.bandwidth}, the best it carried is {format_bandwidth(best)}"
+    message = f"the slowest link carries {network.bandwidth}, the best of late is {format_bandwidth(best)}"
     return "NetworkDegraded", degraded, "BandwidthLow" if degraded else "BandwidthGood", message
 
 

@@ -10,9 +10,10 @@ from trimtab_api.units import format_bandwidth, format_duration
 from trimtab_operator.conditions import condition, conditions_of
 from trimtab_operator.decide import Action, Decision
 from trimtab_operator.observed_state import ObservedState
+from trimtab_operator.policies.network import best_of_late
 from trimtab_operator.status_message import message_of, restart_time
 from trimtab_operator.suspension import is_resumed, is_suspended
-from trimtab_operator.timestamps import write_time
+from trimtab_operator.timestamps import parse_time, write_time
 from trimtab_operator.trainer_message import TrainerMessage
 from trimtab_operator.truncate import truncate
 
@@ -127,11 +128,13 @@ def _training_fields(before: Status, training: TrainerMessage | None, now: datet
         network = training.network
         bandwidth = round(network.bandwidth)
         best = before.network.best_bandwidth_bytes_per_second if before.network else 0
+        written_at = parse_time(before.last_update_time)
+        since_written = (now - written_at).total_seconds() if written_at else 0.0
         figures["network"] = NetworkStatus(
             latency=format_duration(network.latency),
             bandwidth=format_bandwidth(network.bandwidth),
             bandwidth_bytes_per_second=bandwidth,
-            best_bandwidth_bytes_per_second=max(best, bandwidth),
+            best_bandwidth_bytes_per_second=round(best_of_late(best, bandwidth, since_written)),
             stale=network.stale,
         )
     return figures

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from trimtab_operator.pods import Problem
 from trimtab_operator.policies.blocked import seconds_to_next_check
 from trimtab_operator.policies.deadline import seconds_to_deadline
-from trimtab_operator.policies.network import is_degraded
+from trimtab_operator.policies.network import best_of_late, is_degraded
 from trimtab_operator.policies.progress import Progress
 from trimtab_operator.policies.restart import GiveUp, Restart, after_loss
 from trimtab_operator.policies.suspend import wanted_suspension
@@ -66,6 +66,21 @@ def test_a_network_is_degraded_at_half_its_best_and_recovers_later():
         degraded = is_degraded(degraded, share * 125e6, 125e6)
         seen.append(degraded)
     assert seen == [False, False, True, True, True, False, False]
+
+
+def test_a_network_that_stays_slower_is_good_again_within_a_day():
+    best, degraded = 1e9, True
+    for hour in range(24):
+        best = best_of_late(best, 3e8, 3600)
+        degraded = is_degraded(degraded, 3e8, best)
+        assert degraded or hour > 6, "a network that is slow for a night is degraded all night"
+    assert not degraded
+
+
+def test_the_best_is_never_less_than_the_present_bandwidth_whatever_the_clock_says():
+    assert best_of_late(1e8, 3e8, 3600) == 3e8
+    assert best_of_late(1e9, 3e8, -3600) == 1e9
+    assert best_of_late(0, 3e8, 0) == 3e8
 
 
 def test_an_unknown_network_is_not_degraded():

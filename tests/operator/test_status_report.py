@@ -359,7 +359,7 @@ def test_a_network_at_a_tenth_of_its_best_is_degraded_and_an_event_says_so():
     assert bad.condition("NetworkDegraded").status == "True"
     (event,) = events(good, bad)
     assert (event.kind, event.reason) == ("Warning", "NetworkDegraded")
-    assert event.message == "the slowest link carries 100Mbps, the best it carried is 1Gbps"
+    assert event.message == "the slowest link carries 100Mbps, the best of late is 1Gbps"
     again = after(child=child(ready=2), training=training(), status=bad.model_dump(by_alias=True))
     assert [each.reason for each in events(bad, again)] == ["NetworkRecovered"]
 

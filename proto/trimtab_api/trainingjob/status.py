@@ -62,7 +62,9 @@ class NetworkStatus(_Part):
     latency: str = Field(description="Largest one-way latency, such as 5ms.")
     bandwidth: str = Field(description="Smallest bandwidth, such as 1Gbps.")
     bandwidth_bytes_per_second: int = Field(description="The same bandwidth as a number.")
-    best_bandwidth_bytes_per_second: int = Field(description="The most that it has been.")
+    best_bandwidth_bytes_per_second: int = Field(
+        description="The most that it has been of late: what this has above the bandwidth halves every 6 hours."
+    )
     stale: bool = Field(description="True: the figures are too old to trust.")
 
 
