@@ -9,7 +9,7 @@ from typing import Protocol
 
 from trimtab_operator.cached_job import read_cached, shrink
 from trimtab_operator.cluster.api import Api
-from trimtab_operator.cluster.resources import JOBS, PODS, TRAINING_JOBS, Object
+from trimtab_operator.cluster.resources import JOBS, PODS, TRAINING_JOBS, Object, controller_kind, controller_name
 from trimtab_operator.labels import JOB_NAME, is_queued
 from trimtab_operator.observed_state import Child, ObservedState
 from trimtab_operator.pods import Pod
@@ -96,7 +96,9 @@ class Observer:
         job = read_cached(resource)
         found = self._child(resource)
         child = Child.read(found) if found else None
-        pods = [Pod.read(each) for each in self._pods(resource, child)]
+        found_pods = self._pods(resource, child)
+        pods = [Pod.read(each) for each in found_pods]
+        of_attempts = [Pod.read(each) for each in found_pods if _is_of_an_attempt(each, job.metadata.name)]
         observed = ObservedState(
             job=job,
             namespace=namespace,
@@ -106,7 +108,7 @@ class Observer:
             status=read_status(resource),
             child=child,
             pods=tuple(each for each in pods if child is not None and each.owner_uid == child.uid),
-            earlier_pods=tuple(each for each in pods if child is None and not each.has_ended),
+            earlier_pods=tuple(each for each in of_attempts if child is None and not each.has_ended),
             training=self._training.latest(uid),
             silence=self._training.silence(uid),
             now=self._clock(),
@@ -141,3 +143,15 @@ class Observer:
         names = {each["metadata"]["name"] for each in found}
         # One whose label somebody has edited is seen by its controller alone.
         return found + [each for each in self._cache.pods(namespace, name) if each["metadata"]["name"] not in names]
+
+
+def _is_of_an_attempt(pod: Object, name: str) -> bool:
+    """Whether a pod with the job's label is a worker of it; anybody may give a pod that label.
+
+    A Job of the job's name controls it. Or nobody does, since its Job was deleted without it, and it still answers to a
+    worker's DNS name.
+    """
+    if controller_kind(pod):
+        return (controller_kind(pod), controller_name(pod)) == (JOBS.kind, name)
+    spec = pod.get("spec", {})
+    return spec.get("subdomain") == name and str(spec.get("hostname", "")).startswith(f"{name}-")

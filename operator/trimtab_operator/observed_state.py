@@ -95,7 +95,7 @@ class ObservedState:
     pods: tuple[Pod, ...]
     """Pods of the child, not those of earlier attempts."""
     earlier_pods: tuple[Pod, ...]
-    """Where there is no Job, the pods of a deleted one that have yet to end."""
+    """Where there is no Job, the pods of a deleted one that have yet to end; by their owner, not by their labels."""
     training: TrainerMessage | None
     """What rank 0 says, if it says anything."""
     silence: str

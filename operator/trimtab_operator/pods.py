@@ -98,7 +98,9 @@ def shrink(pod: Object) -> None:
     of_metadata = ("name", "namespace", "uid", "deletionTimestamp")
     pod["metadata"] = {key: metadata[key] for key in of_metadata if key in metadata}
     owners = [each for each in metadata.get("ownerReferences", ()) if each.get("controller")]
-    pod["metadata"]["ownerReferences"] = [{key: each[key] for key in ("name", "uid", "controller")} for each in owners]
+    pod["metadata"]["ownerReferences"] = [
+        {key: each[key] for key in ("kind", "name", "uid", "controller") if key in each} for each in owners
+    ]
     pod["metadata"]["labels"] = {key: labels[key] for key in _LABELS if key in labels}
     kept = ("phase", "reason", "message", "conditions", "containerStatuses", "initContainerStatuses")
     pod["status"] = {key: status[key] for key in kept if key in status}

@@ -225,7 +225,9 @@ class TrainingStatus:
         if followed.certificates is None:
             followed.certificates = await asyncio.to_thread(self._fetch, followed.namespace, followed.name)
         if followed.certificates is None:
-            self._note_silence(followed, "the Secret with its certificates cannot be read")
+            self._note_silence(
+                followed, "the Secret with its certificates is not there, or does not hold what the operator put there"
+            )
             return False
         address = self._address(followed.namespace, followed.name)
         is_final = False

@@ -15,7 +15,7 @@ from trimtab_operator.children.job import child_job
 from trimtab_operator.children.job_file import job_file
 from trimtab_operator.children.network_policy import network_policy
 from trimtab_operator.children.pod import pod_template
-from trimtab_operator.children.secret import certificates_in, secret
+from trimtab_operator.children.secret import certificates_in, is_intact, secret
 
 
 def pod_of(**template):
@@ -277,6 +277,25 @@ class Status(status_pb2_grpc.TrainerStatusServicer):
 def test_a_secret_of_that_name_that_is_somebody_elses_holds_no_certificates(owners):
     theirs = {"metadata": {"name": "digits-trimtab", "ownerReferences": owners}, "data": {"password": "c2VjcmV0"}}
     assert certificates_in(theirs, UID) is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda data: data.clear(),
+        lambda data: data.pop("tls.key"),
+        lambda data: data.update({"ca.crt": "not base64"}),
+        lambda data: data.update({"ca.crt": "c2VjcmV0"}),
+        lambda data: data.update({"job.json": ""}),
+    ],
+)
+def test_a_secret_of_ours_whose_contents_somebody_replaced_holds_no_certificates(change):
+    held = secret(job(), "team", UID, NOW)
+    assert is_intact(held)
+    change(held["data"])
+    assert certificates_in(held, UID) is None
+    assert not is_intact(held)
+    assert not is_intact({**held, "data": None})
 
 
 def test_the_certificates_of_a_job_let_its_processes_talk_and_nobody_else(tmp_path):

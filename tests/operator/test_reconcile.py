@@ -12,6 +12,7 @@ from kubernetes.client import ApiClient, Configuration
 from silent_training import SilentTraining
 from trimtab_operator.cached_job import shrink
 from trimtab_operator.children.job import child_job
+from trimtab_operator.children.secret import secret
 from trimtab_operator.cluster.api import Api, RefusedError, Unreachable
 from trimtab_operator.reconcile import RESYNC_SECONDS, Reconciler
 from trimtab_operator.status_writer import NEWS_EVENTS, NEWS_WRITES
@@ -27,6 +28,7 @@ class ApiServer(ThreadingHTTPServer):
         self.change_fault = None
         self.figure_fault = None
         self.foreign = None
+        self.secret = None
         self.job = dict
         self.pods = []
         self.made = []
@@ -41,6 +43,8 @@ class Answer(BaseHTTPRequestHandler):
             self.answer(200, self.server.job())
         elif urlsplit(self.path).path.endswith("/pods"):
             self.answer(200, {"items": self.server.pods})
+        elif self.server.secret is not None and urlsplit(self.path).path.endswith("/secrets/digits-trimtab"):
+            self.answer(200, self.server.secret)
         elif self.server.foreign is not None and urlsplit(self.path).path.endswith(self.server.foreign):
             self.answer(200, {"metadata": {"ownerReferences": []}})
         else:
@@ -280,6 +284,25 @@ def test_a_job_that_has_ended_has_ended_whatever_is_in_the_way_of_a_repair(serve
     assert server.status["state"] == "Succeeded"
 
 
+class EditedAndRunning(Edited):
+    """What they have seen of a job that runs, after somebody has edited its spec."""
+
+    def child(self, namespace, name):
+        return super().child(namespace, name) | {"status": {"active": 2, "ready": 2, "startTime": ago(60)}}
+
+
+def test_a_secret_that_somebody_replaced_is_told_with_its_remedy(serve):
+    server = serve()
+    ours = secret(job(), "team", UID, NOW)
+    server.secret = {**ours, "data": {"password": "c2VjcmV0"}}
+    reconciler(server, EditedAndRunning).reconcile("team/digits")
+    what = "the Secret digits-trimtab does not hold what the operator put there"
+    assert server.status["message"] == f"{what}; delete it, and the operator makes another"
+    server.secret = ours
+    reconciler(server, EditedAndRunning).reconcile("team/digits")
+    assert what not in server.status["message"]
+
+
 @pytest.mark.parametrize(
     ("seen", "what"), [(Suspended, "suspend the Job"), (Restarting, "delete the Job and its pods")]
 )
@@ -290,11 +313,47 @@ def test_a_refused_change_of_the_job_is_told_and_tried_again(serve, seen, what):
     assert server.status["message"] == f"the API server refuses to {what}: jobs.batch is forbidden"
 
 
+JOB_OWNER = {"kind": "Job", "name": "digits", "uid": "gone", "controller": True}
+
+
+def earlier_pod(spec=None, **metadata):
+    labels = {"batch.kubernetes.io/job-completion-index": "1", "trimtab.dev/job-name": "digits"}
+    metadata = {"name": "digits-1-x", "labels": labels, **metadata}
+    return {"metadata": metadata, "spec": spec or {}, "status": {"phase": "Pending"}}
+
+
+OTHER_OWNER = {"kind": "ReplicaSet", "name": "digits", "uid": "theirs", "controller": True}
+WORKER = {"hostname": "digits-1", "subdomain": "digits"}
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [
+        earlier_pod(),
+        earlier_pod(ownerReferences=[OTHER_OWNER]),
+        earlier_pod(ownerReferences=[OTHER_OWNER], spec=WORKER),
+        earlier_pod(ownerReferences=[{**JOB_OWNER, "name": "letters"}]),
+        earlier_pod(spec={**WORKER, "subdomain": "letters"}),
+    ],
+)
+def test_a_pod_that_only_has_the_label_of_the_job_keeps_no_attempt_from_starting(serve, pod):
+    server = serve()
+    server.pods = [pod]
+    reconciler(server, New).reconcile("team/digits")
+    assert "Job" in [each["kind"] for each in server.made]
+
+
+def test_a_worker_whose_job_was_deleted_without_it_keeps_the_next_attempt_waiting(serve):
+    server = serve()
+    server.pods = [earlier_pod(spec=WORKER)]
+    assert reconciler(server, New).reconcile("team/digits") == 1.0
+    assert server.status["message"].startswith("waits for pods of an earlier attempt to end (worker 1)")
+
+
 def test_the_next_attempt_waits_for_the_pods_of_the_one_before(serve):
     """Their Job may be gone before them: the garbage collector deletes what it has seen."""
     server = serve()
-    labels = {"batch.kubernetes.io/job-completion-index": "1"}
-    server.pods = [{"metadata": {"name": "digits-1-x", "labels": labels}, "status": {"phase": "Pending"}}]
+    server.pods = [earlier_pod(ownerReferences=[JOB_OWNER])]
     server.job_fault = (500, {"reason": "none is to be made"})
     assert reconciler(server, New).reconcile("team/digits") == 1.0
     assert server.status["message"].startswith("waits for pods of an earlier attempt to end (worker 1)")

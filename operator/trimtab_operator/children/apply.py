@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from trimtab_operator.children.network_policy import network_policy
-from trimtab_operator.children.owned import in_the_way
-from trimtab_operator.children.secret import secret
+from trimtab_operator.children.owned import in_the_way, spoilt
+from trimtab_operator.children.secret import is_intact, secret
 from trimtab_operator.children.service import service
 from trimtab_operator.children.service_account import service_account
 from trimtab_operator.cluster.api import Api, RefusedError
@@ -51,4 +51,6 @@ def _ensure(api: Api, manifest: Object, uid: str, is_new: bool) -> str | None:
         return in_the_way(resource.kind, metadata["name"], "deletionTimestamp" in present["metadata"])
     if not present.get("immutable"):
         api.apply(resource, manifest)
+    elif not is_intact(present):  # the Secret alone is immutable
+        return spoilt(resource.kind, metadata["name"])
     return None

@@ -17,6 +17,7 @@ from trimtab_operator.cluster.resources import SECRETS, Object, controller_uid
 
 #: Key of the resolved job.
 JOB_KEY = PurePosixPath(JOB_FILE).name
+_PEM_FILES = (AUTHORITY_FILE, CERTIFICATE_FILE, KEY_FILE)
 
 
 def secret(job: TrainingJob, namespace: str, uid: str, now: datetime) -> Object:
@@ -38,9 +39,25 @@ def secret(job: TrainingJob, namespace: str, uid: str, now: datetime) -> Object:
     }
 
 
+def is_intact(found: Object) -> bool:
+    """Whether such a Secret holds what the operator put there; whoever may write Secrets may have replaced it."""
+    return _files(found) is not None
+
+
 def certificates_in(found: Object, uid: str) -> Certificates | None:
-    """The certificates in such a Secret; None if it is not that of the TrainingJob of this uid."""
-    if controller_uid(found) != uid:
+    """The certificates in such a Secret; None if it is not that of the TrainingJob of this uid, or is not intact."""
+    files = _files(found)
+    if files is None or controller_uid(found) != uid:
         return None
-    read = {name: base64.b64decode(text) for name, text in found["data"].items()}
-    return Certificates(authority=read[AUTHORITY_FILE], certificate=read[CERTIFICATE_FILE], key=read[KEY_FILE])
+    return Certificates(authority=files[AUTHORITY_FILE], certificate=files[CERTIFICATE_FILE], key=files[KEY_FILE])
+
+
+def _files(found: Object) -> dict[str, bytes] | None:
+    """The files of a Secret by name; None where one is missing, or is not what its name says."""
+    data = found.get("data") or {}
+    try:
+        files = {name: base64.b64decode(data[name], validate=True) for name in (*_PEM_FILES, JOB_KEY)}
+    except (KeyError, ValueError):
+        return None
+    is_whole = files[JOB_KEY].startswith(b"{") and all(files[name].startswith(b"-----BEGIN ") for name in _PEM_FILES)
+    return files if is_whole else None

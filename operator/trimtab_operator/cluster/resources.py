@@ -51,9 +51,14 @@ def controller_name(found: Object) -> str:
     return _of_controller(found, "name")
 
 
+def controller_kind(found: Object) -> str:
+    """Kind of the object that controls this one; empty if none does."""
+    return _of_controller(found, "kind")
+
+
 def _of_controller(found: Object, field: str) -> str:
     owners = found["metadata"].get("ownerReferences", ())
-    return next((str(each[field]) for each in owners if each.get("controller")), "")
+    return next((str(each.get(field, "")) for each in owners if each.get("controller")), "")
 
 
 def resource_of(manifest: Object) -> Resource:
