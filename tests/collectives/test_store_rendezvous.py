@@ -1,0 +1,75 @@
+"""Ranks of another launcher meet in a store that outlives them, as torchrun's does when it restarts its workers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from datetime import timedelta
+from itertools import permutations
+
+import pytest
+from run_processes import wait_until
+from torch.distributed import TCPStore
+from trimtab.collectives import store_rendezvous
+from trimtab.collectives.rendezvous import Met
+from trimtab.collectives.store_rendezvous import meet_in_store
+from trimtab.collectives.transport import CommunicationError
+
+NUM_RANKS = 3
+PATIENCE = 60.0
+
+
+@pytest.fixture
+def agent(monkeypatch: pytest.MonkeyPatch) -> TCPStore:
+    """The store that a torchrun agent serves through all attempts of its workers."""
+    store = TCPStore("127.0.0.1", 0, None, True, timedelta(seconds=PATIENCE), wait_for_workers=False)
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    monkeypatch.setenv("MASTER_PORT", str(store.port))
+    monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", "True")
+    return store
+
+
+@pytest.fixture
+def threads() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(NUM_RANKS) as pool:
+        yield pool
+
+
+def coming(threads: ThreadPoolExecutor, store: TCPStore, rank: int, attempt: int, timeout: float) -> Future[Met]:
+    def come() -> Met:
+        return meet_in_store("127.0.0.1", store.port, rank, NUM_RANKS, timeout, card={"of": [rank, attempt]})[0]
+
+    return threads.submit(come)
+
+
+def has_left_its_card(store: TCPStore, rank: int, before: bytes | None) -> bool:
+    key = f"trimtab/card/{rank}"
+    return store.check([key]) and store.get(key) != before
+
+
+@pytest.mark.parametrize("order", list(permutations(range(NUM_RANKS))))
+def test_a_restarted_attempt_reads_nothing_of_the_one_before(
+    agent: TCPStore, threads: ThreadPoolExecutor, order: tuple[int, ...]
+) -> None:
+    for attempt in range(3):
+        started = []
+        for rank in order:  # each has seen what the attempt before left before the next one comes
+            key = f"trimtab/card/{rank}"
+            before = agent.get(key) if agent.check([key]) else None
+            started.append(coming(threads, agent, rank, attempt, PATIENCE))
+            wait_until(lambda rank=rank, before=before: has_left_its_card(agent, rank, before))
+        met = [each.result(PATIENCE) for each in started]
+        assert {each.attempt for each in met} == {met[0].attempt}
+        for each in met:
+            assert each.cards == [{"of": [rank, attempt]} for rank in range(NUM_RANKS)]
+
+
+def test_a_rank_that_came_only_to_the_attempt_before_is_named(
+    agent: TCPStore, threads: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for each in [coming(threads, agent, rank, 0, PATIENCE) for rank in range(NUM_RANKS)]:
+        each.result(PATIENCE)
+    monkeypatch.setattr(store_rendezvous, "_QUIET_SECONDS", 0.0)
+    for each in [coming(threads, agent, rank, 1, 1.0) for rank in (0, 1)]:
+        with pytest.raises(CommunicationError, match="rank 2: did not come"):
+            each.result(PATIENCE)
