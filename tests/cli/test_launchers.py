@@ -1,7 +1,7 @@
 """What other launchers tell a process of its place among the ranks."""
 
 import pytest
-from trimtab.environment.launchers import Ranks, first_of_hostlist, meeting_point, ranks_of
+from trimtab.environment.launchers import Ranks, describe_choice, first_of_hostlist, meeting_point, ranks_of
 from trimtab_api.errors import UserError
 
 TORCHRUN = {
@@ -29,6 +29,11 @@ MPIEXEC = {"PMI_RANK": "2", "PMI_SIZE": "3", "MPI_LOCALRANKID": "0", "MASTER_ADD
         (MPIRUN, Ranks("mpirun", 1, 2, 1)),
         (MPIEXEC, Ranks("mpiexec", 2, 3, 0)),
         ({**SRUN, **TORCHRUN}, Ranks("torchrun", 5, 8, 1)),  # an agent of torchrun's on each node
+        ({**SRUN, **MPIRUN}, Ranks("mpirun", 1, 2, 1)),  # mpirun starts a daemon on each node by srun
+        ({**SRUN, "PMI_RANK": "3", "PMI_SIZE": "5"}, Ranks("srun", 3, 5, 0)),  # srun --mpi=pmi2
+        ({**SRUN, **MPIEXEC}, Ranks("mpiexec", 2, 3, 0)),
+        ({**SRUN, "RANK": "0", "WORLD_SIZE": "1"}, None),  # independent tasks, each by a torchrun of its own
+        ({**SRUN, "OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "1"}, None),
         ({"RANK": "0", "WORLD_SIZE": "2"}, Ranks("torchrun", 0, 2, None)),  # by hand
         ({**SRUN, "SLURM_STEP_NUM_TASKS": "1", "SLURM_PROCID": "0"}, None),
         ({"SLURM_JOB_ID": "4711", "SLURM_PROCID": "0", "SLURM_NTASKS": "5"}, None),  # the batch script itself
@@ -37,6 +42,27 @@ MPIEXEC = {"PMI_RANK": "2", "PMI_SIZE": "3", "MPI_LOCALRANKID": "0", "MASTER_ADD
 )
 def test_the_place_among_the_ranks(environ, ranks):
     assert ranks_of(environ) == ranks
+
+
+@pytest.mark.parametrize(
+    ("environ", "choice"),
+    [
+        ({}, None),
+        ({"WORLD_SIZE": "1", "RANK": "0"}, None),
+        (SRUN, "joins 5 ranks of srun (SLURM_STEP_NUM_TASKS=5)"),
+        (
+            {**SRUN, "WORLD_SIZE": "1"},
+            "this process trains alone (WORLD_SIZE=1); ignores SLURM_STEP_NUM_TASKS=5 of srun; to join those ranks, "
+            "unset WORLD_SIZE",
+        ),
+        (
+            {**SRUN, **TORCHRUN},
+            "joins 8 ranks of torchrun (WORLD_SIZE=8); ignores SLURM_STEP_NUM_TASKS=5 of srun",
+        ),
+    ],
+)
+def test_the_choice_of_a_launcher_names_its_source(environ, choice):
+    assert describe_choice(environ) == choice
 
 
 @pytest.mark.parametrize(

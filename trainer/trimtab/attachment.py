@@ -38,7 +38,7 @@ from trimtab.engine.optimizer_gate import as_list
 from trimtab.engine.refused_plans import refuse_for_steps, refuse_in_hooks
 from trimtab.engine.stand_ins import StandIns
 from trimtab.environment.launch_environment import LaunchEnvironment
-from trimtab.environment.launchers import Ranks, ranks_of
+from trimtab.environment.launchers import Ranks, describe_choice, ranks_of
 from trimtab.joining import by_another_launcher, by_our_launcher
 from trimtab.joining.configuration import Configuration
 from trimtab.joining.joined import Joined
@@ -157,7 +157,11 @@ def _say_what_does_not_count(**arguments: str | Path | None) -> None:
 def _ranks_of_another_launcher() -> Ranks | None:
     """This process's place among several: in the script's process group, or else as its launcher says it."""
     if not dist.is_initialized():
-        return ranks_of(os.environ)
+        ranks = ranks_of(os.environ)
+        choice = describe_choice(os.environ)
+        if choice is not None and (ranks is None or ranks.rank == 0):
+            print(f"trimtab: {choice}", file=sys.stderr, flush=True)
+        return ranks
     if dist.get_world_size() == 1:
         return None
     local_rank = os.environ.get("LOCAL_RANK", "")

@@ -42,11 +42,10 @@ class _Launcher:
     """What tells one job of this launcher from another, equal in all processes of the job."""
 
 
-#: torchrun's come first: it may itself have been started by srun or mpirun, whose ranks are then its agents.
+#: The innermost first: torchrun may be started by srun or mpirun, whose ranks are then its agents, and mpirun starts
+#: daemons of its own by srun.
 _LAUNCHERS = (
     _Launcher("torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK"),
-    # In a batch script, outside of srun, SLURM_NTASKS is set as well; the counts of a step are not.
-    _Launcher("srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", ("SLURM_JOB_ID", "SLURM_STEP_ID")),
     _Launcher(
         "mpirun",
         "OMPI_COMM_WORLD_RANK",
@@ -55,33 +54,75 @@ _LAUNCHERS = (
         ("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"),
     ),
     _Launcher("mpiexec", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"),
+    # In a batch script, outside of srun, SLURM_NTASKS is set as well; the counts of a step are not.
+    _Launcher("srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", ("SLURM_JOB_ID", "SLURM_STEP_ID")),
 )
 
 
 def ranks_of(environ: Mapping[str, str]) -> Ranks | None:
-    """This process's place among several; None where no launcher says that there are several.
+    """Find this process's place among several, by the innermost launcher that says how many there are.
 
-    Raises `UserError` naming a variable that is missing beside others, or is no number of a rank.
+    Returns:
+        The place; None where that launcher says one, or no launcher says anything.
+
+    Raises:
+        UserError: Names a variable that is missing beside others, or is not the number of a rank.
     """
-    for each in _LAUNCHERS:
-        num_ranks = _number(environ, each.size)
+    launcher = next(iter(_that_say(environ)), None)
+    if launcher is not None:
+        num_ranks = _number(environ, launcher.size)
         if num_ranks is None or num_ranks == 1:
-            continue
-        rank = _number(environ, each.rank)
+            return None
+        rank = _number(environ, launcher.rank)
         if rank is None:
-            raise UserError(f"is not set although {each.size} is; set it to this process's rank", field=each.rank)
+            raise UserError(
+                f"is not set although {launcher.size} is; set it to this process's rank", field=launcher.rank
+            )
         if not 0 <= rank < num_ranks:
             raise UserError(
-                f"is not one of the {num_ranks} ranks that {each.size} says; number them from 0",
-                field=each.rank,
+                f"is not one of the {num_ranks} ranks that {launcher.size} says; number them from 0",
+                field=launcher.rank,
                 value=str(rank),
             )
-        return Ranks(each.name, rank, num_ranks, _number(environ, each.local_rank))
+        return Ranks(launcher.name, rank, num_ranks, _number(environ, launcher.local_rank))
     for each in _LAUNCHERS:
         said = environ.get(each.rank, "")
         if each.size not in environ and said.isdecimal() and int(said) > 0:
             raise UserError(f"is not set although {each.rank} is {said}; set it to how many there are", field=each.size)
     return None
+
+
+def describe_choice(environ: Mapping[str, str]) -> str | None:
+    """Say which variable `ranks_of` went by, and which ones it ignored; None where no launcher says anything of ranks.
+
+    Args:
+        environ: Variables that `ranks_of` accepts.
+    """
+    launchers = _that_say(environ)
+    if not launchers:
+        return None
+    chosen, *others = launchers
+    size = _number(environ, chosen.size)
+    ignored = [each for each in others if _number(environ, each.size) != size]
+    if size == 1 and not ignored:
+        return None
+    source = f"{chosen.size}={size}"
+    choice = f"this process trains alone ({source})" if size == 1 else f"joins {size} ranks of {chosen.name} ({source})"
+    if not ignored:
+        return choice
+    names = ", ".join(f"{each.size}={environ[each.size]} of {each.name}" for each in ignored)
+    remedy = f"; to join those ranks, unset {chosen.size}" if size == 1 else ""
+    return f"{choice}; ignores {names}{remedy}"
+
+
+def _that_say(environ: Mapping[str, str]) -> list[_Launcher]:
+    """The launchers that say how many ranks there are, the innermost first."""
+    saying = [each for each in _LAUNCHERS if environ.get(each.size)]
+    srun, mpiexec = (next(each for each in _LAUNCHERS if each.name == name) for name in ("srun", "mpiexec"))
+    same = all(environ.get(getattr(srun, name)) == environ.get(getattr(mpiexec, name)) for name in ("rank", "size"))
+    if same and mpiexec in saying:  # `srun --mpi=pmi2` sets these too
+        saying.remove(mpiexec)
+    return saying
 
 
 def meeting_point(environ: Mapping[str, str], ranks: Ranks) -> tuple[str, int]:
