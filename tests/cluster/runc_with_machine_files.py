@@ -17,7 +17,7 @@ def add_mounts(path: str) -> None:
     """Add what an image asks for to the container's configuration."""
     with open(path) as file:
         configuration = json.load(file)
-    asked = [each for each in configuration["process"]["env"] if each.startswith(f"{VARIABLE}=")]
+    asked = [each for each in configuration["process"].get("env", ()) if each.startswith(f"{VARIABLE}=")]
     if not asked:
         return
     for source, destination in sorted(json.loads(asked[0].partition("=")[2]).items()):
