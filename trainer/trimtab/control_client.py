@@ -18,7 +18,7 @@ from trimtab_api.certificates import Certificates
 
 from trimtab.control.controller import Controller
 from trimtab.control.types import Adopt, NetworkView, RunTrials, StepReport, TrialReport
-from trimtab.network_alarm import PATIENCE_SECONDS, NetworkAlarm, problem_of
+from trimtab.network_alarm import PATIENCE_SECONDS, NetworkAlarm, network_line, problem_of
 from trimtab.plan import Plan
 from trimtab.profile import Profile
 
@@ -242,11 +242,6 @@ class ControlClient:
             self._log(line | of_decision if is_decision else line)
             has_decided |= is_decision
         return has_decided
-
-
-def network_line(problem: str, now: float) -> dict[str, Any]:
-    """The line of ``decisions.jsonl`` that says why the network is not measured; without a problem, that it is."""
-    return {"record": "network", "time": round(now, 4), "problem": problem}
 
 
 def plan_of(message: Message) -> Plan:

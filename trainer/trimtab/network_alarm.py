@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from trimtab_api.netmon_client import NetworkView
 
 #: Seconds for which a network that was measured may go unmeasured before anything is said.
@@ -13,6 +15,11 @@ def problem_of(view: NetworkView) -> str:
     if view.problem:
         return view.problem
     return "" if view.is_measured or not view.stale else "the monitors have not measured every link yet"
+
+
+def network_line(problem: str, now: float) -> dict[str, Any]:
+    """The line of ``decisions.jsonl`` that says why the network is not measured; without a problem, that it is."""
+    return {"record": "network", "time": round(now, 4), "problem": problem}
 
 
 class NetworkAlarm:

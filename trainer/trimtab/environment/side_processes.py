@@ -29,10 +29,11 @@ def monitor_command(
     return [*argv, "--metrics-port", str(metrics_port)]
 
 
-def status_command(directory: Path, job: Path, monitor: str, address: str) -> list[str]:
-    """The process that serves the status of the run in ``directory`` at ``address``, beside rank 0's monitor."""
+def status_command(directory: Path, job: Path, monitor: str | None, address: str) -> list[str]:
+    """The process that serves the status of the run in ``directory`` at ``address``, beside rank 0's monitor if any."""
     argv = [sys.executable, "-m", "trimtab.status.server", "--run", str(directory), "--job", str(job)]
-    return [*argv, "--monitor", monitor, "--listen", address]
+    argv += [] if monitor is None else ["--monitor", monitor]
+    return [*argv, "--listen", address]
 
 
 def metrics_command(directory: Path, host: str, port: int) -> list[str]:

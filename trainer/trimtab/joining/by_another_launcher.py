@@ -11,6 +11,7 @@ import dataclasses
 import json
 import os
 import sys
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -36,7 +37,8 @@ from trimtab.joining.configuration import Configuration, with_ranks
 from trimtab.joining.hosts import HostCard, Layout, layout
 from trimtab.joining.joined import Joined
 from trimtab.joining.run_keeper import RunKeeper
-from trimtab.joining.side_processes import SideProcesses
+from trimtab.joining.side_processes import SideProcesses, restarting
+from trimtab.network_alarm import network_line
 from trimtab.records.recorder import Recorder
 from trimtab.records.run_directory import RunDirectory, resolved
 
@@ -138,13 +140,19 @@ class _Host:
         keeper = self._keep_run()
         certificates = self._certificates()
         monitor = None
-        if self._is_measured():
-            if self._hosts.is_first:
-                self._start_monitor(certificates)
-            monitor = "{}:{}".format(*self._addresses[self._hosts.worker])
+        recorder = Recorder(self._directory.path if self._is_main else None)
+        if len(self._hosts.hosts) == 1:
+            self._say(f"all {self._group.size} ranks are on one host: no network is measured")
+        else:
+            if problem := _why_not_measured(self._hosts.hosts):
+                self._say(f"the network is not measured, and the plan stays as it is: {problem}")
+                recorder.decision(network_line(problem, 0.0))
+            else:
+                if self._hosts.is_first:
+                    self._start_monitor(certificates)
+                monitor = "{}:{}".format(*self._addresses[self._hosts.worker])
             if self._is_main:
                 self._start_status(monitor, certificates)
-        recorder = Recorder(self._directory.path if self._is_main else None)
         leave = partial(self._leave, keeper)
         atexit.register(leave)  # most scripts close no session
         return Joined(self._group, self._job, recorder, monitor, link_slowness, certificates, leave)
@@ -163,20 +171,6 @@ class _Host:
             raise mistake or UserError(f"rank 0 cannot keep the run: {told}", field="run_directory")
         self._say(f"recording in {self._directory.path}; `trimtab report` on it draws the run")
         return keeper
-
-    def _is_measured(self) -> bool:
-        """Whether monitors run; says why not."""
-        hosts = self._hosts.hosts
-        if len(hosts) == 1:
-            self._say(f"all {self._group.size} ranks are on one host: no network is measured")
-            return False
-        lacking = [each.address for each in hosts if not each.has_iperf3]
-        if lacking:
-            self._say(
-                f"the network is not measured, and the plan stays as it is, because iperf3 is not installed on"
-                f" {', '.join(lacking)}; install it on every host"
-            )
-        return not lacking
 
     def _certificates(self) -> Certificates | None:
         """Drawn for this run by rank 0 where monitors would else speak plain text between machines."""
@@ -206,9 +200,10 @@ class _Host:
             probe_interval=network.probe_interval,
             probe_budget=network.probe_budget,
         )
-        self._side.start(argv, self._directory.log(f"monitor-{worker}"), self._environment(certificates))
+        log = self._directory.log(f"monitor-{worker}")
+        self._side.start(restarting(argv), log, self._environment(certificates))
 
-    def _start_status(self, monitor: str, certificates: Certificates | None) -> None:
+    def _start_status(self, monitor: str | None, certificates: Certificates | None) -> None:
         """At a Unix socket, for `trimtab status`."""
         address = f"unix:{self._side.private_folder()}/status"  # not in the run directory: its path may be too long
         argv = status_command(self._directory.path, self._directory.job, monitor, address)
@@ -224,3 +219,15 @@ class _Host:
     def _say(self, what: str) -> None:
         if self._is_main:
             print(f"trimtab: {what}", file=sys.stderr, flush=True)
+
+
+def _why_not_measured(hosts: Sequence[HostCard]) -> str:
+    """Why no monitors are started, and what to do about it; empty where they are."""
+    if lacking := [each.address for each in hosts if not each.has_iperf3]:
+        return f"iperf3 is not installed on {', '.join(lacking)}; install it on every host"
+    if by_ipv6 := [each.address for each in hosts if ":" in each.address]:
+        return (
+            f"monitors speak IPv4 alone, and the ranks meet by IPv6 ({', '.join(by_ipv6)}); "
+            "give MASTER_ADDR as an IPv4 address, or name a plan"
+        )
+    return ""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -11,8 +13,23 @@ from pathlib import Path
 
 #: The kernel ends the process when the trainer ends, whatever ended it.
 _WITH_PARENT = ("setpriv", "--pdeathsig", "KILL", "--")
+#: Starts its arguments again whenever they end, after a pause that doubles up to half a minute.
+_RESTARTING = f"""
+pause=1
+while :; do
+    {" ".join(_WITH_PARENT)} "$@"
+    echo "trimtab: the monitor ended with status $?; it is started again in $pause s"
+    {" ".join(_WITH_PARENT)} sleep "$pause"
+    pause=$((pause < 16 ? pause * 2 : 30))
+done
+"""
 #: Seconds from SIGTERM to SIGKILL.
 _GRACE_SECONDS = 5.0
+
+
+def restarting(argv: Sequence[str]) -> list[str]:
+    """The command that runs ``argv`` again whenever it ends; both end with the process that starts it."""
+    return ["sh", "-c", _RESTARTING, "sh", *argv]
 
 
 class SideProcesses:
@@ -44,7 +61,8 @@ class SideProcesses:
     def close(self) -> None:
         """End every process, and remove the folders."""
         for process in self._processes:
-            process.terminate()
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGTERM)
         for process in self._processes:
             try:
                 process.wait(_GRACE_SECONDS)

@@ -77,7 +77,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="trimtab-status", description=__doc__)
     parser.add_argument("--run", type=Path, required=True, help="run directory")
     parser.add_argument("--job", type=Path, required=True, help="the TrainingJob")
-    parser.add_argument("--monitor", required=True, help="HOST:PORT of the network monitor beside rank 0")
+    parser.add_argument("--monitor", help="HOST:PORT of the network monitor beside rank 0; without it, none is asked")
     parser.add_argument("--listen", required=True, help="ADDRESS:PORT")
     args = parser.parse_args(argv)
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
@@ -89,7 +89,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-async def serve(directory: RunDirectory, job: Path, monitor: str, address: str) -> None:
+async def serve(directory: RunDirectory, job: Path, monitor: str | None, address: str) -> None:
     """Serve at ``address`` until the run's end has been told. Raises `UserError`."""
     server = grpc.aio.server(options=SERVER_OPTIONS)
     try:
@@ -98,8 +98,13 @@ async def serve(directory: RunDirectory, job: Path, monitor: str, address: str) 
         raise UserError(
             f"cannot listen there ({error}); stop what uses the port", field="--listen", value=address
         ) from None
-    with netmon_client.watch(monitor) as network:
-        reader = StatusReader(directory, load_job_file(job), lambda: network.view)
+    with contextlib.ExitStack() as watching:
+        network = None if monitor is None else watching.enter_context(netmon_client.watch(monitor))
+
+        def view() -> netmon_client.NetworkView:
+            return netmon_client.NOTHING_KNOWN if network is None else network.view
+
+        reader = StatusReader(directory, load_job_file(job), view)
         status = reader.read()
         service = TrainerStatus(status)
         status_pb2_grpc.add_TrainerStatusServicer_to_server(
@@ -114,8 +119,8 @@ async def serve(directory: RunDirectory, job: Path, monitor: str, address: str) 
                     await stopped.wait()
             status = reader.read()
             service.publish(status)
-            if network.view.links != links:
-                links = network.view.links
+            if view().links != links:
+                links = view().links
                 directory.tell_links([asdict(each) for each in links])
         await server.stop(FAREWELL_SECONDS if is_final(status) else 0)
 

@@ -1,0 +1,59 @@
+"""The processes beside a trainer of another launcher: a monitor is started again, and none outlives the trainer."""
+
+import contextlib
+import os
+import signal
+import sys
+import time
+from dataclasses import replace
+
+import psutil
+from run_processes import is_gone, wait_until
+from trimtab.joining.by_another_launcher import _why_not_measured
+from trimtab.joining.hosts import HostCard
+from trimtab.joining.side_processes import SideProcesses, restarting
+
+CARD = HostCard("a", "10.0.0.1", "eth0", 12000, True)
+STAYS = [sys.executable, "-I", "-S", "-c", "import time; time.sleep(600)"]
+
+
+def monitors() -> list[psutil.Process]:
+    """What runs `STAYS` below this process."""
+    found = []
+    for each in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            found += [each] if each.cmdline() == STAYS else []
+    return found
+
+
+def test_a_monitor_that_is_killed_is_started_again_and_ends_with_the_trainer(tmp_path):
+    side, log = SideProcesses(), tmp_path / "monitor.log"
+    try:
+        side.start(restarting(STAYS), log)
+        wait_until(lambda: len(monitors()) == 1)
+        (first,) = monitors()
+        os.kill(first.pid, signal.SIGKILL)
+        wait_until(lambda: len(monitors()) == 1 and monitors()[0].pid != first.pid)
+        (second,) = monitors()
+    finally:
+        side.close()
+    wait_until(lambda: is_gone(second))
+    assert "trimtab: the monitor ended with status 137; it is started again in 1 s" in log.read_text()
+
+
+def test_a_monitor_that_waits_for_its_restart_ends_at_once(tmp_path):
+    side, log = SideProcesses(), tmp_path / "monitor.log"
+    side.start(restarting(["false"]), log)
+    wait_until(lambda: log.exists() and "started again" in log.read_text())
+    began = time.monotonic()
+    side.close()
+    assert time.monotonic() - began < 5
+    wait_until(lambda: not [each for each in psutil.Process().children(recursive=True) if "sleep" in each.name()])
+
+
+def test_why_hosts_are_not_measured_is_told_with_what_to_do():
+    assert _why_not_measured([CARD, CARD]) == ""
+    lacking = _why_not_measured([CARD, replace(CARD, address="10.0.0.2", has_iperf3=False)])
+    assert lacking == "iperf3 is not installed on 10.0.0.2; install it on every host"
+    by_ipv6 = _why_not_measured([replace(CARD, address="fd00:77::1"), replace(CARD, address="fd00:77::2")])
+    assert by_ipv6.startswith("monitors speak IPv4 alone, and the ranks meet by IPv6 (fd00:77::1, fd00:77::2); give")
