@@ -1,10 +1,12 @@
 """Which ranks share a host."""
 
+import socket
 from dataclasses import replace
+from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
-from trimtab.joining.hosts import HostCard, layout, workers
+from trimtab.joining.hosts import HostCard, host_name, layout, workers
 
 CARD = HostCard("a", "10.0.0.1", "eth0", 12000, True)
 
@@ -32,3 +34,10 @@ def test_every_host_has_one_first_rank_and_all_see_the_same_hosts(hosts):
     assert len({each.hosts for each in seen}) == 1
     assert all(each.hosts[each.worker].host == cards[rank].host for rank, each in enumerate(seen))
     assert len({(each.worker, each.local_rank) for each in seen}) == len(cards)
+
+
+def test_a_host_has_a_name_where_a_sandbox_hides_what_tells_machines_apart(tmp_path: Path):
+    missing = tmp_path / "missing"
+    assert host_name() == host_name()
+    assert host_name(boot_id=missing).startswith(f"{socket.gethostname()} net:[")
+    assert host_name(missing, missing) == f"{socket.gethostname()} {socket.gethostname()}"

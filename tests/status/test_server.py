@@ -1,5 +1,6 @@
 """The status server as a process of its own, asked over real gRPC."""
 
+import asyncio
 import os
 import socket
 import subprocess
@@ -9,6 +10,7 @@ import tempfile
 import grpc
 import pytest
 from certificates import Authority
+from trimtab.status.server import TrainerStatus
 from trimtab_api.certificates import Certificates
 from trimtab_api.channels import explain, open_channel
 from trimtab_api.trainer.v1 import status_pb2, status_pb2_grpc
@@ -131,3 +133,18 @@ def test_a_busy_port_is_one_line_and_exit_code_2(serve):
     assert process.returncode == 2
     assert errors.splitlines()[-1].startswith("trimtab: status: --listen: '127.0.0.1:")
     assert errors.endswith("stop what uses the port\n")
+
+
+def test_a_watch_goes_on_at_its_interval_though_the_clock_was_set_back():
+    async def scenario():
+        now = 0.0
+        service = TrainerStatus(status_pb2.Status(step=1, taken_at_unix_seconds=1e9), now=lambda: now)
+        messages = service.WatchStatus(status_pb2.WatchStatusRequest(interval_seconds=5.0), None)
+        assert (await anext(messages)).step == 1
+        following = asyncio.ensure_future(anext(messages))
+        await asyncio.sleep(0)
+        now = 6.0
+        service.publish(status_pb2.Status(step=2, taken_at_unix_seconds=1e9 - 3600))
+        assert (await asyncio.wait_for(following, PATIENCE)).step == 2
+
+    asyncio.run(scenario())

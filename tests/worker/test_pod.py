@@ -43,6 +43,11 @@ def test_gradients_cross_the_pods_own_device_unless_the_container_says_otherwise
     assert Pod.read(TOLD | {"GLOO_SOCKET_IFNAME": "ib0"}).interface == "ib0"
 
 
+def test_a_pod_without_an_ipv4_address_is_refused_at_once():
+    with pytest.raises(UserError, match=r"^TRIMTAB_POD_IP: 'fd00:10::7': is an IPv6 address, .* IPv4 alone"):
+        Pod.read(TOLD | {"TRIMTAB_POD_IP": "fd00:10::7"})
+
+
 @pytest.mark.parametrize("name", TOLD)
 def test_a_missing_variable_is_named(name):
     with pytest.raises(UserError, match=f"^{name}: is not set; this command is the entry of a pod"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import socket
 from collections.abc import Sequence
@@ -13,6 +14,10 @@ import psutil
 
 from trimtab.collectives.connect import own_address
 from trimtab.environment.free_ports import free_ports
+
+#: The same in every container of a machine, and of no other.
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_NAMESPACE = Path("/proc/self/ns/net")
 
 
 @dataclass(frozen=True)
@@ -34,12 +39,25 @@ class HostCard:
         """This process's."""
         address, _ = own_address()
         (port,) = free_ports(1, address)
-        host = f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()} {Path('/proc/self/ns/net').readlink()}"
-        return cls(host, address, _device_with(address), port, shutil.which("iperf3") is not None)
+        return cls(host_name(), address, _device_with(address), port, shutil.which("iperf3") is not None)
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
         return asdict(self)
+
+
+def host_name(boot_id: Path = _BOOT_ID, namespace: Path = _NAMESPACE) -> str:
+    """Return a text that tells hosts apart, where a namespace with a network of its own counts as a host.
+
+    A sandbox may hide either file; the name of the machine then stands for it.
+    """
+    try:
+        machine = boot_id.read_text().strip()
+    except OSError:
+        machine = socket.gethostname()
+    with contextlib.suppress(OSError):
+        return f"{machine} {namespace.readlink()}"
+    return f"{machine} {socket.gethostname()}"
 
 
 @dataclass(frozen=True)

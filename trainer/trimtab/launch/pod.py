@@ -35,7 +35,7 @@ class Pod:
         """What the container's environment says. Raises `UserError` naming the variable that is missing or wrong."""
         return cls(
             worker=_number(environ, "JOB_COMPLETION_INDEX"),
-            address=_text(environ, "TRIMTAB_POD_IP"),
+            address=_ipv4(environ, "TRIMTAB_POD_IP"),
             interface=environ.get("GLOO_SOCKET_IFNAME", POD_INTERFACE),
             master_host=_text(environ, "MASTER_ADDR"),
             master_port=_number(environ, "MASTER_PORT"),
@@ -66,6 +66,17 @@ def num_threads(job: TrainingJob, num_cores: int) -> int:
 def _cores(quantity: str) -> float:
     """Kubernetes' CPU quantity: ``2``, ``1.5``, ``500m``."""
     return float(quantity[:-1]) / 1000 if quantity.endswith("m") else float(quantity)
+
+
+def _ipv4(environ: Mapping[str, str], name: str) -> str:
+    address = _text(environ, name)
+    if ":" in address:
+        raise UserError(
+            "is an IPv6 address, and workers speak IPv4 alone; run the job where pods get an IPv4 address first",
+            field=name,
+            value=address,
+        )
+    return address
 
 
 def _text(environ: Mapping[str, str], name: str) -> str:

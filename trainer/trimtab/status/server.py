@@ -11,7 +11,8 @@ import contextlib
 import logging
 import signal
 import sys
-from collections.abc import AsyncIterator, Sequence
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeAlias, cast
@@ -40,9 +41,11 @@ Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 class TrainerStatus:
     """The service: holds the newest status, and wakes those who watch."""
 
-    def __init__(self, first: status_pb2.Status) -> None:
+    def __init__(self, first: status_pb2.Status, now: Callable[[], float] = time.monotonic) -> None:
+        """``now``: seconds by a clock that nobody sets."""
         self._status = first
         self._published = asyncio.Event()
+        self._now = now
 
     def publish(self, status: status_pb2.Status) -> None:
         """Replace the newest status, and wake the watchers."""
@@ -61,14 +64,14 @@ class TrainerStatus:
     ) -> AsyncIterator[status_pb2.Status]:
         """The status now, every ``interval_seconds``, and at each change (`is_news`); ends after a final one."""
         interval = request.interval_seconds or DEFAULT_INTERVAL
-        sent = self._status
+        sent, sent_at = self._status, self._now()
         yield sent
         while not is_final(sent):
             published = self._published
             await published.wait()
-            now = self._status
-            if is_news(sent, now) or now.taken_at_unix_seconds - sent.taken_at_unix_seconds >= interval:
-                sent = now
+            newest = self._status
+            if is_news(sent, newest) or self._now() - sent_at >= interval:
+                sent, sent_at = newest, self._now()
                 yield sent
 
 
