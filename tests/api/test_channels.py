@@ -70,6 +70,16 @@ def test_the_environment_names_the_certificates_of_both_sides(job, serve, tmp_pa
     assert "hung up on a client without a valid certificate" in complaint(grpc.insecure_channel(address))
 
 
+@pytest.mark.parametrize("variable", ["http_proxy", "https_proxy", "grpc_proxy"])
+def test_no_proxy_stands_between_processes_of_a_job(serve, monkeypatch, variable):
+    """gRPC would send even calls within this machine to a proxy of the environment."""
+    address = serve()
+    monkeypatch.setenv(variable, "http://127.0.0.1:9")
+    for each in ("no_proxy", "no_grpc_proxy"):
+        monkeypatch.delenv(each, raising=False)
+    assert say(open_channel(address)) == b"hello"
+
+
 def test_a_client_without_a_certificate_is_refused(job, serve, tmp_path):
     address = serve(job.issue(tmp_path / "server"))
     credentials = grpc.ssl_channel_credentials((tmp_path / "server/ca.crt").read_bytes())

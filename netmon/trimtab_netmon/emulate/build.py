@@ -17,10 +17,18 @@ COMPILE_TIMEOUT = 60.0
 
 
 def relay_path() -> Path:
-    """Where the compiled relay lies, or will: in the user's cache, named by a hash of its source."""
+    """Return where the compiled relay lies, or will: in the user's cache, named by a hash of its source.
+
+    Raises:
+        UserError: The user has no home directory, and ``XDG_CACHE_HOME`` is not set.
+    """
     digest = hashlib.sha256(SOURCE.read_bytes() + platform.machine().encode()).hexdigest()[:16]
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return cache / "trimtab" / f"relay-{digest}"
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    if not cache.startswith("/"):
+        raise UserError(
+            "is not set, and this user has no home directory; set it to a directory", field="XDG_CACHE_HOME"
+        )
+    return Path(cache) / "trimtab" / f"relay-{digest}"
 
 
 def build_relay() -> Path:
@@ -28,6 +36,17 @@ def build_relay() -> Path:
     target = relay_path()
     if target.exists():
         return target
+    try:
+        return _compile(target)
+    except OSError as error:
+        raise UserError(
+            f"cannot be written ({error.strerror}); set XDG_CACHE_HOME to a directory that can",
+            field="the emulator's cache",
+            value=str(target.parent),
+        ) from None
+
+
+def _compile(target: Path) -> Path:
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:
         output = Path(folder) / "relay"
