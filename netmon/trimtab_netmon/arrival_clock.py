@@ -2,8 +2,8 @@
 
 The kernel stamps them by the wall clock, which may be set at any time: if it is set back by 10 ms between a request and
 its answer, a round trip of 10 ms seems to take none. So a stamp is turned into monotonic time at once, by the present
-difference of the two clocks. Where that difference has just jumped, the stamp may be from before the jump, and does not
-count.
+difference of the two clocks, which is read once for all datagrams that were read together. If it has just jumped, their
+stamps may be from before the jump, and do not count.
 """
 
 from __future__ import annotations
@@ -27,13 +27,17 @@ class ArrivalClock:
         self._monotonic = monotonic
         self._wall = wall
         self._difference = self._read()
+        self._was_set = False
+
+    def refresh(self) -> None:
+        """Read both clocks, after datagrams have been read and before their stamps are converted."""
+        before, self._difference = self._difference, self._read()
+        self._was_set = abs(self._difference - before) > SAME_CLOCK
 
     def monotonic(self, stamp: int) -> int | None:
         """The monotonic time of a stamp [nanoseconds since the epoch]; None if the wall clock was set lately."""
-        before, self._difference = self._difference, self._read()
         arrived = stamp - self._difference
-        was_set = abs(self._difference - before) > SAME_CLOCK
-        return None if was_set or arrived > self._monotonic() + SAME_CLOCK else arrived
+        return None if self._was_set or arrived > self._monotonic() + SAME_CLOCK else arrived
 
     def _read(self) -> int:
         """Wall clock minus monotonic clock, by the reading that took least time."""

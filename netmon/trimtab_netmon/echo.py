@@ -8,61 +8,80 @@ network (RFC 5905's four timestamps, of which only differences on one clock are 
 
     round trip = (t4 - t1) - (t3 - t2)
 
-All four are times of a clock that nobody sets (`arrival_clock`). A monitor believes an answer only once, and only from
-the address that it sent the request to. A request carries a random number that its answer repeats; when the request
-left, and to whom, stays on this host.
+All four are times of a clock that nobody sets (`arrival_clock`). A monitor drops every datagram whose tag is not of
+the job's key (`echo_packet`); without a key, every datagram from an address that is no peer's. It believes an answer
+only once, and only from the address that it sent the request to. A request carries a random number that its answer
+repeats; when the request left, and to whom, stays on this host.
+
+If the job has a headless Service, a request may also ask an address of it which worker's monitor listens there
+(`peer_addresses`).
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import heapq
 import random
 import secrets
 import socket
 import struct
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
 
 from trimtab_api.errors import UserError
 
 from trimtab_netmon.arrival_clock import ArrivalClock
+from trimtab_netmon.echo_packet import ANYONE, REPLY, REQUEST, SIZE, EchoPacket, pack, unpack
 from trimtab_netmon.interface import InterfaceWatch
 from trimtab_netmon.latency import RoundTrip
+from trimtab_netmon.peer_addresses import PeerAddresses
 from trimtab_netmon.settings import Endpoint
 
 #: Echoes a second to each peer.
 RATE = 10.0
 #: Echoes a second where the latency is in doubt: enough of them fall into the short pauses of a busy link.
 RATE_IN_DOUBT = 50.0
-#: Most echoes a second to all peers together: each takes a tenth of a millisecond of processor time on either host.
+#: Most echoes a second to all peers together, which bounds the processor time that echoes take.
 MOST_ECHOES = 300.0
 #: An echo is quiet if the interfaces were not busy from this many seconds before it until its end.
 QUIET_BEFORE = 0.03
-#: Seconds of silence after which a peer's name is looked up again: a pod that comes back has another address.
-LOOK_UP_AFTER = 2.0
-
 #: Seconds after which an answer is not waited for any more.
 LONGEST_ROUND_TRIP = 10.0
 
-_REQUEST, _REPLY = 1, 2
-#: magic, kind, requester, responder, whether the responder was quiet, the request's number, and how long the responder
-#: held it [nanoseconds].
-_PACKET = struct.Struct("!4sBHH?QQ")
-_MAGIC = b"TTE2"
+#: Most datagrams that are read before other tasks of the monitor have their turn.
+MOST_AT_ONCE = 64
+#: Seconds for which requests and received datagrams are collected, since each wake-up of the process costs more than a
+#: datagram. It lengthens no round trip: the kernel stamps what arrives.
+BATCH = 0.01
+#: Seconds between two attempts to find out which worker's monitor is at an address.
+IDENTIFY_INTERVAL = 1.0
+
 #: Linux's number, which Python's socket module does not name.
 _SO_TIMESTAMPNS = 35
 _TIMESPEC = struct.Struct("@ll")
+_ANCILLARY_BYTES = 128
 
 
-@dataclass(frozen=True)
-class _Asked:
+class _Asked(NamedTuple):
     """A request that was not answered yet."""
 
-    worker: int
+    worker: int | None
+    """None: the request asks which worker is there."""
     address: tuple[str, int]
     at: int
     """Monotonic nanoseconds."""
+
+
+class EchoCounter(Protocol):
+    """Counts echoes by worker."""
+
+    def count_request(self, worker: int) -> None:
+        """A request was sent."""
+
+    def count_unanswered(self, worker: int) -> None:
+        """A request was not answered within `LONGEST_ROUND_TRIP`."""
 
 
 class Echo:
@@ -75,21 +94,25 @@ class Echo:
     def __init__(
         self,
         worker: int,
-        peers: Sequence[Endpoint],
+        num_workers: int,
         listen: Endpoint,
+        addresses: PeerAddresses,
+        key: bytes,
         interface: InterfaceWatch,
+        counter: EchoCounter,
         on_round_trip: Callable[[int, RoundTrip], None],
         is_in_doubt: Callable[[int], bool],
         capacity_to: Callable[[int], float],
     ) -> None:
         self._worker = worker
-        self._peers = peers
-        self._addresses: dict[int, tuple[str, int]] = {}
-        self._confirmed: dict[int, float] = {}
+        self._num_workers = num_workers
+        self._addresses = addresses
+        self._key = key
         self._asked: dict[int, _Asked] = {}
         """By number, in order of time."""
         self._clock = ArrivalClock()
         self._interface = interface
+        self._counter = counter
         self._on_round_trip = on_round_trip
         self._is_in_doubt = is_in_doubt
         self._capacity_to = capacity_to
@@ -108,85 +131,123 @@ class Echo:
 
     async def run(self) -> None:
         """Ask and answer until cancelled."""
-        loop = asyncio.get_running_loop()
-        loop.add_reader(self._socket, self._receive_all)
         try:
             async with asyncio.TaskGroup() as tasks:
-                for worker, peer in enumerate(self._peers):
-                    if worker != self._worker:
-                        tasks.create_task(self._keep_asking(worker, peer))
+                for part in (self._keep_echoing(), self._keep_identifying()):
+                    tasks.create_task(part)
         finally:
-            loop.remove_reader(self._socket)
             self._socket.close()
 
-    async def _keep_asking(self, worker: int, peer: Endpoint) -> None:
+    async def _keep_echoing(self) -> None:
+        """Ask and answer what is due, then wait until there is more."""
+        loop = asyncio.get_running_loop()
+        due = [(loop.time(), worker) for worker in range(self._num_workers) if worker != self._worker]
         while True:
-            await self._ask(worker, peer)
-            rate = min(RATE_IN_DOUBT if self._is_in_doubt(worker) else RATE, MOST_ECHOES / (len(self._peers) - 1))
-            await asyncio.sleep(random.uniform(0.5, 1.5) / rate)  # never in step with the job's own rhythm
+            self._receive_some()
+            self._ask_due(due)
+            has_more = asyncio.Event()
+            timer = loop.call_at(due[0][0], has_more.set) if due else None
+            loop.add_reader(self._socket.fileno(), has_more.set)
+            try:
+                await has_more.wait()
+            finally:
+                loop.remove_reader(self._socket.fileno())
+                if timer is not None:
+                    timer.cancel()
+            await asyncio.sleep(BATCH)
 
-    async def _ask(self, worker: int, peer: Endpoint) -> None:
-        try:
-            if time.monotonic() - self._confirmed.get(worker, float("-inf")) > LOOK_UP_AFTER:
-                found = await asyncio.get_running_loop().getaddrinfo(peer.host, peer.port, family=socket.AF_INET)
-                self._addresses[worker] = (str(found[0][4][0]), peer.port)
-                self._confirmed[worker] = time.monotonic()
-            number, address = secrets.randbits(64), self._addresses[worker]
-            self._forget_the_unanswered()
-            self._asked[number] = _Asked(worker, address, time.monotonic_ns())
-            self._socket.sendto(_PACKET.pack(_MAGIC, _REQUEST, self._worker, worker, False, number, 0), address)
-        except OSError:
-            self._confirmed.pop(worker, None)  # look the name up again: it may have a new address, or its first
+    def _ask_due(self, due: list[tuple[float, int]]) -> None:
+        """Ask each other worker whose time has come; ``due`` is a heap of times and workers.
+
+        Intervals are random, so they are never in step with the job's own rhythm.
+        """
+        self._forget_the_unanswered()
+        now = asyncio.get_running_loop().time()
+        while due and due[0][0] <= now:
+            worker = due[0][1]
+            if (address := self._addresses.endpoint(worker)) is not None:
+                self._ask(worker, address)
+                self._counter.count_request(worker)
+            rate = min(RATE_IN_DOUBT if self._is_in_doubt(worker) else RATE, MOST_ECHOES / (self._num_workers - 1))
+            heapq.heapreplace(due, (now + random.uniform(0.5, 1.5) / rate, worker))
+
+    async def _keep_identifying(self) -> None:
+        """Ask the addresses that nobody is known to have."""
+        while True:
+            for address in self._addresses.unclaimed:
+                self._ask(None, address)
+            await asyncio.sleep(random.uniform(0.5, 1.5) * IDENTIFY_INTERVAL)
+
+    def _ask(self, worker: int | None, address: tuple[str, int]) -> None:
+        number = secrets.randbits(64)
+        self._asked[number] = _Asked(worker, address, time.monotonic_ns())
+        responder = ANYONE if worker is None else worker
+        self._send(EchoPacket(REQUEST, self._worker, responder, False, number, 0), address)
+
+    def _send(self, packet: EchoPacket, address: tuple[str, int]) -> None:
+        with contextlib.suppress(OSError):  # like a datagram that is lost on the way
+            self._socket.sendto(pack(self._key, packet), address)
 
     def _forget_the_unanswered(self) -> None:
         """Of requests whose answers would come too late: they are the first."""
         oldest = time.monotonic_ns() - int(LONGEST_ROUND_TRIP * 1e9)
         while self._asked and self._asked[number := next(iter(self._asked))].at < oldest:
-            del self._asked[number]
+            if (worker := self._asked.pop(number).worker) is not None:
+                self._counter.count_unanswered(worker)
 
-    def _receive_all(self) -> None:
-        while True:
+    def _receive_some(self) -> None:
+        """Read what has come; what is more than `MOST_AT_ONCE` is read when other tasks have had their turn."""
+        come = []
+        for _ in range(MOST_AT_ONCE):
             try:
-                data, ancillary, _, address = self._socket.recvmsg(_PACKET.size + 1, 128)
+                data, ancillary, _, address = self._socket.recvmsg(SIZE + 1, _ANCILLARY_BYTES)
             except BlockingIOError:
-                return
+                break
             except OSError:
                 continue  # an ICMP error of an earlier datagram
-            if len(data) != _PACKET.size:
-                continue
-            magic, kind, requester, responder, quiet, number, held = _PACKET.unpack(data)
-            if magic != _MAGIC or not max(requester, responder) < len(self._peers):
-                continue
-            arrived = self._clock.monotonic(_stamp(ancillary))
-            if arrived is None:
-                continue  # the wall clock was set meanwhile
-            if kind == _REQUEST and responder == self._worker:
-                self._answer(requester, number, arrived, address)
-            elif kind == _REPLY and requester == self._worker:
-                self._take(responder, quiet, number, held, arrived, address)
+            if self._key or self._addresses.is_known(address):
+                come.append((data, ancillary, address))
+        self._clock.refresh()
+        for each in come:
+            self._receive(*each)
 
-    def _answer(self, requester: int, number: int, arrived: int, address: tuple[str, int]) -> None:
-        quiet = not self._interface.was_busy(time.monotonic() - QUIET_BEFORE, self._capacity_to(requester))
+    def _receive(self, data: bytes, ancillary: list[tuple[int, int, bytes]], address: tuple[str, int]) -> None:
+        packet = unpack(self._key, data)
+        if packet is None or packet.requester >= self._num_workers:
+            return
+        arrived = self._clock.monotonic(_stamp(ancillary))
+        if arrived is None:
+            return  # the wall clock was set meanwhile
+        if packet.kind == REQUEST and packet.responder in (self._worker, ANYONE):
+            self._answer(packet, arrived, address)
+        elif packet.kind == REPLY and packet.requester == self._worker:
+            self._take(packet, arrived, address)
+
+    def _answer(self, request: EchoPacket, arrived: int, address: tuple[str, int]) -> None:
+        if self._key and request.requester != self._worker:
+            self._addresses.suggest(request.requester, address[0])
+        quiet = not self._interface.was_busy(arrived * 1e-9 - QUIET_BEFORE, self._capacity_to(request.requester))
         held = max(0, time.monotonic_ns() - arrived)
-        try:
-            self._socket.sendto(_PACKET.pack(_MAGIC, _REPLY, requester, self._worker, quiet, number, held), address)
-        except OSError:
-            return  # the requester asks again
+        self._send(request._replace(kind=REPLY, responder=self._worker, quiet=quiet, held=held), address)
 
-    def _take(
-        self, responder: int, quiet_there: bool, number: int, held: int, arrived: int, address: tuple[str, int]
-    ) -> None:
-        asked = self._asked.get(number)
-        if asked is None or (asked.worker, asked.address) != (responder, address):
-            return  # no answer to a request of this monitor: forged, a duplicate, or meant for an earlier monitor here
-        del self._asked[number]
-        seconds = (arrived - asked.at - held) * 1e-9
+    def _take(self, reply: EchoPacket, arrived: int, address: tuple[str, int]) -> None:
+        asked = self._asked.get(reply.number)
+        worker = reply.responder
+        if asked is None or asked.address != address or worker == self._worker or worker >= self._num_workers:
+            return  # no answer to a request of this monitor: a duplicate, or meant for an earlier monitor here
+        if asked.worker is None:
+            del self._asked[reply.number]
+            self._addresses.suggest(worker, address[0])
+            return
+        if asked.worker != worker:
+            return  # forged, or another worker's monitor is there now
+        del self._asked[reply.number]
+        seconds = (arrived - asked.at - reply.held) * 1e-9
         if not 0 < seconds < LONGEST_ROUND_TRIP:
             return  # the other host was suspended, or sent an impossible time
-        now = time.monotonic()
-        self._confirmed[responder] = now
-        quiet_here = not self._interface.was_busy(now - seconds - QUIET_BEFORE, self._capacity_to(responder))
-        self._on_round_trip(responder, RoundTrip(now, seconds, quiet_there and quiet_here))
+        self._addresses.confirm(worker)
+        quiet_here = not self._interface.was_busy(asked.at * 1e-9 - QUIET_BEFORE, self._capacity_to(worker))
+        self._on_round_trip(worker, RoundTrip(time.monotonic(), seconds, reply.quiet and quiet_here))
 
 
 def _stamp(ancillary: list[tuple[int, int, bytes]]) -> int:

@@ -6,6 +6,7 @@ import array
 import asyncio
 import fcntl
 import ipaddress
+import itertools
 import math
 import socket
 import struct
@@ -13,11 +14,14 @@ import time
 from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from trimtab_api.errors import UserError
 
 #: Seconds between two readings.
 SAMPLE_INTERVAL = 0.025
+#: A reading is recent for this many seconds: whoever asks for a recent one does not read the counters anew.
+RECENT = 0.005
 #: Seconds of readings that are kept.
 HISTORY = 2.0
 #: An interface that moves more than this share of what a link carries is busy, as far as that link goes.
@@ -43,20 +47,26 @@ class Reading:
     """Bytes since the device came up."""
 
 
-def read_counters(interface: str) -> Reading:
-    """The counters now. Raises `UserError` where there is no such device."""
+def read_counters(interface: str, table: BinaryIO | None = None) -> Reading:
+    """The counters now, from the kernel's ``table`` if it is open already.
+
+    Raises `UserError` where there is no such device.
+    """
+    if table is None:
+        with _COUNTERS.open("rb", buffering=0) as opened:
+            return read_counters(interface, opened)
     for _ in range(_TRIES):
         before = time.monotonic()
-        text = _COUNTERS.read_text()
+        table.seek(0)
+        text = table.read()
         after = time.monotonic()
         if after - before < PROMPT:
             break
-    at = (before + after) / 2
     for line in text.splitlines():
-        name, colon, counts = line.partition(":")
-        if colon and name.strip() == interface:
+        name, colon, counts = line.partition(b":")
+        if colon and name.strip() == interface.encode():
             fields = counts.split()
-            return Reading(at, int(fields[0]), int(fields[8]))
+            return Reading((before + after) / 2, int(fields[0]), int(fields[8]))
     raise UserError("no such network device here; see `ip link`", field="--interface", value=interface)
 
 
@@ -65,17 +75,23 @@ class InterfaceWatch:
 
     def __init__(self, interface: str) -> None:
         self.interface = interface
-        self._readings: deque[Reading] = deque([read_counters(interface)])
+        self._table = _COUNTERS.open("rb", buffering=0)
+        self._readings: deque[Reading] = deque([read_counters(interface, self._table)])
         self.capacity = 0.0
         """Bytes per second that the fastest of its links carries; 0: not known."""
 
     def read(self) -> Reading:
         """A reading now, kept with the others."""
-        reading = read_counters(self.interface)
+        reading = read_counters(self.interface, self._table)
         self._readings.append(reading)
         while self._readings[0].at < reading.at - HISTORY:
             self._readings.popleft()
         return reading
+
+    def recent(self) -> Reading:
+        """Return a reading of the last `RECENT` seconds."""
+        newest = self._readings[-1]
+        return newest if time.monotonic() - newest.at < RECENT else self.read()
 
     async def run(self) -> None:
         """Keep reading."""
@@ -93,12 +109,12 @@ class InterfaceWatch:
         if capacity == 0:
             return False
         most = BUSY_SHARE * capacity
-        after = self.read()
-        for before in list(reversed(self._readings))[1:]:
+        after = self.recent()
+        for before in itertools.islice(reversed(self._readings), 1, None):
             if after.at <= since:
                 return False
-            elapsed = max(after.at - before.at, 1e-3)
-            if max(after.received - before.received, after.sent - before.sent) > most * elapsed:
+            limit = most * max(after.at - before.at, 1e-3)
+            if after.received - before.received > limit or after.sent - before.sent > limit:
                 return True
             after = before
         return False

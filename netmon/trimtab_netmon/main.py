@@ -48,6 +48,9 @@ def read_settings(arguments: argparse.Namespace) -> Settings:
         probe_interval=probe_interval,
         probe_budget=arguments.probe_budget,
         metrics_port=arguments.metrics_port,
+        service=arguments.service,
+        node=arguments.node,
+        zone=arguments.zone,
     )
 
 
@@ -69,6 +72,10 @@ def _parser() -> argparse.ArgumentParser:
         required=True,
         help="HOST[:PORT],... of every worker's monitor, this one included; a{0..2} stands for a0,a1,a2",
     )
+    serve.add_argument(
+        "--service",
+        help="headless Service with the addresses of all --peers; one lookup of it replaces those of their names",
+    )
     serve.add_argument("--listen", required=True, help="ADDRESS:PORT; the monitor listens nowhere else")
     serve.add_argument("--interface", required=True, help="network device that gradients cross")
     serve.add_argument("--probe-interval", default="2s", help="time between two bandwidth tests (default: 2s)")
@@ -84,6 +91,8 @@ def _parser() -> argparse.ArgumentParser:
         default=0,
         help="port of Prometheus metrics (default 0: none)",
     )
+    for place in ("node", "zone"):
+        serve.add_argument(f"--{place}", default="", help=f"name of this monitor's {place}, for the metrics")
     return parser
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, cast
 
 import grpc
 import grpc.aio
+from trimtab_api.certificates import Certificates
 from trimtab_api.channels import SERVER_OPTIONS, explain, listen
 from trimtab_api.errors import UserError
 from trimtab_api.netmon.v1 import netmon_pb2, netmon_pb2_grpc
@@ -18,11 +19,13 @@ from trimtab_api.netmon.v1 import netmon_pb2, netmon_pb2_grpc
 from trimtab_netmon import converters, iperf
 from trimtab_netmon.coordinator import Coordinator
 from trimtab_netmon.echo import Echo
+from trimtab_netmon.echo_packet import echo_key
 from trimtab_netmon.interface import InterfaceWatch, require_device_of
 from trimtab_netmon.latency import LatencyWindow, RoundTrip
 from trimtab_netmon.measurements import LinkState, Measurement, Method, moved
 from trimtab_netmon.metrics import Metrics
 from trimtab_netmon.partial import StateReader
+from trimtab_netmon.peer_addresses import PeerAddresses
 from trimtab_netmon.peers import Peers
 from trimtab_netmon.services import MonitorPeer, NetworkMonitor
 from trimtab_netmon.settings import Settings
@@ -55,10 +58,14 @@ class Monitor:
         if settings.others:
             iperf.require_iperf3()
         self._settings = settings
-        self._metrics = Metrics()
+        self._metrics = Metrics(settings.worker, settings.node, settings.zone)
         self._interface = InterfaceWatch(settings.interface)
         require_device_of(settings.listen.host, settings.interface)
-        self._peers = Peers(settings.peers)
+        self._key = echo_key(Certificates.from_environment())
+        # Only monitors that prove themselves by the key can say which address of the Service is whose.
+        service = settings.service if self._key and len({each.port for each in settings.peers}) == 1 else None
+        self._addresses = PeerAddresses(settings.worker, settings.peers, settings.listen, service)
+        self._peers = Peers(settings.peers, self._addresses)
         self._windows = {worker: LatencyWindow() for worker in settings.others}
         self._heard: dict[int, tuple[float, float]] = {}
         self._capacities: dict[int, float] = {}
@@ -85,8 +92,8 @@ class Monitor:
         if not settings.listen.includes_loopback:  # trainers beside it need neither its address nor a name for it
             listen(server, f"localhost:{settings.listen.port}")
         echo = Echo(
-            *(settings.worker, settings.peers, settings.listen, self._interface),
-            *(self._take, self._is_in_doubt, self._capacity_to),
+            *(settings.worker, len(settings.peers), settings.listen, self._addresses, self._key),
+            *(self._interface, self._metrics, self._take, self._is_in_doubt, self._capacity_to),
         )
         if settings.metrics_port:
             self._metrics.serve(settings.listen, settings.metrics_port)
@@ -94,7 +101,9 @@ class Monitor:
         log.info("worker %d of %d listens on %s", settings.worker, len(settings.peers), settings.listen)
         try:
             async with asyncio.TaskGroup() as tasks:
-                for part in (echo.run(), self._interface.run(), self._tabulate(), self._show(), self._lead_or_follow()):
+                for part in (self._addresses.run(), echo.run(), self._interface.run()):
+                    tasks.create_task(part)
+                for part in (self._tabulate(), self._show(), self._lead_or_follow()):
                     tasks.create_task(part)
         finally:
             if self._coordinator is not None:
@@ -103,6 +112,7 @@ class Monitor:
             await self._peers.close()
 
     def _take(self, worker: int, round_trip: RoundTrip) -> None:
+        self._metrics.round_trips.observe(round_trip.seconds)
         self._windows[worker].add(round_trip)
         self._heard[worker] = (round_trip.at, time.time())
 
@@ -158,7 +168,7 @@ class Monitor:
     async def _show(self) -> None:
         """Keep the metrics and the links' capacities up to date with the published state."""
         async for state in self._published.follow():
-            self._metrics.show(state, self._settings.worker)
+            self._metrics.show(state)
             self._capacities = _capacities(state, self._settings.worker)
             mine = [each for each in state.links if self._settings.worker in (each.source, each.target)]
             self._interface.capacity = max((converters.magnitude(each.bandwidth.value) for each in mine), default=0.0)

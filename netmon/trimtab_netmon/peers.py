@@ -2,39 +2,69 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import cast
 
+import grpc
 import grpc.aio
 from trimtab_api.channels import open_async_channel
 from trimtab_api.netmon.v1 import netmon_pb2_grpc
 
+from trimtab_netmon.peer_addresses import PeerAddresses, is_literal
 from trimtab_netmon.settings import Endpoint
 
 
-class Peers:
-    """One channel to each monitor, made when first used."""
+class AddressUnknownError(grpc.aio.AioRpcError):
+    """A call that failed before it began, because the address of the other monitor is not known yet."""
 
-    def __init__(self, endpoints: Sequence[Endpoint]) -> None:
+    def __init__(self, endpoint: Endpoint) -> None:
+        nothing = grpc.aio.Metadata()
+        details = f"the address of {endpoint.host} is not known yet"
+        super().__init__(grpc.StatusCode.UNAVAILABLE, nothing, nothing, details)
+
+
+class Peers:
+    """One channel to each monitor, made when first used, and again once the monitor has another address.
+
+    A channel is to an IP address: gRPC would look a name up once a second for as long as nobody answers.
+    """
+
+    def __init__(self, endpoints: Sequence[Endpoint], addresses: PeerAddresses) -> None:
         self._endpoints = endpoints
-        self._channels: dict[int, grpc.aio.Channel] = {}
+        self._addresses = addresses
+        self._channels: dict[int, tuple[str, grpc.aio.Channel]] = {}
+        self._closing: set[asyncio.Task[None]] = set()
 
     def peer(self, worker: int) -> netmon_pb2_grpc.MonitorPeerAsyncStub:
-        """What monitors ask each other."""
+        """What monitors ask each other. Raises `AddressUnknownError`."""
         stub = netmon_pb2_grpc.MonitorPeerStub(self._channel(worker))
         return cast("netmon_pb2_grpc.MonitorPeerAsyncStub", stub)
 
     def monitor(self, worker: int) -> netmon_pb2_grpc.NetworkMonitorAsyncStub:
-        """What trainers ask a monitor."""
+        """What trainers ask a monitor. Raises `AddressUnknownError`."""
         stub = netmon_pb2_grpc.NetworkMonitorStub(self._channel(worker))
         return cast("netmon_pb2_grpc.NetworkMonitorAsyncStub", stub)
 
     async def close(self) -> None:
         """Close every channel."""
-        for channel in self._channels.values():
+        for _, channel in self._channels.values():
             await channel.close(grace=None)
+        await asyncio.gather(*self._closing)
 
     def _channel(self, worker: int) -> grpc.aio.Channel:
-        if worker not in self._channels:
-            self._channels[worker] = open_async_channel(str(self._endpoints[worker]))
-        return self._channels[worker]
+        endpoint, address = self._endpoints[worker], self._addresses.address(worker)
+        if address is None:
+            raise AddressUnknownError(endpoint)
+        opened = self._channels.get(worker)
+        if opened is None or opened[0] != address:
+            if opened is not None:
+                closing = asyncio.create_task(opened[1].close(grace=None))
+                self._closing.add(closing)
+                closing.add_done_callback(self._closing.discard)
+            name = None if is_literal(endpoint.host) else endpoint.host
+            opened = self._channels[worker] = (
+                address,
+                open_async_channel(f"{address}:{endpoint.port}", server_name=name),
+            )
+        return opened[1]

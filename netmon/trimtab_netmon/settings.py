@@ -27,6 +27,11 @@ class Endpoint:
         """Whether processes beside it reach it by ``localhost``."""
         return self.host in ("localhost", "0.0.0.0") or self.host.startswith("127.")  # noqa: S104 - compared, not bound
 
+    @property
+    def loopback_or_host(self) -> str:
+        """An address at which this machine reaches what listens here."""
+        return "127.0.0.1" if self.host == "0.0.0.0" else self.host  # noqa: S104 - compared, not bound
+
     def __str__(self) -> str:
         """``HOST:PORT``."""
         return f"{self.host}:{self.port}"
@@ -86,6 +91,12 @@ class Settings:
     """Most of a host's time that bandwidth tests may take, on average over ten minutes."""
     metrics_port: int
     """Port of the Prometheus metrics; 0: none."""
+    service: str | None = None
+    """DNS name of the headless Service that has the addresses of all monitors; None: each name is looked up."""
+    node: str = ""
+    """Name of the node that this monitor runs on, for the metrics; empty: not known."""
+    zone: str = ""
+    """Name of the node's zone, for the metrics; empty: not known."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.worker < len(self.peers):

@@ -57,12 +57,20 @@ def open_channel(address: str, certificates: Certificates | None = None) -> grpc
 
 
 def open_async_channel(
-    address: str, certificates: Certificates | None = None, max_message_bytes: int | None = None
+    address: str,
+    certificates: Certificates | None = None,
+    max_message_bytes: int | None = None,
+    server_name: str | None = None,
 ) -> grpc.aio.Channel:
-    """`open_channel` for asyncio. A call that is answered by more than ``max_message_bytes`` fails (None: 4 MiB)."""
+    """`open_channel` for asyncio. A call that is answered by more than ``max_message_bytes`` fails (None: 4 MiB).
+
+    With a ``server_name`` the server's certificate must be for that name, although ``address`` is an IP address.
+    """
     certificates = certificates or _own(address)
     limit = () if max_message_bytes is None else (("grpc.max_receive_message_length", max_message_bytes),)
     options = (*(each for each in CLIENT_OPTIONS if each[0] not in dict(limit)), *limit)
+    if server_name is not None:
+        options = (*options, ("grpc.ssl_target_name_override", server_name), ("grpc.default_authority", server_name))
     if certificates is None:
         return grpc.aio.insecure_channel(address, options=options)
     return grpc.aio.secure_channel(address, _channel_credentials(certificates), options=options)

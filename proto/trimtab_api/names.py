@@ -61,4 +61,9 @@ def worker_host(job: str, namespace: str, worker: int | str) -> str:
 
     Of several by a pattern of indices, such as ``{0..7}``.
     """
-    return f"{job}-{worker}.{job}.{namespace}.svc"
+    return f"{job}-{worker}.{service_host(job, namespace)}"
+
+
+def service_host(job: str, namespace: str) -> str:
+    """DNS name of the job's headless Service, which has the addresses of all of its pods."""
+    return f"{job}.{namespace}.svc"

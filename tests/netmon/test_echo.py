@@ -3,15 +3,18 @@
 import asyncio
 import socket
 import time
+from collections import Counter
 from contextlib import asynccontextmanager
 
 import pytest
 from trimtab_netmon import echo as echoes
 from trimtab_netmon.echo import Echo
-from trimtab_netmon.interface import InterfaceWatch
+from trimtab_netmon.echo_packet import REPLY, REQUEST, EchoPacket, pack, unpack
+from trimtab_netmon.interface import RECENT, InterfaceWatch
+from trimtab_netmon.peer_addresses import PeerAddresses
 from trimtab_netmon.settings import Endpoint
 
-KIND, REQUESTER, RESPONDER, QUIET, NUMBER, HELD = range(1, 7)
+KEY = b"the key of this job"
 
 
 class Peer:
@@ -24,28 +27,38 @@ class Peer:
         self.endpoint = Endpoint(*self.socket.getsockname())
 
     async def request(self):
-        """The fields of the next request, and where it came from."""
+        """The next request, and where it came from."""
         data, address = await asyncio.get_running_loop().sock_recvfrom(self.socket, 1024)
-        return list(echoes._PACKET.unpack(data)), address
+        return unpack(KEY, data), address
 
 
-def reply_to(request, **changes):
-    fields = list(request)
-    fields[KIND] = echoes._REPLY
-    for name, value in changes.items():
-        fields[globals()[name.upper()]] = value
-    return echoes._PACKET.pack(*fields)
+def reply_to(request, key=KEY, **changes):
+    return pack(key, request._replace(kind=REPLY, **changes))
+
+
+class Counts:
+    """How many echoes were sent, and not answered, by worker."""
+
+    def __init__(self):
+        self.requests, self.unanswered = Counter(), Counter()
+
+    def count_request(self, worker):
+        self.requests[worker] += 1
+
+    def count_unanswered(self, worker):
+        self.unanswered[worker] += 1
 
 
 @asynccontextmanager
-async def asking(peer):
+async def asking(peer, key=KEY, counts=None):
     """Worker 0's echo at work, and the round trips that it believes."""
     taken = asyncio.Queue()
     with socket.socket(type=socket.SOCK_DGRAM) as free:
         free.bind(("127.0.0.1", 0))
         mine = Endpoint(*free.getsockname())
+    peers = (mine, peer.endpoint)
     echo = Echo(
-        *(0, (mine, peer.endpoint), mine, InterfaceWatch("lo")),
+        *(0, len(peers), mine, PeerAddresses(0, peers, mine), key, InterfaceWatch("lo"), counts or Counts()),
         on_round_trip=lambda *each: taken.put_nowait(each),
         is_in_doubt=lambda _: False,
         capacity_to=lambda _: 0.0,
@@ -64,7 +77,7 @@ async def next_is_the_honest_one(peer, taken, delay=0.05):
     """Answer one request honestly after a while: its round trip is the only one that was taken until then."""
     while True:
         request, address = await peer.request()
-        if request[KIND] == echoes._REQUEST:
+        if request.kind == REQUEST:
             break
     await asyncio.sleep(delay)  # the link's latency
     peer.socket.sendto(reply_to(request), address)
@@ -78,7 +91,7 @@ def test_a_reply_with_a_number_that_was_never_asked_is_not_believed():
         peer = Peer()
         async with asking(peer) as (_, taken):
             request, address = await peer.request()
-            for guess in (0, 1, request[NUMBER] ^ 1, time.time_ns()):
+            for guess in (0, 1, request.number ^ 1, time.time_ns()):
                 peer.socket.sendto(reply_to(request, number=guess), address)
             await next_is_the_honest_one(peer, taken)
 
@@ -154,14 +167,97 @@ def test_an_answer_that_comes_as_the_wall_clock_is_set_is_not_believed(monkeypat
     asyncio.run(scenario())
 
 
-def test_what_was_never_answered_is_forgotten(monkeypatch):
+def test_a_request_without_an_answer_is_counted_and_forgotten(monkeypatch):
     monkeypatch.setattr(echoes, "LONGEST_ROUND_TRIP", 0.0)
 
     async def scenario():
-        peer = Peer()
-        async with asking(peer) as (echo, _):
+        peer, counts = Peer(), Counts()
+        async with asking(peer, counts=counts) as (echo, _):
             for _ in range(5):
                 await peer.request()
             assert len(echo._asked) <= 1
+            assert counts.requests[1] - 1 <= counts.unanswered[1] <= counts.requests[1]
+
+    asyncio.run(scenario())
+
+
+def test_a_reply_without_the_jobs_key_is_dropped():
+    async def scenario():
+        peer = Peer()
+        async with asking(peer) as (_, taken):
+            request, address = await peer.request()
+            peer.socket.sendto(reply_to(request, key=b"another"), address)
+            await next_is_the_honest_one(peer, taken)
+
+    asyncio.run(scenario())
+
+
+def test_a_request_without_the_jobs_key_gets_no_answer():
+    async def scenario():
+        peer = Peer()
+        async with asking(peer):
+            _, address = await peer.request()
+            forged, honest = EchoPacket(REQUEST, 1, 0, False, 1, 0), EchoPacket(REQUEST, 1, 0, False, 2, 0)
+            peer.socket.sendto(pack(b"another", forged), address)
+            peer.socket.sendto(pack(KEY, honest), address)
+            while True:
+                packet, _ = await peer.request()
+                if packet.kind == REPLY:
+                    return packet.number
+
+    assert asyncio.run(scenario()) == 2
+
+
+def test_without_a_key_an_address_that_is_no_peers_gets_no_answer():
+    async def scenario():
+        peer = Peer()
+        async with asking(peer, key=b""):
+            data, address = await asyncio.get_running_loop().sock_recvfrom(peer.socket, 1024)
+            with socket.socket(type=socket.SOCK_DGRAM) as stranger:
+                stranger.setblocking(False)
+                stranger.sendto(pack(b"", EchoPacket(REQUEST, 1, 0, False, 1, 0)), address)
+                peer.socket.sendto(pack(b"", EchoPacket(REQUEST, 1, 0, False, 2, 0)), address)
+                while unpack(b"", data).kind != REPLY:
+                    data, _ = await asyncio.get_running_loop().sock_recvfrom(peer.socket, 1024)
+                with pytest.raises(BlockingIOError):
+                    stranger.recv(1024)
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("key", [KEY, b"another"])
+def test_a_flood_of_datagrams_leaves_other_tasks_their_turns(monkeypatch, key):
+    """At most `MOST_AT_ONCE` datagrams are read in one turn, and the counters once in 5 ms."""
+    readings = Counter()
+
+    class CountingWatch(InterfaceWatch):
+        def read(self):
+            readings["now"] += 1
+            return super().read()
+
+    monkeypatch.setattr(f"{__name__}.InterfaceWatch", CountingWatch)
+
+    async def scenario():
+        peer = Peer()
+        async with asking(peer, key=KEY) as (echo, _):
+            echo._capacity_to = lambda _: 1e9
+            _, address = await peer.request()
+            handled, receive = [0], echo._receive
+
+            def count(*datagram):
+                handled[-1] += 1
+                receive(*datagram)
+
+            echo._receive = count
+            flood = pack(key, EchoPacket(REQUEST, 1, 0, False, 1, 0))
+            readings.clear()
+            begun = time.monotonic()
+            while sum(handled) < 10 * echoes.MOST_AT_ONCE:
+                for _ in range(20):
+                    peer.socket.sendto(flood, address)
+                await asyncio.sleep(0)
+                handled.append(0)
+            assert max(handled) <= echoes.MOST_AT_ONCE
+            assert readings["now"] <= 2 + (time.monotonic() - begun) / RECENT
 
     asyncio.run(scenario())

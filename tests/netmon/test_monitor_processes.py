@@ -83,8 +83,9 @@ def test_every_monitor_shows_the_whole_network_and_measures_when_asked(monitors)
 def test_monitors_with_certificates_show_the_network_to_their_job_alone(monitors, tmp_path, monkeypatch):
     authority = Authority.new()
     ports = [free_port() for _ in range(2)]
+    certificates = str(authority.issue(tmp_path / "monitors"))
     for rank in range(2):
-        monitors(rank, ports, TRIMTAB_TLS_DIR=str(authority.issue(tmp_path / f"monitor-{rank}")))
+        monitors(rank, ports, TRIMTAB_TLS_DIR=certificates)
     monkeypatch.setenv("TRIMTAB_TLS_DIR", str(authority.issue(tmp_path / "trainer")))
     with watch(f"localhost:{ports[1]}") as network:
         assert network.wait_until_measured(MEASURED_WITHIN).is_measured

@@ -17,6 +17,7 @@ from trimtab_netmon.coordinator import Coordinator, NotNowError
 from trimtab_netmon.measurements import LinkState, Measurement, Method, Summary
 from trimtab_netmon.metrics import Metrics
 from trimtab_netmon.partial import StateReader
+from trimtab_netmon.peer_addresses import PeerAddresses
 from trimtab_netmon.peers import Peers
 from trimtab_netmon.services import MonitorPeer, NetworkMonitor
 from trimtab_netmon.settings import Endpoint, Settings
@@ -47,7 +48,10 @@ async def whole_job():
     ports = free_ports(MOST_WORKERS)
     endpoints = tuple(Endpoint("127.0.0.1", port) for port in ports)
     settings = Settings(0, endpoints, endpoints[0], "lo", 2.0, 0.1, metrics_port=0)
-    peers, published = Peers(endpoints), WatchValue(netmon_pb2.NetworkState())
+    peers, published = (
+        Peers(endpoints, PeerAddresses(0, endpoints, endpoints[0])),
+        WatchValue(netmon_pb2.NetworkState()),
+    )
     coordinator = Coordinator(settings, peers, published, Metrics())
     tables = [WatchValue(netmon_pb2.LinkTable(source=worker)) for worker in range(MOST_WORKERS)]
     latency, states, servers = [0.002], {}, []
@@ -69,7 +73,7 @@ async def whole_job():
             await asyncio.sleep(1 / TABLES_A_SECOND)
 
     async def follow(worker):
-        followers, reader = Peers(endpoints), StateReader()
+        followers, reader = Peers(endpoints, PeerAddresses(0, endpoints, endpoints[0])), StateReader()
         request = netmon_pb2.WatchNetworkStateRequest(accepts_partial=True)
         try:
             async for message in followers.monitor(0).WatchNetworkState(request):

@@ -64,8 +64,18 @@ def test_the_monitor_is_a_native_sidecar_that_is_up_before_all_else():
     assert "startupProbe" in monitor
     flags = dict(zip(monitor["args"][::2], monitor["args"][1::2], strict=True))
     assert flags["--peers"] == "digits-{0..1}.digits.team.svc:29400"
+    assert flags["--service"] == "digits.team.svc"
     assert flags["--rank"] == "$(JOB_COMPLETION_INDEX)"
     assert flags["--interface"] == "eth0"
+
+
+def test_the_monitor_knows_its_node_and_zone():
+    monitor = pod_of()["initContainers"][0]
+    fields = {each["name"]: each["valueFrom"]["fieldRef"]["fieldPath"] for each in monitor["env"] if "valueFrom" in each}
+    assert fields["TRIMTAB_NODE"] == "spec.nodeName"
+    assert fields["TRIMTAB_ZONE"] == "metadata.labels['topology.kubernetes.io/zone']"
+    flags = dict(zip(monitor["args"][::2], monitor["args"][1::2], strict=True))
+    assert (flags["--node"], flags["--zone"]) == ("$(TRIMTAB_NODE)", "$(TRIMTAB_ZONE)")
 
 
 def test_the_monitor_may_run_where_pods_are_restricted():

@@ -1,5 +1,6 @@
 """A worker is found by name: what answers must prove that it is that worker, of this job."""
 
+import itertools
 import socket
 import ssl
 import threading
@@ -84,3 +85,20 @@ def test_a_name_that_stays_unknown_is_said():
 def test_a_port_that_stays_closed_is_said():
     with pytest.raises(UserError, match="did not answer within 0 s: Connection refused"):
         wait_for_peer("localhost", free_port(), None, 0, print)
+
+
+def test_an_unknown_name_is_looked_up_ever_more_rarely(monkeypatch):
+    """Thousands of workers that wait for worker 0's pod share the cluster's DNS servers."""
+    now, asked = [0.0], []
+
+    def resolve(host, *_, **__):
+        asked.append(now[0])
+        raise socket.gaierror(socket.EAI_NONAME, "not known")
+
+    monkeypatch.setattr("trimtab.launch.wait_for_peer.socket.getaddrinfo", resolve)
+    monkeypatch.setattr("trimtab.launch.wait_for_peer.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("trimtab.launch.wait_for_peer.pause", lambda seconds: now.__setitem__(0, now[0] + seconds))
+    with pytest.raises(UserError, match="the name is not known yet"):
+        wait_for_peer("digits-0.digits.default.svc", 1, None, 300, lambda line: None)
+    assert len(asked) <= 300 / 4 + 5
+    assert max(later - sooner for sooner, later in itertools.pairwise(asked)) <= 8

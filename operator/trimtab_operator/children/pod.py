@@ -21,6 +21,7 @@ from trimtab_api.names import (
     TRAINER_METRICS_PORT,
     TRAINER_STATUS_PORT,
     WORKER_COMMAND,
+    service_host,
     worker_host,
 )
 from trimtab_api.trainingjob import TrainingJob
@@ -109,11 +110,14 @@ def _monitor(job: TrainingJob, namespace: str, settings: Settings, trainer: Obje
     flags = {
         "--rank": "$(JOB_COMPLETION_INDEX)",
         "--peers": _peers(job, namespace),
+        "--service": service_host(job.metadata.name, namespace),
         "--listen": f"$(TRIMTAB_POD_IP):{MONITOR_PORT}",
         "--interface": interface,
         "--probe-interval": format_duration(network.probe_interval),
         "--probe-budget": f"{network.probe_budget:g}",
         "--metrics-port": str(MONITOR_METRICS_PORT),
+        "--node": "$(TRIMTAB_NODE)",
+        "--zone": "$(TRIMTAB_ZONE)",
     }
     return {
         "name": MONITOR_CONTAINER,
@@ -125,6 +129,8 @@ def _monitor(job: TrainingJob, namespace: str, settings: Settings, trainer: Obje
             *variables,
             *_values({TLS_VARIABLE: TLS_DIRECTORY}),
             _field("TRIMTAB_POD_IP", "status.podIP"),
+            _field("TRIMTAB_NODE", "spec.nodeName"),
+            _field("TRIMTAB_ZONE", "metadata.labels['topology.kubernetes.io/zone']"),
         ],
         "ports": [
             {"name": "monitor", "containerPort": MONITOR_PORT},

@@ -7,19 +7,23 @@ works without gRPC, whose threads must not exist yet when the ranks are forked.
 
 from __future__ import annotations
 
+import random
 import socket
 import ssl
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+from trimtab_api.addresses import absolute_name
 from trimtab_api.errors import UserError
 from trimtab_api.names import AUTHORITY_FILE, CERTIFICATE_FILE, KEY_FILE
 
 from trimtab.launch.interrupts import pause
 
-#: Seconds between two attempts.
+#: Seconds between two attempts; they double up to the longest while the name is not known. All workers of all jobs ask
+#: the same DNS servers, so the waits have jitter.
 RETRY_SECONDS = 0.5
+LONGEST_RETRY_SECONDS = 8.0
 #: Seconds that one attempt may take to connect.
 ATTEMPT_SECONDS = 2.0
 #: Seconds between two lines that say what it is still waiting for.
@@ -34,11 +38,13 @@ def wait_for_peer(host: str, port: int, certificates: Path | None, deadline: flo
     """
     context = None if certificates is None else _context(certificates)
     begun = told = time.monotonic()
+    retry = RETRY_SECONDS
     while True:
         try:
             return _try_once(host, port, context)
         except OSError as error:
             cause = _plain(error)
+            retry = min(2 * retry, LONGEST_RETRY_SECONDS) if isinstance(error, socket.gaierror) else RETRY_SECONDS
         now = time.monotonic()
         if now - begun > deadline:
             raise UserError(
@@ -49,12 +55,13 @@ def wait_for_peer(host: str, port: int, certificates: Path | None, deadline: flo
         if now - told > REPEAT_SECONDS:
             say(f"waiting for {host}:{port} for {now - begun:.0f} s: {cause}")
             told = now
-        pause(RETRY_SECONDS)
+        pause(retry * random.uniform(0.5, 1.0))
 
 
 def _try_once(host: str, port: int, context: ssl.SSLContext | None) -> str:
     """Resolve the name, connect and check the certificate; returns the IP address. Raises OSError."""
-    address = str(socket.getaddrinfo(host, port, family=socket.AF_INET, type=socket.SOCK_STREAM)[0][4][0])
+    found = socket.getaddrinfo(absolute_name(host), port, family=socket.AF_INET, type=socket.SOCK_STREAM)
+    address = str(found[0][4][0])
     with socket.create_connection((address, port), timeout=ATTEMPT_SECONDS) as connection:
         if context is not None:
             with context.wrap_socket(connection, server_hostname=host):
