@@ -95,7 +95,8 @@ def _of_monitor() -> str:
     metrics, state = Metrics(), netmon_pb2.NetworkState()
     link = state.links.add(source=0, target=1)
     link.latency.value = link.bandwidth.value = 1
-    metrics.show(state, 0)
+    metrics.show(state)
+    metrics.count_request(1)
     return generate_latest(metrics.registry).decode()
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from prometheus_client import CollectorRegistry, Counter, disable_created_metrics, start_http_server
+from prometheus_client import CollectorRegistry, Counter, Histogram, Info, disable_created_metrics, start_http_server
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 from trimtab_api.errors import UserError
@@ -18,15 +18,24 @@ from trimtab_netmon.settings import Endpoint
 
 #: How bandwidth tests fail as a rule: a host has another test, iperf3 says no, a monitor is away or does not answer.
 FAILURES = ("resource_exhausted", "failed_precondition", "unavailable", "deadline_exceeded")
+#: Upper ends of the histogram's ranges of round trips, seconds.
+ROUND_TRIPS = (1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 
 
 class Metrics:
-    """What one monitor counts; served at ``/metrics`` of its address."""
+    """What one monitor counts; served at ``/metrics`` of its address.
 
-    def __init__(self) -> None:
+    Args:
+        worker: The monitor's worker, which links of its own leave.
+        node: Name of its node; empty if it is not known.
+        zone: Name of the node's zone; empty if it is not known.
+    """
+
+    def __init__(self, worker: int = 0, node: str = "", zone: str = "") -> None:
+        self._worker = worker
         disable_created_metrics()  # type: ignore[no-untyped-call] # as many series again, which nobody asks for
         self.registry = CollectorRegistry()
-        self._network = _PublishedNetwork()
+        self._network = _PublishedNetwork(worker)
         self.registry.register(self._network)
 
         def counter(name: str, text: str, labels: tuple[str, ...] = ()) -> Counter:
@@ -42,10 +51,38 @@ class Metrics:
         for reason in FAILURES:  # a counter that appears with its first failure hides that failure
             self.failed_tests.labels(reason=reason)
         self.rounds = counter("measurement_rounds", "Times that every worker was measured out of turn")
+        self._requests = counter("echoes", "Echo requests sent to each other worker", ("source", "target"))
+        self._unanswered = counter(
+            "unanswered_echoes", "Echo requests that were not answered within 10 s", ("source", "target")
+        )
+        self.round_trips = Histogram(
+            "trimtab_netmon_round_trip_seconds",
+            "Round trips of this monitor's echoes to all other workers",
+            registry=self.registry,
+            buckets=ROUND_TRIPS,
+        )
+        place = Info("trimtab_netmon_place", "Where this worker's monitor runs", registry=self.registry)
+        place.info({"worker": str(worker), "node": node, "zone": zone})
+        self._of_target: dict[int, tuple[Counter, Counter]] = {}
 
-    def show(self, state: netmon_pb2.NetworkState, worker: int) -> None:
-        """Tell of a published state from now on: of all of it in one, and of the links that leave ``worker``."""
-        self._network.state, self._network.worker = state, worker
+    def count_request(self, worker: int) -> None:
+        """Count an echo request to a worker."""
+        self._echoes(worker)[0].inc()
+
+    def count_unanswered(self, worker: int) -> None:
+        """Count an echo request to a worker that was not answered."""
+        self._echoes(worker)[1].inc()
+
+    def _echoes(self, worker: int) -> tuple[Counter, Counter]:
+        """The counters of one link: requests, and those that were not answered. Both appear with the first request."""
+        if worker not in self._of_target:
+            labels = (str(self._worker), str(worker))
+            self._of_target[worker] = self._requests.labels(*labels), self._unanswered.labels(*labels)
+        return self._of_target[worker]
+
+    def show(self, state: netmon_pb2.NetworkState) -> None:
+        """Export a published state from now on: its summary, and the links that leave this worker."""
+        self._network.state = state
 
     def serve(self, listen: Endpoint, port: int) -> None:
         """Serve them from a thread. Raises `UserError` where the port is taken."""
@@ -62,9 +99,9 @@ class Metrics:
 class _PublishedNetwork(Collector):
     """The measurements of the newest state, as they are when Prometheus asks."""
 
-    def __init__(self) -> None:
+    def __init__(self, worker: int) -> None:
         self.state = netmon_pb2.NetworkState()
-        self.worker = 0
+        self._worker = worker
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         summary = self.state.summary
@@ -86,7 +123,7 @@ class _PublishedNetwork(Collector):
         age = _of_link("bandwidth_age_seconds", "How old the bandwidth was when it was published")
         stale = _of_link("bandwidth_stale", "1: the bandwidth is not to be trusted")
         for link in self.state.links:
-            if link.source != self.worker:
+            if link.source != self._worker:
                 continue
             labels = [str(link.source), str(link.target)]
             if converters.magnitude(link.latency.value):

@@ -6,6 +6,9 @@ from grafana.building import JOB, as_json, dashboard, lines, matrix, ranking
 
 LINK = "max by (source, target) (trimtab_network_link_%s{" + JOB + "})"
 BANDWIDTH, LATENCY = LINK % "bandwidth_bytes_per_second", LINK % "latency_seconds"
+_OF_LINK = "sum by (source, target) (rate(trimtab_netmon_%s_total{" + JOB + "}[5m]))"
+_LOSS = f"topk(5, {_OF_LINK % 'unanswered_echoes'} / {_OF_LINK % 'echoes'})"
+_ROUND_TRIPS = "histogram_quantile(%g, sum by (le) (rate(trimtab_netmon_round_trip_seconds_bucket{" + JOB + "}[5m])))"
 FIVE_SLOWEST = "See which hosts the pods are on (kubectl get pods -o wide): a host in most rows is the cause."
 
 
@@ -74,6 +77,20 @@ def _over_time() -> list[object]:
             {"{{source}} to {{target}}": LINK % "queueing_seconds"},
             shows="Delay over the latency: the job's own traffic, mostly.",
             bad="High while the job sends little: somebody else fills the link.",
+        ),
+        lines(
+            "Packet loss by link",
+            "percentunit",
+            {"{{source}} to {{target}}": _LOSS},
+            shows="Share of echoes that were not answered, either way; the five links that lose most.",
+            bad="Above 0.01 for minutes: TCP slows down on such a link. 1: that worker's monitor or host is away.",
+        ),
+        lines(
+            "Round trips",
+            "s",
+            {"median": _ROUND_TRIPS % 0.5, "99th percentile": _ROUND_TRIPS % 0.99},
+            shows="Of the echoes among all workers, the job's own queues included.",
+            bad="A 99th percentile far above the median: some link queues, or is far away.",
         ),
     ]
 

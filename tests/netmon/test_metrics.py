@@ -1,6 +1,7 @@
 """What Prometheus is told, and what it is not."""
 
 import itertools
+import math
 import time
 
 from prometheus_client import generate_latest
@@ -11,8 +12,12 @@ from trimtab_netmon.metrics import Metrics
 
 
 def samples(links, summary, worker=0):
-    metrics = Metrics()
-    metrics.show(converters.state_to_proto(3, time.time(), 3, links, summary), worker)
+    metrics = Metrics(worker)
+    metrics.show(converters.state_to_proto(3, time.time(), 3, links, summary))
+    return exported(metrics)
+
+
+def exported(metrics):
     lines = generate_latest(metrics.registry).decode().splitlines()
     return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))}
 
@@ -48,15 +53,45 @@ def test_a_measurement_that_is_no_number_is_not_told():
     state = netmon_pb2.NetworkState()
     state.summary.bandwidth_bytes_per_second = float("inf")
     state.links.add(source=0, target=1).bandwidth.value = float("nan")
-    metrics.show(state, 0)
-    assert "inf" not in generate_latest(metrics.registry).decode().lower().replace("info", "")
-    assert "nan" not in generate_latest(metrics.registry).decode().lower()
+    metrics.show(state)
+    told = [value for name, value in exported(metrics).items() if name.startswith("trimtab_network")]
+    assert all(map(math.isfinite, told))
 
 
-def test_a_monitor_has_at_most_30_series_and_5_of_each_link_of_its_own():
+def test_series_are_bounded_by_the_number_of_workers():
     workers = 32
     bandwidth = Measurement(125e6, Method.IPERF3_SHARED, 1.0, age=42.0)
     latency = Measurement(0.001, Method.UDP_ECHO)
     links = [LinkState(*pair, latency, bandwidth) for pair in itertools.permutations(range(workers), 2)]
-    told = samples(links, Summary(0.001, 125e6, 0.0, False))
-    assert 5 * (workers - 1) < len(told) <= 30 + 5 * (workers - 1)
+    metrics = Metrics()
+    metrics.show(converters.state_to_proto(3, time.time(), workers, links, Summary(0.001, 125e6, 0.0, False)))
+    for target in range(1, workers):
+        metrics.count_request(target)
+    told = exported(metrics)
+    assert 7 * (workers - 1) < len(told) <= 50 + 7 * (workers - 1)
+
+
+def test_lost_echoes_are_counted_for_each_link_and_round_trips_for_the_monitor():
+    metrics = Metrics(worker=1)
+    for _ in range(3):
+        metrics.count_request(2)
+    metrics.count_unanswered(2)
+    metrics.round_trips.observe(0.004)
+    told = exported(metrics)
+    assert told['trimtab_netmon_echoes_total{source="1",target="2"}'] == 3
+    assert told['trimtab_netmon_unanswered_echoes_total{source="1",target="2"}'] == 1
+    assert told['trimtab_netmon_round_trip_seconds_bucket{le="0.0025"}'] == 0
+    assert told['trimtab_netmon_round_trip_seconds_bucket{le="0.005"}'] == 1
+
+
+def test_a_link_without_losses_has_a_zero_counter():
+    metrics = Metrics(worker=1)
+    metrics.count_request(0)
+    assert exported(metrics)['trimtab_netmon_unanswered_echoes_total{source="1",target="0"}'] == 0
+
+
+def test_node_and_zone_are_exported_once():
+    told = exported(Metrics(3, node="node-7", zone="eu-1a"))
+    assert [name for name in told if "node-7" in name or "eu-1a" in name] == [
+        'trimtab_netmon_place_info{node="node-7",worker="3",zone="eu-1a"}'
+    ]
