@@ -15,6 +15,9 @@ from trimtab_api.netmon.v1 import netmon_pb2
 
 from trimtab_netmon.measurements import LinkState, Measurement, Method, Summary
 
+#: More than any test sends.
+_MOST_BYTES = 2.0**63
+
 
 class NonsenseError(Exception):
     """A peer's answer that cannot be true; the message says what it was."""
@@ -49,12 +52,13 @@ def links_from_proto(table: netmon_pb2.LinkTable, worker: int, num_workers: int)
     }
 
 
-def test_result_from_proto(answer: netmon_pb2.TestBandwidthResponse) -> tuple[Measurement, float]:
-    """The measurement that a test found, and the seconds it took. Raises `NonsenseError`."""
+def test_result_from_proto(answer: netmon_pb2.TestBandwidthResponse) -> tuple[Measurement, float, float]:
+    """The measurement that a test found, the seconds it took and the bytes it sent. Raises `NonsenseError`."""
     value, seconds = answer.bandwidth_bytes_per_second, answer.duration_seconds
     if not (0 < value < math.inf and 0 <= seconds < math.inf):
         raise NonsenseError(f"it answers {value:g} bytes/s after {seconds:g} s")
-    return Measurement(value, _method(answer.method), time.time(), is_lower_bound=answer.lower_bound), seconds
+    measurement = Measurement(value, _method(answer.method), time.time(), is_lower_bound=answer.lower_bound)
+    return measurement, seconds, float(answer.sent_bytes) or min(value * seconds, _MOST_BYTES)
 
 
 def with_round(

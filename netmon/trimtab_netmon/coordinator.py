@@ -22,8 +22,8 @@ from trimtab_netmon.merged_links import SILENCE, MergedLinks
 from trimtab_netmon.metrics import Metrics
 from trimtab_netmon.peers import Peers
 from trimtab_netmon.probe_round import ProbeRound, RoundOutcome
-from trimtab_netmon.probe_schedule import Budget, Pair
-from trimtab_netmon.records import CHANGE, BandwidthRecords, max_age
+from trimtab_netmon.probe_schedule import Budget, Pair, ProbeInterval
+from trimtab_netmon.records import CHANGE, BandwidthRecords, MaxAge
 from trimtab_netmon.settings import Settings
 from trimtab_netmon.state_publisher import StatePublisher
 from trimtab_netmon.watch_value import WatchValue
@@ -59,12 +59,13 @@ class Coordinator:
         self._peers = peers
         self._metrics = metrics
         self._num_workers = len(settings.peers)
-        self._interval = settings.probe_interval
+        self._shortest_interval = settings.probe_interval
+        self._interval = ProbeInterval(settings.probe_interval, self._num_workers * (self._num_workers - 1))
         self._calm = min(JUST_TESTED, settings.probe_interval / 2)
-        self._budget = Budget(self._num_workers, settings.probe_budget, time.monotonic())
+        self._budget = Budget(self._num_workers, settings.probe_budget, settings.probe_bytes_per_day, time.monotonic())
         self._records = BandwidthRecords(
             [(i, j) for i in range(self._num_workers) for j in range(self._num_workers) if i != j],
-            max_age(self._num_workers, settings.probe_interval, settings.probe_budget),
+            MaxAge.of(self._num_workers, settings.probe_interval, settings.probe_budget, settings.probe_bytes_per_day),
         )
         self._links = MergedLinks(self._num_workers, self._records)
         self._arrivals = ArrivalEvidence(self._records)
@@ -103,7 +104,8 @@ class Coordinator:
         return self._wanted
 
     def _want_when_affordable(self, reason: str) -> None:
-        """Start a round now, or as soon as the budget has recovered."""
+        """Start a round now, or as soon as the budget has recovered; test links often again."""
+        self._interval.reset()
         try:
             self._want(reason)
         except NotNowError as error:
@@ -193,13 +195,17 @@ class Coordinator:
         """Run a round at the start and whenever one is wanted, and a routine test whenever an interval has passed."""
         await self._wait_for_latencies()
         self._want("nothing is known yet")
+        tested_at = time.monotonic()
         while True:
             try:
-                async with asyncio.timeout(self._interval):  # wait_for may lose a cancellation
+                async with asyncio.timeout(self._shortest_interval):  # wait_for may lose a cancellation
                     await self._wake.wait()
             except TimeoutError:
-                if not (self._owed and self._budget.allows_round(time.monotonic())):
-                    await self._routine()
+                now = time.monotonic()
+                if not (self._owed and self._budget.allows_round(now)):
+                    if now - tested_at >= self._interval.seconds:
+                        tested_at = now
+                        await self._routine()
                     continue
                 self._want(self._owed)
             self._wake.clear()
@@ -239,9 +245,11 @@ class Coordinator:
             return
         allows = self._budget.allows_answer if self._records.is_doubted(pair) else self._budget.allows_background
         if allows(pair, time.monotonic()):
-            self._routine_ended_at = float("inf")  # under way
+            begun, self._routine_ended_at = time.monotonic(), float("inf")  # under way
             await self._tests.run([pair])
             self._routine_ended_at = time.monotonic()
+            if self._records.is_current(pair, begun):
+                self._interval.confirm()
 
     def _is_testable(self, pair: Pair) -> bool:
         """Whether a test may succeed; testing a host that does not answer would only delay others."""

@@ -64,14 +64,15 @@ class LinkTests:
         has_changed = False
         try:
             answer = await self._peers.peer(source).TestBandwidth(request, timeout=2 * (TEST_LIMIT + 3 * PATIENCE))
-            measurement, seconds = converters.test_result_from_proto(answer)
+            measurement, seconds, num_bytes = converters.test_result_from_proto(answer)
         except (grpc.aio.AioRpcError, converters.NonsenseError) as error:
             self._keep_failure(pair, begun, error)
         else:
-            self._budget.spend(pair, seconds, time.monotonic())
+            self._budget.spend(pair, seconds, num_bytes, time.monotonic())
             self._failures_in_a_row = 0
             self._metrics.tests.inc()
             self._metrics.test_seconds.inc(seconds)
+            self._metrics.test_bytes.inc(num_bytes)
             has_changed = self._records.succeed(pair, begun, measurement)
             if has_changed:
                 log.info("worker %d to worker %d carries %.3g bytes/s now", source, target, measurement.value)
@@ -81,7 +82,8 @@ class LinkTests:
         """A failed test costs its hosts' budgets as well."""
         now = time.monotonic()
         reason = error.code().name.lower() if isinstance(error, grpc.aio.AioRpcError) else "nonsense"
-        self._budget.spend(pair, min(now - begun, FAILURE_COST), now)
+        seconds = min(now - begun, FAILURE_COST)
+        self._budget.spend(pair, seconds, self._records.expected(pair) * seconds, now)
         self._records.fail(pair, begun, now)
         self._metrics.failed_tests.labels(reason=reason).inc()
         why = explain(error)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from trimtab_api.command_line import Parser, joined, number, whole_number
 from trimtab_api.errors import UserError
-from trimtab_api.units import parse_duration
+from trimtab_api.units import parse_duration, parse_size
 
 from trimtab_netmon.settings import Endpoint, Settings, written_out
 
@@ -36,10 +36,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def read_settings(arguments: argparse.Namespace) -> Settings:
     """The settings that the flags say. Raises `UserError`."""
     listen = Endpoint.parse(arguments.listen, "--listen")
-    try:
-        probe_interval = parse_duration(arguments.probe_interval)
-    except UserError as error:
-        raise UserError(error.remedy, field="--probe-interval", value=error.value) from None
+    probe_interval = _parsed(parse_duration, arguments.probe_interval, "--probe-interval")
+    probe_bytes = _parsed(parse_size, arguments.probe_bytes_per_day, "--probe-bytes-per-day")
     return Settings(
         worker=arguments.rank,
         peers=tuple(Endpoint.parse(each, "--peers", listen.port) for each in written_out(arguments.peers, "--peers")),
@@ -47,11 +45,20 @@ def read_settings(arguments: argparse.Namespace) -> Settings:
         interface=arguments.interface,
         probe_interval=probe_interval,
         probe_budget=arguments.probe_budget,
+        probe_bytes_per_day=probe_bytes,
         metrics_port=arguments.metrics_port,
         service=arguments.service,
         node=arguments.node,
         zone=arguments.zone,
     )
+
+
+def _parsed(parse: Callable[[str], float], text: str, flag: str) -> float:
+    """What a flag's text says. Raises `UserError`."""
+    try:
+        return parse(text)
+    except UserError as error:
+        raise UserError(error.remedy, field=flag, value=error.value) from None
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -84,6 +91,11 @@ def _parser() -> argparse.ArgumentParser:
         type=number("--probe-budget", "0.02"),
         default=0.02,
         help="share of a host's time for bandwidth tests (default: 0.02)",
+    )
+    serve.add_argument(
+        "--probe-bytes-per-day",
+        default="50GB",
+        help="most that bandwidth tests may send and receive at a host in 24 hours (default: 50GB)",
     )
     serve.add_argument(
         "--metrics-port",

@@ -45,6 +45,9 @@ class Metrics:
         self.test_seconds = counter(
             "bandwidth_test_seconds", "Time that bandwidth tests kept two hosts busy; worker 0 counts it"
         )
+        self.test_bytes = counter(
+            "bandwidth_test_bytes", "Bytes that bandwidth tests sent; worker 0 counts those of all workers"
+        )
         self.failed_tests = counter(
             "failed_bandwidth_tests", "Bandwidth tests that did not happen, by reason", ("reason",)
         )

@@ -46,6 +46,13 @@ class Peers:
         stub = netmon_pb2_grpc.NetworkMonitorStub(self._channel(worker))
         return cast("netmon_pb2_grpc.NetworkMonitorAsyncStub", stub)
 
+    def endpoint(self, worker: int) -> Endpoint:
+        """Where a monitor was last found, by its IP address. Raises `AddressUnknownError`."""
+        address = self._addresses.address(worker)
+        if address is None:
+            raise AddressUnknownError(self._endpoints[worker])
+        return Endpoint(address, self._endpoints[worker].port)
+
     async def close(self) -> None:
         """Close every channel."""
         for _, channel in self._channels.values():
@@ -53,9 +60,7 @@ class Peers:
         await asyncio.gather(*self._closing)
 
     def _channel(self, worker: int) -> grpc.aio.Channel:
-        endpoint, address = self._endpoints[worker], self._addresses.address(worker)
-        if address is None:
-            raise AddressUnknownError(endpoint)
+        endpoint, address = self._endpoints[worker], self.endpoint(worker).host
         opened = self._channels.get(worker)
         if opened is None or opened[0] != address:
             if opened is not None:

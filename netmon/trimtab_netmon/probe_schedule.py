@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 #: Seconds over which a host's budget is averaged.
 BUDGET_HORIZON = 600.0
@@ -11,6 +11,12 @@ BUDGET_HORIZON = 600.0
 TYPICAL_TEST = 0.5
 #: Share of what a host earns that routine tests may spend while its balance recovers.
 TRICKLE = 0.5
+#: Confirmed tests in a row after which the interval between tests doubles: as many as there are links, within bounds.
+FEWEST_TO_DOUBLE, MOST_TO_DOUBLE = 10, 100
+#: The interval grows to so many times its first value at most.
+MOST_DOUBLED = 64.0
+#: Seconds in which all links have their turn, however far the interval has grown.
+LONGEST_CYCLE = 6 * 3600.0
 
 Pair = tuple[int, int]
 """Source and target of a directed link."""
@@ -58,55 +64,111 @@ def expected(pair: Pair, found: Mapping[Pair, float], current: Sequence[Pair]) -
     return min((found[each] for each in current if set(each) & set(pair)), default=found.get(pair, 0.0))
 
 
+class ProbeInterval:
+    """The time between two periodic tests: it doubles while they confirm what is known, and starts anew otherwise.
+
+    Args:
+        shortest: Seconds between two tests at first, and after a change.
+        num_links: Links that take turns.
+    """
+
+    def __init__(self, shortest: float, num_links: int) -> None:
+        self._shortest = shortest
+        self._per_doubling = min(max(num_links, FEWEST_TO_DOUBLE), MOST_TO_DOUBLE)
+        self._longest = longest_interval(shortest, num_links)
+        self._num_confirmed = 0
+
+    @property
+    def seconds(self) -> float:
+        """Seconds until the next test."""
+        return min(self._shortest * 2.0 ** (self._num_confirmed // self._per_doubling), self._longest)
+
+    def confirm(self) -> None:
+        """Note a test that found what was known."""
+        if self.seconds < self._longest:
+            self._num_confirmed += 1
+
+    def reset(self) -> None:
+        """Test often again: a figure changed, or evidence speaks against one."""
+        self._num_confirmed = 0
+
+
+def longest_interval(shortest: float, num_links: int) -> float:
+    """Seconds between two tests at most: all links have their turn in `LONGEST_CYCLE` if the first interval allows."""
+    return max(shortest, min(shortest * MOST_DOUBLED, LONGEST_CYCLE / max(1, num_links)))
+
+
 @dataclass
 class Account:
-    """Seconds that one host may still spend on tests; the balance grows by its share of time, up to the horizon's."""
+    """What one host may still spend on tests, in seconds or bytes; the balance grows with time up to ``full``."""
 
-    share: float
-    balance: float
+    rate: float
+    """What is added in a second."""
+    full: float
+    least: float
+    """What a test is taken to cost at least."""
     updated_at: float
+    balance: float = field(init=False)
     last: float = 0.0
-    """What the last test cost, seconds."""
+    """What the last test cost."""
+
+    def __post_init__(self) -> None:
+        self.balance = self.full
 
     def at(self, now: float) -> float:
         """The balance at a later time."""
-        return min(self.share * BUDGET_HORIZON, self.balance + self.share * (now - self.updated_at))
+        return min(self.full, self.balance + self.rate * (now - self.updated_at))
 
-    def spend(self, seconds: float, now: float) -> None:
+    def spend(self, cost: float, now: float) -> None:
         """Book a test; the balance may become negative."""
-        self.balance, self.updated_at, self.last = self.at(now) - seconds, now, seconds
+        self.balance, self.updated_at, self.last = self.at(now) - cost, now, cost
 
-    def has_rested(self, now: float) -> bool:
-        """Whether a part of what was earned since the last test would have paid for it."""
-        return TRICKLE * self.share * (now - self.updated_at) > max(self.last, TYPICAL_TEST)
+    def allows_background(self, now: float) -> bool:
+        """Whether half is left; or anything, if a part of what was added since the last test would have paid for it."""
+        has_rested = TRICKLE * self.rate * (now - self.updated_at) > max(self.last, self.least)
+        return self.at(now) > self.full / 2 or (self.at(now) > 0 and has_rested)
 
 
 class Budget:
-    """The accounts of all hosts."""
+    """The accounts of all hosts: one of seconds and one of bytes each.
 
-    def __init__(self, num_workers: int, share: float, now: float) -> None:
-        self._full = share * BUDGET_HORIZON
-        self._accounts = [Account(share, self._full, now) for _ in range(num_workers)]
+    Args:
+        num_workers: Number of hosts.
+        share: Most of a host's time that tests may take, averaged over `BUDGET_HORIZON`.
+        bytes_per_day: Most bytes that tests may send and receive at a host in any 24 hours. Half of them may be spent
+            at once; the other half is added over the day.
+        now: Monotonic seconds.
+    """
 
-    def spend(self, pair: Pair, seconds: float, now: float) -> None:
+    def __init__(self, num_workers: int, share: float, bytes_per_day: float, now: float) -> None:
+        self._seconds = [Account(share, share * BUDGET_HORIZON, TYPICAL_TEST, now) for _ in range(num_workers)]
+        self._bytes = [Account(refill_rate(bytes_per_day), bytes_per_day / 2, 0.0, now) for _ in range(num_workers)]
+
+    def spend(self, pair: Pair, seconds: float, num_bytes: float, now: float) -> None:
         """Book a test on both its hosts."""
         for worker in pair:
-            self._accounts[worker].spend(seconds, now)
+            self._seconds[worker].spend(seconds, now)
+            self._bytes[worker].spend(num_bytes, now)
 
     def allows_round(self, now: float) -> bool:
         """Whether every host can pay for a round."""
-        return all(account.at(now) > 0 for account in self._accounts)
+        return all(account.at(now) > 0 for account in (*self._seconds, *self._bytes))
 
     def allows_answer(self, pair: Pair, now: float) -> bool:
         """Whether both hosts can pay for testing a link whose measurement is in doubt."""
-        return all(self._accounts[worker].at(now) > 0 for worker in pair)
+        return all(account.at(now) > 0 for account in self._accounts(pair))
 
     def allows_background(self, pair: Pair, now: float) -> bool:
         """Whether a routine test may be made: it leaves both hosts half of their budget, for when something changes.
 
         Below that half a few tests are made all the same; otherwise none would reach a host for five minutes.
         """
-        return all(
-            account.at(now) > self._full / 2 or (account.at(now) > 0 and account.has_rested(now))
-            for account in (self._accounts[worker] for worker in pair)
-        )
+        return all(account.allows_background(now) for account in self._accounts(pair))
+
+    def _accounts(self, pair: Pair) -> list[Account]:
+        return [accounts[worker] for worker in pair for accounts in (self._seconds, self._bytes)]
+
+
+def refill_rate(bytes_per_day: float) -> float:
+    """Bytes per second that are added to a host's budget."""
+    return bytes_per_day / 2 / 86400

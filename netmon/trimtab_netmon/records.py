@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from trimtab_netmon.measurements import Measurement, moved
-from trimtab_netmon.probe_schedule import TYPICAL_TEST, Pair, expected
+from trimtab_netmon.probe_schedule import TRICKLE, TYPICAL_TEST, Pair, expected, longest_interval, refill_rate
 
 #: Relative change of a link's bandwidth that supersedes all earlier measurements.
 CHANGE = 0.1
@@ -23,15 +23,28 @@ CYCLES = 3.0
 LEAST_MAX_AGE = 60.0
 
 
-def max_age(num_workers: int, interval: float, share: float) -> float:
-    """Seconds after which a measurement is too old: `CYCLES` times what it takes until every link has had its turn.
+@dataclass(frozen=True)
+class MaxAge:
+    """After how long a measurement is too old: `CYCLES` times what it takes until every link has had its turn."""
 
-    ``interval`` is the time between two tests [seconds], ``share`` the share of its time that a host may spend on them;
-    either may be the limit.
-    """
-    by_turn = num_workers * (num_workers - 1) * interval
-    by_budget = 2 * (num_workers - 1) * TYPICAL_TEST / share
-    return max(LEAST_MAX_AGE, CYCLES * max(by_turn, by_budget))
+    by_turn: float
+    """Seconds by the intervals between tests, and by the share of a host's time."""
+    seconds_per_bandwidth: float
+    """Seconds per byte/s of the link, by the budget in bytes: a test of a faster link sends more."""
+
+    @classmethod
+    def of(cls, num_workers: int, interval: float, share: float, bytes_per_day: float) -> MaxAge:
+        """By the shortest interval between tests [seconds] and the budgets of one host; any may be the limit."""
+        num_links = num_workers * (num_workers - 1)
+        tests_of_host = 2 * (num_workers - 1)
+        by_turn = num_links * longest_interval(interval, num_links)
+        by_share = tests_of_host * TYPICAL_TEST / share
+        by_bytes = tests_of_host * TYPICAL_TEST / (TRICKLE * refill_rate(bytes_per_day))
+        return cls(max(LEAST_MAX_AGE, CYCLES * max(by_turn, by_share)), CYCLES * by_bytes)
+
+    def seconds(self, bandwidth: float) -> float:
+        """Seconds after which the measurement of a link that carries so many bytes per second is too old."""
+        return max(self.by_turn, self.seconds_per_bandwidth * bandwidth)
 
 
 @dataclass
@@ -70,7 +83,7 @@ class _Record:
 class BandwidthRecords:
     """The records of all links."""
 
-    def __init__(self, pairs: Sequence[Pair], max_age: float) -> None:
+    def __init__(self, pairs: Sequence[Pair], max_age: MaxAge) -> None:
         self._records = {pair: _Record() for pair in pairs}
         self._max_age = max_age
         self.changed_at = float("-inf")
@@ -96,7 +109,9 @@ class BandwidthRecords:
         has_failed = record.failures >= FAILURES_TO_DISTRUST
         is_superseded = record.tested_at < self.changed_at and not has_failed
         is_contradicted = record.is_doubted and (not is_affordable or now - record.doubted_since > DOUBT_GRACE)
-        is_stale = is_superseded or is_contradicted or has_failed or age > self._max_age
+        is_stale = (
+            is_superseded or is_contradicted or has_failed or age > self._max_age.seconds(record.measurement.value)
+        )
         return replace(record.measurement, age=age, stale=is_stale, is_superseded=is_superseded)
 
     def succeed(self, pair: Pair, begun: float, measurement: Measurement) -> bool:

@@ -103,6 +103,7 @@ class MonitorPeer:
             method=netmon_pb2.Method.Name(result.method.value),
             duration_seconds=result.duration,
             lower_bound=result.is_lower_bound,
+            sent_bytes=result.num_bytes,
         )
 
     async def ReceiveTest(  # noqa: N802

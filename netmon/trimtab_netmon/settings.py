@@ -91,6 +91,8 @@ class Settings:
     """Most of a host's time that bandwidth tests may take, on average over ten minutes."""
     metrics_port: int
     """Port of the Prometheus metrics; 0: none."""
+    probe_bytes_per_day: float = 50e9
+    """Most bytes that bandwidth tests may send and receive at a host in 24 hours."""
     service: str | None = None
     """DNS name of the headless Service that has the addresses of all monitors; None: each name is looked up."""
     node: str = ""
@@ -117,6 +119,9 @@ class Settings:
             raise UserError(
                 "must be more than 0 and at most 0.5", field="--probe-budget", value=f"{self.probe_budget:g}"
             )
+
+        if not self.probe_bytes_per_day > 0:
+            raise UserError("must be more than 0", field="--probe-bytes-per-day", value="0B")
 
     @property
     def others(self) -> list[int]:

@@ -52,12 +52,14 @@ class TestResult:
     """Seconds from the test's first data to its end."""
     is_lower_bound: bool
     """The link may carry more."""
+    num_bytes: int
+    """Bytes that the test sent."""
 
     @classmethod
-    def of(cls, rates: Rates, expected: float, duration: float) -> TestResult:
+    def of(cls, rates: Rates, expected: float, duration: float, num_bytes: int) -> TestResult:
         """What these rates say of a link that was ``expected`` to carry so many bytes per second."""
         bandwidth, method = judge(rates, expected)
-        return cls(bandwidth, method, duration, is_lower_bound(bandwidth, rates, expected))
+        return cls(bandwidth, method, duration, is_lower_bound(bandwidth, rates, expected), num_bytes)
 
 
 class Tester:
@@ -93,18 +95,18 @@ class Tester:
         most_known = max(expected, self._interface.capacity)
         is_refuted = is_more(self._interface.most_received(RATE_WINDOW), most_known)
         if expected == 0 or is_refuted or limit // iperf.NUM_STREAMS > iperf.largest_window():
-            rates, duration = await self._send(target, expected, None)
-            return TestResult.of(rates, expected, duration)
-        spent = 0.0
+            rates, duration, num_bytes = await self._send(target, expected, None)
+            return TestResult.of(rates, expected, duration, num_bytes)
+        spent, spent_bytes = 0.0, 0
         with suppress(iperf.TestError):  # the other host's kernel may grant less
-            rates, spent = await self._send(target, expected, limit // iperf.NUM_STREAMS)
-            found = TestResult.of(rates, expected, spent)
+            rates, spent, spent_bytes = await self._send(target, expected, limit // iperf.NUM_STREAMS)
+            found = TestResult.of(rates, expected, spent, spent_bytes)
             if not was_held_down(found.bandwidth, rates, limit, expected, 2 * self._latency_to(target)):
                 return found
-        rates, duration = await self._send_once_free(target, expected)
-        return TestResult.of(rates, expected, spent + duration)
+        rates, duration, num_bytes = await self._send_once_free(target, expected)
+        return TestResult.of(rates, expected, spent + duration, spent_bytes + num_bytes)
 
-    async def _send_once_free(self, target: int, expected: float) -> tuple[Rates, float]:
+    async def _send_once_free(self, target: int, expected: float) -> tuple[Rates, float, int]:
         """Test without a window as soon as the other host has ended its part of the attempt before."""
         deadline = time.monotonic() + iperf.PATIENCE
         while True:
@@ -115,7 +117,8 @@ class Tester:
                     raise
             await asyncio.sleep(SAMPLE_INTERVAL)
 
-    async def _send(self, target: int, expected: float, window: int | None) -> tuple[Rates, float]:
+    async def _send(self, target: int, expected: float, window: int | None) -> tuple[Rates, float, int]:
+        """Return the rates of one test, its duration in seconds and the bytes that it sent."""
         call = self._peers.peer(target).ReceiveTest(
             netmon_pb2.ReceiveTestRequest(source=self._settings.worker, limit_seconds=TEST_LIMIT),
             timeout=TEST_LIMIT + 3 * iperf.PATIENCE,
@@ -131,7 +134,7 @@ class Tester:
                 if client is None:  # the first update: the receiver is ready
                     sent_before = self._sent_by_the_job()
                     client = await iperf.start_client(
-                        self._settings.peers[target], self._settings.listen, TEST_LIMIT, window
+                        self._peers.endpoint(target), self._settings.listen, TEST_LIMIT, window
                     )
                     begun = time.monotonic()
                 if received[-1].own > 0:
@@ -160,7 +163,7 @@ class Tester:
             was_starved=was_starved(received),
             has_settled=has_seen_enough(received, expected, round_trip),
         )
-        return rates, duration
+        return rates, duration, flowing[-1].own
 
     def _sent_by_the_job(self) -> float:
         """Bytes per second that just left this host; if a test has just ended here, those from before that test."""

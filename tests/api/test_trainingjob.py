@@ -131,6 +131,7 @@ def test_a_good_job_has_the_papers_defaults(tmp_path):
     assert communication.fusion.buffer_size == 25_000_000
     assert (communication.trials.iterations, communication.trials.budget) == (10, 0.05)
     assert (job.spec.network.probe_interval, job.spec.network.probe_budget) == (2.0, 0.02)
+    assert job.spec.network.probe_bytes_per_day == 50_000_000_000
 
 
 @pytest.mark.parametrize(

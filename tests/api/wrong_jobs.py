@@ -65,7 +65,8 @@ WRONG = [
     (
         ("spec", "network", "a\nb"),
         1,
-        "spec.network.a\\nb: '1': is not a field here; choose from probeInterval, probeBudget, secondInterface",
+        "spec.network.a\\nb: '1': is not a field here; choose from probeInterval, probeBudget, probeBytesPerDay, "
+        "secondInterface",
     ),
     (("speck",), {}, "speck: is not a field here; did you mean spec?"),
     (
@@ -211,6 +212,16 @@ WRONG = [
         spec("network", "secondInterface"),
         "net 1",
         "spec.network.secondInterface: 'net 1': name it as `ip link` lists it, such as net1",
+    ),
+    (
+        spec("network", "probeBytesPerDay"),
+        10**9,
+        "spec.network.probeBytesPerDay: '1000000000': write it with its unit, such as 50GB",
+    ),
+    (
+        spec("network", "probeBytesPerDay"),
+        "0GB",
+        "spec.network.probeBytesPerDay: '0GB': is nothing; write a size such as 50GB",
     ),
     (spec("network", "probeInterval"), "50ms", "spec.network.probeInterval: '50ms': must be at least 100ms"),
     (

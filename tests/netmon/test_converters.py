@@ -48,9 +48,10 @@ def test_a_test_finds_a_bandwidth_or_nonsense(bandwidth, seconds):
         with pytest.raises(converters.NonsenseError, match="it answers"):
             converters.test_result_from_proto(answer)
         return
-    measurement, spent = converters.test_result_from_proto(answer)
+    measurement, spent, num_bytes = converters.test_result_from_proto(answer)
     assert 0 < measurement.value < math.inf
     assert 0 <= spent < math.inf
+    assert 0 <= num_bytes < math.inf
     assert measurement.method is Method.NONE
 
 

@@ -227,6 +227,14 @@ def test_an_answer_says_which_links_were_measured_and_which_could_not_be():
     asyncio.run(scenario())
 
 
+@pytest.fixture
+def steady_interval(monkeypatch):
+    """The interval between tests does not grow within a test."""
+    monkeypatch.setattr("trimtab_netmon.probe_schedule.FEWEST_TO_DOUBLE", 10**6)
+    monkeypatch.setattr("trimtab_netmon.probe_schedule.MOST_TO_DOUBLE", 10**6)
+
+
+@pytest.mark.usefixtures("steady_interval")
 def test_a_link_that_cannot_be_tested_takes_no_turns_of_others_and_is_called_stale():
     async def scenario():
         network = MadeUpNetwork(FAST, FAST, 0)
@@ -251,9 +259,9 @@ def test_what_fails_costs_its_hosts():
         network = MadeUpNetwork(FAST, FAST, 0)
         async with measured(network, probe_budget=0.02) as (coordinator, _):
             network.broken = {(i, j) for i in range(NUM_WORKERS) for j in range(NUM_WORKERS)}
-            before = [account.balance for account in coordinator._budget._accounts]
+            before = [account.balance for account in coordinator._budget._seconds]
             await coordinator.measure_now("a step took longer")
-            after = [account.balance for account in coordinator._budget._accounts]
+            after = [account.balance for account in coordinator._budget._seconds]
             assert all(now < then for now, then in zip(after, before, strict=True))
 
     asyncio.run(scenario())
@@ -266,7 +274,7 @@ def test_a_latency_that_moved_brings_a_test_of_everyone_or_makes_the_figures_sta
             network.latency = 0.025
             await until(lambda: published.value.summary.bandwidth_bytes_per_second == SLOW)
             await until(lambda: coordinator._wanted is None)
-            coordinator._budget.spend((0, 1), 1000.0, time.monotonic())
+            coordinator._budget.spend((0, 1), 1000.0, 1.0, time.monotonic())
             num_tests = len(network.tests)
             assert not published.value.summary.stale
             network.latency = 0.002
@@ -364,3 +372,26 @@ def test_a_monitor_whose_tests_all_fail_publishes_why_and_that_they_succeed_agai
             await until(lambda: not published.value.problem)
 
     asyncio.run(scenario())
+
+
+def test_periodic_tests_become_rarer_while_they_confirm_and_frequent_again_after_a_change(monkeypatch):
+    monkeypatch.setattr("trimtab_netmon.probe_schedule.FEWEST_TO_DOUBLE", 2)
+    monkeypatch.setattr("trimtab_netmon.probe_schedule.MOST_TO_DOUBLE", 2)
+
+    async def scenario():
+        network = MadeUpNetwork(FAST, SLOW, changes_before_test=10**6)
+        async with measured(network, probe_interval=0.1, probe_budget=0.5) as (coordinator, _):
+            await until(lambda: coordinator._interval.seconds >= 0.4)
+            network.latency *= 20
+            await until(lambda: coordinator._interval.seconds == 0.1)
+
+    asyncio.run(scenario())
+
+
+def test_a_test_costs_the_bytes_that_it_sent():
+    async def scenario():
+        network = MadeUpNetwork(FAST, FAST, 0)
+        async with measured(network) as (coordinator, _):
+            return [account.full - account.balance for account in coordinator._budget._bytes]
+
+    assert asyncio.run(scenario()) == pytest.approx([2 * 0.1 * FAST] * NUM_WORKERS, rel=0.01)

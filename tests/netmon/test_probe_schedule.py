@@ -2,7 +2,9 @@
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from trimtab_netmon.probe_schedule import BUDGET_HORIZON, Budget, batches, expected
+from trimtab_netmon.probe_schedule import BUDGET_HORIZON, MOST_DOUBLED, Budget, ProbeInterval, batches, expected
+
+UNLIMITED = 1e18
 
 
 @given(st.integers(2, 40))
@@ -24,23 +26,23 @@ def test_one_worker_has_nobody_to_test():
 @settings(deadline=None)
 @given(st.lists(st.floats(0.1, 2.0), min_size=20, max_size=60), st.floats(0.01, 0.5))
 def test_routine_tests_stay_within_the_budget(durations, share):
-    budget, now, spent = Budget(2, share, 0.0), 0.0, 0.0
+    budget, now, spent = Budget(2, share, UNLIMITED, 0.0), 0.0, 0.0
     for duration in durations:
         while not budget.allows_background((0, 1), now):
             now += 1.0
         now += duration
         spent += duration
-        budget.spend((0, 1), duration, now)
+        budget.spend((0, 1), duration, 1.0, now)
     assert spent <= share * (now + BUDGET_HORIZON / 2) + max(durations)
 
 
 def test_what_routine_leaves_pays_for_rounds_out_of_turn():
-    budget = Budget(2, 0.02, 0.0)
+    budget = Budget(2, 0.02, UNLIMITED, 0.0)
     while budget.allows_background((0, 1), 0.0):
-        budget.spend((0, 1), 0.4, 0.0)
+        budget.spend((0, 1), 0.4, 1.0, 0.0)
     rounds = 0
     while budget.allows_round(0.0):
-        budget.spend((0, 1), 0.8, 0.0)
+        budget.spend((0, 1), 0.8, 1.0, 0.0)
         rounds += 1
     assert rounds >= 3
     assert budget.allows_round(100.0)
@@ -57,10 +59,12 @@ def test_a_link_that_cannot_be_tested_is_replaced_by_others_of_its_hosts(num_wor
 
 
 def test_no_host_is_left_alone_for_long_while_its_balance_recovers():
-    budget = Budget(2, 0.02, 0.0)
-    budget.spend((0, 1), 11.5, 0.0)
-    budget.spend((0, 1), 0.4, 0.0)
-    looks = [now for now in range(300) if budget.allows_background((0, 1), now) and not budget.spend((0, 1), 0.4, now)]
+    budget = Budget(2, 0.02, UNLIMITED, 0.0)
+    budget.spend((0, 1), 11.5, 1.0, 0.0)
+    budget.spend((0, 1), 0.4, 1.0, 0.0)
+    looks = [
+        now for now in range(300) if budget.allows_background((0, 1), now) and not budget.spend((0, 1), 0.4, 1.0, now)
+    ]
     assert 3 <= len(looks) <= 8
     assert budget.allows_round(300.0)
 
@@ -80,9 +84,47 @@ def test_a_link_never_tested_should_carry_the_least_that_its_hosts_links_do():
 
 
 def test_what_is_in_doubt_may_be_tested_while_anything_is_left():
-    budget = Budget(2, 0.02, 0.0)
-    budget.spend((0, 1), 11.9, 0.0)
+    budget = Budget(2, 0.02, UNLIMITED, 0.0)
+    budget.spend((0, 1), 11.9, 1.0, 0.0)
     assert budget.allows_answer((0, 1), 0.0)
     assert not budget.allows_background((0, 1), 0.0)
-    budget.spend((0, 1), 0.2, 0.0)
+    budget.spend((0, 1), 0.2, 1.0, 0.0)
     assert not budget.allows_answer((0, 1), 0.0)
+
+
+@settings(deadline=None)
+@given(st.lists(st.floats(1e6, 2e9), min_size=20, max_size=200), st.floats(5e9, 1e12))
+def test_no_24_hours_see_more_than_the_budget_in_bytes_and_one_test(sizes, per_day):
+    budget, now, spent = Budget(2, 0.5, per_day, 0.0), 0.0, []
+    for size in sizes:
+        while not budget.allows_answer((0, 1), now):
+            now += 60.0
+        budget.spend((0, 1), 0.01, size, now)
+        spent.append((now, size))
+    for at, _ in spent:
+        assert sum(size for when, size in spent if at <= when < at + 86400) <= per_day + max(sizes)
+
+
+def test_bytes_alone_can_exhaust_the_budget():
+    budget = Budget(3, 0.5, 2e9, 0.0)
+    budget.spend((0, 1), 0.01, 0.6e9, 0.0)
+    assert not budget.allows_background((0, 1), 0.0), "half is left for when something changes"
+    assert budget.allows_answer((0, 1), 0.0)
+    budget.spend((0, 1), 0.01, 0.6e9, 0.0)
+    assert not budget.allows_answer((0, 2), 0.0)
+    assert not budget.allows_round(0.0)
+    assert budget.allows_round(86400.0)
+
+
+@given(st.integers(2, 32), st.floats(0.1, 60.0))
+def test_the_interval_doubles_while_tests_confirm_until_every_link_has_a_turn_in_six_hours(num_workers, shortest):
+    num_links = num_workers * (num_workers - 1)
+    interval, before = ProbeInterval(shortest, num_links), shortest
+    for _ in range(100 * 8):
+        interval.confirm()
+        assert before <= interval.seconds <= max(2 * before, shortest)
+        before = interval.seconds
+    assert interval.seconds <= MOST_DOUBLED * shortest
+    assert interval.seconds * num_links <= max(6 * 3600.0, shortest * num_links) + 1e-6
+    interval.reset()
+    assert interval.seconds == shortest

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from trimtab_netmon.measurements import Measurement, Method
-from trimtab_netmon.records import DOUBT_GRACE, LONGEST_PAUSE, BandwidthRecords, max_age
+from trimtab_netmon.records import DOUBT_GRACE, LONGEST_PAUSE, BandwidthRecords, MaxAge
 
 PAIRS = [(0, 1), (1, 2), (2, 0)]
 FAST, SLOW = 125e6, 12.5e6
@@ -16,7 +16,7 @@ def found(value, is_lower_bound=False):
 
 
 def after_tests(at=0.0, value=FAST, max_age=FOREVER):
-    records = BandwidthRecords(PAIRS, max_age)
+    records = BandwidthRecords(PAIRS, MaxAge(max_age, 0.0))
     for pair in PAIRS:
         records.succeed(pair, at, found(value))
     return records
@@ -31,8 +31,8 @@ def test_a_measurement_tells_its_age_and_goes_stale_when_too_old(age):
 @given(st.integers(2, 64), st.floats(0.1, 60), st.floats(0.001, 0.5))
 def test_no_measurement_is_too_old_before_every_link_could_have_had_its_turn(num_workers, interval, share):
     num_links = num_workers * (num_workers - 1)
-    assert max_age(num_workers, interval, share) >= num_links * interval
-    assert max_age(num_workers, interval, share) >= num_links * 2 * 0.5 / (num_workers * share)
+    assert MaxAge.of(num_workers, interval, share, 50e9).seconds(0.0) >= num_links * interval
+    assert MaxAge.of(num_workers, interval, share, 50e9).seconds(0.0) >= num_links * 2 * 0.5 / (num_workers * share)
 
 
 def test_evidence_against_a_measurement_makes_it_stale_unless_a_test_answers_soon():
@@ -103,7 +103,7 @@ def test_a_test_that_was_disturbed_twice_is_believed_for_what_it_is():
 @pytest.mark.parametrize("is_lower_bound", [False, True])
 def test_a_first_test_that_found_little_is_repeated_before_it_counts(is_lower_bound):
     """The first tests run while the job's processes load their libraries, and the slowest link decides."""
-    records = BandwidthRecords(PAIRS, FOREVER)
+    records = BandwidthRecords(PAIRS, MaxAge(FOREVER, 0.0))
     records.succeed((0, 1), 0.0, found(FAST))
     assert not records.succeed((1, 2), 0.0, found(SLOW, is_lower_bound))
     assert records.measurement((1, 2), 1.0).value == 0, "nothing is known of it yet"
@@ -118,7 +118,7 @@ def test_a_first_test_that_found_little_is_repeated_before_it_counts(is_lower_bo
 
 @pytest.mark.parametrize("is_lower_bound", [False, True])
 def test_a_first_test_that_found_little_is_believed_when_the_second_says_so_too(is_lower_bound):
-    records = BandwidthRecords(PAIRS, FOREVER)
+    records = BandwidthRecords(PAIRS, MaxAge(FOREVER, 0.0))
     records.succeed((0, 1), 0.0, found(FAST))
     records.succeed((1, 2), 0.0, found(SLOW))
     assert not records.succeed((1, 2), 2.0, found(0.8 * SLOW, is_lower_bound)), "no change of the network"
@@ -181,7 +181,7 @@ def test_a_link_that_cannot_be_tested_does_not_take_the_others_turns(num_failure
 
 @given(st.permutations(PAIRS))
 def test_the_link_tried_longest_ago_is_next_and_one_never_tried_before_all(order):
-    records = BandwidthRecords(PAIRS, FOREVER)
+    records = BandwidthRecords(PAIRS, MaxAge(FOREVER, 0.0))
     for at, pair in enumerate(order):
         missing = [each for each in PAIRS if each not in order[:at]]
         assert records.next_routine(lambda pair: True) == missing[0]

@@ -66,6 +66,7 @@ def test_the_monitor_is_a_native_sidecar_that_is_up_before_all_else():
     assert flags["--peers"] == "digits-{0..1}.digits.team.svc:29400"
     assert flags["--service"] == "digits.team.svc"
     assert flags["--rank"] == "$(JOB_COMPLETION_INDEX)"
+    assert flags["--probe-bytes-per-day"] == "50000000000B"
     assert flags["--interface"] == "eth0"
 
 

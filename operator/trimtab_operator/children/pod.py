@@ -115,6 +115,7 @@ def _monitor(job: TrainingJob, namespace: str, settings: Settings, trainer: Obje
         "--interface": interface,
         "--probe-interval": format_duration(network.probe_interval),
         "--probe-budget": f"{network.probe_budget:g}",
+        "--probe-bytes-per-day": f"{network.probe_bytes_per_day}B",
         "--metrics-port": str(MONITOR_METRICS_PORT),
         "--node": "$(TRIMTAB_NODE)",
         "--zone": "$(TRIMTAB_ZONE)",

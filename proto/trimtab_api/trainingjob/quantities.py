@@ -17,6 +17,7 @@ SINGLE: Literal["single"] = "single"
 _NUMBER = r"([0-9]+(\.[0-9]*)?|\.[0-9]+)"
 #: A duration as a user writes it.
 DURATION_PATTERN = rf"^{_NUMBER} ?(us|ms|s|min|h)$"
+_SIZE_PATTERN = rf"^{_NUMBER} ?(B|kB|MB|GB|KiB|MiB|GiB)$"
 _BUFFER_PATTERN = rf"^(single|{_NUMBER} ?(B|kB|MB|GB|KiB|MiB|GiB))$"
 
 
@@ -76,6 +77,22 @@ BufferSize = Annotated[
     _written(_BUFFER_PATTERN, "write a size such as 25MB or 64MiB, or single (units: B, kB, MB, GB, KiB, MiB, GiB)"),
 ]
 """Bytes, written ``25MB``; or ``single``, one buffer for everything."""
+
+
+def _parse_positive_size(text: str) -> int:
+    size = parse_size(text)
+    if size == 0:
+        raise UserError("is nothing; write a size such as 50GB")
+    return size
+
+
+Size = Annotated[
+    int,
+    BeforeValidator(_parsed(_parse_positive_size, "50GB")),
+    PlainSerializer(_format_buffer_size, when_used="json"),
+    _written(_SIZE_PATTERN, "write a size such as 25MB or 50GB (units: B, kB, MB, GB, KiB, MiB, GiB)"),
+]
+"""Bytes, more than 0, written ``50GB``."""
 
 
 def as_written(text: str) -> Any:

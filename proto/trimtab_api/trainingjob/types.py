@@ -17,7 +17,7 @@ from trimtab_api.names import MOST_WORKERS
 from trimtab_api.trainingjob.communication import Communication
 from trimtab_api.trainingjob.fields import Strict, wrong
 from trimtab_api.trainingjob.pod_template import TRAINER_CONTAINER, check_template
-from trimtab_api.trainingjob.quantities import Duration, as_written
+from trimtab_api.trainingjob.quantities import Duration, Size, as_written
 from trimtab_api.trainingjob.rules import TOO_MANY_WORKERS
 
 API_VERSION = "trimtab.dev/v1alpha1"
@@ -60,10 +60,16 @@ class Network(Strict):
     """How the network is measured."""
 
     probe_interval: Annotated[Duration, AfterValidator(_check_probe_interval)] = Field(
-        as_written("2s"), description="Time between two bandwidth tests of the job, budget permitting."
+        as_written("2s"), description="Time between two bandwidth tests of the job, budget permitting; it doubles, up to 64 times as"
+        " long, while tests confirm what is known."
     )
     probe_budget: float = Field(
         0.02, gt=0, le=0.5, description="Most of a host's time that bandwidth tests may take, on average."
+    )
+    probe_bytes_per_day: Size = Field(
+        as_written("50GB"),
+        description="Most bytes that bandwidth tests may send and receive at one worker in 24 hours. Lower it where"
+        " traffic is paid for.",
     )
     second_interface: Interface | None = Field(
         None,

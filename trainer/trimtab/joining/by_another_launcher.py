@@ -199,6 +199,7 @@ class _Host:
             self._hosts.hosts[worker].interface,
             probe_interval=network.probe_interval,
             probe_budget=network.probe_budget,
+            probe_bytes_per_day=network.probe_bytes_per_day,
         )
         log = self._directory.log(f"monitor-{worker}")
         self._side.start(restarting(argv), log, self._environment(certificates))

@@ -143,16 +143,18 @@ class TestBandwidthRequest(_message.Message):
     def __init__(self, target: _Optional[int] = ..., expected_bytes_per_second: _Optional[float] = ...) -> None: ...
 
 class TestBandwidthResponse(_message.Message):
-    __slots__ = ("bandwidth_bytes_per_second", "method", "duration_seconds", "lower_bound")
+    __slots__ = ("bandwidth_bytes_per_second", "method", "duration_seconds", "lower_bound", "sent_bytes")
     BANDWIDTH_BYTES_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
     METHOD_FIELD_NUMBER: _ClassVar[int]
     DURATION_SECONDS_FIELD_NUMBER: _ClassVar[int]
     LOWER_BOUND_FIELD_NUMBER: _ClassVar[int]
+    SENT_BYTES_FIELD_NUMBER: _ClassVar[int]
     bandwidth_bytes_per_second: float
     method: Method
     duration_seconds: float
     lower_bound: bool
-    def __init__(self, bandwidth_bytes_per_second: _Optional[float] = ..., method: _Optional[_Union[Method, str]] = ..., duration_seconds: _Optional[float] = ..., lower_bound: _Optional[bool] = ...) -> None: ...
+    sent_bytes: int
+    def __init__(self, bandwidth_bytes_per_second: _Optional[float] = ..., method: _Optional[_Union[Method, str]] = ..., duration_seconds: _Optional[float] = ..., lower_bound: _Optional[bool] = ..., sent_bytes: _Optional[int] = ...) -> None: ...
 
 class ReceiveTestRequest(_message.Message):
     __slots__ = ("source", "limit_seconds")
