@@ -72,7 +72,9 @@ def test_the_monitor_is_a_native_sidecar_that_is_up_before_all_else():
 
 def test_the_monitor_knows_its_node_and_zone():
     monitor = pod_of()["initContainers"][0]
-    fields = {each["name"]: each["valueFrom"]["fieldRef"]["fieldPath"] for each in monitor["env"] if "valueFrom" in each}
+    fields = {
+        each["name"]: each["valueFrom"]["fieldRef"]["fieldPath"] for each in monitor["env"] if "valueFrom" in each
+    }
     assert fields["TRIMTAB_NODE"] == "spec.nodeName"
     assert fields["TRIMTAB_ZONE"] == "metadata.labels['topology.kubernetes.io/zone']"
     flags = dict(zip(monitor["args"][::2], monitor["args"][1::2], strict=True))

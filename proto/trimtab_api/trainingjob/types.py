@@ -60,8 +60,9 @@ class Network(Strict):
     """How the network is measured."""
 
     probe_interval: Annotated[Duration, AfterValidator(_check_probe_interval)] = Field(
-        as_written("2s"), description="Time between two bandwidth tests of the job, budget permitting; it doubles, up to 64 times as"
-        " long, while tests confirm what is known."
+        as_written("2s"),
+        description="Time between two bandwidth tests of the job, budget permitting; it doubles, up to 64 times as"
+        " long, while tests confirm what is known.",
     )
     probe_budget: float = Field(
         0.02, gt=0, le=0.5, description="Most of a host's time that bandwidth tests may take, on average."
