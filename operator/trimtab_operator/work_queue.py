@@ -1,4 +1,7 @@
-"""The work queue: each key at most once and with one worker at a time; failed keys return after growing delays."""
+"""The work queue: each key at most once and with one worker at a time; failed keys return after growing delays.
+
+A key is ``namespace/name``.
+"""
 
 from __future__ import annotations
 
@@ -15,19 +18,69 @@ LONGEST_DELAY = 60.0
 SHARE = 8
 
 
+class _Line:
+    """Keys that wait, in the order of their arrival; namespaces take turns, so that none waits for another's many."""
+
+    def __init__(self) -> None:
+        self._by_namespace: OrderedDict[str, OrderedDict[str, float]] = OrderedDict()
+        """When each key came, by namespace; the namespace whose turn it is comes first, and none is empty."""
+        self._count = 0
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._by_namespace.get(_namespace(key), ())
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def first_came_at(self) -> float:
+        """When the key came that has waited longest; infinite where none waits."""
+        return min((next(iter(keys.values())) for keys in self._by_namespace.values()), default=float("inf"))
+
+    def add(self, key: str, came_at: float) -> None:
+        """Add a key that is not there."""
+        self._by_namespace.setdefault(_namespace(key), OrderedDict())[key] = came_at
+        self._count += 1
+
+    def remove(self, key: str) -> float | None:
+        """Remove a key; returns when it came, None where it is not there."""
+        keys = self._by_namespace.get(_namespace(key), OrderedDict())
+        if key not in keys:
+            return None
+        came_at = keys.pop(key)
+        if not keys:
+            del self._by_namespace[_namespace(key)]
+        self._count -= 1
+        return came_at
+
+    def take(self) -> str:
+        """Remove the key whose turn it is, and return it."""
+        namespace, keys = next(iter(self._by_namespace.items()))
+        key = next(iter(keys))
+        self.remove(key)
+        if namespace in self._by_namespace:
+            self._by_namespace.move_to_end(namespace)
+        return key
+
+
+def _namespace(key: str) -> str:
+    return key.partition("/")[0]
+
+
 class WorkQueue:
     """Keys to reconcile. Every method may be called from any thread.
 
     A key that is added while it waits is there once. One that is added while a worker processes it comes back when the
-    worker is done: what it saw may have been old. Urgent keys are handed out before the others.
+    worker is done: what it saw may have been old. Urgent keys are handed out before the others. Among either,
+    namespaces take turns.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._changed = threading.Condition()
-        self._ready: OrderedDict[str, float] = OrderedDict()
-        """Keys to hand out, in order, and when each was added."""
-        self._urgent: OrderedDict[str, float] = OrderedDict()
+        self._ready = _Line()
+        """Keys to hand out."""
+        self._urgent = _Line()
         """Keys to hand out before those; none is in both."""
         self._urgent_in_a_row = 0
         self._held: dict[str, bool] = {}
@@ -101,25 +154,25 @@ class WorkQueue:
     def longest_wait(self) -> float:
         """Seconds that the first key has been waiting since somebody asks for keys; 0 if none waits, or nobody asks."""
         with self._changed:
-            added = [next(iter(each.values())) for each in (self._ready, self._urgent) if each]
-            if not added or self._opened_at is None:
+            first = min(self._ready.first_came_at, self._urgent.first_came_at)
+            if first == float("inf") or self._opened_at is None:
                 return 0.0
-            return self._clock() - max(min(added), self._opened_at)
+            return self._clock() - max(first, self._opened_at)
 
     def _take(self) -> str:
         """The key to hand out next."""
         urgent = bool(self._urgent) and (not self._ready or self._urgent_in_a_row < SHARE - 1)
         self._urgent_in_a_row = self._urgent_in_a_row + 1 if urgent else 0
-        key, _ = (self._urgent if urgent else self._ready).popitem(last=False)
-        return key
+        return (self._urgent if urgent else self._ready).take()
 
     def _add(self, key: str, urgent: bool = False) -> None:
         if key in self._held:
             self._held[key] = True
         elif urgent and key not in self._urgent:
-            self._urgent[key] = self._ready.pop(key, self._clock())
+            came_at = self._ready.remove(key)
+            self._urgent.add(key, self._clock() if came_at is None else came_at)
         elif key not in self._ready and key not in self._urgent:
-            self._ready[key] = self._clock()
+            self._ready.add(key, self._clock())
 
     def _release(self, key: str) -> None:
         if self._held.pop(key):

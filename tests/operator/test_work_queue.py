@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from trimtab_operator.work_queue import FIRST_DELAY, LONGEST_DELAY, SHARE, WorkQueue
 
-KEYS = st.sampled_from(["a", "b", "c"])
+KEYS = st.sampled_from(["a/a", "a/b", "b/a"])
 
 
 class Queue(RuleBasedStateMachine):
@@ -85,6 +85,18 @@ def test_keys_come_in_the_order_in_which_they_were_added():
     for key in ("b", "a", "b", "c"):
         queue.add(key)
     assert [queue.get() for _ in range(3)] == ["b", "a", "c"]
+
+
+def test_one_job_of_a_namespace_does_not_wait_for_the_many_of_another():
+    queue = WorkQueue()
+    for number in range(1000):
+        queue.add(f"crowd/{number}")
+    queue.add("team/digits")
+    queue.add("other/digits", urgent=True)
+    queue.add("team/letters")
+    came = [queue.get() for _ in range(6)]
+    assert came == ["other/digits", "crowd/0", "team/digits", "crowd/1", "team/letters", "crowd/2"]
+    assert len(queue) == 997
 
 
 def test_urgent_keys_come_first_and_each_once():
