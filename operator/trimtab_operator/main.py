@@ -81,6 +81,18 @@ def read_settings(argv: Sequence[str] | None) -> Settings:
         default=1000,
         help="metrics of each job while there are at most so many jobs (default: 1000; 0: never)",
     )
+    parser.add_argument(
+        "--status-interval",
+        type=whole_number("--status-interval", 1, 3600),
+        default=60,
+        help="seconds between two writes of a job's status that bring only new figures (default: 60)",
+    )
+    parser.add_argument(
+        "--requests-per-second",
+        type=whole_number("--requests-per-second", 1, 10_000),
+        default=300,
+        help="most requests to the API server, of which twice as many may be a burst (default: 300)",
+    )
     arguments = parser.parse_args(joined(sys.argv[1:] if argv is None else argv))
     return Settings(
         namespace=arguments.namespace,
@@ -91,6 +103,8 @@ def read_settings(argv: Sequence[str] | None) -> Settings:
         num_workers=arguments.workers,
         port=arguments.port,
         most_job_series=arguments.most_job_series,
+        status_interval=arguments.status_interval,
+        requests_per_second=arguments.requests_per_second,
         identity=f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}",
     )
 

@@ -15,6 +15,7 @@ from trimtab_operator.children.secret import certificates_in
 from trimtab_operator.cluster.api import Api, RefusedError, Unreachable
 from trimtab_operator.cluster.election import Election
 from trimtab_operator.cluster.informers import STUCK_SECONDS, Informer
+from trimtab_operator.cluster.rate_limit import RateLimit
 from trimtab_operator.cluster.resources import JOBS, PODS, SECRETS, TRAINING_JOBS, Object, controller_name
 from trimtab_operator.health import HealthServer
 from trimtab_operator.job_metrics import JobMetrics
@@ -36,7 +37,8 @@ class Operator:
     """Everything that runs in one operator process. ``lost`` is called when it no longer leads: it must then exit."""
 
     def __init__(self, client: ApiClient, settings: Settings, lost: Callable[[], None]) -> None:
-        self._api = Api(client)
+        rate = settings.requests_per_second
+        self._api = Api(client, RateLimit(rate, burst=int(2 * rate)))
         self._settings = settings
         self._queue = WorkQueue()
         self._stopped = threading.Event()

@@ -23,12 +23,13 @@ from trimtab_operator.observed_state import ObservedState
 from trimtab_operator.refused_pods import RefusedPods
 from trimtab_operator.report import report, unreadable
 from trimtab_operator.settings import Settings
+from trimtab_operator.spread import spread
 from trimtab_operator.status_writer import StatusWriter
 from trimtab_operator.status_writes import seconds_to_write
 from trimtab_operator.whole_job import WholeJobs
 from trimtab_operator.written_status import read_status
 
-#: Seconds after which a job is reconciled again though no watch reported a change of it.
+#: Least seconds after which a job is reconciled again though no watch reported a change of it (see `spread`).
 RESYNC_SECONDS = 600.0
 #: Seconds after which the operator reads a Job that exists, though the watch does not show it.
 _UNSEEN_SECONDS = 1.0
@@ -93,13 +94,14 @@ class Reconciler:
 
         after = report(observed, decision)
         seconds_to_news = self._status_writer.seconds_to_news_write(key, observed.now)
-        wait = seconds_to_write(observed.status, after, observed.now, seconds_to_news)
+        interval = spread(self._settings.status_interval, observed.uid)
+        wait = seconds_to_write(observed.status, after, observed.now, interval, seconds_to_news)
         if wait == 0.0:
             self._status_writer.write(resource, observed.status, after)
             wait = None  # the watch will report this write, and that reconciles the job
         self._training.follow(observed)
         question = self._refused_pods.seconds_to_question(observed)
-        waits = (wait, decision.requeue_after_seconds, question, RESYNC_SECONDS)
+        waits = (wait, decision.requeue_after_seconds, question, spread(RESYNC_SECONDS, observed.uid))
         return min(each for each in waits if each is not None)
 
     def _forget(self, namespace: str, name: str) -> None:
@@ -196,7 +198,8 @@ class Reconciler:
             return False
         seen = (observed.now, observed.status.observed_generation)  # by this operator, or by the one before it
         ensured_at, generation = self._ensured.setdefault(observed.key, seen)
-        return generation != observed.generation or (observed.now - ensured_at).total_seconds() >= RESYNC_SECONDS
+        resync = spread(RESYNC_SECONDS, observed.uid)
+        return generation != observed.generation or (observed.now - ensured_at).total_seconds() >= resync
 
     def _leave(self, resource: Object, mistake: str) -> None:
         """Say that the job cannot be read, and touch nothing: definition and operator are of different versions.

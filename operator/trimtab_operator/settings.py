@@ -32,3 +32,7 @@ class Settings:
     """Jobs up to which each has metrics of its own."""
     netmon_resources: Object = field(default_factory=lambda: NETMON_RESOURCES)
     """Requests and limits of the network monitor, as Kubernetes spells them."""
+    status_interval: float = 60.0
+    """Least seconds between two writes of a job's status that bring only new figures of training."""
+    requests_per_second: float = 300.0
+    """Most requests to the API server, watches and leases left out; twice as many may be made in a burst."""

@@ -1,4 +1,4 @@
-"""When a new status is written: changes of the job's life at once, training's figures every ten seconds. Pure."""
+"""When a new status is written: changes of the job's life at once, training's figures once in a while. Pure."""
 
 from __future__ import annotations
 
@@ -8,18 +8,21 @@ from trimtab_api.trainingjob.status import Status
 
 from trimtab_operator.timestamps import parse_time
 
-#: Least seconds between two writes that bring only new figures of training; the most are one second longer.
-WRITE_SECONDS = 10.0
+#: Most seconds between two writes of a job that does not train yet: what its workers wait for is then the news.
+STARTING_SECONDS = 10.0
 _OF_TRAINING = ("step", "loss", "gain", "last_progress_time", "step_time", "plan", "network")
 #: Seconds by which a written time may be earlier than the write: it is cut to the second.
 _CUT_SECONDS = 1.0
 
 
-def seconds_to_write(before: Status, after: Status, now: datetime, seconds_to_news: float = 0.0) -> float | None:
+def seconds_to_write(
+    before: Status, after: Status, now: datetime, interval: float, seconds_to_news: float = 0.0
+) -> float | None:
     """Seconds until the new status may be written: 0 for now, None if nothing is new.
 
     A change in the job's life is written at once. News of training (see `brings_news`), which rank 0 can cause as often
-    as it likes, waits ``seconds_to_news``. Other figures wait until the last write is certainly `WRITE_SECONDS` old.
+    as it likes, waits ``seconds_to_news``. Other figures wait until the last write is certainly ``interval`` seconds
+    old, or `STARTING_SECONDS` if that is less and the job does not train.
     """
     unstamped = {"last_update_time": None}
     if before.model_copy(update=unstamped) == after.model_copy(update=unstamped):
@@ -28,7 +31,8 @@ def seconds_to_write(before: Status, after: Status, now: datetime, seconds_to_ne
     if _life(before) != _life(after) or written_at is None:
         return 0.0
     elapsed = max(0.0, (now - written_at).total_seconds())  # the clock of whoever wrote it may be ahead
-    wait = max(0.0, WRITE_SECONDS + _CUT_SECONDS - elapsed)
+    between = interval if after.state == "Running" else min(interval, STARTING_SECONDS)
+    wait = max(0.0, between + _CUT_SECONDS - elapsed)
     return min(wait, seconds_to_news) if brings_news(before, after) else wait
 
 

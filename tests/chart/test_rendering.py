@@ -407,6 +407,8 @@ def test_a_wrong_value_is_refused_by_name(helm, setting, field):
         ("networkPolicy", "enabled"),
         ("networkPolicy", "scraperNamespace"),
         ("operator", "mostJobSeries"),
+        ("operator", "statusIntervalSeconds"),
+        ("operator", "requestsPerSecond"),
         ("monitoring", "enabled"),
         ("monitoring", "interval"),
         ("monitoring", "labels"),

@@ -9,6 +9,7 @@ def test_what_is_not_said_has_its_default():
     assert (settings.netmon_image, settings.num_workers, settings.port) == ("netmon:1", 8, 8080)
     assert settings.watched_namespace is None
     assert settings.most_job_series == 1000
+    assert (settings.status_interval, settings.requests_per_second) == (60, 300)
 
 
 def test_the_monitors_resources_are_what_was_said():
@@ -26,7 +27,8 @@ def test_the_monitors_resources_are_what_was_said():
         (
             ["--nope"],
             "--nope: is no flag of `trimtab-operator`; choose from --namespace, --watch-namespace, "
-            "--netmon-image, --netmon-resources, --scraper-namespace, --workers, --port, --most-job-series",
+            "--netmon-image, --netmon-resources, --scraper-namespace, --workers, --port, --most-job-series, "
+            "--status-interval, --requests-per-second",
         ),
         *(
             (

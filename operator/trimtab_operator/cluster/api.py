@@ -22,6 +22,7 @@ from urllib3.response import BaseHTTPResponse
 
 from trimtab_operator import metrics
 from trimtab_operator.cluster.pages import decode_page
+from trimtab_operator.cluster.rate_limit import RateLimit
 from trimtab_operator.cluster.resources import Object, Resource
 
 #: Who owns the fields that the operator applies.
@@ -67,8 +68,10 @@ def connect(num_connections: int) -> ApiClient:
 class Api:
     """The requests that the operator makes. Raises `RefusedError`, or one of `Unreachable`."""
 
-    def __init__(self, client: ApiClient) -> None:
+    def __init__(self, client: ApiClient, limit: RateLimit | None = None) -> None:
+        """``limit``: of all requests but watches; None: there is none."""
         self.client = client
+        self._limit = limit
         server = urllib3.util.parse_url(client.configuration.host)
         self._prefix = (server.path or "").rstrip("/")
         self._connections = client.rest_client.pool_manager.connection_from_url(server.url)
@@ -152,6 +155,8 @@ class Api:
 
     def send(self, method: str, path: str, **options: Any) -> bytes:
         """Any request, with `query`, `body`, `content_type` and `accept`; returns the answer."""
+        if self._limit is not None:
+            self._limit.wait()
         response = self._open(method, path, **options)
         data: bytes = response.data  # read to its end even if nobody wants it: else the connection is lost
         return data
