@@ -45,7 +45,7 @@ def main() -> None:
     warm_up(torch.device("cpu"))
     generator = torch.Generator().manual_seed(group.rank)
     start = Start(group)
-    grads = [torch.randn(args.elements, generator=generator) for _ in range(NUM_GRADIENTS)]
+    grads = [torch.randn(args.elements, dtype=torch.float32, generator=generator) for _ in range(NUM_GRADIENTS)]
     seconds = {}
     for ratio, collective in product(args.ratios.split(","), args.collectives.split(",")):
         is_dense = catalogue.collectives[collective].is_dense
@@ -90,7 +90,7 @@ def _exchange(
     scheme = collectives.create(plan.collective, group)
     selector = None if plan.is_dense else sparsify.create(plan.sparsifier)
     n = grads[0].numel()
-    residual, next_residual, out = torch.zeros(n), torch.empty(n), torch.empty(n)
+    residual, next_residual, out = (torch.zeros(n, dtype=torch.float32) for _ in range(3))
     times = []
     for step in range(num_warm_up + repeats):
         start.wait()
@@ -121,7 +121,7 @@ def _floor(start: Start, grad: torch.Tensor, repeats: int) -> float:
 
 def _slowest(times: list[list[float]]) -> list[list[float]]:
     """The most that any rank took, of each; gathered once, since that takes as long as an exchange."""
-    most = torch.tensor(times)
+    most = torch.tensor(times, dtype=torch.float64)
     dist.all_reduce(most, op=dist.ReduceOp.MAX)
     taken: list[list[float]] = most.tolist()
     return taken

@@ -74,7 +74,7 @@ class ArcTopk(Collective):
         for sketch in sketches:  # in rank order, so that all choose by the same bits
             total += sketch.view(torch.float32)
         chosen = torch.sort(total.abs(), descending=True, stable=True).indices[: prepared.num_sent].sort().values
-        offsets = torch.arange(prepared.block, device=residual.device)
+        offsets = torch.arange(prepared.block, dtype=torch.int64, device=residual.device)
         indices = (chosen[:, None] * prepared.block + offsets).flatten().to(torch.int32)
         indices = indices[indices < residual.numel()]
         values = kernels.take(residual, indices)
@@ -110,4 +110,4 @@ def blocks_of(n: int, k: int) -> tuple[int, int]:
 def _direction(exchange: Exchange, block: int) -> Tensor:
     """float32 [block], normal, the same on every rank, and another in every step and buffer."""
     random = torch.Generator().manual_seed(1_000_003 * exchange.step + exchange.start)
-    return torch.randn(block, generator=random)
+    return torch.randn(block, dtype=torch.float32, generator=random)

@@ -193,7 +193,7 @@ class Collective(ABC):
         def run() -> Exchanged:
             prepared = handle.prepared.result()
             handle.exchange_began_at = perf_counter()
-            own = torch.empty(0) if vote is None else vote()
+            own = torch.empty(0, dtype=torch.float32) if vote is None else vote()
             exchanged = self.run(exchange, prepared, link.transport, own.to(exchange.out.device))
             handle.ended_at = perf_counter()
             # Read here, where a GPU has only this exchange to wait for, and not where backward is under way.
@@ -213,7 +213,7 @@ class Collective(ABC):
         n = acc.numel()
         selector = selector or TopK()
         next_residual, out = torch.empty_like(acc), torch.empty_like(acc)
-        faulty = torch.zeros(self.group.size)
+        faulty = torch.zeros(self.group.size, dtype=torch.float32)
         faulty[self.group.rank] = float(not bool(torch.isfinite(acc).all()))
         exchange = Exchange(
             grad=acc,

@@ -59,7 +59,7 @@ class Hierarchy(Collective):
         self._peers = [ranks[self._place] for ranks in group.hosts]
         self._is_dense = is_dense
         self._between = between(group.part(self._peers))
-        self._zeros = torch.empty(0)
+        self._zeros = torch.empty(0, dtype=torch.float32)
 
     def prepare(self, exchange: Exchange, selector: Selector | None) -> Accumulated:
         stopwatch = Stopwatch(exchange.out.device)

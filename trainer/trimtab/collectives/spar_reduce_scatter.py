@@ -155,7 +155,7 @@ def spar_reduce_scatter(transport: Transport, selecting: BlockSelector, last: Ba
     Returns the length of the longest chain of messages.
     """
     rank, size = transport.rank, transport.size
-    no_vote = torch.empty(0, device=transport.device)
+    no_vote = torch.empty(0, dtype=torch.float32, device=transport.device)
     for step in reversed(range(chain_length(size))):
         distance = 1 << step
         count = min(distance, size - distance)

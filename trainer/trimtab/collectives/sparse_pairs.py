@@ -88,7 +88,7 @@ class Pairs:
 def warm_up() -> None:
     """Compile what is compiled, so that no exchange waits for it."""
     index_code.warm_up()
-    one = Pairs(torch.zeros(1, dtype=torch.int32), torch.zeros(1))
+    one = Pairs(torch.zeros(1, dtype=torch.int32), torch.zeros(1, dtype=torch.float32))
     added([one, one])
     contained(one.indices, one.indices)
 
@@ -134,7 +134,7 @@ def added(parts: Sequence[Pairs]) -> Pairs:
     total = parts[0]
     for part in parts[1:]:
         room = len(total) + len(part)
-        indices, values = torch.empty(room, dtype=torch.int32), torch.empty(room)
+        indices, values = torch.empty(room, dtype=torch.int32), torch.empty(room, dtype=torch.float32)
         count = _add(*_arrays(total), *_arrays(part), indices.numpy(), values.numpy())
         total = Pairs(indices[:count], values[:count])
     return total

@@ -108,7 +108,7 @@ class Blocks(ValueFormat):
         return kernels.write_blocks(values.contiguous(), self._bits)
 
     def decode(self, data: Tensor, count: int) -> Tensor:
-        target = torch.empty(count, device=data.device)
+        target = torch.empty(count, dtype=torch.float32, device=data.device)
         self.read(data, target)
         return target
 

@@ -84,7 +84,7 @@ class Arena:
             self.offsets.append(self.offsets[-1] + size)
         self.num_elements = self.offsets[-1]
         self.device = device
-        self.grad = torch.zeros(self.num_elements, device=device)
+        self.grad = torch.zeros(self.num_elements, dtype=torch.float32, device=device)
         self.residual = torch.zeros_like(self.grad)
         self.next_residual = torch.zeros_like(self.grad)
         self.set_aside: dict[int, Tensor] = {}

@@ -62,7 +62,8 @@ def _message(own: dict[int, Tensor], beside: Sequence[float], device: torch.devi
     """
     held = [each.detach().contiguous().view(-1).view(torch.uint8) for each in own.values()]
     numbers = torch.tensor(list(beside), dtype=torch.float64).view(torch.int64)
-    head = torch.tensor([len(beside), len(own), *numbers.tolist(), *own, *(each.numel() for each in held)])
+    counts = [len(beside), len(own), *numbers.tolist(), *own, *(each.numel() for each in held)]
+    head = torch.tensor(counts, dtype=torch.int64)
     return torch.cat([each.to(device) for each in (head.view(torch.uint8), *held)])
 
 
@@ -84,7 +85,7 @@ def _values(parts: Sequence[Tensor], buffers: Sequence[Tensor]) -> Tensor:
 
 def _mean_of_finite(values: Tensor, sizes: list[int], rank: int) -> Tensor:
     """float64 [n] of the ranks' ``values``, float64 [N, n], in which buffers of such ``sizes`` follow each other."""
-    owner = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes)).to(values.device)
+    owner = torch.repeat_interleave(torch.tensor(sizes, dtype=torch.int64)).to(values.device)
     spoiled = torch.zeros(len(values), len(sizes), dtype=values.dtype, device=values.device)
     spoiled.index_add_(1, owner, (~torch.isfinite(values)).to(values.dtype))
     is_finite = (spoiled == 0)[:, owner]

@@ -162,7 +162,7 @@ def _average(places: Sequence[_Place], group: Group) -> None:
         return
     # A step count is small, and exact in float32; whatever is kept in another type is averaged in this one.
     device = group.transport.device
-    values = [torch.as_tensor(held[key]) for held, key in places]
+    values = [_tensor_of(held[key]) for held, key in places]
     sums = [each.detach().to(device=device, dtype=torch.float32).contiguous().clone().view(-1) for each in values]
     group.submit(lambda: ring_all_reduce(group.transport, sums)).result()
     for (held, key), value, total in zip(places, values, sums, strict=True):
@@ -170,6 +170,13 @@ def _average(places: Sequence[_Place], group: Group) -> None:
         value.copy_(mean if value.is_floating_point() else mean.round())
         if not isinstance(held[key], Tensor):
             held[key] = value.item()
+
+
+def _tensor_of(value: Tensor | float) -> Tensor:
+    """A count that is no tensor may be a float or an int; float64 holds either exactly."""
+    if isinstance(value, Tensor):
+        return value
+    return torch.tensor(value, dtype=torch.float64 if isinstance(value, float) else torch.int64)
 
 
 def _form_of(value: Any, name: str) -> str | None:

@@ -116,7 +116,7 @@ def _steps(states: Sequence[dict[str, Any]], like: Tensor) -> Tensor:
     steps = [state.get("step", float("inf")) for state in states]
     if all(isinstance(each, Tensor) for each in steps):
         return torch.stack([each.reshape(()).float() for each in steps]).to(like.device)
-    return torch.tensor([float(each) for each in steps], device=like.device)
+    return torch.tensor([float(each) for each in steps], dtype=torch.float32, device=like.device)
 
 
 def _subtracted(before: tuple[Tensor, ...], squares: list[Tensor], scale: float) -> tuple[Tensor, ...] | list[Tensor]:

@@ -82,8 +82,8 @@ class StepVote:
             self.before.loss or 0.0,
             0.0 if self.before.loss is None else 1.0,
         ]
-        own = torch.zeros(2, num_ranks)
-        own[:, rank] = torch.tensor([self.before.arrival_seconds, self.before.collective_seconds])
+        own = torch.zeros(2, num_ranks, dtype=torch.float32)
+        own[0, rank], own[1, rank] = self.before.arrival_seconds, self.before.collective_seconds
         parts = [torch.tensor(shared, dtype=torch.float32), own.flatten()]
         if weights is not None:
             parts.append(fingerprint.slots(weights, rank, num_ranks))

@@ -108,7 +108,7 @@ def _exchange_seconds(group: Group, link: Group) -> float:
     """The shortest of some exchanges over ``link``, which all ranks begin together."""
     shortest = float("inf")
     for _ in range(1 + _NUM_EXCHANGES):
-        values = torch.zeros(_NUM_ELEMENTS)
+        values = torch.zeros(_NUM_ELEMENTS, dtype=torch.float32)
         barrier(group)
         began = perf_counter()
         link.submit(lambda values=values: ring_all_reduce(link.transport, [values])).result()  # type: ignore[misc]

@@ -116,7 +116,7 @@ def write_blocks(values: Tensor, bits: int) -> Tensor:
     num_scales = block_layout.num_scales(count, bits)
     message = np.empty(block_layout.num_bytes(count, bits), np.uint8)
     if bits == 2:
-        means = torch.empty(num_scales)
+        means = torch.empty(num_scales, dtype=torch.float32)
         block_loops.write_signs(_array(values), _array(means), message[2 * num_scales :])
         scales = _halves(means.to(torch.bfloat16))
     else:

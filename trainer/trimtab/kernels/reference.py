@@ -39,7 +39,7 @@ def select_in_place(acc: Tensor, threshold: float, capacity: int, offset: int = 
 def sample(grad: Tensor, residual: Tensor, num_samples: int, draw: int = 0) -> Tensor:
     """See `trimtab.kernels.sample`."""
     stride = grad.numel() // num_samples
-    i = torch.arange(num_samples, device=grad.device)
+    i = torch.arange(num_samples, dtype=torch.int64, device=grad.device)
     mixed = i + draw * num_samples
     for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35), (16, 1)):  # the finalizer of MurmurHash3
         mixed = ((mixed ^ (mixed >> shift)) * factor) & 0xFFFFFFFF
@@ -146,7 +146,7 @@ def _steps(blocks: Tensor, middle: int) -> tuple[Tensor, Tensor]:
 
 def _signs(blocks: Tensor, count: int) -> tuple[Tensor, Tensor]:
     magnitudes = blocks.double().abs()  # in float64, for sums in any order to come to the same
-    is_value = (torch.arange(blocks.numel(), device=blocks.device) < count).view_as(blocks)
+    is_value = (torch.arange(blocks.numel(), dtype=torch.int64, device=blocks.device) < count).view_as(blocks)
     mean = magnitudes.sum(dim=1, keepdim=True) / is_value.sum(dim=1, keepdim=True).clamp_(min=1)
     is_large = magnitudes > mean
     means = [

@@ -13,7 +13,7 @@ NUM_ELEMENTS = 1 << 19
 def warm_up(device: torch.device) -> None:
     """Run each kernel once on a small tensor; what is compiled is cached on disk where the device's compiler can."""
     generator = torch.Generator().manual_seed(0)
-    grad = torch.randn(NUM_ELEMENTS, generator=generator).to(device)
+    grad = torch.randn(NUM_ELEMENTS, dtype=torch.float32, generator=generator).to(device)
     residual, next_residual = torch.zeros_like(grad), torch.empty_like(grad)
     kernels.scale_into(grad, next_residual, 1.0)
     kernels.sample(grad, residual, 64)
