@@ -11,7 +11,7 @@ from trimtab.data.sharded_loader import Loaders
 
 def batches(loader: object, size: int = 2) -> Batches:
     share = Loaders(0, size, 0).shard(loader)  # type: ignore[arg-type]
-    return Batches((each for each in share.epoch(0)), share.num_batches, loader)  # type: ignore[arg-type]
+    return Batches(lambda: (each for each in share.epoch(0)), lambda: share.num_batches, loader)  # type: ignore[arg-type]
 
 
 def test_the_length_is_that_of_the_rank_s_share_and_the_rest_is_the_loader_s() -> None:

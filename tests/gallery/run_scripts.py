@@ -73,7 +73,7 @@ RANK, SIZE = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 def share(loader: Any) -> Any:
     """This rank's batches of the first epoch, as a session of a job of defaults gives them."""
     sharded = Loaders(RANK, SIZE, 0).shard(loader)
-    return Batches(iter(sharded.epoch(0)), sharded.num_batches, loader)
+    return Batches(lambda: (each for each in sharded.epoch(0)), lambda: sharded.num_batches, loader)
 
 
 def run(name: str, plan: str) -> dict[str, Any]:

@@ -107,7 +107,7 @@ def leaving_held(rank: int, size: int, trials: bool, after: str, in_a_list: bool
     attached = nn.ModuleList([model]) if in_a_list else model
     session, _, _ = make_session(Plan.parse("0.1/all-gather"), attached, control_client=script)
     torch.manual_seed(rank)
-    held = session.batches(loader())
+    held = iter(session.batches(loader()))
     for number, batch in enumerate(held, 1):
         step(session, model, batch)
         if number == (7 if trials else 5):
@@ -204,7 +204,7 @@ def reporting_a_left_trial(rank: int, size: int, folder: Path) -> None:
         control_client=Script({4: TRIALS}) if rank == 0 else None,
         recorder=Recorder(folder if rank == 0 else None),
     )
-    held = session.batches(loader())
+    held = iter(session.batches(loader()))
     for number, batch in enumerate(held, 1):
         if number == 7:
             break  # the batch is drawn, and not trained on

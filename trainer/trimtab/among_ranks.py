@@ -41,6 +41,13 @@ class AmongRanks:
             self._said.add(what)
             print(f"trimtab: {what}", file=sys.stderr, flush=True)
 
+    def _warn(self, what: str, /, *, on_each: bool = False) -> None:
+        """Print a line once, also where one process trains: rank 0's, or with ``on_each`` any rank's of its own."""
+        if (self.is_main or on_each) and what not in self._said:
+            self._said.add(what)
+            where = f" rank {self.rank}:" if on_each and self.num_ranks > 1 else ""
+            print(f"trimtab:{where} {what}", file=sys.stderr, flush=True)
+
     def barrier(self) -> None:
         """Wait until every rank has come here."""
         if self._group is not None:

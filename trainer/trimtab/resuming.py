@@ -33,6 +33,9 @@ class Resuming(AmongRanks):
 
     def epochs(self, num_epochs: int) -> Iterator[int]:
         """The numbers, from 0, of the epochs to train: all ``num_epochs``, or what a loaded state leaves of them."""
+        before = self._loops.epochs.num_before
+        if before and before >= num_epochs:
+            self._warn(f"resuming: session.epochs({num_epochs}) has no epoch left to train, since {before} are over")
         return self._loops.epochs.left(num_epochs)
 
     def state_dict(self) -> dict[str, Any]:

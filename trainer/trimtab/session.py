@@ -88,7 +88,7 @@ class Session(ExchangeState, Resuming, LocalRounds):
         self._rounds = Rounds(self.rank)
         self._step = 0
         loaders = Loaders(self.rank, self.num_ranks, seed)
-        told = (self._say, self._trials_ended, self._stepping.batch_wanted, self.end_round)
+        told = (self._say, self._warn, self._trials_ended, self._stepping.batch_wanted, self.end_round)
         self._loops = Loops(loaders, self._control, *told, turns=turns)
         if group is not None:
             recorder.starting("loading kernels, which are compiled the first time that a machine trains")
@@ -142,7 +142,9 @@ class Session(ExchangeState, Resuming, LocalRounds):
     # The loop -----------------------------------------------------------------------------------------------------
 
     def batches(self, loader: Iterable[Any], *, sharded: bool = False) -> Batches:
-        """This rank's share of one epoch of ``loader``, and its length; runs trials on the way by replaying batches.
+        """This rank's share of ``loader``, and its length; runs trials on the way by replaying batches.
+
+        As with a loader, each ``for`` over it is a new epoch.
 
         ``sharded``: ``loader`` holds this rank's share alone, as many batches as on every rank; it is taken as it is.
         """

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -75,8 +75,17 @@ class EveryNthSampler(Sampler[Any]):
             before.restore()
 
 
-def every_nth_batch(loader: Iterable[Any], rank: int, num_ranks: int, seed: int) -> Iterator[Any]:
+def every_nth_batch(
+    loader: Iterable[Any],
+    rank: int,
+    num_ranks: int,
+    seed: int,
+    *,
+    drawn: Callable[[list[Any]], None] = lambda _: None,
+) -> Iterator[Any]:
     """Every N-th batch of a stream; an incomplete last round is left out, so that no rank waits for another.
+
+    ``drawn`` is told of each round of batches that was drawn, one for each rank; the last has fewer.
 
     The stream has random generators of its own, seeded alike on every rank; those of training are put back around
     every draw.
@@ -95,6 +104,7 @@ def every_nth_batch(loader: Iterable[Any], rank: int, num_ranks: int, seed: int)
             of_stream = RandomState.capture()
         finally:
             of_training.restore()
+        drawn(turn)
         if len(turn) < num_ranks:
             return
         yield turn[rank]

@@ -35,6 +35,8 @@ _SEVERAL_LOOPS = (
 _STEPS_WITHOUT_LOOP = 3
 _INSTEAD = "plans are chosen by what is measured and predicted"
 _NO_TRIALS = f"no trials, since batches come neither from session.batches nor by session.trials; {_INSTEAD}"
+#: Samples or batches of an epoch that are left out, as a share of all, without a line about it.
+_LEFT_OUT_IN_SILENCE = 0.05
 _NO_TRIALS_OF_TURNS = f"no trials, since optimizers take turns, and a batch is of several steps; {_INSTEAD}"
 
 
@@ -44,6 +46,14 @@ class Control(Protocol):
     @property
     def makes_trials(self) -> bool:
         """Whether the controller asks for trials where they can be run."""
+        ...
+
+
+class Warn(Protocol):
+    """What tells people of a mistake, also where one process trains: `trimtab.among_ranks.AmongRanks`."""
+
+    def __call__(self, what: str, /, *, on_each: bool = False) -> None:
+        """Print a line of rank 0's, or with ``on_each`` of this rank, whichever it is."""
         ...
 
 
@@ -68,20 +78,21 @@ class Loops:
         loaders: Loaders,
         control: Control,
         say: Callable[[str], None],
+        warn: Warn,
         trials_ended: Callable[[bool], None],
         batch_wanted: Callable[[], None],
         epoch_ended: Callable[[], None],
         *,
         turns: bool = False,
     ) -> None:
-        """``control`` knows whether trials are wanted; ``say`` takes a line for people.
+        """``control`` knows whether trials are wanted; ``say`` and ``warn`` take a line for people.
 
         ``trials_ended`` is called after trials: whether they had begun. ``batch_wanted`` is called before each
         batch of a loop, and before its end. ``epoch_ended`` is called when a loop of which steps were made has ended,
         or was left, on every rank at the same step. ``turns``: a batch may be of several steps, so there are no trials.
         """
         self._turns = turns
-        self._loaders, self._control, self._say = loaders, control, say
+        self._loaders, self._control, self._say, self._warn = loaders, control, say, warn
         self._trials_ended, self._batch_wanted, self._epoch_ended = trials_ended, batch_wanted, epoch_ended
         self._loops: list[Replay] = []
         """The last is the one that gave the present batch."""
@@ -100,27 +111,45 @@ class Loops:
         """Whether a step was made of the batches of several loops, which could not all be given again."""
 
     def batches(self, loader: Iterable[Any], *, sharded: bool) -> Batches:
-        """One epoch of this rank's share of ``loader``, trials included."""
+        """This rank's share of ``loader``, trials included: an epoch for each time that it is iterated."""
+        if isinstance(loader, Batches):  # shared already
+            return loader
         share = self._loaders.shard(loader, sharded=sharded)
-        num_trained, self._resumed = self._num_trained(share), None
-        num_left = None if share.num_batches is None else share.num_batches - num_trained
-        return Batches(self._given(share, num_trained), num_left, loader)
+        num_left_out = 0
+        """Batches of the present epoch that an earlier run trained on."""
+
+        def begin() -> Generator[Any]:
+            nonlocal share, num_left_out
+            share = self._loaders.shard(loader, sharded=sharded)  # the loader may have changed since the last epoch
+            num_left_out = self._num_trained(share)
+            yield from self._given(share, num_left_out)
+            num_left_out = 0
+
+        def num_batches() -> int | None:
+            present = num_left_out or self._num_resumed(share)
+            return None if share.num_batches is None else share.num_batches - present
+
+        return Batches(begin, num_batches, loader)
+
+    def _num_resumed(self, share: ShardedLoader) -> int:
+        """Batches that an earlier run has trained on, if ``share`` is what the next loop is over."""
+        before = self._resumed
+        return before.batches if before is not None and share.num_batches == before.of_batches else 0
 
     def _num_trained(self, share: ShardedLoader) -> int:
-        """Batches of the next loop that an earlier run has trained on."""
-        before = self._resumed
-        if before is None or not before.batches:
-            return 0
-        if share.num_batches != before.of_batches:
+        """Batches of the loop that begins that an earlier run has trained on."""
+        num_resumed, before, self._resumed = self._num_resumed(share), self._resumed, None
+        if num_resumed:
+            self._say(f"resuming: this loop goes on after {num_resumed} batches, which are drawn and left out")
+        elif before is not None and before.batches:
             had = "a loop of another length" if before.of_batches is None else f"one of {before.of_batches} batches"
             self._say(f"resuming: this loop begins anew, since the earlier run was in {had}")
-            return 0
-        self._say(f"resuming: this loop goes on after {before.batches} batches, which are drawn and left out")
-        return before.batches
+        return num_resumed
 
     def _given(self, share: ShardedLoader, num_trained: int) -> Generator[Any]:
         source = share.epoch(self._num_epochs)
         self._say(f"loader: {share.how}")
+        self._warn_of_what_is_left_out(share)
         replay = Replay(source, share.num_batches, self._num_epochs)
         replay.skip(num_trained)
         self._num_epochs += 1  # a loop that is left early has had its epoch: the next one shuffles anew
@@ -135,12 +164,31 @@ class Loops:
             self._ended(replay)
             raise
         else:
+            self._warn_of_what_is_left_out(share)
+            if replay.is_empty:
+                self._refuse_if_used_up(share)
+                self._warn(f"this loop has no batches{share.why_empty}", on_each=not share.is_alike)
             self._ended(replay)
         finally:
             self._loops.remove(replay)
             if self._request is not None and self._request[0] is replay:
                 self._request = None  # the loop was left before they began
                 self._trials_ended(False)
+
+    def _warn_of_what_is_left_out(self, share: ShardedLoader) -> None:
+        left_out = share.left_out
+        if left_out is not None and left_out.share > _LEFT_OUT_IN_SILENCE:
+            self._warn(f"loader: {left_out}")
+
+    def _refuse_if_used_up(self, share: ShardedLoader) -> None:
+        """A generator, or another iterator, gives its batches once: a second loop over it trains on nothing."""
+        if share.is_iterator:
+            raise UserError(
+                "is an iterator that has no batches left; hand over what can be iterated in each epoch, such as a list"
+                " or a DataLoader, or make the iterator anew",
+                field="loader",
+                value=share.name,
+            )
 
     def _ended(self, replay: Replay) -> None:
         if replay.has_stepped:  # else it is no loop of training, and others may be in the middle of a round

@@ -47,6 +47,11 @@ class Epochs:
     def __init__(self) -> None:
         self._next, self._present, self._has_trained = 0, 0, False
 
+    @property
+    def num_before(self) -> int:
+        """Epochs that an earlier run has trained, where the next call of `left` leaves them out."""
+        return self._next
+
     def left(self, num_epochs: int) -> Iterator[int]:
         """The numbers, from 0, of those to train. The first call after `go_on` leaves out the ones that are over."""
         first, self._next = self._next, 0

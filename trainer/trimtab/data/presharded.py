@@ -19,6 +19,8 @@ from typing import Any
 import torch.distributed as dist
 from torch.utils.data import DataLoader
 
+from trimtab.data.batches import Batches
+
 #: Names of the attributes that hold the number of ranks, and one's own rank.
 _NAMES = (("num_replicas", "rank"), ("num_processes", "process_index"), ("world_size", "rank"))
 #: Attributes in which a loader, a sampler or a data set keeps the one that it wraps.
@@ -74,6 +76,8 @@ def _split_by(thing: Any) -> Split | None:
     name = _name(thing)
     if name == "split_by_node":  # webdataset: it asks the environment for the ranks when it runs
         return Split(name, thing, None, None)
+    if isinstance(thing, Batches):
+        return Split("session.batches", thing, None, None)
     if name == "ShardingFilterIterDataPipe":  # torch's DataLoader tells it the ranks, if it knows of any
         return Split(name, thing, dist.get_world_size(), dist.get_rank()) if dist.is_initialized() else None
     if (prepared := _prepared_by_accelerate(thing)) is not None:

@@ -84,6 +84,11 @@ class Replay:
         self.num_since_step = 0
 
     @property
+    def is_empty(self) -> bool:
+        """Whether no batch was given, in this run or in the one that it resumes."""
+        return self._num_given == 0
+
+    @property
     def num_left(self) -> int:
         """Batches left in the epoch; 0 where the loader cannot say, so that no trial crosses its end."""
         return 0 if self.num_batches is None else self.num_batches - self._num_given

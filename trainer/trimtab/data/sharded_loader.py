@@ -22,6 +22,7 @@ from trimtab_api.errors import UserError
 
 from trimtab.data.epoch_numbers import EpochNumbers
 from trimtab.data.every_nth import EveryNthSampler, every_nth_batch
+from trimtab.data.left_out import LeftOut, length_of, of_last_batches, of_rounds
 from trimtab.data.loader_copy import CountedSampler, LoaderCopy, draws_batches, has_begun, iterates_by_itself
 from trimtab.data.presharded import Split, find_split
 
@@ -71,6 +72,10 @@ class ShardedLoader:
         self._told: list[Any] = []
         """What may have a `set_epoch` to call: what splits the data, if anything does."""
         self._take_turns = False
+        self.is_alike = True
+        """Whether every rank draws the same, of which it takes its share; else each has its own data."""
+        self._num_drawn = 0
+        """Batches that ranks have taken turns at in this epoch."""
         self.copy: LoaderCopy | None = None
         """What is iterated in the loader's place; None where that is the loader."""
         self.how: str
@@ -80,7 +85,7 @@ class ShardedLoader:
     def _shard(self, sharded: bool) -> None:
         loader, num_ranks = self._loader, self._num_ranks
         split = find_split(loader)
-        sampler = _drawn_by(loader)
+        self._sampler = sampler = _drawn_by(loader)
         self._told = [] if split is None else [split.by]
         if num_ranks == 1 and not sharded:
             self.how = "left as it is: a single process trains on all of it, in its own order"
@@ -88,8 +93,10 @@ class ShardedLoader:
             if not sharded and (split.num_ranks, split.rank) not in ((num_ranks, self._rank), (None, None)):
                 raise _for_other_ranks(split, self._rank, num_ranks)
             self.how = f"already sharded by its {split.name}"
+            self.is_alike = False
         elif sharded:
             self.how = "taken as it is: the script says that it is sharded already"
+            self.is_alike = False
         elif sampler is None:
             self._shard_by_turns()
         elif _draws_everything(sampler, loader):
@@ -132,7 +139,9 @@ class ShardedLoader:
         for each in self._told:
             self._numbers.tell(each, number)
         if self._take_turns:
-            return every_nth_batch(self._loader, self._rank, self._num_ranks, self._seed + number)
+            self._num_drawn = 0
+            seed = self._seed + number
+            return every_nth_batch(self._loader, self._rank, self._num_ranks, seed, drawn=self._count)
         return iter(self._loader)
 
     def _refuse_if_begun(self) -> None:
@@ -145,13 +154,48 @@ class ShardedLoader:
                 value=type(self._loader).__name__,
             )
 
+    def _count(self, batches: list[Any]) -> None:
+        self._num_drawn += len(batches)
+
+    @property
+    def name(self) -> str:
+        """What the loader is, for people."""
+        return type(self._loader).__name__
+
+    @property
+    def is_iterator(self) -> bool:
+        """Whether the loader gives its batches once, as a generator does."""
+        return isinstance(self._loader, Iterator)
+
+    @property
+    def left_out(self) -> LeftOut | None:
+        """What no rank trains on in an epoch; None where that is nothing, or is not known before the epoch's end."""
+        num_ranks, loader = self._num_ranks, self._loader
+        if self._take_turns:
+            drawn = self._num_drawn or length_of(loader) or 0
+            return of_rounds(drawn, num_ranks)
+        if not isinstance(loader, DataLoader) or self.copy is None or (num_drawn := length_of(self._sampler)) is None:
+            return None
+        if draws_batches(loader) or loader.batch_size is None:
+            return of_rounds(num_drawn, num_ranks)
+        num_batches = self.num_batches
+        if not loader.drop_last or num_batches is None:
+            return None
+        return of_last_batches(num_drawn, num_batches, loader.batch_size, num_ranks)
+
+    @property
+    def why_empty(self) -> str:
+        """Why an epoch has no batches, as far as it is known; begins with a colon."""
+        left_out = self.left_out
+        if left_out is not None and left_out.num == left_out.of:
+            return f": {left_out}"
+        return f": {self.name} gives none"
+
     @property
     def num_batches(self) -> int | None:
         """Batches in an epoch on each rank; None where the loader cannot say."""
-        loader = self._loader if self.copy is None else self.copy.follow(self._loader)
-        try:
-            length = len(loader)  # type: ignore[arg-type]
-        except TypeError:
+        length = length_of(self._loader if self.copy is None else self.copy.follow(self._loader))
+        if length is None:
             return None
         return length // self._num_ranks if self._take_turns else length
 
