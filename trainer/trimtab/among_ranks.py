@@ -11,6 +11,7 @@ from trimtab_api.errors import UserError
 
 from trimtab.broadcast import barrier, gather_tensor
 from trimtab.collectives.group import Group
+from trimtab.script_numbers import as_handed_over, to_reduce
 
 
 class AmongRanks:
@@ -56,15 +57,16 @@ class AmongRanks:
     def all_reduce(self, value: float | Tensor, op: Literal["mean", "sum", "max", "min"] = "mean") -> float | Tensor:
         """A metric over all ranks, the same bits on each; a number, or a tensor of one shape on every rank.
 
-        Tensors keep shape, type and device; they are reduced in float64 (``mean`` of whole numbers rounds down). Every
-        rank calls it together. Raises `UserError` where ``op`` is not known, or shapes differ between ranks.
+        Numbers and arrays of NumPy's are taken too. Tensors keep shape, type and device; they are reduced in float64
+        (``mean`` of whole numbers rounds down). Every rank calls it together. Raises `UserError` where ``op`` is not
+        known, ``value`` holds no real numbers, or shapes differ between ranks.
         """
         if op not in ("mean", "sum", "max", "min"):
             raise UserError("is mean, sum, max or min", field="op", value=op)
+        own = to_reduce(value)
         if self._group is None:
-            return value
-        own = value.detach() if isinstance(value, Tensor) else torch.tensor(value, dtype=torch.float64)
-        everyone = gather_tensor(self._group, own.double())
+            return value if isinstance(value, Tensor) else as_handed_over(value, own)
+        everyone = gather_tensor(self._group, own)
         if any(each.numel() != own.numel() for each in everyone):
             raise UserError(
                 "has another number of elements on some rank; reduce what has one shape on all",
@@ -77,6 +79,5 @@ class AmongRanks:
             reduced = total / self.num_ranks if op == "mean" else total
         else:
             reduced = stacked.amax(dim=0) if op == "max" else stacked.amin(dim=0)
-        if not isinstance(value, Tensor):
-            return float(reduced.item())
-        return reduced.reshape(own.shape).to(device=own.device, dtype=own.dtype)
+        result: float | Tensor = as_handed_over(value, reduced)
+        return result

@@ -26,6 +26,7 @@ from trimtab.environment.launch_environment import LaunchEnvironment
 from trimtab.plan import dense_plan
 from trimtab.plan_names import DDP_HOOK_VARIABLE, DDP_HOOKS
 from trimtab.records.recorder import Recorder
+from trimtab.script_numbers import as_handed_over, to_reduce
 from trimtab.session import Session
 
 #: PowerSGD over Gloo needs one bucket: with several, its collectives cross.
@@ -146,10 +147,11 @@ class DdpSession(Session):
         """A metric over all ranks, as `AmongRanks.all_reduce` gives it."""
         if op not in _OPERATIONS:
             raise UserError("is mean, sum, max or min", field="op", value=op)
-        reduced = value.detach().double().clone() if isinstance(value, Tensor) else torch.tensor(float(value)).double()
+        reduced = to_reduce(value).clone()
         dist.all_reduce(reduced, _OPERATIONS[op])
         reduced = reduced / self.num_ranks if op == "mean" else reduced
-        return reduced.to(value.dtype) if isinstance(value, Tensor) else float(reduced.item())
+        result: float | Tensor = as_handed_over(value, reduced)
+        return result
 
     def no_sync(self) -> contextlib.AbstractContextManager[None]:
         """DDP's own."""

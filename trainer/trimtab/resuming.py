@@ -22,6 +22,7 @@ from trimtab.broadcast import broadcast_json
 from trimtab.data.loops import Loops
 from trimtab.data.position import Position
 from trimtab.engine.step_engine import StepEngine
+from trimtab.script_numbers import plain_counts, whole_number
 
 
 class Resuming(AmongRanks):
@@ -33,6 +34,7 @@ class Resuming(AmongRanks):
 
     def epochs(self, num_epochs: int) -> Iterator[int]:
         """The numbers, from 0, of the epochs to train: all ``num_epochs``, or what a loaded state leaves of them."""
+        num_epochs = whole_number(num_epochs, "session.epochs")
         before = self._loops.epochs.num_before
         if before and before >= num_epochs:
             self._warn(f"resuming: session.epochs({num_epochs}) has no epoch left to train, since {before} are over")
@@ -50,7 +52,8 @@ class Resuming(AmongRanks):
         """
         if self._step or self._loops.have_begun:
             raise UserError("comes before the first batch and the first step", field="session.load_state_dict")
-        position = Position.from_state(state if self._group is None else broadcast_json(self._group, state))
+        told = plain_counts(state)
+        position = Position.from_state(told if self._group is None else broadcast_json(self._group, told))
         self._step = position.steps
         self._loops.go_on(position)
         if self._engine is not None:

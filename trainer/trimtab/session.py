@@ -40,8 +40,9 @@ from trimtab.local_rounds import LocalRounds
 from trimtab.plan import Plan
 from trimtab.records.recorder import Recorder
 from trimtab.resuming import Resuming
+from trimtab.script_numbers import check_one_number, one_number
 from trimtab.step_number import StepInTrial
-from trimtab.step_record import Rounds, metric_of, metric_value, number, report_of, round_end_of, said_of
+from trimtab.step_record import Rounds, metric_of, number, report_of, round_end_of, said_of
 from trimtab.stepping import Stepping
 from trimtab.trials import TrialRunner
 
@@ -162,15 +163,19 @@ class Session(ExchangeState, Resuming, LocalRounds):
     def step(self, loss: Tensor | float | None = None) -> None:
         """Commit or drop the step, step the optimizer, and let the controller speak.
 
-        ``loss``, where given, is recorded beside the step's times. Afterwards gradients are released, as by
-        ``zero_grad(set_to_none=True)``.
+        ``loss``, where given, is one number of Python's, NumPy's or torch's, and is recorded beside the step's times.
+        Afterwards gradients are released, as by ``zero_grad(set_to_none=True)``.
 
-        Raises `UserError` for a closure, and after `close`.
+        Raises `UserError` for a closure, for what is no number, and after `close`.
         """
         if callable(loss):
             raise UserError("takes the loss, not a closure; call loss.backward() before it", field="session.step")
         if self.is_closed:
             raise UserError("the session is closed", field="session.step")
+        if loss is not None and not isinstance(loss, Tensor):
+            loss = one_number(loss, "loss")
+        elif loss is not None:  # it is read once the step is over, as a GPU is waited for then
+            check_one_number(loss, "loss")
         self._stepping.step(loss)
 
     def skip(self) -> None:
@@ -198,8 +203,8 @@ class Session(ExchangeState, Resuming, LocalRounds):
 
         Raises `UserError` where a value is no number; a tensor or an array of one element is one.
         """
+        values = {name: one_number(value, name) for name, value in metrics.items()}
         if self.is_main and (not self.in_trial or (self._trials is not None and self._trials.is_suspended)):
-            values = {name: metric_value(name, value) for name, value in metrics.items()}
             self._recorder.metric({"event": "evaluation", "step": self._step, **values})
 
     def close(self) -> None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from statistics import fmean
-from typing import Any, SupportsFloat
+from typing import Any
 
 from torch import Tensor
-from trimtab_api.errors import UserError
 
 from trimtab.control.types import NetworkView, StepReport
 from trimtab.engine.outcome import Outcome
@@ -206,14 +205,3 @@ def said_of(outcome: Outcome) -> str:
 def number(value: Tensor | float | None) -> float | None:
     """A loss as a plain number."""
     return float(value.detach()) if isinstance(value, Tensor) else value
-
-
-def metric_value(name: str, value: SupportsFloat) -> float:
-    """One number that a script reports.
-
-    Raises `UserError` where it is none; a tensor or an array of one element is one.
-    """
-    try:
-        return float(value)
-    except (TypeError, ValueError, RuntimeError):  # as text, sequences and tensors of several elements raise
-        raise UserError("report one number", field=name, value=str(value)[:80]) from None

@@ -12,6 +12,7 @@ from typing import Any
 from transformers import Trainer, TrainerCallback
 
 from trimtab.attachment import attach
+from trimtab.script_numbers import is_one_number
 from trimtab.session import Session
 
 
@@ -35,7 +36,7 @@ class TrimtabCallback(TrainerCallback):
 
     def on_evaluate(self, *_: Any, metrics: dict[str, Any] | None = None, **__: Any) -> None:
         """Record an evaluation, by the names that the Trainer has for it."""
-        numbers = {name: value for name, value in (metrics or {}).items() if isinstance(value, int | float)}
+        numbers = {name: value for name, value in (metrics or {}).items() if is_one_number(value)}
         if self.session is not None and numbers:
             self.session.report(**numbers)
 
