@@ -147,6 +147,7 @@ class DdpSession(Session):
         """A metric over all ranks, as `AmongRanks.all_reduce` gives it."""
         if op not in _OPERATIONS:
             raise UserError("is mean, sum, max or min", field="op", value=op)
+        self._loops.has_evaluated_share = False
         reduced = to_reduce(value).clone()
         dist.all_reduce(reduced, _OPERATIONS[op])
         reduced = reduced / self.num_ranks if op == "mean" else reduced

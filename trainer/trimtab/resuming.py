@@ -13,8 +13,9 @@ What compression held back is kept beside it by `session.save_exchange`.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
+from torch import Tensor
 from trimtab_api.errors import UserError
 
 from trimtab.among_ranks import AmongRanks
@@ -31,6 +32,11 @@ class Resuming(AmongRanks):
     _step: int
     _loops: Loops
     _engine: StepEngine | None
+
+    def all_reduce(self, value: float | Tensor, op: Literal["mean", "sum", "max", "min"] = "mean") -> float | Tensor:
+        """See `AmongRanks.all_reduce`."""
+        self._loops.has_evaluated_share = False
+        return super().all_reduce(value, op)
 
     def epochs(self, num_epochs: int) -> Iterator[int]:
         """The numbers, from 0, of the epochs to train: all ``num_epochs``, or what a loaded state leaves of them."""

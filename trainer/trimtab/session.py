@@ -46,6 +46,12 @@ from trimtab.step_record import Rounds, metric_of, number, report_of, round_end_
 from trimtab.stepping import Stepping
 from trimtab.trials import TrialRunner
 
+#: What is said of a metric that no rank has added up over all.
+_OF_SHARE = (
+    "session.report() is of rank 0's share, 1 / {num_ranks} of the data, since the loop before it was over"
+    " session.batches: add up over ranks by session.all_reduce, or loop over the loader itself on rank 0"
+)
+
 SchedulerInterval = Literal["epoch", "step"]
 
 
@@ -115,7 +121,7 @@ class Session(ExchangeState, Resuming, LocalRounds):
             scale=self._scale,
             gate=self._stepping.gate,
             before_backward=lambda: self._trials.before_backward() if self._trials else None,
-            has_message=lambda: not self.in_trial and self._control.is_pending,
+            has_message=lambda: not self.in_trial and (self._control.is_pending or self._loops.has_news),
             plan_ahead=self._control.plan_ahead,
             say=self._say,
         )
@@ -204,6 +210,8 @@ class Session(ExchangeState, Resuming, LocalRounds):
         Raises `UserError` where a value is no number; a tensor or an array of one element is one.
         """
         values = {name: one_number(value, name) for name, value in metrics.items()}
+        if self._loops.has_evaluated_share:
+            self._warn(_OF_SHARE.format(num_ranks=self.num_ranks))
         if self.is_main and (not self.in_trial or (self._trials is not None and self._trials.is_suspended)):
             self._recorder.metric({"event": "evaluation", "step": self._step, **values})
 
@@ -280,8 +288,11 @@ class Session(ExchangeState, Resuming, LocalRounds):
             self._control.loop_ended(before)
 
     def _follow_rank_0(self, outcome: Outcome) -> None:
-        if outcome.consensus is not None and outcome.consensus.has_message and (message := self._control.receive()):
-            self._follow(message)
+        if outcome.consensus is not None and outcome.consensus.has_message:
+            assert self._group is not None
+            self._loops.compare(self._group)
+            if message := self._control.receive():
+                self._follow(message)
 
     # Rank 0's messages --------------------------------------------------------------------------------------------
 

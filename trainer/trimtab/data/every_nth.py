@@ -20,6 +20,7 @@ from trimtab_api.errors import UserError
 from trimtab.checkpoint.random_state import RandomState
 from trimtab.data.epoch_numbers import EpochNumbers
 from trimtab.data.loader_copy import draws_batches
+from trimtab.data.look import digest
 
 
 class EveryNthSampler(Sampler[Any]):
@@ -46,6 +47,8 @@ class EveryNthSampler(Sampler[Any]):
         """Whether it draws samples; else it draws whole batches."""
         self._fill_up = self.of_samples and not loader.drop_last
         self._epoch = 0
+        self.look: str | None = None
+        """A digest of what the source drew last."""
 
     def set_epoch(self, number: int) -> None:
         """Draw as in that epoch from the next `__iter__` on."""
@@ -70,7 +73,9 @@ class EveryNthSampler(Sampler[Any]):
         before = RandomState.capture()
         try:
             _seed(self._seed + self._epoch, _generators(self._source))
-            return list(self._source)
+            drawn = list(self._source)
+            self.look = digest(drawn)
+            return drawn
         finally:
             before.restore()
 

@@ -19,18 +19,18 @@ class CountedSampler(Sampler[Any]):
     """Draws what another sampler draws, and counts how often it was iterated."""
 
     def __init__(self, source: Any) -> None:
-        self._source = source
+        self.source = source
         self.num_draws = 0
 
     def set_epoch(self, number: int) -> None:
-        self._source.set_epoch(number)
+        self.source.set_epoch(number)
 
     def __iter__(self) -> Iterator[Any]:
         self.num_draws += 1
-        return iter(self._source)
+        return iter(self.source)
 
     def __len__(self) -> int:
-        return len(self._source)
+        return len(self.source)
 
 
 class LoaderCopy:

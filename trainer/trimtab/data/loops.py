@@ -9,15 +9,17 @@ from __future__ import annotations
 import contextlib
 import itertools
 import sys
+from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator
 from math import inf
 from typing import Any, Protocol
 
 from trimtab_api.errors import UserError
 
-from trimtab.broadcast import gather_numbers
+from trimtab.broadcast import gather_json, gather_numbers
 from trimtab.collectives.group import Group
 from trimtab.data.batches import Batches
+from trimtab.data.look import Look, mistakes
 from trimtab.data.position import Epochs, Position
 from trimtab.data.replay import Replay
 from trimtab.data.sharded_loader import Loaders, ShardedLoader
@@ -37,6 +39,8 @@ _INSTEAD = "plans are chosen by what is measured and predicted"
 _NO_TRIALS = f"no trials, since batches come neither from session.batches nor by session.trials; {_INSTEAD}"
 #: Samples or batches of an epoch that are left out, as a share of all, without a line about it.
 _LEFT_OUT_IN_SILENCE = 0.05
+#: Loops that were begun and not told of, kept.
+_MOST_LOOKS = 100
 _NO_TRIALS_OF_TURNS = f"no trials, since optimizers take turns, and a batch is of several steps; {_INSTEAD}"
 
 
@@ -96,8 +100,15 @@ class Loops:
         self._trials_ended, self._batch_wanted, self._epoch_ended = trials_ended, batch_wanted, epoch_ended
         self._loops: list[Replay] = []
         """The last is the one that gave the present batch."""
-        self._num_epochs = 0
+        self._num_begun = 0
+        self._num_trained_in = 0
+        """Loops of which steps were made: as many on each rank, also where one loops alone, as for an evaluation."""
+        self._begun_since_step: Counter[str] = Counter()
+        self._looks: list[Look] = []
+        """The loops that were begun since ranks told each other of theirs."""
         self.epochs = Epochs()
+        self.has_evaluated_share = False
+        """Whether the last loop gave a share of the data to no training, and ranks have not added anything up since."""
         self._resumed: Position | None = None
         """Where the next loop goes on."""
         self._request: tuple[Replay, TrialRunner, list[Plan], int] | None = None
@@ -147,16 +158,22 @@ class Loops:
         return num_resumed
 
     def _given(self, share: ShardedLoader, num_trained: int) -> Generator[Any]:
-        source = share.epoch(self._num_epochs)
+        of_kind = f"{share.name} {share.num_batches}"
+        number = self._num_trained_in + self._begun_since_step[of_kind]
+        source = share.epoch(number)
         self._say(f"loader: {share.how}")
         self._warn_of_what_is_left_out(share)
-        replay = Replay(source, share.num_batches, self._num_epochs)
+        replay = Replay(source, share.num_batches, number)
         replay.skip(num_trained)
-        self._num_epochs += 1  # a loop that is left early has had its epoch: the next one shuffles anew
+        self._num_begun += 1
+        self._begun_since_step[of_kind] += 1  # a loop that is left early has had its epoch: the next shuffles anew
+        look = Look(share.name)
+        self._looks = [*self._looks[-_MOST_LOOKS:], look]
         self._loops.append(replay)
         try:
             with contextlib.closing(self._epoch_of(replay)) as epoch:
                 for batch in epoch:
+                    look.drawn = look.drawn or share.look
                     self._loops.remove(replay)
                     self._loops.append(replay)
                     yield batch
@@ -191,6 +208,7 @@ class Loops:
             )
 
     def _ended(self, replay: Replay) -> None:
+        self.has_evaluated_share = not replay.has_stepped and not replay.is_empty and self._loaders.are_shared
         if replay.has_stepped:  # else it is no loop of training, and others may be in the middle of a round
             self._epoch_ended()
 
@@ -237,20 +255,40 @@ class Loops:
         """The script has taken a step with the batches that it was given since the last."""
         if self._turns and self._control.makes_trials:
             self._say(_NO_TRIALS_OF_TURNS)
-        elif not self._loops and not self._num_epochs and self._control.makes_trials:
+        elif not self._loops and not self._num_begun and self._control.makes_trials:
             self._num_steps_unseen += 1
             if self._num_steps_unseen == _STEPS_WITHOUT_LOOP:
                 self._say(_NO_TRIALS)
         if not in_trial:
             self.epochs.stepped()
+            self._count_loops()
         self._mixes_loops |= sum(loop.num_since_step > 0 for loop in self._loops) > 1
         for loop in self._loops:
             loop.stepped(in_trial=in_trial)
 
+    def _count_loops(self) -> None:
+        """A step stays that was made of the batches since the last one."""
+        first = [loop for loop in self._loops if loop.num_since_step and not loop.is_counted]
+        for loop in first:
+            loop.is_counted = True
+        self._num_trained_in += bool(first)
+        self._begun_since_step.clear()
+
+    @property
+    def has_news(self) -> bool:
+        """Whether a loop was begun that the other ranks have not been told of."""
+        return bool(self._looks)
+
+    def compare(self, group: Group) -> None:
+        """Tell all ranks of the loops that were begun, and warn of what does not fit; every rank calls it together."""
+        looks, self._looks = self._looks, []
+        for mistake in mistakes(gather_json(group, [each.to_json() for each in looks])):
+            self._warn(mistake)
+
     @property
     def have_begun(self) -> bool:
         """Whether any loop has."""
-        return bool(self._num_epochs or self._loops)
+        return bool(self._num_begun or self._loops)
 
     @property
     def num_steps_left(self) -> int:
@@ -295,18 +333,19 @@ class Loops:
         loop = next((loop for loop in self._loops if loop is not self._unseen), None)
         over = self.epochs.num_over(in_loop=loop is not None)
         if loop is None:
-            return Position(steps, over, self._num_epochs)
+            return Position(steps, over, self._num_trained_in)
         return Position(steps, over, loop.number, loop.num_trained, loop.num_batches)
 
     def go_on(self, position: Position) -> None:
         """Have the next loop go on where an earlier run was."""
-        self._num_epochs, self._resumed = position.loops, position
+        self._num_trained_in, self._resumed = position.loops, position
         self.epochs.go_on(position.epochs)
 
     def state_dict(self) -> dict[str, Any]:
-        """How many loops have begun: it decides how each shuffles."""
-        return {"num_epochs": self._num_epochs}
+        """How many loops have trained, and were begun since: it decides how each shuffles."""
+        return {"trained_in": self._num_trained_in, "begun_since_step": dict(self._begun_since_step)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Inverse of `state_dict`."""
-        self._num_epochs = state["num_epochs"]
+        self._num_trained_in = state["trained_in"]
+        self._begun_since_step = Counter(state["begun_since_step"])

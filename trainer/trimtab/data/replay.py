@@ -50,6 +50,8 @@ class Replay:
         """Batches given since the loop's last step."""
         self.has_stepped = False
         """Whether the loop has taken any, and was not idle while another did."""
+        self.is_counted = False
+        """Whether the loop counts as one that has trained."""
         self.num_a_step = 1
         """Batches that its last step took."""
 

@@ -24,6 +24,7 @@ from trimtab.data.epoch_numbers import EpochNumbers
 from trimtab.data.every_nth import EveryNthSampler, every_nth_batch
 from trimtab.data.left_out import LeftOut, length_of, of_last_batches, of_rounds
 from trimtab.data.loader_copy import CountedSampler, LoaderCopy, draws_batches, has_begun, iterates_by_itself
+from trimtab.data.look import digest, digest_of_data
 from trimtab.data.presharded import Split, find_split
 
 #: In place of a batch, at the end of an epoch.
@@ -40,6 +41,11 @@ class Loaders:
         self._rank, self._num_ranks, self._seed = rank, num_ranks, seed
         self._copies: WeakKeyDictionary[Any, LoaderCopy] = WeakKeyDictionary()
         self._numbers = EpochNumbers()
+
+    @property
+    def are_shared(self) -> bool:
+        """Whether a rank has a share of each, and not all of it."""
+        return self._num_ranks > 1
 
     def shard(self, loader: Iterable[Any], *, sharded: bool = False) -> ShardedLoader:
         """This rank's share of ``loader``; all of it where that is ``sharded`` already. Raises `UserError`."""
@@ -74,6 +80,7 @@ class ShardedLoader:
         self._take_turns = False
         self.is_alike = True
         """Whether every rank draws the same, of which it takes its share; else each has its own data."""
+        self._first_round: str | None = None
         self._num_drawn = 0
         """Batches that ranks have taken turns at in this epoch."""
         self.copy: LoaderCopy | None = None
@@ -155,7 +162,19 @@ class ShardedLoader:
             )
 
     def _count(self, batches: list[Any]) -> None:
+        if self._num_drawn == 0:
+            self._first_round = digest(batches)
         self._num_drawn += len(batches)
+
+    @property
+    def look(self) -> str | None:
+        """A digest of what every rank should have drawn alike in this epoch; None before that, or where none should."""
+        if self._take_turns:
+            return self._first_round
+        if self.copy is None or not isinstance(self._loader, DataLoader):
+            return None
+        sampler = self.copy.sampler.source
+        return sampler.look if isinstance(sampler, EveryNthSampler) else digest_of_data(self._loader.dataset)
 
     @property
     def name(self) -> str:

@@ -1,0 +1,93 @@
+"""What a rank drew first in a loop, in a few characters, and what ranks make of each other's.
+
+Ranks that share a loader draw alike, and each leaves out the others' shares. If a loader gives each rank its own data
+already, as a stream that reads its rank's files, what a rank leaves out is trained on by none.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+from torch.utils.data import TensorDataset
+
+#: Elements of a tensor that are looked at.
+_NUM_ELEMENTS = 64
+
+
+@dataclass
+class Look:
+    """One loop that a rank has begun."""
+
+    loader: str
+    """Its class."""
+    drawn: str | None = None
+    """A digest of what every rank should draw alike; None where ranks need not, or nothing was drawn yet."""
+
+    def to_json(self) -> dict[str, str | None]:
+        """Plain data."""
+        return asdict(self)
+
+
+def digest(drawn: Any) -> str:
+    """Of batches, samples or indices: equal where they are."""
+    return hashlib.blake2b(" ".join(_parts(drawn)).encode(), digest_size=8).hexdigest()
+
+
+def digest_of_data(data: Any) -> str | None:
+    """Of a data set: its length, and its first sample where reading that runs no code of the script's."""
+    try:
+        length = len(data)
+    except TypeError:
+        return None
+    is_plain = isinstance(data, Tensor | np.ndarray | list | tuple) or type(data) is TensorDataset
+    return digest([length, data[0]] if is_plain and length else [length])
+
+
+def _parts(value: Any) -> Iterator[str]:
+    if isinstance(value, Tensor):
+        first = value.detach().flatten()[:_NUM_ELEMENTS].cpu()
+        yield f"{list(value.shape)} {first.tolist()}"
+    elif isinstance(value, np.ndarray):
+        yield f"{list(value.shape)} {value.ravel()[:_NUM_ELEMENTS].tolist()}"
+    elif isinstance(value, Mapping):
+        for key in value:
+            yield str(key)
+            yield from _parts(value[key])
+    elif isinstance(value, list | tuple):
+        yield str(len(value))
+        for each in value[:_NUM_ELEMENTS]:
+            yield from _parts(each)
+    else:
+        yield repr(value)[:80] if isinstance(value, str | bytes | int | float | bool | None) else type(value).__name__
+
+
+def mistakes(looks: Sequence[Sequence[Mapping[str, Any]]]) -> list[str]:
+    """What ranks should be told of the loops that each has begun since they told each other last.
+
+    Args:
+        looks: The loops of each rank, in rank order.
+    """
+    num_ranks, counts = len(looks), [len(each) for each in looks]
+    if len(set(counts)) > 1:
+        alone = [str(rank) for rank, count in enumerate(counts) if count == max(counts)]
+        return [
+            f"rank {', '.join(alone)} looped over session.batches, and other ranks did not: such a loop gives a rank"
+            f" 1 / {num_ranks} of the data. Loop on every rank and add up by session.all_reduce, or loop over the"
+            " loader itself on one rank"
+        ]
+    found = []
+    for begun in zip(*looks, strict=True):
+        drawn = [each["drawn"] for each in begun]
+        if None not in drawn and len(set(drawn)) > 1:
+            others = [str(rank) for rank, each in enumerate(drawn) if each != drawn[0]]
+            found.append(
+                f"loader: {begun[0]['loader']} gives rank {', '.join(others)} other data than rank 0, and each rank"
+                f" trains on 1 / {num_ranks} of its own; if the data are split by rank already, write"
+                " session.batches(loader, sharded=True), else draw alike on all ranks"
+            )
+    return found
