@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Self
 
 from trimtab_api.errors import UserError
+from trimtab_api.input_files import read_bytes
 from trimtab_api.names import AUTHORITY_FILE, CERTIFICATE_FILE, KEY_FILE, TLS_VARIABLE
 
 _REMEDY = "delete the job's Secret, so that the operator issues another, and restart the job"
@@ -87,7 +88,7 @@ class Certificates:
 
 def _read(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return read_bytes(path)
     except OSError as error:
         raise _wrong(path, f"cannot be read ({error.strerror}); mount the job's Secret there") from None
 

@@ -276,6 +276,17 @@ def test_a_damaged_file_is_named_and_nothing_is_written(tmp_path, capsys, file, 
 
 
 @pytest.mark.parametrize("name", ["adaptive/metrics.jsonl", "adaptive/job.json", "comparison.json"])
+def test_a_file_without_an_end_is_refused_by_its_size(tmp_path, capsys, name):
+    write_comparison(tmp_path, {"adaptive": 0.1}, end=3.0)
+    (tmp_path / name).unlink()
+    (tmp_path / name).symlink_to("/dev/zero")
+    assert main(["report", str(tmp_path)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"{tmp_path}/{name}: " in line
+    assert "more than 64MB" in line
+
+
+@pytest.mark.parametrize("name", ["adaptive/metrics.jsonl", "adaptive/job.json", "comparison.json"])
 def test_a_file_that_cannot_be_read_is_named(tmp_path, capsys, name):
     write_comparison(tmp_path, {"adaptive": 0.1}, end=3.0)
     (tmp_path / name).unlink()

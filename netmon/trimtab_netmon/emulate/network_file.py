@@ -26,6 +26,7 @@ from typing import Any
 
 import yaml
 from trimtab_api.errors import UserError
+from trimtab_api.input_files import read_text
 from trimtab_api.units import format_bandwidth, format_duration, parse_bandwidth, parse_duration
 from trimtab_api.yaml_text import parse_yaml
 
@@ -48,13 +49,7 @@ MAX_BANDWIDTH = parse_bandwidth("10Gbps")
 
 def load_network(path: str | Path) -> Network:
     """Read a network file. Raises `UserError`, one line that names file, field, value and remedy."""
-    file = str(path)
-    try:
-        return parse_network(Path(path).read_text(encoding="utf-8"), file)
-    except OSError as error:
-        raise UserError(f"cannot be read ({error.strerror}); check the path", file=file) from None
-    except UnicodeDecodeError:
-        raise UserError("is not a text file; write a network in YAML", file=file) from None
+    return parse_network(read_text(path, "a network"), str(path))
 
 
 def parse_network(text: str, file: str = "") -> Network:
@@ -112,13 +107,15 @@ def _phase(content: object, path: str) -> Phase:
     hosts = _mapping(fields.get("hosts", {}), f"{path}.hosts", None, set())
     links = _list(fields.get("links", []), f"{path}.links")
     parsed = tuple(_link(link, f"{path}.links[{i}]") for i, link in enumerate(links))
+    seen = set()
     for i, link in enumerate(parsed):
-        if any((link.source, link.destination) == (other.source, other.destination) for other in parsed[:i]):
+        if (link.source, link.destination) in seen:
             raise UserError(
                 "this link is named twice; keep one",
                 field=f"{path}.links[{i}]",
                 value=f"{link.source} to {link.destination}",
             )
+        seen.add((link.source, link.destination))
     return Phase(
         duration=_duration(fields["duration"], f"{path}.duration"),
         latency=_latency(fields["latency"], f"{path}.latency"),

@@ -16,6 +16,7 @@ from typing import Any
 
 from trimtab_api.catalogue import BYTES_PER_ELEMENT, collective_cost
 from trimtab_api.errors import UserError
+from trimtab_api.input_files import MAX_RECORD_BYTES
 from trimtab_api.units import parse_bandwidth, parse_duration
 from trimtab_netmon import emulate
 
@@ -153,7 +154,7 @@ def _read(path: Path, wanted: Sequence[Measurement]) -> dict[Network, ExchangeTi
     try:
         with path.open("a+b") as file:  # before anything is measured that could not be kept
             file.seek(0)
-            lines = file.read().splitlines()
+            lines = file.read(MAX_RECORD_BYTES + 1).splitlines()
     except OSError as error:
         raise UserError(f"cannot be written ({error.strerror}); name another file", file=str(path)) from None
     kept = {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import time
@@ -10,6 +9,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from trimtab_api.errors import UserError
+from trimtab_api.input_files import read_bytes
 
 from trimtab.environment import job_secret
 from trimtab.environment.side_processes import metrics_command, monitor_command, status_command
@@ -20,6 +22,7 @@ from trimtab.launch.interrupts import Interrupted
 from trimtab.launch.process_logs import LogFiles
 from trimtab.launch.process_names import is_monitor, monitor_name, rank_name
 from trimtab.launch.supervisor import Ending, Supervisor, describe_failure, has_failed
+from trimtab.records.json_files import read_json
 from trimtab.records.result import RunResult
 from trimtab.records.run_directory import RunDirectory, resolved
 
@@ -131,10 +134,10 @@ def is_done(request: RunRequest, states: Sequence[str]) -> bool:
     """Whether the run's directory holds a run of the same job on the same network that ended in one of the states."""
     directory = request.directory
     try:
-        same_job = json.loads(directory.job.read_text()) == resolved(request.job)
-        ended_well = json.loads(directory.result.read_text())["state"] in states
-        kept_network = directory.network.read_bytes() if directory.network.exists() else None
-    except (OSError, ValueError, KeyError):
+        same_job = read_json(directory.job) == resolved(request.job)
+        ended_well = read_json(directory.result)["state"] in states
+        kept_network = read_bytes(directory.network) if directory.network.exists() else None
+    except (OSError, UserError, KeyError):
         return False
     return same_job and ended_well and kept_network == (request.network.read_bytes() if request.network else None)
 

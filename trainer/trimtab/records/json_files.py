@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from trimtab_api.errors import UserError
+from trimtab_api.input_files import MAX_RECORD_BYTES, read_bytes
+from trimtab_api.units import format_size
 
 from trimtab.records.fields import WrongFieldError
 
@@ -27,7 +29,9 @@ class Tail:
             return
         with self._path.open("rb") as file:
             file.seek(self._position)
-            for line in file:
+            while line := file.readline(MAX_RECORD_BYTES + 1):
+                if len(line) > MAX_RECORD_BYTES:
+                    raise _damaged(f"has a line of more than {format_size(MAX_RECORD_BYTES)}", line, self._path)
                 if not line.endswith(b"\n"):
                     return
                 self._position += len(line)
@@ -53,7 +57,7 @@ def read_record(make: Callable[[Any], Record], data: Any, path: Path) -> Record:
 
 def read_json(path: Path) -> dict[str, Any]:
     """The JSON object in a file. Raises `UserError`; FileNotFoundError where there is none."""
-    return _parse(path.read_bytes(), path)
+    return _parse(read_bytes(path), path)
 
 
 def _parse(line: bytes, path: Path) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from importlib.resources import files
 
 from trimtab_api.catalogue import planners, read_plan, schedules
 from trimtab_api.errors import UserError
+from trimtab_api.input_files import read_text
 from trimtab_api.units import format_duration, format_size
 
 from trimtab.records.run_reader import Run
@@ -238,5 +239,6 @@ def _repeat(comparison: Comparison) -> str:
     network = comparison.runs[0].directory.network
     emulated = ""
     if network.exists():
-        emulated = f"<details><summary>the network file</summary><pre>{escape(network.read_text())}</pre></details>"
+        text = escape(read_text(network, "a network"))
+        emulated = f"<details><summary>the network file</summary><pre>{text}</pre></details>"
     return f"{command}<dl>{facts}</dl>{emulated}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import statistics
 import time
@@ -10,12 +9,13 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from trimtab_api.errors import UserError
 from trimtab_api.netmon_client import NOTHING_KNOWN, NetworkView
 from trimtab_api.trainer.v1 import status_pb2
 from trimtab_api.trainingjob import TrainingJob
 
 from trimtab.plan import Plan
-from trimtab.records.json_files import Tail
+from trimtab.records.json_files import Tail, read_json
 from trimtab.records.lines import ALONE, Step
 from trimtab.records.run_directory import RunDirectory
 from trimtab.records.straggler import straggler_of
@@ -100,8 +100,8 @@ class StatusReader:
     def _end(self) -> tuple[status_pb2.State, str] | None:
         """How the run ended, once its launcher has written it down."""
         try:
-            result = json.loads(self._directory.result.read_text())
-        except (OSError, ValueError):  # not there, or being written
+            result = read_json(self._directory.result)
+        except (OSError, UserError):  # not there, or being written
             return None
         if result["state"] in ("succeeded", "target"):
             return status_pb2.STATE_SUCCEEDED, ""

@@ -1,0 +1,39 @@
+"""Reads a file that somebody else wrote, up to a size: a wrong name such as ``/dev/zero`` has no end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from trimtab_api.errors import UserError
+from trimtab_api.units import format_size
+
+#: Bytes of a file that a user writes: a job, a network. `kubectl apply` takes half as much.
+MAX_TEXT_BYTES = 500_000
+#: Bytes of a record that a program of ours wrote, such as the profile of one step.
+MAX_RECORD_BYTES = 64_000_000
+
+
+def read_text(path: str | Path, content: str) -> str:
+    """Read a file that a user wrote; ``content`` names what it should hold, such as ``a TrainingJob``.
+
+    Raises:
+        UserError: The file cannot be read, is too large, or is not UTF-8 text.
+    """
+    file = str(path)
+    try:
+        data = read_bytes(path, MAX_TEXT_BYTES)
+    except OSError as error:
+        raise UserError(f"cannot be read ({error.strerror}); check the path", file=file) from None
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        raise UserError(f"is not a text file; write {content} in YAML", file=file) from None
+
+
+def read_bytes(path: str | Path, limit: int = MAX_RECORD_BYTES) -> bytes:
+    """Read a whole file of at most ``limit`` bytes. Raises OSError, and `UserError` where it is larger."""
+    with Path(path).open("rb") as file:
+        data = file.read(limit + 1)
+    if len(data) > limit:
+        raise UserError(f"has more than {format_size(limit)}, the most that is read; name another file", file=str(path))
+    return data
