@@ -1,40 +1,82 @@
-"""YAML as users write it, read without surprises: no key twice, no depth without end, every mistake with its place."""
+"""YAML as users write it, read as kubectl does and without surprises: no key twice, no endless depth or size."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+import math
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import yaml
 
 from trimtab_api.errors import UserError
+from trimtab_api.yaml_scalars import Scalar, read_plain
 
 #: Lists and mappings in one another. A Kubernetes object needs some twenty.
 MAX_DEPTH = 64
+#: Values of a file, each alias counted as all that it stands for; long text counts once for each 100 characters.
+MAX_VALUES = 20_000
+_CHARACTERS_PER_VALUE = 100
+
+_PREFIX = "tag:yaml.org,2002:"
+_MERGE = f"{_PREFIX}merge"
+#: How a tag calls the type of what an unquoted scalar means.
+_TAGS = {bool: f"{_PREFIX}bool", int: f"{_PREFIX}int", float: f"{_PREFIX}float", type(None): f"{_PREFIX}null"}
 
 
 def parse_yaml(text: str) -> Any:
     """Plain data from YAML or JSON text. Raises `UserError` that names the place; its file is left to the caller."""
+    return _parsed(text, lambda loader: loader.get_single_data())
+
+
+def parse_documents(text: str) -> list[Any]:
+    """The plain data of each document of YAML text, empty ones left out. Raises `UserError` as `parse_yaml`."""
+
+    def read(loader: _CarefulLoader) -> list[Any]:
+        found = []
+        while loader.check_data():  # type: ignore[no-untyped-call]
+            found.append(loader.get_data())
+        return [each for each in found if each is not None]
+
+    result: list[Any] = _parsed(text, read)
+    return result
+
+
+def _parsed(text: str, read: Callable[[_CarefulLoader], Any]) -> Any:
     try:
-        return yaml.load(text, Loader=_CarefulLoader)  # noqa: S506 - it is a SafeLoader
+        return read(_CarefulLoader(text))
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         raise UserError(f"is not valid YAML{place}: {error.problem or error.context}; mend it there") from None
-    except (yaml.YAMLError, ValueError) as error:  # ValueError: what looks like a date or a number, and is none
+    except yaml.YAMLError as error:
         said = " ".join(str(error).split())
         raise UserError(f"is not valid YAML: {said}; mend that, or put it in quotes") from None
 
 
 class _CarefulLoader(yaml.SafeLoader):
-    """Refuses what YAML allows and nobody means."""
+    """Reads plain scalars as kubectl does, and refuses what YAML allows and nobody means."""
 
     def __init__(self, stream: str) -> None:
         super().__init__(stream)
         self._depth = 0
+        self._num_read = 0
+        self._sizes: dict[int, int] = {}  # of nodes by id: what a node is worth, aliases expanded
+
+    def scan_to_next_token(self) -> None:
+        """Skip tabs where go-yaml does: between tokens and before comments, though not as indentation."""
+        super().scan_to_next_token()
+        while self.peek() == "\t" and (self.flow_level or not self.allow_simple_key):
+            self.forward()
+            super().scan_to_next_token()
+
+    def resolve(self, kind: type[yaml.Node], value: Any, implicit: Any) -> str:
+        """The tag of a node that has none: an unquoted scalar is whatever kubectl reads."""
+        if kind is yaml.ScalarNode and implicit[0]:
+            return _MERGE if value == "<<" else _TAGS.get(type(read_plain(value)), self.DEFAULT_SCALAR_TAG)
+        return str(super().resolve(kind, value, (False, False)))  # type: ignore[no-untyped-call]
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        """Refuse depth while there is still a stack to say so with, and a node that holds itself."""
+        """Refuse depth while there is still a stack to say so with, a node that holds itself, and endless aliases."""
         event: Any = self.peek_event()  # type: ignore[no-untyped-call]
         mark = event.start_mark
         if isinstance(event, yaml.AliasEvent) and self._is_within(str(event.anchor)):
@@ -43,10 +85,23 @@ class _CarefulLoader(yaml.SafeLoader):
             problem = f"more than {MAX_DEPTH} lists or mappings are in one another"
             raise yaml.composer.ComposerError(problem=problem, problem_mark=mark)
         self._depth += 1
+        before = self._num_read
         try:
-            return super().compose_node(parent, index)
+            node = super().compose_node(parent, index)
         finally:
             self._depth -= 1
+        if isinstance(event, yaml.AliasEvent):
+            self._num_read += self._sizes[id(node)]
+        else:
+            self._num_read += 1
+            if isinstance(node, yaml.ScalarNode):
+                self._num_read += len(node.value) // _CHARACTERS_PER_VALUE
+            self._sizes[id(node)] = self._num_read - before
+        if self._num_read > MAX_VALUES:
+            raise UserError(
+                f"holds more than {MAX_VALUES} values, each alias counted as what it stands for; make it smaller"
+            )
+        return node
 
     def _is_within(self, anchor: str) -> bool:
         """Whether the anchored node is still being read: a collection's end is known when all of it has been."""
@@ -54,13 +109,47 @@ class _CarefulLoader(yaml.SafeLoader):
         return isinstance(node, yaml.CollectionNode) and node.end_mark is None
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        """Refuse a key written twice, of which YAML would silently keep the last."""
+        """Refuse a key written twice, of which YAML would silently keep the last, and one that kubectl renames."""
         seen = set()
         for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
-                if key.value in seen:
-                    raise yaml.constructor.ConstructorError(
-                        problem=f"the key {key.value} is written twice", problem_mark=key.start_mark
-                    )
-                seen.add(key.value)
+            if not isinstance(key, yaml.ScalarNode) or key.tag == _MERGE:
+                continue
+            name = self.construct_object(key)
+            if not isinstance(name, str | int) or isinstance(name, bool):
+                raise _refusal(key, f"the key {key.value} is not read as text; put it in quotes")
+            if str(name) in seen:
+                problem = f"the key {key.value} is written twice"
+                raise yaml.constructor.ConstructorError(problem=problem, problem_mark=key.start_mark)
+            seen.add(str(name))
         return super().construct_mapping(node, deep)
+
+    def construct_scalar_of(self, node: yaml.ScalarNode) -> Scalar:
+        """The value of a scalar whose tag, its own or an explicit one such as ``!!float``, is of `_TAGS`."""
+        value = read_plain(node.value)
+        if node.tag == _TAGS[float] and isinstance(value, int) and not isinstance(value, bool):
+            return value
+        if _TAGS.get(type(value)) != node.tag:
+            raise _refusal(node, f"{node.value} is not of the type of its tag; remove {_short(node.tag)}")
+        if isinstance(value, float) and not math.isfinite(value):
+            raise _refusal(node, f"{node.value} is not a number in JSON, which kubectl sends; write a finite number")
+        return value
+
+    def refuse_tag(self, node: yaml.Node) -> None:
+        """Refuse a tag that plain data has no need of, such as ``!!set`` or one of an application's own."""
+        raise _refusal(node, f"the tag {_short(node.tag)} is not read; remove it")
+
+
+def _short(tag: str) -> str:
+    return tag.replace(_PREFIX, "!!")
+
+
+def _refusal(node: yaml.Node, why: str) -> UserError:
+    return UserError(f"at line {node.start_mark.line + 1}, column {node.start_mark.column + 1}: {why}")
+
+
+_CarefulLoader.yaml_constructors = {
+    **{tag: yaml.SafeLoader.yaml_constructors[tag] for tag in (f"{_PREFIX}{kind}" for kind in ("str", "seq", "map"))},
+    **dict.fromkeys(_TAGS.values(), _CarefulLoader.construct_scalar_of),
+    _MERGE: yaml.SafeLoader.construct_yaml_str,
+    None: _CarefulLoader.refuse_tag,
+}

@@ -15,6 +15,7 @@ from trimtab_api.trainingjob.load import parse_training_job
 from wrong_communication import COMMUNICATION
 from wrong_jobs import CONTAINERS, GOOD, REMOVED, WRONG, spec, with_change
 
+HEAD = "`apiVersion: trimtab.dev/v1alpha1` and `kind: TrainingJob`"
 #: GOOD as it is resolved: every field written out.
 FULL = TrainingJob.model_validate(GOOD).model_dump(mode="json", by_alias=True)
 
@@ -56,12 +57,8 @@ def test_a_misspelled_field_is_told_rather_than_the_one_that_it_leaves_missing(t
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (
-            "",
-            "is empty; write a TrainingJob, which begins with "
-            "`apiVersion: trimtab.dev/v1alpha1` and `kind: TrainingJob`",
-        ),
-        ("- a", "is not a TrainingJob; begin with `apiVersion: trimtab.dev/v1alpha1` and `kind: TrainingJob`"),
+        ("", f"is empty; write a TrainingJob, which begins with {HEAD}"),
+        ("- a", f"is not a TrainingJob; begin with {HEAD}"),
         ("a: [1", "is not valid YAML at line 1, column 6: expected ',' or ']', but got '<stream end>'; mend it there"),
         ("a: 1\na: 2", "is not valid YAML at line 2, column 1: the key a is written twice; mend it there"),
         (
@@ -69,13 +66,17 @@ def test_a_misspelled_field_is_told_rather_than_the_one_that_it_leaves_missing(t
             "is not valid YAML at line 1, column 65: more than 64 lists or mappings are in one another; mend it there",
         ),
         ("a: &b [*b]", "is not valid YAML at line 1, column 8: b holds itself; mend it there"),
-        ("a: 2001-13-45", "is not valid YAML: month must be in 1..12; mend that, or put it in quotes"),
         (
             "a: \0",
             "is not valid YAML: unacceptable character #x0000: special characters are not allowed "
             'in "<unicode string>", position 3; mend that, or put it in quotes',
         ),
-        ("a: 1\n---\nb: 2", "is not valid YAML at line 2, column 1: but found another document; mend it there"),
+        ("a: 1\n---\nb: 2", "holds no TrainingJobs in 2 objects; keep exactly one TrainingJob in the file"),
+        (
+            "kind: TrainingJob\n---\nkind: ConfigMap\n---\nkind: TrainingJob",
+            "holds 2 TrainingJobs in 3 objects; keep exactly one TrainingJob in the file",
+        ),
+        ("kind: List\nitems: []", f"is empty; write a TrainingJob, which begins with {HEAD}"),
     ],
 )
 def test_what_is_no_job_at_all_says_where(tmp_path, text, message):
@@ -182,6 +183,37 @@ def test_a_job_written_out_reads_back_the_same(tmp_path, change):
     job = load_training_job(written(tmp_path, with_change(*change)))
     text = json.dumps(job.model_dump(mode="json", by_alias=True, exclude_none=True))
     assert load_training_job(written(tmp_path, text)) == job
+
+
+@pytest.mark.parametrize(
+    "objects",
+    [
+        [GOOD, {"apiVersion": "v1", "kind": "ConfigMap"}],
+        [{"apiVersion": "v1", "kind": "List", "items": [{"apiVersion": "v1", "kind": "Secret"}, GOOD]}],
+        [None, GOOD],
+    ],
+    ids=["beside a ConfigMap", "in a List", "after an empty document"],
+)
+def test_the_one_job_among_several_objects_is_read(tmp_path, objects):
+    job = load_training_job(written(tmp_path, yaml.safe_dump_all(objects)))
+    assert job == TrainingJob.model_validate(GOOD)
+
+
+@pytest.mark.parametrize(
+    ("written_value", "shown"), [("1e-4", "0.0001"), ("Y", "true"), ("008", "8"), ("1.0", "1"), ("010", "8")]
+)
+def test_a_value_that_kubectl_reads_as_no_text_is_refused_where_text_is_needed(tmp_path, written_value, shown):
+    job = with_change((*CONTAINERS, 1, "env"), [{"name": "V", "value": "THE-VALUE"}])
+    with pytest.raises(UserError) as error:
+        load_training_job(written(tmp_path, yaml.safe_dump(job).replace("THE-VALUE", written_value)))
+    field = "spec.template.spec.containers[1].env[0].value"
+    assert str(error.value).endswith(f"{field}: {shown!r}: must be text; put it in quotes")
+
+
+@pytest.mark.parametrize(("written_value", "seed"), [("010", 8), ("1e3", 1000), ("7.0", 7)])
+def test_a_number_is_the_one_that_kubectl_reads(tmp_path, written_value, seed):
+    text = yaml.safe_dump(with_change(spec("seed"), 12345)).replace("12345", written_value)
+    assert load_training_job(written(tmp_path, text)).spec.seed == seed
 
 
 def test_a_job_never_changes(tmp_path):

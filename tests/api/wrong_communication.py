@@ -43,8 +43,8 @@ WRONG_COMMUNICATION = [
     ((*COMMUNICATION, "ratio", "max"), 1, "spec.communication.ratio.max: '1': must be less than 1"),
     (
         (*COMMUNICATION, "ratio", "min"),
-        "1e-3",
-        "spec.communication.ratio.min: '1e-3': must be a number; write 0.001",
+        "0.001",
+        "spec.communication.ratio.min: '0.001': must be a number; write 0.001",
     ),
     (
         (*COMMUNICATION, "ratio", "candidates"),
@@ -175,7 +175,7 @@ WRONG_COMMUNICATION = [
     (
         (*COMMUNICATION, "localSteps", "outerMomentum"),
         1.0,
-        "spec.communication.localSteps.outerMomentum: '1.0': must be less than 1",
+        "spec.communication.localSteps.outerMomentum: '1': must be less than 1",
     ),
     (
         (*COMMUNICATION, "valueFormats"),

@@ -11,8 +11,9 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from trimtab_api.errors import UserError
-from trimtab_api.trainingjob.types import TrainingJob
-from trimtab_api.yaml_text import parse_yaml
+from trimtab_api.input_files import read_text
+from trimtab_api.trainingjob.types import KIND, TrainingJob
+from trimtab_api.yaml_text import parse_documents
 
 _HEAD = "`apiVersion: trimtab.dev/v1alpha1` and `kind: TrainingJob`"
 
@@ -31,10 +32,15 @@ def load_job_file(path: str | Path) -> TrainingJob:
 
 
 def parse_training_job(text: str, ignore_unknown: bool = False) -> TrainingJob:
-    """Read a TrainingJob from YAML or JSON text. Raises `UserError`, its file left to the caller."""
-    data = parse_yaml(text)
-    if data is None:
+    """Read a TrainingJob from YAML or JSON text. Raises `UserError`, its file left to the caller.
+
+    As for kubectl, the text may have several documents, and a `List` stands for its items. Exactly one of them must be
+    a TrainingJob; objects of other kinds are for the cluster.
+    """
+    objects = [each for document in parse_documents(text) for each in _items(document)]
+    if not objects:
         raise UserError(f"is empty; write a TrainingJob, which begins with {_HEAD}")
+    data = objects[0] if len(objects) == 1 else _only_job(objects)
     if not isinstance(data, dict):
         raise UserError(f"is not a TrainingJob; begin with {_HEAD}")
     if data.get("kind") == "Network":
@@ -48,6 +54,13 @@ def read_training_job(data: dict[str, Any], ignore_unknown: bool = False) -> Tra
     An unknown field is a slip where a user wrote it. Where it was checked before, by an API server or a launcher that
     may be of a newer version, ``ignore_unknown`` says that it is to be ignored.
     """
+    metadata = data.get("metadata")
+    if isinstance(metadata, dict) and "generateName" in metadata and "name" not in metadata:
+        raise UserError(
+            "makes up a name on a cluster only; write metadata.name, which also works there",
+            field="metadata.generateName",
+            value=_show(metadata["generateName"]),
+        )
     try:
         return TrainingJob.model_validate(data, extra="ignore" if ignore_unknown else None)
     except ValidationError as error:
@@ -55,17 +68,29 @@ def read_training_job(data: dict[str, Any], ignore_unknown: bool = False) -> Tra
 
 
 def _load(path: str | Path, ignore_unknown: bool = False) -> TrainingJob:
-    file = str(path)
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"cannot be read ({error.strerror}); check the path", file=file) from None
-    except UnicodeDecodeError:
-        raise UserError("is not a text file; write a TrainingJob in YAML", file=file) from None
+    text = read_text(path, "a TrainingJob")
     try:
         return parse_training_job(text, ignore_unknown)
     except UserError as error:
-        raise error.in_file(file) from None
+        raise error.in_file(str(path)) from None
+
+
+def _items(document: Any) -> list[Any]:
+    """The objects of a document: the items of a `List`, which `kubectl get -o yaml` writes, or the document itself."""
+    if isinstance(document, dict) and document.get("kind") == "List" and isinstance(document.get("items"), list):
+        return list(document["items"])
+    return [document]
+
+
+def _only_job(objects: Sequence[Any]) -> Any:
+    """The one TrainingJob among several objects."""
+    jobs = [each for each in objects if isinstance(each, dict) and each.get("kind") == KIND]
+    if len(jobs) != 1:
+        count = len(jobs) or "no"
+        raise UserError(
+            f"holds {count} TrainingJobs in {len(objects)} objects; keep exactly one TrainingJob in the file"
+        )
+    return jobs[0]
 
 
 def _first_to_tell(errors: Sequence[ErrorDetails]) -> ErrorDetails:
@@ -107,7 +132,7 @@ def _remedy(error: ErrorDetails, location: Sequence[int | str]) -> str:
         case "int_type" | "int_from_float":
             return "must be a whole number, without quotes"
         case "float_type":
-            return f"must be a number{_as_yaml_number(error['input'])}"
+            return f"must be a number{_without_quotes(error['input'])}"
         case "finite_number":
             return "must be a finite number"
         case "invalid_key":
@@ -140,8 +165,8 @@ def _number(bound: float) -> str:
     return str(int(bound)) if bound == int(bound) else f"{bound:g}"
 
 
-def _as_yaml_number(value: Any) -> str:
-    """YAML 1.1 reads 1e-3 as text, which nobody expects."""
+def _without_quotes(value: Any) -> str:
+    """How to write a number that stands in quotes."""
     try:
         return f"; write {float(value):.12f}".rstrip("0")
     except (TypeError, ValueError):
@@ -188,6 +213,9 @@ def _path(location: Sequence[int | str]) -> str:
 
 
 def _show(value: Any) -> str:
+    """A value as YAML has it: true, not True."""
     if isinstance(value, list):
-        value = f"[{', '.join(str(each) for each in value)}]"
+        return f"[{', '.join('null' if each is None else _show(each) for each in value)}]"
+    if isinstance(value, bool):
+        return str(value).lower()
     return "" if value is None else " ".join(str(value).split())

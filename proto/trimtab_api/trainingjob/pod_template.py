@@ -14,6 +14,7 @@ TRAINER_CONTAINER = "trainer"
 _VARIABLE_NAME = re.compile(r"[ -<>-~]+")
 #: Bytes of one argument or variable that Linux gives a process (MAX_ARG_STRLEN), the name of a variable left out.
 _LONGEST_WORD = 120_000
+_MUST_BE_TEXT = "must be text; put it in quotes"
 
 
 def check_template(template: dict[str, Any]) -> None:
@@ -46,7 +47,7 @@ def _check_shapes(template: dict[str, Any], trainer: int) -> None:
             raise wrong((*field, kind), texts, "write names and texts, such as {team: vision}")
         for name, text in texts.items():
             if not isinstance(text, str | None):
-                raise wrong((*field, kind, name), text, "must be text; put it in quotes")
+                raise wrong((*field, kind, name), text, _MUST_BE_TEXT)
     pod = template["spec"]
     for name in ("initContainers", "volumes"):
         _check_list_of_objects(pod.get(name), ("template", "spec", name))
@@ -71,9 +72,11 @@ def _check_trainer(container: dict[str, Any], field: Location) -> None:
 
 def _check_words(words: Any, field: Location) -> None:
     """A command: a list of strings, not empty."""
-    if not isinstance(words, list) or not words or not all(isinstance(word, str) for word in words):
+    if not isinstance(words, list) or not words:
         raise wrong(field, words, "write a list of strings, such as [python, train.py]; quote numbers")
     for index, word in enumerate(words):
+        if word is None:
+            raise wrong((*field, index), "null", _MUST_BE_TEXT)
         _check_text(word, (*field, index))
 
 
@@ -97,7 +100,7 @@ def _check_text(text: Any, field: Location) -> None:
     if text is None:
         return
     if not isinstance(text, str):
-        raise wrong(field, text, "must be text; put it in quotes")
+        raise wrong(field, text, _MUST_BE_TEXT)
     if "\0" in text:
         raise wrong(field, text, "holds a NUL character, which no process can be given; remove it")
     try:

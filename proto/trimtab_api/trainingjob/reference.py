@@ -40,6 +40,10 @@ trainingjob.spec.template.spec`), without `ephemeralContainers`. A list there ha
 characters (`command`, `args` and values: 131072; annotations: 262144). Durations are written `2s` or `100ms`, sizes
 `25MB` or `64MiB`.
 
+`trimtab run` reads YAML as kubectl does: `Y` and `on` are true, `1e-4` and `008` are numbers, `010` is 8. Put such a
+value in quotes where text is needed, such as in `args` and `env`. The file may hold objects of other kinds, as further
+documents or in a `List`, and exactly one TrainingJob. It has at most 500 kB and 20,000 values.
+
 `metadata.name` has at most 52 lower-case letters, digits and hyphens; it begins with a letter and ends with a letter or
 digit, because pods and a Service are named after it.
 
