@@ -1,12 +1,14 @@
 """What a script that another launcher started trains by, where it says little or says it wrong."""
 
 import sys
+from pathlib import Path
 
 import pytest
 import torch
 import trimtab
 from torch import nn
 from trimtab.joining.configuration import Configuration
+from trimtab.records.run_directory import RunDirectory
 from trimtab_api.errors import UserError
 
 
@@ -25,6 +27,16 @@ from trimtab_api.errors import UserError
 def test_a_script_of_any_name_has_a_job_of_defaults(script: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", [script, "--epochs", "3"])
     assert Configuration().load().metadata.name == name
+
+
+@pytest.mark.parametrize("argument", ["--token=hunter2", "x" * 200_000, "\ud800"])
+def test_what_a_script_is_called_with_is_neither_checked_nor_written_down(
+    argument: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["train.py", argument])
+    directory = RunDirectory(tmp_path)
+    directory.write_job(Configuration().load())
+    assert argument[:10] not in directory.job.read_text()
 
 
 def test_a_mistake_shows_in_a_single_process() -> None:

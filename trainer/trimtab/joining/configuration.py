@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from trimtab_api.errors import UserError
 from trimtab_api.trainingjob import TrainingJob, load_training_job
 from trimtab_api.trainingjob.load import read_training_job
 
@@ -79,9 +78,6 @@ def _default_job() -> TrainingJob:
     if not name[0].isalpha():
         name = f"run-{name}"
     name = name[:_LONGEST_NAME].strip("-")
-    container = {"name": "trainer", "command": ["python", *(sys.argv or [name])]}
+    container = {"name": "trainer", "command": ["python"]}  # what the script was called with is not ours to keep
     head = {"apiVersion": "trimtab.dev/v1alpha1", "kind": "TrainingJob", "metadata": {"name": name}}
-    try:
-        return read_training_job({**head, "spec": {"workers": 1, "template": {"spec": {"containers": [container]}}}})
-    except UserError as error:
-        raise UserError("write a TrainingJob, and give it to attach as job", field="job", value=str(error)) from None
+    return read_training_job({**head, "spec": {"workers": 1, "template": {"spec": {"containers": [container]}}}})
