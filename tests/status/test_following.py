@@ -1,5 +1,6 @@
 """Following a run: its status server may end before it has told anything, and the run's end is known all the same."""
 
+import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -118,3 +119,25 @@ def test_a_server_that_ends_with_nothing_known_is_waited_for_so_long_and_said(ru
     serve(is_cut)
     with pytest.raises(LostError, match=r"no more status from unix:/.*: Broken pipe"):
         states(run, patience=0.0)
+
+
+def test_a_run_whose_launcher_was_killed_is_lost_at_once(run):
+    killed = subprocess.Popen(["true"])
+    killed.wait()
+    run.directory.lock.write_text(f"{killed.pid}\n")
+    run.directory.tell_status_address("unix:/nowhere")
+    with pytest.raises(LostError, match=f"was killed: its launcher, process {killed.pid}, is gone; see .*/run/logs"):
+        states(run, patience=3600.0)
+    run.end("succeeded")
+    assert states(run, patience=3600.0) == [status_pb2.STATE_SUCCEEDED]
+
+
+def test_a_launcher_that_lives_or_holds_its_lock_elsewhere_is_not_lost(run):
+    assert run.directory.lost_launcher() is None  # a pod's directory has no lock
+    with run.directory.held():
+        assert run.directory.lost_launcher() is None
+        run.directory.lock.write_text("4194305\n")  # more than any process id, as one of another container may seem
+        assert run.directory.lost_launcher() is None
+    assert run.directory.lost_launcher() == "4194305"
+    run.directory.lock.write_text("")
+    assert run.directory.lost_launcher() is None

@@ -156,6 +156,25 @@ class RunDirectory:
         finally:
             os.close(locked)
 
+    def lost_launcher(self) -> str | None:
+        """The id of the process that held the directory, if it is gone; None while it lives, or is not known."""
+        try:
+            holder = self.lock.read_text().strip()
+            os.kill(int(holder), 0)
+        except ProcessLookupError:  # or it lives in another container: then its lock does
+            return holder if self._can_be_locked() else None
+        except (OSError, ValueError, OverflowError):
+            return None
+        return None
+
+    def _can_be_locked(self) -> bool:
+        try:
+            with self.lock.open() as file:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return False
+        return True
+
     def prepare(self) -> None:
         """Make the directory, and remove what an earlier run left there; nothing else in it is touched.
 

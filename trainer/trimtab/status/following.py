@@ -34,17 +34,18 @@ RETRY_SECONDS = 0.05
 
 
 class LostError(Exception):
-    """The run's server is gone, no other took its place, and no file says how the run ended."""
+    """The run, or its server, is gone, and no file says how the run ended."""
 
 
 def follow(directory: RunDirectory, interval: float, patience: float = PATIENCE_SECONDS) -> Iterator[status_pb2.Status]:
     """The run's statuses: now, at least every ``interval`` seconds, and at each change, up to the final one.
 
-    Raises `UserError` where no run is under way there, and `LostError` after ``patience`` seconds without an answer.
+    Raises `UserError` where no run is under way there, and `LostError` once the run's launcher is gone, or after
+    ``patience`` seconds without an answer.
     """
     address = address_of(directory)
     heard, cause = time.monotonic(), ""
-    while True:
+    while (launcher := directory.lost_launcher()) is None:
         try:
             for status in _tell(address, interval):
                 yield status
@@ -61,6 +62,9 @@ def follow(directory: RunDirectory, interval: float, patience: float = PATIENCE_
             raise LostError(f"no more status from {address}: {cause}")
         address = _read_address(directory.status_address) or address
         time.sleep(RETRY_SECONDS)
+    if (final := _read_final(directory)) is None:
+        raise LostError(f"the run was killed: its launcher, process {launcher}, is gone; see {directory.logs}")
+    yield final
 
 
 def address_of(directory: RunDirectory) -> str:
