@@ -38,6 +38,14 @@ def here(tmp_path, monkeypatch):
     (tmp_path / "train.py").write_text("#!/usr/bin/env python3\n")
     (tmp_path / "train").write_text("#!/bin/sh\n")
     (tmp_path / "train").chmod(0o755)
+    for name, text in {
+        "bare.py": "print(1)\n",
+        "bare": "echo 1\n",
+        "windows": "#!/bin/sh\r\n",
+        "lost": "#! /opt/no/python -u\n",
+    }.items():
+        (tmp_path / name).write_bytes(text.encode())
+        (tmp_path / name).chmod(0o755)
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "tool").write_text("")
     return tmp_path
@@ -52,6 +60,20 @@ def here(tmp_path, monkeypatch):
             {"command": ["./train.py"]},
             f"{TRAINER}.command: './train.py': is not executable; write [python, ./train.py], or chmod +x it",
         ),
+        (
+            {"command": ["./bare.py"]},
+            f"{TRAINER}.command: './bare.py': has no #! line, so Linux cannot execute it; write [python, ./bare.py], "
+            "or begin it with such a line",
+        ),
+        (
+            {"command": ["bare"], "env": [{"name": "PATH", "value": "."}]},
+            f"{TRAINER}.command: 'bare': has no #! line, so Linux cannot execute it; write [sh, ./bare] for a shell",
+        ),
+        (
+            {"command": ["./windows"]},
+            f"{TRAINER}.command: './windows': its first line names '/bin/sh\\r', which is",
+        ),
+        ({"command": ["./lost"]}, f"{TRAINER}.command: './lost': its first line names '/opt/no/python', which is not"),
         ({"command": ["train.py"]}, f"{TRAINER}.command: 'train.py': no such program on the PATH, but a file of that "),
         ({"command": ["./" + "x" * 300]}, f"{TRAINER}.command: './{'x' * 158}...': no such file here; the command"),
         ({"workingDir": "x" * 300}, f"{TRAINER}.workingDir: '{'x' * 160}...': is no directory here; make it"),

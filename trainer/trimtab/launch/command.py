@@ -126,9 +126,9 @@ def why_not_runnable(program: str, directory: Path, search_path: str) -> str | N
             return "is a directory; name the program in it"
         if not os.path.exists(file):
             return f"no such file here; the command runs in {directory}"
-        return None if os.access(file, os.X_OK) else f"is not executable; {_mend(program)}"
-    if shutil.which(program, path=search_path):
-        return None
+        return interpreter_error(file, program) if os.access(file, os.X_OK) else f"is not executable; {_mend(program)}"
+    if found := shutil.which(program, path=search_path):
+        return interpreter_error(os.path.join(directory, found), found)
     if unfit := shutil.which(program, mode=os.F_OK, path=search_path):
         return f"is {unfit}, which is not executable; chmod +x it"
     if os.path.isfile(os.path.join(directory, program)):
@@ -136,9 +136,27 @@ def why_not_runnable(program: str, directory: Path, search_path: str) -> str | N
     return f"no such program here; install it, or name it by its path (the command runs in {directory})"
 
 
+def interpreter_error(file: str, program: str) -> str | None:
+    """Why Linux cannot execute a file whose mode allows it; None where it can, and for binary formats."""
+    try:
+        with open(file, "rb") as opened:
+            start = opened.read(256)
+    except OSError:  # executable, and not readable
+        return None
+    if start.startswith(b"#!"):
+        words = os.fsdecode(start[2:].partition(b"\n")[0]).strip(" \t").split(" ")
+        return None if os.path.exists(words[0]) else f"its first line names {words[0]!r}, which is not there; mend it"
+    if b"\0" in start:
+        return None
+    return f"has no #! line, so Linux cannot execute it; {_by_interpreter(program)}, or begin it with such a line"
+
+
+def _by_interpreter(script: str) -> str:
+    return f"write [python, {script}]" if script.endswith(".py") else f"write [sh, {script}] for a shell script"
+
+
 def _mend(script: str) -> str:
-    by_python = f"write [python, {script}]" if script.endswith(".py") else f"write [sh, {script}] for a shell script"
-    return f"{by_python}, or chmod +x it and write [{script}]"
+    return f"{_by_interpreter(script)}, or chmod +x it and write [{script}]"
 
 
 def working_directory(job: TrainingJob) -> Path:
