@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,9 +32,25 @@ def prepare(args: argparse.Namespace) -> tuple[TrainingJob, Path | None]:
     except UserError as error:
         raise error.in_file(str(args.job)) from None
     network = choose_network(args.network, args.loopback, job.spec.workers)
-    for each in warnings(job):
+    for each in [*warnings(job), *ignored_variables(args.command, os.environ)]:
         print(f"trimtab: {args.job}: {each}", file=sys.stderr)
     return job, network
+
+
+def ignored_variables(command: str, environ: Mapping[str, str]) -> list[str]:
+    """One line for each variable that scripts under other launchers read, and that has no effect on this command."""
+    plan_flag = "--plan" if command == "run" else "--plans"
+    remedies = {
+        "TRIMTAB_PLAN": f"use {plan_flag}",
+        "TRIMTAB_RUN_DIR": "use --out",
+        "TRIMTAB_JOB": "name the job's file",
+    }
+    return [
+        f"{name}: {environ[name]!r}: has no effect on `trimtab {command}`, only on scripts that other launchers start; "
+        f"{remedy}"
+        for name, remedy in remedies.items()
+        if environ.get(name)
+    ]
 
 
 def choose_network(network: Path | None, loopback: bool, num_workers: int) -> Path | None:
