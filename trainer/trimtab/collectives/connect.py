@@ -18,13 +18,22 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import psutil
 import torch
 import torch.distributed as dist
+from trimtab_api.errors import UserError
 from trimtab_api.socket_buffers import largest_buffer
 
 from trimtab.collectives import handshake
 from trimtab.collectives.gpu_transport import GpuTransport
 from trimtab.collectives.handshake import Steps, StrangerError
+from trimtab.collectives.outward_address import (
+    is_loopback,
+    names_loopback,
+    outward_address,
+    rank0_host,
+    source_address,
+)
 from trimtab.collectives.sockets import SocketTransport
 from trimtab.collectives.switchboard import CallError, Switchboard
 from trimtab.collectives.transport import CommunicationError
@@ -55,7 +64,10 @@ class Entrance:
 
     @classmethod
     def open(cls, num_ranks: int, interface: str = "") -> Entrance:
-        """On the ``interface``, by which calls leave too; else on that of `own_address`. Raises `OSError`."""
+        """On the ``interface``, by which calls leave too; else on that of `own_address`.
+
+        Raises `OSError` and `UserError`.
+        """
         host, family = (address_of(interface), socket.AF_INET) if interface else own_address()
         listener = socket.create_server((host, 0), family=family, backlog=num_ranks + 128)
         # Buffer sizes are inherited by accepted connections, and fix the window scale when the connection opens.
@@ -165,7 +177,11 @@ def _purpose(attempt: bytes, called: int) -> bytes:
 
 def _unreachable(peer: int, cards: list[dict[str, Any]], reason: str) -> CommunicationError:
     where = f"{cards[peer]['host']}:{cards[peer]['port']}"
-    return CommunicationError(peer, f"cannot be reached at {where} ({reason}); is it firewalled?")
+    return CommunicationError(
+        peer,
+        f"cannot be reached at {where} ({reason}); open its ports to this machine, or set GLOO_SOCKET_IFNAME there "
+        "to the interface that leads here",
+    )
 
 
 def _absent(peer: int) -> CommunicationError:
@@ -180,19 +196,40 @@ def _close(connections: dict[int, socket.socket]) -> None:
 def own_address() -> tuple[str, socket.AddressFamily]:
     """The address by which the other ranks reach this one.
 
-    That of the interface named by GLOO_SOCKET_IFNAME, else of the one that leads to MASTER_ADDR.
+    That of the first usable interface in GLOO_SOCKET_IFNAME, else of the one that leads to rank 0's host. Where rank
+    0's name leads to loopback, as Debian's /etc/hosts has it, it is `outward_address`: others cannot reach loopback.
+
+    Raises:
+        UserError: Names the variable that names no usable interface, or no host.
     """
-    interface = os.environ.get("GLOO_SOCKET_IFNAME", "")
-    if interface:
-        try:
-            return address_of(interface), socket.AF_INET
-        except OSError as error:
-            raise OSError(error.errno, f"GLOO_SOCKET_IFNAME={interface}: {error.strerror}") from error
-    master = os.environ.get("MASTER_ADDR", "127.0.0.1")
-    family, _, _, _, target = socket.getaddrinfo(master, 9, type=socket.SOCK_DGRAM)[0]
-    with socket.socket(family, socket.SOCK_DGRAM) as probe:
-        probe.connect(target)  # no packet leaves: the kernel only picks the route
-        return probe.getsockname()[0], family
+    names = os.environ.get("GLOO_SOCKET_IFNAME", "")
+    if names:
+        return _address_of_first(names), socket.AF_INET
+    host = rank0_host()
+    if host is None:
+        return outward_address() or ("127.0.0.1", socket.AF_INET)
+    try:
+        family, _, _, _, target = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)[0]
+        address = source_address(family, (str(target[0]), 9))
+    except OSError as error:
+        remedy = f"cannot be reached from this machine ({error.strerror}); set it to an address of rank 0's host"
+        raise UserError(remedy, field="MASTER_ADDR", value=host) from None
+    if is_loopback(address) and not names_loopback(host):
+        return outward_address() or (address, family)
+    return address, family
+
+
+def _address_of_first(names: str) -> str:
+    """Gloo takes a list of interfaces, separated by commas; ranks here use the first that has an address."""
+    for name in names.split(","):
+        with contextlib.suppress(OSError):
+            return address_of(name.strip())
+    found = ", ".join(sorted(psutil.net_if_addrs()))
+    raise UserError(
+        f"names no network interface with an IPv4 address; set it to one of {found}, or unset it",
+        field="GLOO_SOCKET_IFNAME",
+        value=names,
+    )
 
 
 def address_of(interface: str) -> str:
