@@ -17,7 +17,8 @@ from types import TracebackType
 from typing import Self
 
 from trimtab.launch import reaper
-from trimtab.launch.interrupts import heed
+from trimtab.launch.interrupts import heed, is_urgent
+from trimtab.launch.polite_end import end_politely, has_gone
 
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None, use_errno=True)
@@ -54,7 +55,7 @@ class Children:
 
     def __init__(self, grace: float = GRACE_SECONDS) -> None:
         """``grace``: seconds between SIGTERM to a process and SIGKILL to its group."""
-        self._grace = grace
+        self.grace = grace
         self._running: dict[str, subprocess.Popen[bytes]] = {}
 
     def __enter__(self) -> Self:
@@ -127,12 +128,16 @@ class Children:
         return [Exit(name, process.returncode) for name, process in ended]
 
     def stop(self) -> None:
-        """End every child: SIGTERM first, and SIGKILL for each group that is left after the grace period."""
-        for process in self._running.values():
-            _signal_group(process.pid, signal.SIGTERM)
-        deadline = time.monotonic() + self._grace
+        """End every child: SIGTERM first (`end_politely`), and SIGKILL to each group that is left after the grace.
+
+        A second Ctrl-C ends the wait.
+        """
+        ending = {name: end_politely(process.pid) for name, process in self._running.items()}
+        deadline = time.monotonic() + self.grace
         for name, process in list(self._running.items()):
-            while not _has_ended(process) and time.monotonic() < deadline:
+            while not (_has_ended(process) and all(map(has_gone, ending[name]))):
+                if time.monotonic() > deadline or is_urgent():
+                    break
                 time.sleep(0.01)
             self._clear(name, process)
 

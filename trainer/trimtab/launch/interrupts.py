@@ -29,10 +29,11 @@ class Interrupted(BaseException):
 
 
 class _Note:
-    """Whether a signal came inside `interruptible`, and whether `Interrupted` was raised for it."""
+    """Whether a signal came inside `interruptible`, whether `Interrupted` was raised, and whether Ctrl-C came again."""
 
     has_come = False
     has_been_raised = False
+    is_urgent = False
 
 
 #: Of the `interruptible` that is entered; None outside.
@@ -55,6 +56,7 @@ def interruptible() -> Iterator[None]:
     note = _Note()
 
     def take_note(number: int, frame: FrameType | None) -> None:
+        note.is_urgent = note.has_been_raised and number == signal.SIGINT
         note.has_come = True
 
     before_note, _note = _note, note
@@ -72,6 +74,11 @@ def interruptible() -> Iterator[None]:
 def has_come() -> bool:
     """Whether a signal came that `heed` would raise for."""
     return _note is not None and _note.has_come and not _note.has_been_raised
+
+
+def is_urgent() -> bool:
+    """Whether Ctrl-C came once more after `Interrupted` was raised: the cleanup then kills instead of waiting."""
+    return _note is not None and _note.is_urgent
 
 
 def heed() -> None:

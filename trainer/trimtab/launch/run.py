@@ -17,6 +17,7 @@ from trimtab.environment import job_secret
 from trimtab.environment.side_processes import metrics_command, monitor_command, status_command
 from trimtab.launch.children import Exit
 from trimtab.launch.command import Process, rank_environment, trainer_process
+from trimtab.launch.grace import termination_grace
 from trimtab.launch.hosts import Hosts, make_hosts
 from trimtab.launch.interrupts import Interrupted
 from trimtab.launch.process_logs import LogFiles
@@ -97,7 +98,9 @@ def _run(request: RunRequest, observe: Callable[[], Ending | None], restarted: C
         while True:
             with (
                 make_hosts(request.network, request.job.spec.workers, directory.phases) as hosts,
-                Supervisor(directory, LogFiles(directory), POLL_SECONDS) as supervisor,
+                Supervisor(
+                    directory, LogFiles(directory), POLL_SECONDS, grace_when_interrupted=termination_grace(request.job)
+                ) as supervisor,
             ):
                 directory.tell_starting("the script has started and is not yet at trimtab.attach")
                 _start_monitors(request, hosts, supervisor)

@@ -15,7 +15,7 @@ from typing import Self
 
 from trimtab.launch.children import GRACE_SECONDS, Children, Exit
 from trimtab.launch.command import Process
-from trimtab.launch.interrupts import has_come, heed
+from trimtab.launch.interrupts import Interrupted, has_come, heed
 from trimtab.launch.monitor_restarts import MISTAKE, MonitorRestarts
 from trimtab.launch.process_logs import LogFiles, ProcessLogs
 from trimtab.launch.process_names import METRICS, STATUS, is_monitor, is_rank, label
@@ -41,10 +41,24 @@ class Supervisor:
     """The processes of one attempt. Leaving the context ends all of them."""
 
     def __init__(
-        self, directory: RunDirectory, logs: ProcessLogs, poll_seconds: float, grace: float = GRACE_SECONDS
+        self,
+        directory: RunDirectory,
+        logs: ProcessLogs,
+        poll_seconds: float,
+        grace: float = GRACE_SECONDS,
+        grace_when_interrupted: float | None = None,
     ) -> None:
-        """``poll_seconds``: between two looks at the processes; ``grace``: from SIGTERM to SIGKILL."""
+        """Keep the processes' records in ``directory`` and their output in ``logs``.
+
+        Args:
+            directory: The run directory.
+            logs: Where the processes print to.
+            poll_seconds: Between two looks at the processes.
+            grace: Seconds from SIGTERM to SIGKILL, as where one process failed and ends the others.
+            grace_when_interrupted: The same where the launcher itself was told to end; None: as ``grace``.
+        """
         self.children = Children(grace)
+        self._grace_when_interrupted = grace if grace_when_interrupted is None else grace_when_interrupted
         self._directory, self._logs, self._poll_seconds = directory, logs, poll_seconds
         self._serves_status = False
         self._monitors: dict[str, Process] = {}
@@ -61,6 +75,8 @@ class Supervisor:
             if self._serves_status:
                 self._directory.status_address.unlink(missing_ok=True)
         finally:
+            if isinstance(error, Interrupted):
+                self.children.grace = self._grace_when_interrupted
             self.children.__exit__(kind, error, trace)
 
     def start(self, name: str, process: Process) -> None:
