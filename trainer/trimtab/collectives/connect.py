@@ -6,6 +6,7 @@ connection is (`trimtab.collectives.handshake`). Strangers are hung up on, and d
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import json
