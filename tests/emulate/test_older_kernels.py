@@ -11,7 +11,7 @@ import older_kernel
 import pytest
 from trimtab_netmon.emulate import Emulator, Network, Phase
 
-pytestmark = [pytest.mark.namespaces, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.namespaces, pytest.mark.slow, pytest.mark.timeout(300)]
 
 HOSTS, PORT = 3, 9400
 WITHIN = 60.0

@@ -124,6 +124,19 @@ def test_a_monitor_that_dies_makes_the_view_stale_and_its_return_fresh_again(mon
 
 
 @pytest.mark.slow
+def test_monitors_whose_iperf3_is_broken_say_so_to_whoever_watches(monitors, tmp_path):
+    broken = tmp_path / "iperf3"
+    broken.write_text("#!/bin/sh\necho no such instruction >&2\nexit 1\n")
+    broken.chmod(0o755)
+    ports = [free_port() for _ in range(2)]
+    for rank in range(2):
+        monitors(rank, ports, PATH=f"{tmp_path}:{os.environ['PATH']}")
+    with watch(f"127.0.0.1:{ports[1]}") as network:
+        wait_for(lambda: "bandwidth tests failed" in network.problem)
+        assert "no such instruction" in network.problem
+
+
+@pytest.mark.slow
 def test_a_budget_that_is_spent_refuses_to_measure_out_of_turn(monitors):
     ports = [free_port() for _ in range(2)]
     for rank in range(2):
