@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, Info, disable_created_metrics, start_http_server
+from prometheus_client import CollectorRegistry, Counter, Histogram, Info, disable_created_metrics, make_wsgi_app
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 from trimtab_api.errors import UserError
+from trimtab_api.http_server import HttpServer
 from trimtab_api.netmon.v1 import netmon_pb2
 
 from trimtab_netmon import converters
@@ -90,7 +91,7 @@ class Metrics:
     def serve(self, listen: Endpoint, port: int) -> None:
         """Serve them from a thread. Raises `UserError` where the port is taken."""
         try:
-            start_http_server(port, listen.host, self.registry)
+            HttpServer(make_wsgi_app(self.registry), listen.host, port).start()
         except OSError as error:
             raise UserError(
                 f"cannot listen there ({error.strerror}); stop what uses the port, or choose another",

@@ -27,5 +27,5 @@ def run(args: argparse.Namespace) -> int:
         raise UserError(remedy, field="RUN", value=str(directory.path))
     server = serve(directory, args.host, args.port)
     print(f"metrics of {directory.path} at http://{args.host}:{args.port}/metrics", flush=True)
-    server.join()
+    server.wait()
     return 0

@@ -13,11 +13,12 @@ from importlib.metadata import version
 from operator import attrgetter
 from typing import Any, get_args
 
-from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client import CollectorRegistry, make_wsgi_app
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.registry import Collector
 from trimtab_api.catalogue import AXES, read_plan
 from trimtab_api.errors import UserError
+from trimtab_api.http_server import HttpServer
 
 from trimtab.records.json_files import Tail
 from trimtab.records.lines import ALONE, RoundEnd, Step, Trigger
@@ -171,18 +172,20 @@ class RunMetrics(Collector):
         yield _gauge("last_rank", "The rank that came last to the exchange", step.last_rank)
 
 
-def serve(directory: RunDirectory, host: str, port: int) -> threading.Thread:
-    """Serve the metrics of a run at ``/metrics``, from the thread that is returned.
+def serve(directory: RunDirectory, host: str, port: int) -> HttpServer:
+    """Serve the metrics of a run at ``/metrics``, from a thread.
 
     Raises `UserError` where the port is taken.
     """
     registry = CollectorRegistry()
     registry.register(RunMetrics(directory))
     try:
-        return start_http_server(port, host, registry)[1]
+        server = HttpServer(make_wsgi_app(registry), host, port)
     except OSError as error:
         remedy = f"cannot listen there ({error.strerror}); stop what uses the port, or choose another"
         raise UserError(remedy, field="--port", value=f"{host}:{port}") from None
+    server.start()
+    return server
 
 
 def _counter(name: str, text: str, value: float) -> Metric:
