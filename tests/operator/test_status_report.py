@@ -374,7 +374,7 @@ def test_an_edit_of_a_finished_job_has_been_seen_and_changes_nothing_else():
     done = after(child=child(is_complete=True))
     edited = after(child=None, status=done.model_dump(by_alias=True), generation=2, training=training())
     assert edited == done.model_copy(update={"observed_generation": 2})
-    assert seconds_to_write(done, edited, NOW) == 0.0
+    assert seconds_to_write(done, edited, NOW, 60.0) == 0.0
     assert list(events(done, edited)) == []
 
 
