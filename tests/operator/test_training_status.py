@@ -184,7 +184,7 @@ def test_a_job_whose_certificates_are_gone_says_so(rank0, monkeypatch):
     status.start()
     status.follow(observed(child=child(ready=2)))
     assert news.get(timeout=30) == "team/digits"
-    assert status.silence(UID).endswith("the Secret with its certificates cannot be read")
+    assert status.silence(UID).endswith("is not there, or does not hold what the operator put there")
     status.stop()
 
 

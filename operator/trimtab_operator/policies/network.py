@@ -14,8 +14,10 @@ HALF_LIFE_SECONDS = 6 * 3600.0
 
 def best_of_late(best_bandwidth: float, bandwidth: float, seconds: float) -> float:
     """The best bandwidth, ``seconds`` after it was ``best_bandwidth``; bandwidths in bytes per second."""
-    excess = max(0.0, best_bandwidth - bandwidth)
-    return bandwidth + excess * 0.5 ** (max(0.0, seconds) / HALF_LIFE_SECONDS)
+    if best_bandwidth <= bandwidth:
+        return bandwidth
+    kept = 0.5 ** (max(0.0, seconds) / HALF_LIFE_SECONDS)
+    return min(best_bandwidth, bandwidth + (best_bandwidth - bandwidth) * kept)  # a sum of floats may be above either
 
 
 def is_degraded(was_degraded: bool, bandwidth: float, best_bandwidth: float) -> bool:
