@@ -16,7 +16,17 @@ from trimtab_operator.policies.deadline import seconds_to_deadline
 from trimtab_operator.policies.loss import Loss, find_loss
 from trimtab_operator.policies.missing_pods import seconds_to_renewal
 from trimtab_operator.policies.progress import TIMEOUTS, progress_deadline
-from trimtab_operator.policies.restart import LONGEST_WAIT, GiveUp, Pace, Restart, after_loss, pace
+from trimtab_operator.policies.restart import (
+    LONGEST_WAIT,
+    GiveUp,
+    Pace,
+    Restart,
+    after_disruption,
+    after_failure,
+    evicted_again,
+    is_fault_of_the_job,
+    pace,
+)
 from trimtab_operator.policies.suspend import wanted_suspension
 from trimtab_operator.policies.ttl import seconds_to_expiry
 from trimtab_operator.timestamps import parse_time, seconds_to
@@ -101,8 +111,7 @@ def decide(observed: ObservedState) -> Decision:
         return Decision(outcome=Outcome("Succeeded", "Completed", f"all {spec.workers} workers ended well"))
     loss = find_loss(child.failure, observed.pods) or _stall(observed)
     if loss is not None:
-        counted = status.restarts - status.disruptions
-        verdict = after_loss(loss.cause, loss.disrupted, spec.restart_policy, counted, spec.max_restarts)
+        verdict = _after_loss(loss, observed)
         if isinstance(verdict, GiveUp):
             return Decision(outcome=Outcome("Failed", verdict.reason, verdict.message))
         lasted = _seconds_since(observed.now, status.start_time, status.last_restart_time)
@@ -117,6 +126,21 @@ def decide(observed: ObservedState) -> Decision:
             return Decision(Action.RENEW_CHILD, requeue_after_seconds=left)
         return Decision(requeue_after_seconds=patience if left is None else min(left, patience))
     return Decision(requeue_after_seconds=left)
+
+
+def _after_loss(loss: Loss, observed: ObservedState) -> Restart | GiveUp:
+    """What follows the loss of a worker.
+
+    Disrupted (drained, preempted, evicted, its node gone): all ranks restart, whatever the policy; it counts toward
+    maxDisruptions alone. Evicted for want of memory again and again, or failed: it counts toward maxRestarts.
+    """
+    spec, status = observed.job.spec, observed.status
+    is_fault = is_fault_of_the_job(loss.is_memory_eviction, status.memory_evictions_in_a_row)
+    if loss.disrupted and not is_fault:
+        return after_disruption(loss.cause, loss.is_memory_eviction, status.disruptions, spec.max_disruptions)
+    cause = evicted_again(loss.cause) if is_fault else loss.cause
+    counted = status.restarts - status.disruptions
+    return after_failure(cause, spec.restart_policy, counted, spec.max_restarts, loss.is_memory_eviction)
 
 
 def _stall(observed: ObservedState) -> Loss | None:

@@ -57,6 +57,8 @@ class Pod:
     is_unready: bool = False
     """Whether it runs and its trainer has not ended, yet it is not ready: its node is away, or a probe fails."""
     uid: str = ""
+    is_memory_eviction: bool = False
+    """Whether its node was short of memory, and took it away for that."""
     is_mounting: bool = False
     """Whether a node has it and none of its containers has begun: it may be waiting for its volumes."""
 
@@ -87,6 +89,7 @@ class Pod:
             is_ready=_is_ready(status),
             is_unready=_is_unready(status),
             uid=pod["metadata"].get("uid") or "",
+            is_memory_eviction=_is_memory_eviction(status),
             is_mounting=_is_mounting(status),
         )
 
@@ -114,6 +117,16 @@ def _disruption(worker: int, status: Object) -> Problem | None:
             why = ": ".join(filter(None, (each.get("reason"), each.get("message"))))
             return Problem("Disrupted", f"worker {worker} was taken away: {why}")
     return None
+
+
+def _is_memory_eviction(status: Object) -> bool:
+    """A kubelet says so in the condition of the disruption, and in the message of the pod."""
+    by_kubelet = any(
+        each["type"] == "DisruptionTarget" and each["status"] == "True" and each.get("reason") == "TerminationByKubelet"
+        for each in status.get("conditions", ())
+    )
+    said = (status.get("message"), *(each.get("message") for each in status.get("conditions", ())))
+    return by_kubelet and any("low on resource: memory" in (each or "") for each in said)
 
 
 def _failure(worker: int, status: Object, failed: Object | None, is_deleted: bool) -> Problem:

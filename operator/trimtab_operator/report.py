@@ -11,6 +11,7 @@ from trimtab_operator.conditions import condition, conditions_of
 from trimtab_operator.decide import Action, Decision
 from trimtab_operator.observed_state import ObservedState
 from trimtab_operator.policies.network import best_of_late
+from trimtab_operator.policies.restart import Restart
 from trimtab_operator.status_message import message_of, restart_time
 from trimtab_operator.suspension import is_resumed, is_suspended
 from trimtab_operator.timestamps import parse_time, write_time
@@ -47,6 +48,7 @@ def report(observed: ObservedState, decision: Decision) -> Status:
             "restarts": before.restarts + (restart is not None),
             "disruptions": before.disruptions + (restart is not None and not restart.counts),
             "last_restart_reason": truncate(restart.cause.message) if restart else before.last_restart_reason,
+            "memory_evictions_in_a_row": _memory_evictions(before, restart),
             "restarts_in_a_row": decision.pace.in_a_row if decision.pace else before.restarts_in_a_row,
             "last_restart_time": restart_time(observed, decision),
             "start_time": _start_time(observed, decision, state),
@@ -69,6 +71,13 @@ def unreadable(before: Status, mistake: str, generation: int, now: datetime) -> 
     others = tuple(each for each in before.conditions if each.type != "Ready")
     update = {"observed_generation": generation, "message": message, "conditions": (ready, *others)}
     return before.model_copy(update=update)
+
+
+def _memory_evictions(before: Status, restart: Restart | None) -> int:
+    """Attempts in a row that were evicted for want of memory, the one that ``restart`` follows included."""
+    if restart is None:
+        return before.memory_evictions_in_a_row
+    return before.memory_evictions_in_a_row + 1 if restart.is_memory_eviction else 0
 
 
 def _state(observed: ObservedState, decision: Decision, workers: Workers) -> State:

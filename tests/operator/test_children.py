@@ -346,3 +346,17 @@ def test_the_certificates_name_every_worker_of_the_job():
     ]
     assert certificate.public_key().curve.name == "secp256r1"
     assert certificate.not_valid_after_utc - NOW > timedelta(days=3000)
+
+
+KEEP = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false", "karpenter.sh/do-not-disrupt": "true"}
+
+
+def test_autoscalers_leave_workers_where_they_are():
+    assert pod_template(job(), "team", 0, SETTINGS)["metadata"]["annotations"] == KEEP
+
+
+def test_a_template_may_let_autoscalers_move_workers():
+    given = job()
+    given.spec.template["metadata"] = {"annotations": {"karpenter.sh/do-not-disrupt": "false", "mine": "a"}}
+    built = pod_template(given, "team", 0, SETTINGS)["metadata"]["annotations"]
+    assert built == {**KEEP, "karpenter.sh/do-not-disrupt": "false", "mine": "a"}

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from fixtures import UID, ago, child, failed_pod, observed, pod, training
+from fixtures import UID, after, ago, child, failed_pod, observed, pod, training
 from hypothesis import given
 from hypothesis import strategies as st
 from trimtab_operator.decide import Action, decide
@@ -203,13 +203,13 @@ def test_all_ranks_restart_together(known, counts, message):
 )
 def test_restarts_that_follow_each_other_fast_wait(in_a_row, last, began, pace):
     status = {
-        "restarts": 20_000,
-        "disruptions": 20_000,
+        "restarts": 900,
+        "disruptions": 900,
         "restartsInARow": in_a_row,
         "lastRestartTime": None if last is None else ago(last),
         "startTime": None if began is None else ago(began),
     }
-    lost = observed(status=status, child=child(attempt=20_000, failure="f"), pods=(DISRUPTED,))
+    lost = observed(status=status, child=child(attempt=900, failure="f"), pods=(DISRUPTED,))
     assert decide(lost).pace == pace
 
 
@@ -309,3 +309,35 @@ def test_whatever_is_seen_nobody_elses_job_is_touched_and_ends_are_final(
         assert decision.action is Action.NOTHING, "what came to pass is written before anything is done"
     if decision.restart is not None and decision.restart.counts:
         assert restarts < max_restarts
+
+
+EVICTED = pod(1, phase="Failed", disruption=Problem("Disrupted", "worker 1 was taken away"), is_memory_eviction=True)
+
+
+def test_evictions_for_want_of_memory_count_after_three_in_a_row():
+    counts, status = [], {}
+    for _ in range(5):
+        written = after(pods=(EVICTED,), status=status, child=child(attempt=status.get("restarts", 0)))
+        status = written.model_dump(by_alias=True, mode="json", exclude_none=True)
+        counts.append(written.restarts - written.disruptions)
+    assert counts == [0, 0, 0, 1, 2]
+    assert "raise resources.requests.memory" in status["lastRestartReason"]
+
+
+def test_another_cause_ends_a_row_of_evictions():
+    status = {"restarts": 3, "disruptions": 3, "memoryEvictionsInARow": 3}
+    written = after(pods=(DISRUPTED,), status=status, child=child(attempt=3))
+    assert (written.disruptions, written.memory_evictions_in_a_row) == (4, 0)
+
+
+def test_an_eviction_that_counts_is_a_failure_where_nothing_may_restart():
+    status = {"restarts": 3, "disruptions": 3, "memoryEvictionsInARow": 3}
+    written = after(pods=(EVICTED,), status=status, child=child(attempt=3), spec={"restartPolicy": "Never"})
+    assert written.state == "Failed"
+
+
+def test_disruptions_end_at_max_disruptions():
+    status = {"restarts": 2, "disruptions": 2}
+    written = after(pods=(DISRUPTED,), status=status, child=child(attempt=2), spec={"maxDisruptions": 2})
+    assert (written.state, written.condition("Failed").reason) == ("Failed", "TooManyDisruptions")
+    assert "the most that spec.maxDisruptions allows" in written.message

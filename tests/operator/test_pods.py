@@ -227,3 +227,19 @@ def test_a_pod_cut_down_tells_the_same_in_less():
 def test_what_a_container_last_said_does_not_move_a_terminals_cursor():
     status = {"containerStatuses": [ended(1, message="a\n\x1b[2Jb")]}
     assert Pod.read(raw("Failed", **status)).failure.message.endswith("last it said: a\n�[2Jb")
+
+
+@pytest.mark.parametrize(
+    ("reason", "message", "is_for_memory"),
+    [
+        ("TerminationByKubelet", "The node was low on resource: memory. Threshold quantity: 100Mi", True),
+        ("TerminationByKubelet", "The node was low on resource: ephemeral-storage.", False),
+        ("TerminationByKubelet", "Pod was terminated in response to imminent node shutdown.", False),
+        ("EvictionByEvictionAPI", "The node was low on resource: memory.", False),
+    ],
+)
+def test_an_eviction_for_want_of_memory_is_known_as_such(reason, message, is_for_memory):
+    taken = {"type": "DisruptionTarget", "status": "True", "reason": reason, "message": message}
+    metadata = {"labels": {"batch.kubernetes.io/job-completion-index": "1"}}
+    status = {"phase": "Failed", "reason": "Evicted", "conditions": [taken]}
+    assert Pod.read({"metadata": metadata, "status": status}).is_memory_eviction is is_for_memory

@@ -11,7 +11,7 @@ from trimtab_operator.policies.blocked import seconds_to_next_check
 from trimtab_operator.policies.deadline import seconds_to_deadline
 from trimtab_operator.policies.network import best_of_late, is_degraded
 from trimtab_operator.policies.progress import Progress
-from trimtab_operator.policies.restart import GiveUp, Restart, after_loss
+from trimtab_operator.policies.restart import GiveUp, Restart, after_disruption, after_failure
 from trimtab_operator.policies.suspend import wanted_suspension
 from trimtab_operator.policies.ttl import seconds_to_expiry
 from trimtab_operator.trainer_message import TrainerMessage
@@ -46,16 +46,25 @@ def test_suspension(asked, is_suspended, by_us, is_queued, wanted):
     assert wanted_suspension(asked, is_suspended, by_us, is_queued) is wanted
 
 
-@given(st.booleans(), st.sampled_from(["Never", "OnFailure"]), st.integers(0, 10), st.integers(0, 10))
-def test_restarts_end_and_disruptions_do_not_count(disrupted, policy, counted, limit):
-    verdict = after_loss(CAUSE, disrupted, policy, counted, limit)
-    if disrupted:
-        assert verdict == Restart(CAUSE, counts=False)
-    elif policy == "OnFailure" and counted < limit:
+@given(st.sampled_from(["Never", "OnFailure"]), st.integers(0, 10), st.integers(0, 10))
+def test_restarts_after_failures_end(policy, counted, limit):
+    verdict = after_failure(CAUSE, policy, counted, limit)
+    if policy == "OnFailure" and counted < limit:
         assert verdict == Restart(CAUSE, counts=True)
     else:
         assert isinstance(verdict, GiveUp)
         assert "worker 0 failed" in verdict.message
+
+
+@given(st.booleans(), st.integers(0, 10), st.integers(0, 10))
+def test_disruptions_do_not_count_and_end_all_the_same(is_memory_eviction, disruptions, limit):
+    verdict = after_disruption(CAUSE, is_memory_eviction, disruptions, limit)
+    if disruptions < limit:
+        assert verdict == Restart(CAUSE, counts=False, is_memory_eviction=is_memory_eviction)
+    else:
+        assert isinstance(verdict, GiveUp)
+        assert verdict.reason == "TooManyDisruptions"
+        assert verdict.message.endswith(f"(after {disruptions} disruptions, the most that spec.maxDisruptions allows)")
 
 
 def test_a_network_is_degraded_at_half_its_best_and_recovers_later():
@@ -81,6 +90,11 @@ def test_the_best_is_never_less_than_the_present_bandwidth_whatever_the_clock_sa
     assert best_of_late(1e8, 3e8, 3600) == 3e8
     assert best_of_late(1e9, 3e8, -3600) == 1e9
     assert best_of_late(0, 3e8, 0) == 3e8
+
+
+@given(st.integers(0, 2**63 - 1), st.integers(1, 2**63 - 1), st.floats(-1e6, 1e6))
+def test_the_best_is_never_more_than_it_was_or_is(best, bandwidth, seconds):
+    assert bandwidth <= best_of_late(best, bandwidth, seconds) <= max(best, bandwidth)
 
 
 def test_an_unknown_network_is_not_degraded():

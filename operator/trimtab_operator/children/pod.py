@@ -52,6 +52,10 @@ _TRAINER_PORTS: tuple[Object, ...] = (
     {"name": "trimtab-master", "containerPort": MASTER_PORT},
 )
 
+#: Annotations that keep autoscalers from moving a worker to save a node: all ranks would restart. Where the template
+#: has one of them, its word holds.
+_KEEP = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false", "karpenter.sh/do-not-disrupt": "true"}
+
 _TLS_MOUNT: Object = {"name": _TLS_VOLUME, "mountPath": TLS_DIRECTORY, "readOnly": True}
 
 
@@ -61,6 +65,7 @@ def pod_template(job: TrainingJob, namespace: str, attempt: int, settings: Setti
     metadata, pod = template.get("metadata") or {}, template["spec"]
     template["metadata"] = metadata
     metadata["labels"] = {**(metadata.get("labels") or {}), **labels(job.metadata.name), ATTEMPT: str(attempt)}
+    metadata["annotations"] = {**_KEEP, **(metadata.get("annotations") or {})}
     pod["restartPolicy"] = "Never"
     pod["subdomain"] = job.metadata.name
     pod.setdefault("enableServiceLinks", False)

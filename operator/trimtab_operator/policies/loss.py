@@ -19,6 +19,8 @@ class Loss:
     cause: Problem
     disrupted: bool
     """True: the cluster took it away, through no fault of the job's."""
+    is_memory_eviction: bool = False
+    """True: the cluster took it away since its node was short of memory."""
 
 
 def find_loss(job_failure: str | None, pods: Sequence[Pod]) -> Loss | None:
@@ -34,7 +36,7 @@ def find_loss(job_failure: str | None, pods: Sequence[Pod]) -> Loss | None:
     """
     for pod in sorted(pods, key=lambda pod: pod.worker):
         if pod.disruption is not None and pod.phase != "Succeeded":
-            return Loss(pod.disruption, disrupted=True)
+            return Loss(pod.disruption, disrupted=True, is_memory_eviction=pod.is_memory_eviction)
     if job_failure is None:
         return None
     failed = [pod for pod in pods if pod.failure is not None]

@@ -1,7 +1,7 @@
-"""spec.restartPolicy and spec.maxRestarts: when a worker is lost, all ranks restart together, or the job has failed.
+"""spec.restartPolicy, maxRestarts and maxDisruptions: when a worker is lost, all ranks restart, or the job has failed.
 
 Each restart in quick succession waits longer than the one before. A node that is short of memory evicts the next
-attempt too, and no count bounds the restarts of a job whose pods the cluster takes away.
+attempt too. Where nothing but memory ends attempt after attempt, the job itself may need more than it asks for.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from trimtab_operator.pods import Problem
 SHORTEST_WAIT, LONGEST_WAIT = 10.0, 300.0
 #: Seconds after which an attempt has gone well: whatever ended it, the next begins at once, and is the first in a row.
 WENT_WELL = 600.0
+#: Evictions for want of memory, one attempt after the other, that are nobody's fault; further ones count.
+FORGIVEN_MEMORY_EVICTIONS = 3
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,8 @@ class Restart:
     cause: Problem
     counts: bool
     """Whether maxRestarts counts it."""
+    is_memory_eviction: bool = False
+    """Whether a node that was short of memory caused it."""
 
 
 @dataclass(frozen=True)
@@ -34,24 +38,44 @@ class GiveUp:
     message: str
 
 
-def after_loss(
-    cause: Problem, disrupted: bool, policy: Literal["Never", "OnFailure"], counted: int, max_restarts: int
+def after_failure(
+    cause: Problem,
+    policy: Literal["Never", "OnFailure"],
+    counted: int,
+    max_restarts: int,
+    is_memory_eviction: bool = False,
 ) -> Restart | GiveUp:
-    """What follows the loss of a worker, when ``counted`` restarts have been counted so far.
+    """What follows the failure of a worker, when ``counted`` restarts have been counted so far.
 
-    * Disrupted (drained, preempted, evicted, its node gone): restart, whatever the policy, and do not count it.
     * Failed under Never: the job has failed.
     * Failed with restarts left: restart, and count it; with none left: the job has failed.
     """
-    if disrupted:
-        return Restart(cause, counts=False)
     if policy == "Never":
         return GiveUp(cause.reason, f"{cause.message} (restartPolicy is Never)")
     if counted < max_restarts:
-        return Restart(cause, counts=True)
+        return Restart(cause, counts=True, is_memory_eviction=is_memory_eviction)
     if max_restarts == 0:
         return GiveUp(cause.reason, f"{cause.message} (maxRestarts is 0)")
     return GiveUp(cause.reason, f"{cause.message} (after {counted} restarts, the most that maxRestarts allows)")
+
+
+def after_disruption(cause: Problem, is_memory_eviction: bool, disruptions: int, most: int) -> Restart | GiveUp:
+    """What follows a disruption that is nobody's fault: a restart that does not count, as long as there are few."""
+    if disruptions < most:
+        return Restart(cause, counts=False, is_memory_eviction=is_memory_eviction)
+    remedy = "the most that spec.maxDisruptions allows"
+    return GiveUp("TooManyDisruptions", f"{cause.message} (after {disruptions} disruptions, {remedy})")
+
+
+def is_fault_of_the_job(is_memory_eviction: bool, in_a_row: int) -> bool:
+    """Whether a disruption counts as a failure, after ``in_a_row`` attempts that were evicted for want of memory."""
+    return is_memory_eviction and in_a_row >= FORGIVEN_MEMORY_EVICTIONS
+
+
+def evicted_again(cause: Problem) -> Problem:
+    """The cause of an eviction that counts, with what to do about it."""
+    which = f"more than {FORGIVEN_MEMORY_EVICTIONS} evictions for want of memory in a row, which count as failures"
+    return Problem(cause.reason, f"{cause.message}; {which}: raise resources.requests.memory to what a worker uses")
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,14 @@ class Rule:
 
 
 #: Fields of the spec that may change while the job exists.
-MUTABLE = ("suspend", "maxRestarts", "activeDeadlineSeconds", "progressDeadlineSeconds", "ttlSecondsAfterFinished")
+MUTABLE = (
+    "suspend",
+    "maxRestarts",
+    "maxDisruptions",
+    "activeDeadlineSeconds",
+    "progressDeadlineSeconds",
+    "ttlSecondsAfterFinished",
+)
 
 _OPTIONS = "(:[a-z_]+=[^:/,]+)*"
 _AXES = f"(/({'|'.join(AXES)})=[^/,]+)*$"

@@ -87,6 +87,9 @@ class Status(_Part):
     restarts_in_a_row: int = Field(
         0, description="Restarts since an attempt last went well for ten minutes; the more, the longer the next waits."
     )
+    memory_evictions_in_a_row: int = Field(
+        0, description="Attempts in a row that nodes short of memory ended; beyond three they count as failures."
+    )
     last_restart_reason: str = Field("", description="Why ranks were last restarted.")
     last_restart_time: str | None = Field(
         None,

@@ -126,6 +126,13 @@ class Spec(Strict):
         le=10_000,
         description="Restarts before a failure is final; none on one machine if this and restartPolicy are left out.",
     )
+    max_disruptions: int = Field(
+        1000,
+        ge=0,
+        le=10_000,
+        description="Restarts before another disruption (a drain, a preemption, a lost node) fails the job. They do not"
+        " count toward maxRestarts. One machine ignores this.",
+    )
     suspend: bool = Field(
         False,
         description="True: no pods run until it is false again, or, in a queue of Kueue, until that admits the job.",
