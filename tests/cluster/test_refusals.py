@@ -250,7 +250,13 @@ def test_defaults_are_filled_in_and_are_those_of_a_file(control_plane, namespace
     assert namespace.job("digits")["spec"]["communication"]["ratio"]["max"] == 0.1
 
 
-MUTABLE = {"suspend": True, "maxRestarts": 9, "maxDisruptions": 9, "activeDeadlineSeconds": 99, "ttlSecondsAfterFinished": 9}
+MUTABLE = {
+    "suspend": True,
+    "maxRestarts": 9,
+    "maxDisruptions": 9,
+    "activeDeadlineSeconds": 99,
+    "ttlSecondsAfterFinished": 9,
+}
 IMMUTABLE = {
     "workers": 3,
     "processesPerWorker": 2,
