@@ -188,6 +188,20 @@ def test_an_interrupt_leaves_nothing_running(toy_job, trimtab, tmp_path, number)
 
 
 @pytest.mark.slow
+def test_a_monitor_that_is_killed_is_started_again_and_training_goes_on(toy_job, trimtab, tmp_path):
+    out = tmp_path / "out"
+    process = trimtab("run", toy_job("--forever", "--child"), "--out", "out")
+    running = all_of_run(process, out)
+    monitors_of(psutil.Process(process.pid))[0].kill()
+    wait_until(lambda: sum(is_gone(each) for each in running) == 1)
+    wait_until(lambda: len(monitors_of(psutil.Process(process.pid))) == 3)
+    assert len([each for each in running if not is_gone(each)]) == 8
+    assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    assert end(process)[0] == 130
+
+
+@pytest.mark.slow
 def test_processes_die_with_a_launcher_that_is_killed(toy_job, trimtab, tmp_path):
     out = tmp_path / "out"
     process = trimtab("run", toy_job("--forever", "--child"), "--out", "out")
