@@ -190,12 +190,10 @@ def test_a_network_that_is_not_measured_is_told_and_written_down_and_so_is_its_e
     absent = NetworkView(0, 0.0, 0.0, stale=True, problem="connection refused")
     monkeypatch.setattr(FakeWatch, "wait_until_measured", lambda watch, timeout: absent)
     made = make_client()
-    assert made.warnings == [
-        "the network is not measured, and the plan stays as it is until it is measured: connection refused"
-    ]
+    assert made.warnings == ["the network is not measured, so the plan does not adapt to it: connection refused"]
     made.client._watch.view = measured
     made.client.step(report(0), 10)
     wait_for_answer(made)
-    assert made.warnings[1:] == ["the network is measured again"]
+    assert made.warnings[1:] == ["the network is measured now"]
     notes = [line["problem"] for line in made.lines if line["record"] == "network"]
     assert notes == ["connection refused", ""]

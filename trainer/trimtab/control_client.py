@@ -187,9 +187,9 @@ class ControlClient:
         if problem is None:
             return
         if problem:
-            self._warn(f"the network is not measured, and the plan stays as it is until it is measured: {problem}")
+            self._warn(f"the network is not measured, so the plan does not adapt to it: {problem}")
         else:
-            self._warn("the network is measured again")
+            self._warn("the network is measured now")
         self._tell(self._log, network_line(problem, self._now()))
 
     def _tell(self, observe: Callable[..., None], *what: Any) -> None:

@@ -145,7 +145,7 @@ class _Host:
             self._say(f"all {self._group.size} ranks are on one host: no network is measured")
         else:
             if problem := _why_not_measured(self._hosts.hosts):
-                self._say(f"the network is not measured, and the plan stays as it is: {problem}")
+                self._say(f"the network is not measured, so the plan does not adapt to it: {problem}")
                 recorder.decision(network_line(problem, 0.0))
             else:
                 if self._hosts.is_first:
