@@ -1,6 +1,7 @@
 """Looking at a job while the API server answers only in part."""
 
 import json
+import re
 import threading
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -17,6 +18,7 @@ from trimtab_operator.cluster.api import Api, RefusedError, Unreachable
 from trimtab_operator.reconcile import RESYNC_SECONDS, Reconciler
 from trimtab_operator.spread import SPREAD
 from trimtab_operator.status_writer import NEWS_EVENTS, NEWS_WRITES
+from trimtab_operator.whole_job import MOST_BYTES
 
 
 class ApiServer(ThreadingHTTPServer):
@@ -436,4 +438,17 @@ def test_a_template_that_cannot_be_read_is_told_and_nothing_is_made(serve):
     server.job = lambda: unreadable
     subject.reconcile("team/digits")
     assert server.status["message"].startswith("spec.template.spec.containers[0].command: ")
+    assert [each["kind"] for each in server.made if each["kind"] != "Event"] == []
+
+
+def test_a_job_that_is_too_large_is_told_by_its_size_and_nothing_is_made(serve):
+    server = serve()
+    subject = reconciler(server, NewAndCached)
+    large = New(server).job("team", "digits")
+    large["spec"]["template"]["spec"]["affinity"] = [[]] * MOST_BYTES
+    server.job = lambda: large
+    assert subject.reconcile("team/digits") is None
+    assert re.match(
+        rf"spec: has \d+ bytes with its template, and the operator takes {MOST_BYTES}", server.status["message"]
+    )
     assert [each["kind"] for each in server.made if each["kind"] != "Event"] == []

@@ -16,7 +16,7 @@ def best_of_late(best_bandwidth: float, bandwidth: float, seconds: float) -> flo
     """The best bandwidth, ``seconds`` after it was ``best_bandwidth``; bandwidths in bytes per second."""
     if best_bandwidth <= bandwidth:
         return bandwidth
-    kept = 0.5 ** (max(0.0, seconds) / HALF_LIFE_SECONDS)
+    kept: float = 0.5 ** (max(0.0, seconds) / HALF_LIFE_SECONDS)
     return min(best_bandwidth, bandwidth + (best_bandwidth - bandwidth) * kept)  # a sum of floats may be above either
 
 
