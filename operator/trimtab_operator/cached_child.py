@@ -21,7 +21,7 @@ def shrink(job: Object) -> None:
     labels = spec.get("template", {}).get("metadata", {}).get("labels")
     job["spec"] = {
         "suspend": spec.get("suspend", False),
-        "template": {"metadata": {"labels": _kept(labels, (ATTEMPT,))}},
+        "template": {"metadata": {"labels": _kept(labels, (JOB_NAME, ATTEMPT))}},
     }
     job["status"] = _kept(status, _STATUS)
 

@@ -13,7 +13,8 @@ from trimtab_operator.observed_state import Child, ObservedState
 from trimtab_operator.pods import Problem
 from trimtab_operator.policies.blocked import seconds_to_next_check
 from trimtab_operator.policies.deadline import seconds_to_deadline
-from trimtab_operator.policies.loss import Loss, find_loss
+from trimtab_operator.policies.loss import Loss, find_loss, lost_node
+from trimtab_operator.policies.lost_peer import seconds_to_cause
 from trimtab_operator.policies.missing_pods import seconds_to_renewal
 from trimtab_operator.policies.progress import TIMEOUTS, progress_deadline
 from trimtab_operator.policies.restart import (
@@ -32,7 +33,9 @@ from trimtab_operator.policies.ttl import seconds_to_expiry
 from trimtab_operator.timestamps import parse_time, seconds_to
 
 #: Seconds until a job whose pods are being deleted is reconciled again.
-_WHILE_ENDING_SECONDS = 30.0
+_WHILE_ENDING_SECONDS = 10.0
+#: Seconds until an attempt of which it is not known what ended it is looked at again.
+_LOOK_AGAIN_SECONDS = 5.0
 
 
 class Action(Enum):
@@ -67,6 +70,10 @@ class Decision:
     """
 
     action: Action = Action.NOTHING
+    child: Child | None = None
+    """The Job to delete, where ``action`` deletes one."""
+    awaits_cause: bool = False
+    """Whether the attempt is over and what caused it will be known soon: until then the status stays as it is."""
     outcome: Outcome | None = None
     restart: Restart | None = None
     pace: Pace | None = None
@@ -84,7 +91,7 @@ def decide(observed: ObservedState) -> Decision:
         return _after_the_end(observed)
 
     if child is not None and child.owner_uid != observed.uid:
-        return blocked(observed, in_the_way("Job", observed.name, child.is_deleting))
+        return blocked(observed, in_the_way("Job", child.name, child.is_deleting))
 
     left = seconds_to_deadline(spec.active_deadline_seconds, parse_time(status.start_time), observed.now)
     if left is not None and left <= 0 and not (child is not None and child.is_complete):
@@ -92,23 +99,30 @@ def decide(observed: ObservedState) -> Decision:
         return Decision(outcome=Outcome("Failed", "DeadlineExceeded", message))
 
     if child is None:
+        obsolete = next((each for each in observed.earlier_children if not each.is_deleting), None)
+        if obsolete is not None:
+            return Decision(Action.DELETE_CHILD, child=obsolete)
         waiting = min(LONGEST_WAIT, seconds_to(status.last_restart_time, observed.now))  # else by another's wrong clock
         if waiting > 0:
             return Decision(requeue_after_seconds=min(waiting, waiting if left is None else left))
-        if observed.earlier_pods:
+        if observed.earlier_pods:  # two attempts must not write to the same files
+            if observed.earlier_children or all(pod.to_end_by for pod in observed.earlier_pods):
+                return _while_ending(left)
             return blocked(observed, _earlier_pods_in_the_way(observed), Decision(requeue_after_seconds=left))
         return Decision(Action.CREATE_CHILD, requeue_after_seconds=left)
     if child.is_deleting:  # which takes for ever where the node of a pod is gone: that is to be told
-        return Decision(
-            requeue_after_seconds=_WHILE_ENDING_SECONDS if left is None else min(left, _WHILE_ENDING_SECONDS)
-        )
+        return _while_ending(left)
     if child.attempt != status.restarts:
-        return Decision(Action.DELETE_CHILD)
+        return Decision(Action.DELETE_CHILD, child=child)
     if not child.has_its_labels:
         return Decision(Action.LABEL_CHILD, requeue_after_seconds=left)
 
     if child.is_complete:
         return Decision(outcome=Outcome("Succeeded", "Completed", f"all {spec.workers} workers ended well"))
+    if child.failure is not None:
+        patience = seconds_to_cause(observed.pods, spec.processes_per_worker, observed.now)
+        if patience > 0:
+            return Decision(awaits_cause=True, requeue_after_seconds=min(patience, _LOOK_AGAIN_SECONDS))
     loss = find_loss(child.failure, observed.pods) or _stall(observed)
     if loss is not None:
         verdict = _after_loss(loss, observed)
@@ -159,7 +173,12 @@ def _stall(observed: ObservedState) -> Loss | None:
     missing = f"worker {unready[0]} is not ready" if unready else ""
     said = f"rank 0 last said: {observed.training.message}" if observed.training.message else ""
     message = "; ".join(filter(None, (f"{last} for {deadline:g} s ({by})", missing, said)))
-    return Loss(Problem("ProgressDeadlineExceeded", message), disrupted=False)
+    return lost_node(observed.pods) or Loss(Problem("ProgressDeadlineExceeded", message), disrupted=False)
+
+
+def _while_ending(left: float | None) -> Decision:
+    """Pods end. No watch tells that a node is lost, so the job is reconciled again."""
+    return Decision(requeue_after_seconds=_WHILE_ENDING_SECONDS if left is None else min(left, _WHILE_ENDING_SECONDS))
 
 
 def blocked(observed: ObservedState, obstacle: str, wanted: Decision | None = None) -> Decision:
@@ -182,19 +201,19 @@ def _earlier_pods_in_the_way(observed: ObservedState) -> str:
 
 def _after_the_end(observed: ObservedState) -> Decision:
     """A finished job: its pods end if they have not, and in time it is deleted."""
-    child = observed.child
     finished_at = parse_time(observed.status.completion_time)
     left = seconds_to_expiry(observed.job.spec.ttl_seconds_after_finished, finished_at, observed.now)
     if left is not None and left <= 0:
         return Decision(Action.DELETE_JOB)
-    if _is_to_end(child, observed.uid):
-        return Decision(Action.DELETE_CHILD, requeue_after_seconds=left)
+    for child in (observed.child, *observed.earlier_children):
+        if child is not None and _is_to_end(child, observed.uid):
+            return Decision(Action.DELETE_CHILD, child=child, requeue_after_seconds=left)
     return Decision(requeue_after_seconds=left)
 
 
-def _is_to_end(child: Child | None, uid: str) -> bool:
+def _is_to_end(child: Child, uid: str) -> bool:
     """Whether the Job of a TrainingJob that is over, known by its uid, could still run pods."""
-    return child is not None and child.owner_uid == uid and not child.is_finished and not child.is_deleting
+    return child.owner_uid == uid and not child.is_finished and not child.is_deleting
 
 
 def _seconds_since(now: datetime, *moments: str | None) -> float:

@@ -7,10 +7,21 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Protocol
 
+from trimtab_api.names import attempt_name, possible_jobs
+
 from trimtab_operator.cached_job import read_cached, shrink
 from trimtab_operator.cluster.api import Api
-from trimtab_operator.cluster.resources import JOBS, PODS, TRAINING_JOBS, Object, controller_kind, controller_name
+from trimtab_operator.cluster.resources import (
+    JOBS,
+    PODS,
+    TRAINING_JOBS,
+    Object,
+    controller_kind,
+    controller_name,
+    controller_uid,
+)
 from trimtab_operator.labels import JOB_NAME, is_queued
+from trimtab_operator.nodes import Nodes
 from trimtab_operator.observed_state import Child, ObservedState
 from trimtab_operator.pods import Pod
 from trimtab_operator.policies.progress import Progress
@@ -31,7 +42,7 @@ class Cache(Protocol):
         ...
 
     def pods(self, namespace: str, name: str) -> list[Object]:
-        """The pods of that job."""
+        """The pods of the Job of that name."""
         ...
 
 
@@ -73,6 +84,7 @@ class Observer:
     ) -> None:
         """``is_outdated``: whether a copy of the job of that key is from before its status was last written."""
         self._api, self._cache, self._training = api, cache, training
+        self._nodes = Nodes(api)
         self._refused_pods, self._clock, self._is_outdated = refused_pods, clock, is_outdated
 
     def get(self, namespace: str, name: str) -> Object | None:
@@ -94,21 +106,24 @@ class Observer:
         metadata = resource["metadata"]
         namespace, uid = metadata["namespace"], metadata["uid"]
         job = read_cached(resource)
-        found = self._child(resource)
+        status = read_status(resource)
+        jobs = self._jobs(resource, status.restarts)
+        found = _of_attempt(jobs, attempt_name(metadata["name"], status.restarts), status.restarts, uid)
         child = Child.read(found) if found else None
-        found_pods = self._pods(resource, child)
-        pods = [Pod.read(each) for each in found_pods]
-        of_attempts = [Pod.read(each) for each in found_pods if _is_of_an_attempt(each, job.metadata.name)]
+        earlier = [Child.read(each) for each in jobs if each is not found and controller_uid(each) == uid]
+        listed = self._pods(resource, child, [each.name for each in earlier])
+        pods = [self._read_pod(each, child) for each in listed if _is_of_an_attempt(each, metadata["name"])]
         observed = ObservedState(
             job=job,
             namespace=namespace,
             uid=uid,
             generation=metadata["generation"],
             is_queued=is_queued((found or resource)["metadata"].get("labels", {})),
-            status=read_status(resource),
+            status=status,
             child=child,
             pods=tuple(each for each in pods if child is not None and each.owner_uid == child.uid),
-            earlier_pods=tuple(each for each in of_attempts if child is None and not each.has_ended),
+            earlier_pods=tuple(each for each in pods if child is None and not each.has_ended and not each.node_is_lost),
+            earlier_children=tuple(earlier),
             training=self._training.latest(uid),
             silence=self._training.silence(uid),
             now=self._clock(),
@@ -119,39 +134,67 @@ class Observer:
             observed, refusal=refusal, missing_pods_seconds=self._refused_pods.missing_pods_seconds(observed)
         )
 
-    def _child(self, resource: Object) -> Object | None:
-        """The Job of that name; asked for where the watch shows none of a job that something is known of.
+    def _jobs(self, resource: Object, restarts: int) -> list[Object]:
+        """The Jobs of this attempt and of the one before, by their names, whoever owns them; this attempt's first.
 
-        The watch does not show a Job that has lost its labels, nor one that was never ours.
+        What the watch does not show of a job that something is known of is asked for: it does not show a Job that has
+        lost its labels, nor one that was never ours. The attempt before matters only until this one has its Job. A Job
+        made by an operator that named all of them after the TrainingJob may be of any attempt.
         """
         namespace, name = resource["metadata"]["namespace"], resource["metadata"]["name"]
-        found = self._cache.child(namespace, name)
-        if found is None and resource.get("status"):
-            return self._api.get(JOBS, namespace, name)
-        return found
+        names = dict.fromkeys((attempt_name(name, restarts), attempt_name(name, max(0, restarts - 1)), name))
+        jobs: list[Object] = []
+        for each in names:
+            found = self._cache.child(namespace, each)
+            if found is None and not jobs and resource.get("status"):
+                found = self._api.get(JOBS, namespace, each)
+            jobs += [found] if found else []
+        return jobs
 
-    def _pods(self, resource: Object, child: Child | None) -> list[Object]:
+    def _read_pod(self, resource: Object, child: Child | None) -> Pod:
+        """What matters of a pod, with whether its node is lost where that decides something.
+
+        That is where the attempt is over, where its Job is gone, and where the pod is not ready.
+        """
+        pod = Pod.read(resource)
+        decides = child is None or child.failure is not None or pod.is_unready
+        if not decides or pod.node_is_lost or pod.has_ended or not pod.node:
+            return pod
+        return replace(pod, node_is_lost=self._nodes.is_unreachable(pod.node))
+
+    def _pods(self, resource: Object, child: Child | None, earlier: list[str]) -> list[Object]:
         """The job's pods; asked for anew where more depends on them than the cache may know by now.
 
         That is when the Job has failed, and why; and when an attempt's Job is gone: the next must not meet its pods.
+        ``earlier`` are the names of the Jobs of earlier attempts.
         """
         namespace, name = resource["metadata"]["namespace"], resource["metadata"]["name"]
         depends = "startTime" in resource.get("status", {}) if child is None else child.failure is not None
         if not depends:
-            return self._cache.pods(namespace, name)
+            return self._cache.pods(namespace, child.name) if child else []
         found: list[Object] = self._api.list(PODS, namespace, labelSelector=f"{JOB_NAME}={name}")["items"]
         names = {each["metadata"]["name"] for each in found}
         # One whose label somebody has edited is seen by its controller alone.
-        return found + [each for each in self._cache.pods(namespace, name) if each["metadata"]["name"] not in names]
+        jobs = [child.name] if child else dict.fromkeys((name, *earlier))
+        cached = [each for job in jobs for each in self._cache.pods(namespace, job)]
+        return found + [each for each in cached if each["metadata"]["name"] not in names]
+
+
+def _of_attempt(jobs: list[Object], name: str, attempt: int, uid: str) -> Object | None:
+    """Of these Jobs that of the attempt: it has its name, or it is ours and says so."""
+    for job in jobs:
+        if job["metadata"]["name"] == name:
+            return job
+    return next((job for job in jobs if controller_uid(job) == uid and Child.read(job).attempt == attempt), None)
 
 
 def _is_of_an_attempt(pod: Object, name: str) -> bool:
     """Whether a pod with the job's label is a worker of it; anybody may give a pod that label.
 
-    A Job of the job's name controls it. Or nobody does, since its Job was deleted without it, and it still answers to a
-    worker's DNS name.
+    A Job of one of its attempts' names controls it. Or nobody does, since its Job was deleted without it, and it still
+    answers to a worker's DNS name.
     """
     if controller_kind(pod):
-        return (controller_kind(pod), controller_name(pod)) == (JOBS.kind, name)
+        return controller_kind(pod) == JOBS.kind and name in possible_jobs(controller_name(pod))
     spec = pod.get("spec", {})
     return spec.get("subdomain") == name and str(spec.get("hostname", "")).startswith(f"{name}-")

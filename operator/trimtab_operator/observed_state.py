@@ -10,7 +10,7 @@ from trimtab_api.trainingjob import TrainingJob
 from trimtab_api.trainingjob.status import Status
 
 from trimtab_operator.cluster.resources import Object, controller_uid
-from trimtab_operator.labels import ATTEMPT, SUSPENDED, labels
+from trimtab_operator.labels import ATTEMPT, JOB_NAME, SUSPENDED, labels
 from trimtab_operator.pods import Pod, Problem
 from trimtab_operator.policies.progress import Progress
 from trimtab_operator.trainer_message import TrainerMessage
@@ -20,6 +20,7 @@ from trimtab_operator.trainer_message import TrainerMessage
 class Child:
     """The Job that holds a TrainingJob's pods."""
 
+    name: str
     uid: str
     owner_uid: str
     attempt: int
@@ -55,10 +56,11 @@ class Child:
         # FailureTarget comes first, Failed when the last pod has ended.
         failed = conditions.get("FailureTarget") or conditions.get("Failed")
         # Anybody may edit the labels of a Job; its template still has those that it was made with.
-        template = job["spec"].get("template", {}).get("metadata", {})
-        attempt = template.get("labels", {}).get(ATTEMPT, "")
-        its_labels = {**labels(metadata["name"]), ATTEMPT: attempt}
+        template = job["spec"].get("template", {}).get("metadata", {}).get("labels", {})
+        attempt = template.get(ATTEMPT, "")
+        its_labels = {**labels(template.get(JOB_NAME, "")), ATTEMPT: attempt}
         return cls(
+            name=metadata["name"],
             uid=metadata["uid"],
             owner_uid=controller_uid(job),
             attempt=int(attempt) if attempt.isdecimal() else 0,
@@ -91,16 +93,21 @@ class ObservedState:
     status: Status
     """As it was last written."""
     child: Child | None
-    """The Job of its name, whoever owns it."""
+    """The Job of this attempt, by its name, whoever owns it."""
     pods: tuple[Pod, ...]
     """Pods of the child, not those of earlier attempts."""
     earlier_pods: tuple[Pod, ...]
-    """Where there is no Job, the pods of a deleted one that have yet to end; by their owner, not by their labels."""
+    """Where there is no such Job, the pods of earlier ones that have yet to end and can: their node is reachable.
+
+    By their owner, not by their labels.
+    """
     training: TrainerMessage | None
     """What rank 0 says, if it says anything."""
     silence: str
     """Why rank 0 has not been heard for long; empty if it has."""
     now: datetime
+    earlier_children: tuple[Child, ...] = ()
+    """The job's own Jobs of earlier attempts, as far as they are still there."""
     progress: Progress = field(default_factory=Progress)
     """How far training has got in this attempt."""
     refusal: Problem | None = None
@@ -115,7 +122,7 @@ class ObservedState:
 
     @property
     def own_child(self) -> Child | None:
-        """The Job of its name if it belongs to this very TrainingJob."""
+        """The Job of this attempt if it belongs to this very TrainingJob."""
         return self.child if self.child is not None and self.child.owner_uid == self.uid else None
 
     @property

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from kubernetes.client import ApiClient
 from trimtab_api.certificates import Certificates
+from trimtab_api.names import possible_jobs
 
 from trimtab_operator import cached_child, cached_job, metrics, pods
 from trimtab_operator.children.owned import shared_name
@@ -101,7 +102,7 @@ class Operator:
         return self._children.get(namespace, name)
 
     def pods(self, namespace: str, name: str) -> list[Object]:
-        """The pods of that job, as last seen."""
+        """The pods of the Job of that name, as last seen."""
         return self._pods.of(namespace, name)
 
     @property
@@ -154,15 +155,18 @@ class Operator:
         self._queue.add_later(_key(job["metadata"]["namespace"], job["metadata"]["name"]), 0.1)
 
     def _child_changed(self, child: Object) -> None:
-        # By its name, which is the TrainingJob's: anybody may edit its labels.
-        self._queue.add(_key(child["metadata"]["namespace"], child["metadata"]["name"]))
+        # By its name: anybody may edit its labels and its owner. To reconcile a job that it is not of costs little.
+        for job in possible_jobs(child["metadata"]["name"]):
+            self._queue.add(_key(child["metadata"]["namespace"], job))
 
     def _child_removed(self, child: Object) -> None:
-        self._queue.add_later(_key(child["metadata"]["namespace"], child["metadata"]["name"]), 0.1)
+        for job in possible_jobs(child["metadata"]["name"]):
+            self._queue.add_later(_key(child["metadata"]["namespace"], job), 0.1)
 
     def _pod_changed(self, pod: Object) -> None:
         if self._pods.put(pod) and controller_name(pod):
-            self._queue.add(_key(pod["metadata"]["namespace"], controller_name(pod)))
+            for job in possible_jobs(controller_name(pod)):
+                self._queue.add(_key(pod["metadata"]["namespace"], job))
 
     def _certificates(self, namespace: str, name: str) -> Certificates | None:
         job = self.job(namespace, name)

@@ -59,6 +59,11 @@ class Pod:
     uid: str = ""
     is_memory_eviction: bool = False
     """Whether its node was short of memory, and took it away for that."""
+    node_is_lost: bool = False
+    """Whether its node is gone or cannot be reached: then the pod may never end, or only once the node is back.
+
+    As far as the pod itself tells it; the `Observer` adds what the node tells, where something depends on it.
+    """
     is_mounting: bool = False
     """Whether a node has it and none of its containers has begun: it may be waiting for its volumes."""
 
@@ -88,6 +93,7 @@ class Pod:
             to_end_by=to_end_by,
             is_ready=_is_ready(status),
             is_unready=_is_unready(status),
+            node_is_lost=_is_marked_unready(pod),
             uid=pod["metadata"].get("uid") or "",
             is_memory_eviction=_is_memory_eviction(status),
             is_mounting=_is_mounting(status),
@@ -108,7 +114,7 @@ def shrink(pod: Object) -> None:
     kept = ("phase", "reason", "message", "conditions", "containerStatuses", "initContainerStatuses")
     pod["status"] = {key: status[key] for key in kept if key in status}
     spec = pod.get("spec", {})
-    pod["spec"] = {key: spec[key] for key in ("nodeName",) if key in spec}
+    pod["spec"] = {key: spec[key] for key in ("nodeName", "readinessGates") if key in spec}
 
 
 def _disruption(worker: int, status: Object) -> Problem | None:
@@ -165,6 +171,17 @@ def _is_unready(status: Object) -> bool:
     ready = [each["status"] for each in status.get("conditions", ()) if each["type"] == "Ready"]
     trainer = [each for each in status.get("containerStatuses", ()) if each["name"] == TRAINER_CONTAINER]
     return "False" in ready and not any(each.get("state", {}).get("terminated") for each in trainer)
+
+
+def _is_marked_unready(pod: Object) -> bool:
+    """Whether the node controller, and not the kubelet, has said that the pod is not ready: its node is unreachable.
+
+    A kubelet says that a pod is not ready only where a container or a readiness gate is not.
+    """
+    status = pod.get("status", {})
+    holds = {each["type"]: each["status"] for each in status.get("conditions", ())}
+    has_gates = bool(pod.get("spec", {}).get("readinessGates"))
+    return holds.get("Ready") == "False" and holds.get("ContainersReady") == "True" and not has_gates
 
 
 def _is_mounting(status: Object) -> bool:

@@ -92,6 +92,9 @@ class Reconciler:
         if decision.action is Action.CREATE_CHILD:
             return _CREATED_SECONDS  # pods first: the watch brings the Job back, and then there is more to tell
 
+        if decision.awaits_cause:
+            self._training.follow(observed)
+            return decision.requeue_after_seconds
         after = report(observed, decision)
         seconds_to_news = self._status_writer.seconds_to_news_write(key, observed.now)
         interval = spread(self._settings.status_interval, observed.uid)
@@ -120,34 +123,33 @@ class Reconciler:
                 return self._make(observed, decision)
             case _:
                 try:
-                    self._change(observed, decision.action)
+                    self._change(observed, decision)
                 except RefusedError as refusal:
                     if observed.status.is_final:
                         raise
                     return _refused(observed, decision, refusal)
         return decision
 
-    def _change(self, observed: ObservedState, action: Action) -> None:
-        """Delete the Job or the TrainingJob, or write to the Job."""
-        name, namespace = observed.name, observed.namespace
-        match action:
+    def _change(self, observed: ObservedState, decision: Decision) -> None:
+        """Delete a Job or the TrainingJob, or write to the Job."""
+        namespace, child = observed.namespace, decision.child or observed.child
+        if decision.action is Action.DELETE_JOB:
+            self._api.delete(TRAINING_JOBS, namespace, observed.name, observed.uid)
+            return
+        assert child is not None
+        match decision.action:
             case Action.DELETE_CHILD:
-                assert observed.child is not None
-                self._api.delete(JOBS, namespace, name, observed.child.uid)
+                self._api.delete(JOBS, namespace, child.name, child.uid)
             case Action.RENEW_CHILD:
-                assert observed.child is not None
                 _log.warning("%s: its Job makes no pods and nobody says why; another is made", observed.key)
-                self._api.delete(JOBS, namespace, name, observed.child.uid, observed.child.version)
+                self._api.delete(JOBS, namespace, child.name, child.uid, child.version)
             case Action.SUSPEND_CHILD | Action.RESUME_CHILD:
-                suspended = action is Action.SUSPEND_CHILD
+                suspended = decision.action is Action.SUSPEND_CHILD
                 annotations = {SUSPENDED: "true" if suspended else None}
                 change = {"metadata": {"annotations": annotations}, "spec": {"suspend": suspended}}
-                self._api.merge(JOBS, namespace, name, change)
+                self._api.merge(JOBS, namespace, child.name, change)
             case Action.LABEL_CHILD:
-                assert observed.child is not None
-                self._api.apply(JOBS, relabelled(name, namespace, observed.child.uid, observed.child.attempt))
-            case Action.DELETE_JOB:
-                self._api.delete(TRAINING_JOBS, namespace, name, observed.uid)
+                self._api.apply(JOBS, relabelled(observed.name, namespace, child.name, child.uid, child.attempt))
 
     def _make(self, observed: ObservedState, decision: Decision) -> Decision:
         """Create the Job, or see to the other children; for either the job is read whole."""

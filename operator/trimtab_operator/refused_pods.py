@@ -110,7 +110,7 @@ class RefusedPods:
 def newest_refusal(observed: ObservedState, events: list[Object]) -> Problem | None:
     """What the newest of a Job's events says; None if there is none from after the job last had all its pods."""
     newest = max(events, key=_said_at, default=None)
-    if newest is None:
+    if newest is None or observed.child is None:
         return None
     ready = observed.status.condition("Ready")
     started = observed.status.condition("Started")
@@ -121,7 +121,7 @@ def newest_refusal(observed: ObservedState, events: list[Object]) -> Problem | N
     said = newest.get("message", "")
     for prefix in _PREFIXES:
         said = said.removeprefix(prefix)
-    return Problem(_REASON, f"the Job {observed.name} cannot make pods: {said}")
+    return Problem(_REASON, f"the Job {observed.child.name} cannot make pods: {said}")
 
 
 def newest_failure_to_mount(pod: Pod, events: list[Object]) -> Problem | None:

@@ -50,13 +50,13 @@ _log = logging.getLogger(__name__)
 
 #: The certificates of a job, by namespace and name; None if there are none (yet).
 FetchCertificates = Callable[[str, str], Certificates | None]
-#: Where a job's rank 0 listens, by namespace and name: ``host:port``.
-Address = Callable[[str, str], str]
+#: Where a job's rank 0 listens, by namespace, name and the name of its Kubernetes Job: ``host:port``.
+Address = Callable[[str, str, str], str]
 
 
-def rank0_address(namespace: str, name: str) -> str:
+def rank0_address(namespace: str, name: str, batch_job: str) -> str:
     """The address of a job's rank 0, by the DNS name of worker 0's pod."""
-    return f"{worker_host(name, namespace, 0)}:{TRAINER_STATUS_PORT}"
+    return f"{worker_host(name, namespace, 0, batch_job)}:{TRAINER_STATUS_PORT}"
 
 
 @dataclass
@@ -66,6 +66,7 @@ class _Followed:
     namespace: str
     name: str
     child_uid: str
+    child_name: str
     heard_at: float
     """When its last message came, or when it was first followed (monotonic clock)."""
     silence: str = ""
@@ -186,7 +187,7 @@ class TrainingStatus:
             followed = None
         if followed is None and child.ready > 0:
             followed = self._followed[observed.uid] = _Followed(
-                observed.namespace, observed.name, child.uid, time.monotonic()
+                observed.namespace, observed.name, child.uid, child.name, time.monotonic()
             )
         return followed
 
@@ -209,7 +210,7 @@ class TrainingStatus:
                 if await self._hear(uid, followed):
                     return
             except grpc.aio.AioRpcError as error:  # rank 0 is starting or ending; the pods tell which
-                self._note_silence(followed, f"{self._address(followed.namespace, followed.name)}: {explain(error)}")
+                self._note_silence(followed, f"{self._address_of(followed)}: {explain(error)}")
             except Exception:  # must not end the watches of other jobs
                 _log.exception("rank 0 of %s/%s could not be heard", followed.namespace, followed.name)
             in_vain = in_vain + 1 if followed.heard_at == heard_at else 0
@@ -229,7 +230,7 @@ class TrainingStatus:
                 followed, "the Secret with its certificates is not there, or does not hold what the operator put there"
             )
             return False
-        address = self._address(followed.namespace, followed.name)
+        address = self._address_of(followed)
         is_final = False
         async with open_async_channel(address, followed.certificates, MAX_MESSAGE_BYTES) as channel:
             request = status_pb2.WatchStatusRequest(interval_seconds=INTERVAL_SECONDS)
@@ -248,6 +249,9 @@ class TrainingStatus:
                 is_final = message.is_final
                 self._changed(f"{followed.namespace}/{followed.name}")
         return is_final
+
+    def _address_of(self, followed: _Followed) -> str:
+        return self._address(followed.namespace, followed.name, followed.child_name)
 
     def _note_silence(self, followed: _Followed, why: str) -> None:
         """Keep the reason why no message comes, and tell it, once none has come for `SILENT_SECONDS`."""

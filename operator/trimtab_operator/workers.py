@@ -19,10 +19,10 @@ _MOST_NAMED = 4
 def obstacle_of(observed: ObservedState, state: State) -> Problem | None:
     """What keeps this attempt's workers from starting; first of all that the Job cannot make pods."""
     child = observed.own_child
-    if state in ("Suspended", "Running") or child is None:
+    if state in ("Suspended", "Running"):
         return None
     late = _overdue_pod(observed)
-    if late is not None or child.attempt != observed.status.restarts:
+    if late is not None or child is None or child.attempt != observed.status.restarts:
         return late
     if observed.refusal is not None:
         return observed.refusal
@@ -54,8 +54,11 @@ def missing_workers(observed: ObservedState, workers: Workers) -> str:
 
 
 def _overdue_pod(observed: ObservedState) -> Problem | None:
-    """A pod that should have ended long ago. The next attempt waits for it, forever if its node is gone."""
-    for pod in sorted(observed.pods, key=lambda each: each.worker):
+    """A pod that should have ended long ago, for which the next attempt waits.
+
+    It does not wait for an earlier attempt's pod whose node is known to be lost.
+    """
+    for pod in sorted((*observed.pods, *observed.earlier_pods), key=lambda each: each.worker):
         to_end_by = parse_time(pod.to_end_by)
         if to_end_by is not None and (observed.now - to_end_by).total_seconds() > _LATE_SECONDS:
             where = f"the pod of worker {pod.worker} on node {pod.node}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from ipaddress import IPv4Network
 
 #: Workers that one job's monitors were proven with: they measure every pair, and worker 0's tells all of all of them.
@@ -15,6 +16,8 @@ EMULATED_SUBNET = IPv4Network("10.77.0.0/24")
 #: Where the job's certificates are. Named by TRIMTAB_TLS_DIR in every container.
 TLS_DIRECTORY = "/var/run/trimtab/tls"
 TLS_VARIABLE = "TRIMTAB_TLS_DIR"
+#: The attempt that a pod belongs to: the number of restarts of all ranks before it.
+ATTEMPT_VARIABLE = "TRIMTAB_ATTEMPT"
 #: The files there, and the keys of the job's Secret: PEM of the authority, and of the certificate that all share.
 AUTHORITY_FILE = "ca.crt"
 CERTIFICATE_FILE = "tls.crt"
@@ -39,6 +42,7 @@ RESERVED_VARIABLES = (
     "TRIMTAB_WORLD_SIZE",
     "TRIMTAB_TLS_DIR",
     "TRIMTAB_POD_IP",
+    "TRIMTAB_ATTEMPT",
 )
 #: What a trainer's container runs: this, then ``--``, then the user's command; its `args` follow.
 WORKER_COMMAND = ("trimtab", "worker")
@@ -54,16 +58,32 @@ TRAINER_STATUS_PORT = 8471
 TRAINER_METRICS_PORT = 8472
 #: The network device of a pod, unless the trainer's container says otherwise by GLOO_SOCKET_IFNAME.
 POD_INTERFACE = "eth0"
+_ATTEMPT_SUFFIX = re.compile(r"-r[0-9]+$")
 
 
-def worker_host(job: str, namespace: str, worker: int | str) -> str:
+def attempt_name(job: str, attempt: int) -> str:
+    """Name of the Kubernetes Job of one attempt, which is also the first part of its pods' host names.
+
+    Each attempt has a name of its own, so that no pod of an earlier attempt is found under a name of this one. With the
+    longest name of a job, the most workers and a million attempts a pod's host name has the 63 characters allowed.
+    """
+    return f"{job}-r{attempt}" if attempt else job
+
+
+def possible_jobs(batch_job: str) -> set[str]:
+    """The TrainingJobs, one or two, that may have a Kubernetes Job of this name."""
+    return {batch_job, _ATTEMPT_SUFFIX.sub("", batch_job)}
+
+
+def worker_host(job: str, namespace: str, worker: int | str, batch_job: str) -> str:
     """DNS name of one worker's pod, by its completion index; the job's headless Service answers for it.
 
-    Of several by a pattern of indices, such as ``{0..7}``.
+    ``batch_job`` is the name of the Kubernetes Job that made the pod. ``worker`` may also be a pattern of indices, such
+    as ``{0..7}``, for the names of several pods.
     """
-    return f"{job}-{worker}.{service_host(job, namespace)}"
+    return f"{batch_job}-{worker}.{service_host(job, namespace)}"
 
 
 def service_host(job: str, namespace: str) -> str:
-    """DNS name of the job's headless Service, which has the addresses of all of its pods."""
+    """DNS name of the job's headless Service, which has the addresses of all pods of this attempt."""
     return f"{job}.{namespace}.svc"

@@ -19,4 +19,4 @@ class Seen:
         return self.bench.child(name)
 
     def pods(self, namespace, name):
-        return self.bench.api.list(PODS, namespace, labelSelector=f"trimtab.dev/job-name={name}")["items"]
+        return self.bench.api.list(PODS, namespace, labelSelector=f"batch.kubernetes.io/job-name={name}")["items"]

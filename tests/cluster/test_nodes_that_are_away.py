@@ -1,4 +1,4 @@
-"""What a job says while a node of its pods is away: the node is there, and nobody on it looks after pods."""
+"""What becomes of a job while a node of its pods is away: nobody on it looks after pods."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(300)]
 NODES = Resource("v1", "Node", "nodes")
 #: The operator, which tells of a pod that does not end as soon as a test would.
 IMPATIENT = """
-from trimtab_operator import decide, main, report
+from trimtab_operator import decide, main, nodes, workers
 
-report._LATE_SECONDS, decide._WHILE_ENDING_SECONDS = 1.0, 0.5
+workers._LATE_SECONDS, decide._WHILE_ENDING_SECONDS, nodes._FRESH_SECONDS = 1.0, 0.5, 0.0
 main.main()
 """
 
@@ -40,13 +40,45 @@ def impatient(control_plane, namespace, tmp_path):
     running.stop()
 
 
-def on(node):
+def tell_ready(namespace, node, status):
+    """As the node's kubelet would, or the node controller in its absence."""
+    change = {"status": {"conditions": [{"type": "Ready", "status": status, "reason": "Played"}]}}
+    path = NODES.path(None, node, "status")
+    namespace.api.send("PATCH", path, body=change, content_type="application/merge-patch+json")
+
+
+def on(node, **spec):
     pod = {"containers": [{"name": "trainer", "image": "trainer.test/trainer:1", "command": ["python", "t.py"]}]}
-    return {"template": {"spec": {**pod, "nodeName": node, "terminationGracePeriodSeconds": 1}}}
+    return {"template": {"spec": {**pod, "nodeName": node, "terminationGracePeriodSeconds": 1}}, **spec}
 
 
-def test_ranks_that_wait_for_a_pod_on_a_lost_node_say_so_and_restart_once_it_is_gone(namespace, impatient, ghost):
+LOST = "CommunicationError: rank 1: has not answered for 60 s"
+
+
+def test_a_node_that_dies_does_not_count_and_the_next_attempt_does_not_wait_for_its_pod(namespace, impatient, ghost):
+    """The peers of its worker fail first, and the pod on it stays for as long as the node does."""
+    namespace.create("digits", **on(ghost, maxRestarts=0))
+    first, second = namespace.wait_for_pods("digits")
+    namespace.play_running(first, second)
+    namespace.play_training("digits")
+    tell_ready(namespace, ghost, "True")
+    namespace.play_failed(first, message=LOST)
+    wait_until(lambda: namespace.pods("digits")[-1]["metadata"].get("deletionTimestamp"), "its pods are to end")
+    assert namespace.status("digits")["state"] == "Running", "the node may yet be found lost"
+    tell_ready(namespace, ghost, "Unknown")
+    again = namespace.wait_for_pods("digits", attempt=1)
+    status = namespace.status("digits")
+    assert (status["restarts"], status["disruptions"]) == (1, 1)
+    assert status["lastRestartReason"] == f"worker 1 was lost with node {ghost}, which is gone or cannot be reached"
+    assert second["metadata"]["uid"] in {each["metadata"]["uid"] for each in namespace.pods("digits", attempt=0)}
+    assert {each["spec"]["hostname"] for each in again} == {"digits-r1-0", "digits-r1-1"}
+    namespace.play_running(*again)
+    namespace.play_training("digits")
+
+
+def test_ranks_that_wait_for_a_pod_that_does_not_end_say_so_and_restart_once_it_is_gone(namespace, impatient, ghost):
     namespace.create("digits", **on(ghost))
+    tell_ready(namespace, ghost, "True")
     first, second = namespace.wait_for_pods("digits")
     namespace.play_running(first, second)
     namespace.play_training("digits")

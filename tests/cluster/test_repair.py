@@ -151,8 +151,10 @@ def test_a_job_without_labels_is_still_known_by_its_attempt(bench):
     again = bench.wait_for_pods("digits", attempt=1)
     bench.play_running(*again)
     bench.play_training("digits")
-    bench.api.merge(JOBS, bench.namespace, "digits", {"metadata": {"labels": None}})
-    eventually(lambda: bench.child("digits")["metadata"].get("labels", {}).get(ATTEMPT) == "1", "the labels are back")
+    bench.api.merge(JOBS, bench.namespace, "digits-r1", {"metadata": {"labels": None}})
+    eventually(
+        lambda: bench.child("digits-r1")["metadata"].get("labels", {}).get(ATTEMPT) == "1", "the labels are back"
+    )
     bench.play_succeeded(*again)
     assert bench.wait_for_state("digits", "Succeeded")["restarts"] == 1
 

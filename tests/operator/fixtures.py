@@ -52,6 +52,7 @@ def job(pod: dict | None = None, container: dict | None = None, name: str = "dig
 def child(**known) -> Child:
     """A Job that runs."""
     fields = {
+        "name": "digits",
         "uid": "child-uid",
         "owner_uid": UID,
         "attempt": 0,

@@ -23,6 +23,11 @@ NEVER_TRAINED = {
 DISRUPTED = pod(0, phase="Failed", disruption=Problem("Disrupted", "drained"))
 KILLED = failed_pod(1, "a", exit_code=137)
 TERMINATED = failed_pod(1, "a", exit_code=143)
+ENDING = child(is_deleting=True)
+LOST_ANOTHER = replace(
+    failed_pod(0, ago(10)), failure=Problem("Error", "worker 0 failed; last it said: CommunicationError: rank 1: gone")
+)
+CUT_OFF = pod(1, node="n", node_is_lost=True)
 LATER = Problem("Disrupted", "drained too")
 
 
@@ -47,6 +52,31 @@ LATER = Problem("Disrupted", "drained too")
             "a Job that makes no pod, and nobody says why, is made anew",
             {"missing_pods_seconds": 60.0},
             Action.RENEW_CHILD,
+        ),
+        (
+            "the Job of the attempt before goes first",
+            {"status": RESTARTS, "child": None, "earlier_children": (child(),)},
+            Action.DELETE_CHILD,
+        ),
+        (
+            "its pods may take their time",
+            {"status": RESTARTS, "child": None, "earlier_children": (ENDING,), "earlier_pods": (pod(1),)},
+            Action.NOTHING,
+        ),
+        (
+            "but one that will never end is not waited for",
+            {"status": RESTARTS, "child": None, "earlier_children": (ENDING,)},
+            Action.CREATE_CHILD,
+        ),
+        (
+            "a failed job's pods of the attempt before end too",
+            {"status": {"state": "Failed", "restarts": 1}, "child": None, "earlier_children": (child(),)},
+            Action.DELETE_CHILD,
+        ),
+        (
+            "while a worker that was lost may yet say why, nothing is decided",
+            {"child": FAILED, "pods": (LOST_ANOTHER, pod(1, node="n"))},
+            Action.NOTHING,
         ),
         ("not before", {"missing_pods_seconds": 59.0}, Action.NOTHING),
         (
@@ -173,6 +203,28 @@ def test_the_end(known, state, reason):
         ({"pods": (DISRUPTED,)}, False, "drained"),
         ({"pods": (DISRUPTED, failed_pod(1, "a")), "child": FAILED}, False, "drained"),
         ({"pods": (DISRUPTED,), "spec": {"restartPolicy": "Never"}}, False, "drained"),
+        (
+            {"pods": (LOST_ANOTHER, CUT_OFF), "child": FAILED},
+            False,
+            "worker 1 was lost with node n, which is gone or cannot be reached",
+        ),
+        (
+            {"pods": (failed_pod(0, "a"), CUT_OFF), "child": FAILED, "spec": {"maxRestarts": 0}},
+            False,
+            "worker 1 was lost with node n, which is gone or cannot be reached",
+        ),
+        (
+            {"pods": (pod(0), CUT_OFF), **STALLED, "spec": {"progressDeadlineSeconds": 600}},
+            False,
+            "worker 1 was lost with node n, which is gone or cannot be reached",
+        ),
+        ({"pods": (LOST_ANOTHER, failed_pod(1, ago(11))), "child": FAILED}, True, "worker 1 failed"),
+        (
+            {"pods": (replace(LOST_ANOTHER, failed_at=ago(61)), pod(1, node="n")), "child": FAILED},
+            True,
+            LOST_ANOTHER.failure.message,
+        ),
+        ({"pods": (replace(CUT_OFF, phase="Failed"),), "child": FAILED}, True, FAILED.failure),
         ({"pods": (replace(DISRUPTED, worker=1, disruption=LATER), DISRUPTED)}, False, "drained"),
         (
             {"child": child(attempt=4, failure="f"), "status": {"restarts": 4, "disruptions": 2}},

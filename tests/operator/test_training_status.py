@@ -56,7 +56,9 @@ def hearing(certificates, rank0):
     """What the operator knows of training, its news, and rank 0, where it is heard."""
     news = SimpleQueue()
     with serve(certificates, rank0) as address:
-        status = TrainingStatus(lambda namespace, name: certificates, news.put, lambda namespace, name: address)
+        status = TrainingStatus(
+            lambda namespace, name: certificates, news.put, lambda namespace, name, batch_job: address
+        )
         status.start()
         yield status, news
         status.stop()
@@ -239,7 +241,7 @@ def test_a_rank_0_that_floods_is_looked_at_no_more_than_its_share_and_others_are
     floods, digits, news = Rank0(), Rank0(), SimpleQueue()
     with serve(certificates, floods) as of_floods, serve(certificates, digits) as of_digits:
         addresses = {"floods": of_floods, "digits": of_digits}
-        status = TrainingStatus(lambda *_: certificates, news.put, lambda _, name: addresses[name])
+        status = TrainingStatus(lambda *_: certificates, news.put, lambda _, name, batch_job: addresses[name])
         status.start()
         for version in range(50):
             floods.says.put(status_pb2.Status(plan=status_pb2.Plan(version=version)))

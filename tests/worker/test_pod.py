@@ -2,8 +2,11 @@
 
 import json
 import os
+from types import SimpleNamespace
 
 import pytest
+from certificates import Authority
+from trimtab.environment.job_secret import secret_of
 from trimtab.launch.kernel_cache import kernel_cache
 from trimtab.launch.pod import Pod, num_threads
 from trimtab.launch.termination_message import LIMIT, num_oom_kills, shorten
@@ -26,6 +29,14 @@ def load(tmp_path, processes=1, **container):
     head = {"apiVersion": "trimtab.dev/v1alpha1", "kind": "TrainingJob", "metadata": {"name": "digits"}}
     (tmp_path / "job.json").write_text(json.dumps(head | {"spec": spec}))
     return load_job_file(tmp_path / "job.json")
+
+
+def test_ranks_of_different_attempts_have_different_secrets(tmp_path):
+    certificates = str(Authority.new().issue(tmp_path / "tls"))
+    launch = SimpleNamespace(secret="")
+    variables = [{"TRIMTAB_TLS_DIR": certificates, "TRIMTAB_ATTEMPT": attempt} for attempt in ("0", "0", "1")]
+    first, same, next_attempt = (secret_of(launch, each) for each in variables)
+    assert first == same != next_attempt
 
 
 def test_a_pod_knows_its_worker_and_where_worker_0_is():

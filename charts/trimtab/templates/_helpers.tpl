@@ -41,6 +41,11 @@ app.kubernetes.io/instance: {{ .Release.Name | quote }}
 - apiGroups: [""]
   resources: [pods]
   verbs: [list, watch]
+{{- if not .Values.namespaced }}
+- apiGroups: [""]
+  resources: [nodes]
+  verbs: [get]  # whether the node of a pod that does not end is lost; a Role cannot give this
+{{- end }}
 - apiGroups: [""]
   resources: [services, serviceaccounts]
   verbs: [create, get, patch]

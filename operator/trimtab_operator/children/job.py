@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from trimtab_api.names import attempt_name
 from trimtab_api.trainingjob import TrainingJob
 
 from trimtab_operator.children.owned import owned
@@ -11,8 +12,11 @@ from trimtab_operator.labels import ATTEMPT, KUEUE_PREFIX, SUSPENDED, is_queued,
 from trimtab_operator.settings import Settings
 
 
-def relabelled(name: str, namespace: str, uid: str, attempt: int) -> Object:
-    """The labels that the Job of this uid was made with, to be applied: nothing else of a Job is ever written again."""
+def relabelled(job: str, namespace: str, name: str, uid: str, attempt: int) -> Object:
+    """The labels with which the Job of this name and uid was made, to be applied; ``job`` is its TrainingJob.
+
+    Nothing else of a Job is ever written again, except whether it is suspended.
+    """
     return {
         "apiVersion": JOBS.api_version,
         "kind": JOBS.kind,
@@ -20,7 +24,7 @@ def relabelled(name: str, namespace: str, uid: str, attempt: int) -> Object:
             "name": name,
             "namespace": namespace,
             "uid": uid,
-            "labels": {**labels(name), ATTEMPT: str(attempt)},
+            "labels": {**labels(job), ATTEMPT: str(attempt)},
         },
     }
 
@@ -35,7 +39,7 @@ def child_job(
     a Job in a queue is born suspended in any case, so that it waits to be admitted whether or not Kueue's webhook sees
     it made.
     """
-    manifest = owned(JOBS, job.metadata.name, job, namespace, uid)
+    manifest = owned(JOBS, attempt_name(job.metadata.name, attempt), job, namespace, uid)
     queue = {name: value for name, value in job_labels.items() if name.startswith(KUEUE_PREFIX)}
     manifest["metadata"]["labels"] |= {ATTEMPT: str(attempt), **queue}
     if job.spec.suspend and not is_queued(job_labels):

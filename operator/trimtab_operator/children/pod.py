@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import PurePosixPath
 
 from trimtab_api.names import (
+    ATTEMPT_VARIABLE,
     AUTHORITY_FILE,
     CERTIFICATE_FILE,
     JOB_FILE,
@@ -21,6 +22,7 @@ from trimtab_api.names import (
     TRAINER_METRICS_PORT,
     TRAINER_STATUS_PORT,
     WORKER_COMMAND,
+    attempt_name,
     service_host,
     worker_host,
 )
@@ -75,22 +77,23 @@ def pod_template(job: TrainingJob, namespace: str, attempt: int, settings: Setti
         pod["serviceAccountName"] = shared_name(job.metadata.name)
         pod.setdefault("automountServiceAccountToken", False)
     trainer = next(each for each in pod["containers"] if each["name"] == TRAINER_CONTAINER)
-    _complete_trainer(trainer, job, namespace)
-    monitor = _monitor(job, namespace, settings, trainer)
+    _complete_trainer(trainer, job, namespace, attempt)
+    monitor = _monitor(job, namespace, attempt, settings, trainer)
     pod["initContainers"] = [monitor, *(pod.get("initContainers") or ())]
     volumes = pod.get("volumes") or []
     pod["volumes"] = [*volumes, *_volumes(job, volumes, trainer)]
     return template
 
 
-def _complete_trainer(trainer: Object, job: TrainingJob, namespace: str) -> None:
+def _complete_trainer(trainer: Object, job: TrainingJob, namespace: str, attempt: int) -> None:
     trainer["command"] = [*WORKER_COMMAND, "--", *trainer["command"]]
     trainer.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")
     variables = {
         "TRIMTAB_JOB": JOB_FILE,
         "TRIMTAB_RUN_DIR": RUN_DIRECTORY,
         TLS_VARIABLE: TLS_DIRECTORY,
-        "MASTER_ADDR": worker_host(job.metadata.name, namespace, 0),
+        ATTEMPT_VARIABLE: str(attempt),
+        "MASTER_ADDR": _host(job, namespace, attempt, 0),
         "MASTER_PORT": str(MASTER_PORT),
     }
     trainer["env"] = [*(trainer.get("env") or ()), *_values(variables), _field("TRIMTAB_POD_IP", "status.podIP")]
@@ -108,13 +111,13 @@ def _complete_trainer(trainer: Object, job: TrainingJob, namespace: str) -> None
     trainer["ports"] = [*ports, *(each for each in _TRAINER_PORTS if each["containerPort"] not in named)]
 
 
-def _monitor(job: TrainingJob, namespace: str, settings: Settings, trainer: Object) -> Object:
+def _monitor(job: TrainingJob, namespace: str, attempt: int, settings: Settings, trainer: Object) -> Object:
     """The network monitor: a sidecar that is up before the trainer starts, and ends after it."""
     network = job.spec.network
     interface, variables = _interface(trainer)
     flags = {
         "--rank": "$(JOB_COMPLETION_INDEX)",
-        "--peers": _peers(job, namespace),
+        "--peers": _peers(job, namespace, attempt),
         "--service": service_host(job.metadata.name, namespace),
         "--listen": f"$(TRIMTAB_POD_IP):{MONITOR_PORT}",
         "--interface": interface,
@@ -178,10 +181,14 @@ def _files(volume: str, job: TrainingJob, *names: str) -> Object:
     return {"name": volume, "secret": {"secretName": shared_name(job.metadata.name), "items": items}}
 
 
-def _peers(job: TrainingJob, namespace: str) -> str:
+def _peers(job: TrainingJob, namespace: str, attempt: int) -> str:
     """The addresses of all monitors, by rank, as a pattern: a list of many names is too long for one argument."""
-    host = worker_host(job.metadata.name, namespace, f"{{0..{job.spec.workers - 1}}}")
-    return f"{host}:{MONITOR_PORT}"
+    return f"{_host(job, namespace, attempt, f'{{0..{job.spec.workers - 1}}}')}:{MONITOR_PORT}"
+
+
+def _host(job: TrainingJob, namespace: str, attempt: int, worker: int | str) -> str:
+    name = job.metadata.name
+    return worker_host(name, namespace, worker, attempt_name(name, attempt))
 
 
 def _interface(trainer: Object) -> tuple[str, list[Object]]:

@@ -78,12 +78,12 @@ class Api:
         self._authorized: dict[str, str] = {}
         self._authorized_at = float("-inf")
 
-    def get(self, resource: Resource, namespace: str, name: str) -> Object | None:
-        """An object as it is now; None if there is none."""
+    def get(self, resource: Resource, namespace: str | None, name: str) -> Object | None:
+        """An object as it is now; None if there is none. A node has no namespace."""
         text = self.get_text(resource, namespace, name)
         return None if text is None else json.loads(text)
 
-    def get_text(self, resource: Resource, namespace: str, name: str) -> bytes | None:
+    def get_text(self, resource: Resource, namespace: str | None, name: str) -> bytes | None:
         """An object as it is now, as JSON text; None if there is none."""
         try:
             return self.send("GET", resource.path(namespace, name))

@@ -36,6 +36,7 @@ SECRETS = Resource("v1", "Secret", "secrets")
 SERVICE_ACCOUNTS = Resource("v1", "ServiceAccount", "serviceaccounts")
 NETWORK_POLICIES = Resource("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies")
 EVENTS = Resource("v1", "Event", "events")
+NODES = Resource("v1", "Node", "nodes")
 LEASES = Resource("coordination.k8s.io/v1", "Lease", "leases")
 
 _BY_KIND = {each.kind: each for each in (JOBS, PODS, SERVICES, SECRETS, SERVICE_ACCOUNTS, NETWORK_POLICIES)}

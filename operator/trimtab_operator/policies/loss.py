@@ -28,6 +28,8 @@ def find_loss(job_failure: str | None, pods: Sequence[Pod]) -> Loss | None:
 
     * A disrupted pod is a loss at once. It is the cause even if others failed too, since they failed for want of it. Of
       several disrupted pods, the lowest worker's is the cause.
+    * Once the Job has failed, a pod that has not ended on a node that is lost is the cause, and a disruption: the
+      others failed for want of it, or could not have gone on without it.
     * A failed pod is a loss once the Job has failed. Of several, the one that failed first is the cause; the others'
       failures follow from it. Kubernetes tells the time to the second. Within one second, a pod that was killed for
       memory or by a signal comes before one that ended by itself, because a worker ends by itself when its connection
@@ -39,12 +41,25 @@ def find_loss(job_failure: str | None, pods: Sequence[Pod]) -> Loss | None:
             return Loss(pod.disruption, disrupted=True, is_memory_eviction=pod.is_memory_eviction)
     if job_failure is None:
         return None
+    on_lost_node = lost_node(pods)
+    if on_lost_node is not None:
+        return on_lost_node
     failed = [pod for pod in pods if pod.failure is not None]
     if not failed:
         return Loss(Problem("JobFailed", job_failure), disrupted=False)
     first = min(failed, key=lambda pod: (not pod.failed_at, pod.failed_at, _violence(pod), pod.worker))
     assert first.failure is not None
     return Loss(first.failure, disrupted=False)
+
+
+def lost_node(pods: Sequence[Pod]) -> Loss | None:
+    """The lowest worker that has not ended on a node that is lost; None if there is none."""
+    lost = [pod for pod in pods if pod.node_is_lost and not pod.has_ended]
+    if not lost:
+        return None
+    first = min(lost, key=lambda pod: pod.worker)
+    message = f"worker {first.worker} was lost with node {first.node}, which is gone or cannot be reached"
+    return Loss(Problem("NodeLost", message), disrupted=True)
 
 
 def _violence(pod: Pod) -> int:

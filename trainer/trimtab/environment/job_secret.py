@@ -8,6 +8,7 @@ import secrets
 from collections.abc import Mapping
 
 from trimtab_api.certificates import Certificates
+from trimtab_api.names import ATTEMPT_VARIABLE
 
 from trimtab.environment.launch_environment import LaunchEnvironment
 
@@ -20,14 +21,18 @@ def draw() -> str:
 
 
 def secret_of(launch: LaunchEnvironment, environ: Mapping[str, str]) -> bytes:
-    """The job's secret: derived from the key that its pods share, or drawn by the local launcher; empty without either.
+    """The secret of this attempt's ranks; empty without certificates and without a local launcher.
 
-    Raises `UserError` for certificates that cannot be used.
+    In a pod it is derived from the key that the job's pods share and from the attempt's number: a rank of an earlier
+    attempt, such as one on a node that comes back, cannot prove that it belongs to this attempt. On one machine the
+    launcher draws it for each attempt. Raises `UserError` for certificates that cannot be used.
     """
     certificates = Certificates.from_environment(environ)
-    return launch.secret.encode() if certificates is None else secret_of_certificates(certificates)
+    if certificates is None:
+        return launch.secret.encode()
+    return secret_of_certificates(certificates, environ.get(ATTEMPT_VARIABLE, ""))
 
 
-def secret_of_certificates(certificates: Certificates) -> bytes:
-    """The secret of all who share these."""
-    return hmac.digest(certificates.key, b"trimtab: the ranks of a job", hashlib.sha256)
+def secret_of_certificates(certificates: Certificates, attempt: str = "") -> bytes:
+    """The secret of all who share these certificates and run the same attempt."""
+    return hmac.digest(certificates.key, f"trimtab: the ranks of a job, attempt {attempt}".encode(), hashlib.sha256)
