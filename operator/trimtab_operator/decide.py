@@ -13,7 +13,7 @@ from trimtab_operator.observed_state import Child, ObservedState
 from trimtab_operator.pods import Problem
 from trimtab_operator.policies.blocked import seconds_to_next_check
 from trimtab_operator.policies.deadline import seconds_to_deadline
-from trimtab_operator.policies.loss import Loss, find_loss, lost_node
+from trimtab_operator.policies.loss import Loss, deleted_by_hand, find_loss, lost_node
 from trimtab_operator.policies.lost_peer import seconds_to_cause
 from trimtab_operator.policies.missing_pods import seconds_to_renewal
 from trimtab_operator.policies.progress import TIMEOUTS, progress_deadline
@@ -119,11 +119,14 @@ def decide(observed: ObservedState) -> Decision:
 
     if child.is_complete:
         return Decision(outcome=Outcome("Succeeded", "Completed", f"all {spec.workers} workers ended well"))
-    if child.failure is not None:
+    deleted = None
+    if child.is_begun and not child.is_suspended:
+        deleted = deleted_by_hand(observed.pods, spec.processes_per_worker, child.started_at)
+    if child.failure is not None and deleted is None:
         patience = seconds_to_cause(observed.pods, spec.processes_per_worker, observed.now)
         if patience > 0:
             return Decision(awaits_cause=True, requeue_after_seconds=min(patience, _LOOK_AGAIN_SECONDS))
-    loss = find_loss(child.failure, observed.pods) or _stall(observed)
+    loss = find_loss(child.failure, observed.pods, deleted) or _stall(observed)
     if loss is not None:
         verdict = _after_loss(loss, observed)
         if isinstance(verdict, GiveUp):

@@ -112,6 +112,8 @@ class Observer:
         child = Child.read(found) if found else None
         earlier = [Child.read(each) for each in jobs if each is not found and controller_uid(each) == uid]
         listed = self._pods(resource, child, [each.name for each in earlier])
+        if child is not None and any("deletionTimestamp" in each["metadata"] for each in listed):
+            child = self._read_again(namespace, child)
         pods = [self._read_pod(each, child) for each in listed if _is_of_an_attempt(each, metadata["name"])]
         observed = ObservedState(
             job=job,
@@ -150,6 +152,16 @@ class Observer:
                 found = self._api.get(JOBS, namespace, each)
             jobs += [found] if found else []
         return jobs
+
+    def _read_again(self, namespace: str, child: Child) -> Child | None:
+        """A Job with pods that are being deleted, as it is now.
+
+        Who suspends or deletes a Job has its pods deleted; the watch of pods may show that before the watch of Jobs.
+        """
+        if child.is_suspended or child.is_deleting or child.failure is not None:
+            return child
+        found = self._api.get(JOBS, namespace, child.name)
+        return Child.read(found) if found else None
 
     def _read_pod(self, resource: Object, child: Child | None) -> Pod:
         """What matters of a pod, with whether its node is lost where that decides something.

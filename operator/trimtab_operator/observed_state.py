@@ -38,6 +38,8 @@ class Child:
     """Its resource version."""
     is_begun: bool = True
     """Whether the Job controller has begun to make its pods since it was made or resumed."""
+    started_at: str = ""
+    """When it has (RFC 3339)."""
     active: int = 0
     ready: int = 0
     succeeded: int = 0
@@ -72,6 +74,7 @@ class Child:
             failure=(failed.get("message") or failed.get("reason") or "the Job failed") if failed else None,
             version=metadata.get("resourceVersion") or "",
             is_begun="startTime" in status,
+            started_at=status.get("startTime") or "",
             active=status.get("active", 0),
             ready=status.get("ready", 0),
             succeeded=status.get("succeeded", 0),

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, Self
 
 from trimtab_api.trainingjob.pod_template import TRAINER_CONTAINER
 
 from trimtab_operator.cluster.resources import Object, controller_uid
 from trimtab_operator.labels import COMPLETION_INDEX, JOB_NAME
+from trimtab_operator.timestamps import parse_time, write_time
 from trimtab_operator.truncate import printable
 
 #: Reasons that a waiting container gives while its pod's volumes are mounted, and at other times.
@@ -53,6 +55,8 @@ class Pod:
     """Where it was placed; empty while it is not."""
     to_end_by: str = ""
     """When a deleted pod should have ended at the latest (RFC 3339); empty if it is not being deleted."""
+    deleted_at: str = ""
+    """When its deletion was asked for (RFC 3339); empty if it is not being deleted."""
     is_ready: bool = False
     is_unready: bool = False
     """Whether it runs and its trainer has not ended, yet it is not ready: its node is away, or a probe fails."""
@@ -91,6 +95,7 @@ class Pod:
             obstacle=_obstacle(worker, status) if status.get("phase") in (None, "Pending") else None,
             node=pod.get("spec", {}).get("nodeName") or "",
             to_end_by=to_end_by,
+            deleted_at=_deleted_at(pod["metadata"]),
             is_ready=_is_ready(status),
             is_unready=_is_unready(status),
             node_is_lost=_is_marked_unready(pod),
@@ -104,7 +109,7 @@ def shrink(pod: Object) -> None:
     """Cut a pod down, in place, to what `Pod.read` reads."""
     metadata, status = pod["metadata"], pod.get("status", {})
     labels = metadata.get("labels", {})
-    of_metadata = ("name", "namespace", "uid", "deletionTimestamp")
+    of_metadata = ("name", "namespace", "uid", "deletionTimestamp", "deletionGracePeriodSeconds")
     pod["metadata"] = {key: metadata[key] for key in of_metadata if key in metadata}
     owners = [each for each in metadata.get("ownerReferences", ()) if each.get("controller")]
     pod["metadata"]["ownerReferences"] = [
@@ -115,6 +120,13 @@ def shrink(pod: Object) -> None:
     pod["status"] = {key: status[key] for key in kept if key in status}
     spec = pod.get("spec", {})
     pod["spec"] = {key: spec[key] for key in ("nodeName", "readinessGates") if key in spec}
+
+
+def _deleted_at(metadata: Object) -> str:
+    to_end_by = parse_time(metadata.get("deletionTimestamp"))
+    if to_end_by is None:
+        return ""
+    return write_time(to_end_by - timedelta(seconds=metadata.get("deletionGracePeriodSeconds") or 0))
 
 
 def _disruption(worker: int, status: Object) -> Problem | None:

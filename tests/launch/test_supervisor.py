@@ -2,9 +2,12 @@
 
 import io
 import os
+from contextlib import suppress
 
 import pytest
+from run_processes import wait_until
 from trimtab.launch.command import Process
+from trimtab.launch.interrupts import Interrupted
 from trimtab.launch.log_forwarding import LogForwarder
 from trimtab.launch.process_logs import LogFiles
 from trimtab.launch.supervisor import Ending, Supervisor, describe_failure
@@ -42,6 +45,17 @@ STAYS = shell("exec sleep 600")
 
 def nothing(ended):
     """Nobody ends the attempt but its processes."""
+
+
+@pytest.mark.parametrize(("error", "saves"), [(Interrupted, True), (RuntimeError, False)])
+def test_ranks_have_all_the_grace_of_their_pod_only_where_the_pod_is_told_to_end(directory, logs, error, saves):
+    saved = directory.path / "saved"
+    script = f"trap 'sleep 0.5; touch {saved}; exit 1' TERM; touch {directory.path}/ready; while :; do sleep 0.1; done"
+    with suppress(error), Supervisor(directory, logs, 0.01, 0.05, grace_when_interrupted=60.0) as supervisor:
+        supervisor.start("rank-0", shell(script))
+        wait_until((directory.path / "ready").exists)
+        raise error
+    assert saved.exists() is saves
 
 
 def test_an_attempt_whose_ranks_have_all_succeeded_has_though_its_monitors_go_on(supervisor):

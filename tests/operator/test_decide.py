@@ -23,10 +23,13 @@ NEVER_TRAINED = {
 DISRUPTED = pod(0, phase="Failed", disruption=Problem("Disrupted", "drained"))
 KILLED = failed_pod(1, "a", exit_code=137)
 TERMINATED = failed_pod(1, "a", exit_code=143)
+SUSPENDED = child(is_suspended=True)
 ENDING = child(is_deleting=True)
 LOST_ANOTHER = replace(
     failed_pod(0, ago(10)), failure=Problem("Error", "worker 0 failed; last it said: CommunicationError: rank 1: gone")
 )
+DELETED = pod(1, deleted_at=ago(11), to_end_by=ago(-19))
+KILLED_BY_SIGTERM = {"phase": "Failed", "failure": Problem("Error", "told to end"), "exit_code": 143}
 CUT_OFF = pod(1, node="n", node_is_lost=True)
 LATER = Problem("Disrupted", "drained too")
 
@@ -76,6 +79,12 @@ LATER = Problem("Disrupted", "drained too")
         (
             "while a worker that was lost may yet say why, nothing is decided",
             {"child": FAILED, "pods": (LOST_ANOTHER, pod(1, node="n"))},
+            Action.NOTHING,
+        ),
+        ("a Job that is suspended deletes its pods", {"child": SUSPENDED, "pods": (DELETED,)}, Action.NOTHING),
+        (
+            "and one that has resumed waits for them",
+            {"child": child(started_at=ago(11)), "pods": (DELETED,)},
             Action.NOTHING,
         ),
         ("not before", {"missing_pods_seconds": 59.0}, Action.NOTHING),
@@ -217,6 +226,28 @@ def test_the_end(known, state, reason):
             {"pods": (pod(0), CUT_OFF), **STALLED, "spec": {"progressDeadlineSeconds": 600}},
             False,
             "worker 1 was lost with node n, which is gone or cannot be reached",
+        ),
+        ({"pods": (pod(0), DELETED)}, False, "the pod of worker 1 was deleted before it ended, by whom is unknown"),
+        (
+            {"pods": (LOST_ANOTHER, DELETED), "child": FAILED, "spec": {"maxRestarts": 0}},
+            False,
+            "the pod of worker 1 was deleted before it ended, by whom is unknown",
+        ),
+        (
+            {"pods": (LOST_ANOTHER, replace(DELETED, **KILLED_BY_SIGTERM)), "child": FAILED},
+            False,
+            "the pod of worker 1 was deleted before it ended, by whom is unknown",
+        ),
+        ({"pods": (failed_pod(0, ago(10)), DELETED), "child": FAILED}, True, "worker 0 failed"),
+        (
+            {"pods": (replace(LOST_ANOTHER, failed_at=ago(61)), DELETED), "child": FAILED},
+            True,
+            LOST_ANOTHER.failure.message,
+        ),
+        (
+            {"pods": (LOST_ANOTHER, replace(failed_pod(1, ago(12)), deleted_at=ago(11))), "child": FAILED},
+            True,
+            "worker 1 failed",
         ),
         ({"pods": (LOST_ANOTHER, failed_pod(1, ago(11))), "child": FAILED}, True, "worker 1 failed"),
         (

@@ -8,7 +8,7 @@ import pytest
 from certificates import Authority
 from trimtab.environment.job_secret import secret_of
 from trimtab.launch.kernel_cache import kernel_cache
-from trimtab.launch.pod import Pod, num_threads
+from trimtab.launch.pod import Pod, grace_seconds, num_threads
 from trimtab.launch.termination_message import LIMIT, num_oom_kills, shorten
 from trimtab_api.errors import UserError
 from trimtab_api.trainingjob import load_job_file
@@ -37,6 +37,14 @@ def test_ranks_of_different_attempts_have_different_secrets(tmp_path):
     variables = [{"TRIMTAB_TLS_DIR": certificates, "TRIMTAB_ATTEMPT": attempt} for attempt in ("0", "0", "1")]
     first, same, next_attempt = (secret_of(launch, each) for each in variables)
     assert first == same != next_attempt
+
+
+@pytest.mark.parametrize(("period", "seconds"), [(None, 25), (600, 595), (30, 25), (10, 8), (0, 0)])
+def test_ranks_have_the_grace_of_their_pod_less_what_the_worker_needs(tmp_path, period, seconds):
+    job = load(tmp_path)
+    if period is not None:
+        job.spec.template["spec"]["terminationGracePeriodSeconds"] = period
+    assert grace_seconds(job) == seconds
 
 
 def test_a_pod_knows_its_worker_and_where_worker_0_is():

@@ -7,9 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from trimtab_operator.pods import Pod, Problem
+from trimtab_operator.policies.lost_peer import lost_workers
 
 #: A process that a signal ended has the exit code 128 + the signal's number.
 _SIGNALLED = 128
+#: Exit code of a worker that was told to end.
+_TOLD_TO_END = _SIGNALLED + signal.SIGTERM
 
 
 @dataclass(frozen=True)
@@ -23,11 +26,12 @@ class Loss:
     """True: the cluster took it away since its node was short of memory."""
 
 
-def find_loss(job_failure: str | None, pods: Sequence[Pod]) -> Loss | None:
+def find_loss(job_failure: str | None, pods: Sequence[Pod], deleted: Pod | None = None) -> Loss | None:
     """The worker that was lost first, and why; None while none is.
 
     * A disrupted pod is a loss at once. It is the cause even if others failed too, since they failed for want of it. Of
       several disrupted pods, the lowest worker's is the cause.
+    * A pod that somebody ``deleted`` while the attempt went on is a loss at once, and a disruption too.
     * Once the Job has failed, a pod that has not ended on a node that is lost is the cause, and a disruption: the
       others failed for want of it, or could not have gone on without it.
     * A failed pod is a loss once the Job has failed. Of several, the one that failed first is the cause; the others'
@@ -39,6 +43,9 @@ def find_loss(job_failure: str | None, pods: Sequence[Pod]) -> Loss | None:
     for pod in sorted(pods, key=lambda pod: pod.worker):
         if pod.disruption is not None and pod.phase != "Succeeded":
             return Loss(pod.disruption, disrupted=True, is_memory_eviction=pod.is_memory_eviction)
+    if deleted is not None:
+        message = f"the pod of worker {deleted.worker} was deleted before it ended, by whom is unknown"
+        return Loss(Problem("PodDeleted", message), disrupted=True)
     if job_failure is None:
         return None
     on_lost_node = lost_node(pods)
@@ -50,6 +57,29 @@ def find_loss(job_failure: str | None, pods: Sequence[Pod]) -> Loss | None:
     first = min(failed, key=lambda pod: (not pod.failed_at, pod.failed_at, _violence(pod), pod.worker))
     assert first.failure is not None
     return Loss(first.failure, disrupted=False)
+
+
+def deleted_by_hand(pods: Sequence[Pod], processes_per_worker: int, started_at: str) -> Pod | None:
+    """The pod of a running Job that somebody deleted while all others went on; None if none was.
+
+    The Job controller deletes pods only once one has failed, and that is seen before, or where the Job is suspended:
+    such pods were deleted before the Job started again, at ``started_at``. If pods have failed since the deletion, all
+    of them must say that they lost the worker that was deleted, and none must have failed earlier. Their times alone
+    prove nothing, since they are of the clocks of nodes.
+    """
+    deleted = [
+        pod
+        for pod in pods
+        if pod.deleted_at > started_at and pod.phase != "Succeeded" and pod.exit_code in (0, _TOLD_TO_END)
+    ]
+    if not deleted:
+        return None
+    first = min(deleted, key=lambda pod: (pod.deleted_at, pod.worker))
+    failed = [pod for pod in pods if pod.failure is not None and pod not in deleted]
+    followed = (
+        first.deleted_at <= pod.failed_at and first.worker in lost_workers(pod, processes_per_worker) for pod in failed
+    )
+    return first if all(followed) else None
 
 
 def lost_node(pods: Sequence[Pod]) -> Loss | None:
@@ -69,4 +99,4 @@ def _violence(pod: Pod) -> int:
     """
     if pod.failure is not None and pod.failure.reason == "OOMKilled":
         return 0
-    return 1 if pod.exit_code > _SIGNALLED and pod.exit_code != _SIGNALLED + signal.SIGTERM else 2
+    return 1 if pod.exit_code > _SIGNALLED and pod.exit_code != _TOLD_TO_END else 2

@@ -29,7 +29,7 @@ def seconds_to_cause(pods: Sequence[Pod], processes_per_worker: int, now: dateti
     if any(pod.disruption is not None or pod.node_is_lost for pod in pods):
         return 0.0
     failed = [pod for pod in pods if pod.failure is not None]
-    named = {int(rank) // processes_per_worker for pod in failed for rank in _LOST.findall(_words(pod))}
+    named = {worker for pod in failed for worker in lost_workers(pod, processes_per_worker)}
     silent = {pod.worker for pod in pods if not pod.has_ended and pod.node}
     if not named & silent:
         return 0.0
@@ -39,5 +39,7 @@ def seconds_to_cause(pods: Sequence[Pod], processes_per_worker: int, now: dateti
     return max(0.0, PATIENCE_SECONDS - max(0.0, (now - min(since)).total_seconds()))
 
 
-def _words(pod: Pod) -> str:
-    return pod.failure.message if pod.failure is not None else ""
+def lost_workers(failed: Pod, processes_per_worker: int) -> set[int]:
+    """The workers that a failed one names as those that it lost."""
+    words = failed.failure.message if failed.failure is not None else ""
+    return {int(rank) // processes_per_worker for rank in _LOST.findall(words)}

@@ -13,6 +13,11 @@ from trimtab_api.trainingjob import TrainingJob, load_job_file
 
 _REMEDY = "is not set; this command is the entry of a pod that the operator makes. On one machine, use `trimtab run`"
 
+#: Kubernetes' default of a pod's terminationGracePeriodSeconds.
+_USUAL_GRACE_SECONDS = 30
+#: Seconds of it that are kept back for the worker itself, and the most that it may be of a short one.
+_FAREWELL_SECONDS, _FAREWELL_SHARE = 5.0, 0.2
+
 
 @dataclass(frozen=True)
 class Pod:
@@ -53,6 +58,16 @@ class Pod:
                 value=str(self.worker),
             )
         return job
+
+
+def grace_seconds(job: TrainingJob) -> float:
+    """Seconds that the ranks have to end once their pod is told to, such as to save a checkpoint.
+
+    That is the pod's terminationGracePeriodSeconds, less what the worker needs to say how it ended.
+    """
+    period = job.spec.template["spec"].get("terminationGracePeriodSeconds")
+    seconds = float(_USUAL_GRACE_SECONDS if period is None else period)
+    return seconds - min(_FAREWELL_SECONDS, seconds * _FAREWELL_SHARE)
 
 
 def num_threads(job: TrainingJob, num_cores: int) -> int:

@@ -20,7 +20,7 @@ from trimtab.launch.command import Process, rank_environment, trainer_environmen
 from trimtab.launch.interrupts import Interrupted
 from trimtab.launch.kernel_cache import kernel_cache
 from trimtab.launch.log_forwarding import LogForwarder
-from trimtab.launch.pod import Pod, num_threads
+from trimtab.launch.pod import Pod, grace_seconds, num_threads
 from trimtab.launch.process_names import STATUS, rank_name
 from trimtab.launch.root_cause import root_cause
 from trimtab.launch.supervisor import Supervisor, describe_failure
@@ -43,7 +43,7 @@ MONITOR_SECONDS = 120.0
 MASTER_SECONDS = 1800.0
 #: Seconds between looks at the ranks, unless one prints.
 POLL_SECONDS = 0.1
-#: Seconds that a rank has to end when the pod is told to: less than a pod's usual 30.
+#: Most seconds that the other ranks of a pod have to end after one has failed; they may hang for want of it.
 GRACE_SECONDS = 25.0
 #: Seconds to wait for the last lines that the ranks printed.
 DRAIN_SECONDS = 1.0
@@ -99,7 +99,10 @@ class Worker:
             with ExitStack() as stack:
                 several = self._job.spec.processes_per_worker > 1
                 logs = stack.enter_context(LogForwarder(sys.stdout.buffer, named=several))
-                supervisor = stack.enter_context(Supervisor(self._directory, logs, POLL_SECONDS, GRACE_SECONDS))
+                grace = grace_seconds(self._job)
+                supervisor = stack.enter_context(
+                    Supervisor(self._directory, logs, POLL_SECONDS, min(GRACE_SECONDS, grace), grace)
+                )
                 self._wait_for("localhost", MONITOR_PORT, MONITOR_SECONDS)
                 if self._has_rank_0:
                     self._start_status(supervisor)
