@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 from trimtab_api.command_line import Parser, joined, number, whole_number
 from trimtab_api.errors import UserError
+from trimtab_api.process_settings import settle_process
 from trimtab_api.units import parse_duration, parse_size
 
 from trimtab_netmon.settings import Endpoint, Settings, written_out
@@ -18,6 +19,8 @@ from trimtab_netmon.settings import Endpoint, Settings, written_out
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code: 2 for a mistake of the user's, said in one line."""
+    if argv is None:
+        settle_process()
     try:
         settings = read_settings(_parser().parse_args(joined(sys.argv[1:] if argv is None else argv)))
         logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
