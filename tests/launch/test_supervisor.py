@@ -163,3 +163,12 @@ def test_a_container_s_log_says_which_rank_printed(directory):
         supervisor.wait(nothing)
         logs.drain(30)
     assert output.getvalue() == b"[rank 3] step 1\n[rank 3] step 2\n"
+
+
+def test_a_log_that_cannot_be_written_ends_no_rank(directory):
+    directory.log("rank-0").symlink_to("/dev/full")
+    with LogFiles(directory) as logs, Supervisor(directory, logs, poll_seconds=0.01) as supervisor:
+        supervisor.start("rank-0", shell("set -e; echo step 1; echo step 2"))
+        supervisor.start("rank-1", shell("echo step 1"))
+        assert supervisor.wait(nothing) == Ending("succeeded")
+    assert directory.log("rank-1").read_text() == "step 1\n"

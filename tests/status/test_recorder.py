@@ -2,6 +2,8 @@
 
 import json
 import math
+import subprocess
+import sys
 
 from trimtab.records.recorder import Recorder
 from trimtab.records.run_directory import RunDirectory
@@ -16,3 +18,31 @@ def test_a_value_that_is_not_finite_is_null_wherever_it_stands_and_every_line_is
     assert lines[0]["scheme"] == {"ratio": None, "sums": [1.0, None]}
     assert lines[1]["loss"] == 0.5
     recorder.close()
+
+
+def test_a_full_disk_ends_no_training_and_is_said_once(tmp_path, capsys):
+    directory = RunDirectory(tmp_path)
+    directory.metrics.symlink_to("/dev/full")
+    recorder = Recorder(tmp_path)
+    for _ in range(3):
+        recorder.metric({"loss": 0.5})
+    recorder.decision({"id": 0})
+    recorder.close()
+    said = f"trimtab: the records in {tmp_path} are incomplete (No space left on device); training goes on\n"
+    assert capsys.readouterr().err == said
+    assert directory.decisions.read_text() == '{"id": 0}\n'
+
+
+def test_a_line_that_does_not_fit_leaves_no_part_behind(tmp_path):
+    code = (
+        "import resource, sys; from pathlib import Path; from trimtab.records.line_file import LineFile\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100)); file = LineFile(Path(sys.argv[1]))\n"
+        "for number in range(4):\n"
+        "    try: file.write('x' * (10 if number == 3 else 39) + '\\n')\n"
+        "    except OSError as error: print(number, error.strerror)\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", code, tmp_path / "lines"], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert ended.stdout == "2 No space left on device\n"
+    assert [len(line) for line in (tmp_path / "lines").read_text().splitlines()] == [39, 39, 10]

@@ -48,6 +48,7 @@ def run(args: argparse.Namespace) -> int:
     from trimtab.cli.progress import Progress
     from trimtab.launch.run import RunRequest
     from trimtab.launch.run import run as run_job
+    from trimtab.records.best_effort import is_complete
     from trimtab.records.run_reader import read_run
     from trimtab.report.summary import summarise, target_of
     from trimtab.report.table import sentence
@@ -72,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
             request = RunRequest(job, plan_of(job), network, directory, max_restarts(job), args.metrics_port)
             result = run_job(request, progress.update, progress.restart)
             progress.end()
-            if result.state == "succeeded":
+            if result.state == "succeeded" and is_complete(directory.path):
                 progress.finish(sentence(plan_of(job), summarise(read_run(directory), target_of(job))))
                 progress.finish(f"its files are in {directory.path}; `trimtab report {directory.path}` draws them")
     except Interrupted:

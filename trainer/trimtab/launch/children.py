@@ -9,14 +9,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import mkdtemp
 from types import TracebackType
 from typing import Self
 
-from trimtab.launch import reaper
+from trimtab.environment import reaper
 from trimtab.launch.interrupts import heed, is_urgent
 from trimtab.launch.polite_end import end_politely, has_gone
 
@@ -53,9 +53,15 @@ class Children:
     each child's process group.
     """
 
-    def __init__(self, grace: float = GRACE_SECONDS) -> None:
-        """``grace``: seconds between SIGTERM to a process and SIGKILL to its group."""
+    def __init__(self, grace: float = GRACE_SECONDS, wait: Callable[[float], object] = time.sleep) -> None:
+        """Watch no process yet.
+
+        Args:
+            grace: Seconds between SIGTERM to a process and SIGKILL to its group.
+            wait: Waits for so many seconds, and takes what processes print meanwhile: else one that saves may block.
+        """
         self.grace = grace
+        self._wait = wait
         self._running: dict[str, subprocess.Popen[bytes]] = {}
 
     def __enter__(self) -> Self:
@@ -138,7 +144,7 @@ class Children:
             while not (_has_ended(process) and all(map(has_gone, ending[name]))):
                 if time.monotonic() > deadline or is_urgent():
                     break
-                time.sleep(0.01)
+                self._wait(0.01)
             self._clear(name, process)
 
     def _clear(self, name: str, process: subprocess.Popen[bytes]) -> None:

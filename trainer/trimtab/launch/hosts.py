@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from trimtab.environment.free_ports import free_ports
+from trimtab.records.best_effort import best_effort
 
 if TYPE_CHECKING:
     from trimtab_netmon.emulate import Emulator, Phase
@@ -133,7 +134,7 @@ class EmulatedHosts(AbstractContextManager["EmulatedHosts"]):
         self._phase = phase
         latency, bandwidth = slowest(phase, len(self.workers))
         line = {"time": self._emulator.elapsed, "latency": latency, "bandwidth": bandwidth}
-        with self._phases.open("a") as file:
+        with best_effort(self._phases.parent), self._phases.open("a") as file:
             file.write(json.dumps(line) + "\n")
 
     def failure(self) -> str | None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+import os
+from contextlib import AbstractContextManager
 from typing import Protocol
 
+from trimtab.launch.piped_output import PipedOutput
+from trimtab.records.best_effort import best_effort
 from trimtab.records.run_directory import RunDirectory
 
 #: Lines that tell how a process failed.
@@ -24,6 +25,10 @@ class ProcessLogs(Protocol):
         """Wait for at most ``seconds``, and keep what is printed meanwhile."""
         ...
 
+    def drain(self, seconds: float) -> None:
+        """Keep what is printed until all processes have ended; for at most ``seconds``."""
+        ...
+
     def last_lines(self, name: str) -> list[str]:
         """The last `NUM_LAST_LINES` lines that the process printed; empty lines are left out."""
         ...
@@ -33,28 +38,39 @@ class ProcessLogs(Protocol):
         ...
 
 
-class LogFiles:
-    """A file for each process in the run directory."""
+class LogFiles(PipedOutput):
+    """A file for each process in the run directory. Where it cannot be written, the process goes on all the same."""
 
     def __init__(self, directory: RunDirectory) -> None:
+        super().__init__()
         self._directory = directory
-
-    @contextmanager
-    def output(self, name: str) -> Iterator[int]:
-        """Within, the descriptor of the process's file: what it prints follows what an earlier one of its name did."""
-        with self._directory.log(name).open("ab") as log:
-            yield log.fileno()
-
-    def wait(self, seconds: float) -> None:
-        """Sleep: processes write to their files themselves."""
-        time.sleep(seconds)
+        self._files: dict[str, int] = {}
 
     def last_lines(self, name: str) -> list[str]:
         """The last lines of the process's file."""
-        log = self._directory.log(name).read_text(errors="replace")
+        try:
+            log = self._directory.log(name).read_text(errors="replace")
+        except OSError:
+            return []
         return [line for line in log.splitlines() if line.strip()][-NUM_LAST_LINES:]
 
     def introduce(self, name: str) -> str:
         """Where the file is."""
         log = f"its log is {self._directory.log(name)}"
         return f"{log}, and ends with" if self.last_lines(name) else f"{log} (empty)"
+
+    def _begin(self, name: str) -> None:
+        with best_effort(self._directory.path):
+            if name not in self._files:  # what it prints follows what an earlier process of its name did
+                flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+                self._files[name] = os.open(self._directory.log(name), flags, 0o666)
+
+    def _take(self, name: str, chunk: bytes) -> None:
+        with best_effort(self._directory.path):
+            while name in self._files and chunk:
+                chunk = chunk[os.write(self._files[name], chunk) :]
+
+    def _end(self, name: str) -> None:
+        num_printing = sum(key.data == name for key in self._selector.get_map().values())
+        if name in self._files and num_printing == 1:
+            os.close(self._files.pop(name))

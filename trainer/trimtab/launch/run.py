@@ -23,6 +23,7 @@ from trimtab.launch.interrupts import Interrupted
 from trimtab.launch.process_logs import LogFiles
 from trimtab.launch.process_names import is_monitor, monitor_name, rank_name
 from trimtab.launch.supervisor import Ending, Supervisor, describe_failure, has_failed
+from trimtab.records.best_effort import best_effort
 from trimtab.records.json_files import read_json
 from trimtab.records.result import RunResult
 from trimtab.records.run_directory import RunDirectory, resolved
@@ -91,18 +92,21 @@ def _run(request: RunRequest, observe: Callable[[], Ending | None], restarted: C
         result = RunResult.of(
             state, message, plan=request.plan, began=began, emulated=emulated, relay=relay, restarts=restarts
         )
-        directory.write_result(result)
+        with best_effort(directory.path):
+            directory.write_result(result)
         return result
 
     try:
         while True:
             with (
                 make_hosts(request.network, request.job.spec.workers, directory.phases) as hosts,
+                LogFiles(directory) as logs,
                 Supervisor(
-                    directory, LogFiles(directory), POLL_SECONDS, grace_when_interrupted=termination_grace(request.job)
+                    directory, logs, POLL_SECONDS, grace_when_interrupted=termination_grace(request.job)
                 ) as supervisor,
             ):
-                directory.tell_starting("the script has started and is not yet at trimtab.attach")
+                with best_effort(directory.path):
+                    directory.tell_starting("the script has started and is not yet at trimtab.attach")
                 _start_monitors(request, hosts, supervisor)
                 _start_trainers(request, hosts, supervisor)
                 _start_status(request, hosts, supervisor)

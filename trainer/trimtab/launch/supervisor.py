@@ -17,13 +17,16 @@ from trimtab.launch.children import GRACE_SECONDS, Children, Exit
 from trimtab.launch.command import Process
 from trimtab.launch.interrupts import Interrupted, has_come, heed
 from trimtab.launch.monitor_restarts import MISTAKE, MonitorRestarts
-from trimtab.launch.process_logs import LogFiles, ProcessLogs
+from trimtab.launch.process_logs import ProcessLogs
 from trimtab.launch.process_names import METRICS, STATUS, is_monitor, is_rank, label
 from trimtab.launch.root_cause import await_root_cause, root_cause
+from trimtab.records.best_effort import best_effort
 from trimtab.records.run_directory import RunDirectory
 
 #: Seconds that the status server has to tell its watchers how the run ended.
 FAREWELL_SECONDS = 5.0
+#: Seconds to wait for the last lines of processes that have ended.
+DRAIN_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,7 @@ class Supervisor:
             grace: Seconds from SIGTERM to SIGKILL, as where one process failed and ends the others.
             grace_when_interrupted: The same where the launcher itself was told to end; None: as ``grace``.
         """
-        self.children = Children(grace)
+        self.children = Children(grace, logs.wait)
         self._grace_when_interrupted = grace if grace_when_interrupted is None else grace_when_interrupted
         self._directory, self._logs, self._poll_seconds = directory, logs, poll_seconds
         self._serves_status = False
@@ -78,6 +81,7 @@ class Supervisor:
             if isinstance(error, Interrupted):
                 self.children.grace = self._grace_when_interrupted
             self.children.__exit__(kind, error, trace)
+            self._logs.drain(DRAIN_SECONDS)
 
     def start(self, name: str, process: Process) -> None:
         """Start a rank or a monitor. Raises FileNotFoundError where there is no such program, and `Interrupted`."""
@@ -89,15 +93,19 @@ class Supervisor:
 
     def start_status(self, argv: Sequence[str], environment: Mapping[str, str], address: str) -> None:
         """Start the status server, and write down that it is reached at ``address``."""
-        with LogFiles(self._directory).output(STATUS) as output:
-            self.children.start(STATUS, argv, environment, output)
-        self._directory.tell_status_address(address)
+        self._start_server(STATUS, argv, environment)
+        with best_effort(self._directory.path):
+            self._directory.tell_status_address(address)
         self._serves_status = True
 
     def start_metrics(self, argv: Sequence[str], environment: Mapping[str, str]) -> None:
         """Start the server of the run's metrics."""
-        with LogFiles(self._directory).output(METRICS) as output:
-            self.children.start(METRICS, argv, environment, output)
+        self._start_server(METRICS, argv, environment)
+
+    def _start_server(self, name: str, argv: Sequence[str], environment: Mapping[str, str]) -> None:
+        """It prints to a file, in a pod too; it may end where that is full."""
+        with self._directory.log(name).open("wb") as log:
+            self.children.start(name, argv, environment, log.fileno())
 
     def wait(self, check: Callable[[Sequence[Exit]], Ending | None]) -> Ending:
         """Wait until all ranks have succeeded, a process has failed, or ``check`` ends the attempt.

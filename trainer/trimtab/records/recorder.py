@@ -7,8 +7,10 @@ import math
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
+from trimtab.records.best_effort import best_effort
+from trimtab.records.line_file import LineFile
 from trimtab.records.run_directory import RunDirectory
 
 _ENCODER = json.JSONEncoder(allow_nan=False)
@@ -17,30 +19,32 @@ _ENCODER = json.JSONEncoder(allow_nan=False)
 class Recorder:
     """Appends to the run's files; every line is complete on disk when the call returns.
 
-    Without a run directory it records nothing.
+    Without a run directory it records nothing. What cannot be written ends no training (`best_effort`).
     """
 
     def __init__(self, run_dir: Path | None) -> None:
         self._began: float | None = None
         self._directory = None if run_dir is None else RunDirectory(run_dir)
-        self._metrics: TextIO | None = None
-        self._decisions: TextIO | None = None
+        self._files: dict[Path, LineFile] = {}
         if self._directory is not None:
-            self._directory.path.mkdir(parents=True, exist_ok=True)
-            self._metrics = self._directory.metrics.open("a", buffering=1)
-            self._decisions = self._directory.decisions.open("a", buffering=1)
+            with best_effort(self._directory.path):
+                self._directory.path.mkdir(parents=True, exist_ok=True)
+                for path in (self._directory.metrics, self._directory.decisions):
+                    self._files[path] = LineFile(path)
 
     def starting(self, sentence: str) -> None:
         """Say what is being done before the first step, for whoever waits for it."""
         if self._directory is not None:
-            self._directory.tell_starting(sentence)
+            with best_effort(self._directory.path):
+                self._directory.tell_starting(sentence)
 
     def begin(self) -> None:
         """All ranks are ready: time zero, which the file ``started`` tells the launcher."""
         self.starting("all ranks are ready; the first step is under way")
         self._began = time.monotonic()
         if self._directory is not None:
-            self._directory.started.touch()
+            with best_effort(self._directory.path):
+                self._directory.started.touch()
 
     @property
     def now(self) -> float:
@@ -49,32 +53,41 @@ class Recorder:
 
     def metric(self, line: dict[str, Any]) -> None:
         """One line of ``metrics.jsonl``; the time is added."""
-        if self._metrics is not None:
-            self._metrics.write(_to_line({"time": round(self.now, 4), **line}))
+        if self._directory is not None:
+            self._append(self._directory.metrics, [{"time": round(self.now, 4), **line}])
 
     def decision(self, line: dict[str, Any]) -> None:
         """One line of ``decisions.jsonl``, as the controller wrote it."""
-        if self._decisions is not None:
-            self._decisions.write(_to_line(line))
+        if self._directory is not None:
+            self._append(self._directory.decisions, [line])
 
     def traces(self, lines: Sequence[dict[str, Any]]) -> None:
         """Lines of ``trace.jsonl``, whose moments are by `time.perf_counter` here and count from `begin` there."""
         if self._directory is None or not lines:
             return
         zero = time.perf_counter() - self.now
-        with self._directory.trace.open("a") as file:
-            for line in lines:
-                spans = [
-                    span | {"begin": round(span["begin"] - zero, 7), "end": round(span["end"] - zero, 7)}
-                    for span in line["spans"]
-                ]
-                file.write(_to_line(line | {"spans": spans}))
+        moved = []
+        for line in lines:
+            spans = [
+                span | {"begin": round(span["begin"] - zero, 7), "end": round(span["end"] - zero, 7)}
+                for span in line["spans"]
+            ]
+            moved.append(line | {"spans": spans})
+        self._append(self._directory.trace, moved)
 
     def close(self) -> None:
         """Close the files."""
-        for file in (self._metrics, self._decisions):
-            if file is not None:
-                file.close()
+        for file in self._files.values():
+            file.close()
+        self._files.clear()
+
+    def _append(self, path: Path, lines: Sequence[dict[str, Any]]) -> None:
+        encoded = [_to_line(line) for line in lines]  # what is no JSON is a mistake, wherever it is written
+        with best_effort(path.parent):
+            if path not in self._files:
+                self._files[path] = LineFile(path)
+            for line in encoded:
+                self._files[path].write(line)
 
 
 def _to_line(data: dict[str, Any]) -> str:

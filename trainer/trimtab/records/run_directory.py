@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from trimtab_api.errors import UserError
 
+from trimtab.records.best_effort import best_effort
+
 if TYPE_CHECKING:
     from trimtab_api.trainingjob import TrainingJob
 
@@ -92,6 +94,11 @@ class RunDirectory:
         return self.path / "logs"
 
     @property
+    def launcher(self) -> Path:
+        """Names the torchrun agent that the run belongs to; absent under other launchers."""
+        return self.path / "launcher"
+
+    @property
     def attempts(self) -> Path:
         """Logs and lines of earlier attempts, each of which failed and was followed by a restart."""
         return self.path / "attempts"
@@ -120,8 +127,11 @@ class RunDirectory:
             return ""
 
     def write_job(self, job: TrainingJob) -> None:
-        """Write down the resolved job."""
-        _write_json(self.job, resolved(job))
+        """Write down the resolved job. Raises `UserError` where the directory cannot be written."""
+        try:
+            _write_json(self.job, resolved(job))
+        except OSError as error:
+            raise self._not_writable(error) from None
 
     def write_result(self, result: RunResult) -> None:
         """Write down how the run ended."""
@@ -141,6 +151,7 @@ class RunDirectory:
                 file.write(f"{os.getpid()}\n")
                 file.flush()
                 locked = os.dup(file.fileno())  # the same lock, whatever becomes of the file's name
+                owner = os.getpid()
         except BlockingIOError:
             holder = self.lock.read_text().strip()
             raise UserError(
@@ -154,6 +165,8 @@ class RunDirectory:
         try:
             yield
         finally:
+            if os.getpid() == owner:  # a forked child shares the lock, and may outlive this process
+                fcntl.flock(locked, fcntl.LOCK_UN)
             os.close(locked)
 
     def lost_launcher(self) -> str | None:
@@ -187,8 +200,40 @@ class RunDirectory:
             self.logs.mkdir()
         except OSError as error:
             raise self._not_writable(error) from None
-        for file in (self.job, self.network, self.result, self.status_address, *self._of_an_attempt):
+        whole_run = (self.job, self.network, self.result, self.status_address, self.launcher)
+        for file in (*whole_run, *self._of_an_attempt):
             file.unlink(missing_ok=True)
+
+    def prepare_attempt(self, launcher: str) -> int:
+        """Prepare for a run, or for a further attempt of the run that this ``launcher`` began.
+
+        Args:
+            launcher: Names the launcher of all attempts; empty where that is not known, and so each is a run.
+
+        Returns:
+            The number of attempts that went before, whose files are in `attempts`.
+
+        Raises:
+            UserError: The directory cannot be made or written.
+        """
+        if launcher and self._launcher_before() == launcher:
+            number = len(list(self.attempts.iterdir())) if self.attempts.exists() else 0
+            try:
+                self.set_aside(number)
+            except OSError as error:
+                raise self._not_writable(error) from None
+            return number + 1
+        self.prepare()
+        if launcher:
+            with best_effort(self.path):
+                self.launcher.write_text(launcher)
+        return 0
+
+    def _launcher_before(self) -> str:
+        try:
+            return self.launcher.read_text()
+        except (OSError, ValueError):
+            return ""
 
     def _not_writable(self, error: OSError) -> UserError:
         return UserError(
@@ -199,7 +244,7 @@ class RunDirectory:
         """Move what a failed attempt wrote into `attempts`, before the next begins; returns where it is now."""
         aside = RunDirectory(self.attempts / str(attempt))
         aside.path.mkdir(parents=True)
-        for each in (self.logs, *self._of_an_attempt):
+        for each in (self.logs, self.result, *self._of_an_attempt):
             if each.exists():
                 each.rename(aside.path / each.name)
         self.logs.mkdir()
@@ -217,7 +262,7 @@ def resolved(job: TrainingJob) -> dict[str, Any]:
 
 
 def _write_json(file: Path, data: dict[str, Any]) -> None:
-    file.write_text(json.dumps(data, indent=2) + "\n")
+    _write_whole(file, json.dumps(data, indent=2))
 
 
 def _write_whole(file: Path, line: str) -> None:

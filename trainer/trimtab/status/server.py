@@ -24,6 +24,7 @@ from trimtab_api.errors import UserError
 from trimtab_api.trainer.v1 import status_pb2, status_pb2_grpc
 from trimtab_api.trainingjob import load_job_file
 
+from trimtab.records.best_effort import best_effort
 from trimtab.records.run_directory import RunDirectory
 from trimtab.status.notify_policy import is_final, is_news
 from trimtab.status.status_reader import StatusReader
@@ -124,7 +125,8 @@ async def serve(directory: RunDirectory, job: Path, monitor: str | None, address
             service.publish(status)
             if view().links != links:
                 links = view().links
-                directory.tell_links([asdict(each) for each in links])
+                with best_effort(directory.path):
+                    directory.tell_links([asdict(each) for each in links])
         await server.stop(FAREWELL_SECONDS if is_final(status) else 0)
 
 

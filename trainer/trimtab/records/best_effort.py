@@ -1,0 +1,29 @@
+"""Records are a by-product of training: what cannot be written is said once, and training goes on."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+#: Directories whose records are known to be incomplete, which has been said.
+_incomplete: set[Path] = set()
+
+
+@contextlib.contextmanager
+def best_effort(directory: Path) -> Iterator[None]:
+    """Within, an `OSError`, as on a full disk, only makes the records in ``directory`` incomplete."""
+    try:
+        yield
+    except OSError as error:
+        if directory not in _incomplete:
+            _incomplete.add(directory)
+            said = f"trimtab: the records in {directory} are incomplete ({error.strerror or error}); training goes on"
+            with contextlib.suppress(OSError):  # stderr may lie on the same disk
+                print(said, file=sys.stderr, flush=True)
+
+
+def is_complete(directory: Path) -> bool:
+    """Whether all that this process wanted to record in ``directory`` was written."""
+    return directory not in _incomplete
