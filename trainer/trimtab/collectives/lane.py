@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import torch
 
 from trimtab.collectives.streams import StreamFuture, record_use
+from trimtab.environment.own_process import only_in_this_process
 
 T = TypeVar("T")
 
@@ -32,8 +33,9 @@ class Lane:
         self._jobs = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._thread.start()
+        self._at_exit = only_in_this_process(self.close)
         if finishes_at_exit:
-            atexit.register(self.close)
+            atexit.register(self._at_exit)
 
     def submit(self, job: Callable[[], T], uses: object = ()) -> Future[T]:
         """Run ``job`` after those submitted before it.
@@ -53,7 +55,7 @@ class Lane:
 
     def close(self) -> None:
         """Finish what was submitted, and end; nothing may be submitted later."""
-        atexit.unregister(self.close)
+        atexit.unregister(self._at_exit)
         self._jobs.put(None)
         self._thread.join()
 

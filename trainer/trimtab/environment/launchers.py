@@ -6,11 +6,14 @@ OpenMPI's ``mpirun``, and the ``mpiexec`` of MPICH and Intel MPI.
 
 from __future__ import annotations
 
+import os
 import re
+import socket
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import psutil
 from trimtab_api.errors import UserError
 
 #: torch's own, where nobody says otherwise.
@@ -148,6 +151,17 @@ def _first_host(environ: Mapping[str, str], ranks: Ranks) -> str:
         f"is not set, and {ranks.launcher} does not say where rank 0 is; set it to an address of its host{exported}",
         field="MASTER_ADDR",
     )
+
+
+def torchrun_job(environ: Mapping[str, str]) -> str:
+    """Name the torchrun agent that started this process, the same in all attempts of its job; empty under others."""
+    if "TORCHELASTIC_RUN_ID" not in environ:
+        return ""
+    try:
+        agent = psutil.Process(os.getppid())
+        return f"{environ['TORCHELASTIC_RUN_ID']} {socket.gethostname()} {agent.pid} {agent.create_time()}"
+    except psutil.Error:  # it runs in another process namespace
+        return ""
 
 
 def first_of_hostlist(nodes: str) -> str:

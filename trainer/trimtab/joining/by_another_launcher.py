@@ -31,6 +31,7 @@ from trimtab.collectives.group import DEFAULT_DEADLINE, Group
 from trimtab.collectives.rendezvous import waiting_for
 from trimtab.environment.job_secret import secret_of_certificates
 from trimtab.environment.launchers import Ranks, meeting_point
+from trimtab.environment.own_process import only_in_this_process
 from trimtab.environment.side_processes import monitor_command, status_command
 from trimtab.joining import further_links
 from trimtab.joining.configuration import Configuration, with_ranks
@@ -39,6 +40,7 @@ from trimtab.joining.joined import Joined
 from trimtab.joining.run_keeper import RunKeeper
 from trimtab.joining.side_processes import SideProcesses, restarting
 from trimtab.network_alarm import network_line
+from trimtab.records.best_effort import best_effort
 from trimtab.records.recorder import Recorder
 from trimtab.records.run_directory import RunDirectory, resolved
 
@@ -153,7 +155,7 @@ class _Host:
                 monitor = "{}:{}".format(*self._addresses[self._hosts.worker])
             if self._is_main:
                 self._start_status(monitor, certificates)
-        leave = partial(self._leave, keeper)
+        leave = only_in_this_process(partial(self._leave, keeper))
         atexit.register(leave)  # most scripts close no session
         return Joined(self._group, self._job, recorder, monitor, link_slowness, certificates, leave)
 
@@ -209,7 +211,8 @@ class _Host:
         address = f"unix:{self._side.private_folder()}/status"  # not in the run directory: its path may be too long
         argv = status_command(self._directory.path, self._directory.job, monitor, address)
         self._side.start(argv, self._directory.log("status"), self._environment(certificates))
-        self._directory.tell_status_address(address)
+        with best_effort(self._directory.path):
+            self._directory.tell_status_address(address)
 
     def _leave(self, keeper: RunKeeper | None) -> None:
         if keeper is not None:

@@ -12,7 +12,9 @@ from types import FrameType, TracebackType
 
 from trimtab_api.trainingjob import TrainingJob
 
+from trimtab.environment.launchers import torchrun_job
 from trimtab.plan_names import plan_of
+from trimtab.records.best_effort import best_effort
 from trimtab.records.result import RunResult
 from trimtab.records.run_directory import RunDirectory
 
@@ -27,6 +29,8 @@ class RunKeeper:
     def __init__(self, directory: RunDirectory) -> None:
         """Raises `UserError` where another run uses the directory, or it cannot be written."""
         self._directory, self._began = directory, time.monotonic()
+        self._process = os.getpid()
+        """This one; a child that it forks inherits its handlers, and must not act by them."""
         self._plan = ""
         self._ending = "succeeded", ""
         self._is_closing = False
@@ -34,12 +38,13 @@ class RunKeeper:
         """A signal that has come, once how the run ended is written."""
         self._holding = contextlib.ExitStack()
         self._holding.enter_context(directory.held())
-        directory.prepare()
+        self._num_restarts = directory.prepare_attempt(torchrun_job(os.environ))
 
     def begin(self, job: TrainingJob) -> None:
         """Write down the job, and watch for how its run ends."""
         self._directory.write_job(job)
-        self._directory.tell_starting("all ranks have met")
+        with best_effort(self._directory.path):
+            self._directory.tell_starting("all ranks have met")
         self._plan = plan_of(job)
         self._said_before, sys.excepthook = sys.excepthook, self._raised
         self._holding.callback(self._let_go_of_exceptions)
@@ -51,13 +56,17 @@ class RunKeeper:
 
     def close(self) -> None:
         """The run has ended: write down how, and let go of the directory."""
+        if os.getpid() != self._process:
+            return
         self._is_closing = True
         self._holding.close()
         if self._to_die_of is not None:
             os.kill(os.getpid(), self._to_die_of)
 
     def _write(self) -> None:
-        self._directory.write_result(RunResult.of(*self._ending, plan=self._plan, began=self._began))
+        result = RunResult.of(*self._ending, plan=self._plan, began=self._began, restarts=self._num_restarts)
+        with best_effort(self._directory.path):
+            self._directory.write_result(result)
 
     def _let_go_of_exceptions(self) -> None:
         if sys.excepthook == self._raised:  # else another hook calls it, and must go on calling the one before
@@ -72,6 +81,10 @@ class RunKeeper:
 
     def _terminated(self, number: int, frame: FrameType | None) -> None:
         """Die of the signal all the same, as whoever sent it expects."""
+        if os.getpid() != self._process:  # a helper that its parent ends, such as a worker of a pool
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+            return
         self._to_die_of = number
         if self._ending[0] == "succeeded":  # else the cause is known: rank 0 has ended as another rank did
             self._ending = "interrupted", "stopped by SIGTERM, which its launcher sends when another rank has failed"

@@ -7,9 +7,12 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+from trimtab.environment import reaper
 
 #: The kernel ends the process when the trainer ends, whatever ended it.
 _WITH_PARENT = ("setpriv", "--pdeathsig", "KILL", "--")
@@ -38,6 +41,8 @@ class SideProcesses:
     def __init__(self) -> None:
         self._processes: list[subprocess.Popen[bytes]] = []
         self._folders: list[Path] = []
+        self._reaper: subprocess.Popen[bytes] | None = None
+        """Removes the folders, which hold private keys, when this process has ended in whatever way."""
 
     def start(self, argv: Sequence[str], log: Path, environment: Mapping[str, str] = os.environ) -> None:
         """Start a process that prints to the end of ``log``."""
@@ -54,9 +59,20 @@ class SideProcesses:
         self._processes.append(process)
 
     def private_folder(self) -> Path:
-        """An empty folder that only this user may read, removed by `close`."""
-        self._folders.append(Path(tempfile.mkdtemp(prefix="trimtab-")))
-        return self._folders[-1]
+        """An empty folder that only this user may read, removed by `close`, or when this process is killed."""
+        if self._reaper is None:
+            self._reaper = subprocess.Popen(
+                [sys.executable, "-I", "-S", reaper.__file__],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        folder = Path(tempfile.mkdtemp(prefix="trimtab-"))
+        self._folders.append(folder)
+        assert self._reaper.stdin is not None
+        self._reaper.stdin.write(f"{folder}\n".encode())
+        self._reaper.stdin.flush()
+        return folder
 
     def close(self) -> None:
         """End every process, and remove the folders."""
@@ -73,3 +89,6 @@ class SideProcesses:
         for folder in self._folders:
             shutil.rmtree(folder, ignore_errors=True)
         self._folders.clear()
+        if self._reaper is not None:
+            self._reaper.communicate()
+            self._reaper = None
