@@ -172,3 +172,22 @@ def test_a_log_that_cannot_be_written_ends_no_rank(directory):
         supervisor.start("rank-1", shell("echo step 1"))
         assert supervisor.wait(nothing) == Ending("succeeded")
     assert directory.log("rank-1").read_text() == "step 1\n"
+
+
+def test_a_rank_whose_command_hides_its_failure_has_failed(supervisor, logs, directory):
+    directory.unfinished("rank-1").parent.mkdir()
+    mark = directory.unfinished("rank-1")
+    supervisor.start("rank-0", STAYS)
+    supervisor.start("rank-1", shell(f"(touch {mark}; echo the dog ate my gradient; exit 7) | cat"))
+    ending = supervisor.wait(nothing)
+    assert [each.name for each in ending.failed] == ["rank-1"]
+    head, *lines = describe_failure(ending.failed, logs).splitlines()
+    assert head.startswith("rank 1 ended with exit code 1, which its command hid (a pipe such as `| tee` needs")
+    assert lines == ["    the dog ate my gradient"]
+
+
+def test_a_mark_of_an_attempt_before_fails_no_rank(supervisor, directory):
+    directory.unfinished("rank-0").parent.mkdir()
+    directory.unfinished("rank-0").touch()
+    supervisor.start("rank-0", shell("exit 0"))
+    assert supervisor.wait(nothing) == Ending("succeeded")

@@ -42,6 +42,7 @@ from trimtab.environment.launchers import Ranks, describe_choice, ranks_of
 from trimtab.joining import by_another_launcher, by_our_launcher
 from trimtab.joining.configuration import Configuration
 from trimtab.joining.joined import Joined
+from trimtab.joining.unfinished import mark_unfinished
 from trimtab.optimizer_family import family_of
 from trimtab.plan import dense_plan
 from trimtab.plan_names import DDP_HOOK_VARIABLE
@@ -123,10 +124,27 @@ def begin(
     ``by_ddp`` makes the session where DDP is to exchange, by a hook of that name.
     """
     environment = LaunchEnvironment.read(os.environ)
-    if environment is not None and environment.rank == 0:
-        _say_what_does_not_count(job=job, plan=plan, run_directory=run_directory)
+    configuration = Configuration.of(job, plan, run_directory, os.environ)
     if environment is None:
-        configuration = Configuration.of(job, plan, run_directory, os.environ)
+        return _begin(kind, model, optimizers, options, by_ddp, None, configuration)
+    if environment.rank == 0:
+        _say_what_does_not_count(job=job, plan=plan, run_directory=run_directory)
+    finished = mark_unfinished(environment)
+    session, joined = _begin(kind, model, optimizers, options, by_ddp, environment, configuration)
+    session.when_closed.callback(finished)
+    return session, joined
+
+
+def _begin(
+    kind: type[SessionT],
+    model: nn.Module,
+    optimizers: Sequence[torch.optim.Optimizer],
+    options: dict[str, Any],
+    by_ddp: Callable[[LaunchEnvironment, str], SessionT],
+    environment: LaunchEnvironment | None,
+    configuration: Configuration,
+) -> tuple[SessionT, Joined | None]:
+    if environment is None:
         ranks = _ranks_of_another_launcher()
         if ranks is None:
             configuration.check()

@@ -18,6 +18,7 @@ from typing import Self
 
 from trimtab.environment import reaper
 from trimtab.launch.interrupts import heed, is_urgent
+from trimtab.launch.orphans import reap_orphans
 from trimtab.launch.polite_end import end_politely, has_gone
 
 _PR_SET_PDEATHSIG = 1
@@ -34,12 +35,14 @@ class Exit:
     name: str
     code: int
     """Exit code; negative: the signal that killed it."""
+    remark: str = ""
+    """What else is to be said of how it ended."""
 
     @property
     def how(self) -> str:
         """``exit code 1``, or ``signal SIGKILL``."""
         if self.code >= 0:
-            return f"exit code {self.code}"
+            return f"exit code {self.code}{self.remark}"
         try:
             return f"signal {signal.Signals(-self.code).name}"
         except ValueError:
@@ -53,15 +56,21 @@ class Children:
     each child's process group.
     """
 
-    def __init__(self, grace: float = GRACE_SECONDS, wait: Callable[[float], object] = time.sleep) -> None:
+    def __init__(
+        self,
+        grace: float = GRACE_SECONDS,
+        wait: Callable[[float], object] = time.sleep,
+        examine: Callable[[Exit], Exit] = lambda ended: ended,
+    ) -> None:
         """Watch no process yet.
 
         Args:
             grace: Seconds between SIGTERM to a process and SIGKILL to its group.
             wait: Waits for so many seconds, and takes what processes print meanwhile: else one that saves may block.
+            examine: Told how each child ended; returns what counts.
         """
         self.grace = grace
-        self._wait = wait
+        self._wait, self._examine = wait, examine
         self._running: dict[str, subprocess.Popen[bytes]] = {}
 
     def __enter__(self) -> Self:
@@ -131,7 +140,9 @@ class Children:
         ended = [(name, process) for name, process in self._running.items() if _has_ended(process)]
         for name, process in ended:
             self._clear(name, process)
-        return [Exit(name, process.returncode) for name, process in ended]
+        if os.getpid() == 1:
+            reap_orphans()
+        return [self._examine(Exit(name, process.returncode)) for name, process in ended]
 
     def stop(self) -> None:
         """End every child: SIGTERM first (`end_politely`), and SIGKILL to each group that is left after the grace.

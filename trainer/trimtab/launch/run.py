@@ -14,6 +14,7 @@ from trimtab_api.errors import UserError
 from trimtab_api.input_files import read_bytes
 
 from trimtab.environment import job_secret
+from trimtab.environment.cpus import usable_cpus
 from trimtab.environment.side_processes import metrics_command, monitor_command, status_command
 from trimtab.launch.children import Exit
 from trimtab.launch.command import Process, rank_environment, trainer_process
@@ -167,7 +168,7 @@ def _start_monitors(request: RunRequest, hosts: Hosts, supervisor: Supervisor) -
 
 def _start_trainers(request: RunRequest, hosts: Hosts, supervisor: Supervisor) -> None:
     spec, directory = request.job.spec, request.directory
-    num_threads = max(1, (os.cpu_count() or 1) // spec.num_ranks)  # every worker's processes share this machine
+    num_threads = max(1, usable_cpus() // spec.num_ranks)  # every worker's processes share this machine
     inherited = {**os.environ, "OMP_NUM_THREADS": str(num_threads)}
     secret = job_secret.draw()
     for worker, host in enumerate(hosts.workers):

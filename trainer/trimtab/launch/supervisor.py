@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Self
 
@@ -27,6 +27,10 @@ from trimtab.records.run_directory import RunDirectory
 FAREWELL_SECONDS = 5.0
 #: Seconds to wait for the last lines of processes that have ended.
 DRAIN_SECONDS = 1.0
+#: Said of a rank that failed, though its command's exit code was 0.
+_HIDDEN = (
+    ", which its command hid (a pipe such as `| tee` needs `set -o pipefail`; before os._exit(0), call session.close())"
+)
 
 
 @dataclass(frozen=True)
@@ -60,7 +64,7 @@ class Supervisor:
             grace: Seconds from SIGTERM to SIGKILL, as where one process failed and ends the others.
             grace_when_interrupted: The same where the launcher itself was told to end; None: as ``grace``.
         """
-        self.children = Children(grace, logs.wait)
+        self.children = Children(grace, logs.wait, self._examine)
         self._grace_when_interrupted = grace if grace_when_interrupted is None else grace_when_interrupted
         self._directory, self._logs, self._poll_seconds = directory, logs, poll_seconds
         self._serves_status = False
@@ -85,6 +89,7 @@ class Supervisor:
 
     def start(self, name: str, process: Process) -> None:
         """Start a rank or a monitor. Raises FileNotFoundError where there is no such program, and `Interrupted`."""
+        self._directory.unfinished(name).unlink(missing_ok=True)  # of an attempt that was killed
         with self._logs.output(name) as output:
             self.children.start(name, process.argv, process.environment, output, process.directory)
         if is_monitor(name):
@@ -101,6 +106,12 @@ class Supervisor:
     def start_metrics(self, argv: Sequence[str], environment: Mapping[str, str]) -> None:
         """Start the server of the run's metrics."""
         self._start_server(METRICS, argv, environment)
+
+    def _examine(self, ended: Exit) -> Exit:
+        """A rank whose command succeeded, but that has not come to its end, has failed."""
+        if ended.code != 0 or not self._directory.unfinished(ended.name).exists():
+            return ended
+        return replace(ended, code=1, remark=_HIDDEN)
 
     def _start_server(self, name: str, argv: Sequence[str], environment: Mapping[str, str]) -> None:
         """It prints to a file, in a pod too; it may end where that is full."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from trimtab_api.errors import UserError
 from trimtab_api.names import MONITOR_PORT, TLS_VARIABLE, TRAINER_METRICS_PORT, TRAINER_STATUS_PORT
 
+from trimtab.environment.cpus import usable_cpus
 from trimtab.environment.side_processes import metrics_command, status_command
 from trimtab.launch import termination_message
 from trimtab.launch.children import Exit
@@ -140,7 +141,7 @@ class Worker:
 
     def _start_ranks(self, argv: Sequence[str], master: str, supervisor: Supervisor) -> None:
         cache = kernel_cache(self._environ, self._pod.run_directory)
-        threads = {"OMP_NUM_THREADS": str(num_threads(self._job, os.cpu_count() or 1))}
+        threads = {"OMP_NUM_THREADS": str(num_threads(self._job, usable_cpus()))}
         for local_rank in range(self._job.spec.processes_per_worker):
             launch = rank_environment(
                 self._job,

@@ -103,6 +103,10 @@ class RunDirectory:
         """Logs and lines of earlier attempts, each of which failed and was followed by a restart."""
         return self.path / "attempts"
 
+    def unfinished(self, name: str) -> Path:
+        """There while the rank called ``name`` trains, and after it where it has not come to its end."""
+        return self.path / "unfinished" / name
+
     def log(self, name: str) -> Path:
         """The log of ``rank-3`` or ``monitor-0``."""
         return self.logs / f"{name}.log"
@@ -195,7 +199,7 @@ class RunDirectory:
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            for folder in (self.logs, self.attempts):
+            for folder in (self.logs, self.attempts, self.unfinished("")):
                 shutil.rmtree(folder, ignore_errors=True)
             self.logs.mkdir()
         except OSError as error:
