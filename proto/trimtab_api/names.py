@@ -24,7 +24,8 @@ CERTIFICATE_FILE = "tls.crt"
 KEY_FILE = "tls.key"
 #: The resolved TrainingJob, as JSON. Named by TRIMTAB_JOB in the trainer's container.
 JOB_FILE = "/var/run/trimtab/job/job.json"
-#: Where a worker's processes write metrics, decisions and logs. Named by TRIMTAB_RUN_DIR in the trainer's container.
+#: Where runs are kept in a pod. TRIMTAB_RUN_DIR in the trainer's container names the folder of its job there, by
+#: namespace and name.
 RUN_DIRECTORY = "/var/run/trimtab/run"
 #: Variables that only the launcher may set in a trainer's container.
 RESERVED_VARIABLES = (

@@ -1,5 +1,7 @@
 """How a run ended is written down, whenever a launcher ends all ranks because one has failed."""
 
+import errno
+import fcntl
 import json
 import os
 import signal
@@ -11,6 +13,7 @@ import pytest
 from run_processes import wait_until
 from trimtab.environment.launchers import torchrun_job
 from trimtab.records.run_directory import RunDirectory
+from trimtab_api.errors import UserError
 
 JOB = (
     "apiVersion: trimtab.dev/v1alpha1\nkind: TrainingJob\nmetadata: {name: toy}\n"
@@ -137,3 +140,27 @@ def test_a_private_folder_goes_with_a_process_that_is_killed() -> None:
     folder = Path(ended.stdout.strip())
     assert ended.returncode == -signal.SIGKILL
     wait_until(lambda: not folder.exists())
+
+
+def test_a_pods_lock_names_the_pod(tmp_path: Path) -> None:
+    directory = RunDirectory(tmp_path)
+    with directory.held("pod digits-0"), pytest.raises(UserError, match="is in use by pod digits-0; wait for it to"):
+        with directory.held("pod digits-0"):
+            pass
+
+
+def test_a_file_system_without_locks_is_used_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EOPNOTSUPP, "no locks here")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with RunDirectory(tmp_path).held():
+        assert (tmp_path / "lock").read_text() == f"{os.getpid()}\n"
+
+
+def test_of_many_attempts_the_last_are_kept(tmp_path: Path) -> None:
+    directory = RunDirectory(tmp_path)
+    for attempt in range(30):
+        assert directory.prepare_attempt("its job") == attempt
+    kept = sorted(int(each.name) for each in directory.attempts.iterdir())
+    assert kept == list(range(9, 29))

@@ -195,6 +195,8 @@ def test_a_volume_named_trimtab_run_keeps_what_runs_leave():
     kept = [each for each in pod["volumes"] if each["name"] == "trimtab-run"]
     assert kept == given["volumes"]
     assert {"name": "trimtab-run", "mountPath": "/var/run/trimtab/run"} in trainer_of(pod)["volumeMounts"]
+    variables = {each["name"]: each.get("value") for each in trainer_of(pod)["env"]}
+    assert variables["TRIMTAB_RUN_DIR"] == "/var/run/trimtab/run/team/digits"  # a claim may be several jobs'
 
 
 def test_pods_have_no_rights_on_the_api_server_unless_the_user_gives_some():

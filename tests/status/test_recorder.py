@@ -5,6 +5,8 @@ import math
 import subprocess
 import sys
 
+from trimtab.records import line_file
+from trimtab.records.json_files import Tail, all_lines
 from trimtab.records.recorder import Recorder
 from trimtab.records.run_directory import RunDirectory
 
@@ -46,3 +48,18 @@ def test_a_line_that_does_not_fit_leaves_no_part_behind(tmp_path):
     )
     assert ended.stdout == "2 No space left on device\n"
     assert [len(line) for line in (tmp_path / "lines").read_text().splitlines()] == [39, 39, 10]
+
+
+def test_a_file_that_has_become_long_is_begun_anew_and_read_in_order(tmp_path, monkeypatch):
+    monkeypatch.setattr(line_file, "MOST_BYTES", 100)
+    directory = RunDirectory(tmp_path)
+    recorder, tail, seen = Recorder(tmp_path), Tail(directory.metrics), []
+    for step in range(20):
+        recorder.metric({"step": step})
+        seen += [line["step"] for line in tail.new_lines()]
+    recorder.close()
+    assert seen == list(range(20))
+    kept = [line["step"] for line in all_lines(directory.metrics)]
+    assert kept == list(range(kept[0], 20))
+    assert len(kept) >= 3
+    assert sum(each.stat().st_size for each in tmp_path.iterdir()) <= 200

@@ -10,6 +10,8 @@ from trimtab.environment.job_secret import secret_of
 from trimtab.launch.kernel_cache import kernel_cache
 from trimtab.launch.pod import Pod, grace_seconds, num_threads
 from trimtab.launch.termination_message import LIMIT, num_oom_kills, shorten
+from trimtab.launch.worker import Worker
+from trimtab.records.run_directory import RunDirectory
 from trimtab_api.errors import UserError
 from trimtab_api.trainingjob import load_job_file
 
@@ -124,3 +126,21 @@ def test_kernels_that_a_read_only_image_ships_are_used_from_a_copy(tmp_path, mon
 def test_without_shipped_kernels_the_ranks_keep_their_own(tmp_path):
     assert kernel_cache({}, tmp_path) == {"NUMBA_CACHE_DIR": str(tmp_path / "kernels")}
     assert (tmp_path / "kernels").is_dir()
+
+
+def test_worker_0_keeps_what_the_attempt_before_recorded(tmp_path, monkeypatch):
+    load(tmp_path)
+    told = TOLD | {"JOB_COMPLETION_INDEX": "0", "TRIMTAB_RUN_DIR": str(tmp_path / "team/digits")}
+    pod = Pod.read(told | {"TRIMTAB_JOB": str(tmp_path / "job.json")})
+    directory = RunDirectory(pod.run_directory)
+
+    def train(worker, argv):
+        with pytest.raises(UserError, match="is in use by pod "), directory.held():
+            pass
+        directory.metrics.write_text("of an attempt\n")
+        return 1, "failed"
+
+    monkeypatch.setattr(Worker, "_train", train)
+    for _ in range(2):
+        Worker(pod, pod.load_job(), told).run(["python"])
+    assert (directory.attempts / "0/metrics.jsonl").read_text() == "of an attempt\n"

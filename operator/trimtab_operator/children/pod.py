@@ -90,7 +90,8 @@ def _complete_trainer(trainer: Object, job: TrainingJob, namespace: str, attempt
     trainer.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")
     variables = {
         "TRIMTAB_JOB": JOB_FILE,
-        "TRIMTAB_RUN_DIR": RUN_DIRECTORY,
+        # A claim may be mounted by several jobs, and a path of a node by jobs of several namespaces.
+        "TRIMTAB_RUN_DIR": f"{RUN_DIRECTORY}/{namespace}/{job.metadata.name}",
         TLS_VARIABLE: TLS_DIRECTORY,
         ATTEMPT_VARIABLE: str(attempt),
         "MASTER_ADDR": _host(job, namespace, attempt, 0),

@@ -9,6 +9,7 @@ import socket
 
 import psutil
 import torch.distributed as dist
+from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]  # exported without saying so
 
 #: Addresses for documentation (RFC 5737, RFC 3849): the way to them is the default route. Nothing is sent.
 _ELSEWHERE = ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1"))
@@ -17,9 +18,9 @@ _ELSEWHERE = ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1"))
 def rank0_host() -> str | None:
     """The host of the store of the script's process group, else MASTER_ADDR; None where neither is known."""
     store = dist.distributed_c10d._get_default_store() if dist.is_initialized() else None
-    while isinstance(store, dist.PrefixStore):
+    while isinstance(store, PrefixStore):
         store = store.underlying_store
-    return store.host if isinstance(store, dist.TCPStore) else os.environ.get("MASTER_ADDR") or None
+    return store.host if isinstance(store, TCPStore) else os.environ.get("MASTER_ADDR") or None
 
 
 def is_loopback(address: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import sys
 import time
 from contextlib import ExitStack
@@ -27,6 +28,7 @@ from trimtab.launch.root_cause import root_cause
 from trimtab.launch.supervisor import Supervisor, describe_failure
 from trimtab.launch.wait_for_peer import wait_for_peer
 from trimtab.plan_names import plan_of
+from trimtab.records.best_effort import best_effort
 from trimtab.records.result import RunResult
 from trimtab.records.run_directory import RunDirectory
 
@@ -48,6 +50,8 @@ POLL_SECONDS = 0.1
 GRACE_SECONDS = 25.0
 #: Seconds to wait for the last lines that the ranks printed.
 DRAIN_SECONDS = 1.0
+#: What began all attempts in a pod's run directory, which belongs to one job.
+_ITS_JOB = "its job"
 #: Exit code of a worker that was told to end: that of a process which SIGTERM killed.
 INTERRUPTED = 143
 #: Said of a rank that failed, where the kernel has killed a process of the container since the ranks started.
@@ -92,10 +96,15 @@ class Worker:
 
     def run(self, argv: Sequence[str]) -> tuple[int, str]:
         """The exit code, and the cause where it is not 0. Raises `UserError` where nothing could start."""
-        num_oom_kills = termination_message.num_oom_kills()
-        if self._has_rank_0:
-            self._directory.prepare()
+        if not self._has_rank_0:
+            return self._train(argv)
+        with self._directory.held(f"pod {socket.gethostname()}"):  # of this job: its volume may be another job's too
+            self._directory.prepare_attempt(_ITS_JOB)
             self._directory.tell_starting("waiting for the network monitor of worker 0")
+            return self._train(argv)
+
+    def _train(self, argv: Sequence[str]) -> tuple[int, str]:
+        num_oom_kills = termination_message.num_oom_kills()
         try:
             with ExitStack() as stack:
                 several = self._job.spec.processes_per_worker > 1
@@ -166,7 +175,9 @@ class Worker:
     def _finish(self, state: str, message: str) -> None:
         """Write down how the run ended, where the status server and `trimtab report` read it."""
         if self._has_rank_0:
-            self._directory.write_result(RunResult.of(state, message, plan=plan_of(self._job), began=self._began))
+            result = RunResult.of(state, message, plan=plan_of(self._job), began=self._began)
+            with best_effort(self._directory.path):
+                self._directory.write_result(result)
 
 
 def _say_that_status_ended(ended: Sequence[Exit]) -> None:

@@ -12,6 +12,7 @@ from trimtab_api.input_files import MAX_RECORD_BYTES, read_bytes
 from trimtab_api.units import format_size
 
 from trimtab.records.fields import WrongFieldError
+from trimtab.records.line_file import earlier_part
 
 Record = TypeVar("Record")
 
@@ -28,6 +29,8 @@ class Tail:
         if not self._path.exists():
             return
         with self._path.open("rb") as file:
+            if file.seek(0, 2) < self._position:  # it was begun anew (`line_file`)
+                self._position = 0
             file.seek(self._position)
             while line := file.readline(MAX_RECORD_BYTES + 1):
                 if len(line) > MAX_RECORD_BYTES:
@@ -36,6 +39,12 @@ class Tail:
                     return
                 self._position += len(line)
                 yield _parse(line, self._path)
+
+
+def all_lines(path: Path) -> Iterator[dict[str, Any]]:
+    """Every line that is kept of a file, those of its `earlier_part` first. Raises `UserError` on a damaged line."""
+    for each in (earlier_part(path), path):
+        yield from Tail(each).new_lines()
 
 
 def read_record(make: Callable[[Any], Record], data: Any, path: Path) -> Record:

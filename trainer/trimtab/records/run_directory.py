@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,11 +16,17 @@ from typing import TYPE_CHECKING, Any
 from trimtab_api.errors import UserError
 
 from trimtab.records.best_effort import best_effort
+from trimtab.records.line_file import earlier_part
 
 if TYPE_CHECKING:
     from trimtab_api.trainingjob import TrainingJob
 
     from trimtab.records.result import RunResult
+
+#: What file systems that know no locks answer.
+_NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
+#: Attempts of a run whose files are kept.
+_MOST_ATTEMPTS = 20
 
 
 @dataclass(frozen=True)
@@ -142,25 +149,35 @@ class RunDirectory:
         _write_json(self.result, result.to_json())
 
     @contextmanager
-    def held(self) -> Iterator[None]:
+    def held(self, holder: str = "") -> Iterator[None]:
         """Within, no other launcher can use the directory; it is made where there is none.
 
-        Raises `UserError` that names the process which uses it, or where it cannot be made or written.
+        Args:
+            holder: Who uses it, as another is told; this process by its number unless it is given.
+
+        Raises:
+            UserError: Names who uses it; or it cannot be made or written.
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             with self.lock.open("a+") as file:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except OSError as error:
+                    if error.errno not in _NO_LOCKS:
+                        raise
                 file.truncate(0)
-                file.write(f"{os.getpid()}\n")
+                file.write(f"{holder or os.getpid()}\n")
                 file.flush()
                 locked = os.dup(file.fileno())  # the same lock, whatever becomes of the file's name
                 owner = os.getpid()
         except BlockingIOError:
-            holder = self.lock.read_text().strip()
+            other = self.lock.read_text().strip()
+            remedy = "wait for it to end"
+            if other.isdecimal():
+                other, remedy = f"the run of process {other}", f"{remedy} or `kill {other}`"
             raise UserError(
-                f"is in use by the run of process {holder}; wait for it to end or `kill {holder}`, "
-                "or name another directory",
+                f"is in use by {other}; {remedy}, or name another directory",
                 field="--out",
                 value=str(self.path),
             ) from None
@@ -170,7 +187,8 @@ class RunDirectory:
             yield
         finally:
             if os.getpid() == owner:  # a forked child shares the lock, and may outlive this process
-                fcntl.flock(locked, fcntl.LOCK_UN)
+                with suppress(OSError):
+                    fcntl.flock(locked, fcntl.LOCK_UN)
             os.close(locked)
 
     def lost_launcher(self) -> str | None:
@@ -221,11 +239,14 @@ class RunDirectory:
             UserError: The directory cannot be made or written.
         """
         if launcher and self._launcher_before() == launcher:
-            number = len(list(self.attempts.iterdir())) if self.attempts.exists() else 0
             try:
+                numbers = sorted(int(each.name) for each in self.attempts.glob("[0-9]*"))
+                number = numbers[-1] + 1 if numbers else 0
                 self.set_aside(number)
             except OSError as error:
                 raise self._not_writable(error) from None
+            for old in numbers[: 1 - _MOST_ATTEMPTS]:
+                shutil.rmtree(self.attempts / str(old), ignore_errors=True)
             return number + 1
         self.prepare()
         if launcher:
@@ -251,13 +272,14 @@ class RunDirectory:
         for each in (self.logs, self.result, *self._of_an_attempt):
             if each.exists():
                 each.rename(aside.path / each.name)
-        self.logs.mkdir()
+        self.logs.mkdir(exist_ok=True)
         return aside
 
     @property
     def _of_an_attempt(self) -> tuple[Path, ...]:
         """The files that every attempt writes anew."""
-        return (self.starting, self.started, self.metrics, self.decisions, self.trace, self.phases, self.links)
+        lines = (self.metrics, self.decisions, self.trace)
+        return (self.starting, self.started, *lines, *map(earlier_part, lines), self.phases, self.links)
 
 
 def resolved(job: TrainingJob) -> dict[str, Any]:

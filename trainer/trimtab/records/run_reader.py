@@ -8,7 +8,7 @@ from typing import Any
 from trimtab_api.errors import UserError
 
 from trimtab.records.fields import mapping, mappings, number, text, whole
-from trimtab.records.json_files import Tail, read_json, read_record
+from trimtab.records.json_files import Tail, all_lines, read_json, read_record
 from trimtab.records.lines import DecisionLine, Evaluation, Link, NetworkNote, Phase, RoundEnd, Step
 from trimtab.records.run_directory import RunDirectory
 
@@ -60,7 +60,7 @@ def _read_run(directory: RunDirectory) -> Run:
     round_ends: list[RoundEnd] = []
     evaluations: list[Evaluation] = []
     metrics = directory.metrics
-    for line in Tail(metrics).new_lines():
+    for line in all_lines(metrics):
         if "event" not in line:
             steps.append(read_record(Step.from_json, line, metrics))
         elif line["event"] == "evaluation":
