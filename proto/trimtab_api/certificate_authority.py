@@ -5,6 +5,8 @@ Elliptic curve P-256: an RSA key would cost 40 ms of a core, a thousand jobs the
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import ipaddress
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -22,15 +24,32 @@ _VALIDITY = timedelta(days=3650)
 _BACKDATED = timedelta(hours=1)
 #: A common name may not be longer.
 _LONGEST_NAME = 64
+#: Of P-256: its private keys are from 1 to one less (SEC 2).
+_ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
 
 
-def issue(name: str, hosts: Sequence[str], now: datetime) -> Certificates:
+def derive_key(secret: bytes) -> ec.EllipticCurvePrivateKey:
+    """The private key that all who know the ``secret`` work out alike, so that it need not be sent."""
+    drawn = hmac.digest(secret, b"trimtab: the key of a run's certificate", hashlib.sha512)
+    return ec.derive_private_key(1 + int.from_bytes(drawn, "big") % (_ORDER - 1), ec.SECP256R1())
+
+
+def key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    """The key as `Certificates` holds it."""
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+
+
+def issue(
+    name: str, hosts: Sequence[str], now: datetime, key: ec.EllipticCurvePrivateKey | None = None
+) -> Certificates:
     """Certificates by which the processes of the job ``name`` know each other; nobody keeps the authority's key.
 
     ``hosts``: DNS names, which may begin with ``*.``, and IP addresses, at which its servers are reached. Each reaches
-    itself by ``localhost`` and 127.0.0.1 too.
+    itself by ``localhost`` and 127.0.0.1 too. ``key`` is the processes' own; None: a new one.
     """
-    authority_key, key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
+    authority_key, key = ec.generate_private_key(ec.SECP256R1()), key or ec.generate_private_key(ec.SECP256R1())
     authority_name, subject = _name(f"{name} authority"), _name(name)
     authority = (
         _builder(authority_name, authority_name, authority_key.public_key(), now)
@@ -55,9 +74,7 @@ def issue(name: str, hosts: Sequence[str], now: datetime) -> Certificates:
     return Certificates(
         authority=authority.public_bytes(serialization.Encoding.PEM),
         certificate=certificate.public_bytes(serialization.Encoding.PEM),
-        key=key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        ),
+        key=key_pem(key),
     )
 
 

@@ -60,6 +60,9 @@ def test_a_restarted_attempt_reads_nothing_of_the_one_before(
             wait_until(lambda rank=rank, before=before: has_left_its_card(agent, rank, before))
         met = [each.result(PATIENCE) for each in started]
         assert {each.attempt for each in met} == {met[0].attempt}
+        assert len({each.secret for each in met}) == 1
+        left = b"".join(agent.get(f"trimtab/{key}") for key in ("answer/0", "card/0", "card/1", "confirmed/1"))
+        assert met[0].secret.hex().encode() not in left  # or whoever reads the store knows it
         for each in met:
             assert each.cards == [{"of": [rank, attempt]} for rank in range(NUM_RANKS)]
 

@@ -26,6 +26,7 @@ from trimtab_api.errors import UserError
 from trimtab_api.socket_buffers import largest_buffer
 
 from trimtab.collectives import handshake
+from trimtab.collectives.agreed_secret import agree_in_process_group
 from trimtab.collectives.gpu_transport import GpuTransport
 from trimtab.collectives.handshake import Steps, StrangerError
 from trimtab.collectives.outward_address import (
@@ -133,7 +134,7 @@ def connect_process_group(
 
     Where it is NCCL's, messages lie on this process's GPU, and it sums over the ranks.
 
-    Without a ``secret`` one is drawn, which crosses the process group: it is worth as much as that is guarded.
+    Without a ``secret`` the ranks agree on one (`agree_in_process_group`).
     """
     rank, size = dist.get_rank(process_group), dist.get_world_size(process_group)
     transport: Made = SocketTransport
@@ -144,11 +145,14 @@ def connect_process_group(
     if size == 1:
         return transport(rank, {}, deadline)
     entrance = Entrance.open(size)
+    secret = secret or agree_in_process_group(process_group, device)
     attempt = os.urandom(16)
     gathered = _gather(json.dumps({**entrance.card, "attempt": attempt.hex()}).encode(), size, device, process_group)
     cards = [json.loads(each) for each in gathered]
     attempt = bytes.fromhex(cards[0]["attempt"])
-    return connect(rank, cards, entrance, secret or attempt, attempt, deadline, transport)
+    made = connect(rank, cards, entrance, secret, attempt, deadline, transport)
+    made.secret = secret
+    return made
 
 
 def _gather(data: bytes, size: int, device: torch.device, process_group: dist.ProcessGroup | None) -> list[bytes]:

@@ -90,12 +90,14 @@ class Group:
     ) -> Group:
         """The same of ranks that another launcher started, which meet in torch's store at ``host:port``.
 
-        Without a ``secret`` one is drawn, which crosses the store: it is worth as much as that is guarded.
+        Without a ``secret`` the ranks agree on one, which nobody learns who only reads the store.
         """
         entrance = Entrance.open(num_ranks)
         with entrance.listener:
             met, store = meet_in_store(host, port, rank, num_ranks, deadline, card=entrance.card, say=say)
-            group = cls(connect(rank, met.cards, entrance, secret or met.attempt, met.attempt, deadline))
+            secret = secret or met.secret
+            group = cls(connect(rank, met.cards, entrance, secret, met.attempt, deadline))
+            group.transport.secret = secret
         group.submit(lambda: all_gather(group.transport, torch.zeros(0, dtype=torch.uint8))).result()
         del store  # rank 0's serves the others until all have come through
         return group

@@ -43,6 +43,8 @@ class Met:
     """What each rank brought, by rank."""
     attempt: bytes
     """Drawn by rank 0 for this rendezvous: a message of another attempt does not have it."""
+    secret: bytes = b""
+    """Agreed on here, by ranks that had none."""
 
 
 def meet(

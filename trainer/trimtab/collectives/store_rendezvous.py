@@ -10,7 +10,8 @@ has just drawn:
     rank 0             marks the answer as final once all have confirmed; answers anew where a card has changed
 
 torch's store knows no secret: whoever reaches it can read and change what ranks leave there, as with
-DistributedDataParallel. By certificates (`trimtab.environment.job_secret`) ranks know each other all the same.
+DistributedDataParallel. Ranks get one from rank 0 that no reader learns (`agreed_secret`). By certificates
+(`trimtab.environment.job_secret`) ranks know each other all the same.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ import torch.distributed as dist
 from torch.distributed import Store, TCPStore  # type: ignore[attr-defined]  # exported without saying so
 from torch.distributed.rendezvous import rendezvous
 
+from trimtab.collectives.agreed_secret import KeyPair, draw_secret
 from trimtab.collectives.rendezvous import Card, Met, missing_ranks
 from trimtab.collectives.transport import CommunicationError
 
@@ -81,9 +83,10 @@ class _MissingError(Exception):
 def _answer_all(store: Store, num_ranks: int, card: Card, until: float, say: Callable[[list[int]], None]) -> Met:
     """Rank 0's part."""
     ranks = range(num_ranks)
-    _write(store, _key("card", 0), {"card": card, "token": os.urandom(16).hex()})
     answered: dict[int, Any] = {}
     answer: dict[str, Any] = {}
+    pair, secret = KeyPair(), draw_secret()
+    _write(store, _key("card", 0), {"card": card, "token": os.urandom(16).hex(), "public": pair.public.hex()})
     told: list[int] = []
     tell_at = time.monotonic() + _QUIET_SECONDS
     while True:
@@ -91,14 +94,22 @@ def _answer_all(store: Store, num_ranks: int, card: Card, until: float, say: Cal
         if len(here) == num_ranks and here != answered:
             answered = here
             cards, tokens = ([here[each][name] for each in ranks] for name in ("card", "token"))
-            answer = {"cards": cards, "tokens": tokens, "attempt": os.urandom(16).hex(), "final": False}
+            publics = [bytes.fromhex(here[each]["public"]) for each in ranks]
+            answer = {
+                "cards": cards,
+                "tokens": tokens,
+                "public": pair.public.hex(),
+                "sealed": [pair.seal(secret, public).hex() for public in publics],
+                "attempt": os.urandom(16).hex(),
+                "final": False,
+            }
             _write(store, _key("answer", 0), answer)
         missing = [each for each in ranks if each not in here]
         if answered:
             missing = _unconfirmed(store, num_ranks, answer["attempt"])
         if answered and not missing:
             _write(store, _key("answer", 0), {**answer, "final": True})
-            return Met(answer["cards"], bytes.fromhex(answer["attempt"]))
+            return Met(answer["cards"], bytes.fromhex(answer["attempt"]), secret)
         if time.monotonic() > until:
             raise _MissingError(missing)
         if missing != told and time.monotonic() > tell_at:
@@ -109,14 +120,15 @@ def _answer_all(store: Store, num_ranks: int, card: Card, until: float, say: Cal
 
 def _ask_first(store: Store, rank: int, num_ranks: int, card: Card, until: float) -> Met:
     """Every other rank's part."""
-    token = os.urandom(16).hex()
-    _write(store, _key("card", rank), {"card": card, "token": token})
+    pair, token = KeyPair(), os.urandom(16).hex()
+    _write(store, _key("card", rank), {"card": card, "token": token, "public": pair.public.hex()})
     attempt = None
     while True:
         answer = _read(store, "answer", [0]).get(0)
         if answer is not None and answer["tokens"][rank : rank + 1] == [token]:  # else it is of another attempt
             if answer["final"]:
-                return Met(answer["cards"], bytes.fromhex(answer["attempt"]))
+                sealed, public = bytes.fromhex(answer["sealed"][rank]), bytes.fromhex(answer["public"])
+                return Met(answer["cards"], bytes.fromhex(answer["attempt"]), pair.unseal(sealed, public))
             if answer["attempt"] != attempt:
                 attempt = answer["attempt"]
                 _write(store, _key("confirmed", rank), attempt)

@@ -59,6 +59,8 @@ class Transport(ABC):
     size: int
     device: torch.device = torch.device("cpu")
     """Where the parts of a message must lie."""
+    secret: bytes = b""
+    """What the ranks know each other by; empty where they have not connected by one."""
     chunk_bytes: int
     """A longer message is best sent as several of this size, so that relays forward one while the next arrives."""
     has_own_all_reduce = False

@@ -7,18 +7,15 @@ host starts the network monitor there, and rank 0 keeps the run's directory.
 from __future__ import annotations
 
 import atexit
-import dataclasses
 import json
 import os
 import sys
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from trimtab_api import certificate_authority
 from trimtab_api.addresses import is_of_this_machine
 from trimtab_api.certificates import Certificates
 from trimtab_api.errors import UserError
@@ -37,6 +34,7 @@ from trimtab.joining import further_links
 from trimtab.joining.configuration import Configuration, with_ranks
 from trimtab.joining.hosts import HostCard, Layout, layout
 from trimtab.joining.joined import Joined
+from trimtab.joining.run_certificates import certificates_by_secret
 from trimtab.joining.run_keeper import RunKeeper
 from trimtab.joining.side_processes import SideProcesses, restarting
 from trimtab.network_alarm import network_line
@@ -59,7 +57,7 @@ def join(ranks: Ranks, configuration: Configuration, *, on_gpu: bool) -> Joined:
     try:
         _agree_on_job(group, job, mistake)
         assert job is not None, "its mistake was raised"
-        slowness = further_links.join(group, job.spec.network.second_interface, secret, timeout)
+        slowness = further_links.join(group, job.spec.network.second_interface, group.transport.secret, timeout)
         cards = [HostCard(**each) for each in gather_json(group, HostCard.of_this_rank().to_json())]
         hosts = layout(cards, group.rank)
         group.hosts = hosts.ranks
@@ -175,15 +173,11 @@ class _Host:
         return keeper
 
     def _certificates(self) -> Certificates | None:
-        """Drawn for this run by rank 0 where monitors would else speak plain text between machines."""
+        """Issued for this run by rank 0 where monitors would else speak plain text between machines."""
         addresses = [each.address for each in self._hosts.hosts]
         if len(addresses) == 1 or TLS_VARIABLE in os.environ or all(map(is_of_this_machine, addresses)):
             return None
-        told = None
-        if self._is_main:
-            issued = certificate_authority.issue(self._job.metadata.name, addresses, datetime.now(UTC))
-            told = {name: pem.decode() for name, pem in dataclasses.asdict(issued).items()}
-        return Certificates(**{name: pem.encode() for name, pem in broadcast_json(self._group, told).items()})
+        return certificates_by_secret(self._group, self._job.metadata.name, addresses)
 
     def _environment(self, certificates: Certificates | None) -> dict[str, str]:
         if certificates is None:

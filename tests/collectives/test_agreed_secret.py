@@ -1,0 +1,32 @@
+"""Ranks that share no secret get one that nobody learns from what they tell each other."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from rank_pool import RankPool
+from trimtab.collectives.agreed_secret import KeyPair, agree_in_process_group, draw_secret
+from trimtab.collectives.transport import CommunicationError
+
+
+def test_only_the_rank_that_it_is_for_opens_a_sealed_secret() -> None:
+    first, second, stranger = KeyPair(), KeyPair(), KeyPair()
+    secret = draw_secret()
+    sealed = first.seal(secret, second.public)
+    assert secret not in sealed
+    assert second.unseal(sealed, first.public) == secret
+    with pytest.raises(CommunicationError, match="not for this rank"):
+        stranger.unseal(sealed, first.public)
+    with pytest.raises(CommunicationError, match="not for this rank"):
+        second.unseal(sealed, stranger.public)
+
+
+def agreeing(rank: int, size: int) -> bytes:
+    return agree_in_process_group(None, torch.device("cpu"))
+
+
+def test_all_ranks_of_a_process_group_agree(rank_pool: RankPool) -> None:
+    first, second = (rank_pool.run_in_process_group(3, agreeing) for _ in range(2))
+    assert len(set(first)) == 1
+    assert len(first[0]) == 32
+    assert first[0] != second[0]

@@ -1,0 +1,85 @@
+"""How ranks that share no secret get one from rank 0, though others may read all that they tell each other.
+
+X25519 (RFC 7748): each rank draws a key pair and tells its public key. Rank 0 draws the secret and seals it for each
+rank by the key that only these two can work out. Who only reads learns nothing. Who can change what is read can take
+rank 0's place: against that, ranks need certificates.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+
+import torch
+import torch.distributed as dist
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+
+from trimtab.collectives.transport import CommunicationError
+
+_NUM_BYTES = 32
+#: A secret that is sealed: with its tag.
+_NUM_SEALED_BYTES = _NUM_BYTES + 16
+#: Each key seals one message.
+_NONCE = bytes(12)
+
+
+class KeyPair:
+    """A rank's, drawn for one meeting."""
+
+    def __init__(self) -> None:
+        self._private = X25519PrivateKey.generate()
+        self.public = self._private.public_key().public_bytes_raw()
+
+    def seal(self, secret: bytes, public: bytes) -> bytes:
+        """Rank 0's part: ``secret`` for the rank with this ``public`` key alone."""
+        return self._cipher(public, self.public + public).encrypt(_NONCE, secret, None)
+
+    def unseal(self, sealed: bytes, public: bytes) -> bytes:
+        """Each other rank's part: what the rank 0 with this ``public`` key sealed. Raises `CommunicationError`."""
+        try:
+            return self._cipher(public, public + self.public).decrypt(_NONCE, sealed, None)
+        except InvalidTag:
+            raise CommunicationError(0, "sent a secret that is not for this rank: somebody changed it") from None
+
+    def _cipher(self, public: bytes, both: bytes) -> ChaCha20Poly1305:
+        shared = self._private.exchange(X25519PublicKey.from_public_bytes(public))
+        return ChaCha20Poly1305(hashlib.sha256(b"trimtab: the secret of a meeting" + shared + both).digest())
+
+
+def draw_secret() -> bytes:
+    """A new one, by rank 0."""
+    return os.urandom(_NUM_BYTES)
+
+
+def agree_in_process_group(process_group: dist.ProcessGroup | None, device: torch.device) -> bytes:
+    """A secret that every rank of the process group knows afterwards; all call it together.
+
+    Messages lie on ``device``. Raises `CommunicationError`.
+    """
+    rank, size = dist.get_rank(process_group), dist.get_world_size(process_group)
+    pair = KeyPair()
+    mine = _tensor(pair.public).to(device)
+    everyone = [torch.empty_like(mine) for _ in range(size)]
+    dist.all_gather(everyone, mine, group=process_group)
+    publics = [_bytes(each) for each in everyone]
+    sealed = torch.zeros(size * _NUM_SEALED_BYTES, dtype=torch.uint8)
+    secret = draw_secret()
+    if rank == 0:
+        sealed = _tensor(b"".join(pair.seal(secret, public) for public in publics))
+    sealed = sealed.to(device)
+    first = 0 if process_group is None else dist.get_global_rank(process_group, 0)
+    dist.broadcast(sealed, first, group=process_group)
+    if rank == 0:
+        return secret
+    begin = rank * _NUM_SEALED_BYTES
+    return pair.unseal(_bytes(sealed)[begin : begin + _NUM_SEALED_BYTES], publics[0])
+
+
+def _tensor(data: bytes) -> torch.Tensor:
+    return torch.frombuffer(bytearray(data), dtype=torch.uint8)
+
+
+def _bytes(tensor: torch.Tensor) -> bytes:
+    return tensor.cpu().numpy().tobytes()
