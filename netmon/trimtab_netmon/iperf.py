@@ -10,29 +10,29 @@ import os
 import shutil
 import signal
 import socket
+import sys
+import time
 from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import Iterator
 from pathlib import Path
 
 from trimtab_api.errors import UserError
 from trimtab_api.socket_buffers import largest_buffer
 
+from trimtab_netmon.engines import NUM_STREAMS, PATIENCE, TestError
 from trimtab_netmon.settings import Endpoint
 
-#: Parallel streams: one stream's window may not fill a long link, and one alone gets a small share of a busy one.
-NUM_STREAMS = 4
 #: Seconds between the rates that iperf3 reports.
 INTERVAL = 0.1
 #: More than a process reads to start (its libraries, configuration, and iperf3's own agreement with the client).
 _STARTUP_BYTES = 65536
-#: Seconds that a child has to start listening, and to end when told.
-PATIENCE = 2.0
+#: Seconds between two looks at who is connected.
+_LOOK_INTERVAL = 0.1
+#: States of a socket, as the kernel writes them.
+_ESTABLISHED, _LISTENING = "01", "0A"
 
 #: A child dies with its monitor, however that ends.
 _WITH_PARENT = ("setpriv", "--pdeathsig", "KILL")
-
-
-class TestError(Exception):
-    """A test that could not run, in words for a log."""
 
 
 def require_iperf3() -> None:
@@ -44,44 +44,119 @@ def require_iperf3() -> None:
             )
 
 
-async def start_server(listen: Endpoint) -> Process:
-    """A server for one test, ready when this returns. Raises `TestError`."""
-    process = await asyncio.create_subprocess_exec(
-        *(*_WITH_PARENT, "iperf3", "--server", "--one-off", "--json", "--interval", str(INTERVAL)),
-        *("--bind", listen.host, "--port", str(listen.iperf_port)),
-        stdin=DEVNULL,
-        stdout=PIPE,
-        stderr=PIPE,
-    )
-    try:
-        async with asyncio.timeout(PATIENCE):
-            while not _is_listening(listen.iperf_port):
-                if process.returncode is not None:
-                    raise TestError(await _complaint(process))
-                await asyncio.sleep(0.005)
-    except TimeoutError:
-        await stop(process)
-        raise TestError(f"iperf3 did not listen on port {listen.iperf_port} within {PATIENCE:g} s") from None
-    except asyncio.CancelledError:  # who wanted the test is gone: nobody else knows of the server
-        await asyncio.shield(stop(process))
-        raise
-    return process
+class IperfServer:
+    """An iperf3 server for one test, at a random port of one address.
 
-
-async def start_client(target: Endpoint, source: Endpoint, limit: float, window: int | None) -> Process:
-    """A client that sends for ``limit`` seconds (rounded up) unless it is stopped before.
-
-    With a ``window``, each stream keeps at most about so many bytes under way.
+    iperf3 cannot be told whom to accept, and one malformed message ends version 3.12. So a test fails if the server
+    dies, and if anybody but the sender connects.
     """
-    return await asyncio.create_subprocess_exec(
-        *(*_WITH_PARENT, "iperf3", "--client", target.host, "--port", str(target.iperf_port), "--json"),
-        *("--bind", source.host, "--parallel", str(NUM_STREAMS), "--time", str(math.ceil(limit))),
-        *("--interval", str(INTERVAL), "--connect-timeout", "2000"),
-        *(("--window", str(window)) if window else ()),
-        stdin=DEVNULL,
-        stdout=PIPE,
-        stderr=PIPE,
-    )
+
+    ticket = b""
+
+    def __init__(self, process: Process, port: int, peer: str) -> None:
+        self.port = port
+        self._process = process
+        self._peer = peer
+        self._looked_at = float("-inf")
+
+    @classmethod
+    async def start(cls, listen: str, peer: str) -> IperfServer:
+        """Start one for a client at the address ``peer``, ready when this returns. Raises `TestError`."""
+        port = _free_port(listen)
+        process = await asyncio.create_subprocess_exec(
+            *(*_WITH_PARENT, "iperf3", "--server", "--one-off", "--json", "--interval", str(INTERVAL)),
+            *("--bind", listen, "--port", str(port)),
+            stdin=DEVNULL,
+            stdout=PIPE,
+            stderr=PIPE,
+        )
+        try:
+            async with asyncio.timeout(PATIENCE):
+                while not _is_listening(port):
+                    if process.returncode is not None:
+                        raise TestError(await _complaint(process))
+                    await asyncio.sleep(0.005)
+        except TimeoutError:
+            await stop(process)
+            raise TestError(f"iperf3 did not listen on port {port} within {PATIENCE:g} s") from None
+        except asyncio.CancelledError:  # who wanted the test is gone: nobody else knows of the server
+            await asyncio.shield(stop(process))
+            raise
+        return cls(process, port, peer)
+
+    @property
+    def is_over(self) -> bool:
+        """True once it receives no more."""
+        return self._process.returncode is not None
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes that it has received."""
+        return transferred_bytes(self._process)
+
+    def require_good(self) -> None:
+        """Raise `TestError` if it died, or anybody but the client is connected to it."""
+        if self._process.returncode:
+            raise TestError(f"iperf3 ended {_how(self._process.returncode)}")
+        if time.monotonic() < self._looked_at + _LOOK_INTERVAL:
+            return
+        self._looked_at = time.monotonic()
+        for address in connected_to(self.port) - {self._peer}:
+            raise TestError(f"{address} connected to the test's port, which is for {self._peer} alone")
+
+    async def stop(self) -> None:
+        """End it."""
+        await stop(self._process)
+
+
+class IperfClient:
+    """An iperf3 client."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+
+    @classmethod
+    async def start(cls, target: Endpoint, source: str, limit: float, window: int | None) -> IperfClient:
+        """Start one that sends for ``limit`` seconds (rounded up) unless it is stopped before.
+
+        With a ``window``, each stream keeps at most about so many bytes under way.
+        """
+        process = await asyncio.create_subprocess_exec(
+            *(*_WITH_PARENT, "iperf3", "--client", target.host, "--port", str(target.port), "--json"),
+            *("--bind", source, "--parallel", str(NUM_STREAMS), "--time", str(math.ceil(limit))),
+            *("--interval", str(INTERVAL), "--connect-timeout", "2000"),
+            *(("--window", str(window)) if window else ()),
+            stdin=DEVNULL,
+            stdout=PIPE,
+            stderr=PIPE,
+        )
+        return cls(process)
+
+    @property
+    def is_over(self) -> bool:
+        """True once it sends no more."""
+        return self._process.returncode is not None
+
+    @property
+    def failure(self) -> str:
+        """Why it ended by itself before its time; empty if it did not."""
+        return f"iperf3 ended {_how(self._process.returncode)}" if self._process.returncode else ""
+
+    async def stop(self) -> str:
+        """End it; return what it said of errors, which may be those of being ended."""
+        said = complaint(await stop(self._process))
+        return said and f"iperf3: {said}"
+
+
+def _how(returncode: int) -> str:
+    return f"by signal {-returncode}" if returncode < 0 else f"with code {returncode}"
+
+
+def _free_port(host: str) -> int:
+    """A port that is free now; the kernel chooses it at random."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.bind((host, 0))
+        return int(probe.getsockname()[1])
 
 
 def largest_window() -> int:
@@ -144,12 +219,26 @@ def complaint(report: str) -> str:
 
 def _is_listening(port: int) -> bool:
     """Whether a socket of this network namespace listens on a TCP port."""
+    return any(state == _LISTENING for _, state in _sockets_at(port))
+
+
+def connected_to(port: int) -> set[str]:
+    """Return the IPv4 addresses that are connected to a TCP port of this network namespace."""
+    return {address for address, state in _sockets_at(port) if state == _ESTABLISHED}
+
+
+def _sockets_at(port: int) -> Iterator[tuple[str, str]]:
+    """The other end's address and the state of each socket at a local port."""
     for table in ("/proc/self/net/tcp", "/proc/self/net/tcp6"):
         path = Path(table)
         if not path.exists():
             continue
         for line in path.read_text().splitlines()[1:]:
-            fields = line.split()
-            if fields[3] == "0A" and int(fields[1].rsplit(":", 1)[1], 16) == port:
-                return True
-    return False
+            _, local, remote, state, *_ = line.split()
+            if int(local.rsplit(":", 1)[1], 16) == port:
+                yield _address(remote.rsplit(":", 1)[0]), state
+
+
+def _address(words: str) -> str:
+    """An address as /proc writes it: hexadecimal words of the machine's byte order. The last one is an IPv4 address."""
+    return socket.inet_ntoa(int(words[-8:], 16).to_bytes(4, sys.byteorder))

@@ -13,7 +13,7 @@ from trimtab_api.netmon.v1 import netmon_pb2
 
 from trimtab_netmon import converters
 from trimtab_netmon.bandwidth import TEST_LIMIT
-from trimtab_netmon.iperf import PATIENCE
+from trimtab_netmon.engines import PATIENCE
 from trimtab_netmon.metrics import Metrics
 from trimtab_netmon.peers import Peers
 from trimtab_netmon.probe_schedule import Budget, Pair

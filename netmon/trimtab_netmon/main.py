@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 from trimtab_api.command_line import Parser, joined, number, whole_number
 from trimtab_api.errors import UserError
+from trimtab_api.names import PROBES
 from trimtab_api.process_settings import settle_process
 from trimtab_api.units import parse_duration, parse_size
 
@@ -50,6 +51,7 @@ def read_settings(arguments: argparse.Namespace) -> Settings:
         probe_budget=arguments.probe_budget,
         probe_bytes_per_day=probe_bytes,
         metrics_port=arguments.metrics_port,
+        probe=arguments.probe,
         service=arguments.service,
         node=arguments.node,
         zone=arguments.zone,
@@ -69,7 +71,7 @@ def _parser() -> argparse.ArgumentParser:
     serve = parser.add_subparsers(required=True, metavar="COMMAND").add_parser(
         "serve",
         help="measure the network and serve what was measured",
-        description="Listens at --listen for gRPC (TCP) and echoes (UDP), and one port above for iperf3.",
+        description="Listens at --listen for gRPC (TCP) and echoes (UDP), and at a random port during each test.",
     )
     serve.add_argument(
         "--rank",
@@ -81,6 +83,12 @@ def _parser() -> argparse.ArgumentParser:
         "--peers",
         required=True,
         help="HOST[:PORT],... of every worker's monitor, this one included; a{0..2} stands for a0,a1,a2",
+    )
+    serve.add_argument(
+        "--probe",
+        choices=PROBES,
+        default="auto",
+        help="what sends a test's data (default: auto: iperf3 up to 10 Gbit/s and where it is installed, else native)",
     )
     serve.add_argument(
         "--service",

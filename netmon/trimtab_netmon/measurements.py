@@ -20,6 +20,8 @@ class Method(enum.Enum):
     UDP_ECHO = 1
     IPERF3 = 2
     IPERF3_SHARED = 3
+    NATIVE = 4
+    NATIVE_SHARED = 5
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,7 @@ class Monitor:
     """Made in a running event loop; `run` serves until cancelled."""
 
     def __init__(self, settings: Settings) -> None:
-        if settings.others:
+        if settings.others and settings.probe == "iperf3":
             iperf.require_iperf3()
         self._settings = settings
         self._metrics = Metrics(settings.worker, settings.node, settings.zone)
@@ -218,19 +218,18 @@ def _gone_stale(state: netmon_pb2.NetworkState, why: str) -> netmon_pb2.NetworkS
 
 
 def require_free(settings: Settings) -> None:
-    """Raise `UserError` where a port that a monitor listens on is taken."""
-    for port, use in ((settings.listen.port, "gRPC"), (settings.listen.iperf_port, "iperf3, one above --listen")):
-        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((settings.listen.host, port))
-                probe.listen()
-            except OSError as error:
-                raise UserError(
-                    f"cannot listen there for {use} ({error.strerror}); stop what uses the port, or choose another",
-                    field="--listen",
-                    value=f"{settings.listen.host}:{port}",
-                ) from None
+    """Raise `UserError` where the port that a monitor listens on is taken."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((settings.listen.host, settings.listen.port))
+            probe.listen()
+        except OSError as error:
+            raise UserError(
+                f"cannot listen there for gRPC ({error.strerror}); stop what uses the port, or choose another",
+                field="--listen",
+                value=str(settings.listen),
+            ) from None
 
 
 def serve(settings: Settings, on_stop: Callable[[Callable[[], None]], None]) -> None:

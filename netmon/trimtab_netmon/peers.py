@@ -21,7 +21,7 @@ class AddressUnknownError(grpc.aio.AioRpcError):
     def __init__(self, endpoint: Endpoint) -> None:
         nothing = grpc.aio.Metadata()
         details = f"the address of {endpoint.host} is not known yet"
-        super().__init__(grpc.StatusCode.UNAVAILABLE, nothing, nothing, details)
+        super().__init__(grpc.StatusCode.UNAVAILABLE, nothing, nothing, details, None)
 
 
 class Peers:

@@ -13,7 +13,7 @@ import grpc.aio
 from trimtab_api.netmon.v1 import netmon_pb2
 
 from trimtab_netmon.coordinator import Coordinator, NotNowError, StoppingError
-from trimtab_netmon.iperf import TestError
+from trimtab_netmon.engines import Engine, TestError
 from trimtab_netmon.partial import StateSender
 from trimtab_netmon.peers import Peers
 from trimtab_netmon.tester import BusyError, Tester
@@ -110,10 +110,18 @@ class MonitorPeer:
         self, request: netmon_pb2.ReceiveTestRequest, context: Context
     ) -> AsyncIterator[netmon_pb2.ReceiveTestUpdate]:
         """Receive one test."""
+        if request.source >= self._num_workers:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "no such worker")
         try:
-            async for update in self._tester.receive(request.limit_seconds):
+            async for update in self._tester.receive(request.source, request.limit_seconds, _engines(request)):
                 yield update
         except BusyError as error:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
         except TestError as error:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+
+
+def _engines(request: netmon_pb2.ReceiveTestRequest) -> list[Engine]:
+    """The engines that a sender can use, of those known here."""
+    known = {each.value: each for each in Engine}
+    return [known[number] for number in request.engines if number in known]

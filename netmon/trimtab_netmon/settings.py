@@ -12,15 +12,10 @@ from trimtab_api.names import MOST_WORKERS
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where one worker's monitor listens: gRPC on TCP and the echo on UDP at ``port``, iperf3 at the port above."""
+    """Where one worker's monitor listens: gRPC on TCP and the echo on UDP."""
 
     host: str
     port: int
-
-    @property
-    def iperf_port(self) -> int:
-        """Where an iperf3 server listens during a test of this worker."""
-        return self.port + 1
 
     @property
     def includes_loopback(self) -> bool:
@@ -42,9 +37,9 @@ class Endpoint:
         host, colon, port = text.strip().rpartition(":")
         if not colon and default_port is not None:
             host, port = text.strip(), str(default_port)
-        if not host or not port.isdecimal() or not 0 < int(port) < 65535:
+        if not host or not port.isdecimal() or not 0 < int(port) < 65536:
             expected = "HOST:PORT" if default_port is None else "HOST or HOST:PORT"
-            raise UserError(f"write {expected}, with a port from 1 to 65534", field=field, value=text)
+            raise UserError(f"write {expected}, with a port from 1 to 65535", field=field, value=text)
         if ":" in host:
             raise UserError("is an IPv6 address; a monitor speaks IPv4 alone", field=field, value=text)
         return cls(host, int(port))
@@ -93,6 +88,8 @@ class Settings:
     """Port of the Prometheus metrics; 0: none."""
     probe_bytes_per_day: float = 50e9
     """Most bytes that bandwidth tests may send and receive at a host in 24 hours."""
+    probe: str = "auto"
+    """What sends the data of bandwidth tests: one of `PROBES`."""
     service: str | None = None
     """DNS name of the headless Service that has the addresses of all monitors; None: each name is looked up."""
     node: str = ""

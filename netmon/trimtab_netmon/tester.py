@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import grpc
 from trimtab_api.netmon.v1 import netmon_pb2
@@ -31,14 +31,41 @@ from trimtab_netmon.bandwidth import (
     was_held_down,
     was_starved,
 )
+from trimtab_netmon.engines import (
+    MOST_OF_IPERF3,
+    NUM_STREAMS,
+    PATIENCE,
+    Engine,
+    Receiver,
+    Sender,
+    TestError,
+    choose,
+    engines_for,
+)
 from trimtab_netmon.interface import InterfaceWatch
+from trimtab_netmon.iperf import IperfClient, IperfServer
 from trimtab_netmon.measurements import Method
-from trimtab_netmon.peers import Peers
+from trimtab_netmon.native import NativeReceiver, NativeSender
+from trimtab_netmon.peers import AddressUnknownError, Peers
 from trimtab_netmon.settings import Settings
 
 
 class BusyError(Exception):
     """This host, or the other, is in a test already."""
+
+
+_NATIVE = {Method.IPERF3: Method.NATIVE, Method.IPERF3_SHARED: Method.NATIVE_SHARED}
+
+
+@dataclass(frozen=True)
+class Sent:
+    """One attempt of a test."""
+
+    rates: Rates
+    duration: float
+    """Seconds from its first data to its end."""
+    num_bytes: int
+    engine: Engine
 
 
 @dataclass(frozen=True)
@@ -56,10 +83,21 @@ class TestResult:
     """Bytes that the test sent."""
 
     @classmethod
-    def of(cls, rates: Rates, expected: float, duration: float, num_bytes: int) -> TestResult:
-        """What these rates say of a link that was ``expected`` to carry so many bytes per second."""
-        bandwidth, method = judge(rates, expected)
-        return cls(bandwidth, method, duration, is_lower_bound(bandwidth, rates, expected), num_bytes)
+    def of(cls, sent: Sent, expected: float) -> TestResult:
+        """What a test says of a link that was ``expected`` to carry so many bytes per second."""
+        bandwidth, method = judge(sent.rates, expected)
+        if sent.engine is Engine.NATIVE:
+            method = _NATIVE[method]
+        bound = is_lower_bound(bandwidth, sent.rates, expected)
+        return cls(bandwidth, method, sent.duration, bound, sent.num_bytes)
+
+    def after(self, *earlier: Sent) -> TestResult:
+        """This result with what was spent before it."""
+        return replace(
+            self,
+            duration=self.duration + sum(each.duration for each in earlier),
+            num_bytes=self.num_bytes + sum(each.num_bytes for each in earlier),
+        )
 
 
 class Tester:
@@ -84,9 +122,9 @@ class Tester:
             except grpc.aio.AioRpcError as error:
                 if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED:
                     raise BusyError(f"worker {target} is in a test already") from None
-                raise iperf.TestError(f"worker {target}: {error.details()}") from None
+                raise TestError(f"worker {target}: {error.details()}") from None
             except OSError as error:
-                raise iperf.TestError(f"worker {self._settings.worker} cannot test: {error}") from error
+                raise TestError(f"worker {self._settings.worker} cannot test: {error}") from error
 
     async def _send_gently(self, target: int, expected: float) -> TestResult:
         """Confirm the expected rate with few bytes under way; where that fails, send all that the link takes."""
@@ -94,21 +132,25 @@ class Tester:
         # What the job received may refute the expected rate, unless it can have come over a faster link than this one.
         most_known = max(expected, self._interface.capacity)
         is_refuted = is_more(self._interface.most_received(RATE_WINDOW), most_known)
-        if expected == 0 or is_refuted or limit // iperf.NUM_STREAMS > iperf.largest_window():
-            rates, duration, num_bytes = await self._send(target, expected, None)
-            return TestResult.of(rates, expected, duration, num_bytes)
-        spent, spent_bytes = 0.0, 0
-        with suppress(iperf.TestError):  # the other host's kernel may grant less
-            rates, spent, spent_bytes = await self._send(target, expected, limit // iperf.NUM_STREAMS)
-            found = TestResult.of(rates, expected, spent, spent_bytes)
-            if not was_held_down(found.bandwidth, rates, limit, expected, 2 * self._latency_to(target)):
-                return found
-        rates, duration, num_bytes = await self._send_once_free(target, expected)
-        return TestResult.of(rates, expected, spent + duration, spent_bytes + num_bytes)
+        attempts: list[Sent] = []
+        if not (expected == 0 or is_refuted or limit // NUM_STREAMS > iperf.largest_window()):
+            with suppress(TestError):  # the other host's kernel may grant less
+                sent = await self._send(target, expected, limit // NUM_STREAMS)
+                found = TestResult.of(sent, expected)
+                if not was_held_down(found.bandwidth, sent.rates, limit, expected, 2 * self._latency_to(target)):
+                    return found
+                attempts.append(sent)
+        sent = await self._send_once_free(target, expected)
+        found = TestResult.of(sent, expected)
+        if self._settings.probe == "auto" and sent.engine is Engine.IPERF3 and found.bandwidth > MOST_OF_IPERF3:
+            attempts.append(sent)
+            with suppress(TestError):
+                found = TestResult.of(await self._send_once_free(target, found.bandwidth), found.bandwidth)
+        return found.after(*attempts)
 
-    async def _send_once_free(self, target: int, expected: float) -> tuple[Rates, float, int]:
+    async def _send_once_free(self, target: int, expected: float) -> Sent:
         """Test without a window as soon as the other host has ended its part of the attempt before."""
-        deadline = time.monotonic() + iperf.PATIENCE
+        deadline = time.monotonic() + PATIENCE
         while True:
             try:
                 return await self._send(target, expected, None)
@@ -117,29 +159,29 @@ class Tester:
                     raise
             await asyncio.sleep(SAMPLE_INTERVAL)
 
-    async def _send(self, target: int, expected: float, window: int | None) -> tuple[Rates, float, int]:
-        """Return the rates of one test, its duration in seconds and the bytes that it sent."""
+    async def _send(self, target: int, expected: float, window: int | None) -> Sent:
+        engines = [netmon_pb2.Engine.Name(each.value) for each in engines_for(self._settings.probe, expected)]
         call = self._peers.peer(target).ReceiveTest(
-            netmon_pb2.ReceiveTestRequest(source=self._settings.worker, limit_seconds=TEST_LIMIT),
-            timeout=TEST_LIMIT + 3 * iperf.PATIENCE,
+            netmon_pb2.ReceiveTestRequest(source=self._settings.worker, limit_seconds=TEST_LIMIT, engines=engines),
+            timeout=TEST_LIMIT + 3 * PATIENCE,
         )
-        client, sent_before = None, 0.0
+        sender: Sender | None = None
+        sent_before, engine = 0.0, Engine.IPERF3
         round_trip = 2 * self._latency_to(target)
-        begun, report = time.monotonic(), ""
+        begun, failure, report = time.monotonic(), "", ""
         flows_since, sent_throughout = float("inf"), float("inf")
         received: list[Sample] = []
         try:
             async for update in call:
                 received.append(Sample(update.monotonic_seconds, update.received_bytes, update.test_bytes))
-                if client is None:  # the first update: the receiver is ready
+                if sender is None:  # the first update: the receiver is ready
                     sent_before = self._sent_by_the_job()
-                    client = await iperf.start_client(
-                        self._peers.endpoint(target), self._settings.listen, TEST_LIMIT, window
-                    )
+                    engine = _engine_of(update)
+                    sender = await self._start_sender(target, engine, update, window)
                     begun = time.monotonic()
                 if received[-1].own > 0:
                     flows_since = min(flows_since, time.monotonic())
-                has_ended = client.returncode is not None or time.monotonic() - begun > TEST_LIMIT
+                has_ended = sender.is_over or time.monotonic() - begun > TEST_LIMIT
                 if has_ended or is_over_time(received, round_trip) or has_seen_enough(received, expected, round_trip):
                     break
                 if window and has_risen(received, expected):
@@ -147,14 +189,14 @@ class Tester:
         finally:
             call.cancel()
             sent_throughout = self._interface.least_sent(SETTLE_WINDOW, flows_since)
-            if client is not None:
-                report = await iperf.stop(client)
+            if sender is not None:
+                failure, report = sender.failure, await sender.stop()
                 self._sent_before, self._sent_at = sent_before, time.monotonic()
         flowing = flowing_in(received)
         total, own = best_rates(flowing)
-        if own == 0:
-            raise iperf.TestError(f"iperf3 to worker {target}: {iperf.complaint(report) or 'no data arrived'}")
-        duration = flowing[-1].at - flowing[0].at
+        if own == 0 or failure:
+            said = "; ".join(filter(None, (failure, report))) or "no data arrived"
+            raise TestError(f"to worker {target}: {said}")
         rates = Rates(
             received=total,
             own=own,
@@ -163,7 +205,16 @@ class Tester:
             was_starved=was_starved(received),
             has_settled=has_seen_enough(received, expected, round_trip),
         )
-        return rates, duration, flowing[-1].own
+        return Sent(rates, flowing[-1].at - flowing[0].at, flowing[-1].own, engine)
+
+    async def _start_sender(
+        self, target: int, engine: Engine, ready: netmon_pb2.ReceiveTestUpdate, window: int | None
+    ) -> Sender:
+        where = replace(self._peers.endpoint(target), port=ready.port)
+        source = self._settings.listen.host
+        if engine is Engine.NATIVE:
+            return NativeSender(where, source, ready.ticket, TEST_LIMIT, window)
+        return await IperfClient.start(where, source, TEST_LIMIT, window)
 
     def _sent_by_the_job(self) -> float:
         """Bytes per second that just left this host; if a test has just ended here, those from before that test."""
@@ -171,25 +222,45 @@ class Tester:
             return self._sent_before
         return self._interface.sending_rate(RATE_WINDOW)
 
-    async def receive(self, limit: float) -> AsyncIterator[netmon_pb2.ReceiveTestUpdate]:
-        """Serve one test: the interface's counter until the sender cancels. Raises `BusyError` or `TestError`."""
+    async def receive(
+        self, source: int, limit: float, engines: Sequence[Engine]
+    ) -> AsyncIterator[netmon_pb2.ReceiveTestUpdate]:
+        """Serve one test from a worker: the interface's counter until the sender cancels.
+
+        Raises `BusyError` or `TestError`.
+        """
         with self._reserve():
+            limit = min(limit, TEST_LIMIT) + PATIENCE
+            engine = choose(engines)
             try:
-                server = await iperf.start_server(self._settings.listen)
+                receiver = await self._start_receiver(source, engine, limit)
             except OSError as error:
-                raise iperf.TestError(f"worker {self._settings.worker} cannot start iperf3: {error}") from error
+                raise TestError(f"worker {self._settings.worker} cannot receive a test: {error}") from error
             try:
-                deadline = time.monotonic() + min(limit, TEST_LIMIT) + iperf.PATIENCE
-                while server.returncode is None and time.monotonic() < deadline:
+                deadline = time.monotonic() + limit
+                update = netmon_pb2.ReceiveTestUpdate(
+                    engine=netmon_pb2.Engine.Name(engine.value), port=receiver.port, ticket=receiver.ticket
+                )
+                while not receiver.is_over and time.monotonic() < deadline:
+                    receiver.require_good()
                     reading = self._interface.read()
-                    yield netmon_pb2.ReceiveTestUpdate(
-                        monotonic_seconds=reading.at,
-                        received_bytes=reading.received,
-                        test_bytes=iperf.transferred_bytes(server),
-                    )
+                    update.monotonic_seconds, update.received_bytes = reading.at, reading.received
+                    update.test_bytes = receiver.num_bytes
+                    yield update
+                    update = netmon_pb2.ReceiveTestUpdate()
                     await asyncio.sleep(SAMPLE_INTERVAL)
+                receiver.require_good()
             finally:
-                await iperf.stop(server)
+                await receiver.stop()
+
+    async def _start_receiver(self, source: int, engine: Engine, limit: float) -> Receiver:
+        try:
+            peer = self._peers.endpoint(source).host
+        except AddressUnknownError as error:
+            raise TestError(str(error.details())) from None
+        if engine is Engine.NATIVE:
+            return NativeReceiver(self._settings.listen.host, peer, limit)
+        return await IperfServer.start(self._settings.listen.host, peer)
 
     @contextmanager
     def _reserve(self) -> Iterator[None]:
@@ -200,3 +271,11 @@ class Tester:
             yield
         finally:
             self._is_taken = False
+
+
+def _engine_of(update: netmon_pb2.ReceiveTestUpdate) -> Engine:
+    """The engine that a receiver chose. Raises `TestError`."""
+    try:
+        return Engine(update.engine)
+    except ValueError:
+        raise TestError(f"the receiver chose engine {update.engine}, which is not known here") from None

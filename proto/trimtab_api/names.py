@@ -47,7 +47,9 @@ RESERVED_VARIABLES = (
 )
 #: What a trainer's container runs: this, then ``--``, then the user's command; its `args` follow.
 WORKER_COMMAND = ("trimtab", "worker")
-#: Where a worker's monitor listens for gRPC (TCP) and echoes (UDP); iperf3 listens at the port above.
+#: What sends the data of bandwidth tests: iperf3, the monitor's own threads, or whichever suits the link and the hosts.
+PROBES = ("auto", "iperf3", "native")
+#: Where a worker's monitor listens for gRPC (TCP) and echoes (UDP); bandwidth tests use random ports.
 MONITOR_PORT = 29400
 #: Prometheus metrics of a worker's monitor.
 MONITOR_METRICS_PORT = 29402

@@ -57,7 +57,8 @@ class NetworkView:
     bandwidth_lower_bound: bool = False
     """The link may carry more: the test was disturbed."""
     bandwidth_method: str = ""
-    """How the bandwidth was measured: *iperf3* on an idle link, *iperf3 beside traffic* of the job; empty: unknown."""
+    """How the bandwidth was measured: *iperf3* or *native* on an idle link, *... beside traffic* of the job; empty:
+    unknown."""
     latency_since: float = field(default=-math.inf, compare=False)
     bandwidth_since: float = field(default=-math.inf, compare=False)
     """When each was last confirmed or changed, by this host's `time.monotonic`."""
@@ -202,7 +203,12 @@ def _link_of(link: netmon_pb2.Link) -> LinkView:
     )
 
 
-_METHODS = {netmon_pb2.METHOD_IPERF3: "iperf3", netmon_pb2.METHOD_IPERF3_SHARED: "iperf3 beside traffic"}
+_METHODS = {
+    netmon_pb2.METHOD_IPERF3: "iperf3",
+    netmon_pb2.METHOD_IPERF3_SHARED: "iperf3 beside traffic",
+    netmon_pb2.METHOD_NATIVE: "native",
+    netmon_pb2.METHOD_NATIVE_SHARED: "native beside traffic",
+}
 
 
 def _magnitude(value: float) -> float:

@@ -128,6 +128,6 @@ def _measuring() -> list[object]:
             {"{{reason}}": f"sum by (reason) (rate(trimtab_netmon_failed_bandwidth_tests_total{{{JOB}}}[5m]))"},
             shows="By reason.",
             bad="resource_exhausted now and then is two tests that met. unavailable: a monitor is away."
-            " failed_precondition: iperf3 does not run; see the log of the netmon container.",
+            " failed_precondition: the test failed; see the log of the netmon container.",
         ),
     ]

@@ -72,7 +72,7 @@ WRONG = [
         ("spec", "network", "a\nb"),
         1,
         "spec.network.a\\nb: '1': is not a field here; choose from probeInterval, probeBudget, probeBytesPerDay, "
-        "secondInterface",
+        "probe, secondInterface",
     ),
     (("speck",), {}, "speck: is not a field here; did you mean spec?"),
     (

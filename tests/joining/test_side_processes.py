@@ -52,8 +52,11 @@ def test_a_monitor_that_waits_for_its_restart_ends_at_once(tmp_path):
 
 
 def test_why_hosts_are_not_measured_is_told_with_what_to_do():
-    assert _why_not_measured([CARD, CARD]) == ""
-    lacking = _why_not_measured([CARD, replace(CARD, address="10.0.0.2", has_iperf3=False)])
-    assert lacking == "iperf3 is not installed on 10.0.0.2; install it on every host"
-    by_ipv6 = _why_not_measured([replace(CARD, address="fd00:77::1"), replace(CARD, address="fd00:77::2")])
+    assert _why_not_measured([CARD, CARD], "iperf3") == ""
+    hosts = [CARD, replace(CARD, address="10.0.0.2", has_iperf3=False)]
+    assert _why_not_measured(hosts, "auto") == "", "the monitor's own engine measures them"
+    assert _why_not_measured(hosts, "iperf3") == (
+        "iperf3 is not installed on 10.0.0.2; install it on every host, or set spec.network.probe to auto"
+    )
+    by_ipv6 = _why_not_measured([replace(CARD, address="fd00:77::1"), replace(CARD, address="fd00:77::2")], "auto")
     assert by_ipv6.startswith("monitors speak IPv4 alone, and the ranks meet by IPv6 (fd00:77::1, fd00:77::2); give")

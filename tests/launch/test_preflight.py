@@ -183,14 +183,14 @@ def written(directory: Path, **spec) -> Path:
     return path
 
 
-def test_several_workers_need_iperf3_and_the_launcher_says_so(tmp_path, monkeypatch, capsys):
-    file = written(tmp_path)
+def test_a_job_that_asks_for_iperf3_is_refused_where_it_is_not_installed(tmp_path, monkeypatch, capsys):
+    file = written(tmp_path, network={"probe": "iperf3"})
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert main(["run", str(file)]) == 2
     assert capsys.readouterr().err == (
-        f"trimtab: {file}: spec.workers: '2': needs iperf3, which measures the bandwidth between them and is not "
-        "installed; apt-get install iperf3 (or your system's package of that name)\n"
+        f"trimtab: {file}: spec.network.probe: 'iperf3': needs iperf3, which is not installed; apt-get install iperf3 "
+        "(or your system's package of that name), or set it to auto\n"
     )
     assert [each.name for each in tmp_path.iterdir()] == ["job.yaml"]
 

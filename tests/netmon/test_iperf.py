@@ -1,17 +1,10 @@
 """The children that run iperf3 end with those who wanted them."""
 
 import asyncio
-import socket
 
 import psutil
 import pytest
 from trimtab_netmon import iperf
-from trimtab_netmon.settings import Endpoint
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return probe.getsockname()[1]
 
 
 def servers():
@@ -23,7 +16,7 @@ def test_a_server_that_nobody_wants_any_more_ends_before_it_listens(monkeypatch)
     monkeypatch.setattr(iperf, "PATIENCE", 60)  # a busy machine may stand still for longer than it is
 
     async def scenario():
-        starting = asyncio.create_task(iperf.start_server(Endpoint("127.0.0.1", free_port())))
+        starting = asyncio.create_task(iperf.IperfServer.start("127.0.0.1", "127.0.0.1"))
         while not servers():
             assert not starting.done(), starting.exception()
             await asyncio.sleep(0.005)

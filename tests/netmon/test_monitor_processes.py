@@ -16,13 +16,12 @@ MEASURED_WITHIN = 60
 
 
 def free_port():
-    """A TCP port such that it, its UDP namesake and the port above are free now."""
+    """A TCP port such that it and its UDP namesake are free now."""
     while True:
-        with socket.socket() as first, socket.socket() as above, socket.socket(type=socket.SOCK_DGRAM) as echo:
+        with socket.socket() as first, socket.socket(type=socket.SOCK_DGRAM) as echo:
             first.bind(("127.0.0.1", 0))
             port = first.getsockname()[1]
             try:
-                above.bind(("127.0.0.1", port + 1))
                 echo.bind(("127.0.0.1", port))
             except OSError:
                 continue
@@ -158,10 +157,10 @@ def test_a_watch_without_a_monitor_is_stale_and_closes():
     ("changes", "message"),
     [
         ({"--rank": "5"}, "--rank: '5': must be the place of this worker among the 1 of --peers, from 0"),
-        ({"--listen": "127.0.0.1"}, "--listen: '127.0.0.1': write HOST:PORT, with a port from 1 to 65534"),
+        ({"--listen": "127.0.0.1"}, "--listen: '127.0.0.1': write HOST:PORT, with a port from 1 to 65535"),
         ({"--peers": "a{2..1}:9"}, "--peers: 'a{2..1}:9': write a range that rises, of at most 100000 numbers"),
         ({"--listen": "fd00::1:9"}, "--listen: 'fd00::1:9': is an IPv6 address; a monitor speaks IPv4 alone"),
-        ({"--peers": "a:b"}, "--peers: 'a:b': write HOST or HOST:PORT, with a port from 1 to 65534"),
+        ({"--peers": "a:b"}, "--peers: 'a:b': write HOST or HOST:PORT, with a port from 1 to 65535"),
         ({"--interface": "nodev0"}, "--interface: 'nodev0': no such network device here; see `ip link`"),
         (
             {"--probe-interval": "2"},
@@ -202,20 +201,19 @@ def test_what_cannot_be_parsed_is_one_line_and_exit_code_2(arguments, message, c
     assert capsys.readouterr().err == f"trimtab-netmon: {message}\n"
 
 
-@pytest.mark.parametrize("offset", [0, 1])
-def test_a_busy_port_is_one_line_and_exit_code_2(offset):
+def test_a_busy_port_is_one_line_and_exit_code_2():
     port = free_port()
-    with socket.create_server(("127.0.0.1", port + offset)):
+    with socket.create_server(("127.0.0.1", port)):
         done = subprocess.run(command(0, [port]), capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2
-    assert done.stderr.startswith(f"trimtab-netmon: --listen: '127.0.0.1:{port + offset}': cannot listen there for ")
+    assert done.stderr.startswith(f"trimtab-netmon: --listen: '127.0.0.1:{port}': cannot listen there for ")
     assert done.stderr.endswith("stop what uses the port, or choose another\n")
     assert done.stderr.count("\n") == 1
 
 
-def test_without_iperf3_a_monitor_with_peers_says_what_to_install(tmp_path):
+def test_a_monitor_that_is_to_use_iperf3_says_where_it_is_missing(tmp_path):
     done = subprocess.run(
-        command(0, [free_port(), free_port()]),
+        command(0, [free_port(), free_port()], "--probe", "iperf3"),
         capture_output=True,
         text=True,
         timeout=60,
@@ -226,6 +224,17 @@ def test_without_iperf3_a_monitor_with_peers_says_what_to_install(tmp_path):
     assert done.stderr == (
         "trimtab-netmon: iperf3 is not installed; install it (Debian: apt-get install iperf3) to measure bandwidth\n"
     )
+
+
+@pytest.mark.slow
+def test_monitors_without_iperf3_measure_by_themselves(monitors, tmp_path):
+    ports = [free_port() for _ in range(2)]
+    for rank in range(2):
+        monitors(rank, ports, PATH=str(tmp_path))
+    with watch(f"127.0.0.1:{ports[0]}") as network:
+        view = network.wait_until_measured(MEASURED_WITHIN)
+        assert view.bandwidth > 10e6
+        assert view.bandwidth_method.startswith("native")
 
 
 def test_without_peers_there_is_no_bandwidth_to_measure_and_no_iperf3_is_needed(monitors, tmp_path):

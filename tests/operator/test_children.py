@@ -129,7 +129,7 @@ def test_every_port_that_a_pod_listens_at_is_declared():
         for each in [*pod["containers"], *pod["initContainers"]]
         for port in each["ports"]
     }
-    assert declared == {(29400, "UDP")} | {(port, "TCP") for port in (8471, 8472, 29400, 29401, 29402, 29500)}
+    assert declared == {(29400, "UDP")} | {(port, "TCP") for port in (8471, 8472, 29400, 29402, 29500)}
 
 
 def test_ports_that_the_user_declares_are_the_users():

@@ -72,6 +72,11 @@ class Network(Strict):
         description="Most bytes that bandwidth tests may send and receive at one worker in 24 hours. Lower it where"
         " traffic is paid for.",
     )
+    probe: Literal["auto", "iperf3", "native"] = Field(
+        "auto",
+        description="What sends the data of bandwidth tests: `iperf3`; `native`, the monitor's own threads; or `auto`,"
+        " iperf3 up to 10 Gbit/s and between hosts that have it, else native.",
+    )
     second_interface: Interface | None = Field(
         None,
         description="A second network interface of every worker, such as `net1`. `deft`, `priority` and `us-byte` then"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from trimtab_api.errors import UserError
 
-#: Ports are chosen from these; each must have one above it.
+#: Ports are chosen from these.
 _FIRST_PORT, _LAST_PORT = 10000, 65535
 #: The first port that kernels usually give to outgoing connections.
 _USUAL_FIRST_EPHEMERAL = 32768
@@ -18,7 +18,7 @@ _MIN_PORTS = 1000
 
 
 def free_ports(count: int, address: str = "127.0.0.1") -> list[int]:
-    """Ports of ``address`` that are free, as is the port above each, which a monitor needs for iperf3.
+    """Ports of ``address`` that are free.
 
     The kernel gives none of them to outgoing connections: it could take such a port before the process that it is for
     listens there.
@@ -29,10 +29,9 @@ def free_ports(count: int, address: str = "127.0.0.1") -> list[int]:
     with ExitStack() as held:  # all are held until the last is found, so that none is found twice
         while len(ports) < count:
             number = next(candidates)
-            port, above = (held.enter_context(socket.socket(family)) for _ in range(2))
+            port = held.enter_context(socket.socket(family))
             with suppress(OSError):  # taken
                 port.bind((address, number))
-                above.bind((address, number + 1))
                 ports.append(number)
         return ports
 

@@ -17,6 +17,7 @@ def monitor_command(
     probe_interval: float,
     probe_budget: float,
     probe_bytes_per_day: int,
+    probe: str,
     metrics_port: int = 0,
 ) -> list[str]:
     """The monitor of one worker; ``addresses`` are those of every worker's, this one included. It serves metrics at
@@ -27,7 +28,7 @@ def monitor_command(
     argv += ["--peers", ",".join(f"{each}:{number}" for each, number in addresses)]
     argv += ["--listen", f"{host}:{port}", "--interface", interface]
     argv += ["--probe-interval", format_duration(probe_interval), "--probe-budget", f"{probe_budget:g}"]
-    argv += ["--probe-bytes-per-day", f"{probe_bytes_per_day}B"]
+    argv += ["--probe-bytes-per-day", f"{probe_bytes_per_day}B", "--probe", probe]
     return [*argv, "--metrics-port", str(metrics_port)]
 
 

@@ -144,7 +144,7 @@ class _Host:
         if len(self._hosts.hosts) == 1:
             self._say(f"all {self._group.size} ranks are on one host: no network is measured")
         else:
-            if problem := _why_not_measured(self._hosts.hosts):
+            if problem := _why_not_measured(self._hosts.hosts, self._job.spec.network.probe):
                 self._say(f"the network is not measured, so the plan does not adapt to it: {problem}")
                 recorder.decision(network_line(problem, 0.0))
             else:
@@ -196,6 +196,7 @@ class _Host:
             probe_interval=network.probe_interval,
             probe_budget=network.probe_budget,
             probe_bytes_per_day=network.probe_bytes_per_day,
+            probe=network.probe,
         )
         log = self._directory.log(f"monitor-{worker}")
         self._side.start(restarting(argv), log, self._environment(certificates))
@@ -219,10 +220,14 @@ class _Host:
             print(f"trimtab: {what}", file=sys.stderr, flush=True)
 
 
-def _why_not_measured(hosts: Sequence[HostCard]) -> str:
+def _why_not_measured(hosts: Sequence[HostCard], probe: str) -> str:
     """Why no monitors are started, and what to do about it; empty where they are."""
-    if lacking := [each.address for each in hosts if not each.has_iperf3]:
-        return f"iperf3 is not installed on {', '.join(lacking)}; install it on every host"
+    lacking = [each.address for each in hosts if not each.has_iperf3]
+    if lacking and probe == "iperf3":
+        return (
+            f"iperf3 is not installed on {', '.join(lacking)}; "
+            "install it on every host, or set spec.network.probe to auto"
+        )
     if by_ipv6 := [each.address for each in hosts if ":" in each.address]:
         return (
             f"monitors speak IPv4 alone, and the ranks meet by IPv6 ({', '.join(by_ipv6)}); "

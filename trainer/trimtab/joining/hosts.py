@@ -31,7 +31,7 @@ class HostCard:
     interface: str
     """The network device with that address."""
     port: int
-    """Free here, as is the one above, for a network monitor."""
+    """Free here, for a network monitor."""
     has_iperf3: bool
 
     @classmethod

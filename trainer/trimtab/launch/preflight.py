@@ -29,12 +29,12 @@ def check(job: TrainingJob) -> None:
     check_size(job, psutil.virtual_memory().total)
     for worker in range(job.spec.workers):
         trainer_process(job, _placeholder_environment(job, worker), worker, "127.0.0.1")
-    if job.spec.workers > 1 and shutil.which("iperf3") is None:
+    if job.spec.workers > 1 and job.spec.network.probe == "iperf3" and shutil.which("iperf3") is None:
         raise UserError(
-            "needs iperf3, which measures the bandwidth between them and is not installed; "
-            "apt-get install iperf3 (or your system's package of that name)",
-            field="spec.workers",
-            value=str(job.spec.workers),
+            "needs iperf3, which is not installed; apt-get install iperf3 (or your system's package of that name), "
+            "or set it to auto",
+            field="spec.network.probe",
+            value=job.spec.network.probe,
         )
 
 

@@ -161,6 +161,7 @@ def _start_monitors(request: RunRequest, hosts: Hosts, supervisor: Supervisor) -
             probe_interval=network.probe_interval,
             probe_budget=network.probe_budget,
             probe_bytes_per_day=network.probe_bytes_per_day,
+            probe=network.probe,
             metrics_port=0 if request.metrics_port is None else request.metrics_port + 1 + worker,
         )
         supervisor.start(monitor_name(worker), Process(hosts.command(worker, argv), os.environ))

@@ -13,10 +13,23 @@ class Method(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     METHOD_UDP_ECHO: _ClassVar[Method]
     METHOD_IPERF3: _ClassVar[Method]
     METHOD_IPERF3_SHARED: _ClassVar[Method]
+    METHOD_NATIVE: _ClassVar[Method]
+    METHOD_NATIVE_SHARED: _ClassVar[Method]
+
+class Engine(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    ENGINE_UNSPECIFIED: _ClassVar[Engine]
+    ENGINE_IPERF3: _ClassVar[Engine]
+    ENGINE_NATIVE: _ClassVar[Engine]
 METHOD_UNSPECIFIED: Method
 METHOD_UDP_ECHO: Method
 METHOD_IPERF3: Method
 METHOD_IPERF3_SHARED: Method
+METHOD_NATIVE: Method
+METHOD_NATIVE_SHARED: Method
+ENGINE_UNSPECIFIED: Engine
+ENGINE_IPERF3: Engine
+ENGINE_NATIVE: Engine
 
 class GetNetworkStateRequest(_message.Message):
     __slots__ = ()
@@ -157,19 +170,27 @@ class TestBandwidthResponse(_message.Message):
     def __init__(self, bandwidth_bytes_per_second: _Optional[float] = ..., method: _Optional[_Union[Method, str]] = ..., duration_seconds: _Optional[float] = ..., lower_bound: _Optional[bool] = ..., sent_bytes: _Optional[int] = ...) -> None: ...
 
 class ReceiveTestRequest(_message.Message):
-    __slots__ = ("source", "limit_seconds")
+    __slots__ = ("source", "limit_seconds", "engines")
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     LIMIT_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    ENGINES_FIELD_NUMBER: _ClassVar[int]
     source: int
     limit_seconds: float
-    def __init__(self, source: _Optional[int] = ..., limit_seconds: _Optional[float] = ...) -> None: ...
+    engines: _containers.RepeatedScalarFieldContainer[Engine]
+    def __init__(self, source: _Optional[int] = ..., limit_seconds: _Optional[float] = ..., engines: _Optional[_Iterable[_Union[Engine, str]]] = ...) -> None: ...
 
 class ReceiveTestUpdate(_message.Message):
-    __slots__ = ("monotonic_seconds", "received_bytes", "test_bytes")
+    __slots__ = ("monotonic_seconds", "received_bytes", "test_bytes", "engine", "port", "ticket")
     MONOTONIC_SECONDS_FIELD_NUMBER: _ClassVar[int]
     RECEIVED_BYTES_FIELD_NUMBER: _ClassVar[int]
     TEST_BYTES_FIELD_NUMBER: _ClassVar[int]
+    ENGINE_FIELD_NUMBER: _ClassVar[int]
+    PORT_FIELD_NUMBER: _ClassVar[int]
+    TICKET_FIELD_NUMBER: _ClassVar[int]
     monotonic_seconds: float
     received_bytes: int
     test_bytes: int
-    def __init__(self, monotonic_seconds: _Optional[float] = ..., received_bytes: _Optional[int] = ..., test_bytes: _Optional[int] = ...) -> None: ...
+    engine: Engine
+    port: int
+    ticket: bytes
+    def __init__(self, monotonic_seconds: _Optional[float] = ..., received_bytes: _Optional[int] = ..., test_bytes: _Optional[int] = ..., engine: _Optional[_Union[Engine, str]] = ..., port: _Optional[int] = ..., ticket: _Optional[bytes] = ...) -> None: ...

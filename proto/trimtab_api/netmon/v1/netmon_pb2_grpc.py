@@ -240,8 +240,9 @@ class MonitorPeerServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ReceiveTest(self, request, context):
-        """The receiving side of a test: reserves this host, starts an iperf3 server, and streams what arrives on its
+        """The receiving side of a test: reserves this host, listens for this test alone, and streams what arrives on its
         interface until the caller cancels or the limit is reached. RESOURCE_EXHAUSTED: in a test already.
+        FAILED_PRECONDITION: it cannot receive, or the test failed; the message says why.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -1,0 +1,91 @@
+"""What sends and receives a test's data: iperf3, or the monitor's own threads; and which of them a test uses."""
+
+from __future__ import annotations
+
+import enum
+import shutil
+from collections.abc import Sequence
+from typing import Protocol
+
+#: Bytes per second (10 Gbit/s) above which iperf3 3.12, whose streams share one thread, finds less than a link carries.
+MOST_OF_IPERF3 = 1.25e9
+#: Parallel streams: one stream's window may not fill a long link, and one alone gets a small share of a busy one.
+NUM_STREAMS = 4
+#: Seconds that one end has to start, and to end when told.
+PATIENCE = 2.0
+
+
+class TestError(Exception):
+    """A test that could not run, in words for a log."""
+
+
+class Engine(enum.Enum):
+    """How a test's data are sent; numbered as in netmon.proto."""
+
+    IPERF3 = 1
+    NATIVE = 2
+
+
+class Receiver(Protocol):
+    """The end of a test that receives, and listens for that test alone."""
+
+    port: int
+    """Where it listens."""
+    ticket: bytes
+    """What the sender must know; empty if the engine has no such proof."""
+
+    @property
+    def is_over(self) -> bool:
+        """True once it receives no more."""
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes that it has received."""
+
+    def require_good(self) -> None:
+        """Raise `TestError` if it failed, or somebody else than the sender reached it."""
+
+    async def stop(self) -> None:
+        """End it."""
+
+
+class Sender(Protocol):
+    """The end of a test that sends."""
+
+    @property
+    def is_over(self) -> bool:
+        """True once it sends no more."""
+
+    @property
+    def failure(self) -> str:
+        """Why it ended by itself before its time; empty if it did not."""
+
+    async def stop(self) -> str:
+        """End it; return what it said of errors, which may be those of being ended."""
+
+
+def has_iperf3() -> bool:
+    """True if iperf3 is installed here, with the program that ends it together with its monitor."""
+    return shutil.which("iperf3") is not None and shutil.which("setpriv") is not None
+
+
+def engines_for(probe: str, expected: float) -> list[Engine]:
+    """Return the engines that a test may use, the preferred one first.
+
+    Args:
+        probe: The job's ``network.probe``: ``auto``, ``iperf3`` or ``native``.
+        expected: What the link should carry, in bytes/s; 0 if that is not known.
+    """
+    if probe == "iperf3":
+        return [Engine.IPERF3]
+    if probe == "native" or expected > MOST_OF_IPERF3 or not has_iperf3():
+        return [Engine.NATIVE]
+    return [Engine.IPERF3, Engine.NATIVE]
+
+
+def choose(offered: Sequence[Engine]) -> Engine:
+    """Return the first engine that this host can receive by. Raises `TestError`."""
+    for engine in offered:
+        if engine is Engine.NATIVE or has_iperf3():
+            return engine
+    raise TestError("iperf3 is not installed here; install it, or set spec.network.probe to auto")
