@@ -4,8 +4,10 @@ import asyncio
 
 import pytest
 from trimtab_netmon import engines, iperf, tester
+from trimtab_netmon.bandwidth import Rates
 from trimtab_netmon.engines import Engine
 from trimtab_netmon.interface import InterfaceWatch
+from trimtab_netmon.measurements import Method
 from trimtab_netmon.peer_addresses import PeerAddresses
 from trimtab_netmon.peers import Peers
 from trimtab_netmon.settings import Endpoint, Settings
@@ -15,9 +17,9 @@ def refuse(*arguments, **options):
     raise FileNotFoundError(2, "No such file or directory", "/proc/missing")
 
 
-def one_host():
+def one_host(probe="auto"):
     peers = (Endpoint("127.0.0.1", 9400), Endpoint("127.0.0.1", 9402))
-    settings = Settings(0, peers, peers[0], "lo", probe_interval=2.0, probe_budget=0.02, metrics_port=0)
+    settings = Settings(0, peers, peers[0], "lo", probe_interval=2.0, probe_budget=0.02, metrics_port=0, probe=probe)
     channels = Peers(peers, PeerAddresses(0, peers, peers[0]))
     return tester.Tester(settings, InterfaceWatch("lo"), channels, latency_to=lambda worker: 0.001)
 
@@ -37,3 +39,29 @@ def test_an_os_error_of_the_receiver_is_a_failed_test(monkeypatch):
 
     with pytest.raises(engines.TestError, match=r"worker 0 cannot receive a test: .*/proc/missing"):
         asyncio.run(receive())
+
+
+@pytest.mark.parametrize(
+    ("probe", "found", "used"),
+    [
+        ("auto", 0.5 * engines.MOST_OF_IPERF3, [Engine.IPERF3]),
+        ("auto", 1.1 * engines.MOST_OF_IPERF3, [Engine.IPERF3, Engine.NATIVE]),
+        ("iperf3", 1.1 * engines.MOST_OF_IPERF3, [Engine.IPERF3]),
+    ],
+)
+def test_what_iperf3_finds_above_10_gbit_is_tested_again_by_the_native_engine(monkeypatch, probe, found, used):
+    """Two tests of 0.4 s and so many bytes cost their sum."""
+    monkeypatch.setattr(engines, "has_iperf3", lambda: True)
+    host, sent = one_host(probe), []
+
+    async def send(target, expected, window):
+        sent.append(engines.engines_for(probe, expected)[0])
+        rates = Rates(received=found * len(sent), own=found * len(sent), sent_before=0.0)
+        return tester.Sent(rates, 0.4, 1000, sent[-1])
+
+    monkeypatch.setattr(host, "_send", send)
+    result = asyncio.run(host.send(1, expected=0.0))
+    assert sent == used
+    assert result.bandwidth == found * len(used)
+    assert result.method is (Method.NATIVE if used[-1] is Engine.NATIVE else Method.IPERF3)
+    assert (result.duration, result.num_bytes) == (pytest.approx(0.4 * len(used)), 1000 * len(used))
