@@ -64,7 +64,9 @@ class _Streams:
     async def stop(self) -> None:
         """End the threads and close the connections."""
         self._stopping.set()
-        await asyncio.to_thread(self._main.join, PATIENCE)
+        deadline = time.monotonic() + PATIENCE
+        while self._main.is_alive() and time.monotonic() < deadline:  # the loop's own threads may all wait for DNS
+            await asyncio.sleep(_TICK / 10)
 
     def _run(self) -> None:
         try:

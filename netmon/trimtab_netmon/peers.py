@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import cast
 
@@ -34,7 +33,9 @@ class Peers:
         self._endpoints = endpoints
         self._addresses = addresses
         self._channels: dict[int, tuple[str, grpc.aio.Channel]] = {}
-        self._closing: set[asyncio.Task[None]] = set()
+        self._retired: list[grpc.aio.Channel] = []
+        """Channels to earlier addresses. To close one would cancel the tasks that still read from it; they find out by
+        its keepalive that nobody answers there any more."""
 
     def peer(self, worker: int) -> netmon_pb2_grpc.MonitorPeerAsyncStub:
         """What monitors ask each other. Raises `AddressUnknownError`."""
@@ -55,21 +56,16 @@ class Peers:
 
     async def close(self) -> None:
         """Close every channel."""
-        for _, channel in self._channels.values():
+        for channel in (*self._retired, *(channel for _, channel in self._channels.values())):
             await channel.close(grace=None)
-        await asyncio.gather(*self._closing)
 
     def _channel(self, worker: int) -> grpc.aio.Channel:
         endpoint, address = self._endpoints[worker], self.endpoint(worker).host
         opened = self._channels.get(worker)
         if opened is None or opened[0] != address:
             if opened is not None:
-                closing = asyncio.create_task(opened[1].close(grace=None))
-                self._closing.add(closing)
-                closing.add_done_callback(self._closing.discard)
+                self._retired.append(opened[1])
             name = None if is_literal(endpoint.host) else endpoint.host
-            opened = self._channels[worker] = (
-                address,
-                open_async_channel(f"{address}:{endpoint.port}", server_name=name),
-            )
+            channel = open_async_channel(f"{address}:{endpoint.port}", server_name=name)
+            opened = self._channels[worker] = (address, channel)
         return opened[1]

@@ -140,6 +140,33 @@ def test_a_channel_goes_to_the_address_and_checks_the_name(monkeypatch):
     assert opened == [("10.0.0.3:29400", "digits-3.digits.team.svc")]
 
 
+def test_a_monitor_that_moved_is_called_at_its_new_address_and_calls_to_the_old_one_are_not_cancelled(monkeypatch):
+    """A cancelled call would end the task that reads from it."""
+    closed = []
+
+    class Channel:
+        def __init__(self, target, server_name):
+            self.target = target
+
+        async def close(self, grace):
+            closed.append(self.target)
+
+    monkeypatch.setattr("trimtab_netmon.peers.open_async_channel", Channel)
+    monkeypatch.setattr("trimtab_netmon.peers.netmon_pb2_grpc.MonitorPeerStub", lambda channel: channel.target)
+    addresses = PeerAddresses(0, ENDPOINTS, Endpoint("10.0.0.0", 29400), SERVICE, Resolver(()))
+    peers = Peers(ENDPOINTS, addresses)
+
+    async def scenario():
+        for address in ("10.0.0.3", "10.0.0.3", "10.0.1.3"):
+            addresses.suggest(3, address)
+            assert peers.peer(3) == f"{address}:29400"
+        assert closed == []
+        await peers.close()
+
+    asyncio.run(scenario())
+    assert sorted(closed) == ["10.0.0.3:29400", "10.0.1.3:29400"]
+
+
 def test_monitors_of_a_service_find_each_other_by_one_name(monkeypatch):
     """Real echoes on three loopback addresses: the Service's name is all that is ever looked up."""
     monkeypatch.setattr("trimtab_netmon.echo.IDENTIFY_INTERVAL", 0.05)
