@@ -17,7 +17,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import psutil
 import torch
@@ -36,6 +35,7 @@ from trimtab.collectives.outward_address import (
     rank0_host,
     source_address,
 )
+from trimtab.collectives.rendezvous import Card, address_in, check_card, checked_attempt
 from trimtab.collectives.sockets import SocketTransport
 from trimtab.collectives.switchboard import CallError, Switchboard
 from trimtab.collectives.transport import CommunicationError
@@ -77,14 +77,14 @@ class Entrance:
         return cls(listener, host, family, (host, 0) if interface else None)
 
     @property
-    def card(self) -> dict[str, Any]:
+    def card(self) -> Card:
         """Its address, as plain JSON."""
         return {"host": self.host, "port": self.listener.getsockname()[1]}
 
 
 def connect(
     rank: int,
-    cards: list[dict[str, Any]],
+    cards: list[Card],
     entrance: Entrance,
     secret: bytes,
     attempt: bytes,
@@ -104,7 +104,7 @@ def connect(
     ):
         try:
             for peer in range(rank):
-                address = str(cards[peer]["host"]), int(cards[peer]["port"])
+                address = address_in(cards, peer)
                 connection = socket.socket(entrance.family, socket.SOCK_STREAM)
                 _enlarge_buffers(connection)
                 if entrance.source is not None:
@@ -148,11 +148,22 @@ def connect_process_group(
     secret = secret or agree_in_process_group(process_group, device)
     attempt = os.urandom(16)
     gathered = _gather(json.dumps({**entrance.card, "attempt": attempt.hex()}).encode(), size, device, process_group)
-    cards = [json.loads(each) for each in gathered]
-    attempt = bytes.fromhex(cards[0]["attempt"])
+    cards = [_card_of(each, peer) for peer, each in enumerate(gathered)]
+    attempt = checked_attempt(cards[0].get("attempt"))
     made = connect(rank, cards, entrance, secret, attempt, deadline, transport)
     made.secret = secret
     return made
+
+
+def _card_of(data: bytes, rank: int) -> Card:
+    """What ``rank`` told of itself; raises `CommunicationError` where that is no card."""
+    try:
+        card = json.loads(data)
+    except (ValueError, RecursionError):
+        card = None
+    check_card(card, rank)
+    checked: Card = card
+    return checked
 
 
 def _gather(data: bytes, size: int, device: torch.device, process_group: dist.ProcessGroup | None) -> list[bytes]:
@@ -180,7 +191,7 @@ def _purpose(attempt: bytes, called: int) -> bytes:
     return b"gradients" + attempt + called.to_bytes(4, "little")
 
 
-def _unreachable(peer: int, cards: list[dict[str, Any]], reason: str) -> CommunicationError:
+def _unreachable(peer: int, cards: list[Card], reason: str) -> CommunicationError:
     where = f"{cards[peer]['host']}:{cards[peer]['port']}"
     return CommunicationError(
         peer,

@@ -74,13 +74,16 @@ def seal(key: bytes, purpose: bytes, data: Any) -> bytes:
 def unseal(key: bytes, purpose: bytes) -> Steps[Any]:
     """Wait for a message of `seal`. Raises `StrangerError`."""
     (length,) = _LENGTH.unpack((yield _LENGTH.size))
-    if length > _MOST_BYTES:
+    if not 0 < length <= _MOST_BYTES:
         raise StrangerError
     seal = yield _NUM_BYTES
     text = yield length
     if not hmac.compare_digest(seal, _digest(key, purpose, text)):
         raise StrangerError
-    return json.loads(text)
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise StrangerError from error
 
 
 def _digest(key: bytes, label: bytes, data: bytes) -> bytes:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from trimtab.collectives.recursive import halving_all_reduce
-from trimtab.collectives.transport import Transport
+from trimtab.collectives.transport import Transport, malformed, parted
 from trimtab.collectives.vector import Rounding, Vector, vector_of
 
 
@@ -164,7 +164,9 @@ def broadcast(transport: Transport, data: Tensor | None, root: int) -> tuple[Ten
         for peer in peers:
             transport.send(peer, first)
         length, first = first[:8], first[8:]
-        num_bytes = int(length.clone().view(torch.int64).item())
+        num_bytes = int(length.clone().view(torch.int64).item()) if length.numel() == 8 else -1
+        if first.numel() != min(num_bytes, chunk):
+            raise malformed(source, f"{first.numel()} bytes as the first of {num_bytes}")
         data = first
         if num_bytes > first.numel():
             data = first.new_empty(num_bytes)
@@ -194,8 +196,7 @@ def all_gather(transport: Transport, data: Tensor) -> tuple[list[Tensor], int]:
         lengths = torch.tensor([block.numel() for block in outgoing], dtype=torch.int64, device=data.device)
         transport.send((rank - distance) % size, lengths, *outgoing)
         received = transport.receive_bytes((rank + distance) % size)
-        head = 8 * count
-        blocks += received[head:].split_with_sizes(received[:head].view(torch.int64).tolist())
+        blocks += parted(received, count, (rank + distance) % size)
         distance *= 2
     transport.flush()
     return [blocks[(peer - rank) % size] for peer in range(size)], chain_length(size)

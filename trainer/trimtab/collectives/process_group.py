@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 
 from trimtab.collectives.connect import own_address
-from trimtab.collectives.rendezvous import Card, meet
+from trimtab.collectives.rendezvous import Card, address_in, meet
 from trimtab.collectives.transport import CommunicationError
 
 
@@ -42,10 +42,11 @@ def form(
             listener = stack.enter_context(socket.create_server((own, 0), family=family, backlog=num_ranks + 128))
             card["port"] = listener.getsockname()[1]
         met = meet(host, port, rank, num_ranks, timeout, secret=secret, card=card, say=say)
+        address, number = address_in(met.cards, 0)
         try:
             store = dist.TCPStore(  # type: ignore[attr-defined]  # exported without saying so
-                met.cards[0]["host"],
-                met.cards[0]["port"],
+                address,
+                number,
                 num_ranks,
                 is_master=rank == 0,
                 timeout=timedelta(seconds=timeout),

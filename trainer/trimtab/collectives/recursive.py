@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from trimtab.collectives.transport import Transport
+from trimtab.collectives.transport import Transport, parted
 from trimtab.collectives.vector import Rounding, vector_of
 
 
@@ -89,8 +89,7 @@ def doubling_all_gather(transport: Transport, data: Tensor) -> tuple[list[Tensor
         transport.send(peer, lengths, *outgoing)
 
     def receive(peer: int, owners: Sequence[int]) -> None:
-        message, head = transport.receive_bytes(peer), 8 * len(owners)
-        parts = message[head:].split_with_sizes(message[:head].view(torch.int64).tolist())
+        parts = parted(transport.receive_bytes(peer), len(owners), peer)
         blocks.update(zip(owners, parts, strict=True))
 
     if rank >= core:

@@ -22,7 +22,7 @@ from trimtab_api.names import TLS_VARIABLE
 from trimtab.collectives import handshake
 from trimtab.collectives.handshake import Steps, StrangerError
 from trimtab.collectives.switchboard import PATIENCE_SECONDS, Switchboard, converse, explain
-from trimtab.collectives.transport import CommunicationError
+from trimtab.collectives.transport import CommunicationError, malformed
 
 _RENDEZVOUS, _CARD, _ALL = b"rendezvous", b"card", b"all"
 #: Seconds between two attempts to reach rank 0, which may not listen yet.
@@ -31,6 +31,11 @@ _RETRY_SECONDS = 0.1
 _GRACE_SECONDS = 5.0
 #: Ranks that are missing and named one by one.
 _MOST_NAMED = 5
+
+#: Hexadecimal digits of an `attempt`.
+_ATTEMPT_DIGITS = 32
+#: Characters of an address, as of a name in DNS.
+_MOST_ADDRESS = 255
 
 Card = dict[str, Any]
 
@@ -74,7 +79,7 @@ def meet(
     until = time.monotonic() + timeout
     if rank == 0:
         return _receive_all(host, port, num_ranks, timeout, until, secret, card, say)
-    return _go_to_first(host, port, rank, timeout, until, secret, card)
+    return _go_to_first(host, port, rank, num_ranks, timeout, until, secret, card)
 
 
 def waiting_for(missing: list[int], num_ranks: int) -> str:
@@ -112,8 +117,10 @@ def _receive_all(
                     break
                 connection, (rank, key, theirs) = come
                 connections.enter_context(connection)
-                if 0 < rank < num_ranks:  # whoever comes a second time has lost its first connection
-                    here[rank], cards[rank] = (connection, key), theirs
+                if not 0 < rank < num_ranks:
+                    continue
+                check_card(theirs, rank)
+                here[rank], cards[rank] = (connection, key), theirs  # the second time it has lost its first connection
         attempt = secrets.token_bytes(16)
         told = {"missing": missing} if missing else {"cards": _in_order(cards), "attempt": attempt.hex()}
         for connection, key in here.values():
@@ -125,7 +132,9 @@ def _receive_all(
     return Met(_in_order(cards), attempt)
 
 
-def _go_to_first(host: str, port: int, rank: int, timeout: float, until: float, secret: bytes, card: Card) -> Met:
+def _go_to_first(
+    host: str, port: int, rank: int, num_ranks: int, timeout: float, until: float, secret: bytes, card: Card
+) -> Met:
     """Every other rank's part."""
     where = f"{host}:{port}"
     while True:
@@ -153,9 +162,46 @@ def _go_to_first(host: str, port: int, rank: int, timeout: float, until: float, 
                 raise CommunicationError(
                     0, f"has left {where} before all ranks met there ({explain(error)}); that rank's log says why"
                 ) from error
-        if missing := told.get("missing"):
-            raise missing_ranks(missing, where, timeout)
-        return Met(told["cards"], bytes.fromhex(told["attempt"]))
+        return _checked(told, num_ranks, where, timeout)
+
+
+def _checked(told: Any, num_ranks: int, where: str, timeout: float) -> Met:
+    """What rank 0 told all ranks.
+
+    Raises `CommunicationError`: ranks are missing, or it is nothing that rank 0 of this version tells.
+    """
+    told = told if isinstance(told, dict) else {}
+    missing, cards, attempt = (told.get(name) for name in ("missing", "cards", "attempt"))
+    if isinstance(missing, list) and missing and all(type(rank) is int and 0 < rank < num_ranks for rank in missing):
+        raise missing_ranks(missing, where, timeout)
+    if missing is not None or not isinstance(cards, list) or len(cards) != num_ranks:
+        raise malformed(0, f"no addresses of {num_ranks} ranks when all had met at {where}")
+    for card in cards:
+        check_card(card, 0)
+    return Met(cards, checked_attempt(attempt))
+
+
+def check_card(card: Any, sender: int) -> None:
+    """Raise `CommunicationError` where what ``sender`` brought is no object of JSON; the reader checks its fields."""
+    if not isinstance(card, dict):
+        raise malformed(sender, "no card of a rank to where the ranks meet")
+
+
+def address_in(cards: list[Card], rank: int) -> tuple[str, int]:
+    """Host and port, as the card of ``rank`` says. Raises `CommunicationError` where it does not."""
+    host, port = cards[rank].get("host"), cards[rank].get("port")
+    is_host = isinstance(host, str) and 0 < len(host) <= _MOST_ADDRESS and host.isascii() and host.isprintable()
+    if not is_host or type(port) is not int or not 0 < port < 1 << 16:
+        raise malformed(rank, "no address, which is a host and a port")
+    return str(host), port
+
+
+def checked_attempt(attempt: Any, sender: int = 0) -> bytes:
+    """The number of an attempt, from its hexadecimal digits. Raises `CommunicationError` where ``sender`` sent none."""
+    digits = attempt if isinstance(attempt, str) else ""
+    if len(digits) != _ATTEMPT_DIGITS or not set(digits) <= set("0123456789abcdef"):
+        raise malformed(sender, "no number of this attempt")
+    return bytes.fromhex(digits)
 
 
 def _welcome(secret: bytes) -> Steps[tuple[int, bytes, Card]]:

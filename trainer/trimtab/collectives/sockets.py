@@ -12,19 +12,21 @@ ranks that wait for it do not blame it. A rank that gives up sends an abort fram
 from __future__ import annotations
 
 import contextlib
+import os
 import select
 import socket
 import struct
 import time
 from collections import deque
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from trimtab.collectives.peer_liveness import SILENCE_SECONDS, UnackedTimer, probe_when_idle
-from trimtab.collectives.transport import CommunicationError, Place, Transport, num_bytes
+from trimtab.collectives.transport import CommunicationError, Place, Transport, malformed, num_bytes
 
 _HEADER = struct.Struct("<IIQQ")
 _MESSAGE, _WAITING, _ABORTING = 0x7472696D, 0x77616974, 0x6F766572
@@ -51,6 +53,8 @@ class Connection:
     peer: int
     socket: socket.socket
     address: str
+    num_ranks: int
+    """Of the mesh that it is part of."""
     outbox: deque[memoryview] = field(default_factory=deque)
     waits_for: int | None = None
     """The rank that the peer says it waits for."""
@@ -81,7 +85,7 @@ class SocketTransport(Transport):
         for peer, connected in connections.items():
             connected.setblocking(False)
             probe_when_idle(connected, silence)
-            self._connections[peer] = Connection(peer, connected, str(connected.getpeername()[0]))
+            self._connections[peer] = Connection(peer, connected, str(connected.getpeername()[0]), self.size)
         self._header = bytearray(_HEADER.size)
 
     def _send(self, peer: int, parts: tuple[Tensor, ...]) -> None:
@@ -104,7 +108,10 @@ class SocketTransport(Transport):
 
     def receive_bytes(self, peer: int) -> Tensor:
         connection = self._connections[peer]
-        data = torch.empty(self._read_header(connection), dtype=torch.uint8)
+        length = self._read_header(connection)
+        if length > _memory_bytes():
+            raise malformed(peer, f"a message of {length} bytes, more than this machine's memory")
+        data = torch.empty(length, dtype=torch.uint8)
         self._read(connection, _bytes_of(data))
         return data
 
@@ -142,12 +149,18 @@ class SocketTransport(Transport):
             kind, sequence, place, length = _HEADER.unpack(self._header)
             if kind != _WAITING:
                 break
+            if sequence >= self.size or place or length:
+                raise malformed(connection.peer, f"that it waits for rank {sequence} of {self.size}")
             self._heard_waiting(connection, sequence)
         if kind == _ABORTING:
+            if length != _ABORT.size:
+                raise malformed(connection.peer, f"a last frame of {length} bytes")
             payload = bytearray(length)
             self._read(connection, memoryview(payload))
             raise _aborted(connection, payload)
-        if kind != _MESSAGE or sequence != self.sequence & 0xFFFFFFFF:
+        if kind != _MESSAGE:
+            raise malformed(connection.peer, f"a frame of an unknown kind ({kind:#x})")
+        if sequence != self.sequence & 0xFFFFFFFF:
             raise CommunicationError(
                 connection.peer,
                 f"is at exchange {sequence} where this rank is at {self.sequence}: the ranks disagree about the plan",
@@ -258,8 +271,16 @@ def _bytes_of(tensor: Tensor) -> memoryview:
 
 def _aborted(connection: Connection, payload: bytes | bytearray) -> CommunicationError:
     at_fault, reason = _ABORT.unpack(payload)
+    if not 0 <= at_fault < connection.num_ranks:
+        return malformed(connection.peer, f"that rank {at_fault} of {connection.num_ranks} is at fault")
     reporter = None if at_fault == connection.peer else connection.peer
     return CommunicationError(at_fault, reason.rstrip(b"\0").decode(errors="replace"), reported_by=reporter)
+
+
+@cache
+def _memory_bytes() -> int:
+    """Of this machine: no message is larger."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def _gone(connection: Connection, seconds: float) -> CommunicationError:

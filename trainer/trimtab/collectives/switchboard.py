@@ -27,7 +27,8 @@ class _Conversation(Generic[T]):
     until: float
     called: int | None = None
     """The peer that was called; None where the other end called."""
-    wanted: int = 0
+    wanted: int | None = None
+    """Bytes of the next message; None while the connection that was called for is not there yet."""
     got: bytearray = field(default_factory=bytearray)
 
 
@@ -109,7 +110,7 @@ class Switchboard(Generic[T]):
     def _go_on(self, each: _Conversation[T]) -> tuple[socket.socket, T] | None:
         """Take what has come; what the conversation ends with, where it does."""
         try:
-            if not each.wanted:  # called, and now connected or not
+            if each.wanted is None:  # called, and now connected or not
                 if error := each.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
                     raise OSError(error, os.strerror(error))
                 self._selector.modify(each.socket, selectors.EVENT_READ)

@@ -52,6 +52,23 @@ class CommunicationError(RuntimeError):
         self.reason = reason
 
 
+def malformed(peer: int, what: str) -> CommunicationError:
+    """The error for a message that no rank of this version sends; ``what`` the peer sent in it."""
+    return CommunicationError(peer, f"sent {what}; do all ranks run the same version of Trimtab?")
+
+
+def parted(message: Tensor, count: int, sender: int) -> Sequence[Tensor]:
+    """The ``count`` blocks of a message (uint8 [length]), which begins with their lengths.
+
+    Raises `CommunicationError` where the ``sender``'s lengths are not those of what it sent.
+    """
+    head = 8 * count
+    lengths = message[:head].clone().view(torch.int64).tolist() if message.numel() >= head else [-1]
+    if min(lengths) < 0 or sum(lengths) != message.numel() - head:
+        raise malformed(sender, f"{count} blocks whose lengths are not those that it says")
+    return message[head:].split_with_sizes(lengths)
+
+
 class Transport(ABC):
     """Point-to-point messages among ``size`` ranks; used by one thread at a time."""
 

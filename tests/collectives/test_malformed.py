@@ -1,0 +1,215 @@
+"""A peer that belongs to the job and sends nonsense is named and refused: in the mesh and at the rendezvous."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import struct
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from trimtab.collectives import handshake
+from trimtab.collectives.connect import Entrance, connect
+from trimtab.collectives.handshake import StrangerError
+from trimtab.collectives.rendezvous import meet
+from trimtab.collectives.sockets import SocketTransport
+from trimtab.collectives.switchboard import converse
+from trimtab.collectives.transport import CommunicationError, parted
+
+SECRET = b"what the ranks know"
+PATIENCE = 600.0
+HEADER = struct.Struct("<IIQQ")
+MESSAGE, WAITING, ABORTING = 0x7472696D, 0x77616974, 0x6F766572
+HUGE = 1 << 62
+NUMBERS = st.one_of(st.sampled_from([0, 1, 2, 77, 512, 1 << 31, (1 << 32) - 1]), st.integers(0, (1 << 32) - 1))
+LENGTHS = st.one_of(st.sampled_from([0, 4, 511, 512, 513, 1 << 33, HUGE]), st.integers(0, (1 << 64) - 1))
+FRAMES = st.builds(
+    lambda kind, number, place, length, payload: HEADER.pack(kind, number, place, length) + payload,
+    st.sampled_from([MESSAGE, WAITING, ABORTING, 0]),
+    NUMBERS,
+    st.sampled_from([0, 1, (1 << 64) - 1]),
+    LENGTHS,
+    st.binary(max_size=600),
+)
+CARDS: dict[str, bytes] = {
+    "no text": b"",
+    "no JSON": b"{",
+    "no unicode": b"\xff\xfe",
+    "a number": b"7",
+    "a list": b'[{"host": "127.0.0.1"}]',
+    "too deep": b"[" * 100_000,
+}
+
+
+def ends() -> tuple[socket.socket, socket.socket]:
+    """Of a TCP connection."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        far = socket.create_connection(listener.getsockname())
+        near, _ = listener.accept()
+    return near, far
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(FRAMES, min_size=1, max_size=3), st.booleans())
+def test_whatever_frames_a_peer_sends_it_is_named_and_nothing_is_allocated_for_them(
+    frames: list[bytes], knows_size: bool
+) -> None:
+    near, far = ends()
+    third, fourth = ends()
+    transport = SocketTransport(0, {1: near, 2: third}, deadline=60.0)
+    with far, third, fourth:
+        far.sendall(b"".join(frames))
+        far.close()
+        refusal = None
+        for _ in frames:
+            refusal = refusal or refused(transport, knows_size)
+        transport.close()
+    assert refusal is None or refusal.peer == 1 or (refusal.peer < 3 and "reported by rank 1" in str(refusal))
+
+
+def refused(transport: SocketTransport, knows_size: bool) -> CommunicationError | None:
+    try:
+        transport.receive(1, torch.empty(1)) if knows_size else transport.receive_bytes(1)
+    except CommunicationError as error:
+        return error
+    return None
+
+
+@pytest.mark.parametrize(
+    ("frame", "said"),
+    [
+        (HEADER.pack(WAITING, 77, 0, 0), r"rank 1: sent that it waits for rank 77 of 2; do all ranks run the same"),
+        (HEADER.pack(WAITING, 0, 0, 9), "rank 1: sent that it waits"),
+        (HEADER.pack(ABORTING, 0, 0, HUGE), rf"rank 1: sent a last frame of {HUGE} bytes"),
+        (HEADER.pack(ABORTING, 0, 0, 512) + struct.pack("<i508s", 9, b"why"), "rank 1: sent that rank 9 of 2 is at"),
+        (HEADER.pack(ABORTING, 0, 0, 512) + struct.pack("<i508s", -1, b"why"), "rank 1: sent that rank -1 of 2 is at"),
+        (HEADER.pack(MESSAGE, 0, 0, HUGE), rf"rank 1: sent a message of {HUGE} bytes, more than this machine's memory"),
+        (HEADER.pack(1, 0, 0, 0), r"rank 1: sent a frame of an unknown kind \(0x1\)"),
+    ],
+)
+def test_a_frame_that_no_rank_sends_is_refused_in_words(frame: bytes, said: str) -> None:
+    near, far = ends()
+    transport = SocketTransport(0, {1: near}, deadline=60.0)
+    with far:
+        far.sendall(frame)
+        with pytest.raises(CommunicationError, match=said):
+            transport.receive_bytes(1)
+        transport.close()
+
+
+@given(st.lists(st.integers(-(1 << 63), (1 << 63) - 1), max_size=4), st.binary(max_size=40), st.integers(1, 4))
+def test_blocks_are_what_their_lengths_say_or_their_sender_is_named(
+    lengths: list[int], blocks: bytes, count: int
+) -> None:
+    content = struct.pack(f"<{len(lengths)}q", *lengths) + blocks
+    message = torch.frombuffer(bytearray(content), dtype=torch.uint8) if content else torch.empty(0, dtype=torch.uint8)
+    says = struct.unpack_from(f"<{count}q", content) if len(content) >= 8 * count else ()
+    if says and min(says) >= 0 and sum(says) == len(content) - 8 * count:
+        assert [part.numel() for part in parted(message, count, sender=3)] == list(says)
+        return
+    with pytest.raises(CommunicationError, match=f"rank 3: sent {count} blocks"):
+        parted(message, count, sender=3)
+
+
+@given(st.binary(max_size=80), st.booleans())
+def test_a_message_that_is_no_json_is_a_stranger_s(text: bytes, is_sealed: bool) -> None:
+    key = b"k" * 32
+    proof = handshake._digest(key, b"card", text) if is_sealed else bytes(32)
+    end = handshake.unseal(key, b"card")
+    next(end)
+    try:
+        value = json.loads(text)
+        is_right = is_sealed
+    except ValueError:
+        is_right = False
+    ended: StopIteration | StrangerError | None = None
+    for part in (struct.pack("<I", len(text)), proof, text):
+        try:
+            end.send(part)
+        except (StopIteration, StrangerError) as error:
+            ended = error
+            break
+    assert isinstance(ended, StopIteration if is_right else StrangerError)
+    assert not isinstance(ended, StopIteration) or ended.value == value
+
+
+def knock(port: int, sealed: bytes) -> None:
+    """Come to rank 0 as rank 1, which one is, with something else than a card."""
+    while True:
+        with contextlib.suppress(ConnectionRefusedError), socket.create_connection(("127.0.0.1", port)) as connection:
+            key = converse(connection, handshake.call(SECRET, b"rendezvous", 1), time.monotonic() + PATIENCE)
+            proof = handshake._digest(key, b"card", sealed)
+            connection.sendall(struct.pack("<I", len(sealed)) + proof + sealed)
+            with contextlib.suppress(ConnectionResetError):
+                connection.recv(1)
+            return
+
+
+@pytest.mark.parametrize("text", CARDS.values(), ids=CARDS)
+def test_a_rank_that_brings_no_card_is_hung_up_on_or_named(text: bytes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = int(listener.getsockname()[1])
+    with ThreadPoolExecutor(3) as threads:
+        first = threads.submit(meet, "127.0.0.1", port, 0, 2, PATIENCE, secret=SECRET, card={"of": 0})
+        threads.submit(knock, port, text).result(30)
+        try:
+            is_object = isinstance(json.loads(text), dict | list | int)
+        except (ValueError, RecursionError):
+            is_object = False
+        if is_object:  # of JSON, and no card
+            with pytest.raises(CommunicationError, match="rank 1: sent no card"):
+                first.result(30)
+            return
+        second = threads.submit(meet, "127.0.0.1", port, 1, 2, PATIENCE, secret=SECRET, card={"of": 1})
+        assert first.result(30).cards == second.result(30).cards == [{"of": 0}, {"of": 1}]
+
+
+ATTEMPT = "0" * 32
+TOLD: list[Any] = [
+    7,
+    [],
+    {},
+    {"missing": 3},
+    {"missing": [77]},
+    {"missing": ["1"]},
+    {"cards": [{}], "attempt": ATTEMPT},
+    {"cards": [{}, 3], "attempt": ATTEMPT},
+    {"cards": [{}, {}]},
+    {"cards": [{}, {}], "attempt": 5},
+    {"cards": [{}, {}], "attempt": "zz" * 16},
+    {"cards": [{}, {}], "attempt": ATTEMPT * 1000},
+]
+
+
+@pytest.mark.parametrize("told", TOLD, ids=map(str, range(len(TOLD))))
+def test_rank_0_that_tells_nonsense_is_named(told: Any) -> None:
+    def first(listener: socket.socket) -> None:
+        connection, _ = listener.accept()
+        with connection:
+            _, key = converse(connection, handshake.answer(SECRET, b"rendezvous"), time.monotonic() + PATIENCE)
+            converse(connection, handshake.unseal(key, b"card"), time.monotonic() + PATIENCE)
+            connection.sendall(handshake.seal(key, b"all", told))
+
+    with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as threads:
+        answering = threads.submit(first, listener)
+        port = int(listener.getsockname()[1])
+        with pytest.raises(CommunicationError, match="rank 0: sent no"):
+            meet("127.0.0.1", port, 1, 2, PATIENCE, secret=SECRET, card={})
+        answering.result(30)
+
+
+@pytest.mark.parametrize(
+    "card",
+    [{}, {"host": "127.0.0.1"}, {"host": 5, "port": 5}, {"host": "x" * 300, "port": 5}, {"host": "a", "port": "5"}],
+)
+def test_a_card_without_an_address_is_its_rank_s(card: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
+    entrance = Entrance.open(2)
+    with pytest.raises(CommunicationError, match="rank 0: sent no address"):
+        connect(1, [card, entrance.card], entrance, SECRET, b"a", 5.0)
