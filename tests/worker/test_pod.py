@@ -2,6 +2,8 @@
 
 import json
 import os
+import tempfile
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -13,6 +15,7 @@ from trimtab.launch.termination_message import LIMIT, num_oom_kills, shorten
 from trimtab.launch.worker import Worker
 from trimtab.records.run_directory import RunDirectory
 from trimtab_api.errors import UserError
+from trimtab_api.private_paths import private_path_error
 from trimtab_api.trainingjob import load_job_file
 
 TOLD = {
@@ -112,20 +115,47 @@ def test_a_machine_that_does_not_count_has_killed_nobody(tmp_path):
     assert num_oom_kills((tmp_path / "missing",)) == 0
 
 
-def test_kernels_that_a_read_only_image_ships_are_used_from_a_copy(tmp_path, monkeypatch):
-    shipped = tmp_path / "shipped" / "cpu_0"
-    shipped.mkdir(parents=True)
-    (shipped / "add.nbi").write_bytes(b"compiled")
-    environ = {"NUMBA_CACHE_DIR": str(shipped.parent)}
-    assert kernel_cache(environ, tmp_path / "run") == environ  # it may be written to
+@pytest.fixture
+def shipped(tmp_path, monkeypatch):
+    """A directory of compiled kernels, as an image has one."""
+    folder = tmp_path / "shipped"
+    (folder / "cpu_0").mkdir(parents=True, mode=0o755)
+    folder.chmod(0o755)
+    (folder / "cpu_0" / "add.nbi").write_bytes(b"compiled")
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    return folder
+
+
+def test_kernels_that_a_read_only_image_ships_are_used_from_a_private_copy(shipped, monkeypatch):
+    environ = {"NUMBA_CACHE_DIR": str(shipped)}
+    assert kernel_cache(environ) == environ  # it may be written to
     monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write anywhere
-    assert kernel_cache(environ, tmp_path / "run") == {"NUMBA_CACHE_DIR": str(tmp_path / "run/kernels")}
-    assert (tmp_path / "run/kernels/cpu_0/add.nbi").read_bytes() == b"compiled"
+    copy = Path(kernel_cache(environ)["NUMBA_CACHE_DIR"])
+    assert (copy / "cpu_0/add.nbi").read_bytes() == b"compiled"
+    assert private_path_error(copy) is None
+    assert copy.stat().st_mode & 0o777 == 0o700
+    assert kernel_cache(environ)["NUMBA_CACHE_DIR"] != str(copy), "nobody can foresee it"
 
 
-def test_without_shipped_kernels_the_ranks_keep_their_own(tmp_path):
-    assert kernel_cache({}, tmp_path) == {"NUMBA_CACHE_DIR": str(tmp_path / "kernels")}
-    assert (tmp_path / "kernels").is_dir()
+def test_without_shipped_kernels_the_ranks_keep_their_own(shipped):
+    own = Path(kernel_cache({})["NUMBA_CACHE_DIR"])
+    assert list(own.iterdir()) == []
+    assert private_path_error(own) is None
+
+
+def test_kernels_that_others_may_write_are_not_run(shipped, capsys):
+    for path in (shipped, shipped / "cpu_0", shipped / "cpu_0" / "add.nbi"):
+        mode = path.stat().st_mode
+        path.chmod(0o777)
+        own = Path(kernel_cache({"NUMBA_CACHE_DIR": str(shipped)})["NUMBA_CACHE_DIR"])
+        assert own != shipped
+        assert list(own.iterdir()) == []
+        assert f"{path} may be written by others (mode 777); kernels are compiled anew" in capsys.readouterr().out
+        path.chmod(mode)
+    (shipped / "cpu_0" / "link.nbi").symlink_to("/etc/passwd")
+    assert kernel_cache({"NUMBA_CACHE_DIR": str(shipped)}) != {"NUMBA_CACHE_DIR": str(shipped)}
+    assert "is a symbolic link" in capsys.readouterr().out
 
 
 def test_worker_0_keeps_what_the_attempt_before_recorded(tmp_path, monkeypatch):

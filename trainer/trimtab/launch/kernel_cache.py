@@ -1,26 +1,53 @@
-"""Where a pod's ranks keep compiled kernels. The image ships some, in a directory that may be read-only."""
+"""Where a pod's ranks keep compiled kernels. The image ships some, in a directory that may be read-only.
+
+Numba unpickles what it finds in its cache, which runs code. So the cache is never on the run volume, which others may
+write: it is a directory that this user alone may write.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from trimtab_api.errors import UserError
+from trimtab_api.private_paths import private_path_error
+
 VARIABLE = "NUMBA_CACHE_DIR"
+#: A pod's memory volume, for where ``/tmp`` cannot be written.
+_FURTHER_FOLDERS = (None, "/dev/shm")  # noqa: S108  # a directory of its own is made there
 
 
-def kernel_cache(environ: Mapping[str, str], run_directory: Path) -> dict[str, str]:
-    """The variable to set for the ranks: the shipped directory if it is writable, else a copy in the run directory.
+def kernel_cache(environ: Mapping[str, str]) -> dict[str, str]:
+    """The variable to set for the ranks: the shipped directory if it is writable, else a private copy of it.
 
     Numba reads a cache only in a directory that it may write to. It compiles anew on a processor other than the one
-    that the image was built on.
+    that the image was built on, and where others may have written what was shipped.
+
+    Raises:
+        UserError: there is no place for a private directory.
     """
     shipped = environ.get(VARIABLE)
-    if shipped is not None and os.access(shipped, os.W_OK):
+    if shipped is None or not Path(shipped).is_dir():
+        return {VARIABLE: str(_private_folder())}
+    folder = Path(shipped)
+    if error := next(filter(None, map(private_path_error, (folder, *folder.rglob("*")))), None):
+        print(f"trimtab: {VARIABLE}={shipped} is not used, for {error}; kernels are compiled anew", flush=True)
+        return {VARIABLE: str(_private_folder())}
+    if os.access(shipped, os.W_OK):
         return {VARIABLE: shipped}
-    own = run_directory / "kernels"
-    own.mkdir(parents=True, exist_ok=True)
-    if shipped is not None and Path(shipped).is_dir():
-        shutil.copytree(shipped, own, dirs_exist_ok=True)
+    own = _private_folder()
+    shutil.copytree(shipped, own, dirs_exist_ok=True)
+    own.chmod(0o700)  # not the mode of what was copied
     return {VARIABLE: str(own)}
+
+
+def _private_folder() -> Path:
+    """A new directory with a name that nobody can foresee, which this user alone may enter."""
+    for parent in _FURTHER_FOLDERS:
+        with contextlib.suppress(OSError):
+            return Path(tempfile.mkdtemp(prefix="trimtab-kernels-", dir=parent))
+    raise UserError("compiled kernels need a private directory; mount a writable volume at /tmp", field=VARIABLE)

@@ -149,7 +149,7 @@ class Worker:
             supervisor.start_metrics(argv, self._environ)
 
     def _start_ranks(self, argv: Sequence[str], master: str, supervisor: Supervisor) -> None:
-        cache = kernel_cache(self._environ, self._pod.run_directory)
+        cache = kernel_cache(self._environ)
         threads = {"OMP_NUM_THREADS": str(num_threads(self._job, usable_cpus()))}
         for local_rank in range(self._job.spec.processes_per_worker):
             launch = rank_environment(
