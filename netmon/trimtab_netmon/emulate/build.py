@@ -10,6 +10,7 @@ import tempfile
 from pathlib import Path
 
 from trimtab_api.errors import UserError
+from trimtab_api.private_paths import private_path_error
 
 SOURCE = Path(__file__).with_name("relay.c")
 COMPILER = "cc"
@@ -32,11 +33,18 @@ def relay_path() -> Path:
 
 
 def build_relay() -> Path:
-    """The compiled relay, compiled now if need be. Raises `UserError` when the compiler cannot."""
+    """Find the compiled relay, or compile it now.
+
+    Raises:
+        UserError: the compiler fails, or others may change what would be run as this user, who is root.
+    """
     target = relay_path()
-    if target.exists():
+    if target.exists() or target.is_symlink():
+        _check_private(target)
         return target
     try:
+        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _check_private(target.parent)
         return _compile(target)
     except OSError as error:
         raise UserError(
@@ -46,8 +54,17 @@ def build_relay() -> Path:
         ) from None
 
 
+def _check_private(path: Path) -> None:
+    if error := private_path_error(path):
+        raise UserError(
+            f"{error}, and the relay there is run as this user; remove it, or set XDG_CACHE_HOME to a directory that"
+            " this user alone may write",
+            field="the emulator's relay",
+            value=str(path),
+        )
+
+
 def _compile(target: Path) -> Path:
-    target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:
         output = Path(folder) / "relay"
         argv = [COMPILER, "-std=gnu11", "-O2", "-o", str(output), str(SOURCE)]
@@ -59,6 +76,7 @@ def _compile(target: Path) -> Path:
             raise _cannot_build(str(error)) from None
         if compiled.returncode != 0:
             raise _cannot_build(next(iter(compiled.stderr.splitlines()), f"exit code {compiled.returncode}"))
+        output.chmod(0o700)  # whatever the umask
         # Atomic, so that two processes that compile at once both end with a whole file.
         output.rename(target)
     return target
