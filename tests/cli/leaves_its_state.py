@@ -69,7 +69,10 @@ class AsWritten:
         self._next_step, self._taken = 0, 0
 
     @property
-    def pending_message(self) -> dict[str, Any] | None:
+    def has_message(self) -> bool:
+        return self.poll() is not None
+
+    def poll(self) -> dict[str, Any] | None:
         return self._adoptions.get(self._next_step)
 
     def sent(self) -> None:

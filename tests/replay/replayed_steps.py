@@ -52,6 +52,11 @@ class Chooser:
         self.lines = []
         self.gain = GainWatch(0.1, 20)
 
+    has_message = property(lambda self: self.pending_message is not None)
+
+    def poll(self):
+        return self.pending_message
+
     def sent(self):
         self.pending_message = None
 

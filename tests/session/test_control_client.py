@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from trimtab import control_client
 from trimtab.control.controller import Controller
 from trimtab.control.decision import Measured
-from trimtab.control.types import ControllerSettings, KeepGoing, ModelFacts, StepReport
+from trimtab.control.types import Adopt, ControllerSettings, KeepGoing, ModelFacts, StepReport
 from trimtab.control_client import ControlClient
 from trimtab.control_messages import ControlMessages
 from trimtab.plan import Plan, dense_plan
@@ -98,10 +99,10 @@ def wait_for_answer(made: ClientUnderTest) -> None:
 
 def test_a_first_decision_that_takes_long_is_not_waited_for_and_comes_later(make_client: Any) -> None:
     made = make_client(is_slow=True)
-    assert made.client.pending_message is None
+    assert made.client.poll() is None
     made.controller.may_answer.set()
     wait_for_answer(made)
-    assert made.client.pending_message is None
+    assert made.client.poll() is None
     assert made.client._asked is None, "the answer was taken"
 
 
@@ -119,7 +120,7 @@ def test_what_goes_wrong_while_a_step_is_told_beside_a_decision_ends_training(ma
     made.controller.may_answer.set()
     wait_for_answer(made)
     with pytest.raises(ZeroDivisionError, match="a mistake in the controller"):
-        _ = made.client.pending_message
+        made.client.poll()
 
 
 def test_what_a_step_beside_a_decision_measured_is_written_down_without_waiting_for_the_next(make_client: Any) -> None:
@@ -136,13 +137,13 @@ def test_within_a_round_the_controller_is_asked_once_for_each_time_that_the_moni
     """A dense exchange over a network that has narrowed meanwhile is the costliest way to learn of it."""
     made, asked = make_client(), []
     wait_for_answer(made)
-    assert made.client.pending_message is None
+    assert made.client.poll() is None
     made.controller.next_action = lambda now, left: asked.append(left) or KeepGoing()
     made.client.in_round(9)
     made.client._watch.on_change(NetworkView(revision=2, latency=1e-3, bandwidth=1e6, stale=False))
     made.client.in_round(8)
     wait_for_answer(made)
-    assert made.client.pending_message is None
+    assert made.client.poll() is None
     made.client.in_round(7)
     wait_for_answer(made)
     assert asked == [8]
@@ -151,11 +152,11 @@ def test_within_a_round_the_controller_is_asked_once_for_each_time_that_the_moni
 def test_where_loops_end_in_mid_round_the_controller_is_asked_all_the_same(make_client: Any) -> None:
     made, asked = make_client(), []
     wait_for_answer(made)
-    assert made.client.pending_message is None
+    assert made.client.poll() is None
     made.controller.next_action = lambda now, left: asked.append(left) or KeepGoing()
     made.client.loop_ended(None)
     wait_for_answer(made)
-    assert made.client.pending_message is None
+    assert made.client.poll() is None
     made.client.loop_ended(report(7))
     wait_for_answer(made)
     assert asked == [0, 0]
@@ -176,7 +177,7 @@ def test_training_gets_the_interpreter_soon_while_a_decision_is_made_and_the_use
     wait_for_answer(made)
     before = sys.getswitchinterval()
     made.controller.next_action = lambda now, left: during.append(sys.getswitchinterval()) or KeepGoing()
-    assert made.client.pending_message is None
+    assert made.client.poll() is None
     made.client.step(report(7), 10)
     wait_for_answer(made)
     assert during == [pytest.approx(control_client.GIVE_WAY_SECONDS)]
@@ -197,3 +198,45 @@ def test_a_network_that_is_not_measured_is_told_and_written_down_and_so_is_its_e
     assert made.warnings[1:] == ["the network is measured now"]
     notes = [line["problem"] for line in made.lines if line["record"] == "network"]
     assert notes == ["connection refused", ""]
+
+
+def test_answers_are_seen_and_taken_once_by_two_threads(make_client: Any) -> None:
+    """The vote asks on the communication thread, under schedule=overlap while the training thread takes a message."""
+    made = make_client()
+    wait_for_answer(made)
+    assert made.client.poll() is None
+    plans = [Plan.parse("0.1/all-gather").with_version(number) for number in range(1, 20)]
+    answers, over = iter(plans), threading.Event()
+    made.controller.next_action = lambda now, left: Adopt(next(answers))
+
+    def watch() -> int:
+        seen = 0
+        while not over.wait(1e-4):
+            seen += made.client.has_message
+        return seen
+
+    taken = []
+    with ThreadPoolExecutor(1) as communication:
+        watching = communication.submit(watch)
+        while len(taken) < len(plans) and not over.wait(1e-4):
+            if (message := made.client.poll()) is not None:
+                taken.append(message["adopt"]["version"])
+                made.client.sent()
+                assert not made.client.has_message
+            if message is None:
+                made.client.loop_ended(None)
+        over.set()
+        watching.result(60)
+    assert taken == [plan.version for plan in plans]
+
+
+def test_what_is_announced_before_an_answer_came_does_not_take_it_along(make_client: Any) -> None:
+    made = make_client()
+    wait_for_answer(made)
+    made.controller.next_action = lambda now, left: Adopt(Plan.parse("0.1/all-gather").with_version(1))
+    assert made.client.poll() is None
+    made.client.loop_ended(None)
+    wait_for_answer(made)
+    made.client.sent()  # of what was polled before: nothing
+    assert made.client.has_message
+    assert made.client.poll()["adopt"]["version"] == 1

@@ -22,8 +22,7 @@ class Decides(Script):
         super().__init__({0: {"adopt": plan.to_json()}})
         self.after, self.num_steps, self.told = after, 0, []
 
-    @property
-    def pending_message(self) -> dict[str, Any] | None:
+    def poll(self) -> dict[str, Any] | None:
         return self.messages.get(0) if self.num_steps >= self.after else None
 
     def sent(self) -> None:

@@ -87,7 +87,10 @@ class Script:
         self.messages, self.now, self.reports = messages, 0, []
 
     @property
-    def pending_message(self) -> dict[str, Any] | None:
+    def has_message(self) -> bool:
+        return self.poll() is not None
+
+    def poll(self) -> dict[str, Any] | None:
         return self.messages.get(self.now)
 
     def sent(self) -> None:

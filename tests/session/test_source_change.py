@@ -21,12 +21,11 @@ class AdoptsAt(Script):
     def __init__(self, plans: dict[int, Plan]) -> None:
         super().__init__({step: {"adopt": plan.to_json()} for step, plan in plans.items()})
 
-    @property
-    def pending_message(self) -> dict[str, Any] | None:
+    def poll(self) -> dict[str, Any] | None:
         return next((message for step, message in self.messages.items() if step <= self.now), None)
 
     def sent(self) -> None:
-        if self.pending_message is not None:
+        if self.poll() is not None:
             del self.messages[min(self.messages)]
 
 

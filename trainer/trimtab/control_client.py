@@ -18,6 +18,7 @@ from trimtab_api.certificates import Certificates
 
 from trimtab.control.controller import Controller
 from trimtab.control.types import Adopt, NetworkView, RunTrials, StepReport, TrialReport
+from trimtab.mailbox import Mailbox
 from trimtab.network_alarm import PATIENCE_SECONDS, NetworkAlarm, network_line, problem_of
 from trimtab.plan import Plan
 from trimtab.profile import Profile
@@ -50,7 +51,8 @@ def _giving_way() -> Iterator[None]:
 class ControlClient:
     """The session's client of the controller: reports go in, and the answer waits until the session announces it.
 
-    All of the controller's methods are called on the control thread.
+    All of the controller's methods are called on the control thread, which leaves its answers in a mailbox. All of the
+    client's are called on the training thread, but for `has_message`, which the communication thread reads.
     """
 
     def __init__(
@@ -75,10 +77,13 @@ class ControlClient:
         self._now = now
         self._control = ThreadPoolExecutor(max_workers=1, thread_name_prefix="trimtab-control")
         self._prober = ThreadPoolExecutor(max_workers=1, thread_name_prefix="trimtab-probe")
-        self._asked: Future[Message | None] | None = None
+        self._asked: Future[None] | None = None
+        """The question under way, or the last one whose end `poll` has not seen."""
+        self._answers: Mailbox[Message] = Mailbox()
+        self._polled: Message | None = None
+        """What the last `poll` has returned."""
         self._probe: Future[Any] | None = None
         self._step_ended_at = now()
-        self._pending_message: Message | None = None
         self._failure: BaseException | None = None
         self._has_news = False
         """Whether the monitor has spoken since the controller was asked last."""
@@ -107,17 +112,23 @@ class ControlClient:
         return self._controller.offers_rounds
 
     @property
-    def pending_message(self) -> Message | None:
+    def has_message(self) -> bool:
+        """Whether there is a message to announce; on any thread."""
+        return self._answers.look() is not None
+
+    def poll(self) -> Message | None:
         """The message to announce, if any. Raises what went wrong on the control thread."""
         if self._failure is not None:
             raise self._failure
         if self._asked is not None and self._asked.done():
-            self._pending_message, self._asked = self._asked.result(), None
-        return self._pending_message
+            asked, self._asked = self._asked, None
+            asked.result()
+        self._polled = self._answers.look()
+        return self._polled
 
     def sent(self) -> None:
-        """The message was broadcast."""
-        self._pending_message = None
+        """What the last `poll` has returned was broadcast."""
+        self._answers.take(self._polled)
 
     def step(self, before: StepReport | None, steps_left_in_epoch: int) -> None:
         """A step has ended, and all is known of the one ``before``: ask what to do, unless an answer is on its way."""
@@ -126,7 +137,7 @@ class ControlClient:
             self._check_network(self._watch.view)
         if before is None:
             return
-        if self.pending_message is None and self._asked is None:
+        if self.poll() is None and self._asked is None:
             self._asked = self._control.submit(self._observe_and_ask, before, ended_at, steps_left_in_epoch)
         else:
             self._tell(self._controller.observe_step, before, ended_at)
@@ -136,7 +147,7 @@ class ControlClient:
 
         The exchange that ends the round is the costliest thing to learn that by.
         """
-        if self._has_news and self.pending_message is None and self._asked is None:
+        if self._has_news and self.poll() is None and self._asked is None:
             self._asked = self._control.submit(self._ask, steps_left_in_epoch)
 
     def loop_ended(self, before: StepReport | None) -> None:
@@ -146,7 +157,7 @@ class ControlClient:
         """
         if before is not None:
             self.step(before, 0)
-        elif self.pending_message is None and self._asked is None:
+        elif self.poll() is None and self._asked is None:
             self._asked = self._control.submit(self._ask, 0)
 
     def trials(self, reports: list[TrialReport]) -> None:
@@ -164,7 +175,8 @@ class ControlClient:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Inverse of `state_dict`; what the controller has asked for meanwhile is dropped."""
         self._control.submit(self._controller.load_state_dict, state).result()
-        self._asked, self._pending_message = None, None
+        self._asked = None
+        self._answers.clear()
 
     def close(self) -> None:
         """Finish what is queued and write the last of the log."""
@@ -206,12 +218,12 @@ class ControlClient:
         self._failure = self._failure or told.exception()
 
     @_giving_way()
-    def _observe_and_ask(self, report: StepReport, now: float, steps_left: int) -> Message | None:
+    def _observe_and_ask(self, report: StepReport, now: float, steps_left: int) -> None:
         self._controller.observe_step(report, now)
-        return self._ask(steps_left)
+        self._ask(steps_left)
 
     @_giving_way()
-    def _ask(self, steps_left: int) -> Message | None:
+    def _ask(self, steps_left: int) -> None:
         self._has_news = False
         begun = time.thread_time()  # not the clock: training runs beside it, and takes the processors too
         action = self._controller.next_action(self._now(), steps_left)
@@ -229,10 +241,9 @@ class ControlClient:
                 self._watch.measure_now, "collectives no longer fit the measured network", PROBE_TIMEOUT_SECONDS
             )
         if isinstance(action, Adopt):
-            return {"adopt": action.plan.to_json()}
-        if isinstance(action, RunTrials):
-            return {"trials": [plan.to_json() for plan in action.plans], "iterations": action.iterations}
-        return None
+            self._answers.put({"adopt": action.plan.to_json()})
+        elif isinstance(action, RunTrials):
+            self._answers.put({"trials": [plan.to_json() for plan in action.plans], "iterations": action.iterations})
 
     def _drain(self, **of_decision: float) -> bool:
         """Write the controller's log; whether it holds a decision."""

@@ -36,13 +36,13 @@ class ControlMessages:
 
     @property
     def is_pending(self) -> bool:
-        """Whether this rank has a message for all."""
-        return self._client is not None and self._client.pending_message is not None
+        """Whether this rank has a message for all; the one thing here that the communication thread asks."""
+        return self._client is not None and self._client.has_message
 
     def receive(self) -> dict[str, Any] | None:
         """Rank 0's message, if it has one, on every rank; all call it together."""
         assert self._group is not None
-        message = self._client.pending_message if self._client else None
+        message = self._client.poll() if self._client else None
         received: dict[str, Any] | None = broadcast_json(self._group, message)
         if self._client:
             self._client.sent()
@@ -54,7 +54,7 @@ class ControlMessages:
         All call it together, and what it returns, which waits for the message.
         """
         assert self._group is not None
-        message = self._client.pending_message if self._client else None
+        message = self._client.poll() if self._client else None
         if message is not None and ("adopt" not in message or not plan_of(message).ends_rounds):
             message = None
         told = tell_json(self._group, message)
