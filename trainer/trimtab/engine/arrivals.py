@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Collection, Iterable
 
 from torch import Tensor
@@ -37,8 +38,8 @@ class Arrivals:
         """By tensor: its ``grad`` while it was late."""
         self._are_put_off = False
         """Whether the optimizer has been given the others."""
-        self.when_read: Callable[[], object] = self.hand_out_late
-        """Called where the script uses a gradient that is late."""
+        self.when_read: Callable[[], object] | None = None
+        """Called where the script uses a late gradient; None: `hand_out_late`. A method of this object is a cycle."""
 
     def hand_out(self, num_buckets: int, *, averages: bool, scale: float | None) -> None:
         """Hand out all but what is late, times the loss scale."""
@@ -53,8 +54,9 @@ class Arrivals:
         for index in set(range(len(self._arena.parameters))) - self._to_be_seen(whole):
             self._arena.parameters[index].grad = None
         giving = [flight for flight in self.late if self._handed.gives(flight.send.bucket)]
+        wait = _reader_of(weakref.ref(self))
         for index in (_tensors(giving) | self._with_any) & self._awaited:
-            self._shown[index] = LateGradient.of(self._arena.views[index], self._read)
+            self._shown[index] = LateGradient.of(self._arena.views[index], wait)
         self.show_late()
 
     def show_late(self) -> None:
@@ -101,9 +103,10 @@ class Arrivals:
         is_late = grad is not None and grad is self._shown.get(index)
         return self._arena.views[index] if is_late and index not in self._awaited else grad
 
-    def _read(self) -> None:
+    def read(self) -> None:
+        """The script uses a gradient that was late."""
         if self.late:
-            self.when_read()
+            (self.when_read or self.hand_out_late)()
 
     @property
     def _awaited(self) -> set[int]:
@@ -113,6 +116,19 @@ class Arrivals:
     def _to_be_seen(self, whole: set[int]) -> set[int]:
         """Those of ``whole`` tensors that the optimizer is to move."""
         return (whole & self._with_any) - set(self._arena.all_zero(sorted(whole.intersection(self._unused))))
+
+
+def _reader_of(arrivals: weakref.ref[Arrivals]) -> Callable[[], None]:
+    """What a late gradient calls where it is used. It does not keep ``arrivals``: that one keeps the gradient.
+
+    Once another step has taken its place, nothing of it is late any more.
+    """
+
+    def read() -> None:
+        if (present := arrivals()) is not None:
+            present.read()
+
+    return read
 
 
 def _tensors(flights: Iterable[Flight]) -> set[int]:

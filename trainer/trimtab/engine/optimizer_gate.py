@@ -7,17 +7,15 @@ they take turns, each of their steps is one of the session's.
 from __future__ import annotations
 
 import contextlib
-import inspect
 from collections.abc import Callable, Iterator, Sequence
-from types import CodeType
 from typing import Any
 
 import torch
-from torch.amp.grad_scaler import GradScaler
 from trimtab_api.errors import UserError
 
 from trimtab.engine.loss_scale import LossScale
 from trimtab.engine.phase_clock import PhaseClock
+from trimtab.engine.scaler_steps import is_scaler_stepping, watch_scalers
 
 
 def as_list(
@@ -70,6 +68,14 @@ class OptimizerGate:
         self._have_stepped: list[torch.optim.Optimizer] = []
         """In the script's own step that is under way."""
         self._is_under_way = False
+        self._depth: dict[int, int] = {}
+        """By the id of an optimizer: how many of its ``step`` methods are under way, each within the one before.
+
+        torch wraps ``step`` of each class whose instances were made. So where a subclass's calls its parent's, and some
+        other optimizer was made of the parent, hooks are called around both.
+        """
+        if not scale.is_scaling:
+            watch_scalers()
         scale.watch(self._before_update)
         self._handles = [each.register_step_pre_hook(self._before_step) for each in self._optimizers]
         self._handles += [each.register_step_post_hook(self._after_step) for each in self._optimizers]
@@ -107,7 +113,11 @@ class OptimizerGate:
             self._is_stepping = False
 
     def check_all_have_stepped(self) -> None:
-        """Raise `UserError` where the script has stepped some of the optimizers, and not the others."""
+        """Raise `UserError` where the script has stepped some of the optimizers, and not the others.
+
+        Called where a backward pass begins, when no step is under way: one that raised has ended as well.
+        """
+        self._depth.clear()
         if self._is_under_way:
             missing = [type(each).__name__ for each in self._optimizers if not _is_in(each, self._have_stepped)]
             raise UserError(
@@ -121,12 +131,20 @@ class OptimizerGate:
         self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
         """As torch calls it: what it returns replaces the arguments of ``step``, the optimizer first."""
-        if _is_within_its_own_step(optimizer):
+        if self._depth.get(id(optimizer), 0) and _has_several_steps(optimizer):
+            self._depth[id(optimizer)] += 1
             return None
+        replaced = self._begin_step(optimizer, args, kwargs)
+        self._depth[id(optimizer)] = 1
+        return replaced
+
+    def _begin_step(
+        self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
         if self._is_stepping:
             self._enter_optimizer()
             return None
-        if not self._scale.is_scaling and _is_called_by_a_scaler():
+        if not self._scale.is_scaling and is_scaler_stepping():
             raise UserError(
                 "is stepped by a GradScaler that the session does not know, and residuals must be free of its scale;"
                 " hand it over: attach(..., scaler=scaler)",
@@ -155,7 +173,8 @@ class OptimizerGate:
                 self._left_out()
 
     def _after_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
-        if _is_within_its_own_step(optimizer):
+        self._depth[id(optimizer)] = self._depth.get(id(optimizer), 1) - 1
+        if self._depth[id(optimizer)]:
             return
         self.phases.enter(self._phase_around)
         if self._is_stepping:
@@ -214,37 +233,10 @@ def _with_closure_evaluated(
     return tuple(map(evaluate, args)), {name: evaluate(value) for name, value in kwargs.items()}
 
 
-def _is_within_its_own_step(optimizer: torch.optim.Optimizer) -> bool:
-    """Whether the step that calls the hook was called by another step of the same optimizer.
-
-    torch wraps ``step`` of each class whose instances were made. So where a subclass's calls its parent's, and some
-    other optimizer was made of the parent, hooks are called around both.
-    """
-    depth, frame = 0, inspect.currentframe()
-    while frame is not None:
-        if frame.f_code is _STEP_WITH_HOOKS and frame.f_locals.get("self") is optimizer:
-            depth += 1
-        frame = frame.f_back
-    return depth > 1
-
-
-_STEP_WITH_HOOKS = next(
-    each
-    for each in torch.optim.Optimizer.profile_hook_step.__code__.co_consts
-    if isinstance(each, CodeType) and each.co_name == "wrapper"
-)
-"""What torch puts around each ``step``, which calls the hooks."""
-
-
-def _is_called_by_a_scaler() -> bool:
-    """Whether the optimizer's step under way was called by a GradScaler that scales: nothing else tells."""
-    frame = inspect.currentframe()
-    while frame is not None:
-        caller = frame.f_locals.get("self")
-        if isinstance(caller, GradScaler):
-            return caller.is_enabled()
-        frame = frame.f_back
-    return False
+def _has_several_steps(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether a step of it may be within another of its own: torch marks each ``step`` that calls hooks."""
+    own = (vars(kind).get("step") for kind in type(optimizer).__mro__)
+    return sum(hasattr(step, "hooked") for step in own) > 1
 
 
 def warning_of_scheduler(optimizers: Sequence[torch.optim.Optimizer], also: Sequence[Any]) -> str:
