@@ -6,6 +6,7 @@ import gc
 import json
 import logging
 import os
+import re
 import signal
 import socket
 import sys
@@ -23,6 +24,9 @@ from trimtab_operator.settings import NETMON_RESOURCES, Settings
 LOST_LEADERSHIP = 3
 #: Objects that are made, less those that are freed, between two runs of the cyclic garbage collector.
 _OBJECTS_PER_COLLECTION = 100_000
+_PULL_POLICIES = ("Always", "IfNotPresent", "Never")
+#: What Kubernetes takes as the name of a Secret.
+_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -65,6 +69,17 @@ def read_settings(argv: Sequence[str] | None) -> Settings:
         help=f"its requests and limits, as JSON (default: {json.dumps(NETMON_RESOURCES)})",
     )
     parser.add_argument(
+        "--netmon-pull-policy",
+        type=_pull_policy,
+        help="when a node pulls that image: Always, IfNotPresent or Never (default: Kubernetes')",
+    )
+    parser.add_argument(
+        "--netmon-pull-secrets",
+        type=_names,
+        default=(),
+        help="Secrets in each job's namespace to pull that image with, such as registry,mirror (default: none)",
+    )
+    parser.add_argument(
         "--scraper-namespace", default="monitoring", help="whose pods may read monitors' metrics (default: monitoring)"
     )
     parser.add_argument(
@@ -102,6 +117,8 @@ def read_settings(argv: Sequence[str] | None) -> Settings:
         namespace=arguments.namespace,
         watched_namespace=arguments.watch_namespace,
         netmon_image=arguments.netmon_image,
+        netmon_pull_policy=arguments.netmon_pull_policy or "",
+        netmon_pull_secrets=arguments.netmon_pull_secrets,
         netmon_resources=arguments.netmon_resources,
         scraper_namespace=arguments.scraper_namespace,
         num_workers=arguments.workers,
@@ -124,6 +141,21 @@ def _resources(text: str) -> dict[str, Any]:
     if not isinstance(resources, dict) or not kinds >= set(resources) or not all(map(_is_amounts, resources.values())):
         raise UserError(remedy, field="--netmon-resources", value=text)
     return resources
+
+
+def _pull_policy(text: str) -> str:
+    """Raises `UserError`."""
+    if text not in _PULL_POLICIES:
+        raise UserError(f"write one of {', '.join(_PULL_POLICIES)}", field="--netmon-pull-policy", value=text)
+    return text
+
+
+def _names(text: str) -> tuple[str, ...]:
+    """Raises `UserError`."""
+    names = tuple(text.split(",")) if text else ()
+    if not all(map(_NAME.fullmatch, names)):
+        raise UserError("write names of Secrets, with commas between", field="--netmon-pull-secrets", value=text)
+    return names
 
 
 def _is_amounts(amounts: object) -> bool:

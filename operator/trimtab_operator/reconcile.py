@@ -13,8 +13,9 @@ from trimtab_api.trainingjob.load import read_training_job
 
 from trimtab_operator.children.apply import ensure_children
 from trimtab_operator.children.job import child_job, relabelled
+from trimtab_operator.children.pod import account_of
 from trimtab_operator.cluster.api import Api, RefusedError
-from trimtab_operator.cluster.resources import JOBS, TRAINING_JOBS, Object
+from trimtab_operator.cluster.resources import JOBS, SERVICE_ACCOUNTS, TRAINING_JOBS, Object
 from trimtab_operator.decide import Action, Decision, Outcome, blocked, decide
 from trimtab_operator.event_recorder import EventRecorder
 from trimtab_operator.labels import OPERATOR, SUSPENDED
@@ -168,7 +169,13 @@ class Reconciler:
             return decision
         labels = resource["metadata"].get("labels", {})
         manifest = child_job(
-            observed.job, observed.namespace, observed.uid, observed.status.restarts, labels, self._settings
+            observed.job,
+            observed.namespace,
+            observed.uid,
+            observed.status.restarts,
+            labels,
+            self._settings,
+            self._account_pull_secrets(observed),
         )
         try:
             self._api.create(JOBS, manifest)
@@ -180,6 +187,14 @@ class Reconciler:
                 return Decision(outcome=Outcome("Failed", "InvalidTemplate", message))
             return _refused(observed, decision, refusal)
         return decision
+
+    def _account_pull_secrets(self, observed: ObservedState) -> list[Object]:
+        """The pull secrets of the pods' ServiceAccount, where those of the monitor's image would displace them."""
+        pod = observed.job.spec.template["spec"]
+        if not self._settings.netmon_pull_secrets or pod.get("imagePullSecrets"):
+            return []
+        account = self._api.get(SERVICE_ACCOUNTS, observed.namespace, account_of(pod))
+        return list((account or {}).get("imagePullSecrets") or ())
 
     def _ensure(self, observed: ObservedState, decision: Decision) -> Decision:
         """Have every child but the Job as it should be."""

@@ -30,6 +30,10 @@ class Settings:
     """This process's name in the election."""
     most_job_series: int = 1000
     """Jobs up to which each has metrics of its own."""
+    netmon_pull_policy: str = ""
+    """When a node pulls the monitor's image; empty: as Kubernetes does by default."""
+    netmon_pull_secrets: tuple[str, ...] = ()
+    """Names of the Secrets, in each job's namespace, to pull the monitor's image with."""
     netmon_resources: Object = field(default_factory=lambda: NETMON_RESOURCES)
     """Requests and limits of the network monitor, as Kubernetes spells them."""
     status_interval: float = 60.0

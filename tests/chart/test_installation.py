@@ -243,11 +243,11 @@ def test_the_rights_of_the_chart_are_enough_for_a_job(helm, cluster, operator, n
 
     def children():
         assert program.is_running, program.last_lines()
-        kinds = "job,service,secret,serviceaccount,networkpolicy"
+        kinds = "job,service,secret,networkpolicy"
         listed = kubectl(cluster, "get", kinds, "-n", namespace, "-l", "trimtab.dev/job-name=digits", "-o", "name")
         return {line.split("/")[0].split(".")[0] for line in listed.stdout.split()}
 
-    every = {"job", "service", "secret", "serviceaccount", "networkpolicy"}
+    every = {"job", "service", "secret", "networkpolicy"}
     wait_until(lambda: children() == every, "the job's children are there", seconds=60)
     wait_until(
         lambda: (

@@ -277,6 +277,14 @@ def test_images_are_pulled_with_the_secrets_that_are_named(helm):
     assert [each["imagePullSecrets"] for each in asked] == [[{"name": "registry"}, {"name": "mirror"}]] * 2
 
 
+def test_the_monitors_image_is_pulled_as_the_chart_says(helm):
+    said = read_settings(operator_container(helm.template())["args"])
+    assert (said.netmon_pull_policy, said.netmon_pull_secrets) == ("", ())
+    values = ('netmon.image.pullPolicy="Always"', 'netmon.imagePullSecrets=[{"name": "registry"}, {"name": "mirror"}]')
+    said = read_settings(operator_container(helm.template(*values))["args"])
+    assert (said.netmon_pull_policy, said.netmon_pull_secrets) == ("Always", ("registry", "mirror"))
+
+
 @pytest.mark.parametrize("secrets", [[], [{"name": "registry"}]])
 def test_the_job_of_helm_test_is_pulled_as_the_chart_says(helm, tmp_path, secrets):
     settings = (f"imagePullSecrets={json.dumps(secrets)}", 'test.image.repository="registry.example.com/trainer"')
@@ -374,7 +382,8 @@ def test_dashboards_carry_the_label_that_they_are_collected_by(helm):
         ('monitoring.label="release"', "/monitoring': additional properties 'label'"),
         ("metrics.podMonitor.enabled=true", "'metrics'"),
         ("dashboards.enabled=true", "'dashboards'"),
-        ('netmon.image.pullPolicy="Always"', "/netmon/image': additional properties 'pullPolicy'"),
+        ('netmon.image.pullPolicy="Sometimes"', "/netmon/image/pullPolicy"),
+        ('netmon.imagePullSecrets=["name"]', "/netmon/imagePullSecrets/0"),
         ('test.image.pullPolicy="Always"', "/test/image': additional properties 'pullPolicy'"),
         ("crd.installs=true", "'installs'"),
         ("netmonn={}", "'netmonn'"),

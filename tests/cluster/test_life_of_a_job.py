@@ -28,7 +28,7 @@ def started(bench: Workbench, name: str, **spec):
     return pods
 
 
-def test_a_job_becomes_a_job_a_service_a_secret_a_policy_and_an_account(bench):
+def test_a_job_becomes_a_job_a_service_a_secret_and_a_policy(bench):
     bench.create("digits", workers=3)
     pods = bench.wait_for_pods("digits", 3)
     uid = bench.job("digits")["metadata"]["uid"]
@@ -46,17 +46,19 @@ def test_a_job_becomes_a_job_a_service_a_secret_a_policy_and_an_account(bench):
     assert (service["clusterIP"], service["publishNotReadyAddresses"]) == ("None", True)
     files = child(SECRETS, "digits-trimtab")["data"]
     assert set(files) == {"ca.crt", "tls.crt", "tls.key", "job.json"}
-    assert child(SERVICE_ACCOUNTS, "digits-trimtab")["automountServiceAccountToken"] is False
     assert child(NETWORK_POLICIES, "digits-trimtab")["spec"]["policyTypes"] == ["Ingress"]
     handed = json.loads(base64.b64decode(files["job.json"]))
     assert set(handed["spec"]) == {"workers", "template"}, "what is as by default is left out"
     assert [pod["spec"]["hostname"] for pod in pods] == ["digits-0", "digits-1", "digits-2"]
 
 
-def test_pods_hold_no_token_and_their_account_has_no_right_at_the_api_server(bench):
+def test_pods_have_the_pull_secrets_of_the_default_account_and_no_token(bench):
+    accounts, secrets = SERVICE_ACCOUNTS, [{"name": "registry"}]
+    eventually(lambda: bench.api.get(accounts, bench.namespace, "default"), "there is a default account")
+    bench.api.merge(accounts, bench.namespace, "default", {"imagePullSecrets": secrets})
     bench.create("digits")
     for pod in bench.wait_for_pods("digits"):
-        assert pod["spec"]["serviceAccountName"] == "digits-trimtab"
+        assert (pod["spec"]["serviceAccountName"], pod["spec"]["imagePullSecrets"]) == ("default", secrets)
         assert not [each["name"] for each in pod["spec"]["volumes"] if "projected" in each]
         assert not any(
             "serviceaccount" in mount["mountPath"] for each in containers(pod) for mount in each["volumeMounts"]

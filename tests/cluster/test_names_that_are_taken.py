@@ -8,7 +8,6 @@ from trimtab_operator.cluster.resources import (
     JOBS,
     NETWORK_POLICIES,
     SECRETS,
-    SERVICE_ACCOUNTS,
     SERVICES,
 )
 from workbench import eventually
@@ -20,7 +19,6 @@ THEIR_POD = {"restartPolicy": "Never", "containers": [{"name": "theirs", "image"
 THEIRS = {
     JOBS: {"spec": {"suspend": True, "template": {"spec": THEIR_POD}}},
     SERVICES: {"spec": {"selector": {"app": "theirs"}, "ports": [{"port": 80}]}},
-    SERVICE_ACCOUNTS: {"automountServiceAccountToken": True},
     NETWORK_POLICIES: {"spec": {"podSelector": {}, "policyTypes": ["Egress"]}},
     SECRETS: {"data": {"password": "c2VjcmV0"}},
 }

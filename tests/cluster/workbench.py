@@ -24,7 +24,6 @@ from trimtab_operator.cluster.resources import (
     NETWORK_POLICIES,
     PODS,
     SECRETS,
-    SERVICE_ACCOUNTS,
     SERVICES,
     TRAINING_JOBS,
     Object,
@@ -34,7 +33,7 @@ from trimtab_operator.main import LOST_LEADERSHIP
 
 OPERATOR = (Path(sys.executable).parent / "trimtab-operator",)
 CRD = Path(__file__).parents[2] / "charts/trimtab/crd/trainingjobs.trimtab.dev.yaml"
-CHILDREN = (JOBS, PODS, SERVICES, SECRETS, SERVICE_ACCOUNTS, NETWORK_POLICIES)
+CHILDREN = (JOBS, PODS, SERVICES, SECRETS, NETWORK_POLICIES)
 NAMESPACES = Resource("v1", "Namespace", "namespaces")
 
 

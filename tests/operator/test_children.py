@@ -200,13 +200,38 @@ def test_a_volume_named_trimtab_run_keeps_what_runs_leave():
 
 
 def test_pods_have_no_rights_on_the_api_server_unless_the_user_gives_some():
-    assert (pod_of()["serviceAccountName"], pod_of()["automountServiceAccountToken"]) == ("digits-trimtab", False)
+    assert "serviceAccountName" not in pod_of(), "the default account, with its pull secrets"
+    assert pod_of()["automountServiceAccountToken"] is False
     theirs = pod_of(pod={"serviceAccountName": "theirs"})
     assert theirs["serviceAccountName"] == "theirs"
     assert "automountServiceAccountToken" not in theirs
-    nobodys = pod_of(pod={"serviceAccountName": ""})
-    assert (nobodys["serviceAccountName"], nobodys["automountServiceAccountToken"]) == ("digits-trimtab", False)
-    assert "serviceAccountName" not in pod_of(pod={"serviceAccount": "theirs"}), "its former name"
+    assert pod_of(pod={"serviceAccountName": ""})["automountServiceAccountToken"] is False
+    assert pod_of(pod={"automountServiceAccountToken": True})["automountServiceAccountToken"] is True
+    assert "automountServiceAccountToken" not in pod_of(pod={"serviceAccount": "theirs"}), "its former name"
+
+
+@pytest.mark.parametrize(
+    ("given", "of_the_account", "pulled_with"),
+    [
+        ([], [], ["ours"]),
+        ([], ["account"], ["account", "ours"]),
+        (["theirs"], ["account"], ["theirs", "ours"]),
+        (["ours"], [], ["ours"]),
+    ],
+)
+def test_pull_secrets_of_the_monitor_displace_no_others(given, of_the_account, pulled_with):
+    settings = replace(SETTINGS, netmon_pull_policy="Always", netmon_pull_secrets=("ours",))
+    ours = job(pod={"imagePullSecrets": [{"name": name} for name in given]})
+    account = [{"name": name} for name in of_the_account]
+    pod = pod_template(ours, "team", 0, settings, account)["spec"]
+    assert [each["name"] for each in pod["imagePullSecrets"]] == pulled_with
+    assert pod["initContainers"][0]["imagePullPolicy"] == "Always"
+
+
+def test_pods_without_pull_secrets_get_those_of_their_account():
+    """Kubernetes adds them only where the pod names none."""
+    assert "imagePullSecrets" not in pod_template(job(), "team", 0, SETTINGS, [{"name": "account"}])["spec"]
+    assert "imagePullPolicy" not in pod_of()["initContainers"][0]
 
 
 def test_every_volume_that_is_mounted_is_there():

@@ -27,8 +27,8 @@ def test_the_monitors_resources_are_what_was_said():
         (
             ["--nope"],
             "--nope: is no flag of `trimtab-operator`; choose from --namespace, --watch-namespace, "
-            "--netmon-image, --netmon-resources, --scraper-namespace, --workers, --port, --most-job-series, "
-            "--status-interval, --requests-per-second",
+            "--netmon-image, --netmon-resources, --netmon-pull-policy, --netmon-pull-secrets, --scraper-namespace, "
+            "--workers, --port, --most-job-series, --status-interval, --requests-per-second",
         ),
         *(
             (
@@ -37,6 +37,14 @@ def test_the_monitors_resources_are_what_was_said():
                 'write JSON such as {"requests": {"cpu": "50m"}, "limits": {"memory": "256Mi"}}',
             )
             for wrong in ("cpu=1", "[]", '{"request": {}}', '{"limits": {"cpu": []}}')
+        ),
+        (
+            ["--netmon-image=a", "--netmon-pull-policy=always"],
+            "--netmon-pull-policy: 'always': write one of Always, IfNotPresent, Never",
+        ),
+        (
+            ["--netmon-image=a", "--netmon-pull-secrets=a,"],
+            "--netmon-pull-secrets: 'a,': write names of Secrets, with commas between",
         ),
         (["--netmon-image=a", "--worker=2"], "--worker: is no flag of `trimtab-operator`; did you mean --workers?"),
     ],

@@ -47,8 +47,11 @@ app.kubernetes.io/instance: {{ .Release.Name | quote }}
   verbs: [get]  # whether the node of a pod that does not end is lost; a Role cannot give this
 {{- end }}
 - apiGroups: [""]
-  resources: [services, serviceaccounts]
+  resources: [services]
   verbs: [create, get, patch]
+- apiGroups: [""]
+  resources: [serviceaccounts]
+  verbs: [get]  # their pull secrets, which those of netmon.imagePullSecrets would displace
 - apiGroups: [""]
   resources: [secrets]
   verbs: [create, get]  # those it makes for jobs; never list

@@ -6,7 +6,6 @@ from trimtab_operator.children.network_policy import network_policy
 from trimtab_operator.children.owned import in_the_way, spoilt
 from trimtab_operator.children.secret import is_intact, secret
 from trimtab_operator.children.service import service
-from trimtab_operator.children.service_account import service_account
 from trimtab_operator.cluster.api import Api, RefusedError
 from trimtab_operator.cluster.resources import Object, controller_uid, resource_of
 from trimtab_operator.observed_state import ObservedState
@@ -23,7 +22,6 @@ def ensure_children(api: Api, observed: ObservedState, settings: Settings) -> st
     """
     job, namespace, uid = observed.job, observed.namespace, observed.uid
     for manifest in (
-        service_account(job, namespace, uid),
         service(job, namespace, uid),
         network_policy(job, namespace, uid, settings),
         secret(job, namespace, uid, observed.now),

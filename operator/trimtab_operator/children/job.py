@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from trimtab_api.names import attempt_name
 from trimtab_api.trainingjob import TrainingJob
 
@@ -30,7 +32,13 @@ def relabelled(job: str, namespace: str, name: str, uid: str, attempt: int) -> O
 
 
 def child_job(
-    job: TrainingJob, namespace: str, uid: str, attempt: int, job_labels: dict[str, str], settings: Settings
+    job: TrainingJob,
+    namespace: str,
+    uid: str,
+    attempt: int,
+    job_labels: dict[str, str],
+    settings: Settings,
+    account_pull_secrets: Sequence[Object] = (),
 ) -> Object:
     """One attempt at the whole job: the first worker that fails ends it, for all ranks start again together.
 
@@ -58,6 +66,6 @@ def child_job(
                 ]
             },
             "suspend": job.spec.suspend or is_queued(job_labels),
-            "template": pod_template(job, namespace, attempt, settings),
+            "template": pod_template(job, namespace, attempt, settings, account_pull_secrets),
         },
     }

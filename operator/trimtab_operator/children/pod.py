@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import PurePosixPath
 
 from trimtab_api.names import (
@@ -37,6 +37,8 @@ from trimtab_operator.labels import ATTEMPT, labels
 from trimtab_operator.settings import Settings
 
 MONITOR_CONTAINER = "netmon"
+#: The account of pods that name none; Kubernetes makes it in every namespace.
+DEFAULT_ACCOUNT = "default"
 _INTERFACE_VARIABLE = "GLOO_SOCKET_IFNAME"
 #: A volume of this name in the user's template keeps what runs leave (and survives restarts, if the volume does).
 RUN_VOLUME = "trimtab-run"
@@ -61,8 +63,13 @@ _KEEP = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false", "karpenter.s
 _TLS_MOUNT: Object = {"name": _TLS_VOLUME, "mountPath": TLS_DIRECTORY, "readOnly": True}
 
 
-def pod_template(job: TrainingJob, namespace: str, attempt: int, settings: Settings) -> Object:
-    """The template of a Job. What the user wrote stays, except what would let ranks restart one by one."""
+def pod_template(
+    job: TrainingJob, namespace: str, attempt: int, settings: Settings, account_pull_secrets: Sequence[Object] = ()
+) -> Object:
+    """The template of a Job. What the user wrote stays, except what would let ranks restart one by one.
+
+    ``account_pull_secrets`` are those of the pod's ServiceAccount, which Kubernetes adds only to a pod without any.
+    """
     template = copy.deepcopy(job.spec.template)
     metadata, pod = template.get("metadata") or {}, template["spec"]
     template["metadata"] = metadata
@@ -73,9 +80,12 @@ def pod_template(job: TrainingJob, namespace: str, attempt: int, settings: Setti
     pod.setdefault("enableServiceLinks", False)
     if pod.get("hostNetwork"):  # else it asks the host's resolver, which knows no worker's name
         pod.setdefault("dnsPolicy", "ClusterFirstWithHostNet")
-    if not pod.get("serviceAccountName") and not pod.get("serviceAccount"):
-        pod["serviceAccountName"] = shared_name(job.metadata.name)
+    if account_of(pod) == DEFAULT_ACCOUNT:  # whatever rights that has, the job's processes have no token to use them
         pod.setdefault("automountServiceAccountToken", False)
+    if settings.netmon_pull_secrets:
+        given = pod.get("imagePullSecrets") or [*account_pull_secrets]
+        ours = [{"name": name} for name in settings.netmon_pull_secrets]
+        pod["imagePullSecrets"] = [*given, *(each for each in ours if each not in given)]
     trainer = next(each for each in pod["containers"] if each["name"] == TRAINER_CONTAINER)
     _complete_trainer(trainer, job, namespace, attempt)
     monitor = _monitor(job, namespace, attempt, settings, trainer)
@@ -83,6 +93,11 @@ def pod_template(job: TrainingJob, namespace: str, attempt: int, settings: Setti
     volumes = pod.get("volumes") or []
     pod["volumes"] = [*volumes, *_volumes(job, volumes, trainer)]
     return template
+
+
+def account_of(pod: Object) -> str:
+    """The ServiceAccount that a pod of this spec runs under."""
+    return str(pod.get("serviceAccountName") or pod.get("serviceAccount") or DEFAULT_ACCOUNT)
 
 
 def _complete_trainer(trainer: Object, job: TrainingJob, namespace: str, attempt: int) -> None:
@@ -133,6 +148,7 @@ def _monitor(job: TrainingJob, namespace: str, attempt: int, settings: Settings,
     return {
         "name": MONITOR_CONTAINER,
         "image": settings.netmon_image,
+        **({"imagePullPolicy": settings.netmon_pull_policy} if settings.netmon_pull_policy else {}),
         "restartPolicy": "Always",
         "command": ["trimtab-netmon", "serve"],
         "args": [word for flag in flags.items() for word in flag],

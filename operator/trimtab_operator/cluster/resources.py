@@ -39,7 +39,7 @@ EVENTS = Resource("v1", "Event", "events")
 NODES = Resource("v1", "Node", "nodes")
 LEASES = Resource("coordination.k8s.io/v1", "Lease", "leases")
 
-_BY_KIND = {each.kind: each for each in (JOBS, PODS, SERVICES, SECRETS, SERVICE_ACCOUNTS, NETWORK_POLICIES)}
+_BY_KIND = {each.kind: each for each in (JOBS, PODS, SERVICES, SECRETS, NETWORK_POLICIES)}
 
 
 def controller_uid(found: Object) -> str:
