@@ -6,6 +6,8 @@ from trimtab_api.trainingjob.types import API_VERSION
 
 _GROUP = API_VERSION.split("/")[0]
 
+#: What the names of our own labels and annotations begin with.
+OUR_PREFIX = f"{_GROUP}/"
 #: What a job's spec.managedBy says if this operator is to look after it.
 OPERATOR = f"{_GROUP}/operator"
 #: Label of everything that belongs to a job: the job's name.

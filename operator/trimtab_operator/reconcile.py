@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -38,6 +39,13 @@ _UNSEEN_SECONDS = 1.0
 _CREATED_SECONDS = 2.0
 #: What a user does about a job that can never run as it is written: what has failed stays so.
 _REMEDY = "delete the job, mend its file and create it anew"
+
+#: Fields of a child whose content is the job's spec: a Job's spec, and a Secret's data.
+_FIELDS_FROM_SPEC = ("spec", "data")
+#: How the API server says that an admission webhook or policy refused an object.
+_OF_A_POLICY = re.compile(
+    r"^admission webhook \"[^\"]*\" denied the request|ValidatingAdmissionPolicy '[^']*' .*denied request"
+)
 
 _log = logging.getLogger(__name__)
 
@@ -231,8 +239,15 @@ class Reconciler:
 
 
 def _is_final(refusal: RefusedError) -> bool:
-    """Whether what was to be created can never be: a job's template, all that it is made of, is immutable."""
-    return refusal.reason in ("Invalid", "BadRequest") or refusal.status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+    """Whether what was to be created can never be, because its cause lies in what the job's own spec says.
+
+    A template is immutable. But a policy or a webhook may be changed, whatever status and reason it refuses with.
+    """
+    if _OF_A_POLICY.search(refusal.message):
+        return False
+    if refusal.reason == "Invalid":
+        return all(field.startswith(_FIELDS_FROM_SPEC) for field in refusal.fields)
+    return refusal.reason == "BadRequest" or refusal.status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE
 
 
 def _refused(observed: ObservedState, decision: Decision, refusal: RefusedError) -> Decision:

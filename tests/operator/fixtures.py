@@ -35,15 +35,21 @@ def ago(seconds: float) -> str:
     return write_time(NOW - timedelta(seconds=seconds))
 
 
-def job(pod: dict | None = None, container: dict | None = None, name: str = "digits", **spec) -> TrainingJob:
-    """A good job of two workers; ``pod`` and ``container`` add to its template."""
+def job(
+    pod: dict | None = None,
+    container: dict | None = None,
+    name: str = "digits",
+    metadata: dict | None = None,
+    **spec,
+) -> TrainingJob:
+    """A good job of two workers; ``pod`` and ``container`` add to its template, and ``metadata`` to its own."""
     trainer = {"name": "trainer", "image": "i", "command": ["python", "t.py"], **(container or {})}
     template = {"spec": {"containers": [trainer], **(pod or {})}}
     return TrainingJob.model_validate(
         {
             "apiVersion": "trimtab.dev/v1alpha1",
             "kind": "TrainingJob",
-            "metadata": {"name": name, "namespace": "team"},
+            "metadata": {"name": name, "namespace": "team", **(metadata or {})},
             "spec": {"workers": 2, "template": template, **spec},
         }
     )

@@ -16,6 +16,7 @@ from trimtab_operator.children.job_file import job_file
 from trimtab_operator.children.network_policy import network_policy
 from trimtab_operator.children.pod import pod_template
 from trimtab_operator.children.secret import certificates_in, is_intact, secret
+from trimtab_operator.children.service import service
 
 
 def pod_of(**template):
@@ -254,6 +255,37 @@ def test_the_job_holds_on_to_the_rules_of_restarting_together():
     (rule,) = spec["podFailurePolicy"]["rules"]
     assert (rule["action"], rule["onPodConditions"][0]["type"]) == ("Ignore", "DisruptionTarget")
     assert built == child_job(job(), "team", UID, 4, labels, SETTINGS)
+
+
+LABELLED = {
+    "labels": {"team": "vision", "kueue.x-k8s.io/queue-name": "q", "argocd.argoproj.io/instance": "a"},
+    "annotations": {"cost": "7", "kubectl.kubernetes.io/last-applied-configuration": "{}", "meta.helm.sh/x": "y"},
+}
+
+
+def test_every_child_and_pod_has_the_jobs_labels_and_annotations_but_those_of_other_programs():
+    ours = job(metadata=LABELLED)
+    built = child_job(ours, "team", UID, 0, LABELLED["labels"], SETTINGS)
+    others = [
+        service(ours, "team", UID),
+        network_policy(ours, "team", UID, SETTINGS),
+        secret(ours, "team", UID, NOW),
+        built["spec"]["template"],
+    ]
+    own = {"trimtab.dev/job-name": "digits", "app.kubernetes.io/managed-by": "trimtab-operator"}
+    for each in others:
+        labels = {name: text for name, text in each["metadata"]["labels"].items() if name != "trimtab.dev/attempt"}
+        assert labels == {"team": "vision", **own}
+        assert each["metadata"]["annotations"] == {"cost": "7"}
+    assert built["metadata"]["labels"].items() >= {"team": "vision", "kueue.x-k8s.io/queue-name": "q"}.items()
+    assert built["metadata"]["annotations"] == {"cost": "7"}
+
+
+def test_the_templates_own_labels_and_annotations_go_before_the_jobs():
+    ours = job(metadata=LABELLED)
+    ours.spec.template["metadata"] = {"labels": {"team": "speech"}, "annotations": {"cost": "8"}}
+    metadata = pod_template(ours, "team", 0, SETTINGS)["metadata"]
+    assert (metadata["labels"]["team"], metadata["annotations"]) == ("speech", {"cost": "8"})
 
 
 @pytest.mark.parametrize(

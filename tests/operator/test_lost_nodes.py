@@ -54,9 +54,7 @@ class Cluster:
         metadata = {
             "name": f"{batch_job}-{worker}",
             "labels": {"batch.kubernetes.io/job-completion-index": str(worker)},
-            "ownerReferences": [
-                {"kind": "Job", "name": batch_job, "uid": f"uid of {batch_job}", "controller": True}
-            ],
+            "ownerReferences": [{"kind": "Job", "name": batch_job, "uid": f"uid of {batch_job}", "controller": True}],
         }
         metadata |= {"deletionTimestamp": ago(5)} if deleted else {}
         status = {"phase": phase, "conditions": list(conditions)}

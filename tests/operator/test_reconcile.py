@@ -265,6 +265,36 @@ def test_a_template_that_the_api_server_cannot_take_is_final_and_says_what_to_do
     assert server.status["message"] == f'spec.template: unknown field "spec.template.spec.nodeSelektor"; {remedy}'
 
 
+POLICY = "ValidatingAdmissionPolicy 'teams' with binding 'teams' denied request: wants a label"
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "message", "causes"),
+    [
+        (422, "Invalid", f'jobs.batch "digits" is forbidden: {POLICY}', [{"message": "wants a label"}]),
+        (413, "RequestEntityTooLarge", f'jobs.batch "digits" is forbidden: {POLICY}', [{"message": "wants a label"}]),
+        (400, "BadRequest", 'admission webhook "teams.example.com" denied the request: wants a label', []),
+        (422, "Invalid", 'admission webhook "teams.example.com" denied the request: wants a label', []),
+        (422, "Invalid", 'Job "digits" is invalid: metadata.labels: wants one', [{"field": "metadata.labels"}]),
+    ],
+)
+def test_what_a_policy_refuses_is_blocked_and_tried_again_for_policies_change(serve, status, reason, message, causes):
+    server = serve()
+    server.job_fault = (status, {"reason": reason, "message": message, "details": {"causes": causes}})
+    assert reconciler(server, New).reconcile("team/digits") <= 30.0
+    assert server.status["state"] == "Pending"
+    ready = next(each for each in server.status["conditions"] if each["type"] == "Ready")
+    assert (ready["reason"], ready["message"]) == ("Blocked", f"the API server refuses: {message}")
+
+
+def test_a_spec_that_the_api_server_finds_invalid_by_field_is_final(serve):
+    server = serve()
+    cause = {"field": "spec.template.spec.containers[0].resources.limits[cpu]"}
+    server.job_fault = (422, {"reason": "Invalid", "message": "must be positive", "details": {"causes": [cause]}})
+    reconciler(server, New).reconcile("team/digits")
+    assert server.status["state"] == "Failed"
+
+
 def test_a_spec_too_large_for_a_secret_is_final_and_says_what_to_do(serve):
     server = serve((422, {"reason": "Invalid", "message": "data: Too long: must have at most 1048576 bytes"}))
     reconciler(server, New).reconcile("team/digits")

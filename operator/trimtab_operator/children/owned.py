@@ -6,12 +6,42 @@ from trimtab_api.trainingjob import TrainingJob
 from trimtab_api.trainingjob.types import API_VERSION, KIND
 
 from trimtab_operator.cluster.resources import Object, Resource
-from trimtab_operator.labels import labels
+from trimtab_operator.labels import KUEUE_PREFIX, OUR_PREFIX, labels
+
+#: Beginnings of the names of labels and annotations that children do not inherit.
+_NOT_INHERITED = (
+    OUR_PREFIX,
+    KUEUE_PREFIX,
+    "batch.kubernetes.io/",
+    "job-name",
+    "controller-uid",
+    "kubectl.kubernetes.io/",
+    "meta.helm.sh/",
+    "helm.sh/",
+    "argocd.argoproj.io/",
+    "app.kubernetes.io/instance",
+    "kustomize.toolkit.fluxcd.io/",
+    "helm.toolkit.fluxcd.io/",
+)
 
 
 def shared_name(job: str) -> str:
     """Name of the children that nobody looks up by hand: all but the Job and its Service, named as the TrainingJob."""
     return f"{job}-trimtab"
+
+
+def inherited(job: TrainingJob) -> tuple[dict[str, str], dict[str, str]]:
+    """Labels and annotations of the TrainingJob that every child and pod gets: policies and cost reports ask for them.
+
+    Left out are those by which other programs would take a child for something else: for an object that they apply or
+    queue themselves, or for another Job's pod.
+    """
+    metadata = job.metadata.model_extra or {}
+    return _inherited(metadata.get("labels")), _inherited(metadata.get("annotations"))
+
+
+def _inherited(given: dict[str, str] | None) -> dict[str, str]:
+    return {name: text for name, text in (given or {}).items() if not name.startswith(_NOT_INHERITED)}
 
 
 def owned(resource: Resource, name: str, job: TrainingJob, namespace: str, uid: str) -> Object:
@@ -24,13 +54,15 @@ def owned(resource: Resource, name: str, job: TrainingJob, namespace: str, uid: 
         "controller": True,
         "blockOwnerDeletion": True,
     }
+    its_labels, annotations = inherited(job)
     return {
         "apiVersion": resource.api_version,
         "kind": resource.kind,
         "metadata": {
             "name": name,
             "namespace": namespace,
-            "labels": labels(job.metadata.name),
+            "labels": {**its_labels, **labels(job.metadata.name)},
+            **({"annotations": annotations} if annotations else {}),
             "ownerReferences": [owner],
         },
     }

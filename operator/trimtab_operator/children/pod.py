@@ -30,7 +30,7 @@ from trimtab_api.trainingjob import TrainingJob
 from trimtab_api.trainingjob.pod_template import TRAINER_CONTAINER
 from trimtab_api.units import format_duration
 
-from trimtab_operator.children.owned import shared_name
+from trimtab_operator.children.owned import inherited, shared_name
 from trimtab_operator.children.secret import JOB_KEY
 from trimtab_operator.cluster.resources import Object
 from trimtab_operator.labels import ATTEMPT, labels
@@ -73,8 +73,10 @@ def pod_template(
     template = copy.deepcopy(job.spec.template)
     metadata, pod = template.get("metadata") or {}, template["spec"]
     template["metadata"] = metadata
-    metadata["labels"] = {**(metadata.get("labels") or {}), **labels(job.metadata.name), ATTEMPT: str(attempt)}
-    metadata["annotations"] = {**_KEEP, **(metadata.get("annotations") or {})}
+    its_labels, annotations = inherited(job)
+    given = metadata.get("labels") or {}
+    metadata["labels"] = {**its_labels, **given, **labels(job.metadata.name), ATTEMPT: str(attempt)}
+    metadata["annotations"] = {**_KEEP, **annotations, **(metadata.get("annotations") or {})}
     pod["restartPolicy"] = "Never"
     pod["subdomain"] = job.metadata.name
     pod.setdefault("enableServiceLinks", False)

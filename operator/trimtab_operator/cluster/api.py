@@ -44,12 +44,14 @@ Unreachable = (urllib3.exceptions.HTTPError, OSError)
 class RefusedError(Exception):
     """The API server said no."""
 
-    def __init__(self, status: int, reason: str, message: str) -> None:
+    def __init__(self, status: int, reason: str, message: str, fields: tuple[str, ...] = ()) -> None:
         super().__init__(f"{status} {reason}: {message}")
         self.status = status
         self.reason = reason
         """One word, such as AlreadyExists."""
         self.message = message
+        self.fields = fields
+        """The field of each cause that it names; empty for the object as a whole, as where a policy refuses it."""
 
 
 def connect(num_connections: int) -> ApiClient:
@@ -203,8 +205,10 @@ class Api:
 def _refusal(status: int, text: bytes) -> RefusedError:
     try:
         said = json.loads(text)
-        return RefusedError(status, said.get("reason", ""), said.get("message", ""))
-    except (ValueError, AttributeError):
+        causes = (said.get("details") or {}).get("causes") or ()
+        fields = tuple(str(cause.get("field") or "") for cause in causes)
+        return RefusedError(status, said.get("reason", ""), said.get("message", ""), fields)
+    except (ValueError, AttributeError, TypeError):
         return RefusedError(status, "", text.decode(errors="replace")[:500])
 
 
