@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 from test_life_of_a_job import started
-from trimtab_operator.cluster.resources import EVENTS, Resource
+from trimtab_operator.cluster.resources import EVENTS, TRAINING_JOBS, Resource
 from workbench import eventually
 
 pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(300)]
@@ -42,6 +42,43 @@ def told(bench, words, reason="FailedCreate"):
         assert (condition["status"], condition["reason"]) == ("False", reason)
     eventually(lambda: reason in bench.events("digits"), "an event says so")
     return bench.status("digits")["message"]
+
+
+POLICIES = Resource("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicy", "validatingadmissionpolicies")
+BINDINGS = Resource(POLICIES.api_version, "ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings")
+
+
+@pytest.fixture
+def wants_a_team(bench):
+    """A policy of the namespace that refuses Jobs without the label team."""
+    name = f"teams-{bench.namespace}"
+    head = {"apiVersion": POLICIES.api_version, "metadata": {"name": name}}
+    rule = {"apiGroups": ["batch"], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["jobs"]}
+    spec = {
+        "matchConstraints": {
+            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": bench.namespace}},
+            "resourceRules": [rule],
+        },
+        "validations": [{"expression": "has(object.metadata.labels.team)", "message": "wants a team"}],
+    }
+    bind = {"policyName": name, "validationActions": ["Deny"]}
+    bench.api.send("POST", POLICIES.path(None), body={**head, "kind": POLICIES.kind, "spec": spec})
+    bench.api.send("POST", BINDINGS.path(None), body={**head, "kind": BINDINGS.kind, "spec": bind})
+    command = ("create", "job", "try", "--image=i", "-n", bench.namespace, "--dry-run=server")
+    eventually(lambda: bench.control_plane.kubectl(*command).returncode != 0, "the policy is enforced")
+    yield
+    for resource in (BINDINGS, POLICIES):
+        bench.api.send("DELETE", resource.path(None, name))
+
+
+def test_what_a_policy_refuses_is_blocked_until_the_job_has_the_label_that_it_wants(bench, wants_a_team):
+    bench.create("digits")
+    eventually(lambda: "denied request" in bench.status("digits").get("message", ""), "the status says so", 30)
+    assert (bench.status("digits")["state"], bench.condition("digits", "Ready")["reason"]) == ("Pending", "Blocked")
+    change = {"metadata": {"labels": {"team": "vision"}, "annotations": {"cost": "7"}}}
+    bench.api.merge(TRAINING_JOBS, bench.namespace, "digits", change)
+    for pod in bench.wait_for_pods("digits"):
+        assert (pod["metadata"]["labels"]["team"], pod["metadata"]["annotations"]["cost"]) == ("vision", "7")
 
 
 @pytest.mark.parametrize(
