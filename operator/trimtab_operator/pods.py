@@ -50,7 +50,7 @@ class Pod:
     exit_code: int
     """Of its first container that failed, above 128 if a signal ended it; 0 if unknown."""
     obstacle: Problem | None
-    """Set if something keeps it from starting, for now."""
+    """Set if something keeps it from starting for now, or if one of its sidecars ends again and again."""
     node: str = ""
     """Where it was placed; empty while it is not."""
     to_end_by: str = ""
@@ -92,7 +92,7 @@ class Pod:
             failure=_failure(worker, status, failed, bool(to_end_by)) if status.get("phase") == "Failed" else None,
             failed_at=failed["state"]["terminated"].get("finishedAt") or "" if failed else "",
             exit_code=failed["state"]["terminated"]["exitCode"] if failed else 0,
-            obstacle=_obstacle(worker, status) if status.get("phase") in (None, "Pending") else None,
+            obstacle=_obstacle(worker, status),
             node=pod.get("spec", {}).get("nodeName") or "",
             to_end_by=to_end_by,
             deleted_at=_deleted_at(pod["metadata"]),
@@ -207,6 +207,26 @@ def _is_mounting(status: Object) -> bool:
 
 
 def _obstacle(worker: int, status: Object) -> Problem | None:
+    phase = status.get("phase")
+    if phase not in (None, "Pending", "Running"):
+        return None
+    crashing = next(filter(None, (_crash(worker, each) for each in status.get("initContainerStatuses", ()))), None)
+    return crashing or (None if phase == "Running" else _obstacle_to_start(worker, status))
+
+
+def _crash(worker: int, container: Object) -> Problem | None:
+    """A sidecar that has failed and is not well since: what it said itself, rather than that Kubernetes waits."""
+    ends = (container.get(state, {}).get("terminated") for state in ("state", "lastState"))
+    ended = next((end for end in ends if end and end.get("exitCode")), None)
+    if ended is None or container.get("ready") or not container.get("restartCount"):
+        return None
+    how = f"container {container['name']} of worker {worker} ends with exit code {ended['exitCode']} again and again"
+    lines = (ended.get("message") or "").strip().splitlines()
+    words = printable(lines[-1].strip()[-_LONGEST_MESSAGE:]) if lines else ""
+    return Problem("CrashLoopBackOff", f"{how}; last it said: {words}" if words else how)
+
+
+def _obstacle_to_start(worker: int, status: Object) -> Problem | None:
     for each in status.get("conditions", ()):
         if each["type"] == "PodScheduled" and each["status"] == "False":
             reason = each.get("reason", "Unschedulable")

@@ -12,6 +12,8 @@ from trimtab_operator.timestamps import parse_time
 
 #: Seconds past its deadline after which a pod that has not ended is reported.
 _LATE_SECONDS = 30.0
+#: Why workers are not ready that were, where their pods do not say it.
+_UNKNOWN_CAUSE = "a node may be away, or a readiness probe fails"
 #: Most workers that one sentence names.
 _MOST_NAMED = 4
 
@@ -38,7 +40,8 @@ def unready_workers(observed: ObservedState) -> Problem | None:
         return None
     names = [f"{pod.worker} (on {pod.node})" if pod.node else str(pod.worker) for pod in unready]
     which = f"{_worker_list([pod.worker for pod in unready], names)} {'is' if len(unready) == 1 else 'are'}"
-    return Problem("WorkersNotReady", f"{which} not ready: a node may be away, or a readiness probe fails")
+    why = next((pod.obstacle.message for pod in unready if pod.obstacle is not None), _UNKNOWN_CAUSE)
+    return Problem("WorkersNotReady", f"{which} not ready: {why}")
 
 
 def missing_workers(observed: ObservedState, workers: Workers) -> str:

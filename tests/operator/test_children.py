@@ -63,6 +63,7 @@ def test_the_monitor_is_a_native_sidecar_that_is_up_before_all_else():
     monitor, fetch = pod["initContainers"]
     assert (monitor["name"], monitor["restartPolicy"], fetch["name"]) == ("netmon", "Always", "fetch")
     assert "startupProbe" in monitor
+    assert monitor["terminationMessagePolicy"] == "FallbackToLogsOnError", "its last words are told"
     flags = dict(zip(monitor["args"][::2], monitor["args"][1::2], strict=True))
     assert flags["--peers"] == "digits-{0..1}.digits.team.svc:29400"
     assert flags["--service"] == "digits.team.svc"

@@ -149,6 +149,30 @@ def test_a_pod_that_is_only_slow_has_no_obstacle(status):
     assert Pod.read(raw("Pending", **status)).obstacle is None
 
 
+MISTAKE = "INFO starts\ntrimtab-netmon: --interface: 'ib0': is no network device here\n"
+WAITS = {"reason": "CrashLoopBackOff", "message": "back-off 10s restarting failed container"}
+
+
+@pytest.mark.parametrize("phase", ["Pending", "Running"])
+@pytest.mark.parametrize(
+    "states",
+    [
+        {"state": {"waiting": WAITS}, "lastState": {"terminated": {"exitCode": 2, "message": MISTAKE}}},
+        {"state": {"running": {}}, "lastState": {"terminated": {"exitCode": 2, "message": MISTAKE}}},
+        {"state": {"terminated": {"exitCode": 2, "message": MISTAKE}}},
+    ],
+    ids=["waits", "runs once more", "has just ended"],
+)
+def test_a_sidecar_that_ends_again_and_again_is_told_by_its_own_words(phase, states):
+    monitor = {"name": "netmon", "ready": False, "restartCount": 3, **states}
+    said = "trimtab-netmon: --interface: 'ib0': is no network device here"
+    told = f"container netmon of worker 1 ends with exit code 2 again and again; last it said: {said}"
+    obstacle = Pod.read(raw(phase, initContainerStatuses=[monitor])).obstacle
+    assert (obstacle.reason, obstacle.message) == ("CrashLoopBackOff", told)
+    well = monitor | {"ready": True, "state": {"running": {}}}
+    assert Pod.read(raw(phase, initContainerStatuses=[well])).obstacle is None
+
+
 CREATING = container("netmon", waiting={"reason": "PodInitializing"})
 NETWORKED = {"type": "PodReadyToStartContainers", "status": "True"}
 

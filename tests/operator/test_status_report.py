@@ -260,6 +260,13 @@ def test_workers_that_are_no_longer_ready_are_not_said_to_train():
     assert well.condition("Ready").status == "True"
 
 
+def test_a_worker_whose_monitor_ends_again_and_again_is_not_ready_for_that():
+    ran = after(child=child(ready=2, active=2)).model_dump(by_alias=True)
+    crashing = pod(0, is_unready=True, obstacle=Problem("CrashLoopBackOff", "container netmon ends again and again"))
+    status = after(child=child(ready=1, active=2), pods=(crashing, pod(1)), status=ran)
+    assert status.condition("Ready").message == "worker 0 is not ready: container netmon ends again and again"
+
+
 def test_of_many_workers_that_are_not_ready_the_first_are_named():
     ran = after(child=child(ready=2, active=2)).model_dump(by_alias=True)
     status = after(child=child(active=2), pods=[pod(n, is_unready=True) for n in range(9)], status=ran)

@@ -152,6 +152,7 @@ def _monitor(job: TrainingJob, namespace: str, attempt: int, settings: Settings,
         "image": settings.netmon_image,
         **({"imagePullPolicy": settings.netmon_pull_policy} if settings.netmon_pull_policy else {}),
         "restartPolicy": "Always",
+        "terminationMessagePolicy": "FallbackToLogsOnError",
         "command": ["trimtab-netmon", "serve"],
         "args": [word for flag in flags.items() for word in flag],
         "env": [
