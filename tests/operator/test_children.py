@@ -118,6 +118,41 @@ def test_the_monitor_takes_what_the_operator_was_told():
     assert template["spec"]["initContainers"][0]["resources"] == resources
 
 
+SMALL = {"requests": {"cpu": "50m", "memory": "96Mi"}, "limits": {"memory": "256Mi"}}
+EQUAL = {"limits": {"cpu": 2, "memory": "8Gi"}, "requests": {"cpu": "2000m", "memory": "8192Mi"}}
+
+
+@pytest.mark.parametrize(
+    ("trainer", "fetch", "of_the_monitor", "is_guaranteed"),
+    [
+        (EQUAL, EQUAL, SMALL, True),
+        ({"limits": {"cpu": "1", "memory": "1e9"}}, EQUAL, {"limits": {"cpu": "1", "memory": "1Gi"}}, True),
+        (EQUAL, {}, SMALL, False),
+        (EQUAL | {"requests": {"cpu": "1"}}, EQUAL, SMALL, False),
+        ({"limits": {"memory": "8Gi"}, "requests": {"cpu": "1", "memory": "8Gi"}}, EQUAL, SMALL, False),
+    ],
+)
+def test_the_monitor_does_not_make_a_guaranteed_pod_burstable(trainer, fetch, of_the_monitor, is_guaranteed):
+    ours = job(
+        container={"resources": trainer}, pod={"initContainers": [{"name": "f", "image": "f", "resources": fetch}]}
+    )
+    resources = replace(SETTINGS, netmon_resources=of_the_monitor)
+    given = pod_template(ours, "team", 0, resources)["spec"]["initContainers"][0]["resources"]
+    if is_guaranteed:
+        assert given["requests"] == given["limits"]
+        assert set(given["limits"]) == {"cpu", "memory"}
+        assert given["limits"]["memory"] == of_the_monitor["limits"]["memory"]
+    else:
+        assert given == of_the_monitor
+
+
+@pytest.mark.parametrize(("user", "runs_as"), [(0, 65532), (1000, None), (None, None)])
+def test_the_monitor_is_not_root_where_the_pod_is(user, runs_as):
+    pod = pod_of(pod={"securityContext": {} if user is None else {"runAsUser": user}})
+    assert pod["initContainers"][0]["securityContext"].get("runAsUser") == runs_as
+    assert pod["securityContext"].get("runAsUser") == user, "the trainer runs as the user says"
+
+
 def test_on_the_hosts_network_workers_still_find_each_other_by_name():
     assert pod_of(pod={"hostNetwork": True})["dnsPolicy"] == "ClusterFirstWithHostNet"
     assert pod_of(pod={"hostNetwork": True, "dnsPolicy": "Default"})["dnsPolicy"] == "Default", "the user's word"

@@ -86,6 +86,21 @@ def test_a_worker_that_the_job_does_not_have_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("resources", "processes", "expected"),
+    [
+        ({"requests": {"cpu": "1"}}, 1, 1),
+        ({"requests": {"cpu": "2500m"}}, 1, 3),
+        ({"requests": {"cpu": 8}}, 4, 2),
+        ({"requests": {"cpu": "1"}, "limits": {"cpu": "4"}}, 1, 4),
+        ({"requests": {"cpu": "64"}}, 1, 16),
+        ({"requests": {"memory": "1Gi"}}, 1, 16),
+    ],
+)
+def test_a_container_without_a_limit_of_cpus_has_its_request_rounded_up(tmp_path, resources, processes, expected):
+    assert num_threads(load(tmp_path, processes, resources=resources), num_cores=16) == expected
+
+
+@pytest.mark.parametrize(
     ("limit", "processes", "expected"),
     [(None, 1, 16), (None, 4, 4), ("2", 1, 2), ("500m", 1, 1), ("3.5", 1, 3), (8, 4, 2), ("64", 1, 16)],
 )

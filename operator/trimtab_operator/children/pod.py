@@ -31,12 +31,15 @@ from trimtab_api.trainingjob.pod_template import TRAINER_CONTAINER
 from trimtab_api.units import format_duration
 
 from trimtab_operator.children.owned import inherited, shared_name
+from trimtab_operator.children.quality_of_service import guaranteed, is_guaranteed
 from trimtab_operator.children.secret import JOB_KEY
 from trimtab_operator.cluster.resources import Object
 from trimtab_operator.labels import ATTEMPT, labels
 from trimtab_operator.settings import Settings
 
 MONITOR_CONTAINER = "netmon"
+#: Whom the monitor's image runs as (`Dockerfile`).
+_MONITOR_USER = 65532
 #: The account of pods that name none; Kubernetes makes it in every namespace.
 DEFAULT_ACCOUNT = "default"
 _INTERFACE_VARIABLE = "GLOO_SOCKET_IFNAME"
@@ -91,6 +94,9 @@ def pod_template(
     trainer = next(each for each in pod["containers"] if each["name"] == TRAINER_CONTAINER)
     _complete_trainer(trainer, job, namespace, attempt)
     monitor = _monitor(job, namespace, attempt, settings, trainer)
+    monitor["resources"] = guaranteed(settings.netmon_resources) if is_guaranteed(pod) else settings.netmon_resources
+    if (pod.get("securityContext") or {}).get("runAsUser") == 0:  # which the monitor would be refused to run as
+        monitor["securityContext"]["runAsUser"] = _MONITOR_USER
     pod["initContainers"] = [monitor, *(pod.get("initContainers") or ())]
     volumes = pod.get("volumes") or []
     pod["volumes"] = [*volumes, *_volumes(job, volumes, trainer)]
@@ -168,7 +174,6 @@ def _monitor(job: TrainingJob, namespace: str, attempt: int, settings: Settings,
             {"name": "metrics", "containerPort": MONITOR_METRICS_PORT},
         ],
         "startupProbe": {"tcpSocket": {"port": MONITOR_PORT}, "periodSeconds": 1, "failureThreshold": 120},
-        "resources": settings.netmon_resources,
         "securityContext": {
             "runAsNonRoot": True,
             "allowPrivilegeEscalation": False,

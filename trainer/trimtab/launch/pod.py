@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,10 +72,20 @@ def grace_seconds(job: TrainingJob) -> float:
 
 
 def num_threads(job: TrainingJob, num_cores: int) -> int:
-    """A rank's share of its container's CPU limit, or of the machine's ``num_cores`` where there is none."""
+    """A rank's share of its container's CPU limit, else of its request rounded up, else of ``num_cores``.
+
+    Args:
+        job: Its job.
+        num_cores: Processors that this process may run on.
+    """
     resources = job.spec.trainer.get("resources") or {}
     limit = (resources.get("limits") or {}).get("cpu")
-    cores = float(num_cores) if limit is None else _cores(str(limit))
+    request = (resources.get("requests") or {}).get("cpu")
+    cores = float(num_cores)
+    if limit is not None:
+        cores = _cores(str(limit))
+    elif request is not None:
+        cores = math.ceil(_cores(str(request)))
     return max(1, int(min(cores, num_cores) / job.spec.processes_per_worker))
 
 
