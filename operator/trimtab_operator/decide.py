@@ -13,7 +13,7 @@ from trimtab_operator.observed_state import Child, ObservedState
 from trimtab_operator.pods import Problem
 from trimtab_operator.policies.blocked import seconds_to_next_check
 from trimtab_operator.policies.deadline import seconds_to_deadline
-from trimtab_operator.policies.loss import Loss, deleted_by_hand, find_loss, lost_node
+from trimtab_operator.policies.loss import Loss, deleted_by_hand, find_loss, lost_node, pending_worker
 from trimtab_operator.policies.lost_peer import seconds_to_cause
 from trimtab_operator.policies.missing_pods import seconds_to_renewal
 from trimtab_operator.policies.progress import TIMEOUTS, progress_deadline
@@ -126,7 +126,7 @@ def decide(observed: ObservedState) -> Decision:
         patience = seconds_to_cause(observed.pods, spec.processes_per_worker, observed.now)
         if patience > 0:
             return Decision(awaits_cause=True, requeue_after_seconds=min(patience, _LOOK_AGAIN_SECONDS))
-    loss = find_loss(child.failure, observed.pods, deleted) or _stall(observed)
+    loss = _never_complete(observed) or find_loss(child.failure, observed.pods, deleted) or _stall(observed)
     if loss is not None:
         verdict = _after_loss(loss, observed)
         if isinstance(verdict, GiveUp):
@@ -158,6 +158,16 @@ def _after_loss(loss: Loss, observed: ObservedState) -> Restart | GiveUp:
     cause = evicted_again(loss.cause) if is_fault else loss.cause
     counted = status.restarts - status.disruptions
     return after_failure(cause, spec.restart_policy, counted, spec.max_restarts, loss.is_memory_eviction)
+
+
+def _never_complete(observed: ObservedState) -> Loss | None:
+    """The worker that never started, if the attempt has failed for want of it, as far as the status says."""
+    child, spec = observed.child, observed.job.spec
+    if child is None or child.failure is None or observed.has_trained:
+        return None
+    if observed.status.workers.ready >= spec.workers:
+        return None
+    return pending_worker(observed.pods, spec.processes_per_worker)
 
 
 def _stall(observed: ObservedState) -> Loss | None:

@@ -31,6 +31,7 @@ LOST_ANOTHER = replace(
 DELETED = pod(1, deleted_at=ago(11), to_end_by=ago(-19))
 KILLED_BY_SIGTERM = {"phase": "Failed", "failure": Problem("Error", "told to end"), "exit_code": 143}
 CUT_OFF = pod(1, node="n", node_is_lost=True)
+NOT_STARTED = "worker 1 had not started when the others had waited for it for spec.communication.timeout"
 LATER = Problem("Disrupted", "drained too")
 
 
@@ -248,6 +249,14 @@ def test_the_end(known, state, reason):
             {"pods": (LOST_ANOTHER, replace(failed_pod(1, ago(12)), deleted_at=ago(11))), "child": FAILED},
             True,
             "worker 1 failed",
+        ),
+        ({**NEVER_TRAINED, "pods": (LOST_ANOTHER, pod(1, phase="Pending")), "child": FAILED}, False, NOT_STARTED),
+        ({**NEVER_TRAINED, "pods": (LOST_ANOTHER,), "child": FAILED, "spec": {"maxRestarts": 0}}, False, NOT_STARTED),
+        ({**NEVER_TRAINED, "pods": (failed_pod(0, ago(9)),), "child": FAILED}, True, "worker 0 failed"),
+        (
+            {**NEVER_TRAINED, "pods": (LOST_ANOTHER,), "child": FAILED, "status": {"workers": {"ready": 2}}},
+            True,
+            LOST_ANOTHER.failure.message,
         ),
         ({"pods": (LOST_ANOTHER, failed_pod(1, ago(11))), "child": FAILED}, True, "worker 1 failed"),
         (

@@ -4,9 +4,11 @@ import itertools
 import socket
 import ssl
 import threading
+from types import SimpleNamespace
 
 import pytest
 from certificates import Authority
+from trimtab.launch import wait_for_peer as wait_for_peer_module
 from trimtab.launch.wait_for_peer import wait_for_peer
 from trimtab_api.errors import UserError
 
@@ -52,6 +54,24 @@ def test_whoever_proves_the_name_is_found(serve, tmp_path):
     authority = Authority.new()
     port = serve(authority.issue(tmp_path / "server"))
     assert wait_for_peer("localhost", port, authority.issue(tmp_path / "mine"), 10, print) == "127.0.0.1"
+
+
+def test_without_a_deadline_it_is_waited_for_until_it_answers(monkeypatch):
+    """Worker 0's pod may wait for a node for hours."""
+    tries = iter([OSError(), OSError(), OSError()])
+    clock = iter(range(0, 10**9, 10**6))
+
+    def attempt(host, port, context):
+        for refused in tries:
+            raise refused
+        return "10.0.0.1"
+
+    monkeypatch.setattr(wait_for_peer_module, "_try_once", attempt)
+    monkeypatch.setattr(wait_for_peer_module, "pause", lambda seconds: None)
+    monkeypatch.setattr(wait_for_peer_module, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    said = []
+    assert wait_for_peer("digits-0", 8471, None, None, said.append) == "10.0.0.1"
+    assert len(said) == 3
 
 
 def test_without_certificates_whoever_answers_is_found():

@@ -82,6 +82,22 @@ def deleted_by_hand(pods: Sequence[Pod], processes_per_worker: int, started_at: 
     return first if all(followed) else None
 
 
+def pending_worker(pods: Sequence[Pod], processes_per_worker: int) -> Loss | None:
+    """A worker that had not started when the others gave up waiting for it; None if none of them says so.
+
+    It is for an attempt that never had all its workers. The Job controller deletes a pod that is pending when another
+    has failed, so a worker that has no pod any more had not started either.
+    """
+    have_run = {pod.worker for pod in pods if pod.phase != "Pending"}
+    failed = [pod for pod in pods if pod.failure is not None]
+    missing = {worker for pod in failed for worker in lost_workers(pod, processes_per_worker)} - have_run
+    if not missing:
+        return None
+    first = min(missing)
+    message = f"worker {first} had not started when the others had waited for it for spec.communication.timeout"
+    return Loss(Problem("WorkerPending", message), disrupted=True)
+
+
 def lost_node(pods: Sequence[Pod]) -> Loss | None:
     """The lowest worker that has not ended on a node that is lost; None if there is none."""
     lost = [pod for pod in pods if pod.node_is_lost and not pod.has_ended]

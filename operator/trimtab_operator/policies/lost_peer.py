@@ -30,7 +30,7 @@ def seconds_to_cause(pods: Sequence[Pod], processes_per_worker: int, now: dateti
         return 0.0
     failed = [pod for pod in pods if pod.failure is not None]
     named = {worker for pod in failed for worker in lost_workers(pod, processes_per_worker)}
-    silent = {pod.worker for pod in pods if not pod.has_ended and pod.node}
+    silent = {pod.worker for pod in pods if pod.phase == "Running"}
     if not named & silent:
         return 0.0
     since = [at for at in (parse_time(pod.failed_at) for pod in failed) if at is not None]

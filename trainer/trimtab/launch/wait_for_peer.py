@@ -30,11 +30,21 @@ ATTEMPT_SECONDS = 2.0
 REPEAT_SECONDS = 15.0
 
 
-def wait_for_peer(host: str, port: int, certificates: Path | None, deadline: float, say: Callable[[str], None]) -> str:
+def wait_for_peer(
+    host: str, port: int, certificates: Path | None, deadline: float | None, say: Callable[[str], None]
+) -> str:
     """The IP address at which ``host`` answers on ``port``, proven by certificate where there are ``certificates``.
 
-    Waits for at most ``deadline`` seconds; ``say`` takes a line now and then that says why it takes so long. Raises
-    `UserError` with the last cause when the deadline has passed, and `Interrupted`.
+    Args:
+        host: Name of the pod, or its address.
+        port: Where it listens.
+        certificates: Directory of the job's certificates.
+        deadline: Most seconds to wait; None: until it answers, or this process is told to end.
+        say: Takes a line now and then that says why it takes so long.
+
+    Raises:
+        UserError: with the last cause, when the deadline has passed.
+        Interrupted: when this process is told to end.
     """
     context = None if certificates is None else _context(certificates)
     begun = told = time.monotonic()
@@ -46,7 +56,7 @@ def wait_for_peer(host: str, port: int, certificates: Path | None, deadline: flo
             cause = _plain(error)
             retry = min(2 * retry, LONGEST_RETRY_SECONDS) if isinstance(error, socket.gaierror) else RETRY_SECONDS
         now = time.monotonic()
-        if now - begun > deadline:
+        if deadline is not None and now - begun > deadline:
             raise UserError(
                 f"did not answer within {deadline:g} s: {cause}; see `kubectl get pods` for what keeps it",
                 field="peer",

@@ -42,8 +42,6 @@ MONITOR_ADDRESS = f"localhost:{MONITOR_PORT}"
 STATUS_ADDRESS = f"localhost:{TRAINER_STATUS_PORT}"
 #: Seconds to wait for the monitor of this pod, which was started before.
 MONITOR_SECONDS = 120.0
-#: Seconds to wait for worker 0, whose pod may have to wait for a node to be made and an image to be pulled.
-MASTER_SECONDS = 1800.0
 #: Seconds between looks at the ranks, unless one prints.
 POLL_SECONDS = 0.1
 #: Most seconds that the other ranks of a pod have to end after one has failed; they may hang for want of it.
@@ -132,12 +130,16 @@ class Worker:
             return INTERRUPTED, f"worker {self._pod.worker} was told to end"
         return code, message
 
-    def _wait_for(self, host: str, port: int, deadline: float) -> str:
+    def _wait_for(self, host: str, port: int, deadline: float | None) -> str:
         return wait_for_peer(host, port, self._certificates, deadline, lambda line: print(f"trimtab: {line}"))
 
     def _wait_for_master(self) -> str:
-        """Address of worker 0's pod of this very attempt: its status server is started before anything else."""
-        return self._wait_for(self._pod.master_host, TRAINER_STATUS_PORT, MASTER_SECONDS)
+        """Address of worker 0's pod of this very attempt: its status server is started before anything else.
+
+        Its pod may have to wait for hours until a node is free. That is no failure, and the status of the job says it:
+        so there is no deadline. If worker 0 fails, the attempt ends, and this pod with it.
+        """
+        return self._wait_for(self._pod.master_host, TRAINER_STATUS_PORT, None)
 
     def _start_status(self, supervisor: Supervisor) -> None:
         self._directory.write_job(self._job)
