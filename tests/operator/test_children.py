@@ -9,7 +9,7 @@ import pytest
 from fixtures import NOW, SETTINGS, UID, job
 from trimtab_api.names import MOST_WORKERS, RESERVED_VARIABLES
 from trimtab_api.trainer.v1 import status_pb2, status_pb2_grpc
-from trimtab_api.trainingjob.load import parse_training_job
+from trimtab_api.trainingjob.load import parse_training_job, read_training_job
 from trimtab_operator.certificates import issue
 from trimtab_operator.children.job import child_job
 from trimtab_operator.children.job_file import job_file
@@ -300,7 +300,7 @@ LABELLED = {
 
 
 def test_every_child_and_pod_has_the_jobs_labels_and_annotations_but_those_of_other_programs():
-    ours = job(metadata=LABELLED)
+    ours = read_training_job(job(metadata=LABELLED).model_dump(by_alias=True, exclude_unset=True), ignore_unknown=True)
     built = child_job(ours, "team", UID, 0, LABELLED["labels"], SETTINGS)
     others = [
         service(ours, "team", UID),

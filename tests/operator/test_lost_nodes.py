@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from fixtures import NOW, SETTINGS, UID, ago, job
 from silent_training import SilentTraining
-from trimtab_api.names import MOST_WORKERS, attempt_name, worker_host
+from trimtab_api.names import MOST_WORKERS, attempt_name, possible_jobs, worker_host
 from trimtab_operator.children.job import child_job
 from trimtab_operator.cluster.api import RefusedError
 from trimtab_operator.cluster.resources import JOBS, NODES, PODS
@@ -124,6 +124,7 @@ def test_a_job_that_an_earlier_operator_named_after_the_training_job_is_known_by
 
 def test_names_of_attempts_differ_and_the_longest_are_host_names():
     assert [attempt_name("digits", attempt) for attempt in range(3)] == ["digits", "digits-r1", "digits-r2"]
+    assert [possible_jobs(each) for each in ("digits", "digits-r12")] == [{"digits"}, {"digits", "digits-r12"}]
     host, *_ = worker_host("n" * 52, "team", MOST_WORKERS - 1, attempt_name("n" * 52, 999_999)).split(".")
     assert len(host) <= 63
 

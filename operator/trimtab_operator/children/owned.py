@@ -36,8 +36,7 @@ def inherited(job: TrainingJob) -> tuple[dict[str, str], dict[str, str]]:
     Left out are those by which other programs would take a child for something else: for an object that they apply or
     queue themselves, or for another Job's pod.
     """
-    metadata = job.metadata.model_extra or {}
-    return _inherited(metadata.get("labels")), _inherited(metadata.get("annotations"))
+    return _inherited(job.metadata.labels), _inherited(job.metadata.annotations)
 
 
 def _inherited(given: dict[str, str] | None) -> dict[str, str]:

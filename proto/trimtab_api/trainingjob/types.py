@@ -195,13 +195,15 @@ class Spec(Strict):
 
 
 class Metadata(BaseModel):
-    """Kubernetes' own metadata; only the name matters here, the rest is kept as it is."""
+    """Kubernetes' own metadata; what matters here, the rest is kept as it is."""
 
     model_config = ConfigDict(extra="allow", frozen=True, strict=True)
 
     name: Annotated[str, Field(pattern=_DNS_LABEL, max_length=52)] = Field(
         description="Name of the job; its pods and services are named after it."
     )
+    labels: dict[str, str] | None = Field(None, description="Labels, which all that is made of the job has too.")
+    annotations: dict[str, str] | None = Field(None, description="Annotations, which it has too.")
 
 
 class TrainingJob(Strict):
