@@ -303,7 +303,7 @@ def test_every_child_and_pod_has_the_jobs_labels_and_annotations_but_those_of_ot
     ours = read_training_job(job(metadata=LABELLED).model_dump(by_alias=True, exclude_unset=True), ignore_unknown=True)
     built = child_job(ours, "team", UID, 0, LABELLED["labels"], SETTINGS)
     others = [
-        service(ours, "team", UID),
+        service(ours, "team", UID, 0),
         network_policy(ours, "team", UID, SETTINGS),
         secret(ours, "team", UID, NOW),
         built["spec"]["template"],
@@ -315,6 +315,12 @@ def test_every_child_and_pod_has_the_jobs_labels_and_annotations_but_those_of_ot
         assert each["metadata"]["annotations"] == {"cost": "7"}
     assert built["metadata"]["labels"].items() >= {"team": "vision", "kueue.x-k8s.io/queue-name": "q"}.items()
     assert built["metadata"]["annotations"] == {"cost": "7"}
+
+
+def test_the_service_finds_the_workers_of_one_attempt():
+    found_by = service(job(), "team", UID, 3)["spec"]["selector"]
+    assert found_by == {"trimtab.dev/job-name": "digits", "trimtab.dev/attempt": "3"}
+    assert found_by.items() <= pod_template(job(), "team", 3, SETTINGS)["metadata"]["labels"].items()
 
 
 def test_the_templates_own_labels_and_annotations_go_before_the_jobs():

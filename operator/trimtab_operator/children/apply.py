@@ -22,7 +22,7 @@ def ensure_children(api: Api, observed: ObservedState, settings: Settings) -> st
     """
     job, namespace, uid = observed.job, observed.namespace, observed.uid
     for manifest in (
-        service(job, namespace, uid),
+        service(job, namespace, uid, observed.status.restarts),
         network_policy(job, namespace, uid, settings),
         secret(job, namespace, uid, observed.now),
     ):

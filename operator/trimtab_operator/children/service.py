@@ -7,18 +7,21 @@ from trimtab_api.trainingjob import TrainingJob
 
 from trimtab_operator.children.owned import owned
 from trimtab_operator.cluster.resources import SERVICES, Object
-from trimtab_operator.labels import JOB_NAME
+from trimtab_operator.labels import ATTEMPT, JOB_NAME
 
 
-def service(job: TrainingJob, namespace: str, uid: str) -> Object:
-    """Workers are found before they are ready: they must find each other to become so."""
+def service(job: TrainingJob, namespace: str, uid: str, attempt: int) -> Object:
+    """Workers are found before they are ready: they must find each other to become so.
+
+    Those of earlier attempts are not found: a pod on a lost node stays for as long as the node does.
+    """
     ports = {"master": MASTER_PORT, "monitor": MONITOR_PORT, "status": TRAINER_STATUS_PORT}
     return {
         **owned(SERVICES, job.metadata.name, job, namespace, uid),
         "spec": {
             "clusterIP": "None",
             "publishNotReadyAddresses": True,
-            "selector": {JOB_NAME: job.metadata.name},
+            "selector": {JOB_NAME: job.metadata.name, ATTEMPT: str(attempt)},
             "ports": [{"name": name, "port": port, "protocol": "TCP"} for name, port in ports.items()],
         },
     }
