@@ -34,6 +34,8 @@ log = logging.getLogger("trimtab_netmon")
 LATE_ECHOES = 500e-6
 #: Seconds between two attempts to complete a round, or to reach a monitor that does not answer.
 RETRY = 0.5
+#: Seconds without an answer after which a monitor is told to be absent.
+ABSENT_AFTER = 5.0
 #: Most seconds that the first bandwidth tests wait for the first latencies.
 FIRST_ECHOES = 5.0
 #: Seconds for which slow exchanges are blamed on the routine test that has just ended; at most half the interval.
@@ -79,8 +81,8 @@ class Coordinator:
         """Why a round is due that the budget does not allow yet; empty when none is."""
         self._wake = asyncio.Event()
         self._has_news = asyncio.Event()
-        self._absent: dict[int, str] = {}
-        """The monitors that do not answer, and why."""
+        self._absent: dict[int, tuple[float, str]] = {}
+        """The monitors that do not answer: since when, and why."""
 
     async def measure_now(self, reason: str) -> netmon_pb2.NetworkState:
         """Run a round, or join the one under way; the answer lists the links that it measured.
@@ -148,15 +150,17 @@ class Coordinator:
                         )
                     self._has_news.set()
             except grpc.aio.AioRpcError as error:
-                self._absent[worker] = explain(error)
+                since, _ = self._absent.get(worker, (time.monotonic(), ""))
+                self._absent[worker] = since, explain(error)
                 await asyncio.sleep(RETRY)
 
     @property
     def _problem(self) -> str:
         """Why nothing new is measured, in one sentence; empty while tests succeed."""
-        if self._absent:
-            worker, why = min(self._absent.items())
-            return f"the monitor of worker {worker} does not answer: {why}"
+        latest = time.monotonic() - ABSENT_AFTER  # one that only restarts wakes no reader
+        for worker, (since, why) in self._absent.items():
+            if since < latest:
+                return f"the monitor of worker {worker} does not answer: {why}"
         return self._tests.problem
 
     async def _keep_publishing(self) -> None:

@@ -395,3 +395,28 @@ def test_a_test_costs_the_bytes_that_it_sent():
             return [account.full - account.balance for account in coordinator._budget._bytes]
 
     assert asyncio.run(scenario()) == pytest.approx([2 * 0.1 * FAST] * NUM_WORKERS, rel=0.01)
+
+
+def test_a_monitor_that_does_not_answer_is_named_while_it_does_not(monkeypatch):
+    async def scenario():
+        network, watch_links = MadeUpNetwork(FAST, FAST, 0), MadeUpPeer.WatchLinks
+        is_away = False
+
+        async def watch_or_fail(peer, request):
+            async for table in watch_links(peer, request):
+                if is_away and peer.worker == 2:
+                    nothing = grpc.aio.Metadata()
+                    raise grpc.aio.AioRpcError(grpc.StatusCode.UNAVAILABLE, nothing, nothing, "connection refused")
+                yield table
+
+        monkeypatch.setattr(MadeUpPeer, "WatchLinks", watch_or_fail)
+        async with measured(network) as (_, published):
+            assert published.value.problem == ""
+            is_away = True
+            await until(lambda: published.value.problem)
+            assert published.value.problem == "the monitor of worker 2 does not answer: connection refused"
+            is_away = False
+            await until(lambda: not published.value.problem)
+
+    monkeypatch.setattr("trimtab_netmon.coordinator.ABSENT_AFTER", 0.1)
+    asyncio.run(scenario())
