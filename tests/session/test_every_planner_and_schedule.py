@@ -3,6 +3,10 @@
 Where everything is sent, ranks train what one process would: their weights say whether a gradient was lost. Where
 updates are delayed, or a part is sent, ranks' weights are alike, and what ranks computed is what their optimizers got
 and what is held back.
+
+Every plan trains the plain script, and every habit is tried once where updates are late, and where they are delayed.
+That plans and habits do not meddle with each other in any other pair is a property, of which few examples are tried:
+`make test-all` tries many.
 """
 
 from __future__ import annotations
@@ -11,11 +15,14 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache, partial
+from itertools import product
 from queue import SimpleQueue
 from typing import Any
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from in_process import InProcess, Queues
 from torch import Tensor, nn
 from torch._dynamo.backends.registry import lookup_backend
@@ -57,6 +64,9 @@ SPARSE = (
         for schedule in SCHEDULES
     ),
 )
+#: A plan whose updates are late, into the next forward pass, and those whose updates wait for another iteration.
+LATE = "dense/fusion=equal:buffers=3/schedule=priority"
+DELAYED = [text for text in SPARSE if "deft" in text]
 
 
 class Model(nn.Module):
@@ -193,6 +203,7 @@ HABITS = {
         compiled_before_attach,
     )
 }
+OTHER_HABITS = [each for each in HABITS if each != "plain"]
 SCALED = {"scaled", "overflowing", "scaled_and_clipped", "scaled_in_own_steps"}
 OWN_STEPS = {"scaled_in_own_steps"}
 COMPILED = {"compiled", "compiled_in_place", "compiled_before_attach"}
@@ -343,17 +354,13 @@ def of_ranks(text: str, habit: str, momentum: float) -> list[Trained]:
     return [first, *others]
 
 
-@pytest.mark.parametrize("habit", HABITS)
-@pytest.mark.parametrize("text", DENSE)
-def test_ranks_that_send_everything_train_what_one_process_would(text: str, habit: str) -> None:
+def check_weights(text: str, habit: str) -> None:
     first, _ = of_ranks(text, habit, momentum=0.5)
     if not planned(text).delays_updates:
         assert torch.allclose(first.weights, trained_alone(habit), rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("habit", HABITS)
-@pytest.mark.parametrize("text", SPARSE)
-def test_ranks_that_send_a_part_lose_nothing(text: str, habit: str) -> None:
+def check_balance(text: str, habit: str) -> None:
     ranks = of_ranks(text, habit, momentum=0.0)
     if habit in CLIPPED or habit == "overflowing":
         return
@@ -362,6 +369,35 @@ def test_ranks_that_send_a_part_lose_nothing(text: str, habit: str) -> None:
     )
     assert entered.abs().max() > 0
     assert torch.allclose(handed + held_back, entered, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(("text", "habit"), [*product(DENSE, ["plain"]), *product([LATE], OTHER_HABITS)])
+def test_ranks_that_send_everything_train_what_one_process_would(text: str, habit: str) -> None:
+    check_weights(text, habit)
+
+
+@pytest.mark.parametrize(
+    ("text", "habit"), [*product(SPARSE, ["plain"]), *product(DELAYED, sorted({*OTHER_HABITS} - COMPILED))]
+)
+def test_ranks_that_send_a_part_lose_nothing(text: str, habit: str) -> None:
+    check_balance(text, habit)
+
+
+def check(text: str, habit: str) -> None:
+    (check_weights if text in DENSE else check_balance)(text, habit)
+
+
+@settings(max_examples=15, deadline=None)
+@given(text=st.sampled_from([*DENSE, *SPARSE]), habit=st.sampled_from(sorted({*OTHER_HABITS} - COMPILED)))
+def test_any_habit_loses_nothing_under_any_plan(text: str, habit: str) -> None:
+    check(text, habit)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("habit", OTHER_HABITS)
+@pytest.mark.parametrize("text", [*DENSE, *SPARSE])
+def test_every_habit_loses_nothing_under_every_plan(text: str, habit: str) -> None:
+    check(text, habit)
 
 
 def clipped_at_once(of: Training, x: Tensor, step: int) -> None:
