@@ -27,27 +27,29 @@ def _serve(rank: int, deadline: float, backend: str, connection: Any) -> None:
         os.environ.update(environment_on_one_gpu(rank))
         torch.cuda.set_device(0)
     groups: dict[int, Group] = {}
+    met_at = ""
     while (job := connection.recv()) is not None:
         function, size, store, in_process_group, arguments = job
         try:
-            if in_process_group or size not in groups:
+            if (in_process_group and store != met_at) or (not in_process_group and size not in groups):
+                if dist.is_initialized():
+                    dist.destroy_process_group()
                 process_group.initialize(backend, rank, size, SECONDS_TO_ANSWER, init_method=f"file://{store}")
                 dist.barrier()  # Gloo fails on a rank that still connects while another has left already
+                met_at = store
             if in_process_group:
                 answer = function(rank, size, *arguments)
             else:
                 if size not in groups:
                     groups[size] = Group.connect(None, deadline)
-                    dist.destroy_process_group()
                 groups[size].transport.chunk_bytes = SocketTransport.chunk_bytes  # a test before may have changed it
                 answer = function(groups[size], *arguments)
-            connection.send_bytes(pickle.dumps((True, answer)))
+            if not dist.is_initialized() or dist.get_backend() != "gloo":
+                met_at = ""
+            connection.send_bytes(pickle.dumps((True, answer, met_at)))
         except BaseException as error:
             said = (type(error), str(error), getattr(error, "peer", None), traceback.format_exc())
-            connection.send_bytes(pickle.dumps((False, said)))
-        finally:
-            if dist.is_initialized():
-                dist.destroy_process_group()
+            connection.send_bytes(pickle.dumps((False, said, "")))
 
 
 def environment_on_one_gpu(rank: int) -> dict[str, str]:
@@ -79,6 +81,10 @@ class RankPool:
         self._num_stores = 0
         self._stores: dict[int, str] = {}
         """Where the ranks of the `Group` of each size meet."""
+        self._met_at: dict[int, str] = {}
+        """The store of the process group that each rank is in now; empty for none."""
+        self._sizes: dict[str, int] = {}
+        """Of the process group of each store."""
         self.processes: list[Any] = []
         self._connections: list[Any] = []
 
@@ -92,8 +98,15 @@ class RankPool:
         return self._answers(size)
 
     def run_in_process_group(self, size: int, function: Callable[..., Any], *arguments: Any) -> list[Any]:
-        """The same of ``function(rank, size, *arguments)``, in a new process group of torch's."""
-        store = self._new_store()
+        """The same of ``function(rank, size, *arguments)``, in a process group of torch's.
+
+        It is the one of the call before, if that had as many ranks and none of them destroyed it.
+        """
+        met_at = {self._met_at.get(rank, "") for rank in range(size)}
+        store = met_at.pop()
+        if met_at or self._sizes.get(store) != size:
+            store = self._new_store()
+            self._sizes[store] = size
         for rank in range(size):
             self._send(rank, (function, size, store, True, arguments))
         return self._answers(size)
@@ -107,7 +120,7 @@ class RankPool:
     def answer(self, rank: int) -> Any:
         """What the rank's function returned; raises `RankError` with what it raised."""
         assert self._connections[rank].poll(SECONDS_TO_ANSWER), f"rank {rank} hangs"
-        succeeded, value = pickle.loads(self._connections[rank].recv_bytes())
+        succeeded, value, self._met_at[rank] = pickle.loads(self._connections[rank].recv_bytes())
         if not succeeded:
             raise RankError(*value)
         return value
@@ -121,6 +134,7 @@ class RankPool:
         self.processes.clear()
         self._connections.clear()
         self._stores.clear()
+        self._met_at.clear()
 
     def _answers(self, size: int) -> list[Any]:
         try:
