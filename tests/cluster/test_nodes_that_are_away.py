@@ -76,6 +76,20 @@ def test_a_node_that_dies_does_not_count_and_the_next_attempt_does_not_wait_for_
     namespace.play_training("digits")
 
 
+def test_a_pod_that_somebody_deletes_does_not_count(namespace, impatient, ghost):
+    namespace.create("digits", **on(ghost, maxRestarts=0))
+    tell_ready(namespace, ghost, "True")
+    pods = namespace.wait_for_pods("digits")
+    namespace.play_running(*pods)
+    namespace.play_training("digits")
+    name = pods[1]["metadata"]["name"]
+    namespace.control_plane.kubectl("delete", "pod", name, "-n", namespace.namespace, "--wait=false")
+    wait_until(lambda: namespace.status("digits").get("restarts") == 1, "all ranks restart")
+    status = namespace.status("digits")
+    assert status["disruptions"] == 1
+    assert status["lastRestartReason"] == "the pod of worker 1 was deleted before it ended, by whom is unknown"
+
+
 def test_ranks_that_wait_for_a_pod_that_does_not_end_say_so_and_restart_once_it_is_gone(namespace, impatient, ghost):
     namespace.create("digits", **on(ghost))
     tell_ready(namespace, ghost, "True")
