@@ -10,6 +10,7 @@ import time
 import pytest
 from control_plane import ControlPlane
 from programs import Program, wait_until
+from trimtab_api.names import attempt_name
 from trimtab_operator.cluster.api import RefusedError, Unreachable
 from trimtab_operator.cluster.election import LEASE_SECONDS
 from trimtab_operator.cluster.resources import JOBS, LEASES, PODS, TRAINING_JOBS, controller_uid
@@ -131,7 +132,8 @@ class Player(threading.Thread):
 
 def account_of(bench: Workbench, name: str) -> str:
     """What became of a job, its Job and its pods, in a few lines."""
-    status, child = bench.status(name), (bench.child(name) or {}).get("status")
+    status = bench.status(name)
+    child = (bench.child(attempt_name(name, status.get("restarts", 0))) or {}).get("status")
     return "\n".join([f"{name}: {status}", f"    Job: {child}", *(f"    pod: {each}" for each in bench.pods(name))])
 
 
@@ -207,7 +209,8 @@ def test_jobs_end_as_they_should_whatever_happens_meanwhile(disturbances, bench,
         assert (name, status["state"], status["restarts"]) == (name, state, restarts)
     assert sorted(set(player.twins)) == []
     assert any("410 Gone" in each.log.read_text() for each in operators.running), "no watch has expired"
-    assert {each["metadata"]["name"] for each in bench.api.list(JOBS, bench.namespace)["items"]} == set(kept)
+    last_attempts = {attempt_name(name, restarts) for name, (_, _, restarts) in kept.items()}
+    assert {each["metadata"]["name"] for each in bench.api.list(JOBS, bench.namespace)["items"]} == last_attempts
 
     def left_of_earlier_attempts() -> list[str]:
         pods = [each["metadata"] for each in bench.api.list(PODS, bench.namespace)["items"]]
