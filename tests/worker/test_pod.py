@@ -3,12 +3,14 @@
 import json
 import os
 import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from certificates import Authority
 from trimtab.environment.job_secret import secret_of
+from trimtab.launch import worker as worker_module
 from trimtab.launch.kernel_cache import kernel_cache
 from trimtab.launch.pod import Pod, grace_seconds, num_threads
 from trimtab.launch.termination_message import LIMIT, num_oom_kills, shorten
@@ -189,3 +191,14 @@ def test_worker_0_keeps_what_the_attempt_before_recorded(tmp_path, monkeypatch):
     for _ in range(2):
         Worker(pod, pod.load_job(), told).run(["python"])
     assert (directory.attempts / "0/metrics.jsonl").read_text() == "of an attempt\n"
+
+
+def test_worker_0_waits_for_the_pod_before_to_let_go(tmp_path, monkeypatch):
+    load(tmp_path)
+    told = TOLD | {"JOB_COMPLETION_INDEX": "0", "TRIMTAB_RUN_DIR": str(tmp_path / "run")}
+    pod = Pod.read(told | {"TRIMTAB_JOB": str(tmp_path / "job.json")})
+    before = ExitStack()
+    before.enter_context(RunDirectory(pod.run_directory).held("pod before"))
+    monkeypatch.setattr(worker_module, "pause", lambda seconds: before.close())
+    monkeypatch.setattr(Worker, "_train", lambda worker, argv: (0, ""))
+    assert Worker(pod, pod.load_job(), told).run(["python"]) == (0, "")

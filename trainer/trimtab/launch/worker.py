@@ -19,7 +19,7 @@ from trimtab.environment.side_processes import metrics_command, status_command
 from trimtab.launch import termination_message
 from trimtab.launch.children import Exit
 from trimtab.launch.command import Process, rank_environment, trainer_environment
-from trimtab.launch.interrupts import Interrupted
+from trimtab.launch.interrupts import Interrupted, pause
 from trimtab.launch.kernel_cache import kernel_cache
 from trimtab.launch.log_forwarding import LogForwarder
 from trimtab.launch.pod import Pod, grace_seconds, num_threads
@@ -30,7 +30,7 @@ from trimtab.launch.wait_for_peer import wait_for_peer
 from trimtab.plan_names import plan_of
 from trimtab.records.best_effort import best_effort
 from trimtab.records.result import RunResult
-from trimtab.records.run_directory import RunDirectory
+from trimtab.records.run_directory import InUseError, RunDirectory
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -42,6 +42,8 @@ MONITOR_ADDRESS = f"localhost:{MONITOR_PORT}"
 STATUS_ADDRESS = f"localhost:{TRAINER_STATUS_PORT}"
 #: Seconds to wait for the monitor of this pod, which was started before.
 MONITOR_SECONDS = 120.0
+#: Seconds to wait for the run directory's lock: more than file servers lease one to a client that is lost.
+LOCK_SECONDS = 150.0
 #: Seconds between looks at the ranks, unless one prints.
 POLL_SECONDS = 0.1
 #: Most seconds that the other ranks of a pod have to end after one has failed; they may hang for want of it.
@@ -96,10 +98,26 @@ class Worker:
         """The exit code, and the cause where it is not 0. Raises `UserError` where nothing could start."""
         if not self._has_rank_0:
             return self._train(argv)
-        with self._directory.held(f"pod {socket.gethostname()}"):  # of this job: its volume may be another job's too
+        with ExitStack() as holding:
+            self._hold_directory(holding)
             self._directory.prepare_attempt(_ITS_JOB)
             self._directory.tell_starting("waiting for the network monitor of worker 0")
             return self._train(argv)
+
+    def _hold_directory(self, holding: ExitStack) -> None:
+        """Lock it, once the pod of the attempt before lets go of it: its node may be lost, and its lock be leased."""
+        deadline, has_said = time.monotonic() + LOCK_SECONDS, False
+        while True:
+            try:
+                holding.enter_context(self._directory.held(f"pod {socket.gethostname()}"))
+                return
+            except InUseError as error:
+                if time.monotonic() > deadline:
+                    raise
+                if not has_said:
+                    print(f"trimtab: {error}; waits for up to {LOCK_SECONDS:g} s", flush=True)
+                has_said = True
+            pause(1.0)
 
     def _train(self, argv: Sequence[str]) -> tuple[int, str]:
         num_oom_kills = termination_message.num_oom_kills()

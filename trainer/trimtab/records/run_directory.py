@@ -29,6 +29,10 @@ _NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
 _MOST_ATTEMPTS = 20
 
 
+class InUseError(UserError):
+    """Another launcher uses the directory."""
+
+
 @dataclass(frozen=True)
 class RunDirectory:
     """Where a run keeps what it was given, what it did and how it ended."""
@@ -156,7 +160,8 @@ class RunDirectory:
             holder: Who uses it, as another is told; this process by its number unless it is given.
 
         Raises:
-            UserError: Names who uses it; or it cannot be made or written.
+            InUseError: Names who uses it.
+            UserError: It cannot be made or written.
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -176,7 +181,7 @@ class RunDirectory:
             remedy = "wait for it to end"
             if other.isdecimal():
                 other, remedy = f"the run of process {other}", f"{remedy} or `kill {other}`"
-            raise UserError(
+            raise InUseError(
                 f"is in use by {other}; {remedy}, or name another directory",
                 field="--out",
                 value=str(self.path),
@@ -294,5 +299,9 @@ def _write_json(file: Path, data: dict[str, Any]) -> None:
 def _write_whole(file: Path, line: str) -> None:
     """Replace the file in one go: a reader finds the old line or the new one, never a part of either."""
     unfinished = file.with_name(f"{file.name}.unfinished")
-    unfinished.write_text(f"{line}\n")
-    unfinished.replace(file)
+    try:
+        unfinished.write_text(f"{line}\n")
+        unfinished.replace(file)
+    except OSError:
+        unfinished.unlink(missing_ok=True)
+        raise
