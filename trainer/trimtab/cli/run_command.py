@@ -76,6 +76,8 @@ def run(args: argparse.Namespace) -> int:
             if result.state == "succeeded" and is_complete(directory.path):
                 progress.finish(sentence(plan_of(job), summarise(read_run(directory), target_of(job))))
                 progress.finish(f"its files are in {directory.path}; `trimtab report {directory.path}` draws them")
+            elif result.state == "succeeded":
+                progress.finish(f"{plan_of(job)}: succeeded; the records in {directory.path} are incomplete")
     except Interrupted:
         print("trimtab: interrupted; nothing is left running", file=sys.stderr)
         return EXIT_CODE
