@@ -33,7 +33,7 @@ def test_a_monitor_that_is_killed_is_started_again_and_ends_with_the_trainer(tmp
         wait_until(lambda: len(monitors()) == 1)
         (first,) = monitors()
         os.kill(first.pid, signal.SIGKILL)
-        wait_until(lambda: len(monitors()) == 1 and monitors()[0].pid != first.pid)
+        wait_until(lambda: {each.pid for each in monitors()} - {first.pid})
         (second,) = monitors()
     finally:
         side.close()
