@@ -9,13 +9,11 @@ from contextlib import contextmanager, nullcontext
 
 from trimtab_api.errors import UserError
 
+from trimtab_operator.cached_job import size_error
 from trimtab_operator.cluster.api import Api
 from trimtab_operator.cluster.resources import TRAINING_JOBS, Object
 from trimtab_operator.observed_state import ObservedState
 
-#: Most bytes of JSON of a job that is read whole. Decoding and copying more would keep the processor from everything
-#: else, the renewal of the lease included; half of what the job's Secret could hold.
-MOST_BYTES = 512 * 1024
 #: Bytes of JSON above which only one job at a time is held whole: decoded, checked and copied it takes a hundred times
 #: as much memory.
 _LARGE_BYTES = 128 * 1024
@@ -35,15 +33,15 @@ class WholeJobs:
         None if the job is gone, or its spec is another one than the one that was decided about.
 
         Raises:
-            UserError: if the job has more than `MOST_BYTES`.
+            UserError: if the job is too large.
         """
         text = self._api.get_text(TRAINING_JOBS, observed.namespace, observed.name)
         if text is None:
             yield None
             return
-        if len(text) > MOST_BYTES:
-            remedy = f"and the operator takes {MOST_BYTES}; put what is long into the image, a ConfigMap or a volume"
-            raise UserError(f"has {len(text)} bytes with its template, {remedy}", field="spec")
+        error = size_error(len(text))
+        if error is not None:
+            raise UserError(error, field="spec")
         with self._one_large if len(text) > _LARGE_BYTES else nullcontext():
             resource: Object = json.loads(text)
             metadata = resource["metadata"]

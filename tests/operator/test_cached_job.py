@@ -11,7 +11,7 @@ from kubernetes.client import ApiClient, Configuration
 from trimtab_api.errors import UserError
 from trimtab_api.trainingjob.load import read_training_job
 from trimtab_operator import cached_child, cached_job
-from trimtab_operator.cached_job import MOST_SPEC_BYTES, read_cached
+from trimtab_operator.cached_job import MOST_SPEC_BYTES, MOST_WHOLE_BYTES, read_cached
 from trimtab_operator.children.job import child_job
 from trimtab_operator.cluster.api import Api
 from trimtab_operator.cluster.informers import Informer
@@ -78,6 +78,15 @@ def test_a_spec_that_is_large_beside_its_template_is_refused_by_its_size():
     with pytest.raises(
         UserError, match=rf"spec: has \d+ bytes beside the template, and the operator reads {MOST_SPEC_BYTES}"
     ):
+        read_cached(kept)
+
+
+def test_a_template_that_is_too_large_is_known_without_asking_the_api_server_for_it():
+    found = resource()
+    found["spec"]["template"]["spec"]["affinity"] = [[]] * (MOST_WHOLE_BYTES // 3)
+    kept = shrunk(found)
+    assert len(json.dumps(kept)) < 1000
+    with pytest.raises(UserError, match=rf"spec: has \d+ bytes with its template, .* {MOST_WHOLE_BYTES}; put"):
         read_cached(kept)
 
 

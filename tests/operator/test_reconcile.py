@@ -11,14 +11,13 @@ import pytest
 from fixtures import NOW, SETTINGS, UID, ago, job, training
 from kubernetes.client import ApiClient, Configuration
 from silent_training import SilentTraining
-from trimtab_operator.cached_job import shrink
+from trimtab_operator.cached_job import MOST_WHOLE_BYTES, shrink
 from trimtab_operator.children.job import child_job
 from trimtab_operator.children.secret import secret
 from trimtab_operator.cluster.api import Api, RefusedError, Unreachable
 from trimtab_operator.reconcile import RESYNC_SECONDS, Reconciler
 from trimtab_operator.spread import SPREAD
 from trimtab_operator.status_writer import NEWS_EVENTS, NEWS_WRITES
-from trimtab_operator.whole_job import MOST_BYTES
 
 
 class ApiServer(ThreadingHTTPServer):
@@ -475,10 +474,10 @@ def test_a_job_that_is_too_large_is_told_by_its_size_and_nothing_is_made(serve):
     server = serve()
     subject = reconciler(server, NewAndCached)
     large = New(server).job("team", "digits")
-    large["spec"]["template"]["spec"]["affinity"] = [[]] * MOST_BYTES
+    large["spec"]["template"]["spec"]["affinity"] = [[]] * MOST_WHOLE_BYTES
     server.job = lambda: large
     assert subject.reconcile("team/digits") is None
     assert re.match(
-        rf"spec: has \d+ bytes with its template, and the operator takes {MOST_BYTES}", server.status["message"]
+        rf"spec: has \d+ bytes with its template, and the operator reads {MOST_WHOLE_BYTES}", server.status["message"]
     )
     assert [each["kind"] for each in server.made if each["kind"] != "Event"] == []
