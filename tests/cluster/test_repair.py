@@ -92,7 +92,7 @@ def test_deleted_children_are_back_after_ten_minutes_though_nothing_else_happens
     now += timedelta(seconds=resync - 1)
     reconciler.reconcile(f"{bench.namespace}/digits")
     assert present() == []
-    now += timedelta(seconds=1)
+    now += timedelta(seconds=2)
     reconciler.reconcile(f"{bench.namespace}/digits")
     assert present() == [resource.kind for resource, _ in CHILDREN]
 
