@@ -95,6 +95,21 @@ def test_a_panel_and_a_line_tell_that_the_network_is_not_measured(tmp_path):
     assert "NOT MEASURED: all tests failed" in screen.getvalue()
 
 
+def test_a_panel_and_a_line_tell_of_steps_that_were_dropped(tmp_path):
+    directory = RunDirectory(tmp_path)
+    step = step_line(0, 0.1, 0.08, "dense-ring", PHASES[0], trial=False)
+    write_lines(directory.metrics, [step, {**step, "finite": False, "dropped_by": "rank 1: weight"}])
+    said = "1 of 2 steps were dropped, since a gradient was not finite (rank 1: weight)"
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=True, width=100, color_system=None)
+    with Progress(num_runs=1, console=console) as progress:
+        progress.start("adaptive", directory)
+        progress.update()
+        assert f"dropped {said}" in progress._view.line()
+        assert progress._view.figures()["dropped_steps"] == 1
+    assert "1 of 2 steps were dropped" in screen.getvalue()
+
+
 @pytest.mark.parametrize("width", [60, 80, 200])
 def test_a_panel_never_cuts_the_name_of_a_plan(tmp_path, width):
     plan = "0.028/all-gather/fusion=single/schedule=after-backward/source=update:steps=16/wire=int8"

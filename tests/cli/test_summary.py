@@ -159,3 +159,11 @@ def test_the_longest_time_without_a_measured_network_is_told():
     assert network_problem(brief) == "the network was not measured from 30 s to the end: all tests failed"
     said = notes({"adaptive": summary_of(network_problem=network_problem(brief))})
     assert f"adaptive: {network_problem(brief)}" in said
+
+
+def test_steps_that_were_dropped_are_told_beside_the_table():
+    dropped = dataclasses.replace(A_STEP, finite=False, dropped_by="rank 1: weight")
+    summary = summarise(a_run([A_STEP, dropped, dropped]), None)
+    assert summary.dropped == "2 of 3 steps were dropped, since a gradient was not finite (rank 1: weight)"
+    assert f"adaptive: {summary.dropped}" in notes({"adaptive": summary})
+    assert summarise(a_run([A_STEP]), None).dropped == ""

@@ -157,3 +157,13 @@ def test_a_network_that_is_not_measured_is_told_while_it_is_not(run, reader):
     with run.directory.decisions.open("a") as file:
         file.write(json.dumps({"record": "network", "time": 30.0, "problem": ""}) + "\n")
     assert kept.read().message == ""
+
+
+def test_steps_that_were_dropped_are_told_while_it_runs_and_at_its_end(run, reader):
+    kept = reader()
+    run.step(0)
+    run.step(1, finite=False, dropped_by="rank 1: weight")
+    said = "1 of 2 steps were dropped, since a gradient was not finite (rank 1: weight)"
+    assert kept.read().message == said
+    run.end("succeeded", "")
+    assert kept.read().message == said

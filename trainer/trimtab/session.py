@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from trimtab_api.errors import UserError
 
-from trimtab.broadcast import barrier
+from trimtab.broadcast import barrier, gather_json
 from trimtab.checkpoint.snapshot import Snapshot, Stateful, TrainingState
 from trimtab.collectives.group import Group
 from trimtab.control_client import ControlClient, plan_of, trials_of
@@ -27,6 +27,7 @@ from trimtab.control_messages import ControlMessages
 from trimtab.data.batches import Batches
 from trimtab.data.loops import Loops
 from trimtab.data.sharded_loader import Loaders
+from trimtab.dropped_steps import DropLimit, culprits
 from trimtab.engine.loss_scale import LossScale
 from trimtab.engine.optimizer_gate import as_list, warning_of_scheduler
 from trimtab.engine.outcome import Outcome
@@ -93,6 +94,7 @@ class Session(ExchangeState, Resuming, LocalRounds):
         self.is_closed = False
         """Whether `close` was called."""
         self._rounds = Rounds(self.rank)
+        self._drop_limit = DropLimit()
         self._step = 0
         loaders = Loaders(self.rank, self.num_ranks, seed)
         told = (self._say, self._warn, self._trials_ended, self._stepping.batch_wanted, self.end_round)
@@ -235,12 +237,11 @@ class Session(ExchangeState, Resuming, LocalRounds):
 
     def _stepped(self, outcome: Outcome | None, loss: Tensor | float | None, scale: float | None) -> None:
         """The optimizer has stepped; ``outcome`` is None where nothing is exchanged."""
-        if outcome is not None:
-            self._after_exchange(outcome)
+        dropped_by = "" if outcome is None else self._after_exchange(outcome)
         if self._scheduler is not None and self._scheduler_interval == "step":
             self._scheduler.step()
         if outcome is not None:
-            self._after_step(outcome, loss, scale)
+            self._after_step(outcome, loss, scale, dropped_by)
             return
         self._recorder.metric(self._metric_without_exchange(number(loss), self._phases.lap()))
         self._loops.stepped(in_trial=False)
@@ -249,16 +250,24 @@ class Session(ExchangeState, Resuming, LocalRounds):
     def _metric_without_exchange(self, loss: float | None, phases: dict[Phase, float]) -> dict[str, Any]:
         return {"step": self._step, "loss": loss, "step_seconds": sum(phases.values())}
 
-    def _after_exchange(self, outcome: Outcome) -> None:
-        """Say what was wrong with it, and set right what it found."""
+    def _after_exchange(self, outcome: Outcome) -> str:
+        """Say what was wrong with it, and set right what it found.
+
+        Returns the ranks and parameters whose gradients were not finite; empty where all were.
+        """
+        names = [[] if rank != self.rank else list(outcome.non_finite[:5]) for rank in range(self.num_ranks)]
         if outcome.non_finite:
             print(f"rank {self.rank}, step {self._step}: {said_of(outcome)}", flush=True)
+        if outcome.consensus is not None and not outcome.consensus.finite:
+            assert self._group is not None
+            names = gather_json(self._group, names[self.rank])
         if outcome.consensus is not None and outcome.consensus.weights == "rounding":
             assert self._engine is not None
             self._say("weights differ by rounding, as on unlike processors: rank 0's are sent to all now and then")
             self._engine.align_weights()
+        return culprits(names)
 
-    def _after_step(self, outcome: Outcome, loss: Tensor | float | None, scale: float | None) -> None:
+    def _after_step(self, outcome: Outcome, loss: Tensor | float | None, scale: float | None, dropped_by: str) -> None:
         phases = self._phases.lap()
         assert self._engine is not None
         is_barred = self._control.offers_rounds and not self._state_watch.allows_rounds()
@@ -267,12 +276,16 @@ class Session(ExchangeState, Resuming, LocalRounds):
         before = self._rounds.add(report, outcome.consensus)
         self._engine.exchanger.tell(self._rounds.loss)
         if self.is_main:
-            self._recorder.metric(metric_of(report, outcome, phases, self._control.view, in_trial=self.in_trial))
+            view, in_trial = self._control.view, self.in_trial
+            self._recorder.metric(metric_of(report, outcome, phases, view, in_trial=in_trial, dropped_by=dropped_by))
         self._loops.stepped(in_trial=self.in_trial)
         if self._trials is not None and self._trials.is_active:
             self._trials.observe(None if report.plan.local_steps else before, report)
             return
         self._step += 1
+        self._drop_limit.add(
+            dropped=bool(dropped_by) or not report.finite, by=dropped_by, is_scaling=(scale or 1.0) > 1
+        )
         self._control.profile(self._engine.profile(report.step, outcome, report.loss))
         self._recorder.traces(self._engine.drain_traces())
         self._follow_rank_0(outcome)

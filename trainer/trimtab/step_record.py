@@ -141,10 +141,12 @@ def metric_of(
     view: NetworkView | None,
     *,
     in_trial: bool,
+    dropped_by: str = "",
 ) -> dict[str, Any]:
     """The line of a step; ``phases`` is where its time went, ``view`` the network as rank 0 saw it last.
 
-    Who came last to the exchange, and how late, is of the step before.
+    Who came last to the exchange, and how late, is of the step before. ``dropped_by``: the ranks and parameters that
+    were not finite.
     """
     consensus = outcome.consensus
     return {
@@ -166,6 +168,7 @@ def metric_of(
         "residual_norm": outcome.residual_norm,
         "missing_rate": outcome.missing_rate,
         "finite": report.finite,
+        "dropped_by": dropped_by,
         "scheme": outcome.figures,
         "last_rank": consensus.last_rank if consensus else None,
         "late_seconds": consensus.late_seconds if consensus else None,

@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 from trimtab_api.units import format_bandwidth, format_duration
 
+from trimtab.records.dropped import DroppedSteps
 from trimtab.records.json_files import Tail, read_record
 from trimtab.records.lines import ALONE, Evaluation, Step
 from trimtab.records.run_directory import RunDirectory
@@ -39,6 +40,7 @@ class RunView:
         self._evaluations: list[Evaluation] = []
         self._reason = ""
         self._network_problem = ""
+        self._dropped = DroppedSteps()
         self._gain: float | None = None
         self._shown: deque[Step] = deque(maxlen=NUM_SHOWN)
 
@@ -49,6 +51,7 @@ class RunView:
                 self._evaluations.append(read_record(Evaluation.from_json, line, self.directory.metrics))
             elif "event" not in line:
                 self._step = read_record(Step.from_json, line, self.directory.metrics)
+                self._dropped.add(self._step)
                 self._gain = self._gain if self._step.gain is None else self._step.gain
                 self._shown.append(self._step)
         for line in self._decisions.new_lines():
@@ -89,6 +92,8 @@ class RunView:
             facts["bandwidth"] = format_bandwidth(step.bandwidth) + (" (stale)" if step.network_is_stale else "")
         if self._gain is not None:
             facts["gain"] = f"{self._gain:.2f}"
+        if self._dropped.num:
+            facts["dropped"] = str(self._dropped)
         if self._network_problem:
             facts["network"] = f"NOT MEASURED: {self._network_problem}"
         facts["plan"] = step.plan
@@ -116,6 +121,8 @@ class RunView:
             "bandwidth_bytes_per_second": step.bandwidth,
             "network_is_stale": step.network_is_stale,
             "network_problem": self._network_problem,
+            "dropped_steps": self._dropped.num,
+            "dropped_by": self._dropped.by,
             "gain": self._gain,
             "plan": step.plan,
             "plan_version": step.plan_version,
@@ -135,7 +142,7 @@ class RunView:
             grid.add_column(no_wrap=True, min_width=width)
         facts = self.facts()
         plan = facts.pop("plan")  # its name may take a line and more
-        problem = facts.pop("network", None)
+        problems = {name: facts.pop(name) for name in ("dropped", "network") if name in facts}
         cells = [
             Text(text, style=style) for pair in facts.items() for text, style in zip(pair, ("dim", "bold"), strict=True)
         ]
@@ -145,8 +152,8 @@ class RunView:
         of_plan.add_column(no_wrap=True, min_width=10)
         of_plan.add_column(overflow="fold")
         of_plan.add_row(Text("plan", style="dim"), Text(plan, style="bold"))
-        if problem is not None:
-            of_plan.add_row(Text("network", style="dim"), Text(problem, style="bold red"))
+        for name, problem in problems.items():
+            of_plan.add_row(Text(name, style="dim"), Text(problem, style="bold red"))
         parts: list[RenderableType] = [grid, of_plan]
         if len(self._shown) > 1:
             parts.append(_Strips(list(self._shown)))

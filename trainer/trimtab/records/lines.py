@@ -60,6 +60,15 @@ class Step:
     """The share of elements that rank 0 put on the wire; None where the step sent none."""
     residual_norm: float | None = None
     """Norm of what the step's exchanges left as residual on rank 0."""
+    finite: bool = True
+    """False: something was not finite, and all ranks dropped the step."""
+    dropped_by: str = ""
+    """The ranks whose gradients were not finite, and their parameters; empty where all were."""
+
+    @property
+    def was_dropped(self) -> bool:
+        """Whether all ranks, or in a round of local steps rank 0 alone, left the step out."""
+        return not self.finite or bool(self.dropped_by)
 
     @property
     def exposed_seconds(self) -> float:
@@ -98,6 +107,8 @@ class Step:
             optimizer_seconds=number(line, "optimizer_seconds", 0.0),
             achieved_ratio=figure(line, "achieved_ratio"),
             residual_norm=figure(line, "residual_norm"),
+            finite=flag(line, "finite", True),
+            dropped_by=text(line, "dropped_by", ""),
         )
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from trimtab_api.errors import UserError
 from trimtab_api.trainingjob.types import unreachable
 
+from trimtab.records.dropped import DroppedSteps
 from trimtab.records.lines import NetworkNote, Step
 from trimtab.records.run_reader import Run
 from trimtab.records.straggler import straggler_of
@@ -80,6 +81,8 @@ class Summary:
     """The rank that kept the others waiting, in a sentence; empty where none did."""
     network_problem: str = ""
     """That the network was not measured, when and why, in a sentence; empty where it was."""
+    dropped: str = ""
+    """How many steps were dropped, and for whose gradients, in a sentence; empty where none was."""
     all_seconds_to_target: tuple[float | None, ...] = ()
     """Seconds to the target of every run of this plan, this one included; empty where it ran once."""
 
@@ -114,6 +117,7 @@ def summarise(run: Run, target: Target | None) -> Summary:
         num_steps=len(training),
         straggler=str(straggler_of(training) or ""),
         network_problem=network_problem(run.network_notes),
+        dropped=str(DroppedSteps(training)),
     )
 
 

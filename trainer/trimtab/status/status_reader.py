@@ -15,6 +15,7 @@ from trimtab_api.trainer.v1 import status_pb2
 from trimtab_api.trainingjob import TrainingJob
 
 from trimtab.plan import Plan
+from trimtab.records.dropped import DroppedSteps
 from trimtab.records.json_files import Tail, read_json
 from trimtab.records.lines import ALONE, Step
 from trimtab.records.run_directory import RunDirectory
@@ -40,6 +41,7 @@ class StatusReader:
         self._metrics = Tail(directory.metrics)
         self._decisions = Tail(directory.decisions)
         self._network_problem = ""
+        self._dropped = DroppedSteps()
         self._reasons: deque[tuple[dict[str, Any], str]] = deque(maxlen=NUM_DECISIONS)
         self._step: Step | None = None
         self._adopted_at = 0
@@ -75,6 +77,8 @@ class StatusReader:
         )
         if self._step is not None:
             self._describe(status, self._step)
+        if status.state == status_pb2.STATE_SUCCEEDED:
+            status.message = str(self._dropped)
         return status
 
     def _keep_reason(self, adopted: dict[str, Any], reason: str) -> None:
@@ -83,6 +87,7 @@ class StatusReader:
             self._reasons.append((adopted, reason))
 
     def _take(self, step: Step) -> None:
+        self._dropped.add(step)
         if self._step is None or step.plan_version != self._step.plan_version:
             self._adopted_at = step.step
             self._recent.clear()  # times and gain under another plan say nothing about this one
@@ -94,6 +99,8 @@ class StatusReader:
             return status_pb2.STATE_STARTING, self._directory.read_starting()
         if self._network_problem:
             return status_pb2.STATE_RUNNING, f"the network is not measured: {self._network_problem}"
+        if any(step.was_dropped for step in self._recent):
+            return status_pb2.STATE_RUNNING, str(self._dropped)
         straggler = straggler_of(self._recent)
         return status_pb2.STATE_RUNNING, "" if straggler is None else str(straggler)
 
