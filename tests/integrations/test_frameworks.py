@@ -20,7 +20,7 @@ COMPRESSED = "0.01/all-gather"
 def run(folder: Path, *command: object) -> None:
     argv = [sys.executable, "-m", *map(str, command)]
     ended = subprocess.run(
-        argv, cwd=folder, env={**os.environ, **ENVIRONMENT}, capture_output=True, text=True, timeout=240
+        argv, cwd=folder, env={**os.environ, **ENVIRONMENT}, capture_output=True, text=True, timeout=600
     )
     assert ended.returncode == 0, ended.stderr
 
@@ -73,3 +73,11 @@ def recorded(run: Path) -> list[str]:
     steps = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert [each["step"] for each in steps] == list(range(24))
     return [each["plan"] for each in steps]
+
+
+def test_a_trainer_that_resumes_goes_on_with_what_compression_held_back(tmp_path: Path) -> None:
+    script = HERE / "resuming_transformers.py"
+    run(tmp_path, "torch.distributed.run", "--standalone", "--nproc-per-node=2", script, tmp_path)
+    for rank in range(2):
+        whole, resumed = json.loads((tmp_path / f"rank-{rank}.json").read_text())
+        assert resumed == whole

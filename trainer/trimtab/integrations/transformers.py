@@ -7,20 +7,26 @@ trainer.train()
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
-from transformers import Trainer, TrainerCallback
+from transformers import Trainer, TrainerCallback, TrainerState, TrainingArguments
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from trimtab.attachment import attach
 from trimtab.script_numbers import is_one_number
 from trimtab.session import Session
+
+#: In each checkpoint of the Trainer's.
+_FOLDER = "trimtab"
 
 
 class TrimtabCallback(TrainerCallback):
     """Attaches the trainer's model and optimizer when training begins, and closes the session when it ends.
 
     ``options`` go to `trimtab.attach`: ``job``, ``plan``, ``run_directory``. The Trainer draws its batches by itself,
-    so there are no trials.
+    so there are no trials. Each checkpoint holds what the exchange carries, in a folder ``trimtab``;
+    ``resume_from_checkpoint`` goes on from it.
     """
 
     def __init__(self, trainer: Trainer, **options: Any) -> None:
@@ -28,11 +34,27 @@ class TrimtabCallback(TrainerCallback):
         self.session: Session | None = None
         """While the Trainer trains."""
 
-    def on_train_begin(self, *_: Any, **__: Any) -> None:
-        """The Trainer has wrapped the model, and made the optimizer."""
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, *_: Any, **__: Any) -> None:
+        """The Trainer has wrapped the model, and made the optimizer; it has loaded both if it resumes."""
         trainer = self._trainer
         assert trainer.optimizer is not None, "the Trainer makes it before training begins"
         self.session = attach(trainer.model_wrapped, trainer.optimizer, **self._options)
+        if state.global_step and self.session.num_ranks > 1:
+            self._go_on(self.session, _checkpoint(args, state))
+
+    def _go_on(self, session: Session, checkpoint: Path) -> None:
+        """Load what the exchange carried at a checkpoint, if rank 0 finds it."""
+        if session.all_reduce(float((checkpoint / _FOLDER).is_dir()), "max"):
+            session.load_exchange(checkpoint / _FOLDER)
+        elif session.is_main:
+            print(
+                f"trimtab: {checkpoint} holds no folder {_FOLDER}: what compression held back begins anew", flush=True
+            )
+
+    def on_save(self, args: TrainingArguments, state: TrainerState, *_: Any, **__: Any) -> None:
+        """The Trainer has written a checkpoint, on every rank after the same step."""
+        if self.session is not None:
+            self.session.save_exchange(_checkpoint(args, state) / _FOLDER)
 
     def on_evaluate(self, *_: Any, metrics: dict[str, Any] | None = None, **__: Any) -> None:
         """Record an evaluation, by the names that the Trainer has for it."""
@@ -45,3 +67,9 @@ class TrimtabCallback(TrainerCallback):
         if self.session is not None:
             self.session.close()
             self.session = None
+
+
+def _checkpoint(args: TrainingArguments, state: TrainerState) -> Path:
+    """Where the Trainer keeps the checkpoint of the present step."""
+    assert args.output_dir is not None, "the Trainer gives it a default"
+    return Path(args.output_dir) / f"{PREFIX_CHECKPOINT_DIR}-{state.global_step}"
