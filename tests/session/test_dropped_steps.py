@@ -56,7 +56,9 @@ def test_steps_that_are_dropped_at_times_are_recorded_with_their_cause(tmp_path:
         assert (steps, error) == (24, "")
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     dropped = DroppedSteps(Step.from_json(line) for line in lines)
-    assert str(dropped).startswith("8 of 24 steps were dropped, since a gradient was not finite (rank 1: 1.bias, 1.weight)")
+    assert str(dropped).startswith(
+        "8 of 24 steps were dropped, since a gradient was not finite (rank 1: 1.bias, 1.weight)"
+    )
 
 
 def test_a_scaler_that_looks_for_its_scale_may_drop_as_many_as_it_needs() -> None:

@@ -95,5 +95,6 @@ def non_finite_parameters(arena: Arena, flights: Flights, is_dense: bool) -> tup
     """
     if all(e.squared_norm_before - e.squared_norm_before == 0 for e in flights.wait()):
         return ()
-    names = tuple(arena.names[index] for index in arena.not_finite(arena.grad if is_dense else arena.next_residual))
+    kept = [] if is_dense else arena.not_finite(arena.next_residual)
+    names = tuple(arena.names[index] for index in kept or arena.not_finite(arena.grad))  # all of it may have been sent
     return names or ("a sum of squares",)
