@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 from torch.amp.grad_scaler import GradScaler
+from torch.nn.parameter import is_lazy
 from trimtab_api.errors import UserError
 
 from trimtab.plan import Plan
@@ -85,6 +86,13 @@ def check_turns(optimizers: Sequence[torch.optim.Optimizer], scaler: GradScaler 
 def check_model_of_many_ranks(model: nn.Module) -> None:
     """What is wrong only where gradients are exchanged. Raises `UserError`."""
     for name, each in (*model.named_parameters(), *model.named_buffers()):
+        if is_lazy(each):
+            raise UserError(
+                "has no shape before the model's first forward pass; run one batch through the model, and make the"
+                " optimizer, before attach",
+                field=f"model parameter {name}",
+                value=type(each).__name__,
+            )
         if each.is_meta:
             raise UserError(
                 "is on the device meta and holds no numbers, which rank 0's are sent for; call model.to_empty(...) and"

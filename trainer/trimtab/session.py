@@ -12,6 +12,7 @@ With one process this is plain training.
 from __future__ import annotations
 
 import contextlib
+import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, SupportsFloat
 
@@ -22,6 +23,7 @@ from trimtab_api.errors import UserError
 from trimtab.broadcast import barrier, gather_json
 from trimtab.checkpoint.snapshot import Snapshot, Stateful, TrainingState
 from trimtab.collectives.group import Group
+from trimtab.collectives.transport import CommunicationError
 from trimtab.control_client import ControlClient, plan_of, trials_of
 from trimtab.control_messages import ControlMessages
 from trimtab.data.batches import Batches
@@ -35,6 +37,7 @@ from trimtab.engine.phase_clock import Phase
 from trimtab.engine.same_model import check_models_are_alike
 from trimtab.engine.state_watch import StateWatch
 from trimtab.engine.step_engine import StepEngine
+from trimtab.engine.step_vote import PlanMismatchError
 from trimtab.exchange_state import ExchangeState
 from trimtab.kernels.warm_up import warm_up
 from trimtab.local_rounds import LocalRounds
@@ -51,6 +54,13 @@ from trimtab.trials import TrialRunner
 _OF_SHARE = (
     "session.report() is of rank 0's share, 1 / {num_ranks} of the data, since the loop before it was over"
     " session.batches: add up over ranks by session.all_reduce, or loop over the loader itself on rank 0"
+)
+
+#: What is said once, when the first plan of local steps comes into force.
+_OF_LOCAL_STEPS = (
+    "local steps: ranks' weights differ until each round ends. Evaluate and save after a loop over session.batches,"
+    " after session.end_round() or within session.anchor(), and decide by session.all_reduce, as early stopping does;"
+    " communication.localSteps: {max: 0} forbids local steps"
 )
 
 SchedulerInterval = Literal["epoch", "step"]
@@ -97,9 +107,11 @@ class Session(ExchangeState, Resuming, LocalRounds):
         self._drop_limit = DropLimit()
         self._step = 0
         loaders = Loaders(self.rank, self.num_ranks, seed)
-        told = (self._say, self._warn, self._trials_ended, self._stepping.batch_wanted, self.end_round)
+        told = (self._say, self._warn, self._trials_ended, self._stepping.batch_wanted, self.end_round, self._loop_left)
         self._loops = Loops(loaders, self._control, *told, turns=turns)
         if group is not None:
+            session = weakref.ref(self)
+            group.tell_of_end(lambda: "" if (open_one := session()) is None else open_one._progress())
             recorder.starting("loading kernels, which are compiled the first time that a machine trains")
             assert self._engine is not None
             warm_up(self._engine.arena.grad.device)
@@ -107,6 +119,7 @@ class Session(ExchangeState, Resuming, LocalRounds):
             first = self._control.receive()
             if first is not None:
                 self._follow(first)
+            self._tell_of_local_steps()
             barrier(group)
         recorder.begin()
         self._phases.lap()
@@ -247,6 +260,9 @@ class Session(ExchangeState, Resuming, LocalRounds):
         self._loops.stepped(in_trial=False)
         self._step += 1
 
+    def _progress(self) -> str:
+        return f"{self._step} training steps taken"
+
     def _metric_without_exchange(self, loss: float | None, phases: dict[Phase, float]) -> dict[str, Any]:
         return {"step": self._step, "loss": loss, "step_seconds": sum(phases.values())}
 
@@ -300,6 +316,13 @@ class Session(ExchangeState, Resuming, LocalRounds):
             self._follow_rank_0(outcome)
             self._control.loop_ended(before)
 
+    def _loop_left(self) -> None:
+        """A loop was left by ``break``, on every rank, or by an exception, on this one: that goes on to be told."""
+        try:
+            self.end_round()
+        except (CommunicationError, PlanMismatchError) as error:
+            self._warn(f"this rank has left its loop, and others have not ({error})", on_each=True)
+
     def _follow_rank_0(self, outcome: Outcome) -> None:
         if outcome.consensus is not None and outcome.consensus.has_message:
             assert self._group is not None
@@ -314,12 +337,17 @@ class Session(ExchangeState, Resuming, LocalRounds):
         assert self._trials is not None
         if "adopt" in message:
             self._engine.adopt(plan_of(message), self._step)
+            self._tell_of_local_steps()
             self._rounds.restart()
         elif self._loops.agree_on_trials(self._engine.group, self._trials, *trials_of(message)):
             if self._scheduler is None and (warning := warning_of_scheduler(self._optimizers, self._also)):
                 self._say(warning)
         else:
             self._trials_ended(False)
+
+    def _tell_of_local_steps(self) -> None:
+        if self.plan.local_steps > 1:
+            self._say(_OF_LOCAL_STEPS)
 
     def _trials_ended(self, have_begun: bool) -> None:
         """The next step is one of training; trials that were to begin, and did not, are told of."""

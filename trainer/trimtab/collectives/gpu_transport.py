@@ -73,9 +73,9 @@ class GpuTransport(SocketTransport):
         super().abort(peer, reason)
         self._abort_sums()
 
-    def leave(self) -> None:
+    def leave(self, reason: str = HAS_LEFT) -> None:
         """See `Transport.leave`; sums that others have yet to finish are left to them."""
-        super().abort(self.rank, HAS_LEFT)
+        super().abort(self.rank, reason)
 
     def _wait_for_sums(self, works: Sequence[dist.Work]) -> None:
         """Return when all are done; raise RuntimeError where the backend, a closed connection or the time says no."""

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
+import os
+import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from copy import copy
@@ -17,12 +21,14 @@ from trimtab.collectives.primitives import all_gather
 from trimtab.collectives.rendezvous import meet
 from trimtab.collectives.store_rendezvous import meet_in_store
 from trimtab.collectives.subset import Subset
-from trimtab.collectives.transport import CommunicationError, Place, Transport
+from trimtab.collectives.transport import HAS_ENDED, HAS_LEFT, CommunicationError, Place, Transport
 
 T = TypeVar("T")
 
 #: Seconds a rank waits for one that stands still. A dead process is noticed at once, a dead machine in a minute or two.
 DEFAULT_DEADLINE = 1800.0
+#: Seconds that a script's end may wait for an exchange under way, to tell the other ranks.
+_SECONDS_TO_TELL = 2.0
 
 
 class Group:
@@ -50,6 +56,9 @@ class Group:
         self.hosts: tuple[tuple[int, ...], ...] = tuple((rank,) for rank in range(transport.size))
         """The ranks of each host, in order; who joins them says which share one, the same on every rank."""
         self._failure: BaseException | None = None
+        self._progress: Callable[[], str] = lambda: ""
+        self._process: int | None = None
+        """The process that is to tell the others of its end."""
         self._compression = Lane("trimtab-compression", transport.device, finishes_at_exit=True)
         # A script that fails elsewhere exits in the midst of a job, which tells the peers.
         self._communication = Lane("trimtab-communication", transport.device, finishes_at_exit=False)
@@ -163,14 +172,37 @@ class Group:
         """Run ``job``, which does not communicate, on the compression thread, after those submitted before it."""
         return self._compression.submit(job, uses)
 
+    def tell_of_end(self, progress: Callable[[], str]) -> None:
+        """Tell the other ranks, if the script ends without `close`, why and how far it had come.
+
+        Args:
+            progress: How far this rank has come, such as "12 training steps taken". It is told with every leave, and
+                noted on errors that another rank has caused.
+        """
+        self._progress, self._process = progress, os.getpid()
+        atexit.register(self._tell_of_end)
+
+    def _tell_of_end(self) -> None:
+        if self._failure is not None or os.getpid() != self._process:  # a forked child's end is none of training's
+            return
+        error = getattr(sys, "last_value", None)  # what ended the script
+        reason = HAS_ENDED if error is None else f"ended with {type(error).__name__}: {str(error)[:300]}"
+        with contextlib.suppress(Exception):  # where an exchange is under way, its own error tells the others
+            self.submit(lambda: self.transport.leave(self._with_progress(reason))).result(_SECONDS_TO_TELL)
+
+    def _with_progress(self, reason: str) -> str:
+        progress = self._progress()
+        return f"{reason} ({progress})" if progress else reason
+
     def close(self) -> None:
         """Finish what was submitted and leave; every rank calls it, in any order."""
+        atexit.unregister(self._tell_of_end)
         for link in self.further_links:
             link.close()
         self._compression.close()
         self._communication.close()
         if self._failure is None:  # for a rank that expects more of this one than it takes part in
-            self.transport.leave()
+            self.transport.leave(self._with_progress(HAS_LEFT))
         self.transport.close()
 
     def _communicate(self, job: Callable[[], T], place: Place) -> T:
@@ -184,6 +216,8 @@ class Group:
         except BaseException as error:
             self._failure = error
             if isinstance(error, CommunicationError):
+                if progress := self._progress():
+                    error.add_note(f"this rank: {progress}")
                 self.transport.abort(error.peer, error.reason)
             else:
                 self.transport.abort(self.rank, f"failed: {type(error).__name__}: {error}")

@@ -15,6 +15,8 @@ from torch import Tensor
 
 #: Of a rank that has left.
 HAS_LEFT = "has closed its session, and takes part in no further step"
+#: Of a rank whose script has ended with its session open.
+HAS_ENDED = "has ended its script, and takes part in no further step"
 
 
 @dataclass(frozen=True)
@@ -122,9 +124,9 @@ class Transport(ABC):
     def abort(self, peer: int, reason: str) -> None:
         """Give the group up: tell every other rank that ``peer`` is at fault. Takes a second at most, never raises."""
 
-    def leave(self) -> None:
+    def leave(self, reason: str = HAS_LEFT) -> None:
         """This rank takes part in no further exchange: let whoever expects one of it know. Never raises."""
-        self.abort(self.rank, HAS_LEFT)
+        self.abort(self.rank, reason)
 
     def all_reduce(self, pieces: Sequence[Tensor]) -> None:
         """Sum the float32 ``pieces`` over the ranks in place, where `has_own_all_reduce`."""

@@ -86,6 +86,7 @@ class Loops:
         trials_ended: Callable[[bool], None],
         batch_wanted: Callable[[], None],
         epoch_ended: Callable[[], None],
+        loop_left: Callable[[], None],
         *,
         turns: bool = False,
     ) -> None:
@@ -93,11 +94,13 @@ class Loops:
 
         ``trials_ended`` is called after trials: whether they had begun. ``batch_wanted`` is called before each
         batch of a loop, and before its end. ``epoch_ended`` is called when a loop of which steps were made has ended,
-        or was left, on every rank at the same step. ``turns``: a batch may be of several steps, so there are no trials.
+        on every rank at the same step; ``loop_left``, when one was left, which an exception does on one rank alone.
+        ``turns``: a batch may be of several steps, so there are no trials.
         """
         self._turns = turns
         self._loaders, self._control, self._say, self._warn = loaders, control, say, warn
         self._trials_ended, self._batch_wanted, self._epoch_ended = trials_ended, batch_wanted, epoch_ended
+        self._loop_left = loop_left
         self._loops: list[Replay] = []
         """The last is the one that gave the present batch."""
         self._num_begun = 0
@@ -178,14 +181,14 @@ class Loops:
                     self._loops.append(replay)
                     yield batch
         except GeneratorExit:  # the loop was left
-            self._ended(replay)
+            self._ended(replay, self._loop_left)
             raise
         else:
             self._warn_of_what_is_left_out(share)
             if replay.is_empty:
                 self._refuse_if_used_up(share)
                 self._warn(f"this loop has no batches{share.why_empty}", on_each=not share.is_alike)
-            self._ended(replay)
+            self._ended(replay, self._epoch_ended)
         finally:
             self._loops.remove(replay)
             if self._request is not None and self._request[0] is replay:
@@ -207,10 +210,10 @@ class Loops:
                 value=share.name,
             )
 
-    def _ended(self, replay: Replay) -> None:
+    def _ended(self, replay: Replay, ended: Callable[[], None]) -> None:
         self.has_evaluated_share = not replay.has_stepped and not replay.is_empty and self._loaders.are_shared
         if replay.has_stepped:  # else it is no loop of training, and others may be in the middle of a round
-            self._epoch_ended()
+            ended()
 
     def trials(self) -> Iterator[None]:
         """Those that are due, in a loop that draws its batches by itself: one item for each step to take.

@@ -16,8 +16,9 @@ from trimtab.launch.process_names import is_rank, kind_and_number
 #: Seconds that the root cause may take to end after the ranks that lost it, which it told before it ends.
 ROOT_CAUSE_SECONDS = 2.0
 
-#: The last line of the traceback of a rank that only lost another; notes may follow. torch writes the rank before it.
-_LOST_ANOTHER = re.compile(r"(?:\[rank\d+\]: )?(?:\w+\.)*CommunicationError\b")
+#: The last line of the traceback of a rank that only lost another, or was left alone in a round; notes may follow.
+#: torch writes the rank before it.
+_LOST_ANOTHER = re.compile(r"(?:\[rank\d+\]: )?(?:\w+\.)*(?:CommunicationError|PlanMismatchError)\b")
 
 LastLines = Callable[[str], Sequence[str]]
 """The last lines that a process printed, by its name."""
