@@ -17,6 +17,7 @@ from typing import Any, Protocol
 from trimtab_api.errors import UserError
 
 from trimtab.broadcast import gather_json, gather_numbers
+from trimtab.checkpoint.random_state import RandomState
 from trimtab.collectives.group import Group
 from trimtab.data.batches import Batches
 from trimtab.data.look import Look, mistakes
@@ -163,11 +164,14 @@ class Loops:
     def _given(self, share: ShardedLoader, num_trained: int) -> Generator[Any]:
         of_kind = f"{share.name} {share.num_batches}"
         number = self._num_trained_in + self._begun_since_step[of_kind]
+        generators = RandomState.capture() if num_trained else None  # as the script has restored them
         source = share.epoch(number)
         self._say(f"loader: {share.how}")
         self._warn_of_what_is_left_out(share)
         replay = Replay(source, share.num_batches, number)
         replay.skip(num_trained)
+        if generators is not None:  # a loader draws its seed when it begins, which the earlier run did long before
+            generators.restore()
         self._num_begun += 1
         self._begun_since_step[of_kind] += 1  # a loop that is left early has had its epoch: the next shuffles anew
         look = Look(share.name)
