@@ -104,7 +104,7 @@ def test_all_ranks_restart_together_and_the_user_is_told_why(toy_job, trimtab, t
     code, output, errors = end(trimtab("run", job, "--out", "out"))
     assert (code, errors) == (0, "")
     assert output.splitlines()[:3] == [
-        "restart 1 of at most 3, all ranks from the beginning: rank 1 ended with exit code 3; "
+        "restart 1 of at most 3, all ranks from the beginning, in 0.5 s: rank 1 ended with exit code 3; "
         "its log is out/attempts/0/logs/rank-1.log, and ends with",
         "    rank 1 of 3 says hello",
         "    the dog ate my gradient",
@@ -137,6 +137,14 @@ def test_when_no_restart_is_left_the_failure_is_final(toy_job, trimtab, tmp_path
 
 
 @pytest.mark.slow
+def test_two_restarts_in_a_row_that_fail_before_their_first_step_are_the_last(toy_job, trimtab, tmp_path):
+    code, _, errors = end(trimtab("run", toy_job("--die-rank", "0", extra="maxRestarts: 1000"), "--out", "out"))
+    assert code == 1
+    assert "after 2 restarts, the last 2 of which failed before their first step" in errors
+    assert json.loads((tmp_path / "out" / "result.json").read_text())["restarts"] == 2
+
+
+@pytest.mark.slow
 def test_a_new_run_forgets_the_attempts_of_the_one_before(toy_job, trimtab, tmp_path):
     job = toy_job("--die-rank", "1", "--die-once", str(tmp_path / "died"), "--steps", "1", extra=RESTARTS)
     for _ in range(2):
@@ -147,7 +155,8 @@ def test_a_new_run_forgets_the_attempts_of_the_one_before(toy_job, trimtab, tmp_
 
 @pytest.mark.slow
 def test_the_deadline_counts_from_the_first_attempt(toy_job, trimtab, tmp_path):
-    job = toy_job("--die-rank", "0", extra="activeDeadlineSeconds: 10\n  maxRestarts: 1000")
+    dying = ("--die-rank", "0", "--die-after-steps", "--steps", "1")
+    job = toy_job(*dying, extra="activeDeadlineSeconds: 10\n  maxRestarts: 1000")
     code, _, errors = end(trimtab("run", job, "--out", "out"))
     assert code == 1
     assert "ran longer than spec.activeDeadlineSeconds (10 s)" in errors

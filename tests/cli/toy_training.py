@@ -48,6 +48,7 @@ def main() -> None:
     parser.add_argument("--die-code", type=int, default=3)
     parser.add_argument("--die-signal", action="store_true")
     parser.add_argument("--die-once", type=Path)
+    parser.add_argument("--die-after-steps", action="store_true")
     parser.add_argument("--forever", action="store_true")
     parser.add_argument("--child", action="store_true")
     args = parser.parse_args()
@@ -64,6 +65,8 @@ def main() -> None:
     if launch.rank == args.die_rank:
         if args.die_once:
             args.die_once.touch()
+        if args.die_after_steps:
+            write_files(directory, launch, args.steps)
         print("the dog ate my gradient", file=sys.stderr, flush=True)
         if args.die_signal:
             os.kill(os.getpid(), signal.SIGKILL)

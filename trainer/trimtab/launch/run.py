@@ -23,6 +23,7 @@ from trimtab.launch.hosts import Hosts, make_hosts
 from trimtab.launch.interrupts import Interrupted
 from trimtab.launch.process_logs import LogFiles
 from trimtab.launch.process_names import is_monitor, monitor_name, rank_name
+from trimtab.launch.restart_policy import RestartPolicy
 from trimtab.launch.supervisor import Ending, Supervisor, describe_failure, has_failed
 from trimtab.records.best_effort import best_effort
 from trimtab.records.json_files import read_json
@@ -86,10 +87,11 @@ def _run(request: RunRequest, observe: Callable[[], Ending | None], restarted: C
         shutil.copyfile(request.network, directory.network)
     began = time.monotonic()
     relay: dict[str, Any] | None = None
-    restarts = 0
+    policy = RestartPolicy(request.max_restarts)
 
     def finish(state: str, message: str) -> RunResult:
         emulated = request.network is not None
+        restarts = policy.num_restarts
         result = RunResult.of(
             state, message, plan=request.plan, began=began, emulated=emulated, relay=relay, restarts=restarts
         )
@@ -118,24 +120,39 @@ def _run(request: RunRequest, observe: Callable[[], Ending | None], restarted: C
                 if ending.state == "succeeded":
                     observe()
                 relay = hosts.relay_report()
-                if not ending.failed or restarts >= request.max_restarts:
-                    result = finish(ending.state, _last_message(ending, directory, restarts))
+                attempt = policy.num_restarts
+                pause = policy.failed(_has_stepped(directory)) if ending.failed else None
+                if pause is None:
+                    result = finish(ending.state, _last_message(ending, directory, policy))
                     supervisor.let_status_tell()
                     return result
-            aside = directory.set_aside(restarts)
-            restarts += 1
+            aside = directory.set_aside(attempt)
             cause = describe_failure(ending.failed, LogFiles(aside))
-            restarted(f"restart {restarts} of at most {request.max_restarts}, all ranks from the beginning: {cause}")
+            restarted(
+                f"restart {policy.num_restarts} of at most {request.max_restarts}, all ranks from the beginning, in"
+                f" {pause:g} s: {cause}"
+            )
+            time.sleep(pause)
     except Interrupted:
         finish("interrupted", "stopped by Ctrl-C or SIGTERM")
         raise
 
 
-def _last_message(ending: Ending, directory: RunDirectory, restarts: int) -> str:
+def _last_message(ending: Ending, directory: RunDirectory, policy: RestartPolicy) -> str:
     if not ending.failed:
         return ending.message
-    cause = describe_failure(ending.failed, LogFiles(directory))
-    return f"after {restarts} restarts, the most that spec.maxRestarts allows: {cause}" if restarts else cause
+    return policy.last_words + describe_failure(ending.failed, LogFiles(directory))
+
+
+def _has_stepped(directory: RunDirectory) -> bool:
+    """Whether the attempt under way has recorded a step; where records cannot be read, it may have."""
+    try:
+        with directory.metrics.open() as lines:
+            return any('"step_seconds"' in line for line in lines)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
 
 
 def is_done(request: RunRequest, states: Sequence[str]) -> bool:
