@@ -207,7 +207,7 @@ def test_answers_are_seen_and_taken_once_by_two_threads(make_client: Any) -> Non
     assert made.client.poll() is None
     plans = [Plan.parse("0.1/all-gather").with_version(number) for number in range(1, 20)]
     answers, over = iter(plans), threading.Event()
-    made.controller.next_action = lambda now, left: Adopt(next(answers))
+    made.controller.next_action = lambda now, left: Adopt(next(answers), decision=None)
 
     def watch() -> int:
         seen = 0
@@ -218,14 +218,17 @@ def test_answers_are_seen_and_taken_once_by_two_threads(make_client: Any) -> Non
     taken = []
     with ThreadPoolExecutor(1) as communication:
         watching = communication.submit(watch)
-        while len(taken) < len(plans) and not over.wait(1e-4):
-            if (message := made.client.poll()) is not None:
+        try:
+            while len(taken) < len(plans):
+                if (message := made.client.poll()) is None:
+                    made.client.loop_ended(None)
+                    wait_for_answer(made)
+                    continue
                 taken.append(message["adopt"]["version"])
                 made.client.sent()
                 assert not made.client.has_message
-            if message is None:
-                made.client.loop_ended(None)
-        over.set()
+        finally:
+            over.set()
         watching.result(60)
     assert taken == [plan.version for plan in plans]
 
@@ -233,7 +236,7 @@ def test_answers_are_seen_and_taken_once_by_two_threads(make_client: Any) -> Non
 def test_what_is_announced_before_an_answer_came_does_not_take_it_along(make_client: Any) -> None:
     made = make_client()
     wait_for_answer(made)
-    made.controller.next_action = lambda now, left: Adopt(Plan.parse("0.1/all-gather").with_version(1))
+    made.controller.next_action = lambda now, left: Adopt(Plan.parse("0.1/all-gather").with_version(1), decision=None)
     assert made.client.poll() is None
     made.client.loop_ended(None)
     wait_for_answer(made)
