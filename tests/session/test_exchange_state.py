@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import random
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 import torch
 from rank_pool import RankError, RankPool
 from torch import Tensor, nn
-from trimtab.checkpoint.rank_files import RankFile, newest_whole
+from trimtab.checkpoint.rank_files import RankFile, whole_steps
 from trimtab.collectives.group import Group
 from trimtab.engine.loss_scale import LossScale
 from trimtab.joining import further_links
@@ -147,7 +148,7 @@ def test_new_processes_go_on_bit_for_bit_and_another_number_of_them_loses_nothin
     rank_pool: RankPool, tmp_path: Path, text: str
 ) -> None:
     whole = rank_pool.run_in_process_group(3, begun, text, tmp_path)
-    assert len(list(tmp_path.iterdir())) == 3, "the step before's are gone"
+    assert len(list(tmp_path.iterdir())) == 6, "of the last two steps"
     saved = whole[0][0]
     if text in PLANS[:2]:
         rank_pool.close()  # as where a job was killed
@@ -284,6 +285,53 @@ def test_a_state_that_does_not_fit_is_refused_on_every_rank(rank_pool: RankPool,
 
 def test_the_newest_step_counts_of_which_all_ranks_have_written() -> None:
     files = [RankFile(5, 2, 0), RankFile(5, 2, 1), RankFile(9, 2, 1), RankFile(7, 3, 0), RankFile(7, 3, 1)]
-    assert newest_whole(files) == (5, 2)
-    assert newest_whole([*files, RankFile(7, 3, 2)]) == (7, 3)
-    assert newest_whole([RankFile(5, 2, 0)]) is None
+    assert whole_steps(files) == [(5, 2)]
+    assert whole_steps([*files, RankFile(7, 3, 2)]) == [(7, 3), (5, 2)]
+    assert whole_steps([RankFile(5, 2, 0)]) == []
+
+
+def damages(content: bytes) -> dict[str, bytes]:
+    """What disks and kills make of a file."""
+    draw, made = random.Random(0), {}
+    for number in range(20):
+        position = draw.randrange(len(content))
+        made[f"flip {number}"] = content[:position] + bytes([content[position] ^ 0x10]) + content[position + 1 :]
+    for number in range(5):
+        start = draw.randrange(len(content) - 512)
+        made[f"zeros {number}"] = content[:start] + bytes(512) + content[start + 512 :]
+    return {**made, "torn": content[:1000], "empty": b"", "longer": content + b"more", "no checksum": content[:-48]}
+
+
+def loads_damaged(rank: int, size: int, folder: Path, saved: bytes) -> list[str]:
+    """What was wrong; each damage is refused by the name of the file, and changes nothing."""
+    run, wrong = Run(PLANS[0], plan_of(PLANS[0]), saved), []
+    run.train(1)  # so that residuals are not zero
+    run.session._step, before = 0, run.owed()
+    file = folder / RankFile(BEFORE, size, 1).name
+    content = file.read_bytes()
+    for name, damaged in damages(content).items():
+        run.session.barrier()
+        if rank == 1:
+            file.write_bytes(damaged)
+        run.session.barrier()
+        try:
+            run.session.load_exchange(folder)
+            wrong.append(f"{name}: accepted")
+        except UserError as error:
+            wrong += [] if file.name in str(error) and "is damaged" in str(error) else [f"{name}: {error}"]
+        wrong += [] if torch.equal(run.owed(), before) else [f"{name}: changed what is held back"]
+    run.session.close()
+    return wrong
+
+
+def test_a_damaged_file_is_refused_by_its_name_before_anything_changes(rank_pool: RankPool, tmp_path: Path) -> None:
+    saved = rank_pool.run_in_process_group(2, begun, PLANS[0], tmp_path)[0][0]
+    assert rank_pool.run_in_process_group(2, loads_damaged, tmp_path, saved) == [[], []]
+
+
+def test_a_renamed_file_is_refused(rank_pool: RankPool, tmp_path: Path) -> None:
+    saved = rank_pool.run_in_process_group(2, begun, PLANS[0], tmp_path)[0][0]
+    first, second = (tmp_path / RankFile(BEFORE, 2, rank).name for rank in range(2))
+    second.write_bytes(first.read_bytes())
+    with pytest.raises(RankError, match="holds the state of another rank or step"):
+        rank_pool.run_in_process_group(2, resumed, PLANS[0], tmp_path, saved)

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from trimtab.attachment import attach
+    from trimtab.checkpoint.script_files import read_checkpoint, write_checkpoint
     from trimtab.ddp_hook import HookState, hook
     from trimtab.session import Session
 
-__all__ = ["HookState", "Session", "attach", "hook"]
+__all__ = ["HookState", "Session", "attach", "hook", "read_checkpoint", "write_checkpoint"]
 
 
 def __getattr__(name: str) -> Any:
@@ -32,4 +33,8 @@ def __getattr__(name: str) -> Any:
         from trimtab import ddp_hook
 
         return getattr(ddp_hook, name)
+    if name in ("read_checkpoint", "write_checkpoint"):
+        from trimtab.checkpoint import script_files
+
+        return getattr(script_files, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,8 +1,8 @@
 """What compression holds back, and all else that exchanges carry from step to step, kept on disk and taken up again.
 
-session.save_exchange("checkpoints/exchange")       # every rank, after a step; rank 0 saves the model as ever
+session.save_exchange("checkpoints/exchange")       # every rank, after a step; then rank 0 saves the model
 ...
-session = trimtab.attach(model, optimizer)          # the model and optimizer of that step
+session = trimtab.attach(model, optimizer)          # the model and optimizer of one of the last two saves
 session.load_exchange("checkpoints/exchange")
 """
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from abc import abstractmethod
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from trimtab.engine.step_engine import StepEngine
 from trimtab.plan import Plan
 
 #: Of the files' contents.
-_FORMAT = 3
+_FORMAT = 4
 #: By how much sums of the weights may differ, relatively: they are added up in another order elsewhere.
 _SAME_WEIGHTS = 1e-9
 
@@ -46,7 +47,9 @@ class ExchangeState(AmongRanks):
         """Whether the present steps will be undone."""
 
     def save_exchange(self, folder: str | Path) -> None:
-        """Keep on disk what every rank's exchange carries after this step: a file a rank, in place of the last ones.
+        """Keep on disk what every rank's exchange carries after this step: a file a rank.
+
+        The files of the newest whole step before it stay as well, and older ones are removed.
 
         Every rank calls it together, between two steps, with a folder that may be each host's own or one that all
         share. Nothing is written in a trial, whose steps are undone, nor by a single process. Raises `UserError` on
@@ -67,10 +70,14 @@ class ExchangeState(AmongRanks):
             "control": json.dumps(self._control.state_dict()),
         }
         _on_all(group, lambda: rank_files.write(path, RankFile(self._step, group.size, group.rank), state))
-        rank_files.remove_others(path, self._step, group.size)
+        present = (self._step, group.size)
+        before = [each for each in _whole_steps(group, path) if each < present]
+        rank_files.remove_others(path, (present, *before[:1]))
 
     def load_exchange(self, folder: str | Path) -> None:
-        """Go on from the last step whose files are whole: bit for bit, where there are as many ranks as there were.
+        """Go on from the newest step whose files are whole: bit for bit, where there are as many ranks as there were.
+
+        It is a step of the session's, where `load_state_dict` was called, and of the model's weights.
 
         Of another number of ranks, or where other ranks share hosts, what the old ones held back is shared out among
         the new, and nothing of it is lost; what schemes had learned is learned anew. Every rank calls it, after
@@ -81,29 +88,19 @@ class ExchangeState(AmongRanks):
         if self._engine is None:
             return
         engine, group, path = self._engine, self._engine.group, Path(folder)
-        own = [[each.step, each.num_ranks, each.rank] for each in rank_files.found(path)]
-        everyones = {RankFile(*each) for found in gather_json(group, own) for each in found}
-        newest = rank_files.newest_whole(everyones)
-        if newest is None:
+        whole = _whole_steps(group, path)
+        if not whole:
             raise UserError("holds no step of which every rank's file is there", field="folder", value=str(folder))
-        step, num_before = newest
         engine.settle()
-        if engine.exchanger.is_mid_step or engine.owed.has_begun or self._step not in (0, step):
+        fitting = [each for each in whole if self._step in (0, each[0])]
+        if engine.exchanger.is_mid_step or engine.owed.has_begun or not fitting:
             raise UserError(
-                f"comes before the first step, or with a session of step {step}, whose state it is; this one is at step"
-                f" {self._step}",
+                f"comes before the first step, or with a session of step {whole[0][0]}, whose state it is; this one is"
+                f" at step {self._step}",
                 field="session.load_exchange",
             )
+        step, num_before, states = self._newest_that_fits(engine, path, fitting)
         needed = carried_state.ranks_needed(group.rank, group.size, num_before)
-        states: dict[int, dict[str, Any]] = {}
-
-        def read() -> None:
-            for rank in needed:
-                file = RankFile(step, num_before, rank)
-                states[rank] = rank_files.read(path, file)
-                _check(states[rank], engine, str(path / file.name))
-
-        _on_all(group, read)
         held = {rank: state["engine"] for rank, state in states.items()}
         own_hosts = [list(host) for host in group.hosts]
         if num_before == group.size and states[group.rank].get("hosts", own_hosts) == own_hosts:
@@ -120,6 +117,42 @@ class ExchangeState(AmongRanks):
         if self.is_main:
             self._control.load_state_dict(json.loads(states[0]["control"]), engine.plan)
         self._step = engine.exchanger.training_step = step
+
+    def _newest_that_fits(
+        self, engine: StepEngine, folder: Path, whole: list[tuple[int, int]]
+    ) -> tuple[int, int, dict[int, dict[str, Any]]]:
+        """Step, number of ranks, and by rank what this one needs, of the newest step that nothing is wrong with.
+
+        Nothing has changed where it raises, which it does by what is wrong with the newest of all.
+        """
+        refusal: UserError | None = None
+        for step, num_before in whole:
+            states: dict[int, dict[str, Any]] = {}
+            reading = partial(_read, engine, folder, step, num_before, states)
+            try:
+                _on_all(engine.group, reading)
+            except UserError as error:
+                refusal = refusal or error
+                continue
+            if refusal is not None:
+                self._say(f"goes on from step {step} of {folder}, for of step {whole[0][0]} {refusal}")
+            return step, num_before, states
+        assert refusal is not None
+        raise refusal
+
+
+def _read(engine: StepEngine, folder: Path, step: int, num_before: int, states: dict[int, dict[str, Any]]) -> None:
+    """Read what this rank needs of a step into ``states``; raises `UserError` where any of it cannot be used."""
+    for rank in carried_state.ranks_needed(engine.group.rank, engine.group.size, num_before):
+        file = RankFile(step, num_before, rank)
+        states[rank] = rank_files.read(folder, file)
+        _check(states[rank], engine, str(folder / file.name))
+
+
+def _whole_steps(group: Group, folder: Path) -> list[tuple[int, int]]:
+    """The steps of which every rank's file is there, on some host; the newest first."""
+    own = [[each.step, each.num_ranks, each.rank] for each in rank_files.found(folder)]
+    return rank_files.whole_steps(RankFile(*each) for found in gather_json(group, own) for each in found)
 
 
 def _on_all(group: Group, act: Callable[[], None]) -> None:

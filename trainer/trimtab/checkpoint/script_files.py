@@ -1,0 +1,73 @@
+"""A script's own checkpoint, which a kill at any moment leaves whole: the newest one, and the one before it.
+
+if session.is_main:
+    trimtab.write_checkpoint("model.pt", {"model": model.state_dict(), "session": session.state_dict()})
+...
+checkpoint = trimtab.read_checkpoint("model.pt")        # None where there is none yet
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from trimtab_api.errors import UserError
+
+from trimtab.checkpoint import whole_files
+
+_PREVIOUS = ".previous"
+
+
+def write_checkpoint(path: str | Path, state: Any) -> None:
+    """Write a checkpoint, and keep the one before it as ``path`` with ``.previous`` appended.
+
+    One process calls it: rank 0. `torch.load` reads the file as well.
+
+    Args:
+        path: the file; its folder is made where there is none.
+        state: plain data and tensors.
+
+    Raises:
+        UserError: the file cannot be written.
+    """
+    file = Path(path)
+
+    def keep_previous() -> None:
+        if file.exists():
+            file.replace(_previous(file))
+
+    whole_files.write(file, state, keep_previous)
+
+
+def read_checkpoint(path: str | Path) -> Any:
+    """Read the newest checkpoint that is whole, onto the CPU; nothing that it holds is run.
+
+    Args:
+        path: as for `write_checkpoint`.
+
+    Returns:
+        The state, or None where nothing was ever written.
+
+    Raises:
+        UserError: neither the file nor the one before it is whole.
+    """
+    refusal: UserError | None = None
+    for file in (Path(path), _previous(Path(path))):
+        if not file.exists():
+            continue
+        try:
+            state = whole_files.read(file, "remove it and the one before it, if any, to begin anew")
+        except UserError as error:
+            refusal = refusal or error
+            continue
+        if refusal is not None:
+            print(f"trimtab: {refusal}; going on from {file}", file=sys.stderr, flush=True)
+        return state
+    if refusal is not None:
+        raise refusal
+    return None
+
+
+def _previous(file: Path) -> Path:
+    return file.with_name(file.name + _PREVIOUS)

@@ -1,0 +1,112 @@
+"""A file of plain data and tensors: written whole or not at all, and checked before anything of it is used.
+
+It is a file of `torch.save` with a checksum behind it, which `torch.load` does not mind.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, Any, cast
+
+import torch
+from trimtab_api.errors import UserError
+
+#: Of a file that is being written.
+PARTIAL = ".partial"
+_MARK = b"\ntrimtab-sha256\n"
+_DIGEST = hashlib.sha256
+_TRAILER_SIZE = len(_MARK) + _DIGEST().digest_size
+_CHUNK = 1 << 20
+
+
+def write(path: Path, state: Any, before_replacing: Callable[[], None] = lambda: None) -> None:
+    """Write ``state`` to ``path``; it is on disk when this returns. Whatever was there before is there until then.
+
+    Args:
+        path: the file; its folder is made where there is none.
+        state: plain data and tensors.
+        before_replacing: called once the new file is on disk, beside the old one.
+
+    Raises:
+        UserError: the file cannot be written.
+    """
+    partial = path.with_name(path.name + PARTIAL)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with partial.open("wb") as out:
+            hashing = _HashingWriter(out)
+            torch.save(state, cast("IO[bytes]", hashing))
+            out.write(_MARK + hashing.digest.digest())
+            out.flush()
+            os.fsync(out.fileno())
+        before_replacing()
+        partial.replace(path)
+        sync_folder(path.parent)
+    except (OSError, RuntimeError) as error:  # torch's own writer says what failed as a RuntimeError
+        with contextlib.suppress(OSError):
+            partial.unlink(missing_ok=True)
+        why = getattr(error, "strerror", None) or str(error).partition("\n")[0]
+        raise UserError(f"cannot be written ({why}); name a folder that can", file=str(path)) from error
+
+
+def read(path: Path, remedy: str) -> Any:
+    """Read what `write` wrote, onto the CPU, without running anything that it holds.
+
+    Args:
+        path: the file.
+        remedy: what to do about a damaged file, for the message.
+
+    Raises:
+        UserError: the file is not there, was not written by `write`, or is damaged.
+    """
+    try:
+        _check(path, remedy)
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except FileNotFoundError:
+        raise UserError("is not there; have all files where every rank finds them", file=str(path)) from None
+    except (OSError, RuntimeError, EOFError, ValueError, KeyError, pickle.UnpicklingError) as error:
+        raise UserError(f"is damaged; {remedy}", file=str(path)) from error
+
+
+def sync_folder(folder: Path) -> None:
+    """Have the names in ``folder`` on disk."""
+    directory = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+def _check(path: Path, remedy: str) -> None:
+    """Raises `UserError` where the contents are not those that were written."""
+    left, digest = path.stat().st_size - _TRAILER_SIZE, _DIGEST()
+    with path.open("rb") as file:
+        while left > 0 and (part := file.read(min(left, _CHUNK))):
+            digest.update(part)
+            left -= len(part)
+        trailer = file.read()
+    if not trailer.startswith(_MARK):
+        raise UserError(
+            f"is damaged, or was written by another version: it ends without a checksum; {remedy}", file=str(path)
+        )
+    if trailer != _MARK + digest.digest():
+        raise UserError(f"is damaged: its checksum is not that of its contents; {remedy}", file=str(path))
+
+
+class _HashingWriter:
+    """What `torch.save` writes to."""
+
+    def __init__(self, out: IO[bytes]) -> None:
+        self._out, self.digest = out, _DIGEST()
+
+    def write(self, data: bytes) -> int:
+        self.digest.update(data)
+        return self._out.write(data)
+
+    def flush(self) -> None:
+        self._out.flush()
