@@ -93,7 +93,7 @@ def test_a_job_that_runs_goes_on_while_something_else_has_a_name_of_its_and_says
     bench.api.delete(SERVICES, bench.namespace, "digits", theirs["metadata"]["uid"])
     eventually(lambda: bench.condition("digits", "Ready")["reason"] == "Running", "it is well again")
     selector = bench.api.get(SERVICES, bench.namespace, "digits")["spec"]["selector"]
-    assert selector == {"trimtab.dev/job-name": "digits"}
+    assert selector == {"trimtab.dev/job-name": "digits", "trimtab.dev/attempt": "0"}
 
 
 def test_a_job_in_whose_way_something_is_still_ends_as_its_pods_do(bench):
