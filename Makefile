@@ -130,7 +130,7 @@ e2e: setup ## A job's whole life on real pods: on a node of its own, or KUBECONF
 # was interrupted.
 SIDE_BY_SIDE := --numprocesses $(LANES) --dist loadgroup --no-loadscope-reorder
 define run-tests
-	$(BIN)/pytest -m "not alone$(1)" $(SIDE_BY_SIDE) $(if $(REQUIRE),--require) || \
+	$(BIN)/pytest -m "not alone$(1)" $(SIDE_BY_SIDE) $(if $(REQUIRE),--require) $(2) || \
 	  { failed=$$?; test $$failed -ne 2; }; \
 	$(BIN)/pytest -m "alone$(1)" $(if $(REQUIRE),--require) $(2) || failed=$$?; exit $${failed:-0}
 endef
@@ -141,7 +141,7 @@ test: lint cluster-programs ## Every claim at its smallest size, and a line for 
 
 .PHONY: test-all
 test-all: lint cluster-programs dist-test ## The same and the full sizes: pods on a node, whole images, large runs, the oldest torch
-	$(call run-tests,,--built-images)
+	$(call run-tests,,--built-images --hypothesis-profile=wide)
 
 .PHONY: clean
 clean: ## Remove what the commands above made, runs/ apart

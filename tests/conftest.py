@@ -17,7 +17,13 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 import debian_programs
+import hypothesis
 from kit.budgets import Budgets
+
+# A busy machine fails no example, and the same commit tries the same ones; `--hypothesis-profile=wide` draws others.
+hypothesis.settings.register_profile("same", deadline=None, derandomize=True)
+hypothesis.settings.register_profile("wide", deadline=None)
+hypothesis.settings.load_profile("same")
 
 if TYPE_CHECKING:  # torch takes seconds to import, and most tests need none
     from rank_pool import RankPool
