@@ -122,12 +122,8 @@ EXCUSED = {"cuda"}
 LONG = ("slow", "controlplane", "prometheus", "browser", "mpi")
 #: Kinds whose tests run while nothing else does (marker `alone`): what they measure, or fill, is the machine's.
 ALONE = {"namespaces", "node", "images"}
-#: Fixtures that are costly to have twice, and the group of tests that one process runs because of them.
-SHARED = {
-    "control_plane": "cluster",
-    "own_control_plane": "cluster",
-    "rank_pool": "ranks",
-}
+#: What is costly to have twice at a time, a kind or a fixture, and the group of tests that one process runs because of it.
+SHARED = {"controlplane": "cluster", "rank_pool": "ranks"}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -177,7 +173,7 @@ def _group(item: pytest.Item) -> str:
     """
     fixtures = getattr(item, "fixturenames", ())
     for name, group in SHARED.items():
-        if name in fixtures:
+        if name in fixtures or item.get_closest_marker(name):
             return group
     definitions = getattr(getattr(item, "_fixtureinfo", None), "name2fixturedefs", {})
     scopes = {each.scope for found in definitions.values() for each in found}
