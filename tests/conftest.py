@@ -122,7 +122,7 @@ EXCUSED = {"cuda"}
 LONG = ("slow", "controlplane", "prometheus", "browser", "mpi")
 #: Kinds whose tests run while nothing else does (marker `alone`): what they measure, or fill, is the machine's.
 ALONE = {"namespaces", "node", "images"}
-#: What is costly to have twice at a time, a kind or a fixture, and the group of tests that one process runs because of it.
+#: What is costly to have twice at a time, a kind or a fixture, and the group of tests that one process runs for it.
 SHARED = {"controlplane": "cluster", "rank_pool": "ranks"}
 
 
