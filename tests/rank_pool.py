@@ -32,8 +32,7 @@ def _serve(rank: int, deadline: float, backend: str, connection: Any) -> None:
         function, size, store, in_process_group, arguments = job
         try:
             if (in_process_group and store != met_at) or (not in_process_group and size not in groups):
-                if dist.is_initialized():
-                    dist.destroy_process_group()
+                _leave_process_group()
                 process_group.initialize(backend, rank, size, SECONDS_TO_ANSWER, init_method=f"file://{store}")
                 dist.barrier()  # Gloo fails on a rank that still connects while another has left already
                 met_at = store
@@ -42,14 +41,21 @@ def _serve(rank: int, deadline: float, backend: str, connection: Any) -> None:
             else:
                 if size not in groups:
                     groups[size] = Group.connect(None, deadline)
+                _leave_process_group()  # a test may form one of its own
                 groups[size].transport.chunk_bytes = SocketTransport.chunk_bytes  # a test before may have changed it
                 answer = function(groups[size], *arguments)
+                _leave_process_group()
             if not dist.is_initialized() or dist.get_backend() != "gloo":
                 met_at = ""
             connection.send_bytes(pickle.dumps((True, answer, met_at)))
         except BaseException as error:
             said = (type(error), str(error), getattr(error, "peer", None), traceback.format_exc())
             connection.send_bytes(pickle.dumps((False, said, "")))
+
+
+def _leave_process_group() -> None:
+    if dist.is_initialized():
+        dist.destroy_process_group()
 
 
 def environment_on_one_gpu(rank: int) -> dict[str, str]:
