@@ -15,8 +15,8 @@ SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 12)
 #: As many ranks as a check before a commit waits for.
 FEW = tuple(size for size in SIZES if size <= 6)
 MANY = tuple(size for size in SIZES if size > 6)
-#: For a test's parameters: many ranks are slow.
-EVERY_SIZE = (*FEW, *(pytest.param(size, marks=pytest.mark.slow) for size in MANY))
+#: Of ranks that are processes, for a test's parameters: a pair, a power of two, one that is none; and many.
+WIRED = (2, 3, 4, *(pytest.param(size, marks=pytest.mark.full) for size in MANY))
 SECONDS_TO_ANSWER = 60.0
 #: Gradients that selection by magnitude finds hard, by name: of n elements, random ones given.
 GRADIENTS = {

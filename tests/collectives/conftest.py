@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 from fake_cuda import FakeCuda, install
+from rank_threads import RankThreads
+
+
+@pytest.fixture(scope="session")
+def rank_threads() -> Iterator[RankThreads]:
+    """Ranks that are threads: for what is computed, whatever carries it."""
+    threads = RankThreads()
+    yield threads
+    threads.close()
 
 
 @pytest.fixture

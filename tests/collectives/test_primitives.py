@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import pytest
 import torch
 import torch.distributed as dist
-from cases import EVERY_SIZE
+from cases import SIZES, WIRED
 from only_device_tensors import over
 from rank_pool import RankPool
+from rank_threads import RankThreads
 from trimtab.collectives import primitives
 from trimtab.collectives.connect import connect_process_group
 from trimtab.collectives.group import Group
@@ -20,6 +22,7 @@ from trimtab_api.catalogue import costs
 CHUNKS = (8, 100, 1 << 19)
 ALL_REDUCES = primitives.ALL_REDUCE
 CLOSED_FORMS = {"ring": costs.ring_all_reduce, "tree": costs.tree_all_reduce, "halving": costs.halving_all_reduce}
+Ranks = RankPool | RankThreads
 ALL_GATHERS = {"bruck": primitives.all_gather, "doubling": doubling_all_gather}
 
 
@@ -58,21 +61,18 @@ def on_group(group: Group, function, *arguments):
     return group.submit(partial(function, group.transport, *arguments)).result(30)
 
 
-@pytest.mark.parametrize("size", EVERY_SIZE)
-@pytest.mark.parametrize("shape", ALL_REDUCES)
-def test_all_reduce_sums_all_pieces_on_all_ranks(rank_pool: RankPool, shape: str, size: int) -> None:
-    for lengths in ((1,), (0, 1), (5, 0, 2), (1000, 3), (97,)):
+def check_all_reduce(shape: str, ranks: Ranks, size: int) -> None:
+    for lengths in ((1,), (0, 1), (5, 0, 2), (200, 3), (97,)):
         for chunk_bytes in CHUNKS:
             expected = size * torch.arange(sum(lengths)) + size * (size - 1) // 2
-            for total, _, _ in rank_pool.run(size, on_group, all_reduce, shape, lengths, chunk_bytes):
+            for total, _, _ in ranks.run(size, on_group, all_reduce, shape, lengths, chunk_bytes):
                 assert torch.equal(total, expected.float())
 
 
-@pytest.mark.parametrize("size", EVERY_SIZE)
-def test_broadcast_reaches_every_rank_from_any_root(rank_pool: RankPool, size: int) -> None:
+def check_broadcast(ranks: Ranks, size: int) -> None:
     for root in {0, size // 2, size - 1}:
         for length in (0, 4, 100, 104, 1001):
-            for received, _, _ in rank_pool.run(size, on_group, broadcast, root, length, 100):
+            for received, _, _ in ranks.run(size, on_group, broadcast, root, length, 100):
                 assert torch.equal(received, (torch.arange(length) % 251).to(torch.uint8))
 
 
@@ -87,42 +87,56 @@ def ring_halves(transport: Transport, length: int):
     return own, vector, chain + primitives.ring_all_gather(transport, vector)
 
 
-@pytest.mark.parametrize("size", EVERY_SIZE)
-def test_a_ring_leaves_each_rank_the_sum_of_its_share_and_brings_the_shares_together(
-    rank_pool: RankPool, size: int
-) -> None:
+def check_ring_halves(ranks: Ranks, size: int) -> None:
     for length in (1, 5, 103):
         expected = (size * torch.arange(length) + size * (size - 1) // 2).float()
-        for rank, (own, total, chain) in enumerate(rank_pool.run(size, on_group, ring_halves, length)):
+        for rank, (own, total, chain) in enumerate(ranks.run(size, on_group, ring_halves, length)):
             assert torch.equal(own, expected[rank * length // size : (rank + 1) * length // size])
             assert torch.equal(total, expected)
             assert chain == 2 * (size - 1)
 
 
-@pytest.mark.parametrize("size", EVERY_SIZE)
-@pytest.mark.parametrize("rounds", ALL_GATHERS)
-def test_all_gather_keeps_rank_order_and_unequal_sizes(rank_pool: RankPool, rounds: str, size: int) -> None:
+def check_all_gather(rounds: str, ranks: Ranks, size: int) -> None:
     lengths = tuple((7 * rank) % 5 * 4 for rank in range(size))
-    for blocks, chain, num_bytes in rank_pool.run(size, on_group, all_gather, lengths, rounds):
+    for blocks, chain, num_bytes in ranks.run(size, on_group, all_gather, lengths, rounds):
         if rounds == "doubling":
             assert chain == (costs.topk_a(1, 1, size).messages if size > 1 else 0)
             assert num_bytes <= 2 * size * (max(lengths) + 8)
         assert [block.tolist() for block in blocks] == [[rank] * length for rank, length in enumerate(lengths)]
 
 
-def check_all_to_all(rank: int, size: int, received: list[list[int]]) -> None:
-    expected = [[rank] * (source + 1) if rank and source != rank else [] for source in range(size)]
-    assert received == expected
-
-
-@pytest.mark.parametrize("size", EVERY_SIZE)
-def test_all_to_all_brings_each_rank_what_each_other_has_for_it(rank_pool: RankPool, size: int) -> None:
-    for rank, (received, chain) in enumerate(rank_pool.run(size, on_group, all_to_all)):
-        check_all_to_all(rank, size, received)
+def check_all_to_all(ranks: Ranks, size: int) -> None:
+    for rank, (received, chain) in enumerate(ranks.run(size, on_group, all_to_all)):
+        assert received == [[rank] * (source + 1) if rank and source != rank else [] for source in range(size)]
         assert chain == min(1, size - 1), "all leave at once"
 
 
-@pytest.mark.parametrize("size", [2, 4, pytest.param(8, marks=pytest.mark.slow)])
+CHECKS = {
+    **{
+        f"all-reduce by {shape} sums all pieces on all ranks": partial(check_all_reduce, shape) for shape in ALL_REDUCES
+    },
+    **{f"all-gather by {rounds} keeps rank order": partial(check_all_gather, rounds) for rounds in ALL_GATHERS},
+    "broadcast reaches every rank from any root": check_broadcast,
+    "a ring's halves sum shares and bring them together": check_ring_halves,
+    "all-to-all brings each rank what each other has for it": check_all_to_all,
+}
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("check", CHECKS.values(), ids=CHECKS)
+def test_every_primitive_computes_what_it_promises(
+    rank_threads: RankThreads, check: Callable[[Ranks, int], None], size: int
+) -> None:
+    check(rank_threads, size)
+
+
+@pytest.mark.parametrize("size", WIRED)
+@pytest.mark.parametrize("check", CHECKS.values(), ids=CHECKS)
+def test_sockets_carry_every_primitive(rank_pool: RankPool, check: Callable[[Ranks, int], None], size: int) -> None:
+    check(rank_pool, size)
+
+
+@pytest.mark.parametrize("size", [2, 4, pytest.param(8, marks=pytest.mark.full)])
 @pytest.mark.parametrize("shape", ALL_REDUCES)
 def test_all_reduce_costs_its_closed_form(rank_pool: RankPool, shape: str, size: int) -> None:
     length = 1024
@@ -135,7 +149,7 @@ def test_all_reduce_costs_its_closed_form(rank_pool: RankPool, shape: str, size:
     assert sum(num_bytes for _, _, num_bytes in outcomes) == 2 * (size - 1) * 4 * length
 
 
-@pytest.mark.parametrize("size", [2, 4, pytest.param(8, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("size", [2, 4, pytest.param(8, marks=pytest.mark.full)])
 def test_broadcast_and_all_gather_cost_their_closed_forms_and_the_lengths(rank_pool: RankPool, size: int) -> None:
     outcomes = rank_pool.run(size, on_group, broadcast, 0, 4000, 1 << 19)
     cost = costs.broadcast(4000, size)
@@ -172,7 +186,7 @@ def ring_beside_torch(rank: int, size: int, length: int):
     return vector, theirs
 
 
-@pytest.mark.parametrize("size", [5, pytest.param(12, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("size", [5, pytest.param(12, marks=pytest.mark.full)])
 def test_the_ring_agrees_with_torchs_own(rank_pool: RankPool, size: int) -> None:
     for ours, theirs in rank_pool.run_in_process_group(size, ring_beside_torch, 10_007):
         torch.testing.assert_close(ours, theirs)
