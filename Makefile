@@ -125,10 +125,10 @@ e2e: setup ## A job's whole life on real pods: on a node of its own, or KUBECONF
 	@echo "what kubectl printed on the way is in runs/e2e"
 
 # What waits for a cluster leaves the cores to what computes; what measures a network, or fills the disk, runs by itself.
-# Tests that share a control plane, or the pool of ranks, run in one process (tests/conftest.py), and begin first, which
-# xdist's order by number of tests would undo. Where some tests fail the others still run; pytest ends with 2 where it
+# Tests that share a control plane, or the pool of ranks, run in one process (tests/kit/scheduling.py), and begin first,
+# which xdist's order by number of tests would undo. Where some tests fail the others still run; pytest ends with 2 where it
 # was interrupted.
-SIDE_BY_SIDE := --numprocesses $(LANES) --dist loadgroup --no-loadscope-reorder
+SIDE_BY_SIDE := --numprocesses $(LANES) --dist loadscope --no-loadscope-reorder
 define run-tests
 	$(BIN)/pytest -m "not alone$(1)" $(SIDE_BY_SIDE) $(if $(REQUIRE),--require) $(2) || \
 	  { failed=$$?; test $$failed -ne 2; }; \

@@ -10,7 +10,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -18,6 +18,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import debian_programs
 import hypothesis
+from kit import scheduling
 from kit.budgets import Budgets
 
 # A busy machine fails no example, and the same commit tries the same ones; `--hypothesis-profile=wide` draws others.
@@ -122,8 +123,6 @@ EXCUSED = {"cuda"}
 LONG = ("slow", "controlplane", "prometheus", "browser", "mpi")
 #: Kinds whose tests run while nothing else does (marker `alone`): what they measure, or fill, is the machine's.
 ALONE = {"namespaces", "node", "images"}
-#: What is costly to have twice at a time, a kind or a fixture, and the group of tests that one process runs for it.
-SHARED = {"controlplane": "cluster", "rank_pool": "ranks"}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -137,6 +136,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--tag", help="with --kubeconfig: tag of the images (default: the chart's appVersion)")
 
 
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> scheduling.GroupScheduling:
+    return scheduling.GroupScheduling(config, log)
+
+
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Budgets(config))
 
@@ -146,7 +149,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:  # before `-m` selects among them
         if any(item.get_closest_marker(kind) for kind in ALONE):
             item.add_marker("alone")
-        item.add_marker(pytest.mark.xdist_group(_group(item)))
         if item.get_closest_marker("node") and config.getoption("--built-images"):
             item.add_marker("images")
     # On a cluster that was given there are a node and images, and its user's helm and kubectl will do.
@@ -166,27 +168,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         _begin_with_the_longest(items)
 
 
-def _group(item: pytest.Item) -> str:
-    """Which tests one process runs together with this one: those that share a costly fixture, else those of its file.
-
-    A long test without fixtures of its module is a group of its own, so that no file becomes the critical path.
-    """
-    fixtures = getattr(item, "fixturenames", ())
-    for name, group in SHARED.items():
-        if name in fixtures or item.get_closest_marker(name):
-            return group
-    definitions = getattr(getattr(item, "_fixtureinfo", None), "name2fixturedefs", {})
-    scopes = {each.scope for found in definitions.values() for each in found}
-    shares_with_its_file = bool(scopes & {"module", "class", "package"})
-    is_long = any(item.get_closest_marker(mark) for mark in LONG)
-    return item.nodeid if is_long and not shares_with_its_file else str(item.path)
-
-
 def _begin_with_the_longest(items: list[pytest.Item]) -> None:
     """The shared groups first, then groups with most long tests: what is left to the last process is short."""
-    groups = {id(item): _group(item) for item in items}
+    root = Path(str(items[0].config.rootpath)) if items else Path()
+    groups = {id(item): scheduling.group_of(item.nodeid, root) for item in items}
     long = Counter(groups[id(item)] for item in items if any(item.get_closest_marker(mark) for mark in LONG))
-    items.sort(key=lambda item: (groups[id(item)] not in SHARED.values(), -long[groups[id(item)]]))
+    shared = set(scheduling.SHARED.values())
+    items.sort(key=lambda item: (groups[id(item)] not in shared, -long[groups[id(item)]]))
 
 
 @pytest.hookimpl(tryfirst=True)  # before the loop of a process that runs tests for another
