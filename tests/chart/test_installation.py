@@ -111,7 +111,8 @@ def restricted(cluster):
     kubectl(cluster, "label", "namespace", "restricted", "pod-security.kubernetes.io/enforce=restricted")
 
     def admit(spec):
-        account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": spec["serviceAccountName"]}}
+        name = spec.get("serviceAccountName", "default")
+        account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}}
         kubectl(cluster, "apply", "-n", "restricted", "-f", "-", stdin=account)
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "tried"}, "spec": spec}
         kubectl(cluster, "create", "-n", "restricted", "--dry-run=server", "-f", "-", stdin=pod)

@@ -38,7 +38,7 @@ def address(number):
 def pod_of(bench, name, template):
     """A pod that no controller has made; returns it."""
     metadata = {"name": name, "namespace": bench.namespace, "labels": template["metadata"].get("labels", {})}
-    spec = {**template["spec"], "serviceAccountName": "digits-trimtab", "automountServiceAccountToken": False}
+    spec = {**template["spec"], "serviceAccountName": "default", "automountServiceAccountToken": False}
     bench.api.create(PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
     return bench.api.get(PODS, bench.namespace, name)
 
