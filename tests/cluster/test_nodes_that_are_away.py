@@ -57,11 +57,11 @@ LOST = "CommunicationError: rank 1: has not answered for 60 s"
 
 def test_a_node_that_dies_does_not_count_and_the_next_attempt_does_not_wait_for_its_pod(namespace, impatient, ghost):
     """The peers of its worker fail first, and the pod on it stays for as long as the node does."""
+    tell_ready(namespace, ghost, "True")  # before any operator looks at it
     namespace.create("digits", **on(ghost, maxRestarts=0))
     first, second = namespace.wait_for_pods("digits")
     namespace.play_running(first, second)
     namespace.play_training("digits")
-    tell_ready(namespace, ghost, "True")
     namespace.play_failed(first, message=LOST)
     wait_until(lambda: namespace.pods("digits")[-1]["metadata"].get("deletionTimestamp"), "its pods are to end")
     assert namespace.status("digits")["state"] == "Running", "the node may yet be found lost"
@@ -77,8 +77,8 @@ def test_a_node_that_dies_does_not_count_and_the_next_attempt_does_not_wait_for_
 
 
 def test_a_pod_that_somebody_deletes_does_not_count(namespace, impatient, ghost):
-    namespace.create("digits", **on(ghost, maxRestarts=0))
     tell_ready(namespace, ghost, "True")
+    namespace.create("digits", **on(ghost, maxRestarts=0))
     pods = namespace.wait_for_pods("digits")
     namespace.play_running(*pods)
     namespace.play_training("digits")
@@ -91,8 +91,8 @@ def test_a_pod_that_somebody_deletes_does_not_count(namespace, impatient, ghost)
 
 
 def test_ranks_that_wait_for_a_pod_that_does_not_end_say_so_and_restart_once_it_is_gone(namespace, impatient, ghost):
-    namespace.create("digits", **on(ghost))
     tell_ready(namespace, ghost, "True")
+    namespace.create("digits", **on(ghost))
     first, second = namespace.wait_for_pods("digits")
     namespace.play_running(first, second)
     namespace.play_training("digits")
