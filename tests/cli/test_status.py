@@ -12,14 +12,14 @@ from trimtab.environment.free_ports import free_ports
 
 @pytest.mark.slow
 def test_it_follows_a_run_to_its_end(toy_job, trimtab, tmp_path):
-    run = trimtab("run", toy_job("--steps", "300"), "--out", "out", "--plan", "0.01/all-gather")
+    run = trimtab("run", toy_job("--steps", "2000"), "--out", "out", "--plan", "0.01/all-gather")
     wait_until((tmp_path / "out/status.address").exists)
     status = trimtab("status", "out")
     output, errors = status.communicate(timeout=60)
     assert (status.returncode, errors) == (0, "")
     lines = output.splitlines()
     assert all(each.startswith("toy: ") for each in lines)
-    assert lines[-1].startswith("toy: succeeded  step 300  loss 0.0033  step time ")
+    assert lines[-1].startswith("toy: succeeded  step 2000  loss 0.0005  step time ")
     assert lines[-1].endswith("plan 0.01/all-gather since step 0: the job's communication policy is Static")
     assert run.wait(60) == 0
     assert not (tmp_path / "out/status.address").exists()
