@@ -401,7 +401,7 @@ def test_an_evaluation_is_recorded_whatever_kind_of_number_it_is(tmp_path: Path)
         scheduler_interval="step",
     )
     session.report(accuracy=np.float32(0.5), loss=torch.tensor(0.25), perplexity=2)
-    with pytest.raises(UserError, match=r"^accuracy: 'good': report one number$"):
+    with pytest.raises(UserError, match=r"^accuracy: 'good': hand over one real number$"):
         session.report(accuracy="good")  # type: ignore[arg-type]
     with pytest.raises(UserError, match=r"^accuracy: "):
         session.report(accuracy=torch.ones(2))

@@ -173,7 +173,11 @@ class Loops:
         if generators is not None:  # a loader draws its seed when it begins, which the earlier run did long before
             generators.restore()
         self._num_begun += 1
-        self._begun_since_step[of_kind] += 1  # a loop that is left early has had its epoch: the next shuffles anew
+        if num_trained:  # the earlier run made steps of it, and perhaps none is left
+            replay.is_counted = True
+            self._num_trained_in += 1
+        else:
+            self._begun_since_step[of_kind] += 1  # a loop that is left early has had its epoch: the next shuffles anew
         look = Look(share.name)
         self._looks = [*self._looks[-_MOST_LOOKS:], look]
         self._loops.append(replay)
