@@ -13,7 +13,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples/kubernetes"
 def made_of(name):
     """The Job that the operator makes of an example, and the TrainingJob."""
     job = load_training_job(EXAMPLES / name)
-    labels = job.metadata.model_extra.get("labels", {})
+    labels = dict(job.metadata.labels or {})
     settings = read_settings(["--namespace", "trimtab-system", "--netmon-image", "localhost/trimtab/netmon:0.1.0"])
     return child_job(job, "default", "4f2a", 0, labels, settings), job
 

@@ -30,7 +30,7 @@ spec:
             *("dense-ring/fusion=equal:buffers=10/schedule=deft:preserver=off", True, "{secondInterface: lo}"),
             marks=pytest.mark.full,  # up to three runs, for what a loaded machine says of the second link
         ),
-        ("0.05/all-gather/fusion=equal:buffers=5/schedule=priority", False, "{}"),
+        ("0.05/all-gather/fusion=equal:buffers=5/schedule=priority:credit=1", False, "{}"),
     ],
 )
 def test_every_rank_follows_the_timetable_that_rank_0_has_planned(tmp_path, plan, delays, network):
