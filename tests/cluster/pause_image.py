@@ -10,6 +10,7 @@ import subprocess
 import tarfile
 import tempfile
 from pathlib import Path
+from typing import Any
 
 #: Of a registry that does not exist, so that nobody looks for it elsewhere.
 NAME = "trimtab.test/pause:1"
@@ -23,15 +24,20 @@ def write(archive: Path) -> None:
     layer = io.BytesIO()
     with tarfile.open(fileobj=layer, mode="w") as files:
         _add(files, "pause", _compile(), mode=0o755)
+    write_image(archive, NAME, layer.getvalue(), {"Entrypoint": ["/pause"]})
+
+
+def write_image(archive: Path, name: str, layer: bytes, config: dict[str, Any]) -> None:
+    """Write an image of one layer as `ctr images import` takes it; ``config`` is what its containers run, and how."""
     configuration = {
         "architecture": _ARCHITECTURES.get(platform.machine(), platform.machine()),
         "os": "linux",
-        "config": {"Entrypoint": ["/pause"]},
-        "rootfs": {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(layer.getvalue()).hexdigest()}"]},
+        "config": config,
+        "rootfs": {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(layer).hexdigest()}"]},
     }
-    manifest = [{"Config": "config.json", "RepoTags": [NAME], "Layers": ["layer.tar"]}]
+    manifest = [{"Config": "config.json", "RepoTags": [name], "Layers": ["layer.tar"]}]
     with tarfile.open(archive, "w") as files:
-        _add(files, "layer.tar", layer.getvalue())
+        _add(files, "layer.tar", layer)
         _add(files, "config.json", json.dumps(configuration).encode())
         _add(files, "manifest.json", json.dumps(manifest).encode())
 

@@ -11,7 +11,6 @@ import hashlib
 import io
 import json
 import os
-import platform
 import subprocess
 import sys
 import tarfile
@@ -19,12 +18,12 @@ from pathlib import Path
 
 import binaries
 from node import Node
+from pause_image import write_image
 from runc_with_machine_files import VARIABLE
 
 ROOT = Path(__file__).parents[2]
 #: What each image runs where a pod names no command.
 ENTRY_POINTS = {"operator": ["trimtab-operator"], "netmon": ["trimtab-netmon"], "trainer": ["trimtab", "--help"]}
-_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 #: As on every system whose /usr is merged.
 _LINKS = ("bin", "sbin", "lib", "lib64")
 _FOLDERS = {"tmp": 0o1777, "etc": 0o755, "proc": 0o755, "sys": 0o755, "dev": 0o755, "run": 0o755, "workspace": 0o755}
@@ -79,22 +78,10 @@ def _write(archive: Path, name: str, entry_point: list[str], mounts: dict[str, s
         "NUMBA_CACHE_DIR": _KERNELS,
         VARIABLE: json.dumps(mounts),
     }
-    configuration = {
-        "architecture": _ARCHITECTURES.get(platform.machine(), platform.machine()),
-        "os": "linux",
-        "config": {
-            "Entrypoint": entry_point,
-            "User": "65532:65532",
-            "WorkingDir": "/workspace",
-            "Env": [f"{key}={value}" for key, value in environ.items()],
-        },
-        "rootfs": {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(layer.getvalue()).hexdigest()}"]},
+    config = {
+        "Entrypoint": entry_point,
+        "User": "65532:65532",
+        "WorkingDir": "/workspace",
+        "Env": [f"{key}={value}" for key, value in environ.items()],
     }
-    manifest = [{"Config": "config.json", "RepoTags": [name], "Layers": ["layer.tar"]}]
-    with tarfile.open(archive, "w") as files:
-        contents = {"layer.tar": layer.getvalue(), "config.json": configuration, "manifest.json": manifest}
-        for path, content in contents.items():
-            data = content if isinstance(content, bytes) else json.dumps(content).encode()
-            entry = tarfile.TarInfo(path)
-            entry.size = len(data)
-            files.addfile(entry, io.BytesIO(data))
+    write_image(archive, name, layer.getvalue(), config)
