@@ -12,11 +12,11 @@ from trimtab_api.errors import UserError
 from trimtab_api.names import POD_INTERFACE
 from trimtab_api.trainingjob import TrainingJob, load_job_file
 
+from trimtab.launch.grace import termination_grace
+
 _REMEDY = "is not set; this command is the entry of a pod that the operator makes. On one machine, use `trimtab run`"
 
-#: Kubernetes' default of a pod's terminationGracePeriodSeconds.
-_USUAL_GRACE_SECONDS = 30
-#: Seconds of it that are kept back for the worker itself, and the most that it may be of a short one.
+#: Seconds of a pod's grace that are kept back for the worker itself, and the most that it may be of a short one.
 _FAREWELL_SECONDS, _FAREWELL_SHARE = 5.0, 0.2
 
 
@@ -66,8 +66,7 @@ def grace_seconds(job: TrainingJob) -> float:
 
     That is the pod's terminationGracePeriodSeconds, less what the worker needs to say how it ended.
     """
-    period = job.spec.template["spec"].get("terminationGracePeriodSeconds")
-    seconds = float(_USUAL_GRACE_SECONDS if period is None else period)
+    seconds = termination_grace(job)
     return seconds - min(_FAREWELL_SECONDS, seconds * _FAREWELL_SHARE)
 
 
