@@ -29,6 +29,7 @@ LOST_ANOTHER = replace(
     failed_pod(0, ago(10)), failure=Problem("Error", "worker 0 failed; last it said: CommunicationError: rank 1: gone")
 )
 DELETED = pod(1, deleted_at=ago(11), to_end_by=ago(-19))
+SAME_SECOND = replace(LOST_ANOTHER, failed_at=ago(11))
 KILLED_BY_SIGTERM = {"phase": "Failed", "failure": Problem("Error", "told to end"), "exit_code": 143}
 CUT_OFF = pod(1, node="n", node_is_lost=True)
 NOT_STARTED = "worker 1 had not started when the others had waited for it for spec.communication.timeout"
@@ -241,6 +242,11 @@ def test_the_end(known, state, reason):
         ),
         ({"pods": (failed_pod(0, ago(10)), DELETED), "child": FAILED}, True, "worker 0 failed"),
         (
+            {"pods": (SAME_SECOND, replace(DELETED, **KILLED_BY_SIGTERM)), "child": FAILED},
+            False,
+            "the pod of worker 1 was deleted before it ended, by whom is unknown",
+        ),
+        (
             {"pods": (replace(LOST_ANOTHER, failed_at=ago(61)), DELETED), "child": FAILED},
             True,
             LOST_ANOTHER.failure.message,
@@ -277,6 +283,12 @@ def test_all_ranks_restart_together(known, counts, message):
     decision = decide(observed(**known))
     assert decision.action is Action.NOTHING, "the restart is counted before anything is deleted"
     assert (decision.restart.counts, decision.restart.cause.message) == (counts, message)
+
+
+def test_a_pod_deleted_in_the_second_of_a_failure_may_be_on_a_node_that_is_about_to_be_lost():
+    """The Job controller deletes the pods of a failed Job within that second too."""
+    decision = decide(observed(pods=(SAME_SECOND, DELETED), child=FAILED))
+    assert (decision.awaits_cause, decision.restart) == (True, None)
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,8 @@ def deleted_by_hand(pods: Sequence[Pod], processes_per_worker: int, started_at: 
     The Job controller deletes pods only once one has failed, and that is seen before, or where the Job is suspended:
     such pods were deleted before the Job started again, at ``started_at``. If pods have failed since the deletion, all
     of them must say that they lost the worker that was deleted, and none must have failed earlier. Their times alone
-    prove nothing, since they are of the clocks of nodes.
+    prove nothing, since they are of the clocks of nodes. A pod that was deleted in the second of a failure proves
+    nothing before it has ended: the Job controller may have deleted it, on a node that is about to be found lost.
     """
     deleted = [
         pod
@@ -77,7 +78,9 @@ def deleted_by_hand(pods: Sequence[Pod], processes_per_worker: int, started_at: 
     first = min(deleted, key=lambda pod: (pod.deleted_at, pod.worker))
     failed = [pod for pod in pods if pod.failure is not None and pod not in deleted]
     followed = (
-        first.deleted_at <= pod.failed_at and first.worker in lost_workers(pod, processes_per_worker) for pod in failed
+        (first.deleted_at < pod.failed_at or (first.deleted_at == pod.failed_at and first.has_ended))
+        and first.worker in lost_workers(pod, processes_per_worker)
+        for pod in failed
     )
     return first if all(followed) else None
 
