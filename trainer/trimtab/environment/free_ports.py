@@ -18,7 +18,7 @@ _MIN_PORTS = 1000
 
 
 def free_ports(count: int, address: str = "127.0.0.1") -> list[int]:
-    """Ports of ``address`` that are free.
+    """Ports of ``address`` that are free, no two of them next to each other: a rank's monitor takes the one above.
 
     The kernel gives none of them to outgoing connections: it could take such a port before the process that it is for
     listens there.
@@ -29,6 +29,8 @@ def free_ports(count: int, address: str = "127.0.0.1") -> list[int]:
     with ExitStack() as held:  # all are held until the last is found, so that none is found twice
         while len(ports) < count:
             number = next(candidates)
+            if not {number - 1, number + 1}.isdisjoint(ports):
+                continue
             port = held.enter_context(socket.socket(family))
             with suppress(OSError):  # taken
                 port.bind((address, number))
