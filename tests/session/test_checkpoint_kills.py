@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -29,19 +30,21 @@ class Killed(BaseException):
 
 
 class KilledAt:
-    """Kills before the file operation of that number: each that changes what a folder or file holds is one."""
+    """Kills before the file operation of that number: each of this thread that changes what a folder or file holds."""
 
     def __init__(self, number: int) -> None:
         self.left = number
+        self._thread = threading.get_ident()
         self._undo = pytest.MonkeyPatch()
         for owner, name in ((os, "fsync"), (Path, "replace"), (Path, "unlink"), (torch, "save")):
             self._undo.setattr(owner, name, self._counted(getattr(owner, name)))
 
     def _counted(self, operation):  # type: ignore[no-untyped-def]
         def counted(*args, **options):  # type: ignore[no-untyped-def]
-            self.left -= 1
-            if self.left == 0:
-                raise Killed
+            if threading.get_ident() == self._thread:
+                self.left -= 1
+                if self.left == 0:
+                    raise Killed
             return operation(*args, **options)
 
         return counted
