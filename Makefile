@@ -87,10 +87,9 @@ bench: setup ## Kernels, collectives and whole steps, as JSON under runs/bench
 	$(BIN)/trimtab bench collectives --json > runs/bench/collectives.json
 	$(BIN)/trimtab bench step --json > runs/bench/step.json
 
-.PHONY: bench-operator
-bench-operator: setup ## A thousand TrainingJobs on a real control plane, as JSON
-	@$(BIN)/python tests/cluster/binaries.py >&2
-	@$(BIN)/python tests/cluster/bench_operator.py
+.PHONY: benchmarks
+benchmarks: setup ## What else can be measured, what each measurement needs and how long it takes
+	@$(BIN)/python benchmarks
 
 # Checking -----------------------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
 """Clusters whose truth is what was recorded of real training by Adam, and not the controller's own law.
 
-`RECORDED` is what `measure_adam.py` printed: the step at which each plan's held-out loss first fell to each level. How
-much a step under a plan is worth, in dense's steps, is read off these curves, stage by stage of the training.
+`RECORDED` is what the benchmark `adam` printed: the step at which each plan's held-out loss first fell to each level.
+How much a step under a plan is worth, in dense's steps, is read off these curves, stage by stage of the training.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Recording:
     plans: dict[Key, Sequence[float]]
     updates: dict[int, dict[float, float]] = field(default_factory=dict)
     """Times dense's steps that updates took where Adam keeps the second moments of mean gradients, by H and ratio
-    (`measure_updates.py`, to the last of its losses)."""
+    (the benchmark `local_updates`, to the last of its losses)."""
     losses: Sequence[tuple[float, float]] = ()
     """Dense's steps and the held-out losses that it had then, from the first step on."""
     loss_noise: float = 0.03

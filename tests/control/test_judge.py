@@ -77,7 +77,7 @@ def test_adaptive_is_near_the_best_static_plan_and_never_behind_dense(num_seeds)
 @pytest.mark.timeout(1800)
 @seeds(12)
 def test_under_adam_too_by_curves_that_were_recorded_of_real_training(num_seeds):
-    """The truth is not the controller's law but what `measure_adam.py` saw, off by a tenth; dense is best in some.
+    """The truth is not the controller's law but what the benchmark `adam` saw, off by a tenth; dense is best in some.
 
     Of some models compression costs less than the law, which is the careful edge of what was seen, has it: where dense
     is near, what they could have gained is left lying.

@@ -45,7 +45,7 @@ def test_sgd_is_charged_the_longer_wait_of_rounds_and_the_half_of_one_that_has_n
 
 @pytest.mark.parametrize(("num_local", "residual"), [(1, 4.5), (4, 4.1), (16, 3.7)])
 def test_what_was_fitted_on_a_perceptron_holds_of_a_cnn_whose_training_was_recorded(num_local, residual, tmp_path):
-    """Steps behind dense at 0.01. The residual's norm is what `measure_updates.py` sees of a CNN at that rate."""
+    """Steps behind dense at 0.01. The residual's norm is what the benchmark `local_updates` sees of a CNN."""
     recorded = load("cnn", tmp_path / "none")
     plan = Plan(0.01, "all-gather", source=f"update:steps={num_local}")
     needed, progress = 0, 0.0

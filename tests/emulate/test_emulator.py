@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from measure_emulator import listening_server, result_of, start_client
+from all_hosts_send import listening_server, result_of, start_client
 from trimtab_api.errors import UserError
 from trimtab_netmon.emulate import Emulator, Link, Network, Phase, RelayError, available, build, namespaces
 from validated_network import PATIENCE, on_a_network

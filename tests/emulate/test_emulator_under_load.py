@@ -1,7 +1,7 @@
 """The emulator's promise, with every host sending all it can and every core kept busy; see docs/measurements."""
 
 import pytest
-from measure_emulator import measure, steady
+from all_hosts_send import measure, steady
 from trimtab_api.units import parse_bandwidth, parse_duration
 from trimtab_netmon.emulate import Emulator
 from validated_network import PATIENCE, on_a_network

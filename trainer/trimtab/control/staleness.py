@@ -43,13 +43,13 @@ _POWER = 1.5
 #: Steps of the run that the staleness is taken as a share of. Nobody knows how long it will be, and most are longer;
 #: but at the edge of the learning rates that a model bears, late gradients do harm for as long as it trains.
 _RUN_STEPS = 200
-#: A round's wait keeps training behind by so much more than a step's: this power of H (`measure_updates.py`).
+#: A round's wait keeps training behind by so much more than a step's: this power of H (benchmark `local_updates`).
 _ROUND_POWER = 0.75
 
 #: Elements that some rank selects in a step, as a share of all (N times the ratio), and times dense's steps that Adam
 #: needs then; interpolated in the logarithms of both. The last is of one selection for all ranks at 0.001.
 _ADAM = ((4.0, 1.0), (0.4, 1.6), (0.04, 2.7), (0.004, 7.0), (0.001, 14.5))
-#: The same of updates of H local steps (`measure_updates.py`): by H, the share of all elements that some rank selects
+#: The same of updates of H steps (benchmark `local_updates`): by H, the share of all elements that some rank selects
 #: in a round, and times dense's steps.
 _UPDATES = (
     (1, ((1.0, 1.32), (0.1, 1.5), (0.01, 1.9), (0.001, 3.3))),
@@ -67,7 +67,7 @@ _OWN_GRADIENTS = 0.25
 #: More ranks are charged like so many: eight needed fewer steps, but that was seen of one small model alone.
 _MOST_RANKS = 4
 #: Times the steps that updates of Adam's kin need of which a part is selected, where the outer step has momentum: it
-#: takes what comes late for a direction (the GPT at 0.03, `measure_updates.py`).
+#: takes what comes late for a direction (the GPT at 0.03, `training/local_updates` of benchmarks/).
 _SELECTED_UNDER_MOMENTUM = 2.0
 #: What is doubted of the steps that selected updates need, for each tenth of the values: their table stands amid what
 #: was seen of a few small models (that of gradients stands at its careful edge), and is off the more, the less is sent.

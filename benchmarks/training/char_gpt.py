@@ -1,7 +1,7 @@
 """The job of char_gpt.yaml: the character GPT of examples/char_lm.py under AdamW, to a held-out loss.
 
-    trimtab compare tests/control/char_gpt.yaml --network tests/control/narrow.yaml --until-target --out runs/gpt \
-      --plans adaptive,dense,0.1/all-gather
+trimtab compare benchmarks/training/char_gpt.yaml --network benchmarks/training/narrow.yaml --until-target \
+      --plans adaptive,dense,0.1/all-gather --out runs/gpt
 """
 
 from __future__ import annotations

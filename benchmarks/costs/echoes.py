@@ -1,9 +1,11 @@
 """Measure what echoes cost: the share of a core that one monitor spends on them among N workers.
 
-    python tests/netmon/measure_echo.py [N] [SECONDS]
+    python benchmarks costs/echoes [N] [SECONDS]
 
 One process runs worker 0's echo. Another one plays all other workers' monitors: it answers, and asks worker 0 as often
 as N - 1 monitors do.
+
+Needs nothing more; takes ten seconds.
 """
 
 import asyncio

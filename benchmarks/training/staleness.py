@@ -1,9 +1,11 @@
 """How many more steps than dense error feedback needs: the table of docs/decisions/time-to-target.md, in one process.
 
-    python tests/control/measure_staleness.py --hidden 512 --rate 0.03 --seeds 2
-    python tests/control/measure_staleness.py --hidden 512 --rate 0.001 --seeds 2 --optimizer adam
+    python benchmarks training/staleness --hidden 512 --rate 0.03 --seeds 2
+    python benchmarks training/staleness --hidden 512 --rate 0.001 --seeds 2 --optimizer adam
 
 Exact top-k on every rank of four, or on one rank in turns for all. Minutes on one core, and no network.
+
+Needs nothing more; takes ten minutes.
 """
 
 from __future__ import annotations

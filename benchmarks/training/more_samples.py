@@ -1,9 +1,11 @@
 """Adaptive's quality where it has more samples than dense: its held-out loss over dense's at the end of training.
 
-    python tests/control/measure_more_samples.py --seeds 3      # as root; some ten minutes
+    python benchmarks training/more_samples --seeds 3      # as root; some ten minutes
 
 The job of char_gpt.yaml on four workers; adaptive on the network of narrow.yaml with 1.6 times dense's steps, and a
 learning rate that falls over as many. Dense trains the same on any network, so it does it on this machine's own.
+
+Needs root and /dev/net/tun; takes ten minutes.
 """
 
 from __future__ import annotations

@@ -1,13 +1,7 @@
-"""Measure the emulator against ping and iperf3, all hosts sending in a ring and every core kept busy; prints a table.
-
-    sudo .venv/bin/python tests/emulate/measure_emulator.py
-
-The table is kept in docs/measurements/emulator.md.
-"""
+"""What the emulator gives where all hosts send in a ring and every core is kept busy, by ping and iperf3."""
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import os
@@ -18,17 +12,9 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from trimtab_api.units import format_bandwidth, format_duration, parse_bandwidth, parse_duration
-from trimtab_netmon.emulate import Emulator, Network, Phase, RelayReport, emulator
+from trimtab_api.units import parse_bandwidth, parse_duration
+from trimtab_netmon.emulate import Emulator, Network, Phase, RelayReport
 
-CASES = [
-    (4, "500us", "1Gbps"),
-    (4, "1ms", "1Gbps"),
-    (4, "25ms", "1Gbps"),
-    (4, "2ms", "100Mbps"),
-    (8, "1ms", "200Mbps"),
-    (8, "25ms", "200Mbps"),
-]
 SECONDS = 6
 SETTLING_SECONDS = 2
 PINGS = 40
@@ -148,30 +134,3 @@ def running(argv: list[str]) -> Iterator[subprocess.Popen[str]]:
 def result_of(client: subprocess.Popen[str]) -> dict:
     """What an iperf3 client found, once it is done."""
     return json.loads(client.communicate(timeout=60)[0])["end"]
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--mtu", type=int, default=emulator.MTU, help="another packet size than the emulator's own")
-    parser.add_argument("--case", type=int, action="append", help="only this row of the table, from 0")
-    arguments = parser.parse_args()
-    emulator.MTU = arguments.mtu
-    columns = ["hosts", "latency", "bandwidth", "ping, idle", "ping, full load", "a host receives"]
-    columns += ["relay", "iperf3 pair", "lag p99.9 / max", "valid"]
-    print(f"| {' | '.join(columns)} |", "|---" * len(columns) + "|", sep="\n")
-    for num_hosts, latency, bandwidth in [CASES[i] for i in arguments.case or range(len(CASES))]:
-        with Emulator(steady(latency, bandwidth), hosts=num_hosts, name="measure") as network:
-            figures = measure(network)
-        lag = figures.report.packet_lag
-        print(
-            f"| {num_hosts} | {latency} | {bandwidth} | {format_duration(figures.ping_idle)} "
-            f"| {format_duration(figures.ping_full)} "
-            f"| {format_bandwidth(figures.slowest)} to {format_bandwidth(figures.fastest)} "
-            f"| {figures.relay_cpu:.2f} cores | {figures.endpoint_cpu:.2f} cores "
-            f"| {format_duration(lag.p999)} / {format_duration(lag.max)} | {'yes' if figures.report.valid else 'no'} |",
-            flush=True,
-        )
-
-
-if __name__ == "__main__":
-    main()

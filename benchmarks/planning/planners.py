@@ -1,15 +1,17 @@
 """Fusion planners by the timeline: the tables of docs/measurements/fusion.md.
 
-    python tests/fusion/measure_planners.py
-    python tests/fusion/measure_planners.py --density 0.1
-    python tests/fusion/measure_planners.py --measured    # steps of ranks on an emulated network; as root
-    python tests/fusion/measure_planners.py --measured --cells 1 2    # two of its six cells
+    python benchmarks planning/planners
+    python benchmarks planning/planners --density 0.1
+    python benchmarks planning/planners --measured    # steps of ranks on an emulated network; as root
+    python benchmarks planning/planners --measured --cells 1 2    # two of its six cells
 
 Models by their tensors (`shaped_models`), all-gather's closed form, 4 and 8 workers, latencies and bandwidths on a
 grid. Compression takes 0.05 ms a buffer and 10 ms for 11.7 million elements, as measured of one fused pass on a core.
 A minute of a core; no network, no training. ``--measured`` runs the engine's own steps in six cells, some two minutes
 each, over layers that sleep for as long as they would take (`trimtab.bench.replayed`): ``--narrowed`` times fewer
 elements than the model has, and ``--batch`` times the batch, so that two cores are enough to compress for all ranks.
+
+Needs nothing more; --measured: root and /dev/net/tun; takes a minute; --measured: two minutes a cell.
 """
 
 from __future__ import annotations
@@ -19,7 +21,6 @@ import random
 import sys
 from itertools import accumulate, pairwise, product
 from math import exp, log
-from pathlib import Path
 from statistics import mean, median
 
 from shaped_models import MODELS, gpt, resnet18, vgg16
@@ -123,7 +124,6 @@ def cells(density):
 
 def show_measured(arguments):
     """What the engine's steps take under each planner, the choice by prediction, and what it hides."""
-    sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "replay"))
     from cells import measure
 
     names = arguments.planners

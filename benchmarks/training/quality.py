@@ -1,6 +1,6 @@
 """Adaptive's held-out quality beside dense's, on the networks of the judge: of as many samples, and in as much time.
 
-    python tests/control/measure_quality.py --workloads digits --networks C1 demo --seeds 3 --out runs/quality    # root
+    python benchmarks training/quality --workloads digits --networks C1 demo --seeds 3 --out runs/quality    # root
 
 Each run trains a workload of the judge, on four workers: dense to its end, adaptive with as many epochs, and adaptive
 with as many more as it has time for until dense ends. Where the learning rate falls over all epochs they are planned to
@@ -9,10 +9,12 @@ Quality is the mean of the last three evaluations. Runs that are whole in ``--ou
 
 Where dense would take hours (the far network), it need not run to its end:
 
-    python tests/control/measure_quality.py --networks far --dense-as-on C1 --share 0.1 --seeds 1 --out runs/quality
+    python benchmarks training/quality --networks far --dense-as-on C1 --share 0.1 --seeds 1 --out runs/quality
 
 times its steps until the workload's target, takes its quality from its run with the same seed on C1, for dense trains
 the same to the last bit on every network, and gives adaptive a tenth of the time that all of dense's steps would take.
+
+Needs root and /dev/net/tun; takes ten minutes to an hour a workload and network.
 """
 
 from __future__ import annotations

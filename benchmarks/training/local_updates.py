@@ -1,32 +1,30 @@
 """How many more steps than dense a run needs that exchanges updates of local steps: docs/decisions/adam.md.
 
-    python tests/control/measure_updates.py gpt --optimizer adamw --rate 1e-3
-    python tests/control/measure_updates.py digits --optimizer sgd --rate 0.03 --ratios 1 0.1 --steps-a-round 1 4
+    python benchmarks training/local_updates gpt --optimizer adamw --rate 1e-3
+    python benchmarks training/local_updates digits --optimizer sgd --rate 0.03 --ratios 1 0.1 --steps-a-round 1 4
 
 Four ranks in one process, each with an optimizer of its own: after H steps what they did to the weights is exchanged,
 with exact top-k and error feedback, and all go on from where the outer step takes the anchor (plain averaging unless
 said otherwise). A line for each plan: the step at which the held-out loss first fell to each level. Minutes on one
 core, and no network.
+
+Needs nothing more; takes two to ten minutes a plan.
 """
 
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from collections.abc import Iterator
 from math import sqrt
-from pathlib import Path
 from statistics import mean
 
 import torch
+from char_lm import GPT, Text, cross_entropy, read_library
 from sklearn.datasets import load_digits
+from staleness import RANKS, exchange
 from torch import Tensor, nn
 from trimtab.engine.second_moments import SecondMoments
-
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[2] / "examples")]
-from char_lm import GPT, Text, cross_entropy, read_library  # noqa: E402
-from measure_staleness import RANKS, exchange  # noqa: E402
 
 LOOK_EVERY, AVERAGED_LOOKS = 4, 3
 LEVELS = {"gpt": (2.7, 2.5, 2.4, 2.28), **dict.fromkeys(("digits", "cnn", "mixer"), (1.0, 0.5, 0.3, 0.2))}

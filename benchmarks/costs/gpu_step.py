@@ -1,8 +1,10 @@
 """What a session costs one rank on a GPU, beside the same training without it: no network, all that is left is ours.
 
-    python tests/session/measure_on_gpu.py
+    python benchmarks costs/gpu_step
 
 Medians of rounds in turns. Profiled steps, which wait for the device after each layer, fall into the warm-up.
+
+Needs an NVIDIA GPU and torchvision; takes ten minutes.
 """
 
 from __future__ import annotations

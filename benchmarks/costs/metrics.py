@@ -1,4 +1,7 @@
-"""What metrics cost: a scrape, and what a training step does for them: `python tests/status/measure_metrics.py`."""
+"""What metrics cost: a scrape, and what a training step does for them.
+
+Needs nothing more; takes a minute.
+"""
 
 import json
 import statistics

@@ -1,4 +1,4 @@
-"""What `measure_schedules.py` trains: small models whose ranks draw samples by number, all in one process."""
+"""What `schedules` trains: small models whose ranks draw samples by number, all in one process."""
 
 from __future__ import annotations
 

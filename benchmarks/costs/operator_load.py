@@ -1,7 +1,9 @@
 """What the operator stands: a thousand jobs at once, ten a second, and how soon it tells that one has finished.
 
-``make bench-operator`` prints the figures as JSON. It runs the operator as a process of its own, as few rights as in
+The figures are printed as JSON. The benchmark runs the operator as a process of its own, as few rights as in
 the tests, against a control plane on this machine; etcd, API server and controller manager share its cores.
+
+Needs the control plane's programs (make control-plane); takes three minutes.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """What a decision takes, and what NSGA-II misses: the tables of docs/decisions/solver.md, in a minute on one core.
 
-python tests/control/measure_solver.py
+python benchmarks planning/solver
+
+Needs nothing more; takes a minute.
 """
 
 from __future__ import annotations

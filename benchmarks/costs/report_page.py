@@ -1,15 +1,14 @@
-"""How large the report of a long run is, and how long Chromium takes to open it: `python tests/cli/measure_report.py`.
+"""How large the report of a long run is, and how long Chromium takes to open it.
 
 It counts from the start of loading until all is laid out, as the page's own clock tells.
+
+Needs Chromium; takes half a minute.
 """
 
 import statistics
-import sys
 import tempfile
 import time
 from pathlib import Path
-
-sys.path.append(str(Path(__file__).parents[1]))
 
 from browser import look
 from fake_runs import PHASES, decision, write_lines, write_run

@@ -2,18 +2,20 @@
 
 The tables of docs/measurements/schedules.md:
 
-    python tests/schedule/measure_schedules.py                   # steps and updates a second, by coverage rate
-    python tests/schedule/measure_schedules.py --train --seeds 3 # accuracy and loss of digits under DeFT's updates
-    python tests/schedule/measure_schedules.py --ablation        # the same without the Preserver, without a second link
-    python tests/schedule/measure_schedules.py --targets --steps 1500    # steps to the target, by learning rate
-    python tests/schedule/measure_schedules.py --targets --task cnn      # the same of a CNN with batch norm, or gpt
-    python tests/schedule/measure_schedules.py --measured        # steps of ranks on an emulated network; as root
-    python tests/schedule/measure_schedules.py --measured --latency 0.025    # where startups dominate
+    python benchmarks planning/schedules                   # steps and updates a second, by coverage rate
+    python benchmarks planning/schedules --train --seeds 3 # accuracy and loss of digits under DeFT's updates
+    python benchmarks planning/schedules --ablation        # the same without the Preserver, without a second link
+    python benchmarks planning/schedules --targets --steps 1500    # steps to the target, by learning rate
+    python benchmarks planning/schedules --targets --task cnn      # the same of a CNN with batch norm, or gpt
+    python benchmarks planning/schedules --measured        # steps of ranks on an emulated network; as root
+    python benchmarks planning/schedules --measured --latency 0.025    # where startups dominate
 
 The first four have no network and no ranks: they add up recorded times, or train on the mean gradient of four ranks'
 batches and let the optimizer have it when the timetable says. Minutes on one core. The last runs the engine's own
 steps, whose layers sleep for as long as they would take (`trimtab.bench.replayed`), and says how long updates and the
 target take at that pace.
+
+Needs nothing more; --measured: root and /dev/net/tun; takes a minute to an hour by its flag.
 """
 
 from __future__ import annotations
@@ -23,7 +25,6 @@ import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from pathlib import Path
 from statistics import mean
 
 import torch
@@ -390,7 +391,6 @@ def _over(each: tuple[float, float] | None, needed: tuple[float, float] | None, 
 
 def print_measured(latency: float, rates: Sequence[float], seeds: int, steps: int, learning_rate: float) -> None:
     """What steps of real ranks take under each schedule, and the target at that pace."""
-    sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "replay"))
     from cells import measure
 
     size = 4 * LAYERS * LAYER_ELEMENTS

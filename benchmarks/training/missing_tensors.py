@@ -1,11 +1,13 @@
 """Do tensors that fusion leaves out cost accuracy? SAFusion's observations 1 and 2, in one process.
 
-    python tests/fusion/measure_missing.py digits --seeds 1 2 3
-    python tests/fusion/measure_missing.py gpt --densities 0.01 --sparsifiers dgc
+    python benchmarks training/missing_tensors digits --seeds 1 2 3
+    python benchmarks training/missing_tensors gpt --densities 0.01 --sparsifiers dgc
 
 Four ranks with error feedback, each of which selects in each tensor by itself (ahead of fusion) or in all of them as
 one buffer (behind it, fusion degree 100%). *digits*: a deep network with norms under SGD with momentum, 38 tensors, of
 10 to 16,384 elements. *gpt*: the character GPT of 0.3 million parameters under AdamW. Minutes.
+
+Needs nothing more; takes ten minutes.
 """
 
 from __future__ import annotations

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from time import perf_counter
 from typing import Protocol
 
 import torch
+from char_lm import GPT, Text, cross_entropy, read_library
+from in_process import Ranks
 from torch import Tensor, nn
 from trimtab.collectives import Exchanged
 from trimtab.plan import Plan
 from trimtab.workloads import digits
-
-sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2] / "examples")]
-from char_lm import GPT, Text, cross_entropy, read_library  # noqa: E402
-from in_process import Ranks  # noqa: E402
 
 
 class Workload(Protocol):

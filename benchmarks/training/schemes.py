@@ -1,8 +1,8 @@
 """What collectives do to training, and what density ExDyna keeps; ranks are threads of one process.
 
-    python tests/collectives/measure_schemes.py convergence --ranks 4 6 --seeds 1 2 3
-    python tests/collectives/measure_schemes.py convergence --workload gpt --steps 300 --keep gpt.jsonl
-    python tests/collectives/measure_schemes.py density --hidden 512
+    python benchmarks training/schemes convergence --ranks 4 6 --seeds 1 2 3
+    python benchmarks training/schemes convergence --workload gpt --steps 300 --keep gpt.jsonl
+    python benchmarks training/schemes density --hidden 512
 
 *convergence* trains under each plan and prints held-out accuracy and loss, gain, what a rank sends and how long an
 update takes. On the character GPT, whose source is the update, it prints the step at which each plan reaches the loss
@@ -11,6 +11,8 @@ that dense has in the end, beside those of exact top-k of the ranks' sum that ap
 of each variant of ExDyna how often what is sent is within 10% of k and f(t) at most 1.2, from step 100 on; then
 density, f(t), density error (6), threshold and global error (1) along the way, the last scaled as in Fig. 10.
 The figures are kept in docs/measurements/schemes.md and exdyna.md.
+
+Needs nothing more; takes some minutes a plan and seed of the digits, an hour of the GPT.
 """
 
 from __future__ import annotations
