@@ -19,6 +19,7 @@ from trimtab_operator.policies.missing_pods import seconds_to_renewal
 from trimtab_operator.policies.progress import TIMEOUTS, progress_deadline
 from trimtab_operator.policies.restart import (
     LONGEST_WAIT,
+    MOST_WITHOUT_A_STEP,
     GiveUp,
     Pace,
     Restart,
@@ -27,6 +28,8 @@ from trimtab_operator.policies.restart import (
     evicted_again,
     is_fault_of_the_job,
     pace,
+    restarts_without_step,
+    without_a_step,
 )
 from trimtab_operator.policies.suspend import wanted_suspension
 from trimtab_operator.policies.ttl import seconds_to_expiry
@@ -36,6 +39,8 @@ from trimtab_operator.timestamps import parse_time, seconds_to
 _WHILE_ENDING_SECONDS = 10.0
 #: Seconds until an attempt of which it is not known what ended it is looked at again.
 _LOOK_AGAIN_SECONDS = 5.0
+#: Reason of a job whose ranks get no further.
+STALLED = "ProgressDeadlineExceeded"
 
 
 class Action(Enum):
@@ -78,6 +83,8 @@ class Decision:
     restart: Restart | None = None
     pace: Pace | None = None
     """How soon the attempt after ``restart`` may follow it; set with it."""
+    restarts_without_step: int | None = None
+    """The last restarts in a row that failed before their first step; None: as before."""
     obstacle: str = ""
     """What blocks the job, in words for the user."""
     requeue_after_seconds: float | None = None
@@ -128,11 +135,18 @@ def decide(observed: ObservedState) -> Decision:
             return Decision(awaits_cause=True, requeue_after_seconds=min(patience, _LOOK_AGAIN_SECONDS))
     loss = _never_complete(observed) or find_loss(child.failure, observed.pods, deleted) or _stall(observed)
     if loss is not None:
-        verdict = _after_loss(loss, observed)
+        num_without_step = _restarts_without_step(loss, observed)
+        verdict = _after_loss(loss, observed, num_without_step)
         if isinstance(verdict, GiveUp):
-            return Decision(outcome=Outcome("Failed", verdict.reason, verdict.message))
+            outcome = Outcome("Failed", verdict.reason, verdict.message)
+            return Decision(outcome=outcome, restarts_without_step=num_without_step)
         lasted = _seconds_since(observed.now, status.start_time, status.last_restart_time)
-        return Decision(restart=verdict, pace=pace(status.restarts_in_a_row, lasted), requeue_after_seconds=0.0)
+        return Decision(
+            restart=verdict,
+            pace=pace(status.restarts_in_a_row, lasted),
+            restarts_without_step=num_without_step,
+            requeue_after_seconds=0.0,
+        )
 
     suspension = wanted_suspension(spec.suspend, child.is_suspended, child.is_suspended_by_us, observed.is_queued)
     if suspension is not None:
@@ -145,19 +159,38 @@ def decide(observed: ObservedState) -> Decision:
     return Decision(requeue_after_seconds=left)
 
 
-def _after_loss(loss: Loss, observed: ObservedState) -> Restart | GiveUp:
-    """What follows the loss of a worker.
+def _restarts_without_step(loss: Loss, observed: ObservedState) -> int:
+    """The last restarts in a row that failed before their first step. An attempt that was disrupted counts as none."""
+    status = observed.status
+    if observed.has_trained:
+        return 0
+    if _is_disruption(loss, observed):
+        return status.restarts_without_step
+    has_no_step = loss.cause.reason == STALLED or any(pod.has_no_step for pod in observed.pods)
+    return restarts_without_step(status.restarts_without_step, status.restarts, False if has_no_step else None)
+
+
+def _is_disruption(loss: Loss, observed: ObservedState) -> bool:
+    return loss.disrupted and not is_fault_of_the_job(
+        loss.is_memory_eviction, observed.status.memory_evictions_in_a_row
+    )
+
+
+def _after_loss(loss: Loss, observed: ObservedState, num_without_step: int) -> Restart | GiveUp:
+    """What follows the loss of a worker, when so many restarts in a row have failed before their first step.
 
     Disrupted (drained, preempted, evicted, its node gone): all ranks restart, whatever the policy; it counts toward
     maxDisruptions alone. Evicted for want of memory again and again, or failed: it counts toward maxRestarts.
     """
     spec, status = observed.job.spec, observed.status
-    is_fault = is_fault_of_the_job(loss.is_memory_eviction, status.memory_evictions_in_a_row)
-    if loss.disrupted and not is_fault:
+    if _is_disruption(loss, observed):
         return after_disruption(loss.cause, loss.is_memory_eviction, status.disruptions, spec.max_disruptions)
-    cause = evicted_again(loss.cause) if is_fault else loss.cause
+    cause = evicted_again(loss.cause) if loss.disrupted else loss.cause
     counted = status.restarts - status.disruptions
-    return after_failure(cause, spec.restart_policy, counted, spec.max_restarts, loss.is_memory_eviction)
+    verdict = after_failure(cause, spec.restart_policy, counted, spec.max_restarts, loss.is_memory_eviction)
+    if isinstance(verdict, Restart) and num_without_step >= MOST_WITHOUT_A_STEP:
+        return without_a_step(cause, status.restarts, num_without_step)
+    return verdict
 
 
 def _never_complete(observed: ObservedState) -> Loss | None:
@@ -186,7 +219,7 @@ def _stall(observed: ObservedState) -> Loss | None:
     missing = f"worker {unready[0]} is not ready" if unready else ""
     said = f"rank 0 last said: {observed.training.message}" if observed.training.message else ""
     message = "; ".join(filter(None, (f"{last} for {deadline:g} s ({by})", missing, said)))
-    return lost_node(observed.pods) or Loss(Problem("ProgressDeadlineExceeded", message), disrupted=False)
+    return lost_node(observed.pods) or Loss(Problem(STALLED, message), disrupted=False)
 
 
 def _while_ending(left: float | None) -> Decision:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Self
 
+from trimtab_api.last_words import tells_of_no_step
 from trimtab_api.trainingjob.pod_template import TRAINER_CONTAINER
 
 from trimtab_operator.cluster.resources import Object, controller_uid
@@ -17,6 +18,8 @@ from trimtab_operator.truncate import printable
 _MOUNTING = {"ContainerCreating", "PodInitializing"}
 #: Reasons that pass by themselves, and are no problem.
 _PASSING = {*_MOUNTING, ""}
+#: Reasons that a container gives whose command could not be started.
+_NOT_STARTED = {"StartError", "ContainerCannotRun"}
 #: Most characters of a container's termination message that are repeated.
 _LONGEST_MESSAGE = 600
 #: Labels that are read here.
@@ -68,6 +71,8 @@ class Pod:
 
     As far as the pod itself tells it; the `Observer` adds what the node tells, where something depends on it.
     """
+    has_no_step: bool = False
+    """Whether it failed, and it is sure that its ranks took no step."""
     is_mounting: bool = False
     """Whether a node has it and none of its containers has begun: it may be waiting for its volumes."""
 
@@ -101,6 +106,7 @@ class Pod:
             node_is_lost=_is_marked_unready(pod),
             uid=pod["metadata"].get("uid") or "",
             is_memory_eviction=_is_memory_eviction(status),
+            has_no_step=failed is not None and _has_no_step(failed),
             is_mounting=_is_mounting(status),
         )
 
@@ -161,6 +167,13 @@ def _failure(worker: int, status: Object, failed: Object | None, is_deleted: boo
     words = printable((ended.get("message") or "").strip()[-_LONGEST_MESSAGE:])
     how = f"worker {worker} failed: container {failed['name']} ended with exit code {code}"
     return Problem(ended.get("reason") or "Error", f"{how}; last it said: {words}" if words else how)
+
+
+def _has_no_step(failed: Object) -> bool:
+    """Whether the trainer's container says so, or its command could not be started."""
+    ended = failed["state"]["terminated"]
+    words = (ended.get("message") or "").strip()
+    return failed["name"] == TRAINER_CONTAINER and (ended.get("reason") in _NOT_STARTED or tells_of_no_step(words))
 
 
 def _first_failed_container(status: Object) -> Object | None:

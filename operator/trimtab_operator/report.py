@@ -50,6 +50,11 @@ def report(observed: ObservedState, decision: Decision) -> Status:
             "last_restart_reason": truncate(restart.cause.message) if restart else before.last_restart_reason,
             "memory_evictions_in_a_row": _memory_evictions(before, restart),
             "restarts_in_a_row": decision.pace.in_a_row if decision.pace else before.restarts_in_a_row,
+            "restarts_without_step": (
+                before.restarts_without_step
+                if decision.restarts_without_step is None
+                else decision.restarts_without_step
+            ),
             "last_restart_time": restart_time(observed, decision),
             "start_time": _start_time(observed, decision, state),
             "completion_time": write_time(observed.now) if decision.outcome else None,

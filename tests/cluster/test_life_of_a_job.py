@@ -130,16 +130,22 @@ def test_when_one_worker_fails_all_ranks_restart_together_and_the_event_says_why
     bench.play_training("digits")
 
 
-def test_restarts_that_follow_each_other_fast_wait(bench):
-    bench.create("digits")
+def test_restarts_that_follow_each_other_fast_wait_and_end_where_none_reaches_a_step(bench):
+    bench.create("digits", maxRestarts=100)
+    no_step = "rank 0 ended with exit code 3 before its first step; it last said"
     for attempt in (0, 1):
         pods = bench.wait_for_pods("digits", attempt=attempt)
-        bench.play_failed(pods[0], exit_code=3)
+        bench.play_failed(pods[0], exit_code=3, message=no_step)
     again = bench.wait_for_pods("digits", attempt=2)
     status = bench.status("digits")
     assert status["restarts"] == 2
     assert min(each["metadata"]["creationTimestamp"] for each in again) >= status["lastRestartTime"]
     assert status["lastRestartTime"] > max(each["metadata"]["creationTimestamp"] for each in pods)
+    bench.play_failed(again[0], exit_code=3, message=no_step)
+    status = bench.wait_for_state("digits", "Failed")
+    assert (status["restarts"], status["restartsWithoutStep"]) == (2, 2)
+    assert bench.condition("digits", "Failed")["reason"] == "RestartsReachNoStep"
+    assert "the last 2 of which failed before their first step" in status["message"]
 
 
 def test_after_max_restarts_a_failure_is_final(bench):

@@ -34,6 +34,25 @@ def ended(code, reason="Error", message="", at="2026-01-01T00:00:00Z", name="tra
     return container(name, terminated={"exitCode": code, "reason": reason, "message": message, "finishedAt": at})
 
 
+@pytest.mark.parametrize(
+    ("container", "says_so"),
+    [
+        (ended(1, message="rank 0 ended with exit code 1 before its first step; it last said\n  torn"), True),
+        (ended(2, message="nothing was started: argv: 'pyton': no such program in this image\n"), True),
+        (ended(128, reason="StartError", message='exec: "trimtab": executable file not found'), True),
+        (ended(1, message="rank 0 ended with exit code 1; it last said before its first step"), False),
+        (ended(1, message="rank 0 ended with exit code 1; it last said\n  before its first step"), False),
+        (ended(1, message="rank 0 ended with exit code 1 before its first step", name="helper"), False),
+        (ended(137, reason="OOMKilled"), False),
+    ],
+)
+def test_a_worker_that_failed_before_its_first_step_says_so(container, says_so):
+    whole = raw("Failed", containerStatuses=[container])
+    shrunk = copy.deepcopy(whole)
+    shrink(shrunk)
+    assert [Pod.read(each).has_no_step for each in (whole, shrunk)] == [says_so, says_so]
+
+
 def test_a_pod_that_runs_has_nothing_to_say():
     pod = Pod.read(raw())
     assert (pod.worker, pod.owner_uid, pod.phase) == (1, "child-uid", "Running")

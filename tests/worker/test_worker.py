@@ -10,6 +10,7 @@ import pytest
 from certificates import Authority
 from run_processes import wait_until
 from trimtab.records.run_directory import RunDirectory
+from trimtab_api.last_words import tells_of_no_step
 from trimtab_api.names import MASTER_PORT, MONITOR_PORT
 
 pytestmark = pytest.mark.namespaces
@@ -152,9 +153,9 @@ def test_a_rank_that_fails_ends_its_pod_with_its_code_and_its_last_lines(pods):
     code, output, errors = end(job.toy(0, "--die-rank", "1", "--die-code", "9"))
     assert code == 9
     assert "[rank 1] the dog ate my gradient" in output
-    assert errors == "trimtab: rank 1 ended with exit code 9; it last said\n"
+    assert errors == "trimtab: rank 1 ended with exit code 9 before its first step; it last said\n"
     assert job.message.splitlines() == [
-        "rank 1 ended with exit code 9; it last said",
+        "rank 1 ended with exit code 9 before its first step; it last said",
         "    rank 1 of 2 says nothing",
         "    the dog ate my gradient",
     ]
@@ -168,6 +169,15 @@ def test_a_rank_that_a_signal_kills_is_told_as_a_shell_would(pods):
     code, _, errors = end(job.toy(0, "--die-rank", "0", "--die-signal"))
     assert code == 137
     assert errors.startswith("trimtab: rank 0 ended with signal SIGKILL")
+
+
+def test_a_rank_that_fails_before_its_first_step_says_so(pods):
+    job = pods(num_workers=1)
+    job.monitor(0)
+    code, _, errors = end(job.trainer(0, sys.executable, "-c", "raise ValueError('a torn checkpoint')"))
+    assert code == 1
+    assert errors.startswith("trimtab: rank 0 ended with exit code 1 before its first step; it last said")
+    assert tells_of_no_step(job.message)
 
 
 def test_a_pod_that_is_told_to_end_ends_its_ranks(pods):
@@ -193,7 +203,8 @@ def test_a_command_that_the_image_lacks_is_named(pods):
     assert code == 2
     told = "spec.template.spec.containers[trainer].command: 'pyton': no such program in this image"
     assert errors == f"trimtab: {told}\n"
-    assert job.message == told
+    assert job.message == f"nothing was started: {told}"
+    assert tells_of_no_step(job.message)
 
 
 def test_outside_a_pod_it_says_what_to_use_instead(tmp_path):

@@ -42,6 +42,7 @@ from trimtab.environment.launchers import Ranks, describe_choice, ranks_of
 from trimtab.joining import by_another_launcher, by_our_launcher
 from trimtab.joining.configuration import Configuration
 from trimtab.joining.joined import Joined
+from trimtab.joining.stepped import mark_first_step
 from trimtab.joining.unfinished import mark_unfinished
 from trimtab.optimizer_family import family_of
 from trimtab.plan import dense_plan
@@ -132,6 +133,7 @@ def begin(
     finished = mark_unfinished(environment)
     session, joined = _begin(kind, model, optimizers, options, by_ddp, environment, configuration)
     session.when_closed.callback(finished)
+    session.at_first_step = mark_first_step(environment)
     return session, joined
 
 

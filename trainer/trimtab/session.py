@@ -87,6 +87,8 @@ class Session(ExchangeState, Resuming, LocalRounds):
     ) -> None:
         self.when_closed = contextlib.ExitStack()
         """What is to be done when the session has been closed."""
+        self.at_first_step: Callable[[], None] | None = None
+        """What is to be done once, when this process has taken a step."""
         self._model, self._optimizers = model, as_list(optimizer)
         self._scheduler, self._scheduler_interval = scheduler, scheduler_interval
         self._scale, self._also = scale or LossScale(None), tuple(also)
@@ -250,6 +252,9 @@ class Session(ExchangeState, Resuming, LocalRounds):
 
     def _stepped(self, outcome: Outcome | None, loss: Tensor | float | None, scale: float | None) -> None:
         """The optimizer has stepped; ``outcome`` is None where nothing is exchanged."""
+        if self.at_first_step is not None:
+            self.at_first_step()
+            self.at_first_step = None
         dropped_by = "" if outcome is None else self._after_exchange(outcome)
         if self._scheduler is not None and self._scheduler_interval == "step":
             self._scheduler.step()

@@ -1,5 +1,6 @@
 """spec.restartPolicy, maxRestarts and maxDisruptions: when a worker is lost, all ranks restart, or the job has failed.
 
+Where a restart fails before its first step twice in a row, the next one would fail as well: the job has failed.
 Each restart in quick succession waits longer than the one before. A node that is short of memory evicts the next
 attempt too. Where nothing but memory ends attempt after attempt, the job itself may need more than it asks for.
 """
@@ -17,6 +18,8 @@ SHORTEST_WAIT, LONGEST_WAIT = 10.0, 300.0
 WENT_WELL = 600.0
 #: Evictions for want of memory, one attempt after the other, that are nobody's fault; further ones count.
 FORGIVEN_MEMORY_EVICTIONS = 3
+#: Restarts in a row that fail before their first step, after which the next would fail as well.
+MOST_WITHOUT_A_STEP = 2
 
 
 @dataclass(frozen=True)
@@ -76,6 +79,23 @@ def evicted_again(cause: Problem) -> Problem:
     """The cause of an eviction that counts, with what to do about it."""
     which = f"more than {FORGIVEN_MEMORY_EVICTIONS} evictions for want of memory in a row, which count as failures"
     return Problem(cause.reason, f"{cause.message}; {which}: raise resources.requests.memory to what a worker uses")
+
+
+def restarts_without_step(before: int, num_restarts: int, has_stepped: bool | None) -> int:
+    """The last restarts in a row that failed before their first step, the attempt that has just failed included.
+
+    Args:
+        before: The same before that attempt failed.
+        num_restarts: So far; the very first attempt is no restart.
+        has_stepped: Whether that attempt took a step; None where it is not known, and so it may have.
+    """
+    return before + (num_restarts > 0) if has_stepped is False else 0
+
+
+def without_a_step(cause: Problem, num_restarts: int, num_without_step: int) -> GiveUp:
+    """The end of a job whose restarts never reach a step."""
+    why = f"the last {num_without_step} of which failed before their first step, as the next one would"
+    return GiveUp("RestartsReachNoStep", f"{cause.message} (after {num_restarts} restarts, {why})")
 
 
 @dataclass(frozen=True)

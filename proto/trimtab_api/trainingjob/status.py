@@ -87,6 +87,9 @@ class Status(_Part):
     restarts_in_a_row: int = Field(
         0, description="Restarts since an attempt last went well for ten minutes; the more, the longer the next waits."
     )
+    restarts_without_step: int = Field(
+        0, description="The last restarts in a row that failed before their first step; after two the job has failed."
+    )
     memory_evictions_in_a_row: int = Field(
         0, description="Attempts in a row that nodes short of memory ended; beyond three they count as failures."
     )

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trimtab_api.errors import UserError
+from trimtab_api.last_words import BEFORE_FIRST_STEP, NOTHING_STARTED
 from trimtab_api.names import MONITOR_PORT, TLS_VARIABLE, TRAINER_METRICS_PORT, TRAINER_STATUS_PORT
 
 from trimtab.environment.cpus import usable_cpus
@@ -70,7 +71,7 @@ def run_worker(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> 
         message_path = Path(job.spec.trainer.get("terminationMessagePath", message_path))
         code, message = Worker(pod, job, environ).run(argv)
     except UserError as error:
-        termination_message.write(str(error), message_path)
+        termination_message.write(f"{NOTHING_STARTED}{error}", message_path)
         raise
     if message:
         termination_message.write(message, message_path)
@@ -140,7 +141,9 @@ class Worker:
                 if ending.failed:
                     code = _exit_code(root_cause(ending.failed, logs.last_lines))
                     is_out_of_memory = termination_message.num_oom_kills() > num_oom_kills
-                    message = describe_failure(ending.failed, logs, _OUT_OF_MEMORY if is_out_of_memory else "")
+                    how = BEFORE_FIRST_STEP if self._has_no_step else ""
+                    how += _OUT_OF_MEMORY if is_out_of_memory else ""
+                    message = describe_failure(ending.failed, logs, how)
                 self._finish(ending.state, message)
                 supervisor.let_status_tell()
         except Interrupted:
@@ -190,7 +193,21 @@ class Worker:
                     field="spec.template.spec.containers[trainer].command",
                     value=argv[0],
                 )
+            with best_effort(self._directory.path):
+                mark = self._directory.before_first_step(rank_name(launch.rank))
+                mark.parent.mkdir(parents=True, exist_ok=True)
+                mark.touch()
             supervisor.start(rank_name(launch.rank), Process(argv, environment))
+
+    @property
+    def _has_no_step(self) -> bool:
+        """Whether it is sure that none of this pod's ranks has taken a step."""
+        num, first = self._job.spec.processes_per_worker, self._pod.worker * self._job.spec.processes_per_worker
+        marks = [self._directory.before_first_step(rank_name(rank)) for rank in range(first, first + num)]
+        try:
+            return all(mark.exists() for mark in marks)
+        except OSError:
+            return False
 
     def _finish(self, state: str, message: str) -> None:
         """Write down how the run ended, where the status server and `trimtab report` read it."""

@@ -118,6 +118,10 @@ class RunDirectory:
         """There while the rank called ``name`` trains, and after it where it has not come to its end."""
         return self.path / "unfinished" / name
 
+    def before_first_step(self, name: str) -> Path:
+        """There, in a pod, from when the rank called ``name`` is started until its first step."""
+        return self.path / "before-first-step" / name
+
     def log(self, name: str) -> Path:
         """The log of ``rank-3`` or ``monitor-0``."""
         return self.logs / f"{name}.log"
