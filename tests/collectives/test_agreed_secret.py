@@ -12,13 +12,19 @@ from trimtab.collectives.transport import CommunicationError
 def test_only_the_rank_that_it_is_for_opens_a_sealed_secret() -> None:
     first, second, stranger = KeyPair(), KeyPair(), KeyPair()
     secret = draw_secret()
-    sealed = first.seal(secret, second.public)
+    sealed = first.seal(secret, second.public, 1)
     assert secret not in sealed
     assert second.unseal(sealed, first.public) == secret
     with pytest.raises(CommunicationError, match="not for this rank"):
         stranger.unseal(sealed, first.public)
     with pytest.raises(CommunicationError, match="not for this rank"):
         second.unseal(sealed, stranger.public)
+
+
+@pytest.mark.parametrize("public", [b"", bytes(31), bytes(32), bytes(33)])
+def test_what_is_no_public_key_is_refused_with_the_rank_that_sent_it(public: bytes) -> None:
+    with pytest.raises(CommunicationError, match="rank 7: sent no public key"):
+        KeyPair().seal(draw_secret(), public, 7)
 
 
 def agreeing(rank: int, size: int) -> bytes:

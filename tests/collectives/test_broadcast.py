@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
+import pytest
 import torch
 from rank_pool import RankPool
 from torch import Tensor
-from trimtab.broadcast import broadcast_tensor, broadcast_tensors
+from trimtab.broadcast import broadcast_json, broadcast_tensor, broadcast_tensors, gather_json, json_of, tell_json
 from trimtab.collectives.group import Group
+from trimtab.collectives.transport import CommunicationError
+from trimtab.control_messages import ControlMessages
+from trimtab.joining.hosts import HostCard
 
 
 def together(group: Group) -> tuple[list[Tensor], int, int]:
@@ -41,3 +48,52 @@ def test_tensors_that_lie_in_another_order_keep_it(rank_pool: RankPool) -> None:
     for own, _ in rank_pool.run(2, in_order):
         assert torch.equal(own, torch.arange(24.0).view(2, 3, 2, 2))
         assert own.is_contiguous(memory_format=torch.channels_last)
+
+
+GOOD_CARD = HostCard("machine", "10.0.0.1", "eth0", 29401, True).to_json()
+BAD_CARDS: list[Any] = [
+    None,
+    [],
+    {},
+    {**GOOD_CARD, "port": "29401"},
+    {**GOOD_CARD, "port": 0},
+    {**GOOD_CARD, "address": "host; rm"},
+    {**GOOD_CARD, "interface": "x" * 5000},
+    {**GOOD_CARD, "has_iperf3": "yes"},
+]
+
+
+def refusals(group: Group) -> list[str]:
+    """What this rank is told of rank 1's or rank 0's nonsense, of each kind of message."""
+
+    class Nonsense:
+        """A controller's client that asks for what is no plan."""
+
+        has_message = True
+
+        def poll(self) -> Any:
+            return {"adopt": {"fusion": 7}}
+
+        def sent(self) -> None: ...
+
+    def told(act: Any) -> None:
+        with pytest.raises(CommunicationError) as refusal:
+            act()
+        said.append(str(refusal.value))
+
+    said: list[str] = []
+    for bad in BAD_CARDS:
+        told(lambda bad=bad: gather_json(group, bad if group.rank == 1 else GOOD_CARD, HostCard.read))
+    told(lambda: broadcast_json(group, {"a": 1}, json_of(str | None)))
+    told(tell_json(group, {"a": 1}, json_of(str | None)))
+    told(ControlMessages(group, Nonsense() if group.rank == 0 else None).receive)  # type: ignore[arg-type]
+    assert gather_json(group, GOOD_CARD, HostCard.read) == [HostCard(**GOOD_CARD)] * group.size
+    assert broadcast_json(group, [1, 2], json.loads) == [1, 2], "messages are in step after all of this"
+    return said
+
+
+def test_a_rank_that_tells_what_nobody_understands_is_named_on_every_rank(rank_pool: RankPool) -> None:
+    for said in rank_pool.run(3, refusals):
+        senders = [each.split(":")[0] for each in said]
+        assert senders == ["rank 1"] * len(BAD_CARDS) + ["rank 0"] * 3
+        assert all("do all ranks run the same version of Trimtab?" in each for each in said)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 import torch
 from only_device_tensors import DEVICE, OnDevice, only_device_tensors, over
@@ -25,7 +27,7 @@ def messages(rank: int, size: int):
             counts = torch.tensor([rank])  # a buffer that the model keeps on the CPU
             broadcast_tensors(group, [weights, counts])
             barrier(group)
-            told = broadcast_json(group, {"adopt": "dense"} if rank == 0 else None)
+            told = broadcast_json(group, {"adopt": "dense"} if rank == 0 else None, json.loads)
             return told, gather_numbers(group, rank), weights.tolist(), counts.tolist()
         finally:
             group.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import timedelta
@@ -76,3 +77,87 @@ def test_a_rank_that_came_only_to_the_attempt_before_is_named(
     for each in [coming(threads, agent, rank, 1, 1.0) for rank in (0, 1)]:
         with pytest.raises(CommunicationError, match="rank 2: did not come"):
             each.result(PATIENCE)
+
+
+DIGITS = "ab" * 16
+CARD = {"card": {}, "token": DIGITS, "public": "09" + "00" * 31}
+BAD_CARDS = [
+    b"",
+    b"{",
+    b"\xff",
+    b"[" * 100_000,
+    b"7",
+    *(
+        json.dumps(CARD | wrong).encode()
+        for wrong in (
+            {"card": None},
+            {"card": [1]},
+            {"token": 7},
+            {"token": "x" * 32},
+            {"public": None},
+            {"public": "zz"},
+            {"public": ""},
+            {"public": "00" * 32},
+            {"public": "00" * 10_000},
+        )
+    ),
+]
+
+
+@pytest.mark.parametrize("bad", BAD_CARDS, ids=range(len(BAD_CARDS)))
+def test_rank_0_names_a_rank_that_leaves_what_no_rank_leaves(
+    agent: TCPStore, threads: ThreadPoolExecutor, bad: bytes
+) -> None:
+    agent.set("trimtab/card/1", json.dumps(CARD))
+    agent.set("trimtab/card/2", bad)
+    with pytest.raises(CommunicationError, match="rank 2: sent "):
+        coming(threads, agent, 0, 0, PATIENCE).result(PATIENCE)
+
+
+def test_a_value_too_large_is_refused(
+    agent: TCPStore, threads: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_rendezvous, "_MOST_BYTES", 1000)
+    agent.set("trimtab/card/1", json.dumps(CARD | {"card": {"host": "x" * 1000}}))
+    with pytest.raises(CommunicationError, match=r"rank 1: sent \d+ bytes to where the ranks meet, where 1000 are"):
+        coming(threads, agent, 0, 0, PATIENCE).result(PATIENCE)
+
+
+def test_rank_0_names_a_rank_that_confirms_by_what_is_no_attempt(agent: TCPStore, threads: ThreadPoolExecutor) -> None:
+    for rank in (1, 2):
+        agent.set(f"trimtab/card/{rank}", json.dumps(CARD))
+    agent.set("trimtab/confirmed/1", json.dumps(DIGITS))  # of another attempt
+    agent.set("trimtab/confirmed/2", json.dumps({"attempt": 7}))
+    with pytest.raises(CommunicationError, match="rank 2: sent no number of this attempt"):
+        coming(threads, agent, 0, 0, PATIENCE).result(PATIENCE)
+
+
+BAD_ANSWERS = [
+    {"cards": [{}, {}]},
+    {"cards": None},
+    {"cards": [{}, 7, {}]},
+    {"sealed": [DIGITS]},
+    {"sealed": ["", 7, ""]},
+    {"sealed": ["", DIGITS, ""], "final": True},
+    {"tokens": [DIGITS, None]},
+    {"tokens": 7},
+    {"attempt": "7"},
+    {"public": "zz"},
+    {"public": "00" * 32, "final": True},
+]
+
+
+@pytest.mark.parametrize("wrong", BAD_ANSWERS, ids=range(len(BAD_ANSWERS)))
+def test_a_rank_names_rank_0_where_its_answer_is_none(
+    agent: TCPStore, threads: ThreadPoolExecutor, wrong: dict[str, object]
+) -> None:
+    mine = coming(threads, agent, 1, 0, PATIENCE)
+    wait_until(lambda: has_left_its_card(agent, 1, None))
+    token = json.loads(agent.get("trimtab/card/1"))["token"]
+    cards: dict[str, object] = {"cards": [{}, {}, {}], "sealed": ["", DIGITS, ""], "tokens": [DIGITS, token, DIGITS]}
+    answer = cards | {"attempt": DIGITS, "public": CARD["public"], "final": False} | wrong
+    if isinstance(wrong.get("tokens"), list):
+        answer["tokens"] = [DIGITS, token]
+    agent.set("trimtab/answer/0", json.dumps(answer))
+    with pytest.raises(CommunicationError, match="rank 0: sent "):
+        mine.result(PATIENCE)

@@ -17,9 +17,9 @@ def sharing(rank: int, size: int, folder: Path) -> tuple[bytes, str]:
     told: list[Any] = []
     broadcast = run_certificates.broadcast_json
 
-    def recording(group: Group, data: Any) -> Any:
+    def recording(group: Group, data: Any, read: Any) -> Any:
         told.append(data)
-        return broadcast(group, data)
+        return broadcast(group, data, read)
 
     run_certificates.broadcast_json = recording
     group = Group.connect()

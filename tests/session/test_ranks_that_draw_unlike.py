@@ -13,7 +13,7 @@ from rank_pool import RankPool
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, IterableDataset, Sampler, TensorDataset
 from trimtab.collectives.group import Group
-from trimtab.data.look import digest, mistakes
+from trimtab.data.look import Look, digest, mistakes
 from trimtab.plan import Plan
 from trimtab.records.recorder import Recorder
 from trimtab.session import Session
@@ -138,4 +138,4 @@ def test_looks_at_the_same_batch_are_the_same() -> None:
     batch = {"x": torch.ones(3), "y": [1, "a", None]}
     assert digest([batch]) == digest([{"x": torch.ones(3), "y": [1, "a", None]}])
     assert digest([batch]) != digest([{**batch, "x": torch.zeros(3)}])
-    assert mistakes([[{"loader": "A", "drawn": None}], [{"loader": "A", "drawn": "x"}]]) == []
+    assert mistakes([[Look("A")], [Look("A", "x")]]) == []

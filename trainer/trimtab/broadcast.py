@@ -1,34 +1,60 @@
-"""Rare messages of rank 0 to all ranks, outside the exchange of gradients: weights at the start, plans, trials."""
+"""Rare messages of rank 0 to all ranks, outside the exchange of gradients: weights at the start, plans, trials.
+
+What comes is read by a reader that its caller names, such as `json_of` a type. A rank that sends anything else is named
+in a `CommunicationError`.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
+from pydantic import TypeAdapter
 from torch import Tensor
 from trimtab_api.errors import UserError
 
 from trimtab.collectives.group import Group
 from trimtab.collectives.primitives import all_gather, broadcast
+from trimtab.collectives.transport import malformed
 
 #: Of tensors that cross in one message; as much is held once more meanwhile.
 _BYTES_TOGETHER = 64 << 20
 
+T = TypeVar("T")
+Read = Callable[[bytes], T]
+"""Makes of JSON what it stands for; raises, such as ValueError or KeyError, for what it does not know."""
 
-def broadcast_json(group: Group, data: Any) -> Any:
-    """Rank 0's ``data`` (plain JSON), on every rank; what the others pass is ignored."""
+
+def json_of(kind: Any) -> Read[Any]:
+    """A reader of JSON that is of this type, and of no other; of a dataclass it makes one."""
+    adapter: TypeAdapter[Any] = TypeAdapter(kind)
+    return lambda text: adapter.validate_json(text, strict=True)
+
+
+def broadcast_json(group: Group, data: Any, read: Read[T]) -> T:
+    """Rank 0's ``data`` (plain JSON), on every rank; what the others pass is ignored.
+
+    Raises `CommunicationError` where rank 0 sent what ``read`` does not know.
+    """
     if group.size == 1:
-        return data
+        return read(json.dumps(data).encode())
     encoded = None
     if group.rank == 0:
         encoded = torch.frombuffer(bytearray(json.dumps(data).encode()), dtype=torch.uint8).to(group.transport.device)
     received = group.submit(lambda: broadcast(group.transport, encoded, root=0)[0]).result()
-    return json.loads(received.cpu().numpy().tobytes())
+    return _understood(received, 0, read)
 
 
-def tell_json(group: Group, data: Any) -> Callable[[], Any]:
+def _understood(message: Tensor, sender: int, read: Read[T]) -> T:
+    try:
+        return read(message.cpu().numpy().tobytes())
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError, UserError) as error:
+        raise malformed(sender, "JSON that does not say what ranks tell each other here") from error
+
+
+def tell_json(group: Group, data: Any, read: Read[T]) -> Callable[[], T]:
     """Begin to send rank 0's ``data`` (plain JSON) to each rank at once; the result waits for it.
 
     It is there after one latency, where `broadcast_json` takes several; rank 0 sends a message to each.
@@ -45,7 +71,7 @@ def tell_json(group: Group, data: Any) -> Callable[[], Any]:
         return own
 
     told = group.submit(tell)
-    return lambda: json.loads(told.result().cpu().numpy().tobytes())
+    return lambda: _understood(told.result(), 0, read)
 
 
 def broadcast_tensor(group: Group, tensor: Tensor) -> None:
@@ -57,6 +83,8 @@ def broadcast_tensor(group: Group, tensor: Tensor) -> None:
         raw = tensor.detach().contiguous().view(-1).view(torch.uint8).to(group.transport.device)
     received = group.submit(lambda: broadcast(group.transport, raw, root=0)[0]).result()
     if group.rank != 0:
+        if received.numel() != tensor.nbytes:
+            raise malformed(0, f"{received.numel()} bytes of a tensor that has {tensor.nbytes}")
         tensor.detach().copy_(received.clone().view(tensor.dtype).view_as(tensor))
 
 
@@ -93,11 +121,14 @@ def gather_numbers(group: Group, number: int) -> list[int]:
     return group.submit(lambda: [int(part[0]) for part in all_gather(group.transport, message)[0]]).result()
 
 
-def gather_json(group: Group, data: Any) -> list[Any]:
-    """Every rank's ``data`` (plain JSON), in rank order, on every rank."""
+def gather_json(group: Group, data: Any, read: Read[T]) -> list[T]:
+    """Every rank's ``data`` (plain JSON), in rank order, on every rank.
+
+    Raises `CommunicationError` naming a rank that sent what ``read`` does not know.
+    """
     encoded = torch.frombuffer(bytearray(json.dumps(data).encode()), dtype=torch.uint8).to(group.transport.device)
     received = group.submit(lambda: all_gather(group.transport, encoded)[0]).result()
-    return [json.loads(each.cpu().numpy().tobytes()) for each in received]
+    return [_understood(each, rank, read) for rank, each in enumerate(received)]
 
 
 def gather_tensor(group: Group, tensor: Tensor) -> list[Tensor]:
@@ -107,12 +138,15 @@ def gather_tensor(group: Group, tensor: Tensor) -> list[Tensor]:
     return [each.clone().view(tensor.dtype) for each in received]
 
 
+_TEXT_OR_NONE: Read[str | None] = json_of(str | None)
+
+
 def raise_together(group: Group, mistake: UserError | None, failed: str = "", *, field: str = "") -> None:
     """Raise this rank's ``mistake``, or else the first of another rank's; every rank calls it together.
 
     Another's is told as "rank 1 ``failed``: ..." of ``field``.
     """
-    told: list[str | None] = gather_json(group, None if mistake is None else str(mistake))
+    told = gather_json(group, None if mistake is None else str(mistake), _TEXT_OR_NONE)
     if mistake is not None:
         raise mistake
     for rank, each in enumerate(told):

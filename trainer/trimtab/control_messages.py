@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
 from trimtab.broadcast import broadcast_json, tell_json
 from trimtab.collectives.group import Group
 from trimtab.control.types import NetworkView, StepReport, TrialReport
-from trimtab.control_client import ControlClient, plan_of
+from trimtab.control_client import ControlClient, plan_of, trials_of
 from trimtab.plan import Plan
 from trimtab.profile import Profile
+
+
+def _read(text: bytes) -> dict[str, Any] | None:
+    """A message, or None; raises, such as KeyError, for one that ranks could not follow."""
+    message: dict[str, Any] | None = json.loads(text)
+    if message is not None:
+        plan_of(message) if "adopt" in message else trials_of(message)
+    return message
 
 
 class ControlMessages:
@@ -43,7 +52,7 @@ class ControlMessages:
         """Rank 0's message, if it has one, on every rank; all call it together."""
         assert self._group is not None
         message = self._client.poll() if self._client else None
-        received: dict[str, Any] | None = broadcast_json(self._group, message)
+        received = broadcast_json(self._group, message, _read)
         if self._client:
             self._client.sent()
         return received
@@ -57,7 +66,7 @@ class ControlMessages:
         message = self._client.poll() if self._client else None
         if message is not None and ("adopt" not in message or not plan_of(message).ends_rounds):
             message = None
-        told = tell_json(self._group, message)
+        told = tell_json(self._group, message, _read)
         if self._client and message is not None:
             self._client.sent()
         return lambda: None if (received := told()) is None else plan_of(received)

@@ -19,7 +19,7 @@ import torch
 from trimtab_api.errors import UserError
 
 from trimtab.among_ranks import AmongRanks
-from trimtab.broadcast import gather_json, raise_together
+from trimtab.broadcast import Read, gather_json, json_of, raise_together
 from trimtab.checkpoint import rank_files
 from trimtab.checkpoint.rank_files import RankFile
 from trimtab.collectives.group import Group
@@ -149,10 +149,13 @@ def _read(engine: StepEngine, folder: Path, step: int, num_before: int, states: 
         _check(states[rank], engine, str(folder / file.name))
 
 
+_FILES: Read[list[tuple[int, int, int]]] = json_of(list[tuple[int, int, int]])
+
+
 def _whole_steps(group: Group, folder: Path) -> list[tuple[int, int]]:
     """The steps of which every rank's file is there, on some host; the newest first."""
     own = [[each.step, each.num_ranks, each.rank] for each in rank_files.found(folder)]
-    return rank_files.whole_steps(RankFile(*each) for found in gather_json(group, own) for each in found)
+    return rank_files.whole_steps(RankFile(*each) for found in gather_json(group, own, _FILES) for each in found)
 
 
 def _on_all(group: Group, act: Callable[[], None]) -> None:

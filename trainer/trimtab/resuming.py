@@ -12,6 +12,7 @@ What compression held back is kept beside it by `session.save_exchange`.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any, Literal
 
@@ -59,7 +60,7 @@ class Resuming(AmongRanks):
         if self._step or self._loops.have_begun:
             raise UserError("comes before the first batch and the first step", field="session.load_state_dict")
         told = plain_counts(state)
-        position = Position.from_state(told if self._group is None else broadcast_json(self._group, told))
+        position = Position.from_state(told if self._group is None else broadcast_json(self._group, told, json.loads))
         self._step = position.steps
         self._loops.go_on(position)
         if self._engine is not None:

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from trimtab_api.errors import UserError
 
-from trimtab.broadcast import barrier, gather_json
+from trimtab.broadcast import Read, barrier, gather_json, json_of
 from trimtab.checkpoint.snapshot import Snapshot, Stateful, TrainingState
 from trimtab.collectives.group import Group
 from trimtab.collectives.transport import CommunicationError
@@ -50,6 +50,7 @@ from trimtab.step_record import Rounds, metric_of, number, report_of, round_end_
 from trimtab.stepping import Stepping
 from trimtab.trials import TrialRunner
 
+_NAMES: Read[list[str]] = json_of(list[str])
 #: What is said of a metric that no rank has added up over all.
 _OF_SHARE = (
     "session.report() is of rank 0's share, 1 / {num_ranks} of the data, since the loop before it was over"
@@ -281,7 +282,7 @@ class Session(ExchangeState, Resuming, LocalRounds):
             print(f"rank {self.rank}, step {self._step}: {said_of(outcome)}", flush=True)
         if outcome.consensus is not None and not outcome.consensus.finite:
             assert self._group is not None
-            names = gather_json(self._group, names[self.rank])
+            names = gather_json(self._group, names[self.rank], _NAMES)
         if outcome.consensus is not None and outcome.consensus.weights == "rounding":
             assert self._engine is not None
             self._say("weights differ by rounding, as on unlike processors: rank 0's are sent to all now and then")

@@ -76,7 +76,7 @@ class Start:
     def wait(self) -> None:
         """Until all ranks have come, and then until the time that rank 0 sets."""
         barrier(self._group)
-        begin: float = broadcast_json(self._group, monotonic() + self._ahead)
+        begin: float = broadcast_json(self._group, monotonic() + self._ahead, json.loads)
         sleep(max(0.0, begin - monotonic()))
 
 

@@ -16,7 +16,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
-from trimtab.collectives.transport import CommunicationError
+from trimtab.collectives.transport import CommunicationError, malformed
 
 _NUM_BYTES = 32
 #: A secret that is sealed: with its tag.
@@ -32,19 +32,22 @@ class KeyPair:
         self._private = X25519PrivateKey.generate()
         self.public = self._private.public_key().public_bytes_raw()
 
-    def seal(self, secret: bytes, public: bytes) -> bytes:
-        """Rank 0's part: ``secret`` for the rank with this ``public`` key alone."""
-        return self._cipher(public, self.public + public).encrypt(_NONCE, secret, None)
+    def seal(self, secret: bytes, public: bytes, rank: int) -> bytes:
+        """Rank 0's part: ``secret`` for the ``rank`` with this ``public`` key alone. Raises `CommunicationError`."""
+        return self._cipher(public, self.public + public, rank).encrypt(_NONCE, secret, None)
 
     def unseal(self, sealed: bytes, public: bytes) -> bytes:
         """Each other rank's part: what the rank 0 with this ``public`` key sealed. Raises `CommunicationError`."""
         try:
-            return self._cipher(public, public + self.public).decrypt(_NONCE, sealed, None)
+            return self._cipher(public, public + self.public, 0).decrypt(_NONCE, sealed, None)
         except InvalidTag:
             raise CommunicationError(0, "sent a secret that is not for this rank: somebody changed it") from None
 
-    def _cipher(self, public: bytes, both: bytes) -> ChaCha20Poly1305:
-        shared = self._private.exchange(X25519PublicKey.from_public_bytes(public))
+    def _cipher(self, public: bytes, both: bytes, sender: int) -> ChaCha20Poly1305:
+        try:
+            shared = self._private.exchange(X25519PublicKey.from_public_bytes(public))
+        except ValueError:  # of another length, or a point by which everybody knows what comes of it
+            raise malformed(sender, "no public key") from None
         return ChaCha20Poly1305(hashlib.sha256(b"trimtab: the secret of a meeting" + shared + both).digest())
 
 
@@ -67,7 +70,7 @@ def agree_in_process_group(process_group: dist.ProcessGroup | None, device: torc
     sealed = torch.zeros(size * _NUM_SEALED_BYTES, dtype=torch.uint8)
     secret = draw_secret()
     if rank == 0:
-        sealed = _tensor(b"".join(pair.seal(secret, public) for public in publics))
+        sealed = _tensor(b"".join(pair.seal(secret, public, each) for each, public in enumerate(publics)))
     sealed = sealed.to(device)
     first = 0 if process_group is None else dist.get_global_rank(process_group, 0)
     dist.broadcast(sealed, first, group=process_group)

@@ -9,6 +9,8 @@ has just drawn:
     each other rank    confirms an answer that has its token, by the attempt
     rank 0             marks the answer as final once all have confirmed; answers anew where a card has changed
 
+A value that no rank leaves is refused, and the rank in whose place it lies is named.
+
 torch's store knows no secret: whoever reaches it can read and change what ranks leave there, as with
 DistributedDataParallel. Ranks get one from rank 0 that no reader learns (`agreed_secret`). By certificates
 (`trimtab.environment.job_secret`) ranks know each other all the same.
@@ -20,22 +22,27 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, Self
 
 import torch.distributed as dist
 from torch.distributed import Store, TCPStore  # type: ignore[attr-defined]  # exported without saying so
 from torch.distributed.rendezvous import rendezvous
 
 from trimtab.collectives.agreed_secret import KeyPair, draw_secret
-from trimtab.collectives.rendezvous import Card, Met, missing_ranks
-from trimtab.collectives.transport import CommunicationError
+from trimtab.collectives.rendezvous import Card, Met, check_card, checked_attempt, missing_ranks
+from trimtab.collectives.transport import CommunicationError, malformed
 
 #: Seconds between two looks at the store.
 _LOOK_SECONDS = 0.05
 #: Seconds for which ranks may differ in how long they take to start.
 _QUIET_SECONDS = 5.0
 _PREFIX = "trimtab"
+#: Of a value; an answer to thousands of ranks has less.
+_MOST_BYTES = 16 << 20
+#: Hexadecimal digits of a key, or of a secret that is sealed.
+_MOST_DIGITS = 256
 
 
 def meet_in_store(
@@ -83,23 +90,21 @@ class _MissingError(Exception):
 def _answer_all(store: Store, num_ranks: int, card: Card, until: float, say: Callable[[list[int]], None]) -> Met:
     """Rank 0's part."""
     ranks = range(num_ranks)
-    answered: dict[int, Any] = {}
+    answered: dict[int, _Left] = {}
     answer: dict[str, Any] = {}
     pair, secret = KeyPair(), draw_secret()
     _write(store, _key("card", 0), {"card": card, "token": os.urandom(16).hex(), "public": pair.public.hex()})
     told: list[int] = []
     tell_at = time.monotonic() + _QUIET_SECONDS
     while True:
-        here = _read(store, "card", ranks)
+        here = {each: _Left.read(value, each) for each, value in _read(store, "card", ranks).items()}
         if len(here) == num_ranks and here != answered:
             answered = here
-            cards, tokens = ([here[each][name] for each in ranks] for name in ("card", "token"))
-            publics = [bytes.fromhex(here[each]["public"]) for each in ranks]
             answer = {
-                "cards": cards,
-                "tokens": tokens,
+                "cards": [here[each].card for each in ranks],
+                "tokens": [here[each].token for each in ranks],
                 "public": pair.public.hex(),
-                "sealed": [pair.seal(secret, public).hex() for public in publics],
+                "sealed": [pair.seal(secret, here[each].public, each).hex() for each in ranks],
                 "attempt": os.urandom(16).hex(),
                 "final": False,
             }
@@ -124,17 +129,15 @@ def _ask_first(store: Store, rank: int, num_ranks: int, card: Card, until: float
     _write(store, _key("card", rank), {"card": card, "token": token, "public": pair.public.hex()})
     attempt = None
     while True:
-        answer = _read(store, "answer", [0]).get(0)
-        if answer is not None and answer["tokens"][rank : rank + 1] == [token]:  # else it is of another attempt
-            if answer["final"]:
-                sealed, public = bytes.fromhex(answer["sealed"][rank]), bytes.fromhex(answer["public"])
-                return Met(answer["cards"], bytes.fromhex(answer["attempt"]), pair.unseal(sealed, public))
-            if answer["attempt"] != attempt:
-                attempt = answer["attempt"]
+        answer = _Answer.read(_read(store, "answer", [0]).get(0), rank, num_ranks, token)
+        if answer is not None:
+            if answer.is_final:
+                return Met(answer.cards, bytes.fromhex(answer.attempt), pair.unseal(answer.sealed, answer.public))
+            if answer.attempt != attempt:
+                attempt = answer.attempt
                 _write(store, _key("confirmed", rank), attempt)
         if time.monotonic() > until:
-            here = _read(store, "card", range(num_ranks))
-            absent = [each for each in range(num_ranks) if each not in here]
+            absent = [each for each in range(num_ranks) if not store.check([_key("card", each)])]
             raise _MissingError(absent or (_unconfirmed(store, num_ranks, attempt) if attempt else [0]))
         time.sleep(_LOOK_SECONDS)
 
@@ -142,13 +145,81 @@ def _ask_first(store: Store, rank: int, num_ranks: int, card: Card, until: float
 def _unconfirmed(store: Store, num_ranks: int, attempt: str) -> list[int]:
     """The ranks that have not answered rank 0 in this attempt."""
     confirmed = _read(store, "confirmed", range(1, num_ranks))
+    for each, value in confirmed.items():
+        checked_attempt(value, each)
     return [each for each in range(1, num_ranks) if confirmed.get(each) != attempt]
 
 
+@dataclass(frozen=True)
+class _Left:
+    """What a rank has left for rank 0."""
+
+    card: Card
+    token: str
+    public: bytes
+
+    @classmethod
+    def read(cls, value: Any, rank: int) -> Self:
+        """Raises `CommunicationError` where no ``rank`` leaves that."""
+        check_card(value, rank)
+        check_card(value.get("card"), rank)
+        token = checked_attempt(value.get("token"), rank).hex()
+        return cls(value["card"], token, _from_hex(value.get("public"), rank))
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """What rank 0 has answered to one rank."""
+
+    cards: list[Card]
+    attempt: str
+    sealed: bytes
+    public: bytes
+    is_final: bool
+
+    @classmethod
+    def read(cls, value: Any, rank: int, num_ranks: int, token: str) -> Self | None:
+        """None where it is of another attempt. Raises `CommunicationError` where rank 0 leaves no such answer."""
+        if value is None:
+            return None
+        check_card(value, 0)
+        tokens, cards, sealed = (value.get(name) for name in ("tokens", "cards", "sealed"))
+        if not isinstance(tokens, list):
+            raise malformed(0, "no answer to where the ranks meet")
+        if tokens[rank : rank + 1] != [token]:
+            return None
+        if not all(isinstance(each, list) and len(each) == num_ranks for each in (tokens, cards, sealed)):
+            raise malformed(0, f"no answer to {num_ranks} ranks to where they meet")
+        for card in cards:
+            check_card(card, 0)
+        attempt = checked_attempt(value.get("attempt")).hex()
+        return cls(
+            cards, attempt, _from_hex(sealed[rank], 0), _from_hex(value.get("public"), 0), value.get("final") is True
+        )
+
+
+def _from_hex(digits: Any, sender: int) -> bytes:
+    try:
+        if isinstance(digits, str) and len(digits) <= _MOST_DIGITS:
+            return bytes.fromhex(digits)
+    except ValueError:
+        pass
+    raise malformed(sender, "no hexadecimal digits where a key belongs")
+
+
 def _read(store: Store, kind: str, ranks: Iterable[int]) -> dict[int, Any]:
-    """What ranks have left of this kind, in this attempt or an earlier one."""
+    """What ranks have left of this kind, in this attempt or an earlier one. Raises `CommunicationError`."""
     here = [each for each in ranks if store.check([_key(kind, each)])]
-    return {each: json.loads(store.get(_key(kind, each))) for each in here}
+    return {each: _parsed(store.get(_key(kind, each)), each) for each in here}
+
+
+def _parsed(text: bytes, sender: int) -> Any:
+    if len(text) > _MOST_BYTES:
+        raise malformed(sender, f"{len(text)} bytes to where the ranks meet, where {_MOST_BYTES} are the most")
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise malformed(sender, "no JSON to where the ranks meet") from error
 
 
 def _write(store: Store, key: str, data: Any) -> None:

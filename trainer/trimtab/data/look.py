@@ -66,7 +66,7 @@ def _parts(value: Any) -> Iterator[str]:
         yield repr(value)[:80] if isinstance(value, str | bytes | int | float | bool | None) else type(value).__name__
 
 
-def mistakes(looks: Sequence[Sequence[Mapping[str, Any]]]) -> list[str]:
+def mistakes(looks: Sequence[Sequence[Look]]) -> list[str]:
     """What ranks should be told of the loops that each has begun since they told each other last.
 
     Args:
@@ -82,11 +82,11 @@ def mistakes(looks: Sequence[Sequence[Mapping[str, Any]]]) -> list[str]:
         ]
     found = []
     for begun in zip(*looks, strict=True):
-        drawn = [each["drawn"] for each in begun]
+        drawn = [each.drawn for each in begun]
         if None not in drawn and len(set(drawn)) > 1:
             others = [str(rank) for rank, each in enumerate(drawn) if each != drawn[0]]
             found.append(
-                f"loader: {begun[0]['loader']} gives rank {', '.join(others)} other data than rank 0, and each rank"
+                f"loader: {begun[0].loader} gives rank {', '.join(others)} other data than rank 0, and each rank"
                 f" trains on 1 / {num_ranks} of its own; if the data are split by rank already, write"
                 " session.batches(loader, sharded=True), else draw alike on all ranks"
             )

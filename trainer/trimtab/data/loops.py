@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from trimtab_api.errors import UserError
 
-from trimtab.broadcast import gather_json, gather_numbers
+from trimtab.broadcast import Read, gather_json, gather_numbers, json_of
 from trimtab.checkpoint.random_state import RandomState
 from trimtab.collectives.group import Group
 from trimtab.data.batches import Batches
@@ -26,6 +26,7 @@ from trimtab.data.replay import Replay
 from trimtab.data.sharded_loader import Loaders, ShardedLoader
 from trimtab.plan import Plan
 
+_LOOKS: Read[list[Look]] = json_of(list[Look])
 #: What a rank answers when all are asked for trials.
 _CAN_TRY, _TOO_FEW_BATCHES, _CANNOT_REPLAY = range(3)
 
@@ -293,7 +294,7 @@ class Loops:
     def compare(self, group: Group) -> None:
         """Tell all ranks of the loops that were begun, and warn of what does not fit; every rank calls it together."""
         looks, self._looks = self._looks, []
-        for mistake in mistakes(gather_json(group, [each.to_json() for each in looks])):
+        for mistake in mistakes(gather_json(group, [each.to_json() for each in looks], _LOOKS)):
             self._warn(mistake)
 
     @property

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,9 +18,10 @@ from torch import Tensor
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from trimtab_api.errors import UserError
 
-from trimtab.broadcast import broadcast_tensors, gather_json
+from trimtab.broadcast import Read, broadcast_tensors, gather_json, json_of
 from trimtab.collectives.group import Group
 from trimtab.collectives.primitives import ring_all_reduce
+from trimtab.collectives.transport import malformed
 from trimtab.engine.state_leaves import layout, numbers_of, tensors_of, with_numbers
 
 #: How many steps a parameter has taken, by the name that torch's optimizers and most others give it.
@@ -26,6 +29,20 @@ _COUNT = "step"
 #: What a group holds beside numbers of the optimizer's own.
 _MEMBERS = ("params", "param_names")
 _REMEDY = "forbid local steps (communication.localSteps: {max: 0})"
+
+
+@dataclass(frozen=True)
+class _Told:
+    """What a rank tells of one optimizer."""
+
+    kinds: list[str]
+    groups: str
+    mistake: str | None
+    numbers: dict[str, list[bool | int | float]] | None = None
+    """Rank 0's alone."""
+
+
+_TOLD: Read[list[_Told]] = json_of(list[_Told])
 #: What holds something, and by which key.
 _Place = tuple[dict[Any, Any], Any]
 
@@ -43,10 +60,10 @@ def share_state(
     Raises `UserError` on every rank where what is to be rank 0's has another structure on some rank.
     """
     kept = [_Kept(each, names, parameters) for each in optimizers]
-    own: list[dict[str, Any]] = [{"kinds": each.kinds, "groups": each.groups, "mistake": each.mistake} for each in kept]
+    own = [asdict(_Told(each.kinds, each.groups, each.mistake)) for each in kept]
     if group.rank == 0:
         own = [{**told, "numbers": each.numbers()} for told, each in zip(own, kept, strict=True)]
-    everyones = gather_json(group, own)
+    everyones = gather_json(group, own, partial(_told_of, kept))
     averaged: list[_Place] = []
     whole: list[Tensor] = []
     for index, each in enumerate(kept):
@@ -54,9 +71,21 @@ def share_state(
         each.check(told)
         each.begin_anew(told)
         averaged += each.averaged()
-        whole += each.take(told[0]["numbers"])
+        try:
+            whole += each.take(told[0].numbers or {})
+        except (KeyError, StopIteration):
+            raise malformed(0, "too few numbers of its optimizers") from None
     _average(averaged, group)
     broadcast_tensors(group, whole)
+
+
+def _told_of(kept: Sequence[_Kept], text: bytes) -> list[_Told]:
+    """What a rank tells of its optimizers; raises ValueError where it is not of as many as are ``kept`` here."""
+    everything = _TOLD(text)
+    for told, own in zip(everything, kept, strict=True):
+        if len(told.kinds) != len(own.kinds):
+            raise ValueError
+    return everything
 
 
 def why_not_common(
@@ -98,14 +127,14 @@ class _Kept:
             self.mistake = self.mistake or f"{self._name}, {name}{error}"
             return "whole"
 
-    def check(self, told: Sequence[Mapping[str, Any]]) -> None:
+    def check(self, told: Sequence[_Told]) -> None:
         """Raise `UserError` where some rank, of those that have ``told`` of theirs, cannot take over rank 0's."""
         for rank, its in enumerate(told):
-            if its["mistake"] is not None:
+            if its.mistake is not None:
                 raise UserError(f"of rank {rank}: {its['mistake']}; {_REMEDY}", field="optimizer state")
-            if its["groups"] != told[0]["groups"]:
+            if its.groups != told[0].groups:
                 self._refuse(rank, "param_groups")
-            for name, kind, first in zip(self._names, its["kinds"], told[0]["kinds"], strict=True):
+            for name, kind, first in zip(self._names, its.kinds, told[0].kinds, strict=True):
                 if kind and first and kind != first and "whole" in kind + first:
                     self._refuse(rank, f"the state of {name}")
 
@@ -116,10 +145,10 @@ class _Kept:
             value=self._name,
         )
 
-    def begin_anew(self, told: Sequence[Mapping[str, Any]]) -> None:
+    def begin_anew(self, told: Sequence[_Told]) -> None:
         """Forget the state of parameters that not all ranks have alike."""
         for index, parameter in enumerate(self._parameters):
-            if any(each["kinds"][index] != self.kinds[index] for each in told):
+            if any(each.kinds[index] != self.kinds[index] for each in told):
                 self._state.pop(parameter, None)
                 self.kinds[index] = ""
 

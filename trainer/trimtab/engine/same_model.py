@@ -9,8 +9,11 @@ import json
 from torch import nn
 from trimtab_api.errors import UserError
 
-from trimtab.broadcast import gather_json
+from trimtab.broadcast import Read, gather_json, json_of
 from trimtab.collectives.group import Group
+
+_TEXT: Read[str] = json_of(str)
+_TEXTS: Read[list[str]] = json_of(list[str])
 
 
 def check_models_are_alike(group: Group, model: nn.Module) -> None:
@@ -20,9 +23,9 @@ def check_models_are_alike(group: Group, model: nn.Module) -> None:
     """
     own = _lines(model)
     digest = hashlib.sha256(json.dumps(own).encode()).hexdigest()
-    if len(set(gather_json(group, digest))) == 1:
+    if len(set(gather_json(group, digest, _TEXT))) == 1:
         return
-    first, *others = gather_json(group, own)
+    first, *others = gather_json(group, own, _TEXTS)
     for rank, lines in enumerate(others, 1):
         for one, other in itertools.zip_longest(first, lines, fillvalue="nothing"):
             if one != other:

@@ -22,7 +22,7 @@ from trimtab_api.errors import UserError
 from trimtab_api.names import TLS_VARIABLE
 from trimtab_api.trainingjob import TrainingJob
 
-from trimtab.broadcast import broadcast_json, gather_json, raise_together
+from trimtab.broadcast import Read, broadcast_json, gather_json, json_of, raise_together
 from trimtab.collectives import process_group
 from trimtab.collectives.group import DEFAULT_DEADLINE, Group
 from trimtab.collectives.rendezvous import waiting_for
@@ -42,6 +42,9 @@ from trimtab.records.best_effort import best_effort
 from trimtab.records.recorder import Recorder
 from trimtab.records.run_directory import RunDirectory, resolved
 
+_JOB: Read[dict[str, Any] | None] = json_of(dict[str, Any] | None)
+_TEXT_OR_NONE: Read[str | None] = json_of(str | None)
+
 
 def join(ranks: Ranks, configuration: Configuration, *, on_gpu: bool) -> Joined:
     """Meet all ranks, and start what the job needs beside them.
@@ -58,7 +61,7 @@ def join(ranks: Ranks, configuration: Configuration, *, on_gpu: bool) -> Joined:
         _agree_on_job(group, job, mistake)
         assert job is not None, "its mistake was raised"
         slowness = further_links.join(group, job.spec.network.second_interface, group.transport.secret, timeout)
-        cards = [HostCard(**each) for each in gather_json(group, HostCard.of_this_rank().to_json())]
+        cards = gather_json(group, HostCard.of_this_rank().to_json(), HostCard.read)
         hosts = layout(cards, group.rank)
         group.hosts = hosts.ranks
         return _Host(group, hosts, job, configuration).begin(slowness)
@@ -95,7 +98,7 @@ def _meet(ranks: Ranks, timeout: float, secret: bytes, *, on_gpu: bool) -> Group
 def _agree_on_job(group: Group, job: TrainingJob | None, mistake: UserError | None) -> None:
     """Raise this rank's mistake, or the first of another's, or where ranks have read different jobs."""
     raise_together(group, mistake, "cannot join", field="job")
-    read: list[Any] = gather_json(group, job and _what_counts(job))
+    read = gather_json(group, job and _what_counts(job), _JOB)
     for rank, each in enumerate(read):
         if each != read[0]:
             raise UserError(
@@ -166,7 +169,7 @@ class _Host:
                 keeper.begin(self._job)
             except UserError as error:
                 mistake = UserError(error.remedy, field="run_directory", value=error.value)
-        told = broadcast_json(self._group, None if mistake is None else str(mistake))
+        told = broadcast_json(self._group, None if mistake is None else str(mistake), _TEXT_OR_NONE)
         if told is not None:
             raise mistake or UserError(f"rank 0 cannot keep the run: {told}", field="run_directory")
         self._say(f"recording in {self._directory.path}; `trimtab report` on it draws the run")

@@ -4,21 +4,37 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
-from typing import Any
 
 import torch
 from trimtab_api.errors import UserError
 
-from trimtab.broadcast import barrier, broadcast_json, gather_json
+from trimtab.broadcast import Read, barrier, broadcast_json, gather_json, json_of
 from trimtab.collectives.connect import Entrance, connect
 from trimtab.collectives.group import Group
 from trimtab.collectives.primitives import ring_all_reduce
+from trimtab.collectives.rendezvous import Card, checked_attempt
+from trimtab.collectives.transport import malformed
 
 FIELD = "spec.network.secondInterface"
 #: What is exchanged to compare links [float32 elements], and how often; the first time fills TCP's windows.
 _NUM_ELEMENTS, _NUM_EXCHANGES = 1 << 18, 3
+
+
+@dataclass(frozen=True)
+class _Told:
+    """What a rank tells of its entrance."""
+
+    card: Card | None
+    mistake: str | None
+    """Why it has none."""
+    attempt: str
+
+
+_ENTRANCE: Read[_Told] = json_of(_Told)
+_NUMBERS: Read[list[float]] = json_of(list[float])
 
 
 class _NoEntranceError(Exception):
@@ -85,22 +101,24 @@ def _connected(group: Group, interface: str, secret: bytes, deadline: float) -> 
     except OSError as error:
         mistake = error.strerror
     mine = {"card": entrance and entrance.card, "mistake": mistake, "attempt": os.urandom(16).hex()}
-    told: list[dict[str, Any]] = gather_json(group, mine)
+    told = gather_json(group, mine, _ENTRANCE)
     for rank, each in enumerate(told):
-        if each["mistake"] is not None:
+        if each.card is None:
             if entrance is not None:
                 entrance.listener.close()
-            raise _NoEntranceError(rank, each["mistake"])
+            raise _NoEntranceError(rank, each.mistake or "it does not say why")
     assert entrance is not None, "or its mistake was raised"
-    attempt = bytes.fromhex(told[0]["attempt"])
-    cards = [each["card"] for each in told]
+    attempt = checked_attempt(told[0].attempt)
+    cards = [each.card for each in told if each.card is not None]
     return Group(connect(group.rank, cards, entrance, secret or attempt, attempt, deadline))
 
 
 def _slowness(group: Group) -> tuple[float, ...]:
     """Of each link, as rank 0 measured it."""
     seconds = [_exchange_seconds(group, link) for link in (group, *group.further_links)]
-    measured: list[float] = broadcast_json(group, [each / seconds[0] for each in seconds])
+    measured = broadcast_json(group, [each / seconds[0] for each in seconds], _NUMBERS)
+    if len(measured) != len(seconds) or not all(0 < each < float("inf") for each in measured):
+        raise malformed(0, f"no measurement of {len(seconds)} links")
     return tuple(measured)
 
 

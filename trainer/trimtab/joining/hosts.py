@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import shutil
 import socket
 from collections.abc import Sequence
@@ -12,12 +13,15 @@ from typing import Any
 
 import psutil
 
+from trimtab.broadcast import json_of
 from trimtab.collectives.connect import own_address
 from trimtab.environment.free_ports import free_ports
 
 #: The same in every container of a machine, and of no other.
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _NAMESPACE = Path("/proc/self/ns/net")
+#: Characters of each text of a card.
+_MOST_TEXT = 1024
 
 
 @dataclass(frozen=True)
@@ -41,9 +45,21 @@ class HostCard:
         (port,) = free_ports(1, address)
         return cls(host_name(), address, _device_with(address), port, shutil.which("iperf3") is not None)
 
+    @classmethod
+    def read(cls, text: bytes) -> HostCard:
+        """From JSON of `to_json`. Raises `ValueError`."""
+        card: HostCard = _CARD(text)
+        if not 0 < card.port < 1 << 16 or max(map(len, (card.host, card.address, card.interface))) > _MOST_TEXT:
+            raise ValueError
+        ipaddress.ip_address(card.address)
+        return card
+
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
         return asdict(self)
+
+
+_CARD = json_of(HostCard)
 
 
 def host_name(boot_id: Path = _BOOT_ID, namespace: Path = _NAMESPACE) -> str:

@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from trimtab_api import certificate_authority
 from trimtab_api.certificates import Certificates
 
-from trimtab.broadcast import broadcast_json
+from trimtab.broadcast import Read, broadcast_json, json_of
 from trimtab.collectives.group import Group
+
+
+@dataclass(frozen=True)
+class _Public:
+    """What rank 0 tells all: PEM."""
+
+    authority: str
+    certificate: str
+
+
+_PUBLIC: Read[_Public] = json_of(_Public)
 
 
 def certificates_by_secret(group: Group, name: str, addresses: Sequence[str]) -> Certificates:
@@ -22,5 +34,9 @@ def certificates_by_secret(group: Group, name: str, addresses: Sequence[str]) ->
     if group.rank == 0:
         issued = certificate_authority.issue(name, addresses, datetime.now(UTC), key)
         told = {"authority": issued.authority.decode(), "certificate": issued.certificate.decode()}
-    public = {name: pem.encode() for name, pem in broadcast_json(group, told).items()}
-    return Certificates(**public, key=certificate_authority.key_pem(key))
+    public = broadcast_json(group, told, _PUBLIC)
+    return Certificates(
+        authority=public.authority.encode(),
+        certificate=public.certificate.encode(),
+        key=certificate_authority.key_pem(key),
+    )
