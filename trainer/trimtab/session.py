@@ -305,6 +305,8 @@ class Session(ExchangeState, Resuming, LocalRounds):
             self._trials.observe(None if report.plan.local_steps else before, report)
             return
         self._step += 1
+        if outcome.consensus is not None:
+            self._loops.exchanged(self._engine.exchanger.own_squared_norm)
         self._drop_limit.add(
             dropped=bool(dropped_by) or not report.finite, by=dropped_by, is_scaling=(scale or 1.0) > 1
         )
@@ -332,7 +334,8 @@ class Session(ExchangeState, Resuming, LocalRounds):
     def _follow_rank_0(self, outcome: Outcome) -> None:
         if outcome.consensus is not None and outcome.consensus.has_message:
             assert self._group is not None
-            self._loops.compare(self._group)
+            if problem := self._loops.compare(self._group):
+                self._recorder.decision({"record": "data", "time": round(self._recorder.now, 4), "problem": problem})
             if message := self._control.receive():
                 self._follow(message)
 

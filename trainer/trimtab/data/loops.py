@@ -11,6 +11,7 @@ import itertools
 import sys
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator
+from dataclasses import asdict, dataclass
 from math import inf
 from typing import Any, Protocol
 
@@ -23,10 +24,21 @@ from trimtab.data.batches import Batches
 from trimtab.data.look import Look, mistakes
 from trimtab.data.position import Epochs, Position
 from trimtab.data.replay import Replay
+from trimtab.data.same_data import FirstGradients, problem_of
 from trimtab.data.sharded_loader import Loaders, ShardedLoader
 from trimtab.plan import Plan
 
-_LOOKS: Read[list[Look]] = json_of(list[Look])
+
+@dataclass(frozen=True)
+class _News:
+    """What ranks tell each other of their data."""
+
+    looks: list[Look]
+    norms: list[float]
+    """Of the first gradients; empty where a loop over `batches` was begun."""
+
+
+_NEWS: Read[_News] = json_of(_News)
 #: What a rank answers when all are asked for trials.
 _CAN_TRY, _TOO_FEW_BATCHES, _CANNOT_REPLAY = range(3)
 
@@ -111,6 +123,7 @@ class Loops:
         self._begun_since_step: Counter[str] = Counter()
         self._looks: list[Look] = []
         """The loops that were begun since ranks told each other of theirs."""
+        self._first_gradients = FirstGradients()
         self.epochs = Epochs()
         self.has_evaluated_share = False
         """Whether the last loop gave a share of the data to no training, and ranks have not added anything up since."""
@@ -289,13 +302,26 @@ class Loops:
     @property
     def has_news(self) -> bool:
         """Whether a loop was begun that the other ranks have not been told of."""
-        return bool(self._looks)
+        return bool(self._looks) or self._first_gradients.is_due
 
-    def compare(self, group: Group) -> None:
-        """Tell all ranks of the loops that were begun, and warn of what does not fit; every rank calls it together."""
+    def exchanged(self, norm: float) -> None:
+        """A training step was exchanged, of gradients with this norm on this rank."""
+        if not self._num_begun:
+            self._first_gradients.add(norm)
+
+    def compare(self, group: Group) -> str:
+        """Tell all ranks of the loops that were begun, and warn of what does not fit; every rank calls it together.
+
+        Returns that all ranks train on the same data; empty where that is not known.
+        """
         looks, self._looks = self._looks, []
-        for mistake in mistakes(gather_json(group, [each.to_json() for each in looks], _LOOKS)):
+        own = _News(looks, [] if self._num_begun else self._first_gradients.take())
+        told = gather_json(group, asdict(own), _NEWS)
+        for mistake in mistakes([each.looks for each in told]):
             self._warn(mistake)
+        if problem := problem_of([each.norms for each in told]):
+            self._warn(problem)
+        return problem
 
     @property
     def have_begun(self) -> bool:

@@ -86,6 +86,8 @@ class Exchanger:
         """How many these are."""
         self.adopt(plan)
         self.restart(step=0)
+        self.own_squared_norm = 0.0
+        """Of what this rank put into the last exchange that was told of."""
         self.exchanges_in_backward = True
         """Whether a backward pass outside of `no_sync` exchanges its gradients; else only `finish` does."""
         self._pass: int | None = None
@@ -219,7 +221,7 @@ class Exchanger:
 
     def _vote(self) -> Tensor:
         """This rank's part of what all agree on; on the communication thread, once all buckets are compressed."""
-        before = self.sending.squared_norm_before
+        before = self.own_squared_norm = self.sending.squared_norm_before
         vote = StepVote(
             finite=before - before == 0,  # neither infinite nor not a number
             place=self.place,

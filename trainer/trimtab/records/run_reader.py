@@ -30,6 +30,8 @@ class Run:
     links: list[Link] = field(default_factory=list)
     """As last measured; empty where nobody kept them."""
     network_notes: list[NetworkNote] = field(default_factory=list)
+    data_problem: str = ""
+    """That all ranks train on the same data; empty where that is not known."""
     """Each time that the network ceased to be measured, or was measured again."""
 
     @property
@@ -85,6 +87,7 @@ def _read_run(directory: RunDirectory) -> Run:
             for line in decision_lines
             if line.get("record") == "network"
         ],
+        data_problem=read_record(_data_problem, decision_lines, directory.decisions),
     )
 
 
@@ -95,6 +98,10 @@ def _join_decisions(lines: list[dict[str, Any]]) -> list[DecisionLine]:
         for line in lines
         if line.get("record") == "decision"
     ]
+
+
+def _data_problem(lines: list[dict[str, Any]]) -> str:
+    return next((text(line, "problem") for line in lines if line.get("record") == "data"), "")
 
 
 def _links(data: dict[str, Any]) -> list[Link]:

@@ -81,6 +81,8 @@ class Summary:
     """The rank that kept the others waiting, in a sentence; empty where none did."""
     network_problem: str = ""
     """That the network was not measured, when and why, in a sentence; empty where it was."""
+    data_problem: str = ""
+    """That all ranks trained on the same data, in a sentence; empty where that is not known."""
     dropped: str = ""
     """How many steps were dropped, and for whose gradients, in a sentence; empty where none was."""
     all_seconds_to_target: tuple[float | None, ...] = ()
@@ -117,6 +119,7 @@ def summarise(run: Run, target: Target | None) -> Summary:
         num_steps=len(training),
         straggler=str(straggler_of(training) or ""),
         network_problem=network_problem(run.network_notes),
+        data_problem=run.data_problem,
         dropped=str(DroppedSteps(training)),
     )
 

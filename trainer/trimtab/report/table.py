@@ -64,6 +64,7 @@ def notes(summaries: dict[str, Summary]) -> list[str]:
         said.append("runs ended at their target: accuracy and wall time are those of that moment")
     said += [f"{name}: {summary.straggler}" for name, summary in summaries.items() if summary.straggler]
     said += [f"{name}: {summary.network_problem}" for name, summary in summaries.items() if summary.network_problem]
+    said += [f"{name}: {summary.data_problem}" for name, summary in summaries.items() if summary.data_problem]
     said += [f"{name}: {summary.dropped}" for name, summary in summaries.items() if summary.dropped]
     if not any(summary.emulated for summary in summaries.values()):
         said.append("on loopback: no network was emulated, so these times say nothing about a slow one")
