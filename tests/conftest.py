@@ -16,9 +16,8 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-import debian_programs
 import hypothesis
-from kit import scheduling
+from kit import debian_programs, scheduling
 from kit.budgets import Budgets
 
 # A busy machine fails no example, and the same commit tries the same ones; `--hypothesis-profile=wide` draws others.
@@ -27,7 +26,7 @@ hypothesis.settings.register_profile("wide", deadline=None)
 hypothesis.settings.load_profile("same")
 
 if TYPE_CHECKING:  # torch takes seconds to import, and most tests need none
-    from rank_pool import RankPool
+    from kit.rank_pool import RankPool
 
 # A shell that starts the tests in the background, or under nohup, has these ignored; what they start would inherit it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -204,7 +203,7 @@ def _leave_no_schemes_behind() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def rank_pool() -> Iterator[RankPool]:
-    from rank_pool import RankPool
+    from kit.rank_pool import RankPool
 
     pool = RankPool()
     yield pool
@@ -214,7 +213,7 @@ def rank_pool() -> Iterator[RankPool]:
 @pytest.fixture(scope="session")
 def gpu_rank_pool() -> Iterator[RankPool]:
     """Ranks that share a GPU, joined by NCCL."""
-    from rank_pool import RankPool
+    from kit.rank_pool import RankPool
 
     pool = RankPool(backend="nccl")
     yield pool

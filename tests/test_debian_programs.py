@@ -2,8 +2,8 @@
 
 import subprocess
 
-import debian_programs
 import pytest
+from kit import debian_programs
 
 
 def test_a_program_that_stands_in_no_list_cannot_be_called():

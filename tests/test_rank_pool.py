@@ -4,7 +4,7 @@ import os
 
 import torch
 import torch.distributed as dist
-from rank_pool import RankPool
+from kit.rank_pool import RankPool
 
 
 def sum_of_ranks(rank: int, size: int, destroys: bool = False) -> tuple[float, int, int]:

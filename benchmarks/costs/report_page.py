@@ -10,8 +10,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from browser import look
 from fake_runs import PHASES, decision, write_lines, write_run
+from kit.browser import look
 from trimtab.report.comparison import read_comparison
 from trimtab.report.page import render_page
 

@@ -9,7 +9,7 @@ from typing import Protocol
 
 import torch
 from char_lm import GPT, Text, cross_entropy, read_library
-from in_process import Ranks
+from kit.in_process import Ranks
 from torch import Tensor, nn
 from trimtab.collectives import Exchanged
 from trimtab.plan import Plan

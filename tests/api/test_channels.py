@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 import pytest
-from certificates import DAY, Authority
+from kit.certificates import DAY, Authority
 from trimtab_api.certificates import Certificates
 from trimtab_api.channels import SERVER_OPTIONS, explain, listen, open_channel
 from trimtab_api.errors import UserError

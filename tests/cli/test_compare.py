@@ -5,7 +5,7 @@ import re
 import signal
 
 import pytest
-from run_processes import wait_until
+from kit.run_processes import wait_until
 
 
 def compare(trimtab, *arguments, patience: float = 120) -> tuple[int, str, str]:

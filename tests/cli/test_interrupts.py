@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from run_processes import is_gone, of_run, wait_until
+from kit.run_processes import is_gone, of_run, wait_until
 
 INTERRUPTING = Path(__file__).parent / "interrupting.py"
 PLAN = ["plan", "--parameters=1M", "--workers=4", "--latency=1ms", "--bandwidth=1Gbps"]

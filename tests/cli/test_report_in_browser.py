@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from browser import look
 from fake_runs import write_comparison
+from kit.browser import look
 from trimtab.records.run_directory import RunDirectory
 from trimtab.report.comparison import read_comparison
 from trimtab.report.page import render_page

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from run_processes import is_gone, monitors_of, of_run, offspring_until, wait_until
+from kit.run_processes import is_gone, monitors_of, of_run, offspring_until, wait_until
 from trimtab.cli.preparation import choose_network
 from trimtab.cli.run_command import max_restarts, refuse_taken_ports
 from trimtab.environment.free_ports import free_ports

@@ -13,8 +13,8 @@ import numpy as np
 import psutil
 import pytest
 import torch
+from kit.run_processes import is_gone, of_run, offspring_until
 from leaves_its_state import CANDIDATES, PLANS, lines_of
-from run_processes import is_gone, of_run, offspring_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.namespaces, pytest.mark.timeout(900)]
 

@@ -5,7 +5,7 @@ import socket
 import urllib.request
 
 import pytest
-from run_processes import of_run, wait_until
+from kit.run_processes import of_run, wait_until
 from trimtab.cli.main import main
 from trimtab.environment.free_ports import free_ports
 

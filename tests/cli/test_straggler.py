@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
-from run_processes import wait_until
+from kit.run_processes import wait_until
 from trimtab.cli.main import main
 
 pytestmark = [pytest.mark.slow, pytest.mark.namespaces, pytest.mark.full]

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from run_processes import wait_until
+from kit.run_processes import wait_until
 
 
 def refusal(process) -> str:

@@ -22,11 +22,11 @@ from typing import IO, Any, Self
 
 import binaries
 import cgroups
-import debian_programs
 import pause_image
 import psutil
 import yaml
 from control_plane import NODE_NAME, ControlPlane
+from kit import debian_programs
 from link import Link
 from programs import Program, wait_until
 

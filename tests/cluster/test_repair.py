@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from kit.silent_training import SilentTraining
 from seen import Seen
-from silent_training import SilentTraining
 from test_life_of_a_job import started
 from trimtab_operator.cluster.resources import JOBS, NETWORK_POLICIES, PODS, SECRETS, SERVICES
 from trimtab_operator.main import read_settings

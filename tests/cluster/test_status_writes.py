@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
 import pytest
+from kit.silent_training import SilentTraining
 from seen import Seen
-from silent_training import SilentTraining
 from test_life_of_a_job import started
 from trimtab_api.trainer.v1 import status_pb2
 from trimtab_operator.main import read_settings

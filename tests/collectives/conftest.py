@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from fake_cuda import FakeCuda, install
-from rank_threads import RankThreads
+from kit.rank_threads import RankThreads
 
 
 @pytest.fixture(scope="session")

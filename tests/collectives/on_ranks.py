@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from in_process import InProcess
+from kit.in_process import InProcess
 from torch import Tensor
 from trimtab import collectives
 from trimtab.collectives.base import Collective, Exchange, Exchanged

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from rank_pool import RankPool
+from kit.rank_pool import RankPool
 from trimtab.collectives.agreed_secret import KeyPair, agree_in_process_group, draw_secret
 from trimtab.collectives.transport import CommunicationError
 

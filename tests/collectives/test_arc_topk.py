@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from in_process import Ranks
+from kit.in_process import Ranks
 from trimtab.collectives.arc_topk import blocks_of
 from trimtab.plan import Plan
 from trimtab_api.catalogue.costs import ARC_FEWEST_BLOCKS, ARC_SKETCH_SHARE

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from rank_pool import RankPool
+from kit.rank_pool import RankPool
 from torch import Tensor
 from trimtab.broadcast import broadcast_json, broadcast_tensor, broadcast_tensors, gather_json, json_of, tell_json
 from trimtab.collectives.group import Group

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from in_process import Ranks
+from kit.in_process import Ranks
 from torch import Tensor
 from trimtab.plan import Plan
 from trimtab_api import catalogue

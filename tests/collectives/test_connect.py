@@ -14,8 +14,8 @@ import psutil
 import pytest
 import torch
 import torch.distributed as dist
-from rank_pool import RankPool
-from run_processes import wait_until
+from kit.rank_pool import RankPool
+from kit.run_processes import wait_until
 from trimtab.collectives import process_group, switchboard
 from trimtab.collectives.connect import Entrance, connect
 from trimtab.collectives.group import Group
@@ -217,7 +217,7 @@ def ring_of_ones(group: Group) -> float:
 def test_ranks_of_a_process_group_are_not_held_up_by_strangers(
     rank_pool: RankPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rank_pool.SECONDS_TO_ANSWER", 60.0)
+    monkeypatch.setattr("kit.rank_pool.SECONDS_TO_ANSWER", 60.0)
     rank_pool.run(2, ring_of_ones)
     assert rank_pool.run_in_process_group(2, connecting_behind_strangers, rank_pool.processes[0].pid) == [2.0, 2.0]
 

@@ -13,8 +13,8 @@ import torch
 from cases import GRADIENTS, SIZES, WIRED, Case, Outcome, run_case
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from rank_pool import RankPool
-from rank_threads import RankThreads
+from kit.rank_pool import RankPool
+from kit.rank_threads import RankThreads
 from trimtab import collectives
 from trimtab.collectives.group import Group
 from trimtab.plan import split_elements

@@ -6,8 +6,8 @@ import json
 
 import pytest
 import torch
+from kit.rank_pool import RankError, RankPool
 from only_device_tensors import DEVICE, OnDevice, only_device_tensors, over
-from rank_pool import RankError, RankPool
 from trimtab.broadcast import barrier, broadcast_json, broadcast_tensors, gather_numbers
 from trimtab.collectives import index_code, primitives
 from trimtab.collectives.connect import connect_process_group

@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from in_process import Ranks
+from kit.in_process import Ranks
 from trimtab.collectives.exdyna_partitions import BLOCK_MULTIPLE, MAX_BLOCKS, Partitions, block_size, imbalance
 from trimtab.collectives.exdyna_threshold import RULES, mean_of
 from trimtab.plan import Plan

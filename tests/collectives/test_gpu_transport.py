@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from kit.rank_pool import RankPool
 from only_device_tensors import over
-from rank_pool import RankPool
 from trimtab.collectives.connect import connect_process_group
 from trimtab.collectives.gpu_transport import GpuTransport
 from trimtab.collectives.group import Group

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import torch
 from cases import Case, run_case
-from rank_pool import RankError, RankPool
+from kit.rank_pool import RankError, RankPool
 from trimtab import collectives
 from trimtab.collectives.base import Exchange
 from trimtab.collectives.group import Group

@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 import torch
-from in_process import Ranks
+from kit.in_process import Ranks
 from trimtab.plan import Plan
 from trimtab_api import catalogue
 from trimtab_api.catalogue import COLLECTIVES, DENSE_COLLECTIVES

@@ -9,9 +9,9 @@ import pytest
 import torch
 import torch.distributed as dist
 from cases import SIZES, WIRED
+from kit.rank_pool import RankPool
+from kit.rank_threads import RankThreads
 from only_device_tensors import over
-from rank_pool import RankPool
-from rank_threads import RankThreads
 from trimtab.collectives import primitives
 from trimtab.collectives.connect import connect_process_group
 from trimtab.collectives.group import Group

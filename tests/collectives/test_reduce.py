@@ -12,7 +12,7 @@ import torch
 from cases import FEW, GRADIENTS, MANY
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from in_process import Ranks
+from kit.in_process import Ranks
 from torch import Tensor
 from trimtab.collectives.base import Collective
 from trimtab.plan import Plan

@@ -11,7 +11,7 @@ import torch
 from cases import SIZES, Case, Outcome, run_case
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from in_process import InProcess, Ranks
+from kit.in_process import InProcess, Ranks
 from test_conservation import check
 from torch import Tensor
 from trimtab.collectives import create

@@ -9,7 +9,7 @@ from datetime import timedelta
 from itertools import permutations
 
 import pytest
-from run_processes import wait_until
+from kit.run_processes import wait_until
 from torch.distributed import TCPStore
 from trimtab.collectives import store_rendezvous
 from trimtab.collectives.rendezvous import Met

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from rank_pool import RankError, RankPool
+from kit.rank_pool import RankError, RankPool
 from trimtab.collectives import primitives
 from trimtab.collectives.group import Group
 from trimtab.collectives.subset import Subset

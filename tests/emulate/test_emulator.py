@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 from all_hosts_send import listening_server, result_of, start_client
+from kit.validated_network import PATIENCE, on_a_network
 from trimtab_api.errors import UserError
 from trimtab_netmon.emulate import Emulator, Link, Network, Phase, RelayError, available, build, namespaces
-from validated_network import PATIENCE, on_a_network
 
 pytestmark = [pytest.mark.namespaces, pytest.mark.timeout(600 + PATIENCE)]
 

@@ -2,9 +2,9 @@
 
 import pytest
 from all_hosts_send import measure, steady
+from kit.validated_network import PATIENCE, on_a_network
 from trimtab_api.units import parse_bandwidth, parse_duration
 from trimtab_netmon.emulate import Emulator
-from validated_network import PATIENCE, on_a_network
 
 
 @pytest.mark.namespaces

@@ -7,8 +7,8 @@ import sys
 import threading
 from pathlib import Path
 
-import older_kernel
 import pytest
+from kit import older_kernel
 from trimtab_netmon.emulate import Emulator, Network, Phase
 
 pytestmark = [pytest.mark.namespaces, pytest.mark.slow, pytest.mark.timeout(300)]

@@ -7,9 +7,9 @@ import time
 from pathlib import Path
 
 import pytest
-import validated_network
+from kit import validated_network
+from kit.validated_network import on_a_network, was_on_time
 from trimtab_netmon.emulate import Emulator, Network, Phase
-from validated_network import on_a_network, was_on_time
 
 pytestmark = pytest.mark.namespaces
 

@@ -30,7 +30,7 @@ from trimtab.data.batches import Batches
 from trimtab.data.sharded_loader import Loaders
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from chosen_plan import choose
+from kit.chosen_plan import choose
 
 GALLERY = Path(__file__).parents[2] / "examples" / "gallery"
 ARGUMENTS = {

@@ -11,7 +11,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from chosen_plan import choose as choose
+from kit.chosen_plan import choose as choose
 
 PLANS = ("own", "dense", "0.01/all-gather", "adaptive")
 NUM_NODES = int(os.environ["WORLD_SIZE"]) // int(os.environ["LOCAL_WORLD_SIZE"])

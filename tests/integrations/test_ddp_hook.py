@@ -16,7 +16,7 @@ import pytest
 import torch
 import torch.distributed as dist
 import trimtab
-from rank_pool import RankError, RankPool
+from kit.rank_pool import RankError, RankPool
 from torch import Tensor, nn
 from torch.amp.grad_scaler import GradScaler
 from torch.nn.parallel import DistributedDataParallel

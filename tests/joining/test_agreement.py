@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 import trimtab
-from rank_pool import RankPool
+from kit.rank_pool import RankPool
 from trimtab_api.errors import UserError
 
 JOB = (

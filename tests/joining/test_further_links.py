@@ -7,7 +7,7 @@ import os
 from typing import Any
 
 import pytest
-from rank_pool import RankPool
+from kit.rank_pool import RankPool
 from trimtab.broadcast import gather_numbers
 from trimtab.collectives.connect import Entrance
 from trimtab.collectives.group import Group

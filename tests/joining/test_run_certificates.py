@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from rank_pool import RankPool
+from kit.rank_pool import RankPool
 from trimtab.collectives.group import Group
 from trimtab_api.certificates import Certificates
 

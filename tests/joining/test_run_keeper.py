@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from run_processes import wait_until
+from kit.run_processes import wait_until
 from trimtab.environment.launchers import torchrun_job
 from trimtab.records.run_directory import RunDirectory
 from trimtab_api.errors import UserError

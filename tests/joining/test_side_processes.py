@@ -8,7 +8,7 @@ import time
 from dataclasses import replace
 
 import psutil
-from run_processes import is_gone, wait_until
+from kit.run_processes import is_gone, wait_until
 from trimtab.joining.by_another_launcher import _why_not_measured
 from trimtab.joining.hosts import HostCard
 from trimtab.joining.side_processes import SideProcesses, restarting

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from run_processes import wait_until
+from kit.run_processes import wait_until
 from trimtab.launch.children import Children
 from trimtab.launch.grace import termination_grace
 from trimtab_api.trainingjob import load_training_job

@@ -5,7 +5,7 @@ import os
 from contextlib import suppress
 
 import pytest
-from run_processes import wait_until
+from kit.run_processes import wait_until
 from trimtab.launch.command import Process
 from trimtab.launch.interrupts import Interrupted
 from trimtab.launch.log_forwarding import LogForwarder

@@ -8,8 +8,8 @@ import threading
 from pathlib import Path
 
 import pytest
+from kit.validated_network import PATIENCE, on_a_network
 from trimtab_netmon.emulate import load_network
-from validated_network import PATIENCE, on_a_network
 
 HERE = Path(__file__).parent
 NETWORK = """

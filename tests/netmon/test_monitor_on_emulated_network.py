@@ -11,9 +11,9 @@ import time
 from pathlib import Path
 
 import pytest
+from kit.validated_network import PATIENCE, on_a_network
 from trimtab_api.units import parse_bandwidth, parse_duration
 from trimtab_netmon.emulate import load_network
-from validated_network import PATIENCE, on_a_network
 
 HERE = Path(__file__).parent
 NUM_HOSTS = 4

@@ -7,7 +7,7 @@ import sys
 import time
 
 import pytest
-from certificates import DAY, Authority
+from kit.certificates import DAY, Authority
 from trimtab_api.netmon_client import watch
 from trimtab_netmon.main import main
 

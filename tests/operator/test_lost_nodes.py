@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from fixtures import NOW, SETTINGS, UID, ago, job
-from silent_training import SilentTraining
+from kit.silent_training import SilentTraining
 from trimtab_api.names import MOST_WORKERS, attempt_name, possible_jobs, worker_host
 from trimtab_operator.children.job import child_job
 from trimtab_operator.cluster.api import RefusedError

@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 
 import pytest
 from fixtures import NOW, SETTINGS, UID, ago, job, training
+from kit.silent_training import SilentTraining
 from kubernetes.client import ApiClient, Configuration
-from silent_training import SilentTraining
 from trimtab_operator.cached_job import MOST_WHOLE_BYTES, shrink
 from trimtab_operator.children.job import child_job
 from trimtab_operator.children.secret import secret

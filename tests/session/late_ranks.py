@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 import toy_schedules
-from in_process import InProcess, Queues
+from kit.in_process import InProcess, Queues
 from torch import Tensor, nn
 from trimtab.collectives.group import Group
 from trimtab.plan import FusionPlan, Plan

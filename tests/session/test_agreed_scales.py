@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from rank_pool import RankPool
+from kit.rank_pool import RankPool
 from test_local_updates import SIZE, attach, flat, loss_of, model_of, plan_of, take_step
 from test_source_change import AdoptsAt
 from torch import Tensor

@@ -13,7 +13,7 @@ import psutil
 import pytest
 import torch
 import yaml
-from rank_pool import RankError, RankPool
+from kit.rank_pool import RankError, RankPool
 from torch import nn
 from trimtab import attachment, control_client
 from trimtab.attach_checks import check_devices

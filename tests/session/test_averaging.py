@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from rank_pool import RankPool
+from kit.rank_pool import RankPool
 from test_schedules import NUM_ELEMENTS, SHAPES, Rank, timetable_drawn
 from torch import Tensor
 from trimtab.collectives.group import Group

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-from fusion_plans import cut_before
-from rank_pool import RankPool
+from kit.fusion_plans import cut_before
+from kit.rank_pool import RankPool
 from test_session import STEPS, loader, make_session, network
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint

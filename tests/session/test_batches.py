@@ -7,7 +7,7 @@ import io
 from typing import Any
 
 import torch
-from rank_pool import RankPool
+from kit.rank_pool import RankPool
 from test_session import make_session, network
 from torch.utils.data import DataLoader, SubsetRandomSampler, TensorDataset
 from trimtab.plan import Plan

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from rank_pool import RankPool
+from kit.rank_pool import RankPool
 from test_local_updates import SIZE, attach, backward, batch_of, plan_of
 from torch import Tensor, nn
 from trimtab.engine.buffer_mean import average_buffers

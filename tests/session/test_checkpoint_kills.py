@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 import trimtab
-from rank_pool import RankPool
+from kit.rank_pool import RankPool
 from torch import nn
 from trimtab.collectives.group import Group
 from trimtab.plan import Plan

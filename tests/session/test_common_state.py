@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from rank_pool import RankError, RankPool
+from kit.rank_pool import RankError, RankPool
 from test_local_updates import Heard, attach, backward, flat, model_of, plan_of
 from test_source_change import AdoptsAt
 from torch import Tensor, nn

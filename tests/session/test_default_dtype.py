@@ -12,7 +12,7 @@ from queue import SimpleQueue
 import pytest
 import torch
 import trimtab
-from in_process import InProcess, Queues
+from kit.in_process import InProcess, Queues
 from torch import nn
 from trimtab.collectives.group import Group
 from trimtab.plan import Plan

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from rank_pool import RankPool
+from kit.rank_pool import RankPool
 from torch import nn
 from trimtab.collectives.group import Group
 from trimtab.dropped_steps import DropLimit, culprits

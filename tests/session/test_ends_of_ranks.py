@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from rank_pool import RankPool
+from kit.rank_pool import RankPool
 from torch import nn
 from trimtab.attach_checks import check_model_of_many_ranks
 from trimtab.collectives.group import Group

@@ -23,7 +23,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from in_process import InProcess, Queues
+from kit.in_process import InProcess, Queues
 from torch import Tensor, nn
 from torch._dynamo.backends.registry import lookup_backend
 from torch.fx import GraphModule

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from rank_pool import RankError, RankPool
+from kit.rank_pool import RankError, RankPool
 from torch import Tensor, nn
 from trimtab.checkpoint.rank_files import RankFile, whole_steps
 from trimtab.collectives.group import Group

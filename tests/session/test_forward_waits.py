@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 import toy_schedules
-from rank_pool import RankPool
+from kit.rank_pool import RankPool
 from torch import Tensor, nn
 from trimtab.collectives.group import Group
 from trimtab.plan import FusionPlan, Plan

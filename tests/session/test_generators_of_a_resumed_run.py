@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from rank_pool import RankPool
+from kit.rank_pool import RankPool
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 from trimtab.collectives.group import Group

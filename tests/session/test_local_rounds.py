@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from rank_pool import RankPool
+from kit.rank_pool import RankPool
 from test_local_updates import attach, backward, flat, model_of, plan_of
 from torch import Tensor, nn
 from trimtab.engine.step_vote import STEPS_BETWEEN_FINGERPRINTS

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from rank_pool import RankPool
+from kit.rank_pool import RankPool
 from torch import nn
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 from trimtab.collectives.group import Group

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from rank_pool import RankError, RankPool
+from kit.rank_pool import RankError, RankPool
 from torch import Tensor, nn
 from trimtab.collectives.group import Group
 from trimtab.engine.arena import Arena

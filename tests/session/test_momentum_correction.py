@@ -6,7 +6,7 @@ import copy
 
 import pytest
 import torch
-from rank_pool import RankPool
+from kit.rank_pool import RankPool
 from test_schedules import NUM_ELEMENTS, Rank, flat, spoil
 from torch import Tensor
 from trimtab.attach_checks import check_momentum

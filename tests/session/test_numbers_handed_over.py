@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from rank_pool import RankPool
+from kit.rank_pool import RankPool
 from torch import nn
 from trimtab.collectives.group import Group
 from trimtab.plan import Plan

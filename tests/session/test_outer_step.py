@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from rank_pool import RankPool
+from kit.rank_pool import RankPool
 from test_local_updates import (
     SIZE,
     attach,

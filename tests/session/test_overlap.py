@@ -7,8 +7,8 @@ from itertools import pairwise
 
 import pytest
 import torch
-from fusion_plans import cut_before
-from rank_pool import RankPool
+from kit.fusion_plans import cut_before
+from kit.rank_pool import RankPool
 from torch import Tensor, nn
 from trimtab.collectives.group import Group
 from trimtab.engine.arena import LEND_FROM

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from rank_pool import RankPool
+from kit.rank_pool import RankPool
 from test_local_updates import attach, backward, flat, model_of, optimizer_of, step_by_hand, with_trials
 from torch import Tensor, nn
 from trimtab.control.types import ControllerSettings

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from rank_pool import RankPool
+from kit.rank_pool import RankPool
 from test_session import THREE_BUFFERS, Script, assert_same, make_session, network, state
 from torch import nn
 from trimtab.plan import Plan

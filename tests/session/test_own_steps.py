@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 import trimtab
-from rank_pool import RankPool
+from kit.rank_pool import RankPool
 from torch import Tensor, nn
 from torch.amp.grad_scaler import GradScaler
 from trimtab.collectives.group import Group

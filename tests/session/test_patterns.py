@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from rank_pool import RankPool
+from kit.rank_pool import RankPool
 from test_own_steps import SIZE, attached, loss_of, model_of, weights
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint

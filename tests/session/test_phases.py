@@ -10,7 +10,7 @@ import pytest
 import slow_exchanges
 import torch
 import toy_schedules
-from rank_pool import RankPool
+from kit.rank_pool import RankPool
 from torch import Tensor, nn
 from trimtab.collectives.group import Group
 from trimtab.engine import stepped_in_parts

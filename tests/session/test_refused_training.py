@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 import trimtab
-from rank_pool import RankPool
+from kit.rank_pool import RankPool
 from test_session import make_session, network
 from torch import nn
 from trimtab import attach_checks

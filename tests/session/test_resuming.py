@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from rank_pool import RankPool
+from kit.rank_pool import RankPool
 from test_own_batches import message
 from test_session import THREE_BUFFERS, Script, make_session, network
 from torch import nn

@@ -12,7 +12,7 @@ import pytest
 import torch
 import toy_schedules
 import toy_schemes
-from rank_pool import RankPool
+from kit.rank_pool import RankPool
 from torch import Tensor, nn
 from trimtab.collectives.group import Group
 from trimtab.engine.arena import Arena

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from fusion_plans import cut_before
-from rank_pool import RankPool
+from kit.fusion_plans import cut_before
+from kit.rank_pool import RankPool
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 from trimtab.collectives.group import Group

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from rank_pool import RankPool
+from kit.rank_pool import RankPool
 from test_local_updates import SIZE, attach, backward, flat, loss_of, model_of, optimizer_of, plan_of, take_step
 from test_session import Script
 from torch import Tensor, nn

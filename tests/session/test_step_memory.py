@@ -21,7 +21,7 @@ import pytest
 import torch
 import toy_schedules
 import trimtab
-from rank_pool import RankPool
+from kit.rank_pool import RankPool
 from torch import Tensor, nn
 from torch.amp.grad_scaler import GradScaler
 from torch.nn.parallel import DistributedDataParallel

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from rank_pool import RankPool
+from kit.rank_pool import RankPool
 from test_session import Script, make_session, network
 from torch import Tensor, nn
 from trial_scripts import STEPS, TRIALS, loader, step, weights_of

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from rank_pool import RankPool
+from kit.rank_pool import RankPool
 from test_session import Script, assert_same, loader, make_session, state
 from torch import nn
 from trimtab.checkpoint.snapshot import Snapshot, TrainingState

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from rank_pool import RankPool
+from kit.rank_pool import RankPool
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 from trial_scripts import STEPS, Named, begin, loader, step, weights_of

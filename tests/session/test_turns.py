@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from rank_pool import RankPool
+from kit.rank_pool import RankPool
 from test_attach import job_file
 from test_own_steps import SIZE, attached, model_of, weights
 from test_session import Script

@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 import torch
 import toy_schedules
-from in_process import InProcess
-from rank_pool import RankPool
+from kit.in_process import InProcess
+from kit.rank_pool import RankPool
 from test_schedules import PLANNED, assert_same, timetable_drawn
 from torch import Tensor, nn
 from trimtab.collectives.group import Group

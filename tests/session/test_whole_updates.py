@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 import torch
-from in_process import InProcess
-from rank_pool import RankPool
+from kit.in_process import InProcess
+from kit.rank_pool import RankPool
 from test_schedules import CUTS, NUM_ELEMENTS, SHAPES, Rank
 from torch import Tensor, nn
 from trimtab.collectives.group import Group

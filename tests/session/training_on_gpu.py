@@ -20,7 +20,7 @@ from typing import Any
 from unittest import mock
 
 import torch
-from rank_pool import environment_on_one_gpu
+from kit.rank_pool import environment_on_one_gpu
 from torch import nn
 from trimtab.collectives import process_group
 from trimtab.collectives.group import Group

@@ -9,7 +9,7 @@ import tempfile
 
 import grpc
 import pytest
-from certificates import Authority
+from kit.certificates import Authority
 from trimtab.status.server import TrainerStatus
 from trimtab_api.certificates import Certificates
 from trimtab_api.channels import explain, open_channel

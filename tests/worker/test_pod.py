@@ -8,7 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from certificates import Authority
+from kit.certificates import Authority
 from trimtab.environment.job_secret import secret_of
 from trimtab.launch import worker as worker_module
 from trimtab.launch.kernel_cache import kernel_cache

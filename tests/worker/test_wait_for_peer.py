@@ -7,7 +7,7 @@ import threading
 from types import SimpleNamespace
 
 import pytest
-from certificates import Authority
+from kit.certificates import Authority
 from trimtab.launch import wait_for_peer as wait_for_peer_module
 from trimtab.launch.wait_for_peer import wait_for_peer
 from trimtab_api.errors import UserError

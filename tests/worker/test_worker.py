@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from certificates import Authority
-from run_processes import wait_until
+from kit.certificates import Authority
+from kit.run_processes import wait_until
 from trimtab.records.run_directory import RunDirectory
 from trimtab_api.last_words import tells_of_no_step
 from trimtab_api.names import MASTER_PORT, MONITOR_PORT

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 _LOCK = Path(tempfile.gettempdir()) / f"trimtab-tests-install-{os.getuid()}.lock"
-_INSTALL = Path(__file__).parents[1] / "scripts/debian-packages"
+_INSTALL = Path(__file__).parents[2] / "scripts/debian-packages"
 
 #: What `make setup` installs, or every Debian system has.
 _EVERYWHERE = {

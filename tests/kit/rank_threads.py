@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
 from typing import Any
 
-from in_process import InProcess, Queues
+from kit.in_process import InProcess, Queues
 from trimtab.collectives.group import Group
 
 
