@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry, generate_latest
-from test_run_metrics import DECISION, STEP
+from run_lines import DECISION, STEP
 from trimtab.engine.phase_clock import PHASES, PhaseClock
 from trimtab.records.recorder import Recorder
 from trimtab.records.run_directory import RunDirectory

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 
 import torch
-from test_density import Training
+from digits_training import Training
 from torch import Tensor
 from trimtab import kernels, sparsify
 from trimtab.plan import elements_to_send

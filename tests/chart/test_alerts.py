@@ -8,10 +8,8 @@ from pathlib import Path
 
 import prometheus
 import pytest
-import test_operator_alerts
-import test_plan_alerts
-import test_prometheus
 import yaml
+from alerts_of_faults import OF_A_RUN, OF_PLANS, OF_THE_OPERATOR
 from dashboards import ALERTS, alerts, dashboard_queries
 from trimtab_operator.work_queue import WorkQueue
 
@@ -73,7 +71,7 @@ def test_prometheus_takes_every_query_and_every_alert(tmp_path):
 
 
 def test_real_faults_bring_every_alert_about():
-    in_runs = test_prometheus.BROUGHT_ABOUT | test_operator_alerts.ALERTS | test_plan_alerts.ALERTS
+    in_runs = OF_A_RUN | OF_THE_OPERATOR | OF_PLANS
     assert {rule["alert"] for rule in alerts()} == in_runs
 
 

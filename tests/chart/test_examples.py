@@ -1,21 +1,8 @@
 """The examples for clusters, as the operator makes pods of them."""
 
-from pathlib import Path
-
 import pytest
+from example_jobs import EXAMPLES, made_of
 from trimtab_api.trainingjob import load_training_job
-from trimtab_operator.children.job import child_job
-from trimtab_operator.main import read_settings
-
-EXAMPLES = Path(__file__).parents[2] / "examples/kubernetes"
-
-
-def made_of(name):
-    """The Job that the operator makes of an example, and the TrainingJob."""
-    job = load_training_job(EXAMPLES / name)
-    labels = dict(job.metadata.labels or {})
-    settings = read_settings(["--namespace", "trimtab-system", "--netmon-image", "localhost/trimtab/netmon:0.1.0"])
-    return child_job(job, "default", "4f2a", 0, labels, settings), job
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in EXAMPLES.glob("*.yaml")))

@@ -12,10 +12,10 @@ import yaml
 sys.path.append(str(Path(__file__).parents[1] / "cluster"))
 
 from control_plane import ControlPlane
+from example_jobs import made_of
 from helm_chart import CHART
 from programs import Program, wait_until
-from test_examples import made_of
-from test_rendering import operator_container, pods
+from rendered import operator_container, pods
 
 pytestmark = [pytest.mark.helm, pytest.mark.controlplane, pytest.mark.slow]
 

@@ -10,6 +10,7 @@ import dashboards
 import prometheus
 import pytest
 import yaml
+from alerts_of_faults import OF_THE_OPERATOR
 from fake_api_server import ApiServer
 from programs import Program, wait_until
 from trimtab.environment.free_ports import free_ports
@@ -17,10 +18,6 @@ from trimtab_operator.main import LOST_LEADERSHIP
 
 pytestmark = [pytest.mark.slow, pytest.mark.prometheus, pytest.mark.timeout(900), pytest.mark.full]
 
-ALERTS = {
-    "TrimtabOperatorHasNoLeader", "TrimtabOperatorKeepsFailing",
-    "TrimtabOperatorDoesNotReconcile", "TrimtabOperatorFallsBehind",
-}  # fmt: skip
 #: More jobs than threads that look after them, so that some wait once all threads do.
 NUM_THREADS, NUM_JOBS = 2, 4
 SETTINGS = {"global": {"scrape_interval": "2s", "scrape_timeout": "2s", "evaluation_interval": "1s"}}
@@ -36,7 +33,7 @@ class Watched:
         self.port, self.of_prometheus = free_ports(2)
         self.operator = self.start_operator()
         (directory / "rules.yaml").write_text(
-            yaml.safe_dump({"groups": [{"name": "fast", "rules": dashboards.fast_alerts(ALERTS)}]})
+            yaml.safe_dump({"groups": [{"name": "fast", "rules": dashboards.fast_alerts(OF_THE_OPERATOR)}]})
         )
         targets = [{"targets": [f"127.0.0.1:{self.port}"]}]
         scraped = {"scrape_configs": [{"job_name": "operator", "static_configs": targets}]}

@@ -15,6 +15,7 @@ import dashboards
 import prometheus
 import pytest
 import yaml
+from alerts_of_faults import DOES_NOT_PAY, FLAPS, IS_SLOWER, OF_PLANS
 from programs import Program, wait_until
 from trimtab.environment.free_ports import free_ports
 
@@ -27,10 +28,6 @@ pytestmark = [
 ]
 
 SCRIPT = Path(__file__).parent / "small_training.py"
-FLAPS = ("flapping", "TrimtabPlanFlaps")
-DOES_NOT_PAY = ("static", "TrimtabCompressionDoesNotPay")
-IS_SLOWER = ("static", "TrimtabStepsSlowerThanPredicted")
-ALERTS = {alert for _, alert in (FLAPS, DOES_NOT_PAY, IS_SLOWER)}
 #: No false alarm: what a plan promises on the fast network, the mean of both does not keep. It comes and goes.
 BY_TURNS = ("flapping", IS_SLOWER[1])
 #: Dense is the plan for the first, and none but small ratios for the second.
@@ -83,7 +80,7 @@ def runs(tmp_path):
             others.append(Program(serve, tmp_path / f"{name}-metrics.log"))
             targets = {"targets": [f"127.0.0.1:{port}"], "labels": {"namespace": "n", "trimtab_dev_job_name": name}}
             jobs.append({"job_name": name, "static_configs": [targets]})
-        rules = dashboards.fast_alerts({FLAPS[1]}, windows=False) + dashboards.fast_alerts(ALERTS - {FLAPS[1]})
+        rules = dashboards.fast_alerts({FLAPS[1]}, windows=False) + dashboards.fast_alerts(OF_PLANS - {FLAPS[1]})
         (tmp_path / "rules.yaml").write_text(yaml.safe_dump({"groups": [{"name": "fast", "rules": rules}]}))
         settings = {**SETTINGS, "scrape_configs": jobs, "rule_files": [str(tmp_path / "rules.yaml")]}
         (tmp_path / "prometheus.yaml").write_text(yaml.safe_dump(settings))
@@ -102,7 +99,7 @@ def runs(tmp_path):
 
 def test_a_plan_that_flaps_does_not_pay_or_is_slower_than_promised_is_told_of_and_no_other(runs):
     launchers, port, faults = runs
-    query = urllib.parse.urlencode({"query": 'ALERTS{alertstate="firing"}'})
+    query = urllib.parse.urlencode({"query": 'OF_PLANS{alertstate="firing"}'})
     told = set()
 
     def firing():

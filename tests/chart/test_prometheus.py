@@ -17,6 +17,7 @@ import prometheus
 import psutil
 import pytest
 import yaml
+from alerts_of_faults import OF_A_RUN
 from programs import Program, wait_until
 from trimtab.environment.free_ports import free_ports
 from trimtab_netmon.emulate.emulator import DEVICE
@@ -54,11 +55,6 @@ spec:
 """
 #: A scrape may take as long as the interval, which a busy machine needs.
 PROMETHEUS = {"global": {"scrape_interval": "2s", "scrape_timeout": "2s", "evaluation_interval": "1s"}}
-#: Alerts that faults of this run bring about.
-BROUGHT_ABOUT = {
-    "TrimtabStepsDropped", "TrimtabNetworkSlow", "TrimtabLinkDegraded", "TrimtabNetworkNotMeasured",
-    "TrimtabTrainingStalled", "TrimtabOperatorHasNoLeader",
-}  # fmt: skip
 #: What worker 0's host sends while its network is at fault.
 NARROW = ("tbf", "rate", "5mbit", "burst", "256kb", "latency", "100ms")
 
@@ -122,7 +118,7 @@ def ask(tmp_path_factory):
         }
         jobs = [{"job_name": name, "static_configs": each} for name, each in targets.items()]
         (directory / "fast.yaml").write_text(
-            yaml.safe_dump({"groups": [{"name": "fast", "rules": dashboards.fast_alerts(BROUGHT_ABOUT)}]})
+            yaml.safe_dump({"groups": [{"name": "fast", "rules": dashboards.fast_alerts(OF_A_RUN)}]})
         )
         rules = [str(dashboards.ALERTS), str(directory / "fast.yaml")]
         (directory / "prometheus.yaml").write_text(
@@ -244,7 +240,7 @@ def test_each_fault_of_the_run_brings_its_alert_about_and_no_other(ask):
         (ask.directory / "stalled").touch()
         for process in hung:
             process.suspend()
-        of_programs = BROUGHT_ABOUT - of_links - of_numbers
+        of_programs = OF_A_RUN - of_links - of_numbers
         wait_until(lambda: tells(of_programs), lambda: f"these alone tell: {firing(ask)}", 120, interval=1)
         assert told == of_programs, "none came and went"
     finally:

@@ -18,24 +18,12 @@ from trimtab_operator.settings import NETMON_RESOURCES
 sys.path.append(str(Path(__file__).parents[1] / "cluster"))
 
 import operator_role
+from rendered import of_kind, one, operator_container, pods
 
 pytestmark = pytest.mark.helm
 
 STATUS_PORTS = [{"protocol": "TCP", "port": TRAINER_STATUS_PORT}]
 MONITORING = "monitoring.enabled=true"
-
-
-def of_kind(objects, kind):
-    return [each for each in objects if each["kind"] == kind]
-
-
-def one(objects, kind, name):
-    (found,) = [each for each in of_kind(objects, kind) if each["metadata"]["name"] == name]
-    return found
-
-
-def operator_container(objects):
-    return one(objects, "Deployment", "trimtab")["spec"]["template"]["spec"]["containers"][0]
 
 
 def rights(rules):
@@ -56,11 +44,6 @@ def operators_rules(objects):
     }
     held = [each["roleRef"] for each in bindings if each["subjects"][0]["name"] == "trimtab"]
     return [rule for role in held for rule in roles[role["kind"], role["name"]]]
-
-
-def pods(objects):
-    templates = [each["spec"]["template"]["spec"] for each in of_kind(objects, "Deployment")]
-    return templates + [each["spec"] for each in of_kind(objects, "Pod")]
 
 
 def test_the_operators_flags_are_flags_that_it_has(helm):

@@ -14,18 +14,9 @@ from trimtab_operator.cluster.resources import (
     SERVICES,
     TRAINING_JOBS,
 )
-from workbench import Workbench, eventually
+from workbench import eventually
 
 pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(300)]
-
-
-def started(bench: Workbench, name: str, **spec):
-    """A job whose two pods run, and train."""
-    bench.create(name, **spec)
-    pods = bench.wait_for_pods(name, spec.get("workers", 2))
-    bench.play_running(*pods)
-    bench.play_training(name)
-    return pods
 
 
 def test_a_job_becomes_a_job_a_service_a_secret_and_a_policy(bench):
@@ -98,7 +89,7 @@ def test_workers_become_ready_and_the_status_says_so(bench):
 @pytest.mark.slow
 def test_a_job_that_runs_and_whose_rank_0_cannot_be_heard_says_why(bench):
     """Nobody runs these pods, so nothing knows rank 0's name: as where a network keeps the operator from it."""
-    started(bench, "digits")
+    bench.start("digits")
     told = "2 workers train; rank 0 has not reported for 60 s: "
     eventually(lambda: bench.status("digits")["message"].startswith(told), "the status says so", 150)
     assert f"digits-0.digits.{bench.namespace}.svc" in bench.status("digits")["message"]
@@ -107,7 +98,7 @@ def test_a_job_that_runs_and_whose_rank_0_cannot_be_heard_says_why(bench):
 
 
 def test_a_job_whose_pods_end_well_has_succeeded(bench):
-    pods = started(bench, "digits")
+    pods = bench.start("digits")
     bench.play_succeeded(*pods)
     status = bench.wait_for_state("digits", "Succeeded")
     assert status["completionTime"] >= status["startTime"]
@@ -117,7 +108,7 @@ def test_a_job_whose_pods_end_well_has_succeeded(bench):
 
 
 def test_when_one_worker_fails_all_ranks_restart_together_and_the_event_says_why(bench):
-    pods = started(bench, "digits")
+    pods = bench.start("digits")
     bench.play_failed(pods[1], exit_code=1, message="ValueError: no such file")
     again = bench.wait_for_pods("digits", attempt=1)
     assert not {each["metadata"]["uid"] for each in pods} & {each["metadata"]["uid"] for each in again}
@@ -160,13 +151,13 @@ def test_after_max_restarts_a_failure_is_final(bench):
 
 
 def test_under_never_the_first_failure_is_final(bench):
-    pods = started(bench, "digits", restartPolicy="Never")
+    pods = bench.start("digits", restartPolicy="Never")
     bench.play_failed(pods[0])
     assert "restartPolicy is Never" in bench.wait_for_state("digits", "Failed")["message"]
 
 
 def test_a_pod_that_the_cluster_takes_away_restarts_all_and_is_not_counted(bench):
-    pods = started(bench, "digits", maxRestarts=0)
+    pods = bench.start("digits", maxRestarts=0)
     bench.play_disrupted(pods[0])
     bench.wait_for_pods("digits", attempt=1)
     status = bench.status("digits")
@@ -229,7 +220,7 @@ def test_a_job_in_a_queue_waits_for_kueue_and_runs_from_then_on(bench):
 
 def test_a_queue_that_the_job_was_given_when_it_ran_already_takes_nothing_from_suspend(bench):
     """Kueue goes by the Job's labels, which have no queue."""
-    started(bench, "digits")
+    bench.start("digits")
     bench.api.merge(TRAINING_JOBS, bench.namespace, "digits", {"metadata": {"labels": QUEUE}})
     bench.change("digits", suspend=True)
     bench.wait_for_state("digits", "Suspended")
@@ -251,7 +242,7 @@ def test_a_job_in_a_queue_that_says_suspend_runs_when_the_queue_admits_it(bench)
 
 
 def test_a_job_that_others_suspend_is_theirs_to_resume(bench):
-    started(bench, "digits")
+    bench.start("digits")
     suspend_child(bench, "digits", True)
     bench.wait_for_state("digits", "Suspended")
     assert bench.condition("digits", "Suspended")["reason"] == "SuspendedByOther"
@@ -275,14 +266,14 @@ def test_a_job_past_its_deadline_has_failed_and_its_pods_are_gone(bench):
 
 
 def test_a_finished_job_is_deleted_when_its_time_is_up(bench):
-    pods = started(bench, "digits", ttlSecondsAfterFinished=2)
+    pods = bench.start("digits", ttlSecondsAfterFinished=2)
     bench.play_succeeded(*pods)
     eventually(lambda: not bench.job("digits"), "the job is deleted")
     eventually(lambda: not bench.leftovers(), "nothing is left of it")
 
 
 def test_a_deleted_job_leaves_nothing(bench):
-    started(bench, "digits")
+    bench.start("digits")
     uid = bench.job("digits")["metadata"]["uid"]
     bench.api.delete(TRAINING_JOBS, bench.namespace, "digits", uid)
     eventually(lambda: not bench.job("digits"), "the job is deleted")
@@ -290,7 +281,7 @@ def test_a_deleted_job_leaves_nothing(bench):
 
 
 def test_a_job_of_the_same_name_starts_afresh(bench):
-    started(bench, "digits")
+    bench.start("digits")
     uid = bench.job("digits")["metadata"]["uid"]
     bench.control_plane.kubectl("delete", "tj", "digits", f"--namespace={bench.namespace}", "--cascade=background")
     bench.create("digits")
@@ -307,13 +298,13 @@ def test_a_job_of_the_same_name_starts_afresh(bench):
 
 def test_a_job_that_another_manages_is_left_alone(bench):
     bench.create("other", managedBy="example.com/other")
-    started(bench, "digits")  # by now the other would have been seen to
+    bench.start("digits")  # by now the other would have been seen to
     assert bench.child("other") is None
     assert bench.status("other") == {}
 
 
 def test_a_deleted_job_child_is_made_again(bench):
-    started(bench, "digits")
+    bench.start("digits")
     bench.control_plane.kubectl("delete", "job", "digits", f"--namespace={bench.namespace}", "--wait=false")
     eventually(lambda: bench.status("digits")["state"] == "Starting", "it starts again, and does not train")
     bench.play_running(*bench.wait_for_pods("digits"))
@@ -352,7 +343,7 @@ def test_a_pod_that_cannot_be_scheduled_shows_in_status(bench):
 
 
 def test_a_pod_that_cannot_be_scheduled_after_a_restart_shows_too(bench):
-    bench.play_failed(started(bench, "digits")[0])
+    bench.play_failed(bench.start("digits")[0])
     pods = bench.wait_for_pods("digits", attempt=1)
     bench.play_unschedulable(pods[1], "0/3 nodes are available: 3 Insufficient nvidia.com/gpu.")
     eventually(lambda: bench.condition("digits", "Ready").get("reason") == "Unschedulable", "the condition says so")
@@ -361,7 +352,7 @@ def test_a_pod_that_cannot_be_scheduled_after_a_restart_shows_too(bench):
 
 
 def test_a_worker_killed_for_memory_shows_in_status(bench):
-    pods = started(bench, "digits", maxRestarts=0)
+    pods = bench.start("digits", maxRestarts=0)
     bench.play_failed(pods[1], exit_code=137, reason="OOMKilled")
     assert "worker 1 was killed for memory" in bench.wait_for_state("digits", "Failed")["message"]
     assert bench.condition("digits", "Failed")["reason"] == "OOMKilled"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from test_life_of_a_job import started
 from trimtab_operator.cluster.resources import (
     JOBS,
     NETWORK_POLICIES,
@@ -83,7 +82,7 @@ def put_theirs_in_the_way(bench):
 
 
 def test_a_job_that_runs_goes_on_while_something_else_has_a_name_of_its_and_says_so(bench):
-    started(bench, "digits")
+    bench.start("digits")
     put_theirs_in_the_way(bench)
     status = bench.status("digits")
     assert (status["state"], status["restarts"], status["message"]) == ("Running", 0, told(SERVICES, "digits"))
@@ -98,7 +97,7 @@ def test_a_job_that_runs_goes_on_while_something_else_has_a_name_of_its_and_says
 
 def test_a_job_in_whose_way_something_is_still_ends_as_its_pods_do(bench):
     """What is in the way of a repair is in nobody's way who has ended."""
-    pods = started(bench, "digits")
+    pods = bench.start("digits")
     put_theirs_in_the_way(bench)
     bench.play_succeeded(*pods)
     assert bench.wait_for_state("digits", "Succeeded")["message"] == "all 2 workers ended well"

@@ -5,7 +5,6 @@ longer when they are made, or have.
 from __future__ import annotations
 
 import pytest
-from test_life_of_a_job import started
 from trimtab_operator.cluster.resources import EVENTS, TRAINING_JOBS, Resource
 from workbench import eventually
 
@@ -120,7 +119,7 @@ def test_a_job_that_gets_some_of_its_pods_says_why_not_all(bench):
 def test_a_quota_that_the_jobs_own_children_fill_is_in_the_way_of_no_restart_and_no_repair(bench):
     """The API server counts what is to be created before it finds that it exists."""
     quota(bench, "1", "services")
-    pods = started(bench, "digits")
+    pods = bench.start("digits")
     bench.change("digits", maxRestarts=7)
     eventually(lambda: bench.status("digits")["observedGeneration"] == 2, "the new spec was seen")
     bench.play_failed(pods[0])

@@ -7,7 +7,6 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from kit.silent_training import SilentTraining
 from seen import Seen
-from test_life_of_a_job import started
 from trimtab_operator.cluster.resources import JOBS, NETWORK_POLICIES, PODS, SECRETS, SERVICES
 from trimtab_operator.main import read_settings
 from trimtab_operator.reconcile import RESYNC_SECONDS, Reconciler
@@ -47,7 +46,7 @@ def change_the_spec(bench: Workbench):
 
 @pytest.mark.parametrize(("resource", "name"), CHILDREN, ids=[resource.kind for resource, _ in CHILDREN])
 def test_a_child_that_a_stranger_deletes_is_back_when_the_spec_changes(bench, resource, name):
-    started(bench, "digits")
+    bench.start("digits")
     uid = bench.job("digits")["metadata"]["uid"]
     delete(bench, resource, name)
     change_the_spec(bench)
@@ -60,7 +59,7 @@ def test_a_child_that_a_stranger_deletes_is_back_when_the_spec_changes(bench, re
 
 @pytest.mark.parametrize(("resource", "name", "field", "theirs"), EDITS, ids=[each[0].kind for each in EDITS])
 def test_what_a_stranger_writes_in_a_child_is_undone_when_the_spec_changes(bench, resource, name, field, theirs):
-    started(bench, "digits")
+    bench.start("digits")
     before = bench.api.get(resource, bench.namespace, name)[field]
     bench.api.merge(resource, bench.namespace, name, {field: theirs})
     assert bench.api.get(resource, bench.namespace, name)[field] != before
@@ -69,7 +68,7 @@ def test_what_a_stranger_writes_in_a_child_is_undone_when_the_spec_changes(bench
 
 
 def test_a_stranger_cannot_write_in_the_secret(bench):
-    started(bench, "digits")
+    bench.start("digits")
     refused = bench.control_plane.kubectl(
         "patch", "secret", "digits-trimtab", "-n", bench.namespace, "--type=merge", '-p={"data": {"tls.key": "YQ=="}}'
     )
@@ -77,7 +76,7 @@ def test_a_stranger_cannot_write_in_the_secret(bench):
 
 
 def test_deleted_children_are_back_after_ten_minutes_though_nothing_else_happens(bench):
-    started(bench, "digits")
+    bench.start("digits")
     now = datetime.now(UTC)
     settings = read_settings(["--namespace", "trimtab-system", "--netmon-image", "netmon.test/netmon:1"])
     reconciler = Reconciler(bench.api, settings, Seen(bench), SilentTraining(), clock=lambda: now)
@@ -98,7 +97,7 @@ def test_deleted_children_are_back_after_ten_minutes_though_nothing_else_happens
 
 
 def test_a_job_that_a_stranger_took_from_its_owner_is_told_and_made_anew_once_it_is_gone(bench):
-    started(bench, "digits")
+    bench.start("digits")
     bench.api.merge(JOBS, bench.namespace, "digits", {"metadata": {"ownerReferences": None}})
     eventually(
         lambda: bench.status("digits")["message"].startswith("waits for the Job digits to go: it belongs to something"),
@@ -131,7 +130,7 @@ NAME, MANAGED_BY, ATTEMPT = "trimtab.dev/job-name", "app.kubernetes.io/managed-b
 )
 def test_labels_of_the_job_that_a_stranger_edits_are_as_before_at_once_and_nothing_restarts(bench, theirs):
     """Without them the watch does not show the Job, and it looks as if there were none."""
-    pods = started(bench, "digits")
+    pods = bench.start("digits")
     before = bench.child("digits")["metadata"]
     bench.api.merge(JOBS, bench.namespace, "digits", {"metadata": {"labels": {**theirs, "team": "vision"}}})
     ours = {NAME: "digits", MANAGED_BY: "trimtab-operator", ATTEMPT: "0"}
@@ -144,7 +143,7 @@ def test_labels_of_the_job_that_a_stranger_edits_are_as_before_at_once_and_nothi
 
 
 def test_a_job_without_labels_is_still_known_by_its_attempt(bench):
-    pods = started(bench, "digits")
+    pods = bench.start("digits")
     bench.play_failed(pods[0])
     again = bench.wait_for_pods("digits", attempt=1)
     bench.play_running(*again)
@@ -159,7 +158,7 @@ def test_a_job_without_labels_is_still_known_by_its_attempt(bench):
 
 @pytest.mark.parametrize(("resource", "name"), CHILDREN[:2], ids=[resource.kind for resource, _ in CHILDREN[:2]])
 def test_labels_of_other_children_are_as_before_when_the_spec_changes(bench, resource, name):
-    started(bench, "digits")
+    bench.start("digits")
     before = bench.api.get(resource, bench.namespace, name)["metadata"]["labels"]
     bench.api.merge(resource, bench.namespace, name, {"metadata": {"labels": None}})
     assert "labels" not in bench.api.get(resource, bench.namespace, name)["metadata"]
@@ -171,7 +170,7 @@ def test_labels_of_other_children_are_as_before_when_the_spec_changes(bench, res
 
 def test_a_pod_that_a_stranger_labels_as_a_worker_is_none(bench):
     """Labels anybody may give; a worker is what the Job controller made for this very Job."""
-    started(bench, "digits", maxRestarts=0)
+    bench.start("digits", maxRestarts=0)
     real = bench.pods("digits")[0]
     labels = {name: text for name, text in real["metadata"]["labels"].items() if "controller-uid" not in name}
     for name, index in (("stray", "9"), ("nonsense", "first")):
@@ -194,7 +193,7 @@ def test_a_pod_that_a_stranger_labels_as_a_worker_is_none(bench):
 
 def test_pods_that_outlive_their_job_are_told_and_waited_for(bench):
     """Else two pods of one rank would answer to one name."""
-    pods = started(bench, "digits")
+    pods = bench.start("digits")
     orphaned = bench.control_plane.kubectl("delete", "job", "digits", "-n", bench.namespace, "--cascade=orphan")
     assert orphaned.returncode == 0, orphaned.stderr
     remedy = f"kubectl delete pods -n {bench.namespace} -l trimtab.dev/job-name=digits"

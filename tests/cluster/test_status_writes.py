@@ -8,7 +8,6 @@ from itertools import pairwise
 import pytest
 from kit.silent_training import SilentTraining
 from seen import Seen
-from test_life_of_a_job import started
 from trimtab_api.trainer.v1 import status_pb2
 from trimtab_operator.main import read_settings
 from trimtab_operator.policies.progress import Progress
@@ -35,7 +34,7 @@ class Chatty(SilentTraining):
 
 
 def test_figures_are_written_once_in_an_interval_and_a_plan_at_once(bench):
-    started(bench, "digits")
+    bench.start("digits")
     training, now = Chatty(), datetime.now(UTC)
     flags = ["--namespace", "trimtab-system", "--netmon-image", "netmon.test/netmon:1", "--status-interval", "10"]
     settings = read_settings(flags)

@@ -7,7 +7,6 @@ import json
 
 import pytest
 import yaml
-from test_life_of_a_job import started
 from trimtab_operator.cluster.resources import TRAINING_JOBS
 from workbench import CRD, eventually
 
@@ -81,7 +80,7 @@ def test_a_job_that_can_be_read_again_starts(bench):
 
 @pytest.mark.usefixtures("other_version")
 def test_a_job_that_runs_and_can_no_longer_be_read_is_left_as_it_is(bench):
-    pods, child = started(bench, "digits"), bench.child("digits")
+    pods, child = bench.start("digits"), bench.child("digits")
     before = bench.status("digits")
     bench.change("digits", workers=0)
     is_unreadable(bench, "digits")
@@ -101,7 +100,7 @@ def test_a_job_that_runs_and_can_no_longer_be_read_is_left_as_it_is(bench):
 
 @pytest.mark.usefixtures("other_version")
 def test_a_job_that_has_succeeded_stays_so_when_it_can_no_longer_be_read(bench):
-    pods = started(bench, "digits")
+    pods = bench.start("digits")
     bench.play_succeeded(*pods)
     before = bench.wait_for_state("digits", "Succeeded")
     bench.change("digits", workers=0)

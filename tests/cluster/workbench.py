@@ -149,6 +149,14 @@ class Workbench:
         """Create a small good job."""
         self.api.create(TRAINING_JOBS, self.manifest(name, **spec))
 
+    def start(self, name: str, **spec: Any) -> list[Object]:
+        """Create a job, play that its pods run and train, and return them."""
+        self.create(name, **spec)
+        pods = self.wait_for_pods(name, spec.get("workers", 2))
+        self.play_running(*pods)
+        self.play_training(name)
+        return pods
+
     def change(self, name: str, **spec: Any) -> None:
         """Change fields of a job's spec."""
         self.api.merge(TRAINING_JOBS, self.namespace, name, {"spec": spec})

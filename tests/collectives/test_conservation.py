@@ -11,6 +11,7 @@ from itertools import product
 import pytest
 import torch
 from cases import GRADIENTS, SIZES, WIRED, Case, Outcome, run_case
+from conservation import check
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from kit.rank_pool import RankPool
@@ -23,40 +24,8 @@ from trimtab_api import catalogue
 from trimtab_api.catalogue import COLLECTIVES, DENSE_COLLECTIVES, SPARSE_COLLECTIVES, sparsifiers
 
 LENGTHS = (1, 2, 3, 7, 31, 127, 1009, 5003)
-#: Where a rank that drops what others sent, on its way, keeps it in its own residual.
-KEEPING_OTHERS = ("gtopk",)
 #: Where what a rank selected may be dropped before it reaches all.
 SELECTING_AGAIN = ("gtopk", "ok-topk", "spardl")
-
-
-def check(size: int, case: Case, outcomes: list[Outcome]) -> None:
-    """Everything that is promised of one exchange."""
-    accs = torch.stack([outcome.acc for outcome in outcomes]).double()
-    residuals = torch.stack([outcome.residual for outcome in outcomes]).double()
-    update = outcomes[0].update
-    missing = accs.sum(0) - size * update.double() - residuals.sum(0)
-    rounding = 4 * size * (2**-24 * accs.abs().sum(0) + 2**-149)
-    assert (missing.abs() <= rounding).all(), "conservation"
-
-    for outcome in outcomes:
-        assert torch.equal(outcome.update, update), "the update has the same bits on every rank"
-        exchanged = outcome.exchanged
-        assert exchanged.squared_norm_before == pytest.approx(outcome.acc.double().square().sum().item(), rel=1e-5)
-        assert exchanged.squared_norm_after == pytest.approx(
-            outcome.residual.double().square().sum().item(), rel=1e-4, abs=1e-5 * exchanged.squared_norm_before
-        )
-        if exchanged.sent is not None and case.scheme not in KEEPING_OTHERS:
-            kept = torch.ones(case.segments[-1], dtype=torch.bool)
-            kept[exchanged.sent.long()] = False
-            assert torch.equal(outcome.residual[kept], outcome.acc[kept]), "nothing else is taken from the residual"
-
-    if case.vote_length is None:
-        assert all(outcome.exchanged.vote.numel() == 0 for outcome in outcomes)
-    else:
-        votes = torch.stack([outcome.vote for outcome in outcomes]).double()
-        for outcome in outcomes:
-            assert torch.equal(outcome.exchanged.vote, outcomes[0].exchanged.vote), "the same consensus everywhere"
-            torch.testing.assert_close(outcome.exchanged.vote.double(), votes.sum(0), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("size", WIRED)

@@ -9,10 +9,10 @@ from queue import SimpleQueue
 import pytest
 import torch
 from cases import SIZES, Case, Outcome, run_case
+from conservation import check
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kit.in_process import InProcess, Ranks
-from test_conservation import check
 from torch import Tensor
 from trimtab.collectives import create
 from trimtab.collectives.group import Group

@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from test_costs import PARAMETERS, TABLE_II, TABLE_VI
+from paper_tables import PARAMETERS, TABLE_II, TABLE_VI
 from trimtab.cli import plan_command
 from trimtab.plan import Plan
 from trimtab_api.errors import UserError

@@ -4,43 +4,13 @@ from itertools import pairwise
 
 import pytest
 import torch
-from sklearn.datasets import load_digits
-from torch import nn
+from digits_training import Training
 from trimtab import kernels, sparsify
 from trimtab.plan import elements_to_send
 from trimtab.sparsify import estimating_selector, near_k
 
 #: Every change between the ratios, in both directions, some after a few steps only.
 RATIOS = [0.01] * 50 + [0.001] * 50 + [0.1] * 50 + [0.01] * 30 + [0.1] * 5 + [0.001] * 30 + [0.1] * 5 + [0.01] * 30
-
-
-class Training:
-    """A small network on scikit-learn's digits, stepped by what is selected of its gradient, with error feedback."""
-
-    def __init__(self, batch_size: int) -> None:
-        torch.manual_seed(0)
-        pixels, digits = load_digits(return_X_y=True)
-        self.images, self.digits = torch.tensor(pixels / 16, dtype=torch.float32), torch.tensor(digits)
-        self.model = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 10))
-        self.parameters = list(self.model.parameters())[::-1]
-        self.optimizer = torch.optim.SGD(self.parameters, lr=0.02, momentum=0.9)
-        self.batch_size = batch_size
-        sizes = [parameter.numel() for parameter in self.parameters]
-        self.offsets = [0, *torch.tensor(sizes).cumsum(0).tolist()]
-        self.residual = torch.zeros(sum(sizes))
-
-    def gradient(self) -> torch.Tensor:
-        batch = torch.randint(0, len(self.images), (self.batch_size,))
-        self.optimizer.zero_grad()
-        self.loss = nn.functional.cross_entropy(self.model(self.images[batch]), self.digits[batch])
-        self.loss.backward()
-        return torch.cat([parameter.grad.flatten() for parameter in self.parameters])
-
-    def step(self, update: torch.Tensor, next_residual: torch.Tensor) -> None:
-        for parameter, part in zip(self.parameters, update.split([p.numel() for p in self.parameters]), strict=True):
-            parameter.grad.copy_(part.view_as(parameter))
-        self.optimizer.step()
-        self.residual = next_residual
 
 
 @pytest.mark.parametrize("batch_size", [16, 128])

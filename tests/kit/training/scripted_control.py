@@ -1,0 +1,75 @@
+"""Controllers whose messages a test has written down, in the place of rank 0's controller."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trimtab.control.types import StepReport
+from trimtab.plan import Plan
+
+
+class Script:
+    """Stands where rank 0's controller stands, with its messages written down beforehand."""
+
+    view = None
+    makes_trials = True
+    offers_rounds = False
+
+    def __init__(self, messages: dict[int, dict[str, Any]]) -> None:
+        self.messages, self.now, self.reports = messages, 0, []
+
+    @property
+    def has_message(self) -> bool:
+        return self.poll() is not None
+
+    def poll(self) -> dict[str, Any] | None:
+        return self.messages.get(self.now)
+
+    def sent(self) -> None:
+        self.messages.pop(self.now, None)
+
+    def step(self, before: Any, steps_left: int) -> None:
+        self.now += 1
+
+    def in_round(self, steps_left: int) -> None: ...
+
+    def profile(self, profile: Any) -> None: ...
+
+    def loop_ended(self, before: Any) -> None: ...
+
+    def trials(self, reports: list[Any]) -> None:
+        self.reports.append(reports)
+
+    def close(self) -> None: ...
+
+
+class AdoptsAt(Script):
+    """Rank 0's controller, which has every rank adopt a plan after each of some rounds."""
+
+    def __init__(self, plans: dict[int, Plan]) -> None:
+        super().__init__({step: {"adopt": plan.to_json()} for step, plan in plans.items()})
+
+    def poll(self) -> dict[str, Any] | None:
+        return next((message for step, message in self.messages.items() if step <= self.now), None)
+
+    def sent(self) -> None:
+        if self.poll() is not None:
+            del self.messages[min(self.messages)]
+
+
+class Heard(Script):
+    """A controller that keeps what it is told of steps."""
+
+    def __init__(self) -> None:
+        super().__init__({})
+        self.losses: list[float | None] = []
+        self.loops: list[float] = []
+
+    def step(self, before: StepReport | None, steps_left: int) -> None:
+        super().step(before, steps_left)
+        if before is not None:
+            self.losses.append(before.loss)
+            self.loops.append(before.loop_steps)
+
+    def loop_ended(self, before: StepReport | None) -> None:
+        self.losses.append(None if before is None else before.loss)

@@ -1,0 +1,20 @@
+"""Sessions of ranks that have met in a process group."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+from trimtab.collectives.group import Group
+from trimtab.plan import FusionPlan, Plan
+from trimtab.records.recorder import Recorder
+from trimtab.session import Session
+
+
+def attach(
+    model: nn.Module, optimizer: Any, plan: Plan | str, recorder: Recorder | None = None, **options: Any
+) -> Session:
+    """A session of a plan, or of a plan's text in two buffers."""
+    if isinstance(plan, str):
+        plan = Plan.parse(plan, FusionPlan((0, 20)))
+    return Session(model, optimizer, group=Group.connect(), plan=plan, recorder=recorder or Recorder(None), **options)
