@@ -17,6 +17,7 @@ import torch
 import torch.distributed as dist
 import trimtab
 from kit.rank_pool import RankError, RankPool
+from kit.training.weights import weights_of
 from torch import Tensor, nn
 from torch.amp.grad_scaler import GradScaler
 from torch.nn.parallel import DistributedDataParallel
@@ -64,10 +65,6 @@ def loss_of(model: nn.Module, number: int, rank: int, **options: Any) -> Tensor:
     return nn.functional.mse_loss(model(x, **options), x.sum(dim=(1, 2, 3)).unsqueeze(1))
 
 
-def weights(model: nn.Module) -> Tensor:
-    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()]).clone()
-
-
 def uses(style: str, number: int, rank: int) -> bool:
     """Whether a step uses the extra layer: all do, or none does in some and one rank alone in others."""
     return style != "unused" or number % 3 == 0 or (number % 3 == 1 and rank == 0)
@@ -100,7 +97,7 @@ def train(rank: int, size: int, folder: Path, plan: str | None, style: str) -> t
         optimizer.zero_grad()
     steps = 0 if state.session is None else state.session.steps
     state.close()
-    return weights(model), steps
+    return weights_of(model), steps
 
 
 @pytest.mark.parametrize("style", STYLES)
@@ -146,7 +143,7 @@ def learn(rank: int, size: int, folder: Path, plan: str) -> tuple[list[float], T
     assert state.session is not None
     name = state.session.plan.name
     state.close()
-    return losses, weights(model), name
+    return losses, weights_of(model), name
 
 
 @pytest.mark.parametrize("plan", ["0.01/all-gather", "adaptive"])
@@ -225,14 +222,14 @@ def overflow(rank: int, size: int, folder: Path, scales: bool) -> list[tuple[flo
         loss = loss_of(ddp, number, rank)
         scaler.scale(loss * float("inf") if number == rank == 1 else loss).backward()
         infinite = all(bool(parameter.grad.isinf().all()) for parameter in model.parameters())
-        before, residual_before = weights(model), residual
+        before, residual_before = weights_of(model), residual
         if scales or not infinite:
             scaler.step(optimizer)
             scaler.update()
         optimizer.zero_grad()
         assert state.session is not None
         residual = state.session._engine.arena.residual.clone()
-        moved = not torch.equal(before, weights(model))
+        moved = not torch.equal(before, weights_of(model))
         seen.append((scaler.get_scale(), infinite, not torch.equal(residual, residual_before), moved))
     state.close()
     return seen

@@ -7,8 +7,11 @@ from typing import Any
 import pytest
 import torch
 from kit.rank_pool import RankPool
-from test_local_updates import SIZE, attach, flat, loss_of, model_of, plan_of, take_step
-from test_source_change import AdoptsAt
+from kit.training.local_steps import plan_of, take_step
+from kit.training.regression import SIZE, loss_of, model_of
+from kit.training.scripted_control import AdoptsAt
+from kit.training.sessions import attach
+from kit.training.weights import weights_of
 from torch import Tensor
 from torch.amp.grad_scaler import GradScaler
 from trimtab.engine.loss_scale import LossScale
@@ -36,7 +39,7 @@ def scaled(rank: int, size: int, factor: float, own: bool) -> list[tuple[str, di
         take_step(session, optimizer, scaler if own else None)
         if scaler.get_scale() >= before:
             schedule.step()
-        seen.append((session.plan.source, scaler.state_dict(), optimizer.param_groups[0]["lr"], flat(model)))
+        seen.append((session.plan.source, scaler.state_dict(), optimizer.param_groups[0]["lr"], weights_of(model)))
     session.close()
     return seen
 

@@ -12,8 +12,8 @@ from typing import Any
 import psutil
 import pytest
 import torch
-import yaml
 from kit.rank_pool import RankError, RankPool
+from kit.training.job_file import job_file
 from torch import nn
 from trimtab import attachment, control_client
 from trimtab.attach_checks import check_devices
@@ -43,18 +43,6 @@ def test_a_model_on_the_gpu_of_another_rank_is_refused_and_one_on_the_cpu_is_not
     assert str(refused.value) == (
         "model: 'cuda:0': this process is LOCAL_RANK 1; put the model on cuda:1, by the variable LOCAL_RANK"
     )
-
-
-def job_file(folder: Path, **communication: Any) -> Path:
-    containers = [{"name": "trainer", "command": ["python", "train.py"]}]
-    spec = {"workers": 2, "template": {"spec": {"containers": containers}}, "communication": communication}
-    path = folder / "job.json"
-    path.write_text(
-        yaml.safe_dump(
-            {"apiVersion": "trimtab.dev/v1alpha1", "kind": "TrainingJob", "metadata": {"name": "job"}, "spec": spec}
-        )
-    )
-    return path
 
 
 def test_a_job_that_says_nothing_of_it_is_steered_as_the_controller_is_by_itself(tmp_path: Path) -> None:

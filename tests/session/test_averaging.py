@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 from kit.rank_pool import RankPool
-from test_schedules import NUM_ELEMENTS, SHAPES, Rank, timetable_drawn
+from kit.training.exchanging_rank import NUM_ELEMENTS, SHAPES, Rank, timetable_drawn
 from torch import Tensor
 from trimtab.collectives.group import Group
 from trimtab.plan import FusionPlan, Plan

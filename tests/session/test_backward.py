@@ -9,7 +9,8 @@ import pytest
 import torch
 from kit.fusion_plans import cut_before
 from kit.rank_pool import RankPool
-from test_session import STEPS, loader, make_session, network
+from kit.training.random_training import STEPS, loader, make_session, network
+from kit.training.weights import weights_of
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from trimtab.collectives.group import Group
@@ -30,10 +31,6 @@ def attach(model: nn.Module, plan: str = "dense") -> Session:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     parsed = Plan.parse(plan, LAYER_EACH)
     return Session(model, optimizer, group=Group.connect(), plan=parsed, recorder=Recorder(None))
-
-
-def weights_of(model: nn.Module) -> Tensor:
-    return torch.cat([parameter.detach().reshape(-1).clone() for parameter in model.parameters()])
 
 
 # Clipping, as scripts do it ------------------------------------------------------------------------------------------

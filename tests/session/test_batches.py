@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from kit.rank_pool import RankPool
-from test_session import make_session, network
+from kit.training.random_training import make_session, network
 from torch.utils.data import DataLoader, SubsetRandomSampler, TensorDataset
 from trimtab.plan import Plan
 

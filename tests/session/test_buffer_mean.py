@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 from kit.rank_pool import RankPool
-from test_local_updates import SIZE, attach, backward, batch_of, plan_of
+from kit.training.local_steps import plan_of
+from kit.training.regression import SIZE, backward, batch_of
+from kit.training.sessions import attach
 from torch import Tensor, nn
 from trimtab.engine.buffer_mean import average_buffers
 from trimtab.plan import Plan

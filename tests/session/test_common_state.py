@@ -10,8 +10,11 @@ from typing import Any
 import pytest
 import torch
 from kit.rank_pool import RankError, RankPool
-from test_local_updates import Heard, attach, backward, flat, model_of, plan_of
-from test_source_change import AdoptsAt
+from kit.training.local_steps import plan_of
+from kit.training.regression import backward, model_of
+from kit.training.scripted_control import AdoptsAt, Heard
+from kit.training.sessions import attach
+from kit.training.weights import weights_of
 from torch import Tensor, nn
 from trimtab.collectives.group import Group
 from trimtab.engine.common_state import share_state
@@ -73,7 +76,7 @@ def to_gradients(rank: int, size: int, how: str) -> list[tuple[str, Tensor]]:
         if number == 1 and rank == 1:
             model[0].weight.grad[0, 0] = float("nan")  # a step less
         session.step()
-        seen.append((session.plan.source, flat(model)))
+        seen.append((session.plan.source, weights_of(model)))
     session.close()
     return seen
 

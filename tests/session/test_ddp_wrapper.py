@@ -12,12 +12,15 @@ import pytest
 import torch
 import trimtab
 from kit.rank_pool import RankPool
-from test_own_steps import SIZE, attached, loss_of, model_of, weights
+from kit.training.regression import loss_of, model_of
+from kit.training.sessions import attach
+from kit.training.weights import weights_of
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from trimtab.engine.module_hook import ModuleHook
 from trimtab_api.errors import UserError
 
+SIZE = 2
 STEPS = 5
 
 
@@ -49,7 +52,7 @@ def train_wrapped(rank: int, size: int, folder: Path, plan: str | None, style: s
         loss_of(ddp, number, rank).backward()
         optimizer.step()
         optimizer.zero_grad()
-    trained = weights(model)
+    trained = weights_of(model)
     names = list(ddp.state_dict())
     if session is not None:
         assert session.steps == STEPS
@@ -87,7 +90,7 @@ class SharpnessAware(torch.optim.SGD):
 def stepping_in_the_midst(rank: int, size: int) -> str:
     model = model_of()
     optimizer = SharpnessAware(model.parameters(), lr=0.05)
-    session = attached(model, optimizer, "dense")
+    session = attach(model, optimizer, "dense")
     try:
         optimizer.step(lambda: loss_of(model, 0, rank).backward())
     except UserError as error:
@@ -134,14 +137,14 @@ def save_whole(rank: int, size: int, folder: Path, plan: str) -> list[tuple[bool
         optimizer.zero_grad()
         saved = io.BytesIO()
         torch.save((model, ddp), saved)  # with whatever was still on its way
-        trained = weights(model)
+        trained = weights_of(model)
         saved.seek(0)
         read, wrapper = torch.load(saved, weights_only=False)
-        are_alike = torch.equal(weights(read), trained) and torch.equal(weights(wrapper.module), trained)
+        are_alike = torch.equal(weights_of(read), trained) and torch.equal(weights_of(wrapper.module), trained)
         for each in (read, copy.deepcopy(model)):
             loss_of(each, number, rank).backward()
             torch.optim.SGD(each.parameters(), lr=1.0).step()
-        seen.append((are_alike and type(wrapper) is DistributedDataParallel, torch.equal(weights(model), trained)))
+        seen.append((are_alike and type(wrapper) is DistributedDataParallel, torch.equal(weights_of(model), trained)))
     session.close()
     return seen
 

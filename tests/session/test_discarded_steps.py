@@ -9,8 +9,10 @@ import pytest
 import torch
 import trimtab
 from kit.rank_pool import RankPool
-from test_own_steps import SIZE, attached, loss_of, model_of, weights
-from test_session import Script
+from kit.training.regression import loss_of, model_of
+from kit.training.scripted_control import Script
+from kit.training.sessions import attach
+from kit.training.weights import weights_of
 from torch import Tensor, nn
 from torch.amp.grad_scaler import GradScaler
 from torch.utils.data import DataLoader, TensorDataset
@@ -18,6 +20,7 @@ from trimtab.engine.loss_scale import LossScale
 from trimtab.plan import Plan
 from trimtab_api.errors import UserError
 
+SIZE = 2
 STEPS = 7
 
 
@@ -27,7 +30,7 @@ def train(rank: int, size: int, text: str | None, style: str) -> tuple[Tensor, i
     trained = model[2:] if style == "head alone" else model  # whose zero_grad() leaves the gradients of the others
     optimizer = torch.optim.SGD(trained.parameters(), lr=0.05, momentum=0.9)
     scaler = GradScaler("cpu", init_scale=2.0**8, enabled=style == "scaler")
-    session = None if text is None else attached(model, optimizer, text, scale=LossScale(scaler))
+    session = None if text is None else attach(model, optimizer, text, scale=LossScale(scaler))
     module: nn.Module = nn.parallel.DistributedDataParallel(model) if session is None else model
     for number in range(STEPS):
         optimizer.zero_grad(set_to_none=number % 2 == 0)
@@ -47,7 +50,7 @@ def train(rank: int, size: int, text: str | None, style: str) -> tuple[Tensor, i
     steps = session.steps if session is not None else 0
     if session is not None:
         session.close()
-    return weights(model), steps
+    return weights_of(model), steps
 
 
 @pytest.mark.parametrize("style", ["continue", "skip", "adversarial", "scaler", "head alone"])
@@ -66,7 +69,7 @@ def residual_around(rank: int, size: int, scales: bool) -> tuple[Tensor, Tensor]
     model = model_of()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     scaler = GradScaler("cpu", init_scale=2.0**8, enabled=scales)
-    session = attached(model, optimizer, "0.1/all-gather", scale=LossScale(scaler))
+    session = attach(model, optimizer, "0.1/all-gather", scale=LossScale(scaler))
     for number in range(2):
         scaler.scale(loss_of(model, number, rank)).backward()
         session.step()
@@ -95,7 +98,7 @@ def plans_around(rank: int, size: int) -> list[str]:
     adopted = Plan.parse("0.1/all-gather").with_version(1)
     script = Script({1: {"adopt": adopted.to_json()}}) if rank == 0 else None
     model = model_of()
-    session = attached(model, torch.optim.SGD(model.parameters(), lr=0.1), "dense", control_client=script)
+    session = attach(model, torch.optim.SGD(model.parameters(), lr=0.1), "dense", control_client=script)
     names = []
     for number in range(4):
         loss_of(model, number, rank).backward()
@@ -117,7 +120,7 @@ def train_in_rounds(rank: int, size: int) -> tuple[Tensor, int]:
     """Rounds of local steps in which each rank leaves out batches of its own, the first and the last among them."""
     model = model_of()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
-    session = attached(model, optimizer, "0.5/all-gather/source=update:steps=4")
+    session = attach(model, optimizer, "0.5/all-gather/source=update:steps=4")
     inputs = torch.randn(44, 8, generator=torch.Generator().manual_seed(1))
     loader = DataLoader(TensorDataset(inputs, inputs.sum(dim=1, keepdim=True)), batch_size=2)
     for number, (x, y) in enumerate(session.batches(loader)):
@@ -128,7 +131,7 @@ def train_in_rounds(rank: int, size: int) -> tuple[Tensor, int]:
         session.step()
     steps = session.steps
     session.close()
-    return weights(model), steps
+    return weights_of(model), steps
 
 
 def test_rounds_end_together_although_ranks_leave_out_other_batches(rank_pool: RankPool) -> None:
@@ -140,7 +143,7 @@ def test_rounds_end_together_although_ranks_leave_out_other_batches(rank_pool: R
 def stepping_unseen(rank: int, size: int, text: str, how: str) -> str:
     """What a loop is told whose weights something else than the session's optimizer changes."""
     model = model_of()
-    session = attached(model, torch.optim.SGD(model.parameters(), lr=0.1), text)
+    session = attach(model, torch.optim.SGD(model.parameters(), lr=0.1), text)
     other = torch.optim.SGD(model.parameters(), lr=0.1)
     try:
         for number in itertools.count():
@@ -173,4 +176,4 @@ def test_one_process_throws_its_gradients_away() -> None:
     session.skip()
     session.step()
     session.close()
-    assert torch.equal(weights(model), weights(model_of()))
+    assert torch.equal(weights_of(model), weights_of(model_of()))

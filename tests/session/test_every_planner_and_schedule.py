@@ -24,6 +24,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kit.in_process import InProcess, Queues
+from kit.training.weights import weights_of
 from torch import Tensor, nn
 from torch._dynamo.backends.registry import lookup_backend
 from torch.fx import GraphModule
@@ -242,10 +243,6 @@ def batch(step: int, rank: int) -> Tensor:
     return torch.randn(8, WIDTH, generator=torch.Generator().manual_seed(10 * step + rank))
 
 
-def flat(model: nn.Module) -> Tensor:
-    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
-
-
 @cache
 def trained_alone(habit: str) -> Tensor:
     """By the mean of both ranks' gradients, in one process."""
@@ -264,7 +261,7 @@ def trained_alone(habit: str) -> Tensor:
         if not (habit == "overflowing" and step == OVERFLOWING):
             of.scaler.step(of.optimizer)
         of.scaler.update()
-    return flat(of.model)
+    return weights_of(of.model)
 
 
 @dataclass
@@ -331,7 +328,7 @@ def trained(rank: int, of: Training, plan: Plan, habit: str, queues: list[Queues
     finally:
         of.session.close()
     entered, handed = (torch.cat([e.flatten() for e in each]) for each in (balance.entered, balance.handed))
-    return Trained(flat(of.model), of.scaler.get_scale(), entered, handed, held_back)
+    return Trained(weights_of(of.model), of.scaler.get_scale(), entered, handed, held_back)
 
 
 def of_ranks(text: str, habit: str, momentum: float) -> list[Trained]:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from late_ranks import LATE, STEPS, WIDTH, Script, assert_as_wait_free, by_name, plain, trained
+from kit.training.late_ranks import LATE, STEPS, WIDTH, Script, assert_as_wait_free, by_name, plain, trained
 from torch import Tensor, nn
 from trimtab.engine.late_gradient import LateGradient
 

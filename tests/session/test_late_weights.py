@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 import torch
-from late_ranks import LATE, STEPS, WIDTH, Script, assert_as_wait_free, by_name, flat, layers, plain, trained
+from kit.training.late_ranks import LATE, STEPS, WIDTH, Script, assert_as_wait_free, by_name, layers, plain, trained
+from kit.training.weights import weights_of
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
 from trimtab.engine.late_parameters import LateParameters
@@ -41,13 +42,13 @@ def saved_whole(of: Script) -> None:
     saved.seek(0)
     read = torch.load(saved, weights_only=False)
     assert not any(isinstance(part._parameters, LateParameters) for part in read.modules())
-    of.seen.append(flat(read))
+    of.seen.append(weights_of(read))
 
 
 def copied(of: Script) -> None:
     copied = copy.deepcopy(of.model)
     assert not any(isinstance(part._parameters, LateParameters) for part in copied.modules())
-    of.seen.append(flat(copied))
+    of.seen.append(weights_of(copied))
 
 
 def parts_saved(of: Script) -> None:
@@ -58,7 +59,7 @@ def parts_saved(of: Script) -> None:
 def averaged(of: Script) -> None:
     average = of.kept.setdefault("average", AveragedModel(of.model))
     average.update_parameters(of.model)
-    of.seen.append(flat(average))
+    of.seen.append(weights_of(average))
 
 
 def looked_at_one(of: Script) -> None:

@@ -8,7 +8,10 @@ from typing import Any
 import pytest
 import torch
 from kit.rank_pool import RankPool
-from test_local_updates import attach, backward, flat, model_of, plan_of
+from kit.training.local_steps import plan_of
+from kit.training.regression import backward, model_of
+from kit.training.sessions import attach
+from kit.training.weights import weights_of
 from torch import Tensor, nn
 from trimtab.engine.step_vote import STEPS_BETWEEN_FINGERPRINTS
 from trimtab.plan import Plan
@@ -38,7 +41,7 @@ def throws_away_the_last_of_a_round(rank: int, size: int, by: str) -> list[Tenso
     model, optimizer, session = attached(2)
     seen = []
     for number in session.batches(range(4), sharded=True):
-        before = flat(model)
+        before = weights_of(model)
         backward(model, number, rank)
         if number == 2:
             seen = [grads_of(model).clone(), gradient_at(before, number, rank)]
@@ -99,7 +102,7 @@ def leaves_its_loop(rank: int, size: int, how: str) -> Tensor:
         session.end_round()  # of nothing
     else:
         train()
-    weights = flat(model)
+    weights = weights_of(model)
     session.close()
     session.end_round()
     return weights
@@ -142,11 +145,11 @@ def evaluates_in_mid_round(rank: int, size: int, everyone: bool) -> tuple[list[T
         backward(model, number, rank)
         session.step()
         if number == 5 and (everyone or rank == 0):
-            seen.append(flat(model))
+            seen.append(weights_of(model))
             for _ in session.batches(range(2), sharded=True):
                 pass
-            seen.append(flat(model))
-    weights = flat(model)
+            seen.append(weights_of(model))
+    weights = weights_of(model)
     session.close()
     return seen, weights
 
@@ -161,19 +164,19 @@ def test_a_loop_without_steps_ends_no_round(rank_pool: RankPool, everyone: bool)
 def looks_at_the_anchor(rank: int, size: int, text: str) -> list[Tensor]:
     model = model_of()
     session = attach(model, torch.optim.SGD(model.parameters(), lr=0.05), Plan.parse(text))
-    began, own, anchors = flat(model), [], []
+    began, own, anchors = weights_of(model), [], []
     for number in range(6):
         backward(model, number, rank)
         with pytest.raises(UserError, match=r"session\.anchor: comes between two steps"), session.anchor():
             pass
         session.step()
-        before = flat(model)
+        before = weights_of(model)
         with session.anchor():
-            anchors.append(flat(model))
-        own.append(torch.equal(flat(model), before))
+            anchors.append(weights_of(model))
+        own.append(torch.equal(weights_of(model), before))
     session.close()
     assert all(own), "each rank has its own weights again"
-    return [began, *anchors, flat(model)]
+    return [began, *anchors, weights_of(model)]
 
 
 def test_the_anchor_is_where_the_round_began_on_every_rank(rank_pool: RankPool) -> None:

@@ -5,73 +5,24 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from kit.rank_pool import RankPool
-from test_session import Script, network
+from kit.training.local_steps import plan_of, step_by_hand, with_trials
+from kit.training.regression import SIZE, backward, model_of, optimizer_of
+from kit.training.scripted_control import Heard
+from kit.training.sessions import attach
+from kit.training.weights import weights_of
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
-from trimtab.collectives.group import Group
-from trimtab.control.types import StepReport
-from trimtab.plan import FusionPlan, Plan
+from trimtab.plan import Plan
 from trimtab.records.lines import RoundEnd
 from trimtab.records.recorder import Recorder
-from trimtab.session import Session
 
-SIZE = 3
 INF = float("inf")
-
-
-def plan_of(text: str, steps: int) -> Plan:
-    return replace(Plan.parse(text, FusionPlan((0, 20))), source=f"update:steps={steps}")
-
-
-def model_of() -> nn.Sequential:
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(4, 16), nn.Tanh(), nn.Linear(16, 1))
-
-
-def optimizer_of(model: nn.Module, name: str) -> torch.optim.Optimizer:
-    if name == "SGD":
-        return torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
-    return torch.optim.AdamW(model.parameters(), lr=0.01)
-
-
-def batch_of(number: int, rank: int) -> Tensor:
-    return torch.randn(16, 4, generator=torch.Generator().manual_seed(100 * number + rank))
-
-
-def backward(model: nn.Module, number: int, rank: int) -> None:
-    loss_of(model, number, rank).backward()
-
-
-def loss_of(model: nn.Module, number: int, rank: int) -> Tensor:
-    x = batch_of(number, rank)
-    return nn.functional.mse_loss(model(x), x.sum(dim=1, keepdim=True))
-
-
-def flat(model: nn.Module) -> Tensor:
-    return nn.utils.parameters_to_vector(model.parameters()).detach().clone()
-
-
-def attach(
-    model: nn.Module, optimizer: torch.optim.Optimizer, plan: Plan, recorder: Recorder | None = None, **options: Any
-) -> Session:
-    return Session(model, optimizer, group=Group.connect(), plan=plan, recorder=recorder or Recorder(None), **options)
-
-
-def take_step(session: Session, optimizer: torch.optim.Optimizer, scaler: torch.amp.GradScaler | None) -> None:
-    """By the script's own scaler, or by the session."""
-    if scaler is None:
-        session.step()
-        return
-    scaler.step(optimizer)
-    scaler.update()
-    optimizer.zero_grad()
 
 
 def train(rank: int, size: int, text: str, steps: int, optimizer: str, num_steps: int) -> list[Tensor]:
@@ -84,35 +35,9 @@ def train(rank: int, size: int, text: str, steps: int, optimizer: str, num_steps
     for number in range(num_steps):
         backward(model, number, rank)
         session.step()
-        seen.append(flat(model))
+        seen.append(weights_of(model))
     session.close()
     return seen
-
-
-def moments_of(optimizer: torch.optim.Optimizer, parameter: nn.Parameter) -> tuple[Tensor, Tensor]:
-    state = optimizer.state.get(parameter, {})
-    return tuple(state.get(name, torch.zeros_like(parameter)) for name in ("exp_avg", "exp_avg_sq"))
-
-
-def cut_noise(optimizer: torch.optim.Optimizer, parameter: nn.Parameter, before: Tensor, step: int) -> None:
-    """Leave Adam's second moment what the mean gradient's noise would have added to it (`second_moments`)."""
-    mean, square = moments_of(optimizer, parameter)
-    if not square.any():
-        return
-    added = square - 0.999 * before
-    in_square, in_mean = added.mean() / 0.001, mean.square().mean() / (1 - 0.9**step) ** 2
-    noise = min(1.0, max(0.0, float((in_square - in_mean) / in_square / (1 - 0.1 / 1.9))))
-    square.sub_(noise * (1 - 1 / SIZE) * added)
-
-
-def step_by_hand(model: nn.Module, stepping: torch.optim.Optimizer, number: int, rank: int) -> None:
-    """A local step of one rank, the ``number``-th from 0."""
-    stepping.zero_grad()
-    backward(model, number, rank)
-    before = [moments_of(stepping, each)[1].clone() for each in model.parameters()]
-    stepping.step()
-    for each, was in zip(model.parameters(), before, strict=True):
-        cut_noise(stepping, each, was, number + 1)
 
 
 def by_hand(steps: int, optimizer: str, num_steps: int) -> Tensor:
@@ -123,10 +48,10 @@ def by_hand(steps: int, optimizer: str, num_steps: int) -> Tensor:
         for rank, (model, stepping) in enumerate(zip(models, optimizers, strict=True)):
             step_by_hand(model, stepping, number, rank)
         if number % steps == steps - 1:
-            mean = torch.stack([flat(model) for model in models]).mean(0)
+            mean = torch.stack([weights_of(model) for model in models]).mean(0)
             for model in models:
                 nn.utils.vector_to_parameters(mean.clone(), model.parameters())
-    return flat(models[0])
+    return weights_of(models[0])
 
 
 @pytest.mark.parametrize("optimizer", ["SGD", "AdamW"])
@@ -161,7 +86,7 @@ def what_is_held_back(rank: int, size: int) -> dict[str, Tensor]:
         (model.weight * gradient).sum().backward()
         total += gradient.view(-1)
         session.step()
-    result = {"made": total, "applied": -flat(model), "residual": session._engine.arena.residual.clone()}
+    result = {"made": total, "applied": -weights_of(model), "residual": session._engine.arena.residual.clone()}
     session.close()
     return result
 
@@ -179,7 +104,7 @@ def not_finite(rank: int, size: int, where: str) -> dict[str, Any]:
     for number in range(2):
         backward(model, number, rank)
         session.step()
-    before, residual = flat(model), session._engine.arena.residual.clone()
+    before, residual = weights_of(model), session._engine.arena.residual.clone()
     for number in range(2):
         backward(model, number, rank)
         if rank == 1 and number == 0 and where == "gradient":
@@ -188,7 +113,7 @@ def not_finite(rank: int, size: int, where: str) -> dict[str, Any]:
         if rank == 1 and number == 0 and where == "weights":
             with torch.no_grad():
                 model[0].weight[0, 0] = INF
-    after = flat(model)
+    after = weights_of(model)
     same_residual = torch.equal(residual, session._engine.arena.residual)
     session.close()
     return {"moved": not torch.equal(before, after), "after": after, "same residual": same_residual}
@@ -237,7 +162,7 @@ def one_epoch(rank: int, size: int, folder: Path) -> tuple[int, Tensor]:
         session.step()
     steps = session.steps
     session.close()
-    return steps, flat(model)
+    return steps, weights_of(model)
 
 
 def test_a_round_ends_early_where_the_epoch_does_and_its_exchange_is_recorded(
@@ -252,21 +177,6 @@ def test_a_round_ends_early_where_the_epoch_does_and_its_exchange_is_recorded(
     assert ended["collective_seconds"] > 0
     (read,) = map(RoundEnd.from_json, [ended])
     assert (read.num_bytes, read.num_messages) == (ended["bytes"], steps[3]["messages"])
-
-
-def with_trials(rank: int, size: int, in_force: Plan, candidates: list[Plan], runs: bool) -> tuple[Tensor, Tensor, int]:
-    model = network()
-    trials = {"trials": [plan.to_json() for plan in candidates], "iterations": 4}
-    script = Script({3: trials} if runs else {}) if rank == 0 else None
-    session = attach(model, torch.optim.AdamW(model.parameters(), lr=0.01), in_force, control_client=script)
-    torch.manual_seed(rank)
-    x = torch.randn(600, 8, generator=torch.Generator().manual_seed(1))
-    for (inputs,) in session.batches(DataLoader(TensorDataset(x), batch_size=10)):
-        model(inputs).square().mean().backward()
-        session.step()
-    residual = session._engine.arena.residual.clone()
-    session.close()
-    return flat(model), residual, len(script.reports) if script else 0
 
 
 @pytest.mark.parametrize(
@@ -285,24 +195,6 @@ def test_trials_of_either_source_leave_no_trace(rank_pool: RankPool, in_force: P
     for a, b in zip(without, tried, strict=True):
         assert torch.equal(a[0], b[0])
         assert torch.equal(a[1], b[1])
-
-
-class Heard(Script):
-    """A controller that keeps what it is told of steps."""
-
-    def __init__(self) -> None:
-        super().__init__({})
-        self.losses: list[float | None] = []
-        self.loops: list[float] = []
-
-    def step(self, before: StepReport | None, steps_left: int) -> None:
-        super().step(before, steps_left)
-        if before is not None:
-            self.losses.append(before.loss)
-            self.loops.append(before.loop_steps)
-
-    def loop_ended(self, before: StepReport | None) -> None:
-        self.losses.append(None if before is None else before.loss)
 
 
 def heard_of_loops(rank: int, size: int, steps: int) -> list[float | None]:
@@ -380,7 +272,7 @@ def loading(rank: int, size: int, text: str) -> list[Tensor]:
         backward(model, number, rank)
         session.step()
         if number % 2:
-            off.append(flat(model) - torch.cat([value.flatten() for value in loaded.values()]))
+            off.append(weights_of(model) - torch.cat([value.flatten() for value in loaded.values()]))
     session.close()
     return off
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from kit.rank_pool import RankPool
+from kit.training.regression import loss_of, model_of
 from torch import Tensor, nn
 from trimtab.collectives.group import Group
 from trimtab.engine.loss_scale import LossScale
@@ -15,21 +16,6 @@ from trimtab.records.recorder import Recorder
 from trimtab.session import Session
 
 CLIPPING = ("not at all", "by the recipe", "by synchronize", "by both")
-
-
-def model_of(seed: int) -> nn.Sequential:
-    torch.manual_seed(seed)
-    return nn.Sequential(nn.Linear(4, 16), nn.Tanh(), nn.Linear(16, 1))
-
-
-def batch_of(number: int, rank: int) -> tuple[Tensor, Tensor]:
-    x = torch.randn(16, 4, generator=torch.Generator().manual_seed(100 * number + rank))
-    return x, x.sum(dim=1, keepdim=True)
-
-
-def loss_of(model: nn.Module, number: int, rank: int) -> Tensor:
-    x, y = batch_of(number, rank)
-    return nn.functional.mse_loss(model(x), y)
 
 
 def train(session: Session | None, model: nn.Module, scaler: Any, optimizer: Any, clips: str, rank: int) -> Tensor:

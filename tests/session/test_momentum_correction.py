@@ -7,7 +7,7 @@ import copy
 import pytest
 import torch
 from kit.rank_pool import RankPool
-from test_schedules import NUM_ELEMENTS, Rank, flat, spoil
+from kit.training.exchanging_rank import NUM_ELEMENTS, Rank, in_arena_order, spoil
 from torch import Tensor
 from trimtab.attach_checks import check_momentum
 from trimtab.collectives.group import Group
@@ -57,7 +57,7 @@ def expected(text: str) -> list[list[tuple[Tensor, Tensor]]]:
     found: list[list[tuple[Tensor, Tensor]]] = [[] for _ in draws]
     for step in range(NUM_STEPS):
         plan = plan_at(text, step)
-        gradients = torch.stack([flat(Rank.gradient(Drawing(draw))) for draw in draws])
+        gradients = torch.stack([in_arena_order(Rank.gradient(Drawing(draw))) for draw in draws])
         if step == DROPPED:
             continue
         if plan.clip:

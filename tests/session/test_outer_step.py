@@ -8,17 +8,10 @@ from typing import Any
 import pytest
 import torch
 from kit.rank_pool import RankPool
-from test_local_updates import (
-    SIZE,
-    attach,
-    backward,
-    flat,
-    model_of,
-    optimizer_of,
-    plan_of,
-    step_by_hand,
-    with_trials,
-)
+from kit.training.local_steps import plan_of, step_by_hand, with_trials
+from kit.training.regression import SIZE, backward, model_of, optimizer_of
+from kit.training.sessions import attach
+from kit.training.weights import weights_of
 from torch import Tensor, nn
 from trimtab.control.sources import sources_of
 from trimtab.plan import Plan
@@ -40,7 +33,7 @@ def train(rank: int, size: int, plan: Plan, num_steps: int) -> Tensor:
         backward(model, number, rank)
         session.step()
     session._engine.bring_in()
-    answer = flat(model)
+    answer = weights_of(model)
     session.close()
     return answer
 
@@ -49,9 +42,9 @@ def by_hand(steps: int, num_steps: int, rate: float, momentum: float, *, is_late
     """All ranks in one process; torch's own SGD steps the anchor. ``is_late``: by the mean of the round before."""
     models = [model_of() for _ in range(SIZE)]
     optimizers = [optimizer_of(model, "AdamW") for model in models]
-    anchor = nn.Parameter(flat(models[0]))
+    anchor = nn.Parameter(weights_of(models[0]))
     stepping = torch.optim.SGD([anchor], lr=rate, momentum=momentum, nesterov=momentum > 0)
-    starts, under_way = [flat(model) for model in models], None
+    starts, under_way = [weights_of(model) for model in models], None
 
     def step(update: Tensor) -> None:
         anchor.grad = update
@@ -62,7 +55,7 @@ def by_hand(steps: int, num_steps: int, rate: float, momentum: float, *, is_late
             step_by_hand(model, optimizer, number, rank)
         if number % steps != steps - 1:
             continue
-        made = [start - flat(model) for start, model in zip(starts, models, strict=True)]
+        made = [start - weights_of(model) for start, model in zip(starts, models, strict=True)]
         mean = torch.stack(made).mean(0)
         if not is_late:
             step(mean)

@@ -10,7 +10,10 @@ from typing import Any
 import pytest
 import torch
 from kit.rank_pool import RankPool
-from test_local_updates import attach, backward, flat, model_of, optimizer_of, step_by_hand, with_trials
+from kit.training.local_steps import step_by_hand, with_trials
+from kit.training.regression import backward, model_of, optimizer_of
+from kit.training.sessions import attach
+from kit.training.weights import weights_of
 from torch import Tensor, nn
 from trimtab.control.types import ControllerSettings
 from trimtab.plan import FusionPlan, Plan
@@ -46,9 +49,9 @@ def train(rank: int, size: int, text: str, steps: int, num_steps: int) -> dict[s
         session.step()
         anchors.append(anchor_of(session))
         are_under_way.append(bool(session._engine.exchanger.flights))  # type: ignore[union-attr]
-    before = flat(model)
+    before = weights_of(model)
     session._engine.bring_in()  # type: ignore[union-attr]
-    brought_in = flat(model)
+    brought_in = weights_of(model)
     session.close()
     return {"anchors": anchors, "are under way": are_under_way, "before": before, "brought in": brought_in}
 
@@ -57,12 +60,12 @@ def by_hand(steps: int, num_steps: int) -> Tensor:
     """All ranks in one process: each goes on from its own weights; the mean of its round comes a round later."""
     models = [model_of() for _ in range(SIZE)]
     optimizers = [optimizer_of(model, "AdamW") for model in models]
-    anchor, starts, under_way = flat(models[0]), [flat(model) for model in models], None
+    anchor, starts, under_way = weights_of(models[0]), [weights_of(model) for model in models], None
     for number in range(num_steps):
         for rank, (model, stepping) in enumerate(zip(models, optimizers, strict=True)):
             step_by_hand(model, stepping, number, rank)
         if number % steps == steps - 1:
-            made = [start - flat(model) for start, model in zip(starts, models, strict=True)]
+            made = [start - weights_of(model) for start, model in zip(starts, models, strict=True)]
             if under_way is not None:
                 anchor = anchor - under_way
             under_way = torch.stack(made).mean(0)
@@ -172,7 +175,7 @@ def tried_out(rank: int, size: int) -> tuple[Tensor, bool]:
     engine = session._engine
     assert engine is not None
     engine.try_out(Plan.parse("0.2/all-gather"), 4, 1)
-    seen = flat(model), engine.exchanger.buckets.are_empty
+    seen = weights_of(model), engine.exchanger.buckets.are_empty
     session.close()
     return seen
 
@@ -224,7 +227,7 @@ def kept(rank: int, size: int, folder: Path) -> tuple[Tensor, Tensor]:
                 torch.save(model.state_dict(), folder / f"model-{rank}")
                 torch.save(optimizer.state_dict(), folder / f"optimizer-{rank}")
         session._engine.bring_in()  # type: ignore[union-attr]
-        weights = flat(model)
+        weights = weights_of(model)
         session.close()
         return weights
 

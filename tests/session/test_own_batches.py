@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import torch
 from kit.rank_pool import RankPool
-from test_session import THREE_BUFFERS, Script, assert_same, make_session, network, state
+from kit.training.random_training import THREE_BUFFERS, assert_same, make_session, network, state, trials_message
+from kit.training.scripted_control import Script
 from torch import nn
 from trimtab.plan import Plan
 from trimtab_api.errors import UserError
@@ -18,14 +19,9 @@ STEPS = 12
 DATA = torch.randn(64, 8, generator=torch.Generator().manual_seed(3))
 
 
-def message() -> dict[str, Any]:
-    candidates = [Plan.parse(text, THREE_BUFFERS) for text in ("0.3/all-gather", "dense", "0.05/artopk-var-tree")]
-    return {"trials": [plan.to_json() for plan in candidates], "iterations": 4}
-
-
 def trained(rank: int, size: int, style: str, trials: bool) -> tuple[dict[str, Any], list[float], list[int]]:
     """What a loop over batches drawn by ``torch.randint`` leaves, its losses, and the steps of each trial."""
-    script = Script({3: message(), 7: message()} if trials else {}) if rank == 0 else None
+    script = Script({3: trials_message(), 7: trials_message()} if trials else {}) if rank == 0 else None
     model = network()
     plan = Plan.parse("0.1/all-gather", THREE_BUFFERS)
     session, optimizer, scheduler = make_session(plan, model, control_client=script)

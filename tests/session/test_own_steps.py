@@ -8,36 +8,16 @@ import pytest
 import torch
 import trimtab
 from kit.rank_pool import RankPool
+from kit.training.regression import loss_of, model_of
+from kit.training.sessions import attach
+from kit.training.weights import weights_of
 from torch import Tensor, nn
 from torch.amp.grad_scaler import GradScaler
-from trimtab.collectives.group import Group
 from trimtab.engine.loss_scale import LossScale
-from trimtab.plan import FusionPlan, Plan
-from trimtab.records.recorder import Recorder
-from trimtab.session import Session
 from trimtab_api.errors import UserError
 
 SIZE = 2
 STEPS = 6
-
-
-def model_of() -> nn.Sequential:
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 1))
-
-
-def loss_of(model: nn.Module, number: int, rank: int) -> Tensor:
-    x = torch.randn(4, 8, generator=torch.Generator().manual_seed(100 * number + rank))
-    return nn.functional.mse_loss(model(x), x.sum(dim=1, keepdim=True))
-
-
-def weights(model: nn.Module) -> Tensor:
-    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()]).clone()
-
-
-def attached(model: nn.Module, optimizer: Any, text: str, **options: Any) -> Session:
-    plan = Plan.parse(text, FusionPlan((0, 20)))
-    return Session(model, optimizer, group=Group.connect(), plan=plan, recorder=Recorder(None), **options)
 
 
 class Descending(torch.optim.SGD):
@@ -62,7 +42,7 @@ def train(rank: int, size: int, text: str | None, style: str) -> tuple[Tensor, i
     if text is None:
         module = nn.parallel.DistributedDataParallel(model)
     else:
-        session = attached(model, optimizer, text, scale=LossScale(scaler))
+        session = attach(model, optimizer, text, scale=LossScale(scaler))
     for number in range(STEPS):
         optimizer.zero_grad(set_to_none=number % 2 == 0)
         if style == "accumulate":
@@ -80,7 +60,7 @@ def train(rank: int, size: int, text: str | None, style: str) -> tuple[Tensor, i
     if session is not None:
         steps = session.steps
         session.close()
-    return weights(model), steps
+    return weights_of(model), steps
 
 
 @pytest.mark.parametrize("style", ["plain", "adam", "clip", "accumulate", "scaler", "subclass"])
@@ -97,7 +77,7 @@ def test_ranks_stay_equal_under_compression(rank_pool: RankPool, text: str) -> N
     (first, steps), (second, _) = rank_pool.run_in_process_group(SIZE, train, text, "plain")
     assert steps == STEPS
     assert torch.equal(first, second)
-    assert not torch.equal(first, weights(model_of()))
+    assert not torch.equal(first, weights_of(model_of()))
 
 
 def overflowing(rank: int, size: int, text: str) -> list[tuple[float, bool, int]]:
@@ -105,16 +85,16 @@ def overflowing(rank: int, size: int, text: str) -> list[tuple[float, bool, int]
     model = model_of()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     scaler = GradScaler("cpu", init_scale=2.0**8, growth_interval=100)
-    session = attached(model, optimizer, text, scale=LossScale(scaler))
+    session = attach(model, optimizer, text, scale=LossScale(scaler))
     seen = []
     for number in range(5):
-        before = weights(model)
+        before = weights_of(model)
         optimizer.zero_grad()
         loss = loss_of(model, number, rank)
         scaler.scale(loss * float("inf") if number == 2 and rank == 1 else loss).backward()
         scaler.step(optimizer)
         scaler.update()
-        seen.append((scaler.get_scale(), not torch.equal(before, weights(model)), session.steps))
+        seen.append((scaler.get_scale(), not torch.equal(before, weights_of(model)), session.steps))
     session.close()
     assert "update" not in scaler.__dict__
     return seen
@@ -134,7 +114,7 @@ def unknown_scaler(rank: int, size: int) -> list[str]:
         model = model_of()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
         scaler = GradScaler("cpu", enabled=enabled)
-        session = attached(model, optimizer, "dense")
+        session = attach(model, optimizer, "dense")
         scaler.scale(loss_of(model, 0, rank)).backward()
         try:
             scaler.step(optimizer)
@@ -155,14 +135,14 @@ def not_finite(rank: int, size: int) -> list[bool]:
     """Whether weights moved in each step; rank 1's gradient is infinite in the second."""
     model = model_of()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, weight_decay=0.1)
-    session = attached(model, optimizer, "0.1/all-gather")
+    session = attach(model, optimizer, "0.1/all-gather")
     moved = []
     for number in range(3):
-        before = weights(model)
+        before = weights_of(model)
         optimizer.zero_grad()
         (loss_of(model, number, rank) * (float("inf") if number == rank == 1 else 1.0)).backward()
         optimizer.step()
-        moved.append(not torch.equal(before, weights(model)))
+        moved.append(not torch.equal(before, weights_of(model)))
     session.close()
     return moved
 
@@ -177,7 +157,7 @@ def both_ways(rank: int, size: int) -> list[str]:
     for first, then in (("session", "optimizer"), ("optimizer", "session")):
         model = model_of()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
-        session = attached(model, optimizer, "dense")
+        session = attach(model, optimizer, "dense")
         steps = {"session": session.step, "optimizer": optimizer.step}
         loss_of(model, 0, rank).backward()
         steps[first]()
@@ -205,7 +185,7 @@ def test_one_process_trains_as_it_did_and_counts_its_steps() -> None:
             loss_of(model, number, 0).backward()
             stepping.step()
     assert session.steps == 3
-    assert torch.equal(weights(ours), weights(theirs))
+    assert torch.equal(weights_of(ours), weights_of(theirs))
     session.close()
 
 
@@ -221,7 +201,7 @@ def with_two(rank: int, size: int, text: str | None, style: str) -> tuple[Tensor
     model = model_of()
     optimizers = two_optimizers(model)
     scaler = GradScaler("cpu", init_scale=2.0**8, enabled=style == "scaler")
-    session = None if text is None else attached(model, optimizers, text, scale=LossScale(scaler))
+    session = None if text is None else attach(model, optimizers, text, scale=LossScale(scaler))
     module = nn.parallel.DistributedDataParallel(model) if session is None else model
     for number in range(STEPS):
         for each in optimizers:
@@ -236,7 +216,7 @@ def with_two(rank: int, size: int, text: str | None, style: str) -> tuple[Tensor
     steps = STEPS if session is None else session.steps
     if session is not None:
         session.close()
-    return weights(model), steps
+    return weights_of(model), steps
 
 
 @pytest.mark.parametrize("style", ["in order", "reversed", "scaler", "session.step"])
@@ -252,13 +232,13 @@ def infinite_with_two(rank: int, size: int) -> tuple[bool, int]:
     """Whether weights moved in a step that is infinite on rank 1 alone, and in another."""
     model = model_of()
     optimizers = two_optimizers(model)
-    session = attached(model, optimizers, "0.1/all-gather")
-    before = weights(model)
+    session = attach(model, optimizers, "0.1/all-gather")
+    before = weights_of(model)
     (loss_of(model, 0, rank) * (float("inf") if rank == 1 else 1.0)).backward()
     for each in optimizers:
         each.step()
         each.zero_grad()
-    have_moved = not torch.equal(before, weights(model))
+    have_moved = not torch.equal(before, weights_of(model))
     steps = session.steps
     session.close()
     return have_moved, steps
@@ -271,7 +251,7 @@ def test_a_dropped_step_moves_the_parameters_of_neither(rank_pool: RankPool) -> 
 def stepping_one_of_two(rank: int, size: int, again: str) -> str:
     model = model_of()
     optimizers = two_optimizers(model)
-    session = attached(model, optimizers, "dense")
+    session = attach(model, optimizers, "dense")
     loss_of(model, 0, rank).backward()
     optimizers[1].step()
     try:
@@ -295,7 +275,7 @@ def test_an_optimizer_that_is_left_out_is_named(rank_pool: RankPool, again: str)
 def stepping_by_hand(rank: int, size: int, cleared: bool) -> str:
     """What a loop that changes weights by itself is told at its second backward pass."""
     model = model_of()
-    session = attached(model, torch.optim.SGD(model.parameters(), lr=0.1), "dense")
+    session = attach(model, torch.optim.SGD(model.parameters(), lr=0.1), "dense")
     try:
         for number in range(2):
             loss_of(model, number, rank).backward()
@@ -319,7 +299,7 @@ def test_weights_changed_by_hand_are_refused_with_the_remedy(rank_pool: RankPool
 
 def attached_in(rank: int, size: int, dtype: torch.dtype) -> str:
     try:
-        attached(model_of().to(dtype), [], "dense")
+        attach(model_of().to(dtype), [], "dense")
     except UserError as error:
         return str(error)
     return ""

@@ -9,10 +9,13 @@ from typing import Any
 import pytest
 import torch
 from kit.rank_pool import RankPool
-from test_own_steps import SIZE, attached, loss_of, model_of, weights
+from kit.training.regression import loss_of, model_of
+from kit.training.sessions import attach
+from kit.training.weights import weights_of
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+SIZE = 2
 STEPS = 5
 
 
@@ -163,7 +166,7 @@ def train(text: str | None, pattern: Pattern, rank: int) -> Tensor:
     """The weights after some steps under a plan; under DDP where it is None."""
     model = pattern.model()
     optimizer = pattern.optimizer(model)
-    session = None if text is None else attached(model, optimizer, text)
+    session = None if text is None else attach(model, optimizer, text)
     module = nn.parallel.DistributedDataParallel(model, **dict(pattern.ddp)) if session is None else model
     called = pattern.call(module)
     for number in range(STEPS):
@@ -175,7 +178,7 @@ def train(text: str | None, pattern: Pattern, rank: int) -> Tensor:
     if session is not None:
         assert session.steps == STEPS
         session.close()
-    return weights(model)
+    return weights_of(model)
 
 
 def trained(rank: int, size: int, name: str) -> list[Tensor]:

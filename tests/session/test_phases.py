@@ -7,10 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import slow_exchanges
 import torch
-import toy_schedules
 from kit.rank_pool import RankPool
+from kit.training import slow_exchanges, toy_schedules
 from torch import Tensor, nn
 from trimtab.collectives.group import Group
 from trimtab.engine import stepped_in_parts

@@ -8,8 +8,11 @@ from typing import Any
 import pytest
 import torch
 from kit.rank_pool import RankPool
-from test_local_updates import SIZE, attach, flat, plan_of
-from test_session import Script
+from kit.training.local_steps import plan_of
+from kit.training.regression import SIZE
+from kit.training.scripted_control import Script
+from kit.training.sessions import attach
+from kit.training.weights import weights_of
 from torch import nn
 from trimtab.control.types import StepReport
 from trimtab.plan import Plan
@@ -52,7 +55,7 @@ def decided_in_a_round(rank: int, size: int, plan: Plan, after: int, loop: int) 
             (model.weight * gradient).sum().backward()
             made += gradient.view(-1)
             session.step()
-            seen.append(flat(model))
+            seen.append(weights_of(model))
             held_back.append(float(session._engine.arena.residual.norm()))
     result = {
         "weights": seen,

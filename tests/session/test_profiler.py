@@ -8,10 +8,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-import slow_exchanges
 import torch
-import toy_schedules
 from kit.rank_pool import RankPool
+from kit.training import slow_exchanges, toy_schedules
+from kit.training.regression import loss_of
 from torch import Tensor, nn
 from trimtab.collectives.group import Group
 from trimtab.engine import profiler
@@ -74,14 +74,6 @@ def model_of(clock: Clock) -> nn.Sequential:
     return nn.Sequential(Timed(4, 16, clock, 0.25, 0.5), nn.Tanh(), Timed(16, 1, clock, 1.0, 2.0))
 
 
-def batch_of(number: int, rank: int) -> Tensor:
-    return torch.randn(16, 4, generator=torch.Generator().manual_seed(100 * number + rank))
-
-
-def loss_of(model: nn.Module, x: Tensor) -> Tensor:
-    return nn.functional.mse_loss(model(x), x.sum(dim=1, keepdim=True))
-
-
 class Training:
     """A session whose profiles are kept, on a clock of its own."""
 
@@ -102,8 +94,8 @@ class Training:
         self.clock.spend(0.125)
         with self.session.no_sync():
             for _ in range(num_passes - 1):
-                loss_of(self.model, batch_of(self.number, self.rank)).backward()
-        loss = loss_of(self.model, batch_of(self.number, self.rank))
+                loss_of(self.model, self.number, self.rank).backward()
+        loss = loss_of(self.model, self.number, self.rank)
         loss.backward()
         self.number += 1
         self.session.step(loss)
@@ -165,7 +157,7 @@ def norms_by_hand(rank: int, size: int) -> tuple[list[Profile], list[tuple[float
     for number in range(NUM_UNTIL_PROFILED):
         gradients = []
         for other in range(size):
-            loss = loss_of(training.model, batch_of(number, other))
+            loss = loss_of(training.model, number, other)
             parts = torch.autograd.grad(loss, list(training.model.parameters()))
             gradients.append(torch.cat([part.flatten() for part in parts]))
         mean = torch.stack(gradients).mean(0)
@@ -209,7 +201,7 @@ def merged_by_twos(rank: int, size: int, averages: bool) -> tuple[list[Profile],
     training.steps(NUM_SETTLING + NUM_STEPS + STEPS_BETWEEN_DELAYED)
 
     def flat_gradient(number: int) -> Tensor:
-        losses = [loss_of(training.model, batch_of(number, other)) for other in range(size)]
+        losses = [loss_of(training.model, number, other) for other in range(size)]
         return torch.cat(
             [each.flatten() for each in torch.autograd.grad(sum(losses) / size, training.model.parameters())]
         )

@@ -13,7 +13,7 @@ import pytest
 import torch
 import trimtab
 from kit.rank_pool import RankPool
-from test_session import make_session, network
+from kit.training.random_training import make_session, network
 from torch import nn
 from trimtab import attach_checks
 from trimtab.control import guards

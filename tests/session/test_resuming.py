@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 from kit.rank_pool import RankPool
-from test_own_batches import message
-from test_session import THREE_BUFFERS, Script, make_session, network
+from kit.training.random_training import THREE_BUFFERS, make_session, network, trials_message
+from kit.training.scripted_control import Script
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 from trimtab.attachment import attach
@@ -58,7 +58,7 @@ def train(session: Session, model: nn.Module, saves: str, stop: int) -> tuple[li
 
 def interrupted(rank: int, size: int, saves: str, stop: int, trial: bool) -> Any:
     model = network()
-    session = joined(model, {3: message()} if trial else {}, rank)
+    session = joined(model, {3: trials_message()} if trial else {}, rank)
     first, state = train(session, model, saves, stop)
     session.close()
     session = joined(model, {}, rank)

@@ -5,118 +5,32 @@ from __future__ import annotations
 import copy
 import random
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import pytest
 import torch
-import toy_schedules
-import toy_schemes
 from kit.rank_pool import RankPool
-from torch import Tensor, nn
+from kit.training import toy_schedules, toy_schemes
+from kit.training.exchanging_rank import (
+    CUTS,
+    NUM_ELEMENTS,
+    PLANNED,
+    SCHEDULES,
+    SHAPES,
+    Rank,
+    assert_same,
+    in_arena_order,
+    spoil,
+    timetable_drawn,
+)
+from torch import Tensor
 from trimtab.collectives.group import Group
-from trimtab.engine.arena import Arena
 from trimtab.engine.exchanger import Exchanger
-from trimtab.joining import further_links
 from trimtab.plan import FusionPlan, Plan
-from trimtab.schedule import priority, queues, us_byte
+from trimtab.schedule import queues
 from trimtab.schedule.step_times import StepTimes
 from trimtab.timetable import Iteration, Timetable
 from trimtab_api.catalogue import DENSE_COLLECTIVES, SPARSE_COLLECTIVES
-
-SHAPES = ((7, 5), (1,), (40, 11), (3,), (200,))
-NUM_ELEMENTS = 35 + 1 + 440 + 3 + 200
-PLANNED = {
-    "deft": queues.timetable,
-    "priority": priority.timetable,
-    "priority:credit=3": partial(priority.timetable, num_links=3),
-    "us-byte": us_byte.timetable,
-}
-SCHEDULES = ("wait-free", "after-backward", *PLANNED, *(toy.name for toy in toy_schedules.TOYS))
-
-
-class Rank:
-    """One rank's exchanger over parameters whose gradients a test chooses, and what went in and out of it."""
-
-    def __init__(self, group: Group, plan: Plan) -> None:
-        toy_schedules.register()
-        self.group = group
-        self.parameters = [nn.Parameter(torch.zeros(shape)) for shape in SHAPES]
-        self.arena = Arena([(f"p{i}", parameter) for i, parameter in enumerate(self.parameters)])
-        if not group.further_links:  # kept, as the group is, from one test to the next
-            further_links.join(group, "lo", b"", 30.0)
-        self.exchanger = Exchanger(self.arena, group, plan, weights=lambda: ())
-        self.random = torch.Generator().manual_seed(group.rank)
-        self.entered = torch.zeros(NUM_ELEMENTS, dtype=torch.float64)
-        self.handed = torch.zeros(NUM_ELEMENTS, dtype=torch.float64)
-        self.magnitude = torch.zeros(NUM_ELEMENTS, dtype=torch.float64)
-
-    def gradient(self) -> list[Tensor]:
-        return [torch.randn(shape, generator=self.random) for shape in SHAPES]
-
-    def backward(self, gradients: list[Tensor]) -> None:
-        pairs = zip(self.parameters, gradients, strict=True)
-        sum((parameter * gradient).sum() for parameter, gradient in pairs).backward()
-
-    def iterate(self, gradients: list[Tensor]) -> bool:
-        """One iteration; whether it was kept."""
-        if self.exchanger.place.step % 2:
-            self.exchanger.begin()  # as where a forward pass precedes
-        self.backward(gradients)
-        outcome = self.exchanger.finish()
-        if outcome.is_finite:
-            entered = flat(gradients)
-            self.entered += entered
-            self.magnitude += entered.abs()
-            if outcome.updates:
-                self.take()
-            self.exchanger.commit()
-        else:
-            self.exchanger.drop()
-        self.arena.release_gradients()
-        return outcome.is_finite
-
-    def take(self) -> None:
-        """What the optimizer is given, in as many parts as it comes."""
-        self.exchanger.arrivals.put_off()
-        self.handed += self.given()
-        while self.exchanger.late():
-            self.arena.release_gradients()
-            self.exchanger.arrivals.hand_out_late({self.exchanger.late()[-1].span.first})
-            self.handed += self.given()
-
-    def given(self) -> Tensor:
-        return flat([torch.zeros(p.shape) if p.grad is None else p.grad for p in self.parameters])
-
-    def adopt(self, plan: Plan, step: int, trial: int = 0) -> None:
-        self.exchanger.adopt(plan)
-        self.exchanger.restart(step, trial)
-
-    def held(self, name: str) -> Tensor:
-        """All that waits, or has arrived, by element."""
-        total = torch.zeros(NUM_ELEMENTS, dtype=torch.float64)
-        for bucket in self.exchanger.buckets:
-            for held in getattr(bucket, name):
-                total[bucket.span.start : bucket.span.stop] += held.values
-        return total
-
-    def balance(self) -> dict[str, Tensor]:
-        return {
-            "entered": self.entered.clone(),
-            "handed": self.handed.clone(),
-            "residual": self.arena.residual.double(),
-            "waiting": self.held("waiting"),
-            "arrived": self.held("arrived"),
-            "magnitude": self.magnitude.clone(),
-        }
-
-    def state(self) -> Any:
-        return copy.deepcopy((self.exchanger.state_dict(), self.arena.residual, self.exchanger.place))
-
-
-def flat(tensors: list[Tensor]) -> Tensor:
-    """In the arena's order: the last parameter first."""
-    return torch.cat([tensor.detach().double().reshape(-1) for tensor in reversed(tensors)])
 
 
 def plan_drawn(draw: random.Random, schedules: tuple[str, ...] = SCHEDULES) -> Plan:
@@ -129,15 +43,6 @@ def plan_drawn(draw: random.Random, schedules: tuple[str, ...] = SCHEDULES) -> P
         plan = Plan(draw.choice((0.01, 0.1, 0.5)), draw.choice((*SPARSE_COLLECTIVES, "toy-ledger")), sparsifier, fusion)
     schedule = draw.choice(schedules)
     return replace(plan, schedule=schedule, timetable=timetable_drawn(draw, schedule, len(cuts)))
-
-
-def timetable_drawn(draw: random.Random, schedule: str, num_buckets: int) -> Timetable | None:
-    """What a planner makes of some step's times; updates are sums here, whose balance is easier to keep."""
-    if schedule not in PLANNED:
-        return None
-    forward, backward, wire = (tuple(draw.random() for _ in range(num_buckets)) for _ in range(3))
-    times = StepTimes(forward, backward, (0.0,) * num_buckets, tuple(draw.choice((1, 4)) * each for each in wire))
-    return replace(PLANNED[schedule](times), averages=False)
 
 
 def check_conserved(balances: list[dict[str, Tensor]]) -> None:
@@ -209,31 +114,6 @@ def check_counted(before: dict[str, Any], exchanger: Exchanger, sends: list[int]
     assert exchanger.state_dict()["schemes"]["collectives"]["toy-ledger"]["counts"] == expected
 
 
-def spoil(gradients: list[Tensor], element: int, is_here: bool) -> None:
-    """Make one element, in the arena's order, infinite on one rank."""
-    for gradient in reversed(gradients):
-        if element < gradient.numel():
-            if is_here:
-                gradient.view(-1)[element] = float("inf")
-            return
-        element -= gradient.numel()
-
-
-def assert_same(a: Any, b: Any) -> None:
-    if isinstance(a, Tensor):
-        assert torch.equal(a, b)
-    elif isinstance(a, dict):
-        assert a.keys() == b.keys()
-        for key in a:
-            assert_same(a[key], b[key])
-    elif isinstance(a, (list, tuple)) and not hasattr(a, "code"):
-        assert len(a) == len(b)
-        for one, other in zip(a, b, strict=True):
-            assert_same(one, other)
-    else:
-        assert a == b
-
-
 CONSERVING = tuple(name for name in SCHEDULES if name != toy_schedules.EveryThird.name)
 
 
@@ -291,7 +171,7 @@ def trace(group: Group, plan: Plan, iterations: int) -> Trace:
     for _ in range(iterations):
         before = rank.handed.clone()
         everyones = [[torch.randn(shape, generator=g) for shape in SHAPES] for g in generators]
-        seen.means.append(torch.stack([flat(each) for each in everyones]).mean(0))
+        seen.means.append(torch.stack([in_arena_order(each) for each in everyones]).mean(0))
         rank.backward(everyones[group.rank])
         outcome = rank.exchanger.finish()
         flights = rank.exchanger.flights
@@ -304,9 +184,6 @@ def trace(group: Group, plan: Plan, iterations: int) -> Trace:
     seen.num_bytes = [sum(each) for each in zip(seen.num_bytes, (link.num_bytes for link in links), strict=True)]
     rank.exchanger.close()
     return seen
-
-
-CUTS = (0, 200, 300, 640)  # the second lies inside a tensor
 
 
 def traced(rank_pool: RankPool, schedule: str, iterations: int, timetable: Timetable | None = None) -> Trace:

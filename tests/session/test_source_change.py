@@ -8,25 +8,14 @@ from typing import Any
 import pytest
 import torch
 from kit.rank_pool import RankPool
-from test_local_updates import SIZE, attach, backward, flat, loss_of, model_of, optimizer_of, plan_of, take_step
-from test_session import Script
+from kit.training.local_steps import plan_of, take_step
+from kit.training.regression import SIZE, backward, loss_of, model_of, optimizer_of
+from kit.training.scripted_control import AdoptsAt
+from kit.training.sessions import attach
+from kit.training.weights import weights_of
 from torch import Tensor, nn
 from trimtab.engine.loss_scale import LossScale
 from trimtab.plan import Plan
-
-
-class AdoptsAt(Script):
-    """Rank 0's controller, which has every rank adopt a plan after each of some rounds."""
-
-    def __init__(self, plans: dict[int, Plan]) -> None:
-        super().__init__({step: {"adopt": plan.to_json()} for step, plan in plans.items()})
-
-    def poll(self) -> dict[str, Any] | None:
-        return next((message for step, message in self.messages.items() if step <= self.now), None)
-
-    def sent(self) -> None:
-        if self.poll() is not None:
-            del self.messages[min(self.messages)]
 
 
 def states_of(optimizer: torch.optim.Optimizer, model: nn.Module) -> Tensor:
@@ -44,7 +33,7 @@ def change_sources(rank: int, size: int, optimizer: str, plans: dict[int, Plan],
     for number in range(num_steps):
         backward(model, number, rank)
         session.step()
-        seen.append((session.plan.source, flat(model), states_of(stepping, model)))
+        seen.append((session.plan.source, weights_of(model), states_of(stepping, model)))
     session.close()
     return seen
 
@@ -84,7 +73,7 @@ def what_a_change_carries(rank: int, size: int, before: Plan, after: Plan) -> di
         (model.weight * gradient).sum().backward()
         total += gradient.view(-1)
         session.step()
-    result = {"made": total, "applied": -flat(model), "residual": session._engine.arena.residual.clone()}
+    result = {"made": total, "applied": -weights_of(model), "residual": session._engine.arena.residual.clone()}
     session.close()
     return result
 
@@ -111,7 +100,7 @@ def changed_to_updates(rank: int, size: int, name: str) -> dict[str, Any]:
     for number in range(6):
         backward(model, number, rank)
         session.step()
-    engine, weights = session._engine, flat(model)
+    engine, weights = session._engine, weights_of(model)
 
     def held_back() -> dict[str, Tensor]:
         arena = engine.arena
@@ -133,7 +122,7 @@ def changed_to_updates(rank: int, size: int, name: str) -> dict[str, Any]:
         "of gradients": of_gradients,
         "of updates": held_back(),
         "made": {n: p.detach() - twin.get_parameter(n).detach() for n, p in model.named_parameters()},
-        "weights": (weights, flat(model)),
+        "weights": (weights, weights_of(model)),
         "states": (states_of(optimizer, model), states_of(its_optimizer, twin)),
         "bytes": engine.group.transport.num_bytes - num_bytes,
     }

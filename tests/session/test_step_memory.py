@@ -19,9 +19,9 @@ from typing import Any
 
 import pytest
 import torch
-import toy_schedules
 import trimtab
 from kit.rank_pool import RankPool
+from kit.training import toy_schedules
 from torch import Tensor, nn
 from torch.amp.grad_scaler import GradScaler
 from torch.nn.parallel import DistributedDataParallel

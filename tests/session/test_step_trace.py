@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 import torch
-import toy_schedules
 from kit.rank_pool import RankPool
+from kit.training import toy_schedules
 from torch import nn
 from trimtab.cli.main import main
 from trimtab.collectives.group import Group

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from late_ranks import LATE, STEPS, Script, assert_as_wait_free, plain, trained
+from kit.training.late_ranks import LATE, STEPS, Script, assert_as_wait_free, plain, trained
 from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn

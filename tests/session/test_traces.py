@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 import torch
 from kit.rank_pool import RankPool
-from test_session import Script, make_session, network
+from kit.training.random_training import make_session, network
+from kit.training.scripted_control import Script
+from kit.training.trial_scripts import STEPS, TRIALS, begin, loader, step, weights_of
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
-from trial_scripts import STEPS, TRIALS, begin, loader, step, weights_of
 from trimtab.plan import Plan
 from trimtab.records.recorder import Recorder
 from trimtab.session import Session

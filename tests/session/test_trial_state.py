@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 import torch
 from kit.rank_pool import RankPool
-from test_session import Script, make_session, network
+from kit.training.random_training import make_session, network
+from kit.training.scripted_control import Script
+from kit.training.trial_scripts import STEPS, TRIALS, loader, step, weights_of
 from torch import Tensor, nn
-from trial_scripts import STEPS, TRIALS, loader, step, weights_of
 from trimtab.checkpoint.optimizer_state import OptimizerState
 from trimtab.collectives.group import Group
 from trimtab.plan import Plan

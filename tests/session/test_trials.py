@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 import torch
 from kit.rank_pool import RankPool
-from test_session import Script, assert_same, loader, make_session, state
+from kit.training.random_training import assert_same, loader, make_session, state
+from kit.training.scripted_control import Script
 from torch import nn
 from trimtab.checkpoint.snapshot import Snapshot, TrainingState
 from trimtab.engine.arena import Arena

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import torch
 from kit.rank_pool import RankPool
+from kit.training.trial_scripts import STEPS, Named, begin, loader, step, weights_of
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
-from trial_scripts import STEPS, Named, begin, loader, step, weights_of
 
 
 class Stubborn(collections.UserDict[str, Any]):

@@ -7,19 +7,22 @@ from typing import Any
 
 import pytest
 import torch
+import trimtab
 from kit.rank_pool import RankPool
-from test_attach import job_file
-from test_own_steps import SIZE, attached, model_of, weights
-from test_session import Script
+from kit.training.job_file import job_file
+from kit.training.regression import model_of
+from kit.training.scripted_control import Script
+from kit.training.sessions import attach
+from kit.training.weights import weights_of
 from torch import Tensor, nn
 from torch.amp.grad_scaler import GradScaler
 from torch.nn.parallel import DistributedDataParallel
 from trimtab.attach_checks import check_turns
-from trimtab.attachment import attach
 from trimtab.engine.by_hand import ByHand
 from trimtab.plan import FusionPlan, Plan
 from trimtab_api.errors import UserError
 
+SIZE = 2
 STEPS = 6
 
 
@@ -36,7 +39,7 @@ def taking_turns(rank: int, size: int, plan: str | None) -> tuple[Tensor, int]:
     if plan is None:
         wrapped = [DistributedDataParallel(each) for each in (first, second)]
     else:
-        session = attached(both, optimizers, plan, turns=True)
+        session = attach(both, optimizers, plan, turns=True)
     one, other = wrapped
     for number in range(STEPS):
         optimizers[0].zero_grad(set_to_none=number % 2 == 0)
@@ -50,7 +53,7 @@ def taking_turns(rank: int, size: int, plan: str | None) -> tuple[Tensor, int]:
             left = [parameter.grad for parameter in first.parameters()]
             assert all(torch.equal(a, b) for a, b in zip(left, mine, strict=True)), (plan, number)
             assert session.steps == 2 * (number + 1)
-    result = weights(both), 0 if session is None else session.steps
+    result = weights_of(both), 0 if session is None else session.steps
     if session is not None:
         session.close()
     return result
@@ -73,7 +76,7 @@ def asked_for_trials(rank: int, size: int, asks: bool) -> tuple[Tensor, list[Any
     both = nn.ModuleList([first, second])
     message = {"trials": [Plan.parse("0.3/all-gather", FusionPlan((0, 20))).to_json()], "iterations": 2}
     controller = Script({2: message} if asks else {}) if rank == 0 else None
-    session = attached(both, optimizers, "0.2/all-gather", turns=True, control_client=controller)
+    session = attach(both, optimizers, "0.2/all-gather", turns=True, control_client=controller)
     said: list[str] = []
     session._loops._say = said.append  # type: ignore[method-assign]
     for inputs in session.batches([batch(number, 0) for number in range(2 * STEPS)]):
@@ -85,7 +88,7 @@ def asked_for_trials(rank: int, size: int, asks: bool) -> tuple[Tensor, list[Any
         optimizers[1].step()
     answers = [] if controller is None else controller.reports
     session.close()
-    return weights(both), answers, said
+    return weights_of(both), answers, said
 
 
 def test_turns_have_no_trials_and_it_is_said(rank_pool: RankPool) -> None:
@@ -101,15 +104,15 @@ def an_infinity_in_a_turn(rank: int, size: int) -> bool:
     first, second = model_of(), nn.Linear(8, 8)
     optimizers = [torch.optim.SGD(each.parameters(), lr=0.1) for each in (first, second)]
     both = nn.ModuleList([first, second])
-    session = attached(both, optimizers, "0.2/all-gather", turns=True)
-    before = weights(both)
+    session = attach(both, optimizers, "0.2/all-gather", turns=True)
+    before = weights_of(both)
     (first(batch(0, rank)).mean() * (float("inf") if rank == 1 else 1.0)).backward()
     optimizers[0].step()
-    is_as_before = torch.equal(weights(both), before)
+    is_as_before = torch.equal(weights_of(both), before)
     second(batch(1, rank)).mean().backward()
     optimizers[1].step()
     session.close()
-    return is_as_before and not torch.equal(weights(second), before[-72:])
+    return is_as_before and not torch.equal(weights_of(second), before[-72:])
 
 
 def test_an_infinity_drops_a_turn_everywhere_and_the_next_is_taken(rank_pool: RankPool) -> None:
@@ -119,7 +122,7 @@ def test_an_infinity_drops_a_turn_everywhere_and_the_next_is_taken(rank_pool: Ra
 def under_local_steps(rank: int, size: int) -> str:
     model = model_of()
     try:
-        attached(model, [torch.optim.SGD(model.parameters(), lr=0.1)], "dense/source=update:steps=3", turns=True)
+        attach(model, [torch.optim.SGD(model.parameters(), lr=0.1)], "dense/source=update:steps=3", turns=True)
     except UserError as error:
         return str(error)
     return ""
@@ -132,7 +135,7 @@ def test_local_steps_have_no_turns(rank_pool: RankPool) -> None:
 
 def by_session_step(rank: int, size: int) -> str:
     model = model_of()
-    session = attached(model, [torch.optim.SGD(model.parameters(), lr=0.1)], "dense", turns=True)
+    session = attach(model, [torch.optim.SGD(model.parameters(), lr=0.1)], "dense", turns=True)
     model(batch(0, rank)).mean().backward()
     try:
         session.step()
@@ -161,14 +164,14 @@ def stepping_by_hand(rank: int, size: int, plan: str | None) -> tuple[Tensor, li
     """The weights after steps that the script takes by itself, one of which has an infinity on one rank."""
     model = model_of()
     module: Any = DistributedDataParallel(model) if plan is None else model
-    session = None if plan is None else attached(model, [ByHand(model.parameters())], plan)
+    session = None if plan is None else attach(model, [ByHand(model.parameters())], plan)
     moved = []
     for number in range(STEPS):
         module.zero_grad()
         loss = nn.functional.mse_loss(module(batch(number, rank)), torch.ones(4, 1))
         if number == 3 and session is not None:
             (loss * (float("inf") if rank == 1 else 1.0)).backward()
-            before = weights(model)
+            before = weights_of(model)
         elif number != 3:
             loss.backward()
         with torch.no_grad():
@@ -177,10 +180,10 @@ def stepping_by_hand(rank: int, size: int, plan: str | None) -> tuple[Tensor, li
                     parameter.add_(parameter.grad, alpha=-0.1)
         if session is not None:
             session.step(loss)
-            moved += [not torch.equal(weights(model), before)] if number == 3 else []
+            moved += [not torch.equal(weights_of(model), before)] if number == 3 else []
     if session is not None:
         session.close()
-    return weights(model), moved
+    return weights_of(model), moved
 
 
 def test_steps_by_hand_are_ddp_s_and_an_infinity_moves_nothing(rank_pool: RankPool) -> None:
@@ -199,7 +202,7 @@ def joins(rank: int, size: int, folder: Path, optimizers: str, job: Path | None)
     plan = None if job else "dense/schedule=deft"
     options: dict[str, Any] = {"turns": makes is not None, "job": job, "plan": plan, "run_directory": folder / "run"}
     try:
-        session = attach(model, makes, **options)
+        session = trimtab.attach(model, makes, **options)
     except UserError as error:
         return str(error), ()
     client = session._control._client

@@ -17,10 +17,10 @@ from typing import Any
 
 import pytest
 import torch
-import toy_schedules
 from kit.in_process import InProcess
 from kit.rank_pool import RankPool
-from test_schedules import PLANNED, assert_same, timetable_drawn
+from kit.training import toy_schedules
+from kit.training.exchanging_rank import PLANNED, assert_same, timetable_drawn
 from torch import Tensor, nn
 from trimtab.collectives.group import Group
 from trimtab.engine import carried_state

@@ -15,7 +15,7 @@ import pytest
 import torch
 from kit.in_process import InProcess
 from kit.rank_pool import RankPool
-from test_schedules import CUTS, NUM_ELEMENTS, SHAPES, Rank
+from kit.training.exchanging_rank import CUTS, NUM_ELEMENTS, SHAPES, Rank
 from torch import Tensor, nn
 from trimtab.collectives.group import Group
 from trimtab.engine import carried_state
