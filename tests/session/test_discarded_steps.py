@@ -121,7 +121,7 @@ def train_in_rounds(rank: int, size: int) -> tuple[Tensor, int]:
     model = model_of()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     session = attach(model, optimizer, "0.5/all-gather/source=update:steps=4")
-    inputs = torch.randn(44, 8, generator=torch.Generator().manual_seed(1))
+    inputs = torch.randn(44, 4, generator=torch.Generator().manual_seed(1))
     loader = DataLoader(TensorDataset(inputs, inputs.sum(dim=1, keepdim=True)), batch_size=2)
     for number, (x, y) in enumerate(session.batches(loader)):
         optimizer.zero_grad()

@@ -41,7 +41,7 @@ class Tied(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         torch.manual_seed(0)
-        self.embed, self.out = nn.Linear(8, 8, bias=False), nn.Linear(8, 8, bias=False)
+        self.embed, self.out = nn.Linear(4, 4, bias=False), nn.Linear(4, 4, bias=False)
         self.out.weight = self.embed.weight
 
     def forward(self, x: Tensor) -> Tensor:
@@ -74,7 +74,7 @@ class PartlyUsed(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.inner, self.branch, self.calls = model_of(), nn.Linear(8, 8), 0
+        self.inner, self.branch, self.calls = model_of(), nn.Linear(4, 4), 0
 
     def forward(self, x: Tensor) -> Tensor:
         self.calls += 1
@@ -92,7 +92,7 @@ class Convolutional(nn.Module):
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def forward(self, x: Tensor) -> Tensor:
-        image = x.view(-1, 2, 2, 2).contiguous(memory_format=torch.channels_last)
+        image = x.view(-1, 2, 2, 1).contiguous(memory_format=torch.channels_last)
         return self.out(torch.tanh(self.convolution(image)).mean(dim=(2, 3)))
 
 

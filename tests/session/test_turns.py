@@ -27,12 +27,12 @@ STEPS = 6
 
 
 def batch(number: int, rank: int) -> Tensor:
-    return torch.randn(4, 8, generator=torch.Generator().manual_seed(100 * number + rank))
+    return torch.randn(4, 4, generator=torch.Generator().manual_seed(100 * number + rank))
 
 
 def taking_turns(rank: int, size: int, plan: str | None) -> tuple[Tensor, int]:
     """The weights of two models, the second of which leaves gradients in the first, after turns of both."""
-    first, second = model_of(), nn.Linear(8, 8)
+    first, second = model_of(), nn.Linear(4, 4)
     optimizers = [torch.optim.AdamW(each.parameters(), lr=0.02, weight_decay=0.1) for each in (first, second)]
     both = nn.ModuleList([first, second])
     session, wrapped = None, [first, second]
@@ -71,7 +71,7 @@ def test_turns_train_as_under_ddp_and_compressed_ranks_stay_equal(rank_pool: Ran
 
 def asked_for_trials(rank: int, size: int, asks: bool) -> tuple[Tensor, list[Any], list[str]]:
     """What turns in a loop over batches train, where the controller asks for trials; and what it is answered."""
-    first, second = model_of(), nn.Linear(8, 8)
+    first, second = model_of(), nn.Linear(4, 4)
     optimizers = [torch.optim.SGD(each.parameters(), lr=0.1) for each in (first, second)]
     both = nn.ModuleList([first, second])
     message = {"trials": [Plan.parse("0.3/all-gather", FusionPlan((0, 20))).to_json()], "iterations": 2}
@@ -101,7 +101,7 @@ def test_turns_have_no_trials_and_it_is_said(rank_pool: RankPool) -> None:
 
 
 def an_infinity_in_a_turn(rank: int, size: int) -> bool:
-    first, second = model_of(), nn.Linear(8, 8)
+    first, second = model_of(), nn.Linear(4, 4)
     optimizers = [torch.optim.SGD(each.parameters(), lr=0.1) for each in (first, second)]
     both = nn.ModuleList([first, second])
     session = attach(both, optimizers, "0.2/all-gather", turns=True)
