@@ -16,6 +16,7 @@ from trimtab_api.netmon.v1 import netmon_pb2
 
 from trimtab_netmon import converters
 from trimtab_netmon.arrivals import ArrivalEvidence
+from trimtab_netmon.debug_state import DebugState
 from trimtab_netmon.link_tests import LinkTests
 from trimtab_netmon.measurements import moved
 from trimtab_netmon.merged_links import SILENCE, MergedLinks
@@ -115,6 +116,15 @@ class Coordinator:
                 log.warning("%s", error)
             self._owed = reason
             self._has_news.set()  # doubted measurements are stale while no test can follow
+
+    def debug_state(self) -> DebugState:
+        """What is about to be tested, and what it may cost; it changes nothing."""
+        return DebugState(
+            is_round_wanted=self._wanted is not None,
+            num_links_tested=self._records.num_tested,
+            interval_seconds=self._interval.seconds,
+            missing_from_budget=self._budget.missing,
+        )
 
     def close(self) -> None:
         """Fail the round that callers of `measure_now` wait for."""

@@ -165,6 +165,12 @@ class Budget:
         """
         return all(account.allows_background(now) for account in self._accounts(pair))
 
+    @property
+    def missing(self) -> tuple[tuple[float, float], ...]:
+        """By host: seconds and bytes that its accounts lacked after the last test that was booked there."""
+        accounts = zip(self._seconds, self._bytes, strict=True)
+        return tuple((seconds.full - seconds.balance, size.full - size.balance) for seconds, size in accounts)
+
     def _accounts(self, pair: Pair) -> list[Account]:
         return [accounts[worker] for worker in pair for accounts in (self._seconds, self._bytes)]
 

@@ -90,7 +90,7 @@ async def measured(network, probe_interval=60.0, probe_budget=0.1):
     running = asyncio.create_task(coordinator.run())
     try:
         async with asyncio.timeout(20):
-            while len(network.tests) < NUM_WORKERS or coordinator._wanted is not None:
+            while len(network.tests) < NUM_WORKERS or coordinator.debug_state().is_round_wanted:
                 assert not running.done(), "worker 0's monitor has ended"
                 await asyncio.sleep(0.02)
             yield coordinator, published
@@ -120,10 +120,11 @@ def test_a_test_expects_what_its_hosts_last_ones_found():
         network = MadeUpNetwork(FAST, SLOW, changes_before_test=NUM_WORKERS)
         async with measured(network) as (coordinator, _):
             await coordinator.measure_now("a step took longer")
-        async with measured(MadeUpNetwork(FAST, FAST, 0), probe_interval=0.2, probe_budget=0.5) as (coordinator, _):
-            while coordinator._records.num_tested <= NUM_WORKERS:
+        undisturbed = MadeUpNetwork(FAST, FAST, 0)
+        async with measured(undisturbed, probe_interval=0.2, probe_budget=0.5) as (coordinator, _):
+            while coordinator.debug_state().num_links_tested <= NUM_WORKERS:
                 await asyncio.sleep(0.02)
-            return network.tests, coordinator._peers.tests
+            return network.tests, undisturbed.tests
 
     tests, with_routine = asyncio.run(scenario())
     assert [expected for *_, expected in tests[:4]] == [0, 0, FAST, FAST]
@@ -165,7 +166,7 @@ def test_who_waits_for_a_measurement_hears_that_the_monitor_stops():
     async def scenario():
         async with measured(MadeUpNetwork(FAST, FAST, 0)) as (coordinator, _):
             waiting = asyncio.create_task(coordinator.measure_now("a step took longer"))
-            while coordinator._wanted is None:
+            while not coordinator.debug_state().is_round_wanted:
                 await asyncio.sleep(0)
         coordinator.close()
         await waiting
@@ -212,13 +213,14 @@ def test_a_bandwidth_that_cannot_be_is_a_failed_test(bandwidth):
 
 def test_an_answer_says_which_links_were_measured_and_which_could_not_be():
     async def scenario():
-        async with measured(MadeUpNetwork(FAST, FAST, 0)) as (coordinator, published):
+        network = MadeUpNetwork(FAST, FAST, 0)
+        async with measured(network) as (coordinator, published):
             state = await coordinator.measure_now("a step took longer")
             ring = [(worker, (worker + 1) % NUM_WORKERS) for worker in range(NUM_WORKERS)]
             assert [(each.source, each.target) for each in state.measured] == ring
             assert not state.not_measured
             assert not published.value.measured, "that is of the answer alone"
-            coordinator._peers.broken.add((1, 2))
+            network.broken.add((1, 2))
             state = await coordinator.measure_now("a step took longer")
             names = [(each.source, each.target) for each in state.measured]
             assert [(each.source, each.target) for each in state.not_measured] == [(1, 2)]
@@ -239,7 +241,7 @@ def test_a_link_that_cannot_be_tested_takes_no_turns_of_others_and_is_called_sta
     async def scenario():
         network = MadeUpNetwork(FAST, FAST, 0)
         async with measured(network, probe_interval=0.1, probe_budget=0.5) as (coordinator, published):
-            await until(lambda: coordinator._records.num_tested == 12)
+            await until(lambda: coordinator.debug_state().num_links_tested == 12)
             network.broken.add((0, 2))
             network.tests.clear()
             await until(lambda: len(network.tests) >= 55)
@@ -259,10 +261,10 @@ def test_what_fails_costs_its_hosts():
         network = MadeUpNetwork(FAST, FAST, 0)
         async with measured(network, probe_budget=0.02) as (coordinator, _):
             network.broken = {(i, j) for i in range(NUM_WORKERS) for j in range(NUM_WORKERS)}
-            before = [account.balance for account in coordinator._budget._seconds]
+            before = coordinator.debug_state().missing_from_budget
             await coordinator.measure_now("a step took longer")
-            after = [account.balance for account in coordinator._budget._seconds]
-            assert all(now < then for now, then in zip(after, before, strict=True))
+            after = coordinator.debug_state().missing_from_budget
+            assert all(now > then for (now, _), (then, _) in zip(after, before, strict=True))
 
     asyncio.run(scenario())
 
@@ -273,7 +275,7 @@ def test_a_latency_that_moved_brings_a_test_of_everyone_or_makes_the_figures_sta
         async with measured(network) as (coordinator, published):
             network.latency = 0.025
             await until(lambda: published.value.summary.bandwidth_bytes_per_second == SLOW)
-            await until(lambda: coordinator._wanted is None)
+            await until(lambda: not coordinator.debug_state().is_round_wanted)
             coordinator._budget.spend((0, 1), 1000.0, 1.0, time.monotonic())
             num_tests = len(network.tests)
             assert not published.value.summary.stale
@@ -305,7 +307,7 @@ def test_what_arrives_and_no_test_confirms_is_not_tested_again_and_again():
         network = MadeUpNetwork(SLOW, SLOW, 0)
         async with measured(network) as (coordinator, published):
             network.received[2] = FAST
-            await until(lambda: len(network.tests) >= 2 * NUM_WORKERS and coordinator._wanted is None)
+            await until(lambda: len(network.tests) >= 2 * NUM_WORKERS and not coordinator.debug_state().is_round_wanted)
             num_tests, revision = len(network.tests), published.value.revision
             for _ in range(10):
                 await coordinator._has_news.wait()
@@ -343,7 +345,7 @@ def test_a_link_whose_target_is_silent_is_not_tested_and_one_that_never_pauses_i
     async def scenario():
         network = MadeUpNetwork(FAST, FAST, 0)
         async with measured(network, probe_interval=0.1, probe_budget=0.5) as (coordinator, published):
-            await until(lambda: coordinator._records.num_tested == 12)
+            await until(lambda: coordinator.debug_state().num_links_tested == 12)
             network.silent, network.unseen = {(0, 2)}, {(0, 3)}
             await until(
                 lambda: links_of(published.value)[0, 2].silent and links_of(published.value)[0, 3].latency.stale
@@ -381,9 +383,9 @@ def test_periodic_tests_become_rarer_while_they_confirm_and_frequent_again_after
     async def scenario():
         network = MadeUpNetwork(FAST, SLOW, changes_before_test=10**6)
         async with measured(network, probe_interval=0.1, probe_budget=0.5) as (coordinator, _):
-            await until(lambda: coordinator._interval.seconds >= 0.4)
+            await until(lambda: coordinator.debug_state().interval_seconds >= 0.4)
             network.latency *= 20
-            await until(lambda: coordinator._interval.seconds == 0.1)
+            await until(lambda: coordinator.debug_state().interval_seconds == 0.1)
 
     asyncio.run(scenario())
 
@@ -392,7 +394,7 @@ def test_a_test_costs_the_bytes_that_it_sent():
     async def scenario():
         network = MadeUpNetwork(FAST, FAST, 0)
         async with measured(network) as (coordinator, _):
-            return [account.full - account.balance for account in coordinator._budget._bytes]
+            return [num_bytes for _, num_bytes in coordinator.debug_state().missing_from_budget]
 
     assert asyncio.run(scenario()) == pytest.approx([2 * 0.1 * FAST] * NUM_WORKERS, rel=0.01)
 
