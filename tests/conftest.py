@@ -19,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import hypothesis
 from kit import debian_programs, scheduling
 from kit.budgets import Budgets
+from kit.catalogue_additions import forget_additions
 
 # A busy machine fails no example, and the same commit tries the same ones; `--hypothesis-profile=wide` draws others.
 hypothesis.settings.register_profile("same", deadline=None, derandomize=True)
@@ -193,12 +194,7 @@ def pytest_runtestloop(session: pytest.Session) -> None:
 def _leave_no_schemes_behind() -> Iterator[None]:
     """What a test adds to the catalogue is known to this process, and so to the tests of files that it runs later."""
     yield
-    from trimtab_api.catalogue import AXES, collectives
-
-    for axis in (collectives, *AXES.values()):
-        for name in set(axis._rows) - set(axis.built_in):
-            del axis._rows[name]
-        axis._found.clear()
+    forget_additions()
 
 
 @pytest.fixture(scope="session")

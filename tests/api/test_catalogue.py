@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kit.catalogue_additions import forget_additions
 from trimtab_api.catalogue import (
     AXES,
     COLLECTIVES,
@@ -45,7 +46,7 @@ def test_a_name_that_is_not_known_says_which_are(axis):
         axis.canonical("moonbeam")
 
 
-OPTIONS = [(axis, row, option) for axis in EVERY_AXIS for row in axis.rows() for option in axis._options_of(row)]
+OPTIONS = [(axis, row, option) for axis in EVERY_AXIS for row in axis.rows() for option in axis.options_of(row)]
 #: What no option may be: below, above and beyond all numbers, nothing, and no number.
 NEVER = ("-1", "-0.5", "nan", "inf", "-inf", "1e400", "9" * 40, "1e39", "0x10", "\u0663", " ", "", "-0")
 #: Where 0 means something.
@@ -64,7 +65,7 @@ ZERO_IS_NONE = {
 
 @pytest.mark.parametrize(("axis", "row", "option"), OPTIONS, ids=lambda each: getattr(each, "name", None) or each.name)
 def test_an_option_takes_no_number_that_it_cannot_work_with(axis, row, option):
-    others = {o.name: "1" for o in axis._options_of(row) if o.default is None and o is not option}
+    others = {o.name: "1" for o in axis.options_of(row) if o.default is None and o is not option}
     path = (axis.name, row.name, option.name)
     zeros = ("0", "0.0", "0B") if path not in ZERO_IS_LEFT_TO_THE_PLANNER | ZERO_IS_NONE else ()
     for bad in (*NEVER, *zeros):
@@ -81,7 +82,7 @@ def test_an_option_takes_no_number_that_it_cannot_work_with(axis, row, option):
 @pytest.mark.parametrize(("axis", "row", "option"), OPTIONS, ids=lambda each: each.name)
 def test_the_bounds_of_a_number_are_read_back_as_they_are(axis, row, option):
     numbers = ("1", "2147483647", "1000000000000", "4TB", "1e-30", "1e30", "0.999", "1000")
-    others = {o.name: "1" for o in axis._options_of(row) if o.default is None and o is not option}
+    others = {o.name: "1" for o in axis.options_of(row) if o.default is None and o is not option}
     for number in numbers:
         text = ":".join([row.name, *(f"{key}={value}" for key, value in {**others, option.name: number}.items())])
         try:
@@ -128,9 +129,8 @@ def test_what_a_sparsifier_takes_is_charged_to_every_collective_that_asks_one():
 
 
 @pytest.fixture
-def marching_bands(monkeypatch):
+def marching_bands():
     """A collective whose bands are an option: each takes a message, and they divide the ranks."""
-    monkeypatch.setattr(collectives, "_rows", dict(collectives._rows))
     collectives.add(
         Collective(
             "marching",
@@ -144,7 +144,7 @@ def marching_bands(monkeypatch):
         )
     )
     yield
-    collectives._found.clear()
+    forget_additions()
 
 
 def test_options_decide_what_a_collective_costs_and_where_it_runs(marching_bands):

@@ -33,7 +33,7 @@ def takes(option, value):
 def specs(draw, axis):
     """The text of a spec with any of its options, in any order."""
     row = draw(st.sampled_from(axis.rows()))
-    told = [option for option in axis._options_of(row) if option.default is None or draw(st.booleans())]
+    told = [option for option in axis.options_of(row) if option.default is None or draw(st.booleans())]
     values = [draw(st.sampled_from([each for each in VALUES if takes(option, each)])) for option in told]
     options = draw(st.permutations([f"{option.name}={value}" for option, value in zip(told, values, strict=True)]))
     return ":".join([row.name, *options])

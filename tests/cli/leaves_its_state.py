@@ -95,7 +95,7 @@ def lines_of(path: Path) -> list[dict[str, Any]]:
 
 
 def state(session: Session, optimizer: Any, scheduler: Any, model: nn.Module, losses: list[float]) -> dict[str, Any]:
-    assert session._engine is not None
+    held = session.debug_state()
     return {
         "steps": session.steps,
         "plan": session.plan.to_json(),
@@ -103,8 +103,8 @@ def state(session: Session, optimizer: Any, scheduler: Any, model: nn.Module, lo
         "weights": model.state_dict(),
         "optimizer": optimizer.state_dict(),
         "scheduler": scheduler.state_dict(),
-        "residual": session._engine.arena.residual,
-        "sparsifiers": session._engine.exchanger.state_dict()["schemes"]["sparsifiers"],
+        "residual": torch.cat([each.flatten() for each in held.residual.values()]),
+        "sparsifiers": held.schemes["sparsifiers"],
         "torch": torch.get_rng_state(),
         "numpy": np.random.get_state()[1].tolist(),
         "python": random.getstate(),

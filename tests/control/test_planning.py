@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from kit.catalogue_additions import forget_additions
 from simulator import GIGABIT
 from trimtab.control.controller import Controller
 from trimtab.control.planning import FusionPlanning
@@ -30,15 +31,14 @@ def recording(profile, tensor_sizes, costs, *, at):
 
 
 @pytest.fixture
-def planner(monkeypatch):
+def planner():
     """The catalogue with a planner more, which remembers."""
     asked.clear()
-    monkeypatch.setattr(planners, "_rows", dict(planners._rows))
     planners.add(
         Row("recording", "for tests", f"{__name__}:recording", options=(Option("at", whole_number(1), "where"),))
     )
     yield
-    planners._found.clear()
+    forget_additions()
 
 
 @pytest.fixture

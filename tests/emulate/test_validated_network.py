@@ -26,7 +26,7 @@ def stand_still(emulator: Emulator, seconds: float) -> None:
 
 
 def test_a_check_that_fails_beside_a_relay_that_stood_still_is_tried_on_another_network(monkeypatch):
-    monkeypatch.setattr(validated_network, "_wait_for_the_processors", lambda deadline: None)
+    monkeypatch.setattr(validated_network, "wait_for_the_processors", lambda deadline: None)
     monkeypatch.setattr(validated_network, "_spent", 0.0)  # what it spends is not taken from other checks
     seen = []
 
@@ -66,15 +66,15 @@ def test_what_counts_as_on_time():
 
 def test_another_try_waits_until_the_processors_are_there(monkeypatch):
     stolen = [0.8, 0.03, 0.0, 0.0]
-    monkeypatch.setattr(validated_network, "_stolen_while_busy", lambda: stolen.pop(0))
+    monkeypatch.setattr(validated_network, "stolen_while_busy", lambda: stolen.pop(0))
     monkeypatch.setattr(validated_network, "REST", 0.01)
-    validated_network._wait_for_the_processors(time.monotonic() + 60)
+    validated_network.wait_for_the_processors(time.monotonic() + 60)
     assert stolen == [0.0]
 
 
 def test_nothing_is_waited_for_past_the_deadline(monkeypatch):
-    monkeypatch.setattr(validated_network, "_stolen_while_busy", lambda: 0.8)
-    validated_network._wait_for_the_processors(time.monotonic() + validated_network.REST / 2)
+    monkeypatch.setattr(validated_network, "stolen_while_busy", lambda: 0.8)
+    validated_network.wait_for_the_processors(time.monotonic() + validated_network.REST / 2)
 
 
 def test_being_busy_is_noticed():
@@ -82,5 +82,5 @@ def test_being_busy_is_noticed():
         return sum(int(jiffies) for jiffies in Path("/proc/stat").read_text().split()[1:4])
 
     before = busy_jiffies()
-    assert 0.0 <= validated_network._stolen_while_busy() <= 1.0
+    assert 0.0 <= validated_network.stolen_while_busy() <= 1.0
     assert busy_jiffies() - before > 0.2 * os.sysconf("SC_CLK_TCK")

@@ -17,6 +17,7 @@ import torch
 import torch.distributed as dist
 import trimtab
 from kit.rank_pool import RankError, RankPool
+from kit.training.held_back import residual_of
 from kit.training.weights import weights_of
 from torch import Tensor, nn
 from torch.amp.grad_scaler import GradScaler
@@ -183,12 +184,8 @@ def account(rank: int, size: int, folder: Path, style: str, scale: float) -> tup
                     sum_of += parameter.grad / (scale if each is model else 1.0)
                 parameter.grad = None
     assert state.session is not None
-    engine = state.session._engine
-    assert engine is not None
-    arena = engine.arena
-    spans = zip(arena.names, arena.offsets, arena.offsets[1:], strict=False)
-    held = {name: arena.residual[start:stop] for name, start, stop in spans}
-    residual = torch.cat([held[name].flatten() for name, _ in model.named_parameters()]).clone()
+    held = state.session.debug_state().residual
+    residual = torch.cat([held[name].flatten() for name, _ in model.named_parameters()])
     state.close()
     return torch.cat([e.flatten() for e in entered]), torch.cat([h.flatten() for h in handed]), residual
 
@@ -228,7 +225,7 @@ def overflow(rank: int, size: int, folder: Path, scales: bool) -> list[tuple[flo
             scaler.update()
         optimizer.zero_grad()
         assert state.session is not None
-        residual = state.session._engine.arena.residual.clone()
+        residual = residual_of(state.session)
         moved = not torch.equal(before, weights_of(model))
         seen.append((scaler.get_scale(), infinite, not torch.equal(residual, residual_before), moved))
     state.close()

@@ -50,7 +50,7 @@ def on_a_network(network: Network, hosts: int, check: Callable[[Emulator], Resul
                     if was_on_time(relay, share) or time.monotonic() >= last_begin:
                         raise AssertionError(said) from error
                     print(f"\nagain: {said}")
-            _wait_for_the_processors(last_begin)
+            wait_for_the_processors(last_begin)
     finally:
         _spent += 0.0 if failed_at is None else time.monotonic() - failed_at
 
@@ -60,13 +60,13 @@ def was_on_time(relay: RelayReport, stolen: float) -> bool:
     return relay.valid and relay.heartbeat_lag.max < STANDSTILL and stolen < STOLEN_FRACTION
 
 
-def _wait_for_the_processors(deadline: float) -> None:
+def wait_for_the_processors(deadline: float) -> None:
     """Rest until all processors together are busy for a second without being taken away, or until ``deadline``."""
-    while _stolen_while_busy() >= STOLEN_FRACTION and time.monotonic() + REST < deadline:
+    while stolen_while_busy() >= STOLEN_FRACTION and time.monotonic() + REST < deadline:
         time.sleep(REST)
 
 
-def _stolen_while_busy(seconds: float = 1.0) -> float:
+def stolen_while_busy(seconds: float = 1.0) -> float:
     """The part of all processors' time that is stolen while they have something to do."""
     end, nothing = time.monotonic() + seconds, bytes(1 << 20)
 

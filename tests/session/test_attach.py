@@ -13,6 +13,7 @@ import psutil
 import pytest
 import torch
 from kit.rank_pool import RankError, RankPool
+from kit.training.engines import engine_of
 from kit.training.job_file import job_file
 from torch import nn
 from trimtab import attachment, control_client
@@ -182,7 +183,7 @@ def attaching(group: Group, job: Path, port: int) -> tuple[float, list[int]]:
     control_client.FIRST_MEASUREMENT_SECONDS = 0.1  # there is no monitor to wait for
     model = nn.Linear(2, 1)
     session = attach(model, torch.optim.SGD(model.parameters(), lr=0.1))
-    deadline = session._group.transport.deadline
+    deadline = engine_of(session).group.transport.deadline
     connections = psutil.Process().net_connections("tcp")
     listening = [each.laddr.port for each in connections if each.status == psutil.CONN_LISTEN]
     session.close()

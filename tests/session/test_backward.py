@@ -27,8 +27,8 @@ def layers() -> nn.Sequential:
     return nn.Sequential(*(nn.Linear(8, 8, bias=False) for _ in range(3)))
 
 
-def attach(model: nn.Module, plan: str = "dense") -> Session:
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+def attach(model: nn.Module, plan: str = "dense", optimizer: torch.optim.Optimizer | None = None) -> Session:
+    optimizer = optimizer or torch.optim.SGD(model.parameters(), lr=0.1)
     parsed = Plan.parse(plan, LAYER_EACH)
     return Session(model, optimizer, group=Group.connect(), plan=parsed, recorder=Recorder(None))
 
@@ -153,8 +153,7 @@ def forward_by(rank: int, size: int, forward: Callable[..., Tensor], plan: str) 
     for step in range(4):
         x = torch.randn(4, 8, generator=torch.Generator().manual_seed(10 * step + rank)).requires_grad_()
         forward(model, x).square().mean().backward()
-        assert session._engine is not None
-        is_finished &= session._engine.exchanger.outcome is not None
+        is_finished &= session.debug_state().phase == "exchanged"
         session.step()
     session.close()
     return weights_of(model), is_finished
@@ -178,8 +177,7 @@ def with_autograd_grad(rank: int, size: int, penalty: bool) -> tuple[Tensor, boo
     session = attach(model)
     x = torch.randn(4, 8, generator=torch.Generator().manual_seed(rank)).requires_grad_()
     torch.autograd.grad(model(x).sum(), list(model.parameters()))
-    assert session._engine is not None
-    untouched = not session._engine.exchanger.is_mid_step and all(p.grad is None for p in model.parameters())
+    untouched = session.debug_state().phase == "idle" and all(p.grad is None for p in model.parameters())
     loss = model(x).square().mean()
     if penalty:
         (slope,) = torch.autograd.grad(model(x).sum(), x, create_graph=True)
@@ -273,11 +271,12 @@ def test_accumulating_onto_the_mean_is_refused_in_no_sync_too(rank_pool: RankPoo
 
 def stepping_twice(rank: int, size: int) -> str:
     model = layers()
-    session = attach(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    session = attach(model, optimizer=optimizer)
     model(torch.randn(4, 8)).sum().backward()
     session.step()
     try:
-        session._optimizers[0].step()
+        optimizer.step()
     except Exception as error:
         return str(error)
     return ""
@@ -291,8 +290,8 @@ def test_an_optimizer_step_left_in_place_is_named(rank_pool: RankPool) -> None:
 def closing(rank: int, size: int) -> tuple[Any, ...]:
     """After `close` the model is the script's alone again."""
     model = layers()
-    session = attach(model)
-    optimizer = session._optimizers[0]
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    session = attach(model, optimizer=optimizer)
     model(torch.randn(4, 8)).sum().backward()
     session.step()
     session.close()

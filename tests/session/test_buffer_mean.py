@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from kit.rank_pool import RankPool
+from kit.training.engines import engine_of
 from kit.training.local_steps import plan_of
 from kit.training.regression import SIZE, backward, batch_of
 from kit.training.sessions import attach
@@ -108,9 +109,10 @@ def with_a_cache_alone(rank: int, size: int) -> Tensor:
     model.register_buffer("kept", torch.full((2,), float(rank)), persistent=False)
     session = attach(model, torch.optim.SGD(model.parameters(), lr=0.05), Plan.parse("dense/source=update:steps=2"))
     model.kept.fill_(float(rank))
-    num_before = session._engine.group.num_messages
-    average_buffers(model, session._engine.group)
-    assert session._engine.group.num_messages == num_before, "nothing is sent where there is nothing to average"
+    group = engine_of(session).group
+    num_before = group.num_messages
+    average_buffers(model, group)
+    assert group.num_messages == num_before, "nothing is sent where there is nothing to average"
     session.close()
     return model.kept
 

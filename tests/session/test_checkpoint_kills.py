@@ -13,6 +13,7 @@ import pytest
 import torch
 import trimtab
 from kit.rank_pool import RankPool
+from kit.training.held_back import residual_of
 from torch import nn
 from trimtab.collectives.group import Group
 from trimtab.plan import Plan
@@ -83,8 +84,7 @@ class Job:
             trimtab.write_checkpoint(self.folder / "model.pt", state)
 
     def state(self) -> list[float]:
-        assert self.session._engine is not None
-        return [*self.model.weight.flatten().tolist(), *self.session._engine.arena.residual.tolist()]
+        return [*self.model.weight.flatten().tolist(), *residual_of(self.session).tolist()]
 
 
 def never_stopped(rank: int, size: int, folder: Path) -> list[list[float]]:

@@ -62,6 +62,7 @@ class FakeController(Controller):
 class ClientUnderTest:
     client: ControlClient
     controller: FakeController
+    watch: FakeWatch
     lines: list[dict[str, Any]] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
@@ -69,7 +70,13 @@ class ClientUnderTest:
 @pytest.fixture
 def make_client(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Make a `ControlClient` around a fake controller."""
-    monkeypatch.setattr(control_client.netmon_client, "watch", FakeWatch)
+    watches: list[FakeWatch] = []
+
+    def watch(*arguments: Any) -> FakeWatch:
+        watches.append(FakeWatch(*arguments))
+        return watches[-1]
+
+    monkeypatch.setattr(control_client.netmon_client, "watch", watch)
     monkeypatch.setattr(control_client, "FIRST_DECISION_SECONDS", 0.01)
     made: list[ClientUnderTest] = []
 
@@ -78,7 +85,7 @@ def make_client(monkeypatch: pytest.MonkeyPatch) -> Any:
         if is_slow:
             controller.may_answer.clear()
         client = ControlClient(controller, "nowhere:1", lines.append, lambda: 0.0, warn=warnings.append)
-        made.append(ClientUnderTest(client, controller, lines, warnings))
+        made.append(ClientUnderTest(client, controller, watches[-1], lines, warnings))
         return made[-1]
 
     yield make
@@ -109,7 +116,7 @@ def test_a_first_decision_that_takes_long_is_not_waited_for_and_comes_later(make
 def test_what_decisions_import_is_imported_before_the_first_figures_come(make_client: Any) -> None:
     """A job of a few short steps would else have ended before a decision that waits for it."""
     made = make_client()
-    made.client._watch.on_change(NetworkView(revision=1, latency=1e-3, bandwidth=1e8, stale=False))
+    made.watch.on_change(NetworkView(revision=1, latency=1e-3, bandwidth=1e8, stale=False))
     wait_for_answer(made)
     assert made.controller.asked == ["preload", "observe_network"]
 
@@ -140,7 +147,7 @@ def test_within_a_round_the_controller_is_asked_once_for_each_time_that_the_moni
     assert made.client.poll() is None
     made.controller.next_action = lambda now, left: asked.append(left) or KeepGoing()
     made.client.in_round(9)
-    made.client._watch.on_change(NetworkView(revision=2, latency=1e-3, bandwidth=1e6, stale=False))
+    made.watch.on_change(NetworkView(revision=2, latency=1e-3, bandwidth=1e6, stale=False))
     made.client.in_round(8)
     wait_for_answer(made)
     assert made.client.poll() is None
@@ -192,7 +199,7 @@ def test_a_network_that_is_not_measured_is_told_and_written_down_and_so_is_its_e
     monkeypatch.setattr(FakeWatch, "wait_until_measured", lambda watch, timeout: absent)
     made = make_client()
     assert made.warnings == ["the network is not measured, so the plan does not adapt to it: connection refused"]
-    made.client._watch.view = measured
+    made.watch.view = measured
     made.client.step(report(0), 10)
     wait_for_answer(made)
     assert made.warnings[1:] == ["the network is measured now"]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any
 
 import pytest
 import torch
 import trimtab
 from kit.rank_pool import RankPool
+from kit.training.held_back import residual_of
 from kit.training.regression import loss_of, model_of
 from kit.training.scripted_control import Script
 from kit.training.sessions import attach
@@ -73,15 +73,14 @@ def residual_around(rank: int, size: int, scales: bool) -> tuple[Tensor, Tensor]
     for number in range(2):
         scaler.scale(loss_of(model, number, rank)).backward()
         session.step()
-    engine: Any = session._engine
-    before = engine.arena.residual.clone()
+    before = residual_of(session)
     scaler.scale(loss_of(model, 2, rank)).backward()
     if scales:
         scaler.unscale_(optimizer)
         scaler.update()
     else:
         session.skip()
-    after = engine.arena.residual.clone()
+    after = residual_of(session)
     session.close()
     return before, after
 

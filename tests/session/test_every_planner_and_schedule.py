@@ -24,6 +24,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kit.in_process import InProcess, Queues
+from kit.training.engines import engine_of
+from kit.training.held_back import total_of
 from kit.training.weights import weights_of
 from torch import Tensor, nn
 from torch._dynamo.backends.registry import lookup_backend
@@ -300,16 +302,9 @@ class Balance:
                 handed += parameter.grad
 
     def held_back(self, session: Session) -> Tensor:
-        engine = session._engine
-        engine.settle()
-        arena = engine.arena
-        held = arena.residual.double()
-        for bucket in engine.exchanger.buckets:
-            for each in (*bucket.waiting, *bucket.arrived):
-                held[bucket.span.start : bucket.span.stop] += each.values
-        parts = {name: held[a:b] for name, a, b in zip(arena.names, arena.offsets, arena.offsets[1:], strict=False)}
-        names = [name for name, _ in session._model.named_parameters()]
-        return torch.cat([parts[name] for name in names])
+        engine_of(session).settle()
+        held = total_of(session, "residual", "waiting", "arrived").split([p.numel() for p in self._parameters[::-1]])
+        return torch.cat(held[::-1])
 
 
 def trained(rank: int, of: Training, plan: Plan, habit: str, queues: list[Queues]) -> Trained:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from kit.rank_pool import RankError, RankPool
+from kit.training.held_back import anchor_of, total_of
 from torch import Tensor, nn
 from trimtab.checkpoint.rank_files import RankFile, whole_steps
 from trimtab.collectives.group import Group
@@ -88,24 +89,14 @@ class Run:
 
     def owed(self) -> Tensor:
         """What this rank holds back, in float64: residual, and what waits in its buckets."""
-        engine = self.session._engine
-        assert engine is not None
-        total = engine.arena.residual.double()
-        for bucket in engine.exchanger.buckets:
-            for held in bucket.waiting:
-                total[bucket.span.start : bucket.span.stop] += held.values
-        if engine.local is not None:
-            total += engine.local.anchor - torch.cat([p.detach().reshape(-1) for p in engine.arena.parameters])
+        total = total_of(self.session, "residual", "waiting")
+        if self.session.plan.local_steps:
+            own = [parameter.detach().flatten() for parameter in self.model.parameters()]
+            total += anchor_of(self.session) - torch.cat(own[::-1])
         return total
 
     def arrived(self) -> Tensor:
-        engine = self.session._engine
-        assert engine is not None
-        total = torch.zeros_like(engine.arena.residual, dtype=torch.float64)
-        for bucket in engine.exchanger.buckets:
-            for held in bucket.arrived:
-                total[bucket.span.start : bucket.span.stop] += held.values
-        return total
+        return total_of(self.session, "arrived")
 
 
 def begun(rank: int, size: int, text: str, folder: Path) -> tuple[bytes, Tensor, Tensor, Tensor, Tensor, Any]:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from kit.rank_pool import RankPool
+from kit.training.engines import engine_of
 from torch import Tensor, nn
 from trimtab.collectives.group import Group
 from trimtab.engine.fingerprint import ROUNDING, Fingerprint, RanksDivergedError, compare, slots
@@ -19,6 +20,7 @@ from trimtab.schedule.step_times import StepTimes
 from trimtab.session import Session
 
 PLANS = ("0.2/all-gather", "0.2/artopk-star-ring", "dense")
+FROZEN = "layers.1.weight"
 
 
 class Branches(nn.Module):
@@ -38,8 +40,12 @@ class Branches(nn.Module):
         return self.layers[index].weight.detach().clone()
 
 
-def attach(model: nn.Module, plan: str, **options: Any) -> Session:
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01, weight_decay=0.5)
+def adam(model: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(model.parameters(), lr=0.01, weight_decay=0.5)
+
+
+def attach(model: nn.Module, plan: str, optimizer: torch.optim.Optimizer | None = None, **options: Any) -> Session:
+    optimizer = optimizer or adam(model)
     parsed = Plan.parse(plan, FusionPlan((0, 64)))
     return Session(model, optimizer, group=Group.connect(), plan=parsed, recorder=Recorder(None), **options)
 
@@ -52,12 +58,12 @@ def step(session: Session, model: Branches, rank: int, used: tuple[int, ...], nu
 
 def never_used(rank: int, size: int, plan: str) -> tuple[bool, bool]:
     model = Branches()
-    before = model.weight(1)
-    session = attach(model, plan)
+    before, optimizer = model.weight(1), adam(model)
+    session = attach(model, plan, optimizer)
     for number in range(3):
         step(session, model, rank, (0, 2), number)
     session.close()
-    return torch.equal(before, model.weight(1)), 1 in session._optimizers[0].state
+    return torch.equal(before, model.weight(1)), model.layers[1].weight in optimizer.state
 
 
 @pytest.mark.parametrize("plan", PLANS)
@@ -96,13 +102,13 @@ def freezing(rank: int, size: int, plan: str) -> dict[str, Any]:
     session = attach(model, plan)
     for number in range(3):
         step(session, model, rank, (0, 1, 2), number)
-    held = session._engine.arena.residual[64:128].clone()
+    held = session.debug_state().residual[FROZEN]
     frozen_at = model.weight(1)
     model.layers[1].requires_grad_(False)
     for number in range(3, 6):
         step(session, model, rank, (0, 1, 2), number)
     stood_still = torch.equal(frozen_at, model.weight(1))
-    kept = torch.equal(session._engine.arena.set_aside[1], held)
+    kept = torch.equal(session.debug_state().set_aside[FROZEN], held)
     model.layers[1].requires_grad_(True)
     step(session, model, rank, (0, 1, 2), 6)
     session.close()
@@ -111,7 +117,7 @@ def freezing(rank: int, size: int, plan: str) -> dict[str, Any]:
         "stood still": stood_still,
         "kept": kept,
         "moves": not torch.equal(frozen_at, model.weight(1)),
-        "set aside": len(session._engine.arena.set_aside),
+        "set aside": len(session.debug_state().set_aside),
         "weights": torch.cat([model.weight(index) for index in range(3)]),
     }
 
@@ -141,7 +147,7 @@ def frozen_while_gradients_wait(
     plan = Plan.parse(f"{text}/schedule=deft", FusionPlan(LATE_CUTS))
     plan = replace(plan, timetable=replace(DEFT, averages=False))
     session = Session(model, own, group=Group.connect(), plan=plan, recorder=Recorder(None))
-    engine, stood_still = session._engine, True
+    engine, stood_still = engine_of(session), True
     for number in range(frozen_at + 12):
         if number == frozen_at:
             model.layers[1].requires_grad_(False)

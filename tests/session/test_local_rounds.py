@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from kit.rank_pool import RankPool
+from kit.training.engines import engine_of
 from kit.training.local_steps import plan_of
 from kit.training.regression import backward, model_of
 from kit.training.sessions import attach
@@ -200,13 +201,13 @@ def frozen_in_mid_round(rank: int, size: int, text: str) -> list[Any]:
     for each in model.parameters():
         nn.init.zeros_(each)
     session = attach(model, torch.optim.SGD(model.parameters(), lr=1.0), Plan.parse(text))
-    assert session._engine is not None
-    arena, seen = session._engine.arena, []
+    seen = []
     for number in range(12):
         model[0].weight.requires_grad_(number not in range(2, 10))
         sum((each * (rank + 1)).sum() for each in model.parameters() if each.requires_grad).backward()
         session.step()
-        held_back = float(arena.residual[12:].sum()) + float(sum(each.sum() for each in arena.set_aside.values()))
+        held = session.debug_state()
+        held_back = sum(float(each["0.weight"].sum()) for each in (held.residual, held.set_aside) if "0.weight" in each)
         seen.append((float(model[0].weight.sum()), held_back))
     session.close()
     return seen
@@ -228,14 +229,14 @@ def test_what_is_frozen_in_mid_round_keeps_what_it_had_learned(rank_pool: RankPo
 def parts_from_the_others(rank: int, size: int, steps: int) -> int:
     """Steps until it is found that rank 1's anchor is another."""
     model, _, session = attached(steps, lr=1e-6)
-    assert session._engine is not None
     for number in range(2 * STEPS_BETWEEN_FINGERPRINTS + steps):
         backward(model, 0, rank)
         session.step()
         if number == steps - 1 and rank == 1:
-            assert session._engine.local is not None
+            local = engine_of(session).local
+            assert local is not None
             with torch.no_grad():
-                session._engine.local.anchor.add_(0.1)
+                local.anchor.add_(0.1)
                 for each in model.parameters():
                     each.add_(0.1)
     return session.steps

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from kit.rank_pool import RankPool
+from kit.training.held_back import residual_of
 from kit.training.local_steps import plan_of, step_by_hand, with_trials
 from kit.training.regression import SIZE, backward, model_of, optimizer_of
 from kit.training.scripted_control import Heard
@@ -86,7 +87,7 @@ def what_is_held_back(rank: int, size: int) -> dict[str, Tensor]:
         (model.weight * gradient).sum().backward()
         total += gradient.view(-1)
         session.step()
-    result = {"made": total, "applied": -weights_of(model), "residual": session._engine.arena.residual.clone()}
+    result = {"made": total, "applied": -weights_of(model), "residual": residual_of(session)}
     session.close()
     return result
 
@@ -104,7 +105,7 @@ def not_finite(rank: int, size: int, where: str) -> dict[str, Any]:
     for number in range(2):
         backward(model, number, rank)
         session.step()
-    before, residual = weights_of(model), session._engine.arena.residual.clone()
+    before, residual = weights_of(model), residual_of(session)
     for number in range(2):
         backward(model, number, rank)
         if rank == 1 and number == 0 and where == "gradient":
@@ -114,7 +115,7 @@ def not_finite(rank: int, size: int, where: str) -> dict[str, Any]:
             with torch.no_grad():
                 model[0].weight[0, 0] = INF
     after = weights_of(model)
-    same_residual = torch.equal(residual, session._engine.arena.residual)
+    same_residual = torch.equal(residual, residual_of(session))
     session.close()
     return {"moved": not torch.equal(before, after), "after": after, "same residual": same_residual}
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from kit.rank_pool import RankPool
+from kit.training.held_back import residual_of
 from kit.training.regression import loss_of, model_of
 from torch import Tensor, nn
 from trimtab.collectives.group import Group
@@ -70,7 +71,7 @@ def many(rank: int, size: int, plan: str, clips: str) -> tuple[Tensor, float, Te
         model, optimizer, group=Group.connect(), plan=parsed, recorder=Recorder(None), scale=LossScale(scaler)
     )
     weights = train(session, model, scaler, optimizer, clips, rank)
-    residual = session._engine.arena.residual.clone()
+    residual = residual_of(session)
     loss = float(loss_of(model, 1000, rank))
     session.close()
     return weights, float(scaler.get_scale()), residual, loss

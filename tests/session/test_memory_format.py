@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from kit.rank_pool import RankError, RankPool
+from kit.training.held_back import residual_of
 from torch import Tensor, nn
 from trimtab.collectives.group import Group
 from trimtab.engine.arena import Arena
@@ -62,7 +63,7 @@ def kept(rank: int, size: int, folder: Path) -> tuple[dict[str, Tensor], Tensor]
     session.step()
     session.save_exchange(folder)
     session.close()
-    return model.state_dict(), session._engine.arena.residual
+    return model.state_dict(), residual_of(session)
 
 
 def taken_over(rank: int, size: int, folder: Path, weights: dict[str, Tensor]) -> Tensor:
@@ -72,7 +73,7 @@ def taken_over(rank: int, size: int, folder: Path, weights: dict[str, Tensor]) -
     plan = Plan.parse("0.1/all-gather")
     session = Session(model, own, group=Group.connect(deadline=30), plan=plan, recorder=Recorder(None))
     session.load_exchange(folder)
-    held = session._engine.arena.residual.clone()
+    held = residual_of(session)
     model(torch.randn(4, 3, 8, 8)).square().mean().backward()
     session.step()
     session.close()

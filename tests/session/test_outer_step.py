@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from kit.rank_pool import RankPool
+from kit.training.engines import engine_of
 from kit.training.local_steps import plan_of, step_by_hand, with_trials
 from kit.training.regression import SIZE, backward, model_of, optimizer_of
 from kit.training.sessions import attach
@@ -32,7 +33,7 @@ def train(rank: int, size: int, plan: Plan, num_steps: int) -> Tensor:
     for number in range(num_steps):
         backward(model, number, rank)
         session.step()
-    session._engine.bring_in()
+    session.end_round()
     answer = weights_of(model)
     session.close()
     return answer
@@ -90,7 +91,7 @@ def after_changes(rank: int, size: int) -> dict[str, Any]:
     """Whether the velocity is still there after plans that keep the outer optimizer, and that do not."""
     model = model_of()
     session = attach(model, optimizer_of(model, "AdamW"), outer("dense", 2))
-    engine = session._engine
+    engine = engine_of(session)
     seen: dict[str, Any] = {}
 
     def norm_under(plan: Plan) -> float:

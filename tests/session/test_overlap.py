@@ -9,6 +9,7 @@ import pytest
 import torch
 from kit.fusion_plans import cut_before
 from kit.rank_pool import RankPool
+from kit.training.engines import engine_of
 from torch import Tensor, nn
 from trimtab.collectives.group import Group
 from trimtab.engine.arena import LEND_FROM
@@ -38,7 +39,7 @@ def wait_inside_backward(rank: int, size: int, plan: str) -> list[int]:
 
     def wait_for(count: int) -> Callable[[Tensor], None]:
         def hook(_: Tensor) -> None:
-            flights = session._engine.exchanger.flights
+            flights = engine_of(session).exchanger.flights
             crossed.append(len([flight.handle.wait(DEADLINE) for flight in flights[:count]]))
 
         return hook

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 import torch
 from kit.rank_pool import RankPool
+from kit.training.engines import engine_of
+from kit.training.held_back import anchor_of, residual_of
 from kit.training.local_steps import step_by_hand, with_trials
 from kit.training.regression import backward, model_of, optimizer_of
 from kit.training.sessions import attach
@@ -17,7 +19,6 @@ from kit.training.weights import weights_of
 from torch import Tensor, nn
 from trimtab.control.types import ControllerSettings
 from trimtab.plan import FusionPlan, Plan
-from trimtab.session import Session
 from trimtab_api.errors import UserError
 
 SIZE = 3
@@ -26,12 +27,6 @@ CUTS = FusionPlan((0, 20))
 
 def overlapped(text: str, steps: int) -> Plan:
     return replace(Plan.parse(text, CUTS), schedule="overlap", source=f"update:steps={steps}")
-
-
-def anchor_of(session: Session) -> Tensor:
-    assert session._engine is not None
-    assert session._engine.local is not None
-    return session._engine.local.anchor.clone()
 
 
 def in_order(model: nn.Module) -> Tensor:
@@ -48,9 +43,9 @@ def train(rank: int, size: int, text: str, steps: int, num_steps: int) -> dict[s
         backward(model, number, rank)
         session.step()
         anchors.append(anchor_of(session))
-        are_under_way.append(bool(session._engine.exchanger.flights))  # type: ignore[union-attr]
+        are_under_way.append(bool(session.debug_state().num_sent))
     before = weights_of(model)
-    session._engine.bring_in()  # type: ignore[union-attr]
+    session.end_round()
     brought_in = weights_of(model)
     session.close()
     return {"anchors": anchors, "are under way": are_under_way, "before": before, "brought in": brought_in}
@@ -104,8 +99,7 @@ def any_course(rank: int, size: int, seed: int) -> dict[str, Tensor]:
     model = model_of()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     session = attach(model, optimizer, overlapped("0.1/all-gather", 2))
-    engine = session._engine
-    assert engine is not None
+    engine = engine_of(session)
     began, made = in_order(model).double(), torch.zeros(in_order(model).numel(), dtype=torch.float64)
     for number in range(24):
         backward(model, number, rank)
@@ -114,14 +108,14 @@ def any_course(rank: int, size: int, seed: int) -> dict[str, Tensor]:
         made += 0.05 * gradient.double()
         what = draw.random()
         if what < 0.15:
-            engine.bring_in()
+            session.end_round()
         elif what < 0.3:
             text = draw.choice(("dense", "0.1/all-gather", "0.3/artopk-star-ring"))
             plan = overlapped(text, draw.choice((1, 2, 3)))
             engine.adopt(replace(plan, fusion=FusionPlan((0, draw.randrange(1, 60)))).with_version(number), number + 1)
-    engine.bring_in()
+    session.end_round()
     anchor = anchor_of(session).double()
-    residual = engine.arena.residual.double().clone()
+    residual = residual_of(session).double()
     session.close()
     return {"moved": began - anchor, "made": made, "residual": residual}
 
@@ -149,7 +143,7 @@ def dropped(rank: int, size: int) -> dict[str, Any]:
         session.step()
         if number == 7:
             seen["dropped"], seen["weights"] = anchor_of(session), in_order(model)
-            seen["nothing waits"] = session._engine.exchanger.buckets.are_empty  # type: ignore[union-attr]
+            seen["nothing waits"] = not session.debug_state().waiting
     seen["after"] = anchor_of(session)
     session.close()
     return seen
@@ -172,10 +166,9 @@ def tried_out(rank: int, size: int) -> tuple[Tensor, bool]:
     for number in range(4):
         backward(model, number, rank)
         session.step()
-    engine = session._engine
-    assert engine is not None
+    engine = engine_of(session)
     engine.try_out(Plan.parse("0.2/all-gather"), 4, 1)
-    seen = weights_of(model), engine.exchanger.buckets.are_empty
+    seen = weights_of(model), not session.debug_state().waiting
     session.close()
     return seen
 
@@ -226,7 +219,7 @@ def kept(rank: int, size: int, folder: Path) -> tuple[Tensor, Tensor]:
                 session.save_exchange(folder / "exchange")
                 torch.save(model.state_dict(), folder / f"model-{rank}")
                 torch.save(optimizer.state_dict(), folder / f"optimizer-{rank}")
-        session._engine.bring_in()  # type: ignore[union-attr]
+        session.end_round()
         weights = weights_of(model)
         session.close()
         return weights

@@ -10,6 +10,7 @@ import pytest
 import torch
 from kit.rank_pool import RankPool
 from kit.training import slow_exchanges, toy_schedules
+from kit.training.engines import engine_of
 from torch import Tensor, nn
 from trimtab.collectives.group import Group
 from trimtab.engine import stepped_in_parts
@@ -71,9 +72,9 @@ def train(rank: int, size: int, folder: Path, plan: str, by: str) -> None:
     optimizer, parsed = Slow(model), Plan.parse(plan)
     recorder = Recorder(None if rank else folder)
     session = Session(model, optimizer, group=Group.connect(), plan=parsed, recorder=recorder)
-    assert session._engine is not None
-    session._engine.phases._clock = clock
-    session._engine.phases.lap()
+    phases = engine_of(session).phases
+    phases.clock = clock
+    phases.lap()
     for _ in range(4):
         if by == "accumulation":
             with session.no_sync():
@@ -130,8 +131,9 @@ def train_with_slow_exchanges(rank: int, size: int, folder: Path, schedule: str)
     recorder = Recorder(None if rank else folder)
     stepped_in_parts._BY_PARAMETER += (Slow,)
     session = Session(model, Slow(model), group=Group.connect(), plan=plan, recorder=recorder)
-    session._phases._clock = clock
-    session._phases.lap()
+    phases = engine_of(session).phases
+    phases.clock = clock
+    phases.lap()
     taken = []
     with slow_exchanges.each_takes(lambda: model.passes(WAIT)):
         for _ in range(3):

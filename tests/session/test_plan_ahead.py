@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from kit.rank_pool import RankPool
+from kit.training.held_back import residual_of
 from kit.training.local_steps import plan_of
 from kit.training.regression import SIZE
 from kit.training.scripted_control import Script
@@ -56,12 +57,12 @@ def decided_in_a_round(rank: int, size: int, plan: Plan, after: int, loop: int) 
             made += gradient.view(-1)
             session.step()
             seen.append(weights_of(model))
-            held_back.append(float(session._engine.arena.residual.norm()))
+            held_back.append(float(residual_of(session).norm()))
     result = {
         "weights": seen,
         "held back": held_back,
         "made": made,
-        "residual": session._engine.arena.residual.clone(),
+        "residual": residual_of(session),
         "plan": session.plan,
         "told": decides.told if decides else None,
     }

@@ -11,7 +11,9 @@ import pytest
 import torch
 from kit.rank_pool import RankPool
 from kit.training import slow_exchanges, toy_schedules
+from kit.training.engines import engine_of
 from kit.training.regression import loss_of
+from kit.training.scripted_control import Script
 from torch import Tensor, nn
 from trimtab.collectives.group import Group
 from trimtab.engine import profiler
@@ -74,6 +76,16 @@ def model_of(clock: Clock) -> nn.Sequential:
     return nn.Sequential(Timed(4, 16, clock, 0.25, 0.5), nn.Tanh(), Timed(16, 1, clock, 1.0, 2.0))
 
 
+class Profiled(Script):
+    """A controller that keeps the profiles that it is told of."""
+
+    makes_trials = False
+
+    def __init__(self, profiles: list[Profile]) -> None:
+        super().__init__({})
+        self.profile = profiles.append
+
+
 class Training:
     """A session whose profiles are kept, on a clock of its own."""
 
@@ -82,13 +94,13 @@ class Training:
         self.clock = Clock()
         profiler.time = self.clock  # type: ignore[assignment]  # in a process of the rank's own, which others use too
         self.model = build(self.clock)
-        optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+        self.profiles: list[Profile] = []
+        client = Profiled(self.profiles) if rank == 0 else None
         self.session = Session(
-            self.model, optimizer, group=Group.connect(), plan=plan, recorder=Recorder(None), control_client=None
+            self.model, self.optimizer, group=Group.connect(), plan=plan, recorder=Recorder(None), control_client=client
         )
         self.session.when_closed.callback(setattr, profiler, "time", time)
-        self.profiles: list[Profile] = []
-        self.session._control.profile = lambda profile: self.profiles.extend([profile] if profile else [])
 
     def step(self, num_passes: int = 1) -> None:
         self.clock.spend(0.125)
@@ -104,6 +116,9 @@ class Training:
         for _ in range(count):
             self.step(**options)
         return self
+
+    def adopt(self, plan: Plan) -> None:
+        engine_of(self.session).adopt(plan, self.number)
 
     def ended(self) -> list[Profile]:
         assert not any(module._forward_hooks or module._forward_pre_hooks for module in self.model.modules())
@@ -175,8 +190,7 @@ def test_norm_and_variance_are_those_of_the_ranks_gradients(rank_pool: RankPool)
 
 def two_plans(rank: int, size: int, first: Plan, second: Plan) -> list[Profile]:
     training = Training(rank, first).steps(NUM_UNTIL_PROFILED)
-    assert training.session._engine is not None
-    training.session._engine.adopt(second, training.number)
+    training.adopt(second)
     return training.steps(NUM_UNTIL_PROFILED).ended()
 
 
@@ -194,10 +208,9 @@ def merged_by_twos(rank: int, size: int, averages: bool) -> tuple[list[Profile],
     everything = tuple(Send(bucket, 0) for bucket in range(2))
     timetable = Timetable((), (Iteration((), None), Iteration(everything, 0)), averages=averages)
     training = Training(rank, DENSE)
-    training.session._optimizers[0].param_groups[0]["lr"] = 0.0
+    training.optimizer.param_groups[0]["lr"] = 0.0
     training.steps(NUM_UNTIL_PROFILED)
-    assert training.session._engine is not None
-    training.session._engine.adopt(replace(DENSE, schedule="deft", timetable=timetable), training.number)
+    training.adopt(replace(DENSE, schedule="deft", timetable=timetable))
     training.steps(NUM_SETTLING + NUM_STEPS + STEPS_BETWEEN_DELAYED)
 
     def flat_gradient(number: int) -> Tensor:
@@ -227,12 +240,11 @@ def diverging(rank: int, size: int, is_late: bool) -> list[Profile]:
     one_late = tuple(Send(bucket, 1) for bucket in range(2))
     timetable = Timetable((Iteration((), None),), (Iteration(one_late, 1),), averages=True)
     training = Training(rank, DENSE)
-    [group] = training.session._optimizers[0].param_groups
+    [group] = training.optimizer.param_groups
     group["lr"] = 0.0
     training.steps(30)
     if is_late:
-        assert training.session._engine is not None
-        training.session._engine.adopt(replace(DENSE, schedule="deft", timetable=timetable), training.number)
+        training.adopt(replace(DENSE, schedule="deft", timetable=timetable))
     group["lr"] = 5.0
     return training.steps(NUM_SETTLING + NUM_STEPS + STEPS_BETWEEN_DELAYED).ended()
 
@@ -250,8 +262,7 @@ def test_the_last_profile_says_at_once_that_late_updates_do_harm(rank_pool: Rank
 
 def changed_meanwhile(rank: int, size: int) -> list[Profile]:
     training = Training(rank, DENSE).steps(NUM_UNTIL_PROFILED - 1)
-    assert training.session._engine is not None
-    training.session._engine.adopt(SPARSE, training.number)
+    training.adopt(SPARSE)
     return training.steps(NUM_UNTIL_PROFILED).ended()
 
 

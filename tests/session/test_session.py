@@ -13,6 +13,7 @@ import pytest
 import torch
 from kit.fusion_plans import cut_before
 from kit.rank_pool import RankPool
+from kit.training.held_back import residual_of
 from kit.training.random_training import (
     STEPS,
     THREE_BUFFERS,
@@ -128,12 +129,12 @@ def accumulate_and_skip(rank: int, size: int, plan: Plan) -> dict[str, Any]:
     backward()
     session.step()
     before = {k: v.clone() for k, v in model.state_dict().items() if "running" not in k and "num_" not in k}
-    residual = session._engine.arena.residual.clone()
+    residual = residual_of(session)
     backward(float("inf") if rank == 1 else 1.0)
     session.step()
     after = {k: v for k, v in model.state_dict().items() if k in before}
     skipped = all(torch.equal(before[k], after[k]) for k in before)
-    kept = torch.equal(residual, session._engine.arena.residual)
+    kept = torch.equal(residual, residual_of(session))
     scale_after = scaler.get_scale()
     with session.no_sync():
         backward()
@@ -182,12 +183,12 @@ def replan(rank: int, size: int, widths: tuple[int, ...]) -> dict[str, Any]:
         (weights * gradient).sum().backward()
         names.append(session.plan.name)
         session.step()
-        residual_seen = max(residual_seen, float(session._engine.arena.residual.norm()))
+        residual_seen = max(residual_seen, float(residual_of(session).norm()))
     moved = start - torch.cat([p.detach().reshape(-1) for p in reversed(list(model.parameters()))])
     result = {
         "total": total,
         "moved": moved,
-        "residual": session._engine.arena.residual.clone(),
+        "residual": residual_of(session),
         "names": names,
         "residual_seen": residual_seen,
     }
@@ -223,11 +224,11 @@ def unused(rank: int, size: int) -> tuple[float, float]:
     )
     (used.weight.sum() + idle.weight.sum()).backward()
     session.step()
-    held = float(session._engine.arena.residual[:16].abs().sum())
+    held = float(residual_of(session)[:16].abs().sum())
     for _ in range(20):
         used.weight.sum().backward()
         session.step()
-    flushed = float(session._engine.arena.residual[:16].abs().sum())
+    flushed = float(residual_of(session)[:16].abs().sum())
     session.close()
     return held, flushed
 

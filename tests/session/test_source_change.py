@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 import torch
 from kit.rank_pool import RankPool
+from kit.training.engines import engine_of
+from kit.training.held_back import residual_of
 from kit.training.local_steps import plan_of, take_step
 from kit.training.regression import SIZE, backward, loss_of, model_of, optimizer_of
 from kit.training.scripted_control import AdoptsAt
@@ -73,7 +75,7 @@ def what_a_change_carries(rank: int, size: int, before: Plan, after: Plan) -> di
         (model.weight * gradient).sum().backward()
         total += gradient.view(-1)
         session.step()
-    result = {"made": total, "applied": -weights_of(model), "residual": session._engine.arena.residual.clone()}
+    result = {"made": total, "applied": -weights_of(model), "residual": residual_of(session)}
     session.close()
     return result
 
@@ -100,14 +102,9 @@ def changed_to_updates(rank: int, size: int, name: str) -> dict[str, Any]:
     for number in range(6):
         backward(model, number, rank)
         session.step()
-    engine, weights = session._engine, weights_of(model)
+    engine, weights = engine_of(session), weights_of(model)
 
-    def held_back() -> dict[str, Tensor]:
-        arena = engine.arena
-        parts = arena.residual.clone().split([each.numel() for each in arena.parameters])
-        return {name: part.view_as(p) for name, part, p in zip(arena.names, parts, arena.parameters, strict=True)}
-
-    of_gradients, num_bytes = held_back(), engine.group.transport.num_bytes
+    of_gradients, num_bytes = session.debug_state().residual, engine.group.transport.num_bytes
     twin = model_of()
     twin.load_state_dict(model.state_dict())
     its_optimizer = optimizer_of(twin, name)
@@ -120,7 +117,7 @@ def changed_to_updates(rank: int, size: int, name: str) -> dict[str, Any]:
     session.close()
     return {
         "of gradients": of_gradients,
-        "of updates": held_back(),
+        "of updates": session.debug_state().residual,
         "made": {n: p.detach() - twin.get_parameter(n).detach() for n, p in model.named_parameters()},
         "weights": (weights, weights_of(model)),
         "states": (states_of(optimizer, model), states_of(its_optimizer, twin)),
@@ -156,7 +153,7 @@ def changed_within_a_scalers_step(rank: int, size: int, fused: bool, own: bool) 
         scaler.scale(loss_of(model, number, rank)).backward()
         take_step(session, optimizer, scaler if own else None)
         number += 1
-    result = session._engine.arena.residual.clone(), states_of(optimizer, model)
+    result = residual_of(session), states_of(optimizer, model)
     session.close()
     return result
 

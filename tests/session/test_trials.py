@@ -65,9 +65,7 @@ def begin(rank: int, plan: str, messages: dict[int, dict[str, Any]]):
     random.seed(rank)
 
     def now() -> tuple[dict[str, Any], dict[str, str]]:
-        exchanger = session._engine.exchanger
-        assert exchanger is not None
-        learned = repr(exchanger.state_dict()["schemes"])
+        learned = repr(session.debug_state().schemes)
         return state(session, model, optimizer, scheduler), learned
 
     return model, session, now, script

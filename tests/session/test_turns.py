@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 from pathlib import Path
 from typing import Any
 
@@ -77,18 +79,17 @@ def asked_for_trials(rank: int, size: int, asks: bool) -> tuple[Tensor, list[Any
     message = {"trials": [Plan.parse("0.3/all-gather", FusionPlan((0, 20))).to_json()], "iterations": 2}
     controller = Script({2: message} if asks else {}) if rank == 0 else None
     session = attach(both, optimizers, "0.2/all-gather", turns=True, control_client=controller)
-    said: list[str] = []
-    session._loops._say = said.append  # type: ignore[method-assign]
-    for inputs in session.batches([batch(number, 0) for number in range(2 * STEPS)]):
-        first.zero_grad()
-        first(inputs).mean().backward()
-        optimizers[0].step()
-        second.zero_grad()
-        first(second(inputs)).mean().backward()
-        optimizers[1].step()
+    with contextlib.redirect_stderr(io.StringIO()) as said:
+        for inputs in session.batches([batch(number, 0) for number in range(2 * STEPS)]):
+            first.zero_grad()
+            first(inputs).mean().backward()
+            optimizers[0].step()
+            second.zero_grad()
+            first(second(inputs)).mean().backward()
+            optimizers[1].step()
+        session.close()
     answers = [] if controller is None else controller.reports
-    session.close()
-    return weights_of(both), answers, said
+    return weights_of(both), answers, said.getvalue().splitlines()
 
 
 def test_turns_have_no_trials_and_it_is_said(rank_pool: RankPool) -> None:
@@ -97,7 +98,7 @@ def test_turns_have_no_trials_and_it_is_said(rank_pool: RankPool) -> None:
     assert torch.equal(asked[0], other[0])
     assert torch.equal(asked[0], unasked[0])
     assert asked[1] == [[]]
-    assert any(each.startswith("no trials, since optimizers take turns") for each in asked[2])
+    assert any(each.startswith("trimtab: no trials, since optimizers take turns") for each in asked[2])
 
 
 def an_infinity_in_a_turn(rank: int, size: int) -> bool:

@@ -20,6 +20,7 @@ import torch
 from kit.in_process import InProcess
 from kit.rank_pool import RankPool
 from kit.training import toy_schedules
+from kit.training.engines import engine_of
 from kit.training.exchanging_rank import PLANNED, assert_same, timetable_drawn
 from torch import Tensor, nn
 from trimtab.collectives.group import Group
@@ -67,8 +68,7 @@ class Rank:
         self.model = nn.ParameterList(map(nn.Parameter, zeros))
         optimizer = torch.optim.SGD(self.model.parameters(), lr=LEARNING_RATE)
         self.session = Session(self.model, optimizer, group=group, plan=plan, recorder=Recorder(None))
-        assert self.session._engine is not None
-        self.engine = self.session._engine
+        self.engine = engine_of(self.session)
         self.random = torch.Generator().manual_seed(group.rank)
         self.round: list[Tensor] = []
         """Gradients of a round of local steps that has not ended: lost, where it is dropped."""

@@ -15,6 +15,7 @@ import pytest
 import torch
 from kit.in_process import InProcess
 from kit.rank_pool import RankPool
+from kit.training.engines import engine_of
 from kit.training.exchanging_rank import CUTS, NUM_ELEMENTS, SHAPES, Rank
 from torch import Tensor, nn
 from trimtab.collectives.group import Group
@@ -118,8 +119,7 @@ def trained_by_ones(group: Group, num_before: int | None, states: dict[int, carr
     model = nn.ParameterList(nn.Parameter(torch.zeros(shape)) for shape in SHAPES)
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
     session = Session(model, optimizer, group=group, plan=BY_THE_MEAN, recorder=Recorder(None))
-    engine = session._engine
-    assert engine is not None
+    engine = engine_of(session)
     if num_before is not None:
         carried_state.take_over(engine, states, num_before)
     for _ in range(7):

@@ -21,6 +21,7 @@ from unittest import mock
 
 import torch
 from kit.rank_pool import environment_on_one_gpu
+from kit.training.engines import engine_of
 from torch import nn
 from trimtab.collectives import process_group
 from trimtab.collectives.group import Group
@@ -79,11 +80,11 @@ def train(group: Group, plan: Plan, device: torch.device, sleep: Callable[[], No
         sleep()
         session.step(loss)
         losses.append(loss.item())
-    assert session._engine is not None
-    session._engine.settle()
+    engine = engine_of(session)
+    engine.settle()
     weights = torch.cat([parameter.detach().flatten().cpu() for parameter in network.parameters()])
     digest = hashlib.sha256(weights.numpy().tobytes()).hexdigest()
-    session._engine.close()
+    engine.close()
     return {"plan": plan.name, "digest": digest, "losses": losses, "seconds": round(time.perf_counter() - began, 2)}
 
 

@@ -30,6 +30,7 @@ from trimtab.data.batches import Batches
 from trimtab.data.loops import Loops
 from trimtab.data.sharded_loader import Loaders
 from trimtab.dropped_steps import DropLimit, culprits
+from trimtab.engine.debug_state import DebugState, debug_state
 from trimtab.engine.loss_scale import LossScale
 from trimtab.engine.optimizer_gate import as_list, warning_of_scheduler
 from trimtab.engine.outcome import Outcome
@@ -232,6 +233,14 @@ class Session(ExchangeState, Resuming, LocalRounds):
             self._warn(_OF_SHARE.format(num_ranks=self.num_ranks))
         if self.is_main and (not self.in_trial or (self._trials is not None and self._trials.is_suspended)):
             self._recorder.metric({"event": "evaluation", "step": self._step, **values})
+
+    def debug_state(self) -> DebugState:
+        """A copy of what this rank's exchange holds between two steps: residuals, and what waits or has arrived.
+
+        For tests, and for people who ask where a gradient is; it costs a copy of the model or more. Any rank may call
+        it by itself, also after `close`. It changes nothing and waits for nothing.
+        """
+        return DebugState() if self._engine is None else debug_state(self._engine)
 
     def close(self) -> None:
         """Undo a trial that was left, write out what is pending, leave the group and let go of the model."""

@@ -84,14 +84,15 @@ class Axis(Generic[R]):
             row = self[text]
             try:
                 name, options = spec.split(text)
-                known = self._options_of(row)
+                known = self.options_of(row)
                 values = spec.read(options, known)
             except ValueError as error:
                 raise UserError(str(error), field=self.name, value=text) from None
             self._found[text] = row, values, spec.write(name, values, known)
         return self._found[text]
 
-    def _options_of(self, row: R) -> tuple[spec.Option, ...]:
+    def options_of(self, row: R) -> tuple[spec.Option, ...]:
+        """A row's own options, and those that all rows of the axis take."""
         own = {option.name for option in row.options}
         return (*row.options, *(option for option in self._common if option.name not in own))
 

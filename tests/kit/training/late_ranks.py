@@ -39,9 +39,7 @@ class Script:
 
     def look(self) -> None:
         """Count the step where some of it is late, without waiting for it."""
-        engine = self.session._engine
-        assert engine is not None
-        self.num_late += bool(engine.exchanger.late())
+        self.num_late += bool(self.session.debug_state().late)
 
 
 def by_name(*functions: Callable[..., Any]) -> dict[str, Callable[..., Any]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import torch
+from kit.training.held_back import residual_of
 from kit.training.random_training import network
 from kit.training.regression import SIZE, backward
 from kit.training.scripted_control import Script
@@ -66,6 +67,6 @@ def with_trials(rank: int, size: int, in_force: Plan, candidates: list[Plan], ru
     for (inputs,) in session.batches(DataLoader(TensorDataset(x), batch_size=10)):
         model(inputs).square().mean().backward()
         session.step()
-    residual = session._engine.arena.residual.clone()
+    residual = residual_of(session)
     session.close()
     return weights_of(model), residual, len(script.reports) if script else 0

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from kit.training.held_back import residual_of
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 from trimtab.collectives.group import Group
@@ -85,7 +86,7 @@ def state(session: Session, model: nn.Module, optimizer: Any, scheduler: Any) ->
         "momenta": [(name, s[name].clone()) for s in optimizer.state.values() for name in sorted(s)],
         "scheduler": scheduler.state_dict()["last_epoch"],
         "rate": optimizer.param_groups[0]["lr"],
-        "residual": session._engine.arena.residual.clone(),
+        "residual": residual_of(session),
         "random": (torch.get_rng_state(), np.random.get_state()[1].tolist(), random.getstate()),
     }
 

@@ -25,7 +25,7 @@ class PhaseClock:
     """All time belongs to one phase, so that phases make up the step."""
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
-        self._clock = clock
+        self.clock = clock
         self._mark = clock()
         self.phase: Phase = "forward"
         """What time belongs to now."""
@@ -41,7 +41,7 @@ class PhaseClock:
 
     def enter(self, phase: Phase) -> None:
         """From now on time belongs to ``phase``."""
-        left, now = self.phase, self._clock()
+        left, now = self.phase, self.clock()
         elapsed = now - self._mark
         self._seconds[left] += elapsed
         if left == "forward" and phase == "backward":

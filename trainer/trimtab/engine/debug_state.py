@@ -1,0 +1,105 @@
+"""What one rank's engine holds between two steps, to look at: for tests, and for people who ask where a gradient is.
+
+A gradient is in one of four places until it has moved the weights: the *residual*, which compression holds back; what
+*waits* in its bucket, under a schedule that sends it later; what has *arrived*, as a mean over ranks, and no update has
+taken; and what is *set aside* while its parameter is frozen.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from trimtab.engine.arena import Arena
+from trimtab.engine.buckets import Bucket, Held
+from trimtab.engine.exchanger import Exchanger
+from trimtab.engine.step_engine import StepEngine
+
+#: How far the exchange of a step has come.
+ExchangePhase = Literal["idle", "exchanging", "exchanged"]
+
+
+@dataclass(frozen=True)
+class DebugState:
+    """A copy: training does not change it, and changing it does not change training.
+
+    Tensors are by the names of trainable parameters, in the parameters' shapes and in backward order (the last
+    parameter first). Of a single process, which exchanges nothing, all of it is empty.
+    """
+
+    residual: Mapping[str, Tensor] = field(default_factory=dict)
+    """What compression holds back on this rank, as of the last step that was kept; of all parameters."""
+    waiting: Mapping[str, Tensor] = field(default_factory=dict)
+    """This rank's gradients that have not been sent, summed over steps; of parameters that have any."""
+    arrived: Mapping[str, Tensor] = field(default_factory=dict)
+    """Means over ranks that no update has taken, summed over steps; of parameters that have any."""
+    set_aside: Mapping[str, Tensor] = field(default_factory=dict)
+    """Residuals of frozen parameters, which are taken up again when these learn again."""
+    anchor: Mapping[str, Tensor] = field(default_factory=dict)
+    """Weights with which the present round of local steps began; empty where gradients are exchanged."""
+    late: tuple[str, ...] = ()
+    """Parameters that have yet to be stepped, as their means arrive in the next forward pass."""
+    phase: ExchangePhase = "idle"
+    """Of the present step: no gradient has been sent; some have; all means that it waits for have arrived."""
+    num_sent: int = 0
+    """Exchanges of the present step, or of the round before under overlap, that have been sent."""
+    schemes: Mapping[str, Any] = field(default_factory=dict)
+    """What collectives, sparsifiers, momentum correction and the outer optimizer have learned, by kind and name."""
+
+
+@torch.no_grad()
+def debug_state(engine: StepEngine) -> DebugState:
+    """A snapshot, which waits for nothing: what is under way counts neither as waiting nor as arrived."""
+    arena, exchanger = engine.arena, engine.exchanger
+    return DebugState(
+        residual=_by_name(arena, arena.residual),
+        waiting=_held(arena, ((bucket, bucket.waiting) for bucket in exchanger.buckets)),
+        arrived=_held(arena, ((bucket, bucket.arrived) for bucket in exchanger.buckets)),
+        set_aside=_set_aside(arena),
+        anchor={} if engine.local is None else _by_name(arena, engine.local.anchor),
+        late=_late(arena, exchanger),
+        phase=_phase(exchanger),
+        num_sent=len(exchanger.flights),
+        schemes=copy.deepcopy(exchanger.schemes.state_dict()),
+    )
+
+
+def _by_name(arena: Arena, flat: Tensor, indices: Iterable[int] | None = None) -> dict[str, Tensor]:
+    """By parameter's name, its part of ``flat`` (float32 [n]); None: of all."""
+    views = arena.views_of(flat)
+    chosen = range(len(views)) if indices is None else sorted(indices)
+    return {arena.names[index]: views[index].clone() for index in chosen}
+
+
+def _held(arena: Arena, buckets: Iterable[tuple[Bucket, list[Held]]]) -> dict[str, Tensor]:
+    """Sums of what buckets hold, of the parameters that have a part in a bucket that holds something."""
+    total, some = torch.zeros_like(arena.residual), set[int]()
+    for bucket, held in buckets:
+        for each in held:
+            total[bucket.span.start : bucket.span.stop] += each.values
+            some.update(range(bucket.span.first, bucket.span.last))
+    return _by_name(arena, total, some)
+
+
+def _set_aside(arena: Arena) -> dict[str, Tensor]:
+    total = torch.zeros_like(arena.residual)
+    for index, kept in arena.set_aside.items():
+        total[arena.offsets[index] : arena.offsets[index + 1]] = kept
+    return _by_name(arena, total, arena.set_aside)
+
+
+def _late(arena: Arena, exchanger: Exchanger) -> tuple[str, ...]:
+    spans = [flight.span for flight in exchanger.late()]
+    indices = {index for span in spans for index in range(span.first, span.last)}
+    return tuple(arena.names[index] for index in sorted(indices))
+
+
+def _phase(exchanger: Exchanger) -> ExchangePhase:
+    if exchanger.outcome is not None:
+        return "exchanged"
+    return "exchanging" if exchanger.is_mid_step else "idle"
