@@ -99,7 +99,7 @@ lint: setup ## ruff, mypy --strict, import-linter
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --cache-dir $(MYPY_CACHE) proto/trimtab_api netmon/trimtab_netmon trainer/trimtab operator/trimtab_operator
 	$(BIN)/lint-imports --no-cache
-	@! grep -rnE --include='*.py' '^\s*(from|import) test_' tests || { echo "a test imports another: move what both need to tests/kit"; exit 1; }
+	@! grep -rnE --include='*.py' '^\s*(from|import) test_' tests benchmarks || { echo "a test imports another: move what both need to tests/kit"; exit 1; }
 
 .PHONY: check
 check: lint ## What a developer runs before a commit: lint, types, unit tests
