@@ -20,17 +20,24 @@ class Authority:
     key: ec.EllipticCurvePrivateKey
 
     @classmethod
-    def new(cls, name: str = "a job's authority") -> "Authority":
+    def new(cls, name: str = "a job's authority", lifetime: timedelta = 9 * DAY) -> "Authority":
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-        certificate = _sign(subject, key.public_key(), subject, key, 9 * DAY, is_authority=True)
+        certificate = _sign(subject, key.public_key(), subject, key, lifetime, is_authority=True)
         return cls(certificate, key)
 
-    def issue(self, directory: Path, lifetime: timedelta = DAY, names: tuple[str, ...] = ("localhost",)) -> Path:
+    def issue(
+        self,
+        directory: Path,
+        lifetime: timedelta = DAY,
+        names: tuple[str, ...] = ("localhost",),
+        begin: timedelta = -5 * DAY,
+    ) -> Path:
         """Write ca.crt, tls.crt and tls.key; a negative lifetime makes a certificate that has expired."""
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "a job")])
-        certificate = _sign(subject, key.public_key(), self.certificate.subject, self.key, lifetime, names=names)
+        signed_by = self.certificate.subject, self.key
+        certificate = _sign(subject, key.public_key(), *signed_by, lifetime, names=names, begin=begin)
         directory.mkdir(parents=True)
         (directory / "ca.crt").write_bytes(self.certificate.public_bytes(Encoding.PEM))
         (directory / "tls.crt").write_bytes(certificate.public_bytes(Encoding.PEM))
@@ -38,7 +45,7 @@ class Authority:
         return directory
 
 
-def _sign(subject, public_key, issuer, issuer_key, lifetime, *, is_authority=False, names=()):
+def _sign(subject, public_key, issuer, issuer_key, lifetime, *, is_authority=False, names=(), begin=-5 * DAY):
     now = datetime.now(UTC)
     builder = (
         x509.CertificateBuilder()
@@ -46,7 +53,7 @@ def _sign(subject, public_key, issuer, issuer_key, lifetime, *, is_authority=Fal
         .issuer_name(issuer)
         .public_key(public_key)
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - 5 * DAY)
+        .not_valid_before(now + begin)
         .not_valid_after(now + lifetime)
         .add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
     )
