@@ -143,6 +143,10 @@ test: lint cluster-programs ## Every claim at its smallest size, and a line for 
 test-all: lint cluster-programs dist-test ## The same and the full sizes: pods on a node, whole images, large runs, the oldest torch
 	$(call run-tests,,--built-images --hypothesis-profile=wide)
 
+.PHONY: faults
+faults: control-plane ## Hold the tests against small faults in the product: make faults [FAULTS="netmon session/average-of-sums"]
+	@$(BIN)/python tests/faults/run.py $(FAULTS)
+
 .PHONY: clean
 clean: ## Remove what the commands above made, runs/ apart
 	rm -rf .venv dist $(TOOLS) .pytest_cache .mypy_cache .ruff_cache .hypothesis
