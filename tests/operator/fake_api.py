@@ -7,11 +7,14 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 class MadeUpApi(ThreadingHTTPServer):
-    """Answers every GET with ``status`` and ``body``; keeps the path and the headers of each in ``asked``."""
+    """Answers every GET and DELETE with ``status`` and ``body``.
+
+    Keeps the path and the headers of each in ``asked``, and the bodies of DELETEs in ``sent``.
+    """
 
     def __init__(self):
         super().__init__(("127.0.0.1", 0), _Answer)
-        self.asked, self.body, self.status = [], {}, 200
+        self.asked, self.sent, self.body, self.status = [], [], {}, 200
 
     @property
     def url(self):
@@ -26,6 +29,10 @@ class _Answer(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(text)))
         self.end_headers()
         self.wfile.write(text)
+
+    def do_DELETE(self):
+        self.server.sent.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+        self.do_GET()
 
     def log_message(self, *_):
         pass

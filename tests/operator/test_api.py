@@ -4,8 +4,8 @@ import pytest
 from fake_api import fake_api
 from kubernetes.client import ApiClient, Configuration
 from trimtab_operator.cluster import api
-from trimtab_operator.cluster.api import Api
-from trimtab_operator.cluster.resources import PODS
+from trimtab_operator.cluster.api import Api, RefusedError
+from trimtab_operator.cluster.resources import JOBS, PODS
 
 
 @pytest.fixture
@@ -42,3 +42,23 @@ def test_credentials_are_asked_for_once_for_many_requests(asks):
 def test_credentials_that_may_have_expired_are_asked_for_anew(asks, monkeypatch):
     monkeypatch.setattr(api, "CREDENTIAL_SECONDS", 0.0)
     assert len(set(asks(5))) == 5
+
+
+@pytest.mark.parametrize("version", ["", "17"])
+def test_an_object_is_deleted_only_by_its_uid_and_with_what_it_owns(server, version):
+    Api(ApiClient(Configuration(host=server.url))).delete(JOBS, "team", "digits", "its-uid", version)
+    (sent,) = server.sent
+    assert sent["propagationPolicy"] == "Foreground"
+    assert sent["preconditions"] == {"uid": "its-uid"} | ({"resourceVersion": version} if version else {})
+
+
+@pytest.mark.parametrize("status", [404, 409])
+def test_an_object_that_is_gone_or_replaced_counts_as_deleted(server, status):
+    server.status = status
+    Api(ApiClient(Configuration(host=server.url))).delete(JOBS, "team", "digits", "its-uid")
+
+
+def test_a_deletion_that_is_refused_is_an_error(server):
+    server.status = 403
+    with pytest.raises(RefusedError):
+        Api(ApiClient(Configuration(host=server.url))).delete(JOBS, "team", "digits", "its-uid")
