@@ -167,6 +167,24 @@ def device_addresses() -> list[tuple[str, str]]:
     ]
 
 
+def first_usable(names: str) -> str:
+    """Of network devices separated by commas the first that has an IPv4 address, as ranks choose theirs.
+
+    A single name is taken as it is. Raises `UserError` where none of several has one.
+    """
+    if "," not in names:
+        return names
+    devices = dict.fromkeys(device for device, _ in device_addresses())
+    for name in names.split(","):
+        if name.strip() in devices:
+            return name.strip()
+    raise UserError(
+        f"names no network device with an IPv4 address; here have one: {', '.join(devices)}",
+        field="--interface",
+        value=names,
+    )
+
+
 def require_device_of(listen: str, interface: str) -> None:
     """Raise `UserError` where traffic to the address ``listen`` does not pass the device whose counters are read.
 

@@ -15,6 +15,7 @@ from trimtab_api.names import PROBES
 from trimtab_api.process_settings import settle_process
 from trimtab_api.units import parse_duration, parse_size
 
+from trimtab_netmon.interface import first_usable
 from trimtab_netmon.settings import Endpoint, Settings, written_out
 
 
@@ -46,7 +47,7 @@ def read_settings(arguments: argparse.Namespace) -> Settings:
         worker=arguments.rank,
         peers=tuple(Endpoint.parse(each, "--peers", listen.port) for each in written_out(arguments.peers, "--peers")),
         listen=listen,
-        interface=arguments.interface,
+        interface=first_usable(arguments.interface),
         probe_interval=probe_interval,
         probe_budget=arguments.probe_budget,
         probe_bytes_per_day=probe_bytes,
@@ -95,7 +96,11 @@ def _parser() -> argparse.ArgumentParser:
         help="headless Service with the addresses of all --peers; one lookup of it replaces those of their names",
     )
     serve.add_argument("--listen", required=True, help="ADDRESS:PORT; the monitor listens nowhere else")
-    serve.add_argument("--interface", required=True, help="network device that gradients cross")
+    serve.add_argument(
+        "--interface",
+        required=True,
+        help="network device that gradients cross; of several, A,B, the first with an address",
+    )
     serve.add_argument("--probe-interval", default="2s", help="time between two bandwidth tests (default: 2s)")
     serve.add_argument(
         "--probe-budget",

@@ -8,7 +8,8 @@ import time
 
 import pytest
 from trimtab_api.errors import UserError
-from trimtab_netmon.interface import InterfaceWatch, Reading, device_addresses, require_device_of
+from trimtab_netmon.interface import InterfaceWatch, Reading, device_addresses, first_usable, require_device_of
+from trimtab_netmon.main import _parser, read_settings
 
 
 def watch_of(rates, seconds=0.5, step=0.025):
@@ -77,3 +78,24 @@ def test_a_monitor_that_listens_on_one_device_and_counts_on_another_says_so_in_o
         f"trimtab-netmon: --interface: '{other}': does not have the address 127.0.0.1 of --listen, so its counters are "
         "of other traffic; name the device that has it: lo\n"
     )
+
+
+@pytest.mark.parametrize("names", ["lo", "lo,lo", "nowhere0,lo", " nowhere0 , lo ,eth0", ",lo"])
+def test_of_a_list_of_devices_the_first_with_an_address_is_taken(names):
+    assert first_usable(names) == "lo"
+
+
+def test_a_list_of_devices_without_an_address_is_refused():
+    with pytest.raises(
+        UserError, match=r"^--interface: 'nowhere0,nowhere1': names no network device with an IPv4 .*lo"
+    ):
+        first_usable("nowhere0,nowhere1")
+
+
+def test_a_single_device_is_taken_as_it_is():
+    assert first_usable("nowhere0") == "nowhere0"
+
+
+def test_the_monitor_takes_a_list():
+    flags = ["--rank", "0", "--peers", "127.0.0.1:29401", "--listen", "127.0.0.1:29401", "--interface", "nowhere0,lo"]
+    assert read_settings(_parser().parse_args(["serve", *flags])).interface == "lo"

@@ -64,7 +64,8 @@ _STATUS = f"""\
 The API server refuses what a file would be refused for. Once a job exists, only
 {", ".join(f"`{each}`" for each in MUTABLE)} may change.
 The trainer needs an image; `GLOO_SOCKET_IFNAME` in its environment names the network device where a pod's is not `eth0`
-(on the host's network). A volume named `trimtab-run` in the template is where runs are kept, if there is one: each
+(on the host's network); of a list, separated by commas, the first that has an IPv4 address there counts.
+A volume named `trimtab-run` in the template is where runs are kept, if there is one: each
 job in the folder `NAMESPACE/NAME`, and its earlier attempts in `attempts/` there.
 
 The operator writes the status. `Ready` sums up the other conditions; new figures are written about once a minute (the
