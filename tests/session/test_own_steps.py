@@ -1,8 +1,6 @@
-"""A script that keeps its own loop: ``optimizer.step()`` is the step, and what it trains is what DDP trains."""
+"""A script that keeps its own loop: ``optimizer.step()`` is the step (`test_patterns`: it trains what DDP trains)."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import pytest
 import torch
@@ -20,61 +18,23 @@ SIZE = 2
 STEPS = 6
 
 
-class Descending(torch.optim.SGD):
-    """Steps by its parent's step. Once an SGD of torch's own was made, torch calls hooks around both."""
-
-    def step(self, closure: Any = None) -> Any:
-        return super().step(closure)
-
-
-def train(rank: int, size: int, text: str | None, style: str) -> tuple[Tensor, int]:
-    """The weights after a loop as its author wrote it, with DDP where there is no plan; and the steps counted."""
+def train(rank: int, size: int, text: str) -> tuple[Tensor, int]:
+    """The weights after a loop as its author wrote it, and the steps counted."""
     model = model_of()
-    optimizer: torch.optim.Optimizer
-    if style == "adam":
-        optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
-    else:
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, weight_decay=1e-3)
-    if style == "subclass":
-        optimizer = Descending(model.parameters(), lr=0.05, momentum=0.9)
-    scaler = GradScaler("cpu", init_scale=2.0**8, growth_interval=3, enabled=style == "scaler")
-    session, module = None, model
-    if text is None:
-        module = nn.parallel.DistributedDataParallel(model)
-    else:
-        session = attach(model, optimizer, text, scale=LossScale(scaler))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, weight_decay=1e-3)
+    session = attach(model, optimizer, text)
     for number in range(STEPS):
         optimizer.zero_grad(set_to_none=number % 2 == 0)
-        if style == "accumulate":
-            with module.no_sync() if session is None else session.no_sync():
-                loss_of(module, number + 50, rank).backward()
-        scaler.scale(loss_of(module, number, rank)).backward()
-        if style == "clip":
-            nn.utils.clip_grad_norm_(model.parameters(), 0.1)
-        if style == "scaler":
-            scaler.unscale_(optimizer)
-            nn.utils.clip_grad_norm_(model.parameters(), 0.1)
-        scaler.step(optimizer)
-        scaler.update()
-    steps = STEPS
-    if session is not None:
-        steps = session.steps
-        session.close()
+        loss_of(model, number, rank).backward()
+        optimizer.step()
+    steps = session.steps
+    session.close()
     return weights_of(model), steps
-
-
-@pytest.mark.parametrize("style", ["plain", "adam", "clip", "accumulate", "scaler", "subclass"])
-def test_dense_is_ddp_bit_for_bit(rank_pool: RankPool, style: str) -> None:
-    ours = rank_pool.run_in_process_group(SIZE, train, "dense", style)
-    theirs = rank_pool.run_in_process_group(SIZE, train, None, style)
-    for (mine, steps), (other, _) in zip(ours, theirs, strict=True):
-        assert steps == STEPS
-        assert torch.equal(mine, other)
 
 
 @pytest.mark.parametrize("text", ["0.1/all-gather", "0.2/artopk-star-ring", "0.2/all-gather/source=update:steps=3"])
 def test_ranks_stay_equal_under_compression(rank_pool: RankPool, text: str) -> None:
-    (first, steps), (second, _) = rank_pool.run_in_process_group(SIZE, train, text, "plain")
+    (first, steps), (second, _) = rank_pool.run_in_process_group(SIZE, train, text)
     assert steps == STEPS
     assert torch.equal(first, second)
     assert not torch.equal(first, weights_of(model_of()))

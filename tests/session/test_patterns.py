@@ -1,22 +1,33 @@
-"""What scripts do with a model under DDP: the same bits with a session under dense, equal ranks under compression."""
+"""What scripts do with a model under DDP: the same bits by each way to attach under dense, equal ranks when compressed.
+
+This is where equality with DDP is proven, of each pattern once; other files prove it of what they alone have.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import trimtab
 from kit.rank_pool import RankPool
 from kit.training.regression import loss_of, model_of
 from kit.training.sessions import attach
 from kit.training.weights import weights_of
 from torch import Tensor, nn
+from torch.amp.grad_scaler import GradScaler
+from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
+from trimtab.engine.loss_scale import LossScale
 
 SIZE = 2
 STEPS = 5
+#: Instead of DDP's wrapper, inside of it, or as its communication hook.
+WAYS = ("attach", "wrap", "hook")
 
 
 def make_sgd(model: nn.Module) -> torch.optim.Optimizer:
@@ -34,14 +45,18 @@ class Pattern:
     """Made of the module, or of its DDP."""
     before_step: Callable[[nn.Module], Any] = lambda model: None
     after_step: Callable[[nn.Module, int], Any] = lambda model, number: None
+    accumulates: bool = False
+    """A backward pass without an exchange comes before each."""
+    scales: bool = False
     ddp: tuple[tuple[str, Any], ...] = ()
+    ways: tuple[str, ...] = WAYS
 
 
 class Tied(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         torch.manual_seed(0)
-        self.embed, self.out = nn.Linear(4, 4, bias=False), nn.Linear(4, 4, bias=False)
+        self.embed, self.out = nn.Linear(4, 4), nn.Linear(4, 4)
         self.out.weight = self.embed.weight
 
     def forward(self, x: Tensor) -> Tensor:
@@ -94,6 +109,17 @@ class Convolutional(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         image = x.view(-1, 2, 2, 1).contiguous(memory_format=torch.channels_last)
         return self.out(torch.tanh(self.convolution(image)).mean(dim=(2, 3)))
+
+
+def clip(model: nn.Module) -> None:
+    nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+
+
+class Descending(torch.optim.SGD):
+    """Steps by its parent's step. Once an SGD of torch's own was made, torch calls hooks around both."""
+
+    def step(self, closure: Any = None) -> Any:
+        return super().step(closure)
 
 
 def frozen() -> nn.Module:
@@ -150,45 +176,70 @@ PATTERNS = {
     "channels last": Pattern(model=Convolutional),
     "parametrizations": Pattern(model=parametrized),
     "autocast": Pattern(loss=in_autocast),
-    "compiled": Pattern(call=lambda module: torch.compile(module, backend="aot_eager")),
+    "compiled": Pattern(call=lambda module: torch.compile(module, backend="aot_eager"), ways=("attach",)),
     "several forward passes": Pattern(loss=of_two_batches),
     "clipped by value": Pattern(before_step=lambda model: nn.utils.clip_grad_value_(model.parameters(), 0.05)),
     "gradients changed": Pattern(before_step=lambda model: [p.grad.mul_(0.5) for p in model.parameters()]),
     "evaluation between": Pattern(after_step=evaluating),
     "scheduled every step": Pattern(optimizer=one_cycle),
     "averaged weights": Pattern(optimizer=weighted_average),
+    "clipped by norm": Pattern(before_step=clip),
+    "accumulation": Pattern(accumulates=True),
+    "loss scale": Pattern(scales=True, before_step=clip),
+    "optimizer of a subclass": Pattern(optimizer=lambda model: Descending(model.parameters(), lr=0.05, momentum=0.9)),
+    "AdamW": Pattern(optimizer=lambda model: torch.optim.AdamW(model.parameters(), lr=0.01)),
     "fused optimizer": Pattern(optimizer=lambda model: torch.optim.AdamW(model.parameters(), lr=0.01, fused=True)),
     "foreach optimizer": Pattern(optimizer=lambda model: torch.optim.NAdam(model.parameters(), lr=0.01, foreach=True)),
 }
 
 
-def train(text: str | None, pattern: Pattern, rank: int) -> Tensor:
-    """The weights after some steps under a plan; under DDP where it is None."""
+def train(pattern: Pattern, rank: int, text: str | None = None, way: str = "") -> Tensor:
+    """The weights after some steps under a plan, in one of `WAYS`; under DDP where there is none."""
     model = pattern.model()
     optimizer = pattern.optimizer(model)
-    session = None if text is None else attach(model, optimizer, text)
-    module = nn.parallel.DistributedDataParallel(model, **dict(pattern.ddp)) if session is None else model
+    scaler = GradScaler("cpu", init_scale=2.0**8, growth_interval=3, enabled=pattern.scales)
+    module = model if way == "attach" else DistributedDataParallel(model, bucket_cap_mb=0.001, **dict(pattern.ddp))
+    session: Any = None
+    if way == "attach":
+        session = attach(model, optimizer, text, scale=LossScale(scaler))
+    elif way == "wrap":
+        session = trimtab.attach(module, optimizer, scaler=scaler, plan=text, run_directory="run")
+    elif way == "hook":
+        session = trimtab.HookState(optimizer, scaler=scaler, plan=text, run_directory="run")
+        module.register_comm_hook(session, trimtab.hook)
     called = pattern.call(module)
     for number in range(STEPS):
-        optimizer.zero_grad()
-        pattern.loss(called, number, rank).backward()
+        optimizer.zero_grad(set_to_none=number % 2 == 0)
+        if pattern.accumulates:
+            with session.no_sync() if way == "attach" else module.no_sync():
+                pattern.loss(called, number + 50, rank).backward()
+        scaler.scale(pattern.loss(called, number, rank)).backward()
+        scaler.unscale_(optimizer)
         pattern.before_step(model)
-        optimizer.step()
+        scaler.step(optimizer)
+        scaler.update()
         pattern.after_step(model, number)
     if session is not None:
-        assert session.steps == STEPS
+        assert (session.session if way == "hook" else session).steps == STEPS
         session.close()
     return weights_of(model)
 
 
-def trained(rank: int, size: int, name: str) -> list[Tensor]:
-    return [train(text, PATTERNS[name], rank) for text in (None, "dense", "0.2/all-gather")]
+def trained(rank: int, size: int, name: str, folder: Path) -> tuple[Tensor, dict[str, Tensor], Tensor]:
+    """By DDP, by each way under dense, and compressed."""
+    os.chdir(folder)
+    pattern = PATTERNS[name]
+    dense = {way: train(pattern, rank, "dense", way) for way in pattern.ways}
+    return train(pattern, rank), dense, train(pattern, rank, "0.2/all-gather", "attach")
 
 
 @pytest.mark.parametrize("name", PATTERNS)
-def test_a_pattern_trains_as_under_ddp_and_compressed_ranks_stay_equal(rank_pool: RankPool, name: str) -> None:
-    first, second = rank_pool.run_in_process_group(SIZE, trained, name)
-    ddp, dense, compressed = first
-    assert torch.equal(dense, ddp)
-    assert all(torch.equal(mine, other) for mine, other in zip(first, second, strict=True))
-    assert not torch.equal(compressed, dense)
+def test_a_pattern_trains_as_under_ddp_and_compressed_ranks_stay_equal(
+    rank_pool: RankPool, name: str, tmp_path: Path
+) -> None:
+    first, second = rank_pool.run_in_process_group(SIZE, trained, name, tmp_path)
+    for ddp, dense, _ in (first, second):
+        assert {way: torch.equal(weights, ddp) for way, weights in dense.items()} == dict.fromkeys(dense, True)
+    assert torch.equal(first[0], second[0])
+    assert torch.equal(first[2], second[2])
+    assert not torch.equal(first[2], first[0])
