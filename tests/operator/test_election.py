@@ -20,7 +20,7 @@ def now(monkeypatch):
 @pytest.fixture
 def lock():
     client = ApiClient(Configuration(host="http://127.0.0.1:1"))
-    return election._Lock(client, "trimtab-operator", "trimtab", "this process")
+    return election.Lock(client, "trimtab-operator", "trimtab", "this process")
 
 
 def answered(now, seconds, answer):

@@ -46,7 +46,7 @@ class Election:
         lost: Callable[[], None],
     ) -> None:
         logging.getLogger("leaderelection").setLevel(logging.WARNING)  # it reports every renewal
-        self._lock = _Lock(client, name, namespace, identity)
+        self._lock = Lock(client, name, namespace, identity)
         self._election = LeaderElection(
             Config(
                 self._lock,
@@ -85,7 +85,7 @@ class Election:
         self._lock.resign()
 
 
-class _Lock(LeaseLock):
+class Lock(LeaseLock):
     """A Lease whose requests end in time; a server that cannot be reached is a failed attempt, not the end."""
 
     def __init__(self, client: ApiClient, name: str, namespace: str, identity: str) -> None:
