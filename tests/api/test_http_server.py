@@ -87,7 +87,9 @@ def test_many_half_requests_hold_few_threads_and_keep_nobody_out():
 @pytest.mark.parametrize("count", [1, 5, 8])
 def test_half_requests_up_to_the_limit_are_left_alone_and_answered_once_they_are_whole(count):
     with serving(connection_seconds=60.0, most_connections=8) as server, ExitStack() as open_ones:
+        before = threading.active_count()
         connections = [open_ones.enter_context(connect(server)) for _ in range(count)]
+        wait_until(lambda: threading.active_count() >= before + count)
         for connection in connections:
             connection.sendall(b"TP/1.0\r\n\r\n")
         for connection in connections:
