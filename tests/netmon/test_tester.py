@@ -65,3 +65,42 @@ def test_what_iperf3_finds_above_10_gbit_is_tested_again_by_the_native_engine(mo
     assert result.bandwidth == found * len(used)
     assert result.method is (Method.NATIVE if used[-1] is Engine.NATIVE else Method.IPERF3)
     assert (result.duration, result.num_bytes) == (pytest.approx(0.4 * len(used)), 1000 * len(used))
+
+
+def test_a_host_whose_test_failed_is_free_for_the_next_one(monkeypatch):
+    monkeypatch.setattr(iperf, "largest_window", refuse)
+    host = one_host()
+    for _ in range(2):
+        with pytest.raises(engines.TestError):
+            asyncio.run(host.send(1, expected=1e6))
+
+
+class IdleReceiver:
+    """Receives nothing, and knows whether it was ended."""
+
+    port, ticket, is_over, num_bytes = 9, b"", False, 0
+    was_stopped = False
+
+    def require_good(self):
+        pass
+
+    async def stop(self):
+        self.was_stopped = True
+
+
+def test_what_receives_a_test_ends_when_its_sender_gives_up(monkeypatch):
+    receiver = IdleReceiver()
+
+    async def start(*_):
+        return receiver
+
+    async def give_up():
+        host = one_host()
+        updates = host.receive(1, 1.0, [Engine.IPERF3])
+        assert (await anext(updates)).port == receiver.port
+        await updates.aclose()
+        assert receiver.was_stopped
+        await anext(host.receive(1, 1.0, [Engine.IPERF3]))  # the host is free again
+
+    monkeypatch.setattr(iperf.IperfServer, "start", start)
+    asyncio.run(give_up())
