@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import ctypes
+import importlib
 import json
 import os
 import re
@@ -26,8 +27,10 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import NoReturn
 
 import psutil
+import pytest
 
 ROOT = Path(__file__).parents[2]
 FAULTS = Path(__file__).parent
@@ -37,6 +40,8 @@ MEMBERS = ("proto", "netmon", "trainer", "operator")
 LIMIT = 240
 _HEADER = re.compile(r"^# (what|tests): (.+)$", re.MULTILINE)
 _FAILED = re.compile(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", re.MULTILINE)
+#: What tests and product import of others, and takes seconds.
+_IMPORTED_ONCE = ("grpc", "hypothesis", "kubernetes.client", "numba", "numpy", "prometheus_client", "pydantic", "torch")
 _PR_SET_CHILD_SUBREAPER = 36
 _PYTEST = (*("-q", "-x", "-m", "not full", "-p", "no:cacheprovider", "--require"), *("-o", "timeout=100"))
 
@@ -108,7 +113,39 @@ class Copy:
 
     def test(self, tests: Sequence[str], *options: str, limit: float = LIMIT) -> tuple[int | None, str]:
         """Run tests up to the first that fails; their exit status (None: too slow), and what they printed."""
-        return self._run([sys.executable, "-m", "pytest", *_PYTEST, *options, *tests], limit)
+        with tempfile.TemporaryFile("w+", errors="replace") as output:
+            child = os.fork()
+            if child == 0:
+                self._test_here([*_PYTEST, *options, *tests], output.fileno())
+            status, deadline = None, time.monotonic() + limit
+            try:
+                while status is None and time.monotonic() < deadline:
+                    time.sleep(0.05)
+                    ended, status_word = os.waitpid(child, os.WNOHANG)
+                    status = os.waitstatus_to_exitcode(status_word) if ended else None
+            finally:
+                _end_children()
+            output.seek(0)
+            return status, output.read()
+
+    def _test_here(self, arguments: list[str], output: int) -> NoReturn:
+        """Run pytest in this process, which was forked for it: what takes long to import is there already."""
+        status = 3
+        try:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            os.setsid()
+            for descriptor in (1, 2):
+                os.dup2(output, descriptor)
+            os.chdir(self._folder)
+            os.environ.update(self._environment)
+            sys.path[0] = str(self._folder)
+            sys.path[1:1] = [str(self._folder / each) for each in MEMBERS]
+            del sys.modules["__main__"].__file__  # else processes that tests start would import this script
+            status = int(pytest.main(arguments))
+            sys.stdout.flush()
+            sys.stderr.flush()
+        finally:
+            os._exit(status)
 
     def _forget_compiled(self, files: Sequence[str]) -> None:
         """Python compares times of files to the second; Numba does not see that a called function changed."""
@@ -141,6 +178,8 @@ def main() -> int:
     # What tests leave behind becomes a child of this process, which ends it.
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    for slow in _IMPORTED_ONCE:
+        importlib.import_module(slow)
     try:
         with tempfile.TemporaryDirectory(prefix="trimtab-faults-") as folder:
             copy = Copy(Path(folder))
