@@ -117,6 +117,22 @@ def test_a_rank_that_loops_alone_is_told_of_and_shuffles_as_the_others_do(rank_p
     assert said.count("rank 0 looped over session.batches, and other ranks did not") == 1
 
 
+def looping_over_its_own(rank: int, size: int) -> str:
+    session, model = open_session()
+    with contextlib.redirect_stderr(io.StringIO()) as said:
+        train(session, model, session.batches(DataLoader(numbers(), 4), sharded=True))
+        if session.is_main:
+            list(session.batches(DataLoader(numbers(100), 2), sharded=True))
+        session.all_reduce(0.0)
+    session.close()
+    return said.getvalue()
+
+
+def test_a_rank_may_loop_alone_over_data_that_the_script_has_sharded(rank_pool: RankPool) -> None:
+    for said in rank_pool.run_in_process_group(2, looping_over_its_own):
+        assert "looped over session.batches" not in said
+
+
 def reporting(rank: int, size: int, reduces: bool) -> str:
     session, model = open_session()
     train(session, model, session.batches(DataLoader(numbers(), 4)))

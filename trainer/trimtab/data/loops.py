@@ -193,7 +193,8 @@ class Loops:
         else:
             self._begun_since_step[of_kind] += 1  # a loop that is left early has had its epoch: the next shuffles anew
         look = Look(share.name)
-        self._looks = [*self._looks[-_MOST_LOOKS:], look]
+        if share.is_alike:  # else each rank loops over data of its own, as often as it likes
+            self._looks = [*self._looks[-_MOST_LOOKS:], look]
         self._loops.append(replay)
         try:
             with contextlib.closing(self._epoch_of(replay)) as epoch:
