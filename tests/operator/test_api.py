@@ -1,10 +1,15 @@
 """How the operator asks the API server: with credentials that are never older than a moment."""
 
+import json
+import socket
+import threading
+
 import pytest
 from fake_api import fake_api
 from kubernetes.client import ApiClient, Configuration
-from trimtab_operator.cluster import api
-from trimtab_operator.cluster.api import Api, RefusedError
+from trimtab_operator.cluster import api, election
+from trimtab_operator.cluster.api import Api, RefusedError, Unreachable, connect
+from trimtab_operator.cluster.election import Lock
 from trimtab_operator.cluster.resources import JOBS, PODS
 
 
@@ -62,3 +67,52 @@ def test_a_deletion_that_is_refused_is_an_error(server):
     server.status = 403
     with pytest.raises(RefusedError):
         Api(ApiClient(Configuration(host=server.url))).delete(JOBS, "team", "digits", "its-uid")
+
+
+@pytest.fixture
+def silent(tmp_path, monkeypatch):
+    """A client of a server that takes every request and answers none, and the connections that the server has had."""
+    taken = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def take():
+            while True:
+                try:
+                    taken.append(listener.accept()[0])
+                except OSError:
+                    return
+
+        taking = threading.Thread(target=take)
+        taking.start()
+        user = {"name": "me", "user": {"token": "t"}}
+        cluster = {"name": "c", "cluster": {"server": f"http://127.0.0.1:{listener.getsockname()[1]}"}}
+        context = {"name": "x", "context": {"cluster": "c", "user": "me"}}
+        file = tmp_path / "kubeconfig"
+        file.write_text(
+            json.dumps({"users": [user], "clusters": [cluster], "contexts": [context], "current-context": "x"})
+        )
+        monkeypatch.setenv("KUBECONFIG", str(file))
+        monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(file))
+        before = Configuration.get_default_copy()
+        monkeypatch.setattr(api, "TIMEOUT", (10.0, 0.2))
+        monkeypatch.setattr(election, "REQUEST_SECONDS", 0.2)
+        yield connect(1), taken
+        Configuration.set_default(before)
+        listener.shutdown(socket.SHUT_RDWR)
+        taking.join()
+    for each in taken:
+        each.close()
+
+
+@pytest.mark.parametrize("ask", [Api.get, Api.list])
+def test_a_request_that_is_not_answered_in_time_is_sent_once(silent, ask):
+    client, taken = silent
+    with pytest.raises(Unreachable):
+        ask(Api(client), PODS, "team", *(["pod"] if ask is Api.get else []))
+    assert len(taken) == 1
+
+
+def test_so_is_one_about_the_lease(silent):
+    client, taken = silent
+    found, _ = Lock(client, "lease", "team", "me").get("lease", "team")
+    assert (found, len(taken)) == (False, 1)

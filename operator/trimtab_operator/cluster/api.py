@@ -7,7 +7,6 @@ request does here.
 from __future__ import annotations
 
 import json
-import logging
 import os
 import time
 from collections.abc import Callable
@@ -27,7 +26,8 @@ from trimtab_operator.cluster.resources import Object, Resource
 
 #: Who owns the fields that the operator applies.
 FIELD_MANAGER = "trimtab-operator"
-#: Seconds that any request but a watch may take to connect, and then to answer.
+#: Seconds that any request but a watch may take to connect, and then to answer; it is sent once. Whoever sends it tries
+#: again, after a pause.
 TIMEOUT = (3.0, 10.0)
 #: Seconds after which the credentials are asked for anew: a token may have expired.
 CREDENTIAL_SECONDS = 10.0
@@ -62,8 +62,8 @@ def connect(num_connections: int) -> ApiClient:
         config.load_incluster_config()
     settings = Configuration.get_default_copy()
     settings.connection_pool_maxsize = num_connections
+    settings.retries = False  # by default a request that timed out is sent three times more
     Configuration.set_default(settings)
-    logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)  # it warns of every retry
     return ApiClient(settings)
 
 
@@ -180,8 +180,9 @@ class Api:
         body: Object | None = None,
         content_type: str = "application/json",
         accept: str = "application/json",
-        timeout: tuple[float, float] = TIMEOUT,
+        timeout: tuple[float, float] | None = None,
     ) -> BaseHTTPResponse:
+        connecting, answering = timeout or TIMEOUT
         headers = {**self._credentials(), "Accept": accept, "Content-Type": content_type}
         try:
             response: BaseHTTPResponse = self._connections.urlopen(
@@ -189,7 +190,8 @@ class Api:
                 f"{self._prefix}{path}?{urlencode(query)}" if query else self._prefix + path,
                 body=None if body is None else json.dumps(body).encode(),
                 headers=headers,
-                timeout=urllib3.Timeout(connect=timeout[0], read=timeout[1]),
+                timeout=urllib3.Timeout(connect=connecting, read=answering),
+                retries=False,
                 redirect=False,
                 preload_content=False,
             )
