@@ -131,7 +131,7 @@ class _Kept:
         """Raise `UserError` where some rank, of those that have ``told`` of theirs, cannot take over rank 0's."""
         for rank, its in enumerate(told):
             if its.mistake is not None:
-                raise UserError(f"of rank {rank}: {its['mistake']}; {_REMEDY}", field="optimizer state")
+                raise UserError(f"of rank {rank}: {its.mistake}; {_REMEDY}", field="optimizer state")
             if its.groups != told[0].groups:
                 self._refuse(rank, "param_groups")
             for name, kind, first in zip(self._names, its.kinds, told[0].kinds, strict=True):
