@@ -146,32 +146,41 @@ def shipped(tmp_path, monkeypatch):
 
 def test_kernels_that_a_read_only_image_ships_are_used_from_a_private_copy(shipped, monkeypatch):
     environ = {"NUMBA_CACHE_DIR": str(shipped)}
-    assert kernel_cache(environ) == environ  # it may be written to
+    with kernel_cache(environ) as used:
+        assert used == environ  # it may be written to
+    assert (shipped / "cpu_0/add.nbi").exists()
     monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write anywhere
-    copy = Path(kernel_cache(environ)["NUMBA_CACHE_DIR"])
-    assert (copy / "cpu_0/add.nbi").read_bytes() == b"compiled"
-    assert private_path_error(copy) is None
-    assert copy.stat().st_mode & 0o777 == 0o700
-    assert kernel_cache(environ)["NUMBA_CACHE_DIR"] != str(copy), "nobody can foresee it"
+    with kernel_cache(environ) as used, kernel_cache(environ) as of_another:
+        copy = Path(used["NUMBA_CACHE_DIR"])
+        assert (copy / "cpu_0/add.nbi").read_bytes() == b"compiled"
+        assert private_path_error(copy) is None
+        assert copy.stat().st_mode & 0o777 == 0o700
+        assert of_another != used, "nobody can foresee it"
+    assert list(shipped.with_name("tmp").iterdir()) == [], "it goes with the ranks"
 
 
 def test_without_shipped_kernels_the_ranks_keep_their_own(shipped):
-    own = Path(kernel_cache({})["NUMBA_CACHE_DIR"])
-    assert list(own.iterdir()) == []
-    assert private_path_error(own) is None
+    with kernel_cache({}) as used:
+        own = Path(used["NUMBA_CACHE_DIR"])
+        assert list(own.iterdir()) == []
+        assert private_path_error(own) is None
+        (own / "add.nbi").write_bytes(b"compiled")
+    assert not own.exists()
 
 
 def test_kernels_that_others_may_write_are_not_run(shipped, capsys):
     for path in (shipped, shipped / "cpu_0", shipped / "cpu_0" / "add.nbi"):
         mode = path.stat().st_mode
         path.chmod(0o777)
-        own = Path(kernel_cache({"NUMBA_CACHE_DIR": str(shipped)})["NUMBA_CACHE_DIR"])
-        assert own != shipped
-        assert list(own.iterdir()) == []
+        with kernel_cache({"NUMBA_CACHE_DIR": str(shipped)}) as used:
+            own = Path(used["NUMBA_CACHE_DIR"])
+            assert own != shipped
+            assert list(own.iterdir()) == []
         assert f"{path} may be written by others (mode 777); kernels are compiled anew" in capsys.readouterr().out
         path.chmod(mode)
     (shipped / "cpu_0" / "link.nbi").symlink_to("/etc/passwd")
-    assert kernel_cache({"NUMBA_CACHE_DIR": str(shipped)}) != {"NUMBA_CACHE_DIR": str(shipped)}
+    with kernel_cache({"NUMBA_CACHE_DIR": str(shipped)}) as used:
+        assert used != {"NUMBA_CACHE_DIR": str(shipped)}
     assert "is a symbolic link" in capsys.readouterr().out
 
 

@@ -10,7 +10,7 @@ import contextlib
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from trimtab_api.errors import UserError
@@ -21,8 +21,11 @@ VARIABLE = "NUMBA_CACHE_DIR"
 _FURTHER_FOLDERS = (None, "/dev/shm")  # noqa: S108  # a directory of its own is made there
 
 
-def kernel_cache(environ: Mapping[str, str]) -> dict[str, str]:
+@contextlib.contextmanager
+def kernel_cache(environ: Mapping[str, str]) -> Iterator[dict[str, str]]:
     """The variable to set for the ranks: the shipped directory if it is writable, else a private copy of it.
+
+    What is made for it goes when the context is left.
 
     Numba reads a cache only in a directory that it may write to. It compiles anew on a processor other than the one
     that the image was built on, and where others may have written what was shipped.
@@ -31,18 +34,28 @@ def kernel_cache(environ: Mapping[str, str]) -> dict[str, str]:
         UserError: there is no place for a private directory.
     """
     shipped = environ.get(VARIABLE)
-    if shipped is None or not Path(shipped).is_dir():
-        return {VARIABLE: str(_private_folder())}
-    folder = Path(shipped)
-    if error := next(filter(None, map(private_path_error, (folder, *folder.rglob("*")))), None):
-        print(f"trimtab: {VARIABLE}={shipped} is not used, for {error}; kernels are compiled anew", flush=True)
-        return {VARIABLE: str(_private_folder())}
-    if os.access(shipped, os.W_OK):
-        return {VARIABLE: shipped}
+    usable = shipped if shipped is not None and _is_usable(Path(shipped)) else None
+    if usable is not None and os.access(usable, os.W_OK):
+        yield {VARIABLE: usable}
+        return
     own = _private_folder()
-    shutil.copytree(shipped, own, dirs_exist_ok=True)
-    own.chmod(0o700)  # not the mode of what was copied
-    return {VARIABLE: str(own)}
+    try:
+        if usable is not None:
+            shutil.copytree(usable, own, dirs_exist_ok=True)
+            own.chmod(0o700)  # not the mode of what was copied
+        yield {VARIABLE: str(own)}
+    finally:
+        shutil.rmtree(own, ignore_errors=True)
+
+
+def _is_usable(shipped: Path) -> bool:
+    """Whether this is a directory that nobody else may have written to; says why not."""
+    if not shipped.is_dir():
+        return False
+    error = next(filter(None, map(private_path_error, (shipped, *shipped.rglob("*")))), None)
+    if error is not None:
+        print(f"trimtab: {VARIABLE}={shipped} is not used, for {error}; kernels are compiled anew", flush=True)
+    return error is None
 
 
 def _private_folder() -> Path:

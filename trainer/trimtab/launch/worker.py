@@ -126,6 +126,7 @@ class Worker:
             with ExitStack() as stack:
                 several = self._job.spec.processes_per_worker > 1
                 logs = stack.enter_context(LogForwarder(sys.stdout.buffer, named=several))
+                cache = stack.enter_context(kernel_cache(self._environ))
                 grace = grace_seconds(self._job)
                 supervisor = stack.enter_context(
                     Supervisor(self._directory, logs, POLL_SECONDS, min(GRACE_SECONDS, grace), grace)
@@ -134,7 +135,8 @@ class Worker:
                 if self._has_rank_0:
                     self._start_status(supervisor)
                     self._directory.tell_starting("the script has started and is not yet at trimtab.attach")
-                self._start_ranks(argv, self._pod.address if self._has_rank_0 else self._wait_for_master(), supervisor)
+                master = self._pod.address if self._has_rank_0 else self._wait_for_master()
+                self._start_ranks(argv, master, supervisor, cache)
                 ending = supervisor.wait(_say_that_status_ended)
                 logs.drain(DRAIN_SECONDS)
                 code, message = 0, ""
@@ -171,8 +173,7 @@ class Worker:
             argv = metrics_command(self._directory.path, "0.0.0.0", TRAINER_METRICS_PORT)  # noqa: S104
             supervisor.start_metrics(argv, self._environ)
 
-    def _start_ranks(self, argv: Sequence[str], master: str, supervisor: Supervisor) -> None:
-        cache = kernel_cache(self._environ)
+    def _start_ranks(self, argv: Sequence[str], master: str, supervisor: Supervisor, cache: Mapping[str, str]) -> None:
         threads = {"OMP_NUM_THREADS": str(num_threads(self._job, usable_cpus()))}
         for local_rank in range(self._job.spec.processes_per_worker):
             launch = rank_environment(

@@ -29,6 +29,11 @@ class RunResult:
     restarts: int = 0
     """How often all ranks were restarted together; 0 in a pod, which is one attempt: the job's status counts those."""
 
+    @property
+    def is_success(self) -> bool:
+        """Whether the run did what was asked of it."""
+        return self.state in ("succeeded", "target")
+
     @classmethod
     def of(
         cls,

@@ -146,15 +146,23 @@ class RunDirectory:
             return ""
 
     def write_job(self, job: TrainingJob) -> None:
-        """Write down the resolved job. Raises `UserError` where the directory cannot be written."""
+        """Write down the resolved job, for this user alone: its commands may hold what is not for others.
+
+        Raises `UserError` where the directory cannot be written.
+        """
         try:
-            _write_json(self.job, resolved(job))
+            _write_json(self.job, resolved(job), mode=0o600)
         except OSError as error:
             raise self._not_writable(error) from None
 
     def write_result(self, result: RunResult) -> None:
-        """Write down how the run ended."""
+        """Write down how the run ended; where it ended well, what was of use until then goes."""
         _write_json(self.result, result.to_json())
+        if result.is_success:
+            self.starting.unlink(missing_ok=True)
+            for folder in (self.unfinished(""), self.before_first_step("")):
+                with suppress(OSError):  # not there, or a rank that never took a step has its mark in it
+                    folder.rmdir()
 
     @contextmanager
     def held(self, holder: str = "") -> Iterator[None]:
@@ -296,15 +304,17 @@ def resolved(job: TrainingJob) -> dict[str, Any]:
     return job.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
-def _write_json(file: Path, data: dict[str, Any]) -> None:
-    _write_whole(file, json.dumps(data, indent=2))
+def _write_json(file: Path, data: dict[str, Any], mode: int = 0o666) -> None:
+    _write_whole(file, json.dumps(data, indent=2), mode)
 
 
-def _write_whole(file: Path, line: str) -> None:
+def _write_whole(file: Path, line: str, mode: int = 0o666) -> None:
     """Replace the file in one go: a reader finds the old line or the new one, never a part of either."""
     unfinished = file.with_name(f"{file.name}.unfinished")
     try:
-        unfinished.write_text(f"{line}\n")
+        unfinished.unlink(missing_ok=True)  # of a launcher that was killed, with a mode of its own
+        with open(unfinished, "w", opener=lambda path, flags: os.open(path, flags, mode)) as opened:
+            opened.write(f"{line}\n")
         unfinished.replace(file)
     except OSError:
         unfinished.unlink(missing_ok=True)
