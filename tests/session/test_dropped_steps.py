@@ -13,7 +13,7 @@ from trimtab.collectives.group import Group
 from trimtab.dropped_steps import DropLimit, culprits
 from trimtab.plan import Plan
 from trimtab.records.dropped import DroppedSteps
-from trimtab.records.lines import Step
+from trimtab.records.lines import LeftOutSteps, Step
 from trimtab.records.recorder import Recorder
 from trimtab.session import Session
 from trimtab_api.errors import UserError
@@ -58,6 +58,32 @@ def test_steps_that_are_dropped_at_times_are_recorded_with_their_cause(tmp_path:
     dropped = DroppedSteps(Step.from_json(line) for line in lines)
     assert str(dropped).startswith(
         "8 of 24 steps were dropped, since a gradient was not finite (rank 1: 1.bias, 1.weight)"
+    )
+
+
+def leaving_out(rank: int, size: int, folder: str) -> None:
+    """Train in rounds of 4 local steps, of which rank 1 leaves out every third by itself."""
+    torch.manual_seed(0)
+    model = nn.Linear(4, 1)
+    recorder = Recorder(Path(folder) if rank == 0 else None)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    plan = Plan.parse("dense/source=update:steps=4")
+    session = Session(model, optimizer, group=Group.connect(), plan=plan, recorder=recorder)
+    for step in range(24):
+        (model(torch.ones(2, 4)).mean() * (float("nan") if rank == 1 and step % 3 == 1 else 1.0)).backward()
+        session.step()
+    session.close()
+
+
+def test_local_steps_that_another_rank_left_out_by_itself_are_in_the_records(
+    tmp_path: Path, rank_pool: RankPool
+) -> None:
+    rank_pool.run_in_process_group(2, leaving_out, str(tmp_path))
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    steps = [Step.from_json(line) for line in lines if "event" not in line]
+    told = [LeftOutSteps.from_json(line) for line in lines if line.get("event") == "left out"]
+    assert str(DroppedSteps(steps, told)) == (
+        "8 local steps were left out by their rank alone, since its gradient was not finite (rank 1: bias, weight)"
     )
 
 

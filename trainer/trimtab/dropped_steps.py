@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass
 
 from trimtab_api.errors import UserError
 
@@ -10,6 +11,8 @@ from trimtab_api.errors import UserError
 _NUM_LOOKED_AT, _FEWEST = 50, 10
 #: Names of parameters that are told of one rank.
 _NUM_NAMES = 3
+#: The same where ranks tell each other of them.
+_NUM_LISTED = 5
 
 
 def culprits(names_by_rank: list[list[str]]) -> str:
@@ -52,3 +55,16 @@ class DropLimit:
                 " learning rate, clip gradients, or look for what is not finite in the data of that rank",
                 field="training",
             )
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """Local steps that one rank left out by itself, since its own gradients were not finite."""
+
+    num: int = 0
+    names: tuple[str, ...] = ()
+    """Parameters of the last one."""
+
+    def with_one(self, names: tuple[str, ...]) -> LeftOut:
+        """One step more."""
+        return LeftOut(self.num + 1, names[:_NUM_LISTED])

@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict
 from typing import Any, Literal, SupportsFloat
 
 import torch
@@ -29,7 +30,7 @@ from trimtab.control_messages import ControlMessages
 from trimtab.data.batches import Batches
 from trimtab.data.loops import Loops
 from trimtab.data.sharded_loader import Loaders
-from trimtab.dropped_steps import DropLimit, culprits
+from trimtab.dropped_steps import DropLimit, LeftOut, culprits
 from trimtab.engine.debug_state import DebugState, debug_state
 from trimtab.engine.loss_scale import LossScale
 from trimtab.engine.optimizer_gate import as_list, warning_of_scheduler
@@ -52,6 +53,7 @@ from trimtab.stepping import Stepping
 from trimtab.trials import TrialRunner
 
 _NAMES: Read[list[str]] = json_of(list[str])
+_LEFT_OUT: Read[LeftOut] = json_of(LeftOut)
 #: What is said of a metric that no rank has added up over all.
 _OF_SHARE = (
     "session.report() is of rank 0's share, 1 / {num_ranks} of the data, since the loop before it was over"
@@ -96,6 +98,8 @@ class Session(ExchangeState, Resuming, LocalRounds):
         self._scale, self._also = scale or LossScale(None), tuple(also)
         super().__init__(group)
         self._recorder = recorder
+        self._left_out = LeftOut()
+        """Of this rank, as far as rank 0 does not know of them."""
         self._control = ControlMessages(group, control_client)
         self._static_plan = plan
         self._engine: StepEngine | None = None
@@ -140,7 +144,9 @@ class Session(ExchangeState, Resuming, LocalRounds):
             scale=self._scale,
             gate=self._stepping.gate,
             before_backward=lambda: self._trials.before_backward() if self._trials else None,
-            has_message=lambda: not self.in_trial and (self._control.is_pending or self._loops.has_news),
+            has_message=lambda: (
+                not self.in_trial and (self._control.is_pending or self._loops.has_news or self._left_out.num > 0)
+            ),
             plan_ahead=self._control.plan_ahead,
             say=self._say,
         )
@@ -289,6 +295,8 @@ class Session(ExchangeState, Resuming, LocalRounds):
         names = [[] if rank != self.rank else list(outcome.non_finite[:5]) for rank in range(self.num_ranks)]
         if outcome.non_finite:
             print(f"rank {self.rank}, step {self._step}: {said_of(outcome)}", flush=True)
+        if outcome.non_finite and outcome.is_finite and not self.is_main and not self.in_trial:
+            self._left_out = self._left_out.with_one(outcome.non_finite)
         if outcome.consensus is not None and not outcome.consensus.finite:
             assert self._group is not None
             names = gather_json(self._group, names[self.rank], _NAMES)
@@ -345,8 +353,17 @@ class Session(ExchangeState, Resuming, LocalRounds):
             assert self._group is not None
             if problem := self._loops.compare(self._group):
                 self._recorder.decision({"record": "data", "time": round(self._recorder.now, 4), "problem": problem})
+            self._tell_what_was_left_out(self._group)
             if message := self._control.receive():
                 self._follow(message)
+
+    def _tell_what_was_left_out(self, group: Group) -> None:
+        """Have rank 0 record the local steps that others have left out; of its own it has a line each."""
+        own, self._left_out = self._left_out, LeftOut()
+        told = gather_json(group, asdict(own), _LEFT_OUT)
+        if num := sum(each.num for each in told):
+            by = culprits([list(each.names) for each in told])
+            self._recorder.metric({"event": "left out", "step": self._step - 1, "steps": num, "by": by})
 
     # Rank 0's messages --------------------------------------------------------------------------------------------
 

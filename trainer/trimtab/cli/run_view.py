@@ -14,7 +14,7 @@ from trimtab_api.units import format_bandwidth, format_duration
 
 from trimtab.records.dropped import DroppedSteps
 from trimtab.records.json_files import Tail, read_record
-from trimtab.records.lines import ALONE, Evaluation, Step
+from trimtab.records.lines import ALONE, Evaluation, LeftOutSteps, Step
 from trimtab.records.run_directory import RunDirectory
 from trimtab.report.summary import Target
 
@@ -49,6 +49,8 @@ class RunView:
         for line in self._metrics.new_lines():
             if line.get("event") == "evaluation":
                 self._evaluations.append(read_record(Evaluation.from_json, line, self.directory.metrics))
+            elif line.get("event") == "left out":
+                self._dropped.add_left_out(read_record(LeftOutSteps.from_json, line, self.directory.metrics))
             elif "event" not in line:
                 self._step = read_record(Step.from_json, line, self.directory.metrics)
                 self._dropped.add(self._step)

@@ -140,6 +140,22 @@ class RoundEnd:
 
 
 @dataclass(frozen=True)
+class LeftOutSteps:
+    """Local steps that other ranks than 0 left out, each by itself, since a gradient of theirs was not finite."""
+
+    step: int
+    """The last step before it was told."""
+    num: int
+    by: str
+    """The ranks, and parameters of each."""
+
+    @classmethod
+    def from_json(cls, line: dict[str, Any]) -> LeftOutSteps:
+        """One such line of ``metrics.jsonl``."""
+        return cls(whole(line, "step"), whole(line, "steps"), text(line, "by"))
+
+
+@dataclass(frozen=True)
 class Evaluation:
     """What the user reported of the model at one time: accuracy and whatever else."""
 

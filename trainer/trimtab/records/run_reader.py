@@ -9,7 +9,7 @@ from trimtab_api.errors import UserError
 
 from trimtab.records.fields import mapping, mappings, number, text, whole
 from trimtab.records.json_files import Tail, all_lines, read_json, read_record
-from trimtab.records.lines import DecisionLine, Evaluation, Link, NetworkNote, Phase, RoundEnd, Step
+from trimtab.records.lines import DecisionLine, Evaluation, LeftOutSteps, Link, NetworkNote, Phase, RoundEnd, Step
 from trimtab.records.run_directory import RunDirectory
 
 
@@ -30,6 +30,7 @@ class Run:
     links: list[Link] = field(default_factory=list)
     """As last measured; empty where nobody kept them."""
     network_notes: list[NetworkNote] = field(default_factory=list)
+    left_out: list[LeftOutSteps] = field(default_factory=list)
     data_problem: str = ""
     """That all ranks train on the same data; empty where that is not known."""
     """Each time that the network ceased to be measured, or was measured again."""
@@ -60,6 +61,7 @@ def read_run(directory: RunDirectory) -> Run:
 def _read_run(directory: RunDirectory) -> Run:
     steps: list[Step] = []
     round_ends: list[RoundEnd] = []
+    left_out: list[LeftOutSteps] = []
     evaluations: list[Evaluation] = []
     metrics = directory.metrics
     for line in all_lines(metrics):
@@ -67,6 +69,8 @@ def _read_run(directory: RunDirectory) -> Run:
             steps.append(read_record(Step.from_json, line, metrics))
         elif line["event"] == "evaluation":
             evaluations.append(read_record(Evaluation.from_json, line, metrics))
+        elif line["event"] == "left out":
+            left_out.append(read_record(LeftOutSteps.from_json, line, metrics))
         elif line["event"] == "end of round":
             round_ends.append(read_record(RoundEnd.from_json, line, metrics))
     decision_lines = list(Tail(directory.decisions).new_lines())
@@ -87,6 +91,7 @@ def _read_run(directory: RunDirectory) -> Run:
             for line in decision_lines
             if line.get("record") == "network"
         ],
+        left_out=left_out,
         data_problem=read_record(_data_problem, decision_lines, directory.decisions),
     )
 

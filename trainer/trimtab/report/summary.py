@@ -120,7 +120,7 @@ def summarise(run: Run, target: Target | None) -> Summary:
         straggler=str(straggler_of(training) or ""),
         network_problem=network_problem(run.network_notes),
         data_problem=run.data_problem,
-        dropped=str(DroppedSteps(training)),
+        dropped=str(DroppedSteps(training, run.left_out)),
     )
 
 

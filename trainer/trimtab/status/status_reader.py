@@ -17,7 +17,7 @@ from trimtab_api.trainingjob import TrainingJob
 from trimtab.plan import Plan
 from trimtab.records.dropped import DroppedSteps
 from trimtab.records.json_files import Tail, read_json
-from trimtab.records.lines import ALONE, Step
+from trimtab.records.lines import ALONE, LeftOutSteps, Step
 from trimtab.records.run_directory import RunDirectory
 from trimtab.records.straggler import straggler_of
 
@@ -56,7 +56,9 @@ class StatusReader:
             elif line["record"] == "network":
                 self._network_problem = line["problem"]
         for line in self._metrics.new_lines():
-            if "event" not in line and not line.get("trial", False):
+            if line.get("event") == "left out":
+                self._dropped.add_left_out(LeftOutSteps.from_json(line))
+            elif "event" not in line and not line.get("trial", False):
                 self._take(Step.from_json(line))
         state, message = end or self._begun()
         view = self._network()
@@ -99,7 +101,9 @@ class StatusReader:
             return status_pb2.STATE_STARTING, self._directory.read_starting()
         if self._network_problem:
             return status_pb2.STATE_RUNNING, f"the network is not measured: {self._network_problem}"
-        if any(step.was_dropped for step in self._recent):
+        told_at = self._dropped.left_out_at
+        has_left_out = told_at is not None and told_at >= self._recent[0].step
+        if has_left_out or any(step.was_dropped for step in self._recent):
             return status_pb2.STATE_RUNNING, str(self._dropped)
         straggler = straggler_of(self._recent)
         return status_pb2.STATE_RUNNING, "" if straggler is None else str(straggler)
