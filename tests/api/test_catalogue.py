@@ -194,3 +194,12 @@ def test_what_the_options_of_a_source_ask_for_is_told_by_name():
     assert (told.local_steps, told.outer_rate, told.outer_momentum) == (8, 0.7, 0.9)
     told = source_options("gradient:momentum=0.9:clip=2:warmup=100")
     assert told == SourceOptions(0, 0.0, 0.0, momentum=0.9, clip=2.0, warmup=100)
+
+
+@given(N=st.integers(2, 12), name=st.sampled_from(collectives.names()))
+def test_of_a_rank_that_has_a_host_to_itself_all_bytes_cross_its_device(N, name):
+    if why_not(name, N) is not None:
+        return
+    options = {option: value for option, value in collectives.options(name).items() if option != "per_host"}
+    c = 1.0 if collectives[name].is_dense else 0.01
+    assert collective_cost(name, 1e6, c, N).bytes == pytest.approx(collectives[name].cost(1e6, c, N, **options).bytes)

@@ -162,3 +162,13 @@ def test_a_real_change_is_noticed_at_the_second_view(seed, factor, slower):
         network_watch.observe(view(second, 1e-3 * exp(rng.gauss(0, 0.03))), float(second))
     assert not network_watch.observe(view(8, latency), 8.0)
     assert network_watch.observe(view(9, latency * 1.03), 9.0)
+
+
+@given(st.lists(st.floats(0.2, 5.0), min_size=1, max_size=30))
+def test_after_a_decision_the_network_has_not_moved_however_it_had(factors):
+    network_watch = watch(view(0))
+    network_watch.decided()
+    for now, factor in enumerate(factors, 1):
+        network_watch.observe(view(now, bandwidth=factor * GIGABIT), float(now))
+    network_watch.decided()
+    assert not network_watch.has_moved(1e6)

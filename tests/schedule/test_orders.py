@@ -230,3 +230,12 @@ def test_generations_of_a_timetable_are_counted_from_its_iterations():
         iteration = made.iteration(t)
         assert all(0 <= t - send.generation <= 16 for send in iteration.sends)
         assert iteration == made.iteration(t + len(made.cycle)).since(-len(made.cycle))
+
+
+@given(st.floats(2e-5, 0.05))
+def test_a_credit_is_chosen_only_where_it_shortens_steps_by_a_twentieth(latency):
+    cuts, shared = (0, 1_000_000, 1_000_400, 3_000_400), replace(facts(latency=latency), shares_interface=True)
+    chosen, alone = (planned(spec, cuts, profile=profile(), facts=shared) for spec in ("priority", "priority:credit=1"))
+    if chosen.timetable.num_links > 1:
+        seconds = [shared.times(profile(), each.cuts).step_seconds(each.timetable) for each in (chosen, alone)]
+        assert seconds[0] < 0.95 * seconds[1]
