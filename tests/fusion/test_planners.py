@@ -240,3 +240,14 @@ def test_autotuning_takes_the_size_that_is_best_in_the_timeline():
     made = plan_of("autotuned", sizes, profile=profile_of([0.01] * 20, 0.1), costs=costs)
     assert len(made.cuts) == 20
     assert len(plan_of("autotuned", sizes, costs=BufferCosts(lambda n: 0.0, lambda n: 1.0)).cuts) == 1
+
+
+@given(steps(), st.data())
+def test_backward_passes_of_runs_add_up_to_the_whole_and_hold_nothing_of_the_forward_pass(step, data):
+    times = RunTimes(*step)
+    middle = data.draw(st.integers(0, len(times)))
+    parts = (
+        times.backward(0, middle) if middle else 0.0,
+        times.backward(middle, len(times)) if middle < len(times) else 0.0,
+    )
+    assert sum(parts) == pytest.approx(times.compute_seconds - times.backward_begin)

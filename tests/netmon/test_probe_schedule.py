@@ -128,3 +128,14 @@ def test_the_interval_doubles_while_tests_confirm_until_every_link_has_a_turn_in
     assert interval.seconds * num_links <= max(6 * 3600.0, shortest * num_links) + 1e-6
     interval.reset()
     assert interval.seconds == shortest
+
+
+@given(st.sampled_from([(0, 1), (1, 0), (2, 1)]), st.sampled_from([(100.0, 0.0), (0.0, 1e6)]))
+def test_a_test_is_booked_on_both_its_hosts_and_on_no_other(pair, cost):
+    budget = Budget(4, 0.1, 1e6, 0.0)
+    budget.spend(pair, *cost, 0.0)
+    for other in {0, 1, 2, 3} - set(pair):
+        for host in pair:
+            assert not budget.allows_answer((other, host), 0.0)
+    (first, second) = {0, 1, 2, 3} - set(pair)
+    assert budget.allows_answer((first, second), 0.0)

@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from trimtab.timeline import BufferTimes, Transfer, iteration_seconds, mean_iteration_seconds, simulate, transfers_of
+from trimtab.timeline import (
+    BufferTimes,
+    Readiness,
+    Transfer,
+    iteration_seconds,
+    mean_iteration_seconds,
+    simulate,
+    transfers_of,
+)
 from trimtab.timetable import Iteration, Send
 
 COMPUTE = 3.0
@@ -148,3 +156,13 @@ def test_forward_passes_that_wait_buffer_by_buffer_take_as_long(made, is_late, o
     assert simulate(compute, times, [transfers] * 4).ends == pytest.approx(tuple(ends))
     settled = (simulate(compute, times, [transfers] * 8).ends[-1] - ends[-1]) / 4
     assert mean_iteration_seconds(compute, times, [(transfers, 1)]) == pytest.approx(settled)
+
+
+@given(st.lists(st.integers(1, 100), min_size=1, max_size=8))
+def test_a_buffer_is_needed_by_the_module_that_it_ends_in_and_later_ones_were_read_before(sizes):
+    readiness, begin = Readiness.by_size(sizes), 0
+    for number, size in enumerate(sizes):
+        read_before = sum(sizes[number + 1 :]) / sum(sizes) * readiness.backward_begin
+        for stop in {begin + 1, begin + size}:
+            assert readiness.needed(stop) == pytest.approx(read_before)
+        begin += size
