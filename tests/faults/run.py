@@ -121,8 +121,7 @@ class Copy:
             try:
                 while status is None and time.monotonic() < deadline:
                     time.sleep(0.05)
-                    ended, status_word = os.waitpid(child, os.WNOHANG)
-                    status = os.waitstatus_to_exitcode(status_word) if ended else None
+                    status = _ended().get(child)
             finally:
                 _end_children()
             output.seek(0)
@@ -228,6 +227,15 @@ def _without_faults(copy: Copy, results: Sequence[Result]) -> list[Result]:
         print(f"fails without a fault as well: {test}", flush=True)
     outcome = "no answer: the test fails without the fault as well"
     return [replace(each, outcome=outcome) if each.found_by in failed else each for each in results]
+
+
+def _ended() -> dict[int, int]:
+    """The exit statuses of children that have ended, by process; those that tests left behind are reaped with them."""
+    statuses: dict[int, int] = {}
+    with contextlib.suppress(ChildProcessError):  # there are no children any more
+        while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+            statuses[ended[0]] = os.waitstatus_to_exitcode(ended[1])
+    return statuses
 
 
 def _end_children() -> None:

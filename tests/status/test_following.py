@@ -4,9 +4,11 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import grpc
 import pytest
+from trimtab.status import following
 from trimtab.status.following import LostError, follow
 from trimtab_api.channels import SERVER_OPTIONS
 from trimtab_api.trainer.v1 import status_pb2, status_pb2_grpc
@@ -141,3 +143,19 @@ def test_a_launcher_that_lives_or_holds_its_lock_elsewhere_is_not_lost(run):
     assert run.directory.lost_launcher() == "4194305"
     run.directory.lock.write_text("")
     assert run.directory.lost_launcher() is None
+
+
+def test_patience_counts_from_the_last_status_and_not_from_the_first(run, monkeypatch):
+    now, connections = [0.0], iter([[RUNNING, RUNNING, None], [None], [SUCCEEDED]])
+
+    def tell(*_):
+        for status in next(connections):
+            if status is None:
+                raise grpc.RpcError("lost")
+            now[0] += 20.0
+            yield status
+
+    run.status_address.write_text("127.0.0.1:1")
+    monkeypatch.setattr(following, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=lambda _: None))
+    monkeypatch.setattr(following, "_tell", tell)
+    assert list(follow(run, 1.0, patience=30.0)) == [RUNNING, RUNNING, SUCCEEDED]

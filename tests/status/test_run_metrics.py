@@ -1,14 +1,17 @@
 """A run's metrics: what its files say, in Prometheus' words."""
 
 import json
+import sys
+import threading
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from run_lines import DECISION, STEP
 from trimtab.environment.free_ports import free_ports
 from trimtab.records.run_directory import RunDirectory
-from trimtab.status.metrics import MOST_EVALUATIONS, serve
+from trimtab.status.metrics import MOST_EVALUATIONS, RunMetrics, serve
 from trimtab_api.errors import UserError
 
 
@@ -137,3 +140,23 @@ def test_a_guard_that_takes_the_job_back_to_dense_is_counted_and_the_end_of_its_
     served.add({**guard, "adopted": back}, {**guard, "adopted": on}, {**guard, "adopted": kept, "changed": False})
     found = served.scrape()
     assert (found["guard_activations_total",], found["plan_changes_total", "guard"]) == (1, 2)
+
+
+def test_scrapes_at_one_time_count_each_line_once(tmp_path):
+    directory, scrapes = RunDirectory(tmp_path), 4
+    directory.metrics.write_text(3000 * f"{json.dumps(STEP)}\n")
+    metrics, together = RunMetrics(directory), threading.Barrier(scrapes)
+
+    def scrape(_):
+        together.wait()
+        return list(metrics.collect())
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        with ThreadPoolExecutor(scrapes) as threads:
+            list(threads.map(scrape, range(scrapes)))
+    finally:
+        sys.setswitchinterval(interval)
+    (steps,) = [each for each in metrics.collect() if each.name == "trimtab_trainer_steps"]
+    assert steps.samples[0].value == 3000
