@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rank_pool import RankPool
+from kit.rank_pool import RankPool
 from torch import nn
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 from trimtab.collectives.group import Group
