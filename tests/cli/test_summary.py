@@ -161,6 +161,11 @@ def test_the_longest_time_without_a_measured_network_is_told():
     assert f"adaptive: {network_problem(brief)}" in said
 
 
+def test_ranks_that_trained_on_the_same_data_are_told_of_beside_the_table():
+    told = "all 2 ranks computed the same gradients"
+    assert f"adaptive: {told}" in notes({"adaptive": summary_of(data_problem=told)})
+
+
 def test_steps_that_were_dropped_are_told_beside_the_table():
     dropped = dataclasses.replace(A_STEP, finite=False, dropped_by="rank 1: weight")
     summary = summarise(a_run([A_STEP, dropped, dropped]), None)
