@@ -22,6 +22,7 @@ import torch
 import trimtab
 from kit.rank_pool import RankPool
 from kit.training import toy_schedules
+from kit.training.engines import engine_of
 from torch import Tensor, nn
 from torch.amp.grad_scaler import GradScaler
 from torch.nn.parallel import DistributedDataParallel
@@ -196,7 +197,6 @@ def train_by(group: Group, plan: Plan, style: str, more_steps: int) -> list[str]
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.0 if "momentum=0.9" in plan.name else 0.9)
     scaler = GradScaler("cpu", init_scale=16.0, enabled=style == "scaled_step")
     session = Session(model, optimizer, group=group, plan=plan, recorder=Recorder(None), scale=LossScale(scaler))
-    session._group = None  # closes nothing that the pool's next test needs
     step, x = STEPPERS[style], torch.randn(4, WIDTH)
 
     def take(num_steps: int) -> None:
@@ -212,7 +212,7 @@ def train_by(group: Group, plan: Plan, style: str, more_steps: int) -> list[str]
         return wrong + garbage.end()
     finally:
         gc.enable()
-        session.close()
+        engine_of(session).close()  # and not the group, which is the pool's
 
 
 @pytest.mark.parametrize("texts", PLANS.values(), ids=PLANS)
