@@ -32,16 +32,10 @@ SMALL_BUCKETS = {
     "bucket_cap_mb": 0.001
 }  # of the hidden layers, several: the first step has one, and then DDP cuts anew
 STYLES: dict[str, dict[str, Any]] = {
-    "plain": {},
     "buckets": SMALL_BUCKETS,
     "views": {**SMALL_BUCKETS, "gradient_as_bucket_view": True},
     "static": {**SMALL_BUCKETS, "static_graph": True},
     "unused": {**SMALL_BUCKETS, "find_unused_parameters": True},
-    "accumulate": SMALL_BUCKETS,
-    "clip": SMALL_BUCKETS,
-    "frozen": SMALL_BUCKETS,
-    "scaler": SMALL_BUCKETS,
-    "layout": SMALL_BUCKETS,
 }
 
 
@@ -75,26 +69,14 @@ def train(rank: int, size: int, folder: Path, plan: str | None, style: str) -> t
     """The weights after a script for DDP, by the hook where there is a plan; and the session's steps."""
     os.chdir(folder)
     model = Network()
-    if style == "frozen":
-        model.first.requires_grad_(False)
-    if style == "layout":
-        model = model.to(memory_format=torch.channels_last)
     ddp = DistributedDataParallel(model, **STYLES[style])
-    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    optimizer = torch.optim.SGD(trained, lr=0.05, momentum=0.9, weight_decay=1e-3)
-    scaler = GradScaler("cpu", init_scale=2.0**8, growth_interval=2, enabled=style == "scaler")
-    state = trimtab.HookState(optimizer, scaler=scaler, plan=plan, run_directory="run")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, weight_decay=1e-3)
+    state = trimtab.HookState(optimizer, plan=plan, run_directory="run")
     if plan is not None:
         ddp.register_comm_hook(state, trimtab.hook)
     for number in range(STEPS):
-        if style == "accumulate":
-            with ddp.no_sync():
-                loss_of(ddp, number + 50, rank).backward()
-        scaler.scale(loss_of(ddp, number, rank, extra=uses(style, number, rank))).backward()
-        if style == "clip":
-            nn.utils.clip_grad_norm_(model.parameters(), 0.1)
-        scaler.step(optimizer)
-        scaler.update()
+        loss_of(ddp, number, rank, extra=uses(style, number, rank)).backward()
+        optimizer.step()
         optimizer.zero_grad()
     steps = 0 if state.session is None else state.session.steps
     state.close()

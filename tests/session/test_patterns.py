@@ -28,6 +28,8 @@ SIZE = 2
 STEPS = 5
 #: Instead of DDP's wrapper, inside of it, or as its communication hook.
 WAYS = ("attach", "wrap", "hook")
+#: DDP's buckets [MB]: several of these small models, once DDP cuts them anew after the first step.
+BUCKET_CAP = 1e-4
 
 
 def make_sgd(model: nn.Module) -> torch.optim.Optimizer:
@@ -176,7 +178,9 @@ PATTERNS = {
     "channels last": Pattern(model=Convolutional),
     "parametrizations": Pattern(model=parametrized),
     "autocast": Pattern(loss=in_autocast),
-    "compiled": Pattern(call=lambda module: torch.compile(module, backend="aot_eager"), ways=("attach",)),
+    "compiled": Pattern(
+        call=lambda module: torch.compile(module, backend="aot_eager"), ddp=(("bucket_cap_mb", 25),), ways=("attach",)
+    ),
     "several forward passes": Pattern(loss=of_two_batches),
     "clipped by value": Pattern(before_step=lambda model: nn.utils.clip_grad_value_(model.parameters(), 0.05)),
     "gradients changed": Pattern(before_step=lambda model: [p.grad.mul_(0.5) for p in model.parameters()]),
@@ -198,7 +202,11 @@ def train(pattern: Pattern, rank: int, text: str | None = None, way: str = "") -
     model = pattern.model()
     optimizer = pattern.optimizer(model)
     scaler = GradScaler("cpu", init_scale=2.0**8, growth_interval=3, enabled=pattern.scales)
-    module = model if way == "attach" else DistributedDataParallel(model, bucket_cap_mb=0.001, **dict(pattern.ddp))
+    module = (
+        model
+        if way == "attach"
+        else DistributedDataParallel(model, **{"bucket_cap_mb": BUCKET_CAP, **dict(pattern.ddp)})
+    )
     session: Any = None
     if way == "attach":
         session = attach(model, optimizer, text, scale=LossScale(scaler))
