@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from trimtab.records.lines import Evaluation, NetworkNote, Step
 from trimtab.records.run_directory import RunDirectory
 from trimtab.records.run_reader import Run
+from trimtab.records.straggler import straggler_of
 from trimtab.report.comparison import middle
 from trimtab.report.summary import Summary, Target, network_problem, summarise, trial_seconds
 from trimtab.report.table import judge, notes, rows
@@ -172,3 +173,13 @@ def test_steps_that_were_dropped_are_told_beside_the_table():
     assert summary.dropped == "2 of 3 steps were dropped, since a gradient was not finite (rank 1: weight)"
     assert f"adaptive: {summary.dropped}" in notes({"adaptive": summary})
     assert summarise(a_run([A_STEP]), None).dropped == ""
+
+
+@given(known=st.integers(10, 40), unknown=st.integers(0, 40), late=st.integers(0, 40))
+def test_a_straggler_is_last_in_most_of_the_steps_of_which_it_is_known_who_was(known, unknown, late):
+    late = min(late, known)
+    by_two = [dataclasses.replace(A_STEP, last_rank=2, late_seconds=0.05) for _ in range(late)]
+    by_others = [dataclasses.replace(A_STEP, last_rank=n % 2, late_seconds=0.05) for n in range(known - late)]
+    nobody = [dataclasses.replace(A_STEP, last_rank=None, late_seconds=None) for _ in range(unknown)]
+    found = straggler_of([*by_two, *nobody, *by_others])
+    assert (found is not None and found.rank == 2) == (late >= 0.8 * known)

@@ -3,6 +3,7 @@
 import io
 import os
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from kit.run_processes import wait_until
@@ -191,3 +192,18 @@ def test_a_mark_of_an_attempt_before_fails_no_rank(supervisor, directory):
     directory.unfinished("rank-0").touch()
     supervisor.start("rank-0", shell("exit 0"))
     assert supervisor.wait(nothing) == Ending("succeeded")
+
+
+def test_what_a_rank_leaves_running_ends_when_the_rank_has(supervisor, directory):
+    supervisor.start("rank-0", shell(f"sleep 600 & echo $! > {directory.path}/left"))
+    assert supervisor.wait(nothing) == Ending("succeeded")
+    left = int((directory.path / "left").read_text())
+    wait_until(lambda: not is_running(left))
+
+
+def is_running(pid):
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"

@@ -124,3 +124,18 @@ def test_an_optimizer_s_state_comes_back_in_its_own_types() -> None:
         assert model.bias not in optimizer.state
         assert optimizer.param_groups[0]["lr"] == 0.1
         held["history"].clear()
+
+
+@pytest.mark.parametrize("kept_type", [torch.float32, torch.bfloat16, torch.int64])
+@pytest.mark.parametrize("live_type", [torch.float32, torch.bfloat16, torch.int64])
+def test_a_state_of_one_shape_comes_back_in_the_type_that_it_had(
+    kept_type: torch.dtype, live_type: torch.dtype
+) -> None:
+    model = nn.Linear(3, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimizer.state[model.weight] = {"moment": torch.full((2, 3), 3, dtype=kept_type)}
+    kept = OptimizerState(optimizer)
+    optimizer.state[model.weight] = {"moment": torch.full((2, 3), 5, dtype=live_type)}
+    kept.restore()
+    moment = optimizer.state[model.weight]["moment"]
+    assert (moment.dtype, moment.unique().tolist()) == (kept_type, [3])

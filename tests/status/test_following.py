@@ -155,7 +155,7 @@ def test_patience_counts_from_the_last_status_and_not_from_the_first(run, monkey
             now[0] += 20.0
             yield status
 
-    run.status_address.write_text("127.0.0.1:1")
+    run.directory.status_address.write_text("127.0.0.1:1")
     monkeypatch.setattr(following, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=lambda _: None))
     monkeypatch.setattr(following, "_tell", tell)
-    assert list(follow(run, 1.0, patience=30.0)) == [RUNNING, RUNNING, SUCCEEDED]
+    assert list(follow(run.directory, 1.0, patience=30.0)) == [RUNNING, RUNNING, SUCCEEDED]

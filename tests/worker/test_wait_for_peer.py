@@ -122,3 +122,10 @@ def test_an_unknown_name_is_looked_up_ever_more_rarely(monkeypatch):
         wait_for_peer("digits-0.digits.default.svc", 1, None, 300, lambda line: None)
     assert len(asked) <= 300 / 4 + 5
     assert max(later - sooner for sooner, later in itertools.pairwise(asked)) <= 8
+
+
+def test_another_pod_of_the_same_job_is_not_the_one_that_was_called(serve, tmp_path):
+    authority = Authority.new()
+    port = serve(authority.issue(tmp_path / "server", names=("digits-1.digits.default.svc",)))
+    with pytest.raises(UserError, match="something else answers there"):
+        wait_for_peer("localhost", port, authority.issue(tmp_path / "mine"), 0, print)
