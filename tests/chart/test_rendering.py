@@ -427,3 +427,14 @@ def test_what_is_not_needed_may_be_taken_away(helm):
 def test_the_chart_passes_helms_own_check(helm):
     done = helm.run("lint", "--strict", str(CHART))
     assert done.returncode == 0, done.stdout
+
+
+def test_a_node_that_is_drained_takes_one_operator_at_a_time(helm):
+    (budget,) = of_kind(helm.template("operator.replicas=3"), "PodDisruptionBudget")
+    assert budget["spec"]["maxUnavailable"] == 1
+
+
+def test_an_operator_that_waits_for_its_caches_is_not_restarted(helm):
+    container = operator_container(helm.template())
+    assert container["livenessProbe"]["httpGet"]["path"] == "/healthz"
+    assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"

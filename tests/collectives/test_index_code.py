@@ -37,3 +37,9 @@ def test_indices_of_a_random_selection_take_few_bytes(ratio: float, bytes_each: 
 def test_indices_that_are_not_ascending_are_refused(indices: list[int]) -> None:
     with pytest.raises(ValueError, match="unique and ascending"):
         index_code.encode(torch.tensor(indices, dtype=torch.int32))
+
+
+@pytest.mark.parametrize(("gap", "num_bytes"), [(254, 4), (255, 6), (65534, 6), (65535, 12), (65536, 12)])
+def test_a_gap_of_a_whole_unit_takes_two(gap: int, num_bytes: int) -> None:
+    indices = (torch.arange(3) * (gap + 1) + gap).to(torch.int32)
+    assert index_code.encode(indices).numel() == 8 + -(-num_bytes // 4) * 4

@@ -8,6 +8,7 @@ import socket
 import struct
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ from trimtab.collectives.handshake import StrangerError
 from trimtab.collectives.rendezvous import meet
 from trimtab.collectives.sockets import SocketTransport
 from trimtab.collectives.switchboard import converse
-from trimtab.collectives.transport import CommunicationError, parted
+from trimtab.collectives.transport import CommunicationError, Place, parted
 
 SECRET = b"what the ranks know"
 PATIENCE = 600.0
@@ -213,3 +214,19 @@ def test_a_card_without_an_address_is_its_rank_s(card: dict[str, Any], monkeypat
     entrance = Entrance.open(2)
     with pytest.raises(CommunicationError, match="rank 0: sent no address"):
         connect(1, [card, entrance.card], entrance, SECRET, b"a", 5.0)
+
+
+@pytest.mark.parametrize("elsewhere", [{"step": 8}, {"plan_version": 4}, {"trial": 1}])
+def test_a_message_of_another_step_plan_or_trial_is_not_taken_for_one_of_this(elsewhere: dict[str, int]) -> None:
+    here = Place(step=7, plan_version=3, trial=0)
+    near, far = ends()
+    transport = SocketTransport(0, {1: near}, deadline=60.0)
+    transport.place = here
+    with far:
+        for place in (here, replace(here, **elsewhere)):
+            far.sendall(HEADER.pack(MESSAGE, 0, place.code, 4) + b"\0" * 4)
+        transport.receive_bytes(1)
+        transport.sequence = 0
+        with pytest.raises(CommunicationError, match="the ranks disagree"):
+            transport.receive_bytes(1)
+        transport.close()

@@ -78,7 +78,7 @@ class Result:
     outcome: str
     """``found``, ``not found``, or what keeps it from being tried."""
     found_by: str
-    """The first test that failed."""
+    """The first test that failed; the first file of tests where their process crashed."""
     seconds: float
 
 
@@ -209,8 +209,8 @@ def _try(copy: Copy, fault: Fault) -> Result:
         if not error:
             status, printed = copy.test(fault.tests)
             failed = _FAILED.search(printed)
-            if status in (1, 2) and failed:
-                outcome, found_by = "found", failed[1]
+            if status and (failed or status < 0):  # less than 0: the process crashed, as it may before it reports
+                outcome, found_by = "found", failed[1] if failed else fault.tests[0]
             else:
                 outcome = "not found" if status == 0 else f"no answer: {printed.strip()[-300:]}"
     result = Result(fault.name, fault.what, outcome, found_by, round(time.monotonic() - begun, 1))

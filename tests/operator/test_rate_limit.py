@@ -1,5 +1,8 @@
 """How many requests the operator makes, and how what recurs is spread."""
 
+import time
+from concurrent.futures import ThreadPoolExecutor
+
 from fake_api import fake_api
 from hypothesis import given
 from hypothesis import strategies as st
@@ -57,3 +60,20 @@ def test_waits_of_many_jobs_are_spread_and_that_of_one_stays():
     assert waits[-1] <= 600.0 * (1 + SPREAD)
     assert waits[250] < 645.0 < waits[350]
     assert spread(600.0, "uid-7") == spread(600.0, "uid-7")
+
+
+class SlowlyMultiplied(float):
+    """A rate of which a product takes a moment: what another thread does meanwhile must not be lost."""
+
+    def __rmul__(self, other):
+        time.sleep(0.005)
+        return float(self) * float(other)
+
+
+def test_no_two_threads_are_given_the_same_turn():
+    waits = []
+    limit = RateLimit(SlowlyMultiplied(1.0), 1, lambda: 0.0, waits.append)
+    with ThreadPoolExecutor(8) as threads:
+        for _ in range(8):
+            threads.submit(limit.wait)
+    assert sorted(waits) == [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]

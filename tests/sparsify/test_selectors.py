@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from trimtab import sparsify
 from trimtab.plan import elements_to_send
 from trimtab.sparsify.near_k import EXACT_UP_TO
+from trimtab.sparsify.threshold_selector import ThresholdSelector
 from trimtab_api.catalogue import SPARSIFIERS
 from trimtab_api.errors import UserError
 
@@ -206,3 +207,32 @@ def test_a_block_that_is_formed_is_selected_from_in_place(name: str, n: int) -> 
     left[taken.indices.long()] = taken.values
     assert torch.equal(left, acc)
     assert taken.squared_norm_before == pytest.approx(float(acc.double().square().sum()), rel=1e-5)
+
+
+class OfThisCount(ThresholdSelector):
+    """Its threshold is reached by just so many."""
+
+    name, lower, upper = "of-this-count", 0.8, 1.3
+
+    def __init__(self, count):
+        self._count = count
+
+    def _threshold(self, grad, residual, k, key):
+        return float(grad.abs().sort(descending=True).values[self._count - 1])
+
+
+@pytest.mark.parametrize("k", [100, 101, 103])
+def test_a_count_below_the_lower_bound_is_not_sent(k):
+    acc = torch.arange(1, EXACT_UP_TO + 2).float()
+    for count in (math.floor(0.8 * k), math.ceil(0.8 * k)):
+        found = OfThisCount(count).compress(acc, torch.zeros_like(acc), torch.empty_like(acc), [0, acc.numel()], [k])
+        assert found.indices.numel() >= 0.8 * k
+        assert (found.indices.numel() == count) == (count >= 0.8 * k)
+
+
+def test_segments_of_one_length_have_each_a_state_of_their_own():
+    n, start = EXACT_UP_TO + 1, 1000
+    selector, grad = sparsify.create("tracked"), torch.cat([torch.randn(n), 1000 * torch.randn(n)])
+    selector.compress(grad, torch.zeros_like(grad), torch.empty_like(grad), [0, n, 2 * n], [300, 300], start)
+    selector.commit()
+    assert [first for first, *_ in selector.state_dict()["ranges"]] == [start, start + n]
