@@ -11,12 +11,18 @@ from typing import Protocol
 MOST_OF_IPERF3 = 1.25e9
 #: Parallel streams: one stream's window may not fill a long link, and one alone gets a small share of a busy one.
 NUM_STREAMS = 4
-#: Seconds that one end has to start, and to end when told.
+#: Seconds that one end has to send its first data once the other one is ready, and to end when told.
 PATIENCE = 2.0
+#: Seconds that iperf3 has to listen: a process that starts on a starved machine may take longer than a test.
+START_PATIENCE = 4.0
 
 
 class TestError(Exception):
     """A test that could not run, in words for a log."""
+
+
+class SpoiledError(TestError):
+    """An iperf3 that somebody else may have reached, or ended: it cannot be told whom to accept."""
 
 
 class Engine(enum.Enum):
@@ -83,8 +89,13 @@ def engines_for(probe: str, expected: float) -> list[Engine]:
     return [Engine.IPERF3, Engine.NATIVE]
 
 
-def choose(offered: Sequence[Engine]) -> Engine:
-    """Return the first engine that this host can receive by. Raises `TestError`."""
+def choose(offered: Sequence[Engine], is_iperf3_spoiled: bool = False) -> Engine:
+    """Return the engine that this host receives by: the first one offered that it has. Raises `TestError`.
+
+    Where an earlier iperf3 was spoiled, the native engine goes first, if it is offered.
+    """
+    if is_iperf3_spoiled and Engine.NATIVE in offered:
+        return Engine.NATIVE
     for engine in offered:
         if engine is Engine.NATIVE or has_iperf3():
             return engine

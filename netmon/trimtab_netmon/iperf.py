@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import math
 import os
+import re
 import shutil
 import signal
 import socket
+import subprocess
 import sys
 import time
 from asyncio.subprocess import DEVNULL, PIPE, Process
@@ -19,8 +22,10 @@ from pathlib import Path
 from trimtab_api.errors import UserError
 from trimtab_api.socket_buffers import largest_buffer
 
-from trimtab_netmon.engines import NUM_STREAMS, PATIENCE, TestError
+from trimtab_netmon.engines import NUM_STREAMS, PATIENCE, START_PATIENCE, SpoiledError, TestError, has_iperf3
 from trimtab_netmon.settings import Endpoint
+
+log = logging.getLogger("trimtab_netmon")
 
 #: Seconds between the rates that iperf3 reports.
 INTERVAL = 0.1
@@ -28,6 +33,10 @@ INTERVAL = 0.1
 _STARTUP_BYTES = 65536
 #: Seconds between two looks at who is connected.
 _LOOK_INTERVAL = 0.1
+#: Seconds before the second look whether a server listens; the later ones are further apart.
+_SHORTEST_PAUSE = 0.005
+#: The first version that a malformed message does not end (CVE-2024-53580).
+LEAST_ROBUST = (3, 18)
 #: States of a socket, as the kernel writes them.
 _ESTABLISHED, _LISTENING = "01", "0A"
 
@@ -44,11 +53,42 @@ def require_iperf3() -> None:
             )
 
 
+def installed_version() -> str:
+    """Return the version of the iperf3 that is installed, such as ``3.18``; empty where it does not say."""
+    try:
+        said = subprocess.run(["iperf3", "--version"], capture_output=True, text=True, timeout=PATIENCE, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    match = re.match(r"iperf (\d+\.\d+\S*)", said.stdout)
+    return match[1] if match else ""
+
+
+def is_fragile(version: str) -> bool:
+    """Whether upstream's iperf3 of a version is ended by one malformed message; a distribution may have mended it."""
+    numbers = re.match(r"(\d+)\.(\d+)", version)
+    return numbers is not None and (int(numbers[1]), int(numbers[2])) < LEAST_ROBUST
+
+
+def log_engine(probe: str) -> None:
+    """Log what sends this host's tests, given the job's ``network.probe``, and which iperf3 is installed."""
+    if probe == "native" or not has_iperf3():
+        log.info("bandwidth tests use the native engine")
+        return
+    version = installed_version()
+    log.info("bandwidth tests use iperf3 %s", version or "of an unknown version")
+    if is_fragile(version):
+        log.warning(
+            "iperf3 %s: one malformed message of a stranger ends versions before %d.%d, unless the distribution mended"
+            " it; install a newer one, or set spec.network.probe to native",
+            *(version, *LEAST_ROBUST),
+        )
+
+
 class IperfServer:
     """An iperf3 server for one test, at a random port of one address.
 
-    iperf3 cannot be told whom to accept, and one malformed message ends version 3.12. So a test fails if the server
-    dies, and if anybody but the sender connects.
+    iperf3 cannot be told whom to accept, and one malformed message ends versions before 3.18. So a test fails if the
+    server dies, and if anybody but the sender connects.
     """
 
     ticket = b""
@@ -71,14 +111,16 @@ class IperfServer:
             stderr=PIPE,
         )
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(START_PATIENCE):
+                pause = _SHORTEST_PAUSE
                 while not _is_listening(port):
                     if process.returncode is not None:
                         raise TestError(await _complaint(process))
-                    await asyncio.sleep(0.005)
+                    await asyncio.sleep(pause)
+                    pause = min(2 * pause, _LOOK_INTERVAL)  # looking takes time from what is starting
         except TimeoutError:
             await stop(process)
-            raise TestError(f"iperf3 did not listen on port {port} within {PATIENCE:g} s") from None
+            raise TestError(f"iperf3 did not listen on port {port} within {START_PATIENCE:g} s") from None
         except asyncio.CancelledError:  # who wanted the test is gone: nobody else knows of the server
             await asyncio.shield(stop(process))
             raise
@@ -96,13 +138,15 @@ class IperfServer:
 
     def require_good(self) -> None:
         """Raise `TestError` if it died, or anybody but the client is connected to it."""
+        if self._process.returncode is not None and self._process.returncode < 0:
+            raise SpoiledError(f"iperf3 ended {_how(self._process.returncode)}")
         if self._process.returncode:
             raise TestError(f"iperf3 ended {_how(self._process.returncode)}")
         if time.monotonic() < self._looked_at + _LOOK_INTERVAL:
             return
         self._looked_at = time.monotonic()
         for address in connected_to(self.port) - {self._peer}:
-            raise TestError(f"{address} connected to the test's port, which is for {self._peer} alone")
+            raise SpoiledError(f"{address} connected to the test's port, which is for {self._peer} alone")
 
     async def stop(self) -> None:
         """End it."""
@@ -173,7 +217,8 @@ async def stop(process: Process) -> str:
         async with asyncio.timeout(PATIENCE):
             output, _ = await process.communicate()
     except TimeoutError:
-        process.kill()
+        with contextlib.suppress(ProcessLookupError):  # it may have ended since
+            process.kill()
         output, _ = await process.communicate()
     return output.decode(errors="replace")
 

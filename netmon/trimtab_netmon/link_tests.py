@@ -12,12 +12,11 @@ from trimtab_api.channels import explain
 from trimtab_api.netmon.v1 import netmon_pb2
 
 from trimtab_netmon import converters
-from trimtab_netmon.bandwidth import TEST_LIMIT
-from trimtab_netmon.engines import PATIENCE
 from trimtab_netmon.metrics import Metrics
 from trimtab_netmon.peers import Peers
 from trimtab_netmon.probe_schedule import Budget, Pair
 from trimtab_netmon.records import BandwidthRecords
+from trimtab_netmon.tester import CALL_LIMIT
 
 log = logging.getLogger("trimtab_netmon")
 
@@ -63,7 +62,7 @@ class LinkTests:
         request = netmon_pb2.TestBandwidthRequest(target=target, expected_bytes_per_second=self._records.expected(pair))
         has_changed = False
         try:
-            answer = await self._peers.peer(source).TestBandwidth(request, timeout=2 * (TEST_LIMIT + 3 * PATIENCE))
+            answer = await self._peers.peer(source).TestBandwidth(request, timeout=2 * CALL_LIMIT)
             measurement, seconds, num_bytes = converters.test_result_from_proto(answer)
         except (grpc.aio.AioRpcError, converters.NonsenseError) as error:
             self._keep_failure(pair, begun, error)

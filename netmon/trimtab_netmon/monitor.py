@@ -99,6 +99,8 @@ class Monitor:
             self._metrics.serve(settings.listen, settings.metrics_port)
         await server.start()
         log.info("worker %d of %d listens on %s", settings.worker, len(settings.peers), settings.listen)
+        if settings.others:
+            await asyncio.to_thread(iperf.log_engine, settings.probe)
         try:
             async with asyncio.TaskGroup() as tasks:
                 for part in (self._addresses.run(), echo.run(), self._interface.run()):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -35,9 +36,11 @@ from trimtab_netmon.engines import (
     MOST_OF_IPERF3,
     NUM_STREAMS,
     PATIENCE,
+    START_PATIENCE,
     Engine,
     Receiver,
     Sender,
+    SpoiledError,
     TestError,
     choose,
     engines_for,
@@ -48,6 +51,11 @@ from trimtab_netmon.measurements import Method
 from trimtab_netmon.native import NativeReceiver, NativeSender
 from trimtab_netmon.peers import AddressUnknownError, Peers
 from trimtab_netmon.settings import Settings
+
+log = logging.getLogger("trimtab_netmon")
+
+#: Seconds that both ends of one attempt take at most: to start, to send, and to end.
+CALL_LIMIT = START_PATIENCE + TEST_LIMIT + 2 * PATIENCE
 
 
 class BusyError(Exception):
@@ -111,6 +119,7 @@ class Tester:
         self._peers = peers
         self._latency_to = latency_to
         self._is_taken = False
+        self._is_iperf3_spoiled = False
         self._sent_before, self._sent_at = 0.0, float("-inf")
         """What the job sent before this host's last test, and when that test ended."""
 
@@ -124,7 +133,7 @@ class Tester:
                     raise BusyError(f"worker {target} is in a test already") from None
                 raise TestError(f"worker {target}: {error.details()}") from None
             except OSError as error:
-                raise TestError(f"worker {self._settings.worker} cannot test: {error}") from error
+                raise TestError(f"worker {self._settings.worker} cannot test: {_told(error)}") from error
 
     async def _send_gently(self, target: int, expected: float) -> TestResult:
         """Confirm the expected rate with few bytes under way; where that fails, send all that the link takes."""
@@ -163,7 +172,7 @@ class Tester:
         engines = [netmon_pb2.Engine.Name(each.value) for each in engines_for(self._settings.probe, expected)]
         call = self._peers.peer(target).ReceiveTest(
             netmon_pb2.ReceiveTestRequest(source=self._settings.worker, limit_seconds=TEST_LIMIT, engines=engines),
-            timeout=TEST_LIMIT + 3 * PATIENCE,
+            timeout=CALL_LIMIT,
         )
         sender: Sender | None = None
         sent_before, engine = 0.0, Engine.IPERF3
@@ -181,7 +190,7 @@ class Tester:
                     begun = time.monotonic()
                 if received[-1].own > 0:
                     flows_since = min(flows_since, time.monotonic())
-                has_ended = sender.is_over or time.monotonic() - begun > TEST_LIMIT
+                has_ended = sender.is_over or time.monotonic() - begun > TEST_LIMIT + PATIENCE
                 if has_ended or is_over_time(received, round_trip) or has_seen_enough(received, expected, round_trip):
                     break
                 if window and has_risen(received, expected):
@@ -231,27 +240,41 @@ class Tester:
         """
         with self._reserve():
             limit = min(limit, TEST_LIMIT) + PATIENCE
-            engine = choose(engines)
+            engine = choose(engines, self._is_iperf3_spoiled)
             try:
                 receiver = await self._start_receiver(source, engine, limit)
             except OSError as error:
-                raise TestError(f"worker {self._settings.worker} cannot receive a test: {error}") from error
+                raise TestError(f"worker {self._settings.worker} cannot receive a test: {_told(error)}") from error
             try:
                 deadline = time.monotonic() + limit
                 update = netmon_pb2.ReceiveTestUpdate(
                     engine=netmon_pb2.Engine.Name(engine.value), port=receiver.port, ticket=receiver.ticket
                 )
+                most_bytes = 0
                 while not receiver.is_over and time.monotonic() < deadline:
                     receiver.require_good()
                     reading = self._interface.read()
                     update.monotonic_seconds, update.received_bytes = reading.at, reading.received
                     update.test_bytes = receiver.num_bytes
+                    most_bytes = max(most_bytes, update.test_bytes)
                     yield update
                     update = netmon_pb2.ReceiveTestUpdate()
                     await asyncio.sleep(SAMPLE_INTERVAL)
                 receiver.require_good()
+                if (
+                    engine is Engine.IPERF3 and receiver.is_over and most_bytes == 0
+                ):  # whoever connects first has its only session
+                    raise SpoiledError("iperf3 ended without any data from the sender")
+            except SpoiledError as error:
+                self._distrust_iperf3(error)
+                raise
             finally:
                 await receiver.stop()
+
+    def _distrust_iperf3(self, error: SpoiledError) -> None:
+        if not self._is_iperf3_spoiled:
+            self._is_iperf3_spoiled = True
+            log.warning("%s; from now on this host receives tests by the native engine where the job allows it", error)
 
     async def _start_receiver(self, source: int, engine: Engine, limit: float) -> Receiver:
         try:
@@ -271,6 +294,11 @@ class Tester:
             yield
         finally:
             self._is_taken = False
+
+
+def _told(error: OSError) -> str:
+    """What went wrong; some errors have no words, such as asyncio's for a process that has ended."""
+    return str(error) or type(error).__name__
 
 
 def _engine_of(update: netmon_pb2.ReceiveTestUpdate) -> Engine:

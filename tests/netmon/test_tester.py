@@ -30,6 +30,15 @@ def test_an_os_error_of_the_sender_is_a_failed_test(monkeypatch):
         asyncio.run(one_host().send(1, expected=1e6))
 
 
+def test_an_error_without_words_is_told_by_its_name(monkeypatch):
+    def refuse_without_words(*arguments):
+        raise ProcessLookupError
+
+    monkeypatch.setattr(iperf, "largest_window", refuse_without_words)
+    with pytest.raises(engines.TestError, match="worker 0 cannot test: ProcessLookupError"):
+        asyncio.run(one_host().send(1, expected=1e6))
+
+
 def test_an_os_error_of_the_receiver_is_a_failed_test(monkeypatch):
     monkeypatch.setattr(iperf.IperfServer, "start", refuse)
 
@@ -104,3 +113,58 @@ def test_what_receives_a_test_ends_when_its_sender_gives_up(monkeypatch):
 
     monkeypatch.setattr(iperf.IperfServer, "start", start)
     asyncio.run(give_up())
+
+
+class SpoiledReceiver:
+    """What is left of an iperf3 server after a stranger has come first: it is over, and without data."""
+
+    port, ticket, num_bytes = 5001, b"", 0
+
+    def __init__(self, problem=None):
+        self.problem = problem
+
+    @property
+    def is_over(self):
+        return self.problem is None
+
+    def require_good(self):
+        if self.problem:
+            raise self.problem
+
+    async def stop(self):
+        pass
+
+
+async def engine_told(host, engines_offered=(Engine.IPERF3, Engine.NATIVE)):
+    """The engine that a host receives its next test by."""
+    updates = host.receive(1, 1.0, engines_offered)
+    try:
+        return Engine((await anext(updates)).engine)
+    finally:
+        await updates.aclose()
+
+
+@pytest.mark.parametrize(
+    ("problem", "then"),
+    [
+        (engines.SpoiledError("10.0.0.9 connected to the test's port"), Engine.NATIVE),
+        (engines.SpoiledError("iperf3 ended by signal 11"), Engine.NATIVE),
+        (None, Engine.NATIVE),  # the stranger has left already
+        (engines.TestError("iperf3 ended with code 1"), Engine.IPERF3),
+    ],
+)
+def test_once_a_stranger_has_spoiled_iperf3_a_host_receives_by_the_native_engine(monkeypatch, caplog, problem, then):
+    start = iperf.IperfServer.start
+
+    async def scenario():
+        host = one_host()
+        monkeypatch.setattr(iperf.IperfServer, "start", lambda listen, peer: asyncio.sleep(0, SpoiledReceiver(problem)))
+        with pytest.raises(engines.TestError):
+            async for _ in host.receive(1, 1.0, [Engine.IPERF3, Engine.NATIVE]):
+                pass
+        monkeypatch.setattr(iperf.IperfServer, "start", start)
+        assert await engine_told(host, [Engine.IPERF3]) is Engine.IPERF3, "a job that wants iperf3 alone gets it"
+        return await engine_told(host)
+
+    assert asyncio.run(scenario()) is then
+    assert any("receives tests by the native engine" in each for each in caplog.messages) is (then is Engine.NATIVE)
