@@ -4,7 +4,7 @@
 # Everything Python comes from requirements.lock; nothing runs as root, and nothing needs to write to its own files.
 # What the lock brings is one layer and our own files another, so that a change to ours is a small one.
 # A registry mirror with an authority of its own: --secret id=ca,src=/etc/ssl/certs/ca-certificates.crt
-ARG BASE=docker.io/library/debian:bookworm-slim
+ARG BASE=docker.io/library/debian:trixie-slim
 
 FROM ${BASE} AS python
 ARG BASE
@@ -12,7 +12,7 @@ ARG BASE
 RUN apt-get update -qq \
     && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends python3 >/dev/null \
     && rm -rf /var/lib/apt/lists/* /var/cache/apt/* /var/cache/debconf/*-old /var/cache/ldconfig/* /var/lib/dpkg/*-old /var/log/* \
-    && python3 -m compileall -q -f --invalidation-mode unchecked-hash /usr/lib/python3 /usr/lib/python3.11
+    && python3 -m compileall -q -f --invalidation-mode unchecked-hash /usr/lib/python3 /usr/lib/python3.*
 LABEL org.opencontainers.image.base.name=${BASE}
 ENV PATH=/opt/trimtab/bin:/usr/local/bin:/usr/bin:/bin PYTHONUNBUFFERED=1 HOME=/tmp
 # A number, so that Kubernetes can see that it is not root.
@@ -37,7 +37,7 @@ COPY proto/pyproject.toml proto/
 COPY operator/pyproject.toml operator/
 RUN --mount=type=secret,id=ca,target=/run/ca.crt with-authority /run/ca.crt install-locked proto operator \
     # The client for asyncio is a copy of everything, which nothing here imports.
-    && rm -r /opt/trimtab/lib/python3.11/site-packages/kubernetes/aio
+    && rm -r /opt/trimtab/lib/python3.*/site-packages/kubernetes/aio
 
 FROM operator-locked AS operator-own
 COPY proto proto
