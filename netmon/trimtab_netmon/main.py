@@ -89,7 +89,7 @@ def _parser() -> argparse.ArgumentParser:
         "--probe",
         choices=PROBES,
         default="auto",
-        help="what sends a test's data (default: auto: iperf3 up to 10 Gbit/s and where it is installed, else native)",
+        help="what sends a test's data (default: auto: iperf3 up to 10 Gbit/s, if there and fast enough, else native)",
     )
     serve.add_argument(
         "--service",

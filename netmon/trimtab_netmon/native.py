@@ -137,6 +137,11 @@ class NativeReceiver:
         """Bytes that it has received."""
         return self._streams.num_bytes
 
+    @property
+    def busiest_thread_seconds(self) -> float:
+        """Not counted: there is no engine to change to."""
+        return 0.0
+
     def require_good(self) -> None:
         """Raise `TestError` if the sender did not come."""
         if self._streams.error:
@@ -207,6 +212,11 @@ class NativeSender:
     def failure(self) -> str:
         """Why it ended by itself before its time; empty if it did not."""
         return self._streams.error and f"native test: {self._streams.error}"
+
+    @property
+    def busiest_thread_seconds(self) -> float:
+        """Not counted: there is no engine to change to."""
+        return 0.0
 
     async def stop(self) -> str:
         """End it; return why it failed, empty if it did not."""

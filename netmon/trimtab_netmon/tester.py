@@ -14,6 +14,7 @@ from trimtab_api.netmon.v1 import netmon_pb2
 
 from trimtab_netmon import iperf
 from trimtab_netmon.bandwidth import (
+    CONFIRM_AFTER,
     RATE_WINDOW,
     SAMPLE_INTERVAL,
     SETTLE_WINDOW,
@@ -54,6 +55,8 @@ from trimtab_netmon.settings import Settings
 
 log = logging.getLogger("trimtab_netmon")
 
+#: A thread that is on a processor for more than this share of the time can move no more data.
+BUSY_BEYOND = 0.9
 #: Seconds that both ends of one attempt take at most: to start, to send, and to end.
 CALL_LIMIT = START_PATIENCE + TEST_LIMIT + 2 * PATIENCE
 
@@ -65,6 +68,28 @@ class BusyError(Exception):
 _NATIVE = {Method.IPERF3: Method.NATIVE, Method.IPERF3_SHARED: Method.NATIVE_SHARED}
 
 
+class BusyThread:
+    """How busy the busiest thread of one end was while a test's data flowed."""
+
+    def __init__(self) -> None:
+        self._first: tuple[float, float] | None = None
+        self._last = 0.0, 0.0
+
+    def note(self, at: float, seconds: float) -> None:
+        """Note the processor seconds that the thread had spent by a moment; what has ended counts none."""
+        if seconds > 0:
+            self._first = self._first or (at, seconds)
+            self._last = at, seconds
+
+    @property
+    def was_always_busy(self) -> bool:
+        """It was on a processor for nearly all of a time that is long enough to tell."""
+        if self._first is None:
+            return False
+        elapsed, busy = (last - first for first, last in zip(self._first, self._last, strict=True))
+        return elapsed >= CONFIRM_AFTER and busy > BUSY_BEYOND * elapsed
+
+
 @dataclass(frozen=True)
 class Sent:
     """One attempt of a test."""
@@ -74,6 +99,8 @@ class Sent:
     """Seconds from its first data to its end."""
     num_bytes: int
     engine: Engine
+    was_outrun: bool = False
+    """A thread of iperf3 was busy all the time: the link may carry more than it can move."""
 
 
 @dataclass(frozen=True)
@@ -120,6 +147,8 @@ class Tester:
         self._latency_to = latency_to
         self._is_taken = False
         self._is_iperf3_spoiled = False
+        self._outrun_by: set[int] = set()
+        """Workers, to whom a link kept iperf3 busy all the time."""
         self._sent_before, self._sent_at = 0.0, float("-inf")
         """What the job sent before this host's last test, and when that test ended."""
 
@@ -151,7 +180,10 @@ class Tester:
                 attempts.append(sent)
         sent = await self._send_once_free(target, expected)
         found = TestResult.of(sent, expected)
-        if self._settings.probe == "auto" and sent.engine is Engine.IPERF3 and found.bandwidth > MOST_OF_IPERF3:
+        if sent.was_outrun:
+            self._outrun_by.add(target)
+        is_beyond_iperf3 = sent.was_outrun or found.bandwidth > MOST_OF_IPERF3
+        if self._settings.probe == "auto" and sent.engine is Engine.IPERF3 and is_beyond_iperf3:
             attempts.append(sent)
             with suppress(TestError):
                 found = TestResult.of(await self._send_once_free(target, found.bandwidth), found.bandwidth)
@@ -169,7 +201,8 @@ class Tester:
             await asyncio.sleep(SAMPLE_INTERVAL)
 
     async def _send(self, target: int, expected: float, window: int | None) -> Sent:
-        engines = [netmon_pb2.Engine.Name(each.value) for each in engines_for(self._settings.probe, expected)]
+        usable = engines_for(self._settings.probe, expected, has_outrun_iperf3=target in self._outrun_by)
+        engines = [netmon_pb2.Engine.Name(each.value) for each in usable]
         call = self._peers.peer(target).ReceiveTest(
             netmon_pb2.ReceiveTestRequest(source=self._settings.worker, limit_seconds=TEST_LIMIT, engines=engines),
             timeout=CALL_LIMIT,
@@ -180,6 +213,7 @@ class Tester:
         begun, failure, report = time.monotonic(), "", ""
         flows_since, sent_throughout = float("inf"), float("inf")
         received: list[Sample] = []
+        sending, receiving = BusyThread(), BusyThread()
         try:
             async for update in call:
                 received.append(Sample(update.monotonic_seconds, update.received_bytes, update.test_bytes))
@@ -190,6 +224,8 @@ class Tester:
                     begun = time.monotonic()
                 if received[-1].own > 0:
                     flows_since = min(flows_since, time.monotonic())
+                    receiving.note(update.monotonic_seconds, update.busiest_thread_seconds)
+                    sending.note(time.monotonic(), sender.busiest_thread_seconds)
                 has_ended = sender.is_over or time.monotonic() - begun > TEST_LIMIT + PATIENCE
                 if has_ended or is_over_time(received, round_trip) or has_seen_enough(received, expected, round_trip):
                     break
@@ -214,7 +250,8 @@ class Tester:
             was_starved=was_starved(received),
             has_settled=has_seen_enough(received, expected, round_trip),
         )
-        return Sent(rates, flowing[-1].at - flowing[0].at, flowing[-1].own, engine)
+        was_outrun = engine is Engine.IPERF3 and (sending.was_always_busy or receiving.was_always_busy)
+        return Sent(rates, flowing[-1].at - flowing[0].at, flowing[-1].own, engine, was_outrun)
 
     async def _start_sender(
         self, target: int, engine: Engine, ready: netmon_pb2.ReceiveTestUpdate, window: int | None
@@ -256,6 +293,7 @@ class Tester:
                     reading = self._interface.read()
                     update.monotonic_seconds, update.received_bytes = reading.at, reading.received
                     update.test_bytes = receiver.num_bytes
+                    update.busiest_thread_seconds = receiver.busiest_thread_seconds
                     most_bytes = max(most_bytes, update.test_bytes)
                     yield update
                     update = netmon_pb2.ReceiveTestUpdate()

@@ -52,6 +52,12 @@ def test_a_test_uses_the_engine_that_suits_the_link_and_the_host(monkeypatch, pr
     assert engines_for(probe, expected)[0] is first
 
 
+def test_a_link_that_outran_iperf3_is_tested_by_the_native_engine_unless_the_job_wants_iperf3(monkeypatch):
+    there_is(True, monkeypatch)
+    assert engines_for("auto", 0.0, has_outrun_iperf3=True) == [Engine.NATIVE]
+    assert engines_for("iperf3", 0.0, has_outrun_iperf3=True) == [Engine.IPERF3]
+
+
 def test_a_receiver_without_iperf3_uses_the_native_engine_or_says_what_to_do(monkeypatch):
     there_is(False, monkeypatch)
     assert choose([Engine.IPERF3, Engine.NATIVE]) is Engine.NATIVE
@@ -183,6 +189,20 @@ def test_iperf3_ends_move_data_until_they_are_stopped():
         assert client.failure == ""
         assert await client.stop() == ""
         await server.stop()
+
+    run(scenario)
+
+
+def test_the_busiest_thread_of_iperf3_is_counted_at_both_ends():
+    """On loopback nothing but a processor limits it."""
+
+    async def scenario():
+        server = await IperfServer.start(HERE, HERE)
+        client = await IperfClient.start(Endpoint(HERE, server.port), HERE, 20, None)
+        await until(lambda: server.busiest_thread_seconds > 0.1 and client.busiest_thread_seconds > 0.1)
+        await client.stop()
+        await server.stop()
+        assert server.busiest_thread_seconds == 0.0, "it has ended"
 
     run(scenario)
 

@@ -87,7 +87,7 @@ def test_a_host_whose_test_failed_is_free_for_the_next_one(monkeypatch):
 class IdleReceiver:
     """Receives nothing, and knows whether it was ended."""
 
-    port, ticket, is_over, num_bytes = 9, b"", False, 0
+    port, ticket, is_over, num_bytes, busiest_thread_seconds = 9, b"", False, 0, 0.0
     was_stopped = False
 
     def require_good(self):
@@ -115,10 +115,44 @@ def test_what_receives_a_test_ends_when_its_sender_gives_up(monkeypatch):
     asyncio.run(give_up())
 
 
+@pytest.mark.parametrize(
+    ("notes", "busy"),
+    [
+        ([(10.0, 2.0), (10.2, 2.19), (10.4, 2.39)], True),
+        ([(10.0, 2.0), (10.2, 2.10), (10.4, 2.20)], False),
+        ([(10.0, 2.0), (10.2, 2.20)], False),  # too short to tell
+        ([(10.0, 2.0), (10.4, 2.39), (10.5, 0.0)], True),  # it has ended
+        ([(10.0, 0.0), (10.4, 0.0)], False),  # not counted
+        ([], False),
+    ],
+)
+def test_a_thread_is_always_busy_if_it_was_on_a_processor_nearly_all_of_the_time(notes, busy):
+    thread = tester.BusyThread()
+    for at, seconds in notes:
+        thread.note(at, seconds)
+    assert thread.was_always_busy is busy
+
+
+def test_a_link_that_keeps_iperf3_busy_is_tested_by_the_native_engine_from_then_on(monkeypatch):
+    monkeypatch.setattr(engines, "has_iperf3", lambda: True)
+    host, used = one_host(), []
+
+    async def send(target, expected, window):
+        engine = engines.engines_for("auto", expected, has_outrun_iperf3=target in host._outrun_by)[0]
+        used.append(engine)
+        rate = 6e8 if engine is Engine.IPERF3 else 8e8
+        return tester.Sent(Rates(rate, rate, sent_before=0.0), 0.4, 1000, engine, engine is Engine.IPERF3)
+
+    monkeypatch.setattr(host, "_send", send)
+    found = asyncio.run(host.send(1, expected=0.0)), asyncio.run(host.send(1, expected=0.0))
+    assert [each.bandwidth for each in found] == [8e8, 8e8]
+    assert used == [Engine.IPERF3, Engine.NATIVE, Engine.NATIVE]
+
+
 class SpoiledReceiver:
     """What is left of an iperf3 server after a stranger has come first: it is over, and without data."""
 
-    port, ticket, num_bytes = 5001, b"", 0
+    port, ticket, num_bytes, busiest_thread_seconds = 5001, b"", 0, 0.0
 
     def __init__(self, problem=None):
         self.problem = problem

@@ -75,7 +75,7 @@ class Network(Strict):
     probe: Literal["auto", "iperf3", "native"] = Field(
         "auto",
         description="What sends the data of bandwidth tests: `iperf3`; `native`, the monitor's own threads; or `auto`,"
-        " iperf3 up to 10 Gbit/s and between hosts that have it, else native.",
+        " iperf3 up to 10 Gbit/s, between hosts that have it, and as long as its threads keep up; else native.",
     )
     second_interface: Interface | None = Field(
         None,

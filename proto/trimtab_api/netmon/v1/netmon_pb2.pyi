@@ -180,17 +180,19 @@ class ReceiveTestRequest(_message.Message):
     def __init__(self, source: _Optional[int] = ..., limit_seconds: _Optional[float] = ..., engines: _Optional[_Iterable[_Union[Engine, str]]] = ...) -> None: ...
 
 class ReceiveTestUpdate(_message.Message):
-    __slots__ = ("monotonic_seconds", "received_bytes", "test_bytes", "engine", "port", "ticket")
+    __slots__ = ("monotonic_seconds", "received_bytes", "test_bytes", "engine", "port", "ticket", "busiest_thread_seconds")
     MONOTONIC_SECONDS_FIELD_NUMBER: _ClassVar[int]
     RECEIVED_BYTES_FIELD_NUMBER: _ClassVar[int]
     TEST_BYTES_FIELD_NUMBER: _ClassVar[int]
     ENGINE_FIELD_NUMBER: _ClassVar[int]
     PORT_FIELD_NUMBER: _ClassVar[int]
     TICKET_FIELD_NUMBER: _ClassVar[int]
+    BUSIEST_THREAD_SECONDS_FIELD_NUMBER: _ClassVar[int]
     monotonic_seconds: float
     received_bytes: int
     test_bytes: int
     engine: Engine
     port: int
     ticket: bytes
-    def __init__(self, monotonic_seconds: _Optional[float] = ..., received_bytes: _Optional[int] = ..., test_bytes: _Optional[int] = ..., engine: _Optional[_Union[Engine, str]] = ..., port: _Optional[int] = ..., ticket: _Optional[bytes] = ...) -> None: ...
+    busiest_thread_seconds: float
+    def __init__(self, monotonic_seconds: _Optional[float] = ..., received_bytes: _Optional[int] = ..., test_bytes: _Optional[int] = ..., engine: _Optional[_Union[Engine, str]] = ..., port: _Optional[int] = ..., ticket: _Optional[bytes] = ..., busiest_thread_seconds: _Optional[float] = ...) -> None: ...
