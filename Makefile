@@ -103,7 +103,7 @@ lint: setup ## ruff, mypy --strict, import-linter
 
 .PHONY: check
 check: lint ## What a developer runs before a commit: lint, types, unit tests
-	$(BIN)/pytest -q $(SIDE_BY_SIDE) -m "not slow and not full and not namespaces and not cuda and not controlplane and not helm and not prometheus and not node and not images and not mpi and not browser"
+	$(BIN)/pytest -q $(SIDE_BY_SIDE) -m "not slow and not full and not namespaces and not cuda and not controlplane and not helm and not prometheus and not node and not images and not mpi and not browser and not olderkernel"
 
 .PHONY: control-plane
 control-plane: setup ## Build the Kubernetes control plane that tests run (once; Go needed)
@@ -138,6 +138,10 @@ endef
 .PHONY: test
 test: lint cluster-programs ## Every claim at its smallest size, and a line for each kind left out (REQUIRE=1: leaving out fails)
 	$(call run-tests, and not full)
+
+.PHONY: test-older-kernel
+test-older-kernel: setup ## The monitor, the emulator and an adaptive run on Linux 6.1, as a process (part of test-all; as root)
+	$(BIN)/pytest -s tests/emulate/test_real_older_kernel.py --require
 
 .PHONY: test-all
 test-all: lint cluster-programs dist-test ## The same and the full sizes: pods on a node, whole images, large runs, the oldest torch

@@ -101,6 +101,14 @@ def _why_no_mpi() -> str | None:
     return debian_programs.why_missing("mpi")
 
 
+def _why_no_older_kernel() -> str | None:
+    if os.geteuid() != 0:
+        return "an older kernel on this machine's files needs root"
+    if os.uname().machine != "x86_64":
+        return "user-mode-linux runs on x86-64 alone"
+    return debian_programs.why_missing("olderkernel")
+
+
 def _why_no_browser() -> str | None:
     return debian_programs.why_missing("browser")
 
@@ -116,13 +124,14 @@ KINDS = {
     "mpi": _why_no_mpi,
     "prometheus": _why_no_prometheus,
     "node": _why_no_node,
+    "olderkernel": _why_no_older_kernel,
 }
 #: Kinds that a machine without an accelerator is excused from.
 EXCUSED = {"cuda"}
 #: Marks of tests that take long: those that have processes trained, and those that wait for a cluster or a browser.
 LONG = ("slow", "controlplane", "prometheus", "browser", "mpi")
 #: Kinds whose tests run while nothing else does (marker `alone`): what they measure, or fill, is the machine's.
-ALONE = {"namespaces", "node", "images"}
+ALONE = {"namespaces", "node", "images", "olderkernel"}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

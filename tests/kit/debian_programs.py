@@ -52,6 +52,7 @@ _OF_KIND = {
     "browser": {"chromium": "chromium"},
     "images": {"buildah": "buildah"},
     "mpi": {"mpirun": "openmpi-bin"},
+    "olderkernel": {"busybox": "busybox", "linux.uml": "user-mode-linux"},
 }
 #: Programs that are no Debian package's here: a user's own, and called only where they are.
 _OWN = {"docker", "go"}
