@@ -147,7 +147,7 @@ class Tester:
         self._latency_to = latency_to
         self._is_taken = False
         self._is_iperf3_spoiled = False
-        self._outrun_by: set[int] = set()
+        self.outrun_by: set[int] = set()
         """Workers, to whom a link kept iperf3 busy all the time."""
         self._sent_before, self._sent_at = 0.0, float("-inf")
         """What the job sent before this host's last test, and when that test ended."""
@@ -181,7 +181,7 @@ class Tester:
         sent = await self._send_once_free(target, expected)
         found = TestResult.of(sent, expected)
         if sent.was_outrun:
-            self._outrun_by.add(target)
+            self.outrun_by.add(target)
         is_beyond_iperf3 = sent.was_outrun or found.bandwidth > MOST_OF_IPERF3
         if self._settings.probe == "auto" and sent.engine is Engine.IPERF3 and is_beyond_iperf3:
             attempts.append(sent)
@@ -201,7 +201,7 @@ class Tester:
             await asyncio.sleep(SAMPLE_INTERVAL)
 
     async def _send(self, target: int, expected: float, window: int | None) -> Sent:
-        usable = engines_for(self._settings.probe, expected, has_outrun_iperf3=target in self._outrun_by)
+        usable = engines_for(self._settings.probe, expected, has_outrun_iperf3=target in self.outrun_by)
         engines = [netmon_pb2.Engine.Name(each.value) for each in usable]
         call = self._peers.peer(target).ReceiveTest(
             netmon_pb2.ReceiveTestRequest(source=self._settings.worker, limit_seconds=TEST_LIMIT, engines=engines),

@@ -138,7 +138,7 @@ def test_a_link_that_keeps_iperf3_busy_is_tested_by_the_native_engine_from_then_
     host, used = one_host(), []
 
     async def send(target, expected, window):
-        engine = engines.engines_for("auto", expected, has_outrun_iperf3=target in host._outrun_by)[0]
+        engine = engines.engines_for("auto", expected, has_outrun_iperf3=target in host.outrun_by)[0]
         used.append(engine)
         rate = 6e8 if engine is Engine.IPERF3 else 8e8
         return tester.Sent(Rates(rate, rate, sent_before=0.0), 0.4, 1000, engine, engine is Engine.IPERF3)
