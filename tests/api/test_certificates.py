@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 import pytest
-from certificates import DAY, Authority
+from kit.certificates import DAY, Authority
 from trimtab_api.certificates import Certificates
 from trimtab_api.errors import UserError
 

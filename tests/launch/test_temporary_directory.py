@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from run_processes import wait_until
+from kit.run_processes import wait_until
 
 KILLED = """
 import os, signal
