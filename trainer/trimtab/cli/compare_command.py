@@ -125,7 +125,8 @@ def compare(
     in the state ``deadline``, when it has trained ``patience`` times as long as the first plan's last run took to the
     target.
     """
-    from trimtab.launch.run import WELL, RunRequest, is_done
+    from trimtab.launch.run import RunRequest, is_done
+    from trimtab.records.result import SUCCESS_STATES
     from trimtab.report.comparison import run_directory, write_comparison
 
     requests = [
@@ -135,7 +136,7 @@ def compare(
         for turn in range(repeat)
         for plan in _from(plans, len(plans) * turn // repeat)
     ]
-    states = list(WELL) if ends_at_target else ["succeeded"]
+    states = list(SUCCESS_STATES) if ends_at_target else ["succeeded"]
     if patience < inf:
         states.append("deadline")
     write_comparison(directory, ["trimtab", *sys.argv[1:]], plans, target, repeat)

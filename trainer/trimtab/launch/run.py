@@ -59,10 +59,6 @@ class RunRequest:
     """
 
 
-#: States of a run that did what was asked of it.
-WELL = ("succeeded", "target")
-
-
 def run(
     request: RunRequest,
     observe: Callable[[], Ending | None],

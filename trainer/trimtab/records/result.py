@@ -11,6 +11,9 @@ from typing import Any
 
 import psutil
 
+#: States of a run that did what was asked of it.
+SUCCESS_STATES = ("succeeded", "target")
+
 
 @dataclass(frozen=True)
 class RunResult:
@@ -32,7 +35,7 @@ class RunResult:
     @property
     def is_success(self) -> bool:
         """Whether the run did what was asked of it."""
-        return self.state in ("succeeded", "target")
+        return self.state in SUCCESS_STATES
 
     @classmethod
     def of(

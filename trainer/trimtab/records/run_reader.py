@@ -29,10 +29,10 @@ class Run:
     result: dict[str, Any]
     links: list[Link] = field(default_factory=list)
     """As last measured; empty where nobody kept them."""
-    network_notes: list[NetworkNote] = field(default_factory=list)
     left_out: list[LeftOutSteps] = field(default_factory=list)
     data_problem: str = ""
     """That all ranks train on the same data; empty where that is not known."""
+    network_notes: list[NetworkNote] = field(default_factory=list)
     """Each time that the network ceased to be measured, or was measured again."""
 
     @property

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from trimtab_api.units import format_duration, format_size
 
 from trimtab.plan_names import DDP_HOOKS
+from trimtab.records.result import SUCCESS_STATES
 from trimtab.report.summary import Summary, Target
 
 
@@ -34,9 +35,7 @@ def _row(name: str, summary: Summary, dense: Summary | None, target: Target | No
     never = "not reached" if target else "–"
     return [
         Cell(
-            name
-            + ("" if summary.state in ("succeeded", "target") else f" ({summary.state})")
-            + ("" if summary.valid else " †")
+            name + ("" if summary.state in SUCCESS_STATES else f" ({summary.state})") + ("" if summary.valid else " †")
         ),
         _accuracy(summary.accuracy, dense.accuracy if dense else None),
         _seconds(summary.seconds_to_target, dense.seconds_to_target if dense else None, never),

@@ -18,6 +18,7 @@ from trimtab.plan import Plan
 from trimtab.records.dropped import DroppedSteps
 from trimtab.records.json_files import Tail, read_json
 from trimtab.records.lines import ALONE, LeftOutSteps, Step
+from trimtab.records.result import SUCCESS_STATES
 from trimtab.records.run_directory import RunDirectory
 from trimtab.records.straggler import straggler_of
 
@@ -114,7 +115,7 @@ class StatusReader:
             result = read_json(self._directory.result)
         except (OSError, UserError):  # not there, or being written
             return None
-        if result["state"] in ("succeeded", "target"):
+        if result["state"] in SUCCESS_STATES:
             return status_pb2.STATE_SUCCEEDED, ""
         return status_pb2.STATE_FAILED, result["message"]
 
