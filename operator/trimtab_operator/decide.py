@@ -7,6 +7,8 @@ from datetime import datetime
 from enum import Enum
 from typing import Literal
 
+from trimtab_api.steps_of_attempts import MOST_WITHOUT_STEP, restarts_without_step
+
 from trimtab_operator.children.owned import in_the_way
 from trimtab_operator.labels import JOB_NAME
 from trimtab_operator.observed_state import Child, ObservedState
@@ -19,7 +21,6 @@ from trimtab_operator.policies.missing_pods import seconds_to_renewal
 from trimtab_operator.policies.progress import TIMEOUTS, progress_deadline
 from trimtab_operator.policies.restart import (
     LONGEST_WAIT,
-    MOST_WITHOUT_A_STEP,
     GiveUp,
     Pace,
     Restart,
@@ -28,7 +29,6 @@ from trimtab_operator.policies.restart import (
     evicted_again,
     is_fault_of_the_job,
     pace,
-    restarts_without_step,
     without_a_step,
 )
 from trimtab_operator.policies.suspend import wanted_suspension
@@ -167,7 +167,7 @@ def _restarts_without_step(loss: Loss, observed: ObservedState) -> int:
     if _is_disruption(loss, observed):
         return status.restarts_without_step
     has_no_step = loss.cause.reason == STALLED or any(pod.has_no_step for pod in observed.pods)
-    return restarts_without_step(status.restarts_without_step, status.restarts, False if has_no_step else None)
+    return restarts_without_step(status.restarts_without_step, status.restarts, has_stepped=not has_no_step)
 
 
 def _is_disruption(loss: Loss, observed: ObservedState) -> bool:
@@ -188,7 +188,7 @@ def _after_loss(loss: Loss, observed: ObservedState, num_without_step: int) -> R
     cause = evicted_again(loss.cause) if loss.disrupted else loss.cause
     counted = status.restarts - status.disruptions
     verdict = after_failure(cause, spec.restart_policy, counted, spec.max_restarts, loss.is_memory_eviction)
-    if isinstance(verdict, Restart) and num_without_step >= MOST_WITHOUT_A_STEP:
+    if isinstance(verdict, Restart) and num_without_step >= MOST_WITHOUT_STEP:
         return without_a_step(cause, status.restarts, num_without_step)
     return verdict
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Self
 
-from trimtab_api.last_words import tells_of_no_step
+from trimtab_api.steps_of_attempts import tells_of_no_step
 from trimtab_api.trainingjob.pod_template import TRAINER_CONTAINER
 
 from trimtab_operator.cluster.resources import Object, controller_uid

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from trimtab.launch.restart_policy import LONGEST_PAUSE_SECONDS, MOST_WITHOUT_A_STEP, RestartPolicy
+from trimtab.launch.restart_policy import LONGEST_PAUSE_SECONDS, RestartPolicy
+from trimtab_api.steps_of_attempts import MOST_WITHOUT_STEP
 
 
 def test_two_restarts_in_a_row_that_fail_before_their_first_step_are_the_last() -> None:
@@ -38,7 +39,7 @@ def test_pauses_are_bounded_and_restarts_end(attempts: list[bool], most: int) ->
     for has_stepped in attempts:
         pause = policy.failed(has_stepped)
         if pause is None:
-            assert policy.num_restarts == most or policy.num_without_a_step == MOST_WITHOUT_A_STEP
+            assert policy.num_restarts == most or policy.num_without_step == MOST_WITHOUT_STEP
             break
         assert 0 < pause <= LONGEST_PAUSE_SECONDS
     assert policy.num_restarts <= most

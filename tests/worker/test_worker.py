@@ -10,8 +10,8 @@ import pytest
 from kit.certificates import Authority
 from kit.run_processes import wait_until
 from trimtab.records.run_directory import RunDirectory
-from trimtab_api.last_words import tells_of_no_step
 from trimtab_api.names import MASTER_PORT, MONITOR_PORT
+from trimtab_api.steps_of_attempts import tells_of_no_step
 
 pytestmark = pytest.mark.namespaces
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from trimtab_api.steps_of_attempts import why_no_other
+
 from trimtab_operator.pods import Problem
 
 #: Seconds that the second restart in a row waits, and the longest wait; each further restart waits twice as long.
@@ -18,8 +20,6 @@ SHORTEST_WAIT, LONGEST_WAIT = 10.0, 300.0
 WENT_WELL = 600.0
 #: Evictions for want of memory, one attempt after the other, that are nobody's fault; further ones count.
 FORGIVEN_MEMORY_EVICTIONS = 3
-#: Restarts in a row that fail before their first step, after which the next would fail as well.
-MOST_WITHOUT_A_STEP = 2
 
 
 @dataclass(frozen=True)
@@ -81,21 +81,9 @@ def evicted_again(cause: Problem) -> Problem:
     return Problem(cause.reason, f"{cause.message}; {which}: raise resources.requests.memory to what a worker uses")
 
 
-def restarts_without_step(before: int, num_restarts: int, has_stepped: bool | None) -> int:
-    """The last restarts in a row that failed before their first step, the attempt that has just failed included.
-
-    Args:
-        before: The same before that attempt failed.
-        num_restarts: So far; the very first attempt is no restart.
-        has_stepped: Whether that attempt took a step; None where it is not known, and so it may have.
-    """
-    return before + (num_restarts > 0) if has_stepped is False else 0
-
-
 def without_a_step(cause: Problem, num_restarts: int, num_without_step: int) -> GiveUp:
     """The end of a job whose restarts never reach a step."""
-    why = f"the last {num_without_step} of which failed before their first step, as the next one would"
-    return GiveUp("RestartsReachNoStep", f"{cause.message} (after {num_restarts} restarts, {why})")
+    return GiveUp("RestartsReachNoStep", f"{cause.message} ({why_no_other(num_restarts, num_without_step)})")
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trimtab_api.errors import UserError
-from trimtab_api.last_words import BEFORE_FIRST_STEP, NOTHING_STARTED
 from trimtab_api.names import MONITOR_PORT, TLS_VARIABLE, TRAINER_METRICS_PORT, TRAINER_STATUS_PORT
+from trimtab_api.steps_of_attempts import BEFORE_FIRST_STEP, NOTHING_STARTED
 
 from trimtab.environment.cpus import usable_cpus
 from trimtab.environment.side_processes import metrics_command, status_command
