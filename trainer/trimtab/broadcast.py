@@ -33,6 +33,10 @@ def json_of(kind: Any) -> Read[Any]:
     return lambda text: adapter.validate_json(text, strict=True)
 
 
+#: What went wrong on a rank, if anything did.
+TEXT_OR_NONE: Read[str | None] = json_of(str | None)
+
+
 def broadcast_json(group: Group, data: Any, read: Read[T]) -> T:
     """Rank 0's ``data`` (plain JSON), on every rank; what the others pass is ignored.
 
@@ -138,15 +142,12 @@ def gather_tensor(group: Group, tensor: Tensor) -> list[Tensor]:
     return [each.clone().view(tensor.dtype) for each in received]
 
 
-_TEXT_OR_NONE: Read[str | None] = json_of(str | None)
-
-
 def raise_together(group: Group, mistake: UserError | None, failed: str = "", *, field: str = "") -> None:
     """Raise this rank's ``mistake``, or else the first of another rank's; every rank calls it together.
 
     Another's is told as "rank 1 ``failed``: ..." of ``field``.
     """
-    told = gather_json(group, None if mistake is None else str(mistake), _TEXT_OR_NONE)
+    told = gather_json(group, None if mistake is None else str(mistake), TEXT_OR_NONE)
     if mistake is not None:
         raise mistake
     for rank, each in enumerate(told):

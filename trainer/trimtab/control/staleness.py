@@ -67,7 +67,7 @@ _OWN_GRADIENTS = 0.25
 #: More ranks are charged like so many: eight needed fewer steps, but that was seen of one small model alone.
 _MOST_RANKS = 4
 #: Times the steps that updates of Adam's kin need of which a part is selected, where the outer step has momentum: it
-#: takes what comes late for a direction (the GPT at 0.03, `training/local_updates` of benchmarks/).
+#: takes what comes late for a direction (the GPT at 0.03, benchmark `local_updates`).
 _SELECTED_UNDER_MOMENTUM = 2.0
 #: What is doubted of the steps that selected updates need, for each tenth of the values: their table stands amid what
 #: was seen of a few small models (that of gradients stands at its careful edge), and is off the more, the less is sent.

@@ -22,7 +22,7 @@ from trimtab_api.errors import UserError
 from trimtab_api.names import TLS_VARIABLE
 from trimtab_api.trainingjob import TrainingJob
 
-from trimtab.broadcast import Read, broadcast_json, gather_json, json_of, raise_together
+from trimtab.broadcast import TEXT_OR_NONE, Read, broadcast_json, gather_json, json_of, raise_together
 from trimtab.collectives import process_group
 from trimtab.collectives.group import DEFAULT_DEADLINE, Group
 from trimtab.collectives.rendezvous import waiting_for
@@ -43,7 +43,6 @@ from trimtab.records.recorder import Recorder
 from trimtab.records.run_directory import RunDirectory, resolved
 
 _JOB: Read[dict[str, Any] | None] = json_of(dict[str, Any] | None)
-_TEXT_OR_NONE: Read[str | None] = json_of(str | None)
 
 
 def join(ranks: Ranks, configuration: Configuration, *, on_gpu: bool) -> Joined:
@@ -169,7 +168,7 @@ class _Host:
                 keeper.begin(self._job)
             except UserError as error:
                 mistake = UserError(error.remedy, field="run_directory", value=error.value)
-        told = broadcast_json(self._group, None if mistake is None else str(mistake), _TEXT_OR_NONE)
+        told = broadcast_json(self._group, None if mistake is None else str(mistake), TEXT_OR_NONE)
         if told is not None:
             raise mistake or UserError(f"rank 0 cannot keep the run: {told}", field="run_directory")
         self._say(f"recording in {self._directory.path}; `trimtab report` on it draws the run")
