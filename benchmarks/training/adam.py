@@ -58,11 +58,8 @@ def train(wanted: argparse.Namespace, ratio: float, shared: bool, seed: int) -> 
             cross_entropy(model(inputs), targets).backward()
             gradients.append(torch.cat([each.grad.flatten() for each in parameters]))
         update = torch.stack(gradients)
-        if ratio == 1:
-            update = update.mean(0)
-        else:
-            update, residual, gain = exchange(update + residual, ratio, step % RANKS if shared else None)
-            gains.append(gain)
+        update, residual, gain = exchange(update + residual, ratio, step % RANKS if shared else None)
+        gains.append(gain)
         for each, piece in zip(parameters, update.split(sizes), strict=True):
             each.grad = piece.view_as(each).clone()
         optimizer.step()
@@ -75,7 +72,7 @@ def train(wanted: argparse.Namespace, ratio: float, shared: bool, seed: int) -> 
             if len(reached) == len(LOSSES) or loss <= wanted.until:
                 break
     norms = [sqrt(1 / gain - 1) for gain in gains]
-    return reached, median(norms) if norms else 0.0, median(gains) if gains else 1.0
+    return reached, median(norms), median(gains)
 
 
 def _stack(text: Text, indices: list[int] | range) -> tuple[Tensor, Tensor]:

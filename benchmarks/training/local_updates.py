@@ -172,11 +172,8 @@ def of_updates(
         num_taken += 1
         if num_taken % num_local == 0:
             made = torch.stack([anchor - nn.utils.parameters_to_vector(m.parameters()).detach() for m in models])
-            if ratio == 1:
-                update = made.mean(0)
-            else:
-                update, residual, gain = exchange(made + wanted.residual_decay * residual, ratio, None)
-                relative_norms.append(sqrt(1 / gain - 1))
+            update, residual, gain = exchange(made + wanted.residual_decay * residual, ratio, None)
+            relative_norms.append(sqrt(1 / gain - 1))
             velocity = wanted.outer_momentum * velocity + update
             anchor = anchor - wanted.outer_rate * (update + wanted.outer_momentum * velocity)
             buffers = [[b for b in model.buffers() if b.is_floating_point()] for model in models]

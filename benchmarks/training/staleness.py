@@ -29,7 +29,12 @@ PLANS = ((0.1, False), (0.03, False), (0.01, False), (0.001, False), (0.1, True)
 
 
 def exchange(filled: Tensor, ratio: float, chooser: int | None) -> tuple[Tensor, Tensor, float]:
-    """The ranks' error-fed gradients ``[rank, element]`` to their mean update, their residuals and the gain."""
+    """The ranks' error-fed gradients ``[rank, element]`` to their mean update, their residuals and the gain.
+
+    All elements are sent at a ratio of 1; else the largest of each rank, or those that ``chooser`` selects for all.
+    """
+    if ratio == 1:
+        return filled.mean(0), torch.zeros_like(filled), 1.0
     count = max(1, int(ratio * filled.shape[1]))
     mask = torch.zeros_like(filled)
     if chooser is None:
@@ -65,11 +70,8 @@ def train(
             nn.functional.cross_entropy(model(images[batch]), labels[batch]).backward()
             gradients.append(torch.cat([each.grad.flatten() for each in parameters]))
         update = torch.stack(gradients)
-        if ratio == 1:
-            update = update.mean(0)
-        else:
-            update, residual, gain = exchange(update + residual, ratio, step % RANKS if shared else None)
-            relative_norms.append(sqrt(1 / gain - 1))
+        update, residual, gain = exchange(update + residual, ratio, step % RANKS if shared else None)
+        relative_norms.append(sqrt(1 / gain - 1))
         for each, piece in zip(parameters, update.split([each.numel() for each in parameters]), strict=True):
             each.grad = piece.view_as(each).clone()
         optimizer.step()
@@ -80,7 +82,7 @@ def train(
                 reached.append(step + 1)
             if len(reached) == len(LOSSES):
                 break
-    return reached, mean(relative_norms) if relative_norms else 0.0
+    return reached, mean(relative_norms)
 
 
 def main() -> None:
