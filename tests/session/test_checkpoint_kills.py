@@ -69,7 +69,12 @@ class Job:
         self.session = Session(self.model, optimizer, group=Group.connect(), plan=plan, recorder=Recorder(None))
         if checkpoint is not None:
             self.session.load_state_dict(checkpoint["session"])
-            self.session.load_exchange(folder / "exchange")
+            self.session.load_exchange(self.exchange)
+
+    @property
+    def exchange(self) -> Path:
+        """One folder a rank, as on hosts of their own; in a shared one, either rank may remove an old file."""
+        return self.folder / f"exchange-{self.session.rank}"
 
     def train(self) -> None:
         for _ in range(STEPS):
@@ -78,7 +83,7 @@ class Job:
             self.session.step()
 
     def save(self) -> None:
-        self.session.save_exchange(self.folder / "exchange")
+        self.session.save_exchange(self.exchange)
         if self.session.is_main:
             state = {"model": self.model.state_dict(), "session": self.session.state_dict()}
             trimtab.write_checkpoint(self.folder / "model.pt", state)
