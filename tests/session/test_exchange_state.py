@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import random
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import torch
 from kit.rank_pool import RankError, RankPool
 from kit.training.held_back import anchor_of, total_of
 from torch import Tensor, nn
+from trimtab.checkpoint import rank_files
 from trimtab.checkpoint.rank_files import RankFile, whole_steps
 from trimtab.collectives.group import Group
 from trimtab.engine.loss_scale import LossScale
@@ -327,3 +329,21 @@ def test_a_renamed_file_is_refused(rank_pool: RankPool, tmp_path: Path) -> None:
     second.write_bytes(first.read_bytes())
     with pytest.raises(RankError, match="holds the state of another rank or step"):
         rank_pool.run_in_process_group(2, resumed, PLANS[0], tmp_path, saved)
+
+
+def removal_takes_long(rank: int, size: int, folder: Path) -> bool:
+    """Whether rank 0's removal of old files, which takes long, has ended when this rank's save has."""
+    run = Run("0.1/all-gather", plan_of("0.1/all-gather"))
+    run.train(1)
+    removed = folder / "removed"
+    with pytest.MonkeyPatch.context() as patch:
+        if rank == 0:
+            patch.setattr(rank_files, "remove_others", lambda *_: (time.sleep(0.5), removed.touch()))
+        run.session.save_exchange(folder / "exchange")
+    has_ended = removed.exists()
+    run.session.close()
+    return has_ended
+
+
+def test_no_rank_begins_its_next_save_while_another_still_removes_files(rank_pool: RankPool, tmp_path: Path) -> None:
+    assert rank_pool.run_in_process_group(2, removal_takes_long, tmp_path) == [True, True]

@@ -72,7 +72,8 @@ class ExchangeState(AmongRanks):
         _on_all(group, lambda: rank_files.write(path, RankFile(self._step, group.size, group.rank), state))
         present = (self._step, group.size)
         before = [each for each in _whole_steps(group, path) if each < present]
-        rank_files.remove_others(path, (present, *before[:1]))
+        # Together, so that in a shared folder no rank removes what a faster one has begun to write of its next save.
+        _on_all(group, lambda: rank_files.remove_others(path, (present, *before[:1])))
 
     def load_exchange(self, folder: str | Path) -> None:
         """Go on from the newest step whose files are whole: bit for bit, where there are as many ranks as there were.
