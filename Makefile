@@ -145,7 +145,8 @@ test-older-kernel: setup ## The monitor, the emulator and an adaptive run on Lin
 
 .PHONY: test-all
 test-all: lint cluster-programs dist-test ## The same and the full sizes: pods on a node, whole images, large runs, the oldest torch
-	$(call run-tests,,--built-images --hypothesis-profile=wide)
+	$(call run-tests, and not full,--check-budgets=test)
+	$(call run-tests, and (full or node or hypothesis),--check-budgets=full --built-images --hypothesis-profile=wide --timeout=1500)
 
 .PHONY: faults
 faults: control-plane ## Hold the tests against small faults in the product: make faults [FAULTS="netmon session/average-of-sums"]

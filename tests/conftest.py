@@ -21,9 +21,10 @@ from kit import debian_programs, scheduling
 from kit.budgets import Budgets
 from kit.catalogue_additions import forget_additions
 
-# A busy machine fails no example, and the same commit tries the same ones; `--hypothesis-profile=wide` draws others.
+# A busy machine fails no example, and the same commit tries the same ones; `--hypothesis-profile=wide` draws
+# others, ten times as many.
 hypothesis.settings.register_profile("same", deadline=None, derandomize=True)
-hypothesis.settings.register_profile("wide", deadline=None)
+hypothesis.settings.register_profile("wide", deadline=None, max_examples=1000)
 hypothesis.settings.load_profile("same")
 
 if TYPE_CHECKING:  # torch takes seconds to import, and most tests need none
@@ -138,7 +139,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--require", action="store_true", help="fail instead of leaving out what this machine cannot run (GPUs apart)"
     )
-    parser.addoption("--check-budgets", action="store_true", help="fail where a file costs too much (budgets.toml)")
+    parser.addoption(
+        "--check-budgets", metavar="TABLE", help="fail where a file costs more than its row in TABLE of budgets.toml"
+    )
     parser.addoption("--built-images", action="store_true", help="have the pods of tests/e2e run images built here")
     parser.addoption("--kubeconfig", help="run tests/e2e on this cluster instead of one of its own")
     parser.addoption("--registry", help="with --kubeconfig: where the images are (default: localhost/trimtab)")

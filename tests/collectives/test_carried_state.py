@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kit.examples import examples
 from kit.in_process import Ranks
 from torch import Tensor
 from trimtab.plan import Plan
@@ -38,7 +39,7 @@ def grads(size: int, step: int, seed: int) -> list[Tensor]:
     return list(torch.randn(size, N, generator=random) * torch.linspace(0, 3, N).exp())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     collective=st.sampled_from(PLANS),
     size=st.integers(1, 6),

@@ -14,6 +14,7 @@ from cases import GRADIENTS, SIZES, WIRED, Case, Outcome, run_case
 from conservation import check
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from kit.examples import examples
 from kit.rank_pool import RankPool
 from kit.rank_threads import RankThreads
 from trimtab import collectives
@@ -106,7 +107,7 @@ def cases(draw: st.DrawFn) -> Case:
 
 
 @pytest.mark.parametrize("scheme", COLLECTIVES)
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(12), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(size=st.sampled_from(SIZES), case=cases())
 def test_conservation_holds_for_any_number_of_ranks_segments_ratio_and_selection(
     rank_threads: RankThreads, scheme: str, size: int, case: Case

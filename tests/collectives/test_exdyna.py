@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kit.examples import examples
 from kit.in_process import Ranks
 from trimtab.collectives.exdyna_partitions import BLOCK_MULTIPLE, MAX_BLOCKS, Partitions, block_size, imbalance
 from trimtab.collectives.exdyna_threshold import RULES, mean_of
@@ -24,7 +25,7 @@ def covers(partitions: Partitions) -> bool:
     return edges[0] == 0 and edges[-1] == partitions.num_elements and edges[1:-1:2] == edges[2::2]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(n=ELEMENTS, size=SIZES)
 def test_partitions_begin_even_and_cover_the_buffer_by_whole_blocks(n: int, size: int) -> None:
     partitions = Partitions.even(n, size)
@@ -35,7 +36,7 @@ def test_partitions_begin_even_and_cover_the_buffer_by_whole_blocks(n: int, size
     assert max(lengths) - min(lengths) < 2 * block_size(n)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(n=ELEMENTS, size=SIZES, data=st.data())
 def test_balancing_keeps_the_cover_and_a_quarter_of_each_partition(n: int, size: int, data: st.DataObject) -> None:
     partitions = Partitions.even(n, size)

@@ -15,6 +15,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kit.examples import examples
 from trimtab.collectives import handshake
 from trimtab.collectives.connect import Entrance, connect
 from trimtab.collectives.handshake import StrangerError
@@ -56,7 +57,7 @@ def ends() -> tuple[socket.socket, socket.socket]:
     return near, far
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.lists(FRAMES, min_size=1, max_size=3), st.booleans())
 def test_whatever_frames_a_peer_sends_it_is_named_and_nothing_is_allocated_for_them(
     frames: list[bytes], knows_size: bool

@@ -12,6 +12,7 @@ import torch
 from cases import FEW, GRADIENTS, MANY
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kit.examples import examples
 from kit.in_process import Ranks
 from torch import Tensor
 from trimtab.collectives.base import Collective
@@ -54,7 +55,7 @@ def check(schemes: Sequence[Collective], accs: Tensor, ratio: float, step: int =
 
 
 @pytest.mark.parametrize("sizes", [FEW, pytest.param(MANY, marks=pytest.mark.slow)], ids=["few", "many"])
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(data=st.data())
 def test_reduce_conserves_on_any_number_of_ranks(sizes: tuple[int, ...], data: st.DataObject) -> None:
     collective, size = data.draw(st.sampled_from(COLLECTIVES)), data.draw(st.sampled_from(sizes))

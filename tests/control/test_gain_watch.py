@@ -8,6 +8,7 @@ from math import exp
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kit.examples import examples
 from trimtab.control.gain_watch import GainWatch
 
 
@@ -34,7 +35,7 @@ def test_what_has_been_looked_at_has_not_moved_since():
     assert not watched.moved
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(seed=st.integers(0, 10**6))
 def test_noise_of_single_steps_does_not_move_the_average(seed):
     rng, watched = random.Random(seed), GainWatch(0.10, 20)

@@ -7,6 +7,7 @@ from math import exp
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kit.examples import examples
 from trimtab.control.network_watch import NetworkWatch
 from trimtab.control.types import NetworkView
 
@@ -142,7 +143,7 @@ def test_state_survives():
     assert restored.network == network_watch.network
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(seed=st.integers(0, 10**6), noise=st.floats(0.0, 0.03))
 def test_noise_on_an_unchanged_network_never_makes_a_change(seed, noise):
     """Ten minutes of a view a second, each off by 3%."""
@@ -153,7 +154,7 @@ def test_noise_on_an_unchanged_network_never_makes_a_change(seed, noise):
         assert not network_watch.observe(noisy, float(second))
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(seed=st.integers(0, 10**6), factor=st.floats(1.5, 50), slower=st.booleans())
 def test_a_real_change_is_noticed_at_the_second_view(seed, factor, slower):
     rng, network_watch = random.Random(seed), NetworkWatch(0.10)

@@ -9,6 +9,7 @@ from math import exp
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kit.examples import examples
 from trimtab.control.overheads import Overheads
 from trimtab_api.catalogue import Cost, collective_cost
 
@@ -91,7 +92,7 @@ def test_state_survives_as_json():
     assert predict(restored, *arguments) == predict(overheads, *arguments)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(seed=st.integers(0, 10**6), noise=st.floats(0, 0.5))
 def test_coefficients_stay_possible_whatever_is_measured(seed, noise):
     """Never negative time, never a network far faster than it is said to be."""

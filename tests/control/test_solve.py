@@ -9,6 +9,7 @@ from math import log10
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kit.examples import examples
 from trimtab.control.knee import knee, log_speedup
 from trimtab.control.pareto import front
 from trimtab.control.plan_evaluator import PlanEvaluator
@@ -87,7 +88,7 @@ def test_an_axis_is_named_after_the_field_of_a_plan_that_it_sets():
 # Both ways of looking at it -----------------------------------------------------------------------------
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=examples(8), deadline=None)
 @given(
     num_ranks=st.sampled_from([2, 4, 8, 16]),
     num_elements=st.integers(10**5, 10**8),

@@ -7,6 +7,7 @@ from itertools import combinations, pairwise
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kit.examples import examples
 from trimtab.fusion import plan_of
 from trimtab.fusion.base import BufferCosts
 from trimtab.fusion.best_cuts import best_begins
@@ -205,7 +206,7 @@ def test_where_compressing_halts_backward_cupcake_compresses_seldom():
 # The best -------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(steps(most_tensors=8))
 def test_no_other_cuts_are_better_than_the_optimal(step):
     times = RunTimes(*step)
@@ -216,7 +217,7 @@ def test_no_other_cuts_are_better_than_the_optimal(step):
     assert times.step_seconds(best_begins(times)) == pytest.approx(best)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(steps(most_tensors=7))
 def test_nor_where_compressing_halts_backward(step):
     times = RunTimes(*step)

@@ -1,7 +1,7 @@
 """What each test file may cost in processor seconds, and a check that it does not cost more.
 
-Processor seconds, so that a busy machine fails nobody, divided by how slow this machine's core is. A file without a row
-in ``budgets.toml`` may cost `UNLISTED_SECONDS`.
+Processor seconds, so that a busy machine fails nobody, divided by how slow this machine's core is. ``budgets.toml`` has
+a table for each of the runs that `make test-all` consists of. A file without a row may cost `UNLISTED_SECONDS`.
 """
 
 from __future__ import annotations
@@ -71,10 +71,11 @@ def _children(pid: str) -> list[str]:
 
 
 class Budgets:
-    """Measures what each test costs; with ``--check-budgets`` fails a run in which a file costs too much."""
+    """Measures what each test costs; with ``--check-budgets=TABLE`` fails a run in which a file costs too much."""
 
     def __init__(self, config: pytest.Config) -> None:
-        self._checks = bool(config.getoption("--check-budgets"))
+        table = config.getoption("--check-budgets")
+        self._budgets: dict[str, float] | None = tomllib.loads(FILE.read_text())[table] if table else None
         self._by_test: dict[str, float] = defaultdict(float)
 
     @pytest.hookimpl(wrapper=True)
@@ -102,7 +103,7 @@ class Budgets:
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         if self._by_test and not hasattr(session.config, "workerinput"):
             self._slowness = relative_slowness()
-            self._too_dear = over_budget(self._by_file(), self._read()) if self._checks else {}
+            self._too_dear = over_budget(self._by_file(), self._budgets) if self._budgets is not None else {}
             if self._too_dear and session.exitstatus == pytest.ExitCode.OK:
                 session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
@@ -131,11 +132,6 @@ class Budgets:
         for test, seconds in self._by_test.items():
             spent[test.partition("::")[0]] += seconds / self._slowness
         return {file: round(seconds, 2) for file, seconds in spent.items()}
-
-    @staticmethod
-    def _read() -> dict[str, float]:
-        budgets: dict[str, float] = tomllib.loads(FILE.read_text())["processor_seconds"]
-        return budgets
 
 
 def session_file(config: pytest.Config) -> Path:

@@ -5,6 +5,7 @@ import threading
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from kit.examples import examples
 from trimtab_operator.work_queue import FIRST_DELAY, LONGEST_DELAY, SHARE, WorkQueue
 
 KEYS = st.sampled_from(["a/a", "a/b", "b/a"])
@@ -77,7 +78,7 @@ class Queue(RuleBasedStateMachine):
 
 
 class TestQueue(Queue.TestCase):
-    settings = settings(max_examples=50, stateful_step_count=30)
+    settings = settings(max_examples=examples(50), stateful_step_count=30)
 
 
 def test_keys_come_in_the_order_in_which_they_were_added():

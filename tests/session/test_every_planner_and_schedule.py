@@ -23,6 +23,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kit.examples import examples
 from kit.in_process import InProcess, Queues
 from kit.training.engines import engine_of
 from kit.training.held_back import total_of
@@ -379,7 +380,7 @@ def check(text: str, habit: str) -> None:
     (check_weights if text in DENSE else check_balance)(text, habit)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(text=st.sampled_from([*DENSE, *SPARSE]), habit=st.sampled_from(sorted({*OTHER_HABITS} - COMPILED)))
 def test_any_habit_loses_nothing_under_any_plan(text: str, habit: str) -> None:
     check(text, habit)

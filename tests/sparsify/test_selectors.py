@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kit.examples import examples
 from trimtab import sparsify
 from trimtab.plan import elements_to_send
 from trimtab.sparsify.near_k import EXACT_UP_TO
@@ -79,7 +80,7 @@ def compress(selector, grad, residual, segments, k, start=0):
     return selected
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=examples(150))
 @given(name=NAMES, n=SIZES, ratio=RATIOS, shape=st.sampled_from(sorted(DISTRIBUTIONS)), seed=st.integers(0, 10**6))
 def test_a_selection_conserves_acc_and_is_as_large_as_asked(name, n, ratio, shape, seed):
     torch.manual_seed(seed)
