@@ -26,6 +26,7 @@ _EVERYWHERE = {
     "cc": "gcc",
     "dpkg-deb": "dpkg",
     "false": "coreutils",
+    "git": "git",
     "ip": "iproute2",
     "iperf3": "iperf3",
     "mount": "mount",
