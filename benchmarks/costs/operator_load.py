@@ -24,8 +24,8 @@ import psutil
 from control_plane import ControlPlane
 from kubernetes.watch.watch import iter_resp_lines
 from programs import wait_until
-from trimtab_operator.cluster.api import Unreachable
-from trimtab_operator.cluster.resources import JOBS, TRAINING_JOBS, Object
+from trimtab_operator.kube.api import Unreachable
+from trimtab_operator.kube.resources import JOBS, TRAINING_JOBS, Object
 from workbench import Operators, Workbench, connect, install
 
 #: Jobs a second in the second part.

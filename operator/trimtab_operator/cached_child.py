@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from trimtab_operator.cluster.resources import Object
-from trimtab_operator.labels import ATTEMPT, JOB_NAME, KUEUE_QUEUE, MANAGED_BY, SUSPENDED
+from trimtab_operator.kube.labels import ATTEMPT, JOB_NAME, KUEUE_QUEUE, MANAGED_BY, SUSPENDED
+from trimtab_operator.kube.resources import Object
 
 _METADATA = ("name", "namespace", "uid", "resourceVersion", "deletionTimestamp")
 _LABELS = (JOB_NAME, MANAGED_BY, ATTEMPT, KUEUE_QUEUE)

@@ -13,8 +13,8 @@ from trimtab_api.trainingjob import TrainingJob
 from trimtab_api.trainingjob.load import read_training_job
 from trimtab_api.trainingjob.pod_template import TRAINER_CONTAINER
 
-from trimtab_operator.cluster.resources import Object
-from trimtab_operator.labels import KUEUE_QUEUE, OPERATOR
+from trimtab_operator.kube.labels import KUEUE_QUEUE, OPERATOR
+from trimtab_operator.kube.resources import Object
 
 #: Most bytes of JSON that a spec may have beside its template; the longest honest one has about a tenth of that.
 MOST_SPEC_BYTES = 16 * 1024

@@ -9,7 +9,7 @@ from trimtab_api.trainingjob.status import Condition, ConditionType, NetworkStat
 from trimtab_api.units import format_bandwidth
 
 from trimtab_operator.decide import Decision
-from trimtab_operator.events import WAITING_FOR_TRAINING
+from trimtab_operator.kube.events import WAITING_FOR_TRAINING
 from trimtab_operator.observed_state import ObservedState
 from trimtab_operator.pods import Problem
 from trimtab_operator.policies.network import is_degraded

@@ -10,7 +10,7 @@ from typing import Literal
 from trimtab_api.steps_of_attempts import MOST_WITHOUT_STEP, restarts_without_step
 
 from trimtab_operator.children.owned import in_the_way
-from trimtab_operator.labels import JOB_NAME
+from trimtab_operator.kube.labels import JOB_NAME
 from trimtab_operator.observed_state import Child, ObservedState
 from trimtab_operator.pods import Problem
 from trimtab_operator.policies.blocked import seconds_to_next_check

@@ -10,7 +10,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 from trimtab_api.trainingjob.status import State
 
-from trimtab_operator.cluster.resources import Object
+from trimtab_operator.kube.resources import Object
 from trimtab_operator.timestamps import parse_time
 from trimtab_operator.trainer_message import TrainerMessage
 

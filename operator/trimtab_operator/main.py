@@ -39,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"trimtab-operator: {error}", file=sys.stderr)
         return 2
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    from trimtab_operator.cluster.api import connect
+    from trimtab_operator.kube.api import connect
     from trimtab_operator.operator import Operator
 
     _collect_seldom()

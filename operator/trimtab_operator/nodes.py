@@ -6,8 +6,8 @@ import logging
 import threading
 import time
 
-from trimtab_operator.cluster.api import Api, RefusedError
-from trimtab_operator.cluster.resources import NODES, Object
+from trimtab_operator.kube.api import Api, RefusedError
+from trimtab_operator.kube.resources import NODES, Object
 
 #: Seconds for which an answer counts: many reconciliations in a row ask about the same node.
 _FRESH_SECONDS = 5.0

@@ -10,8 +10,9 @@ from typing import Protocol
 from trimtab_api.names import attempt_name, possible_jobs
 
 from trimtab_operator.cached_job import read_cached, shrink
-from trimtab_operator.cluster.api import Api
-from trimtab_operator.cluster.resources import (
+from trimtab_operator.kube.api import Api
+from trimtab_operator.kube.labels import JOB_NAME, is_queued
+from trimtab_operator.kube.resources import (
     JOBS,
     PODS,
     TRAINING_JOBS,
@@ -20,7 +21,6 @@ from trimtab_operator.cluster.resources import (
     controller_name,
     controller_uid,
 )
-from trimtab_operator.labels import JOB_NAME, is_queued
 from trimtab_operator.nodes import Nodes
 from trimtab_operator.observed_state import Child, ObservedState
 from trimtab_operator.pods import Pod

@@ -9,8 +9,8 @@ from typing import Self
 from trimtab_api.trainingjob import TrainingJob
 from trimtab_api.trainingjob.status import Status
 
-from trimtab_operator.cluster.resources import Object, controller_uid
-from trimtab_operator.labels import ATTEMPT, JOB_NAME, SUSPENDED, labels
+from trimtab_operator.kube.labels import ATTEMPT, JOB_NAME, SUSPENDED, labels
+from trimtab_operator.kube.resources import Object, controller_uid
 from trimtab_operator.pods import Pod, Problem
 from trimtab_operator.policies.progress import Progress
 from trimtab_operator.trainer_message import TrainerMessage

@@ -13,19 +13,19 @@ from trimtab_api.names import possible_jobs
 from trimtab_operator import cached_child, cached_job, metrics, pods
 from trimtab_operator.children.owned import shared_name
 from trimtab_operator.children.secret import certificates_in
-from trimtab_operator.cluster.api import Api, RefusedError, Unreachable
-from trimtab_operator.cluster.election import Election
-from trimtab_operator.cluster.informers import STUCK_SECONDS, Informer
-from trimtab_operator.cluster.rate_limit import RateLimit
-from trimtab_operator.cluster.resources import JOBS, PODS, SECRETS, TRAINING_JOBS, Object, controller_name
 from trimtab_operator.health import HealthServer
 from trimtab_operator.job_metrics import JobMetrics
-from trimtab_operator.labels import JOB_NAME, MANAGED_BY, MANAGER
+from trimtab_operator.kube.api import Api, RefusedError, Unreachable
+from trimtab_operator.kube.election import Election
+from trimtab_operator.kube.informers import STUCK_SECONDS, Informer
+from trimtab_operator.kube.labels import JOB_NAME, MANAGED_BY, MANAGER
+from trimtab_operator.kube.rate_limit import RateLimit
+from trimtab_operator.kube.resources import JOBS, PODS, SECRETS, TRAINING_JOBS, Object, controller_name
+from trimtab_operator.kube.work_queue import WorkQueue
 from trimtab_operator.pods import Pod
 from trimtab_operator.reconcile import Reconciler
 from trimtab_operator.settings import Settings
 from trimtab_operator.training_status import TrainingStatus
-from trimtab_operator.work_queue import WorkQueue
 
 LEASE = "trimtab-operator"
 #: Seconds between readings of the gauges.

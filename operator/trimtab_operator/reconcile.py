@@ -15,11 +15,11 @@ from trimtab_api.trainingjob.load import read_training_job
 from trimtab_operator.children.apply import ensure_children
 from trimtab_operator.children.job import child_job, relabelled
 from trimtab_operator.children.pod import account_of
-from trimtab_operator.cluster.api import Api, RefusedError
-from trimtab_operator.cluster.resources import JOBS, SERVICE_ACCOUNTS, TRAINING_JOBS, Object
 from trimtab_operator.decide import Action, Decision, Outcome, blocked, decide
-from trimtab_operator.event_recorder import EventRecorder
-from trimtab_operator.labels import OPERATOR, SUSPENDED
+from trimtab_operator.kube.api import Api, RefusedError
+from trimtab_operator.kube.event_recorder import EventRecorder
+from trimtab_operator.kube.labels import OPERATOR, SUSPENDED
+from trimtab_operator.kube.resources import JOBS, SERVICE_ACCOUNTS, TRAINING_JOBS, Object
 from trimtab_operator.observe import Cache, Observer, Training
 from trimtab_operator.observed_state import ObservedState
 from trimtab_operator.refused_pods import RefusedPods

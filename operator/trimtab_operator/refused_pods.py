@@ -10,8 +10,8 @@ import logging
 from dataclasses import dataclass
 from datetime import datetime
 
-from trimtab_operator.cluster.api import Api, RefusedError
-from trimtab_operator.cluster.resources import EVENTS, Object
+from trimtab_operator.kube.api import Api, RefusedError
+from trimtab_operator.kube.resources import EVENTS, Object
 from trimtab_operator.observed_state import ObservedState
 from trimtab_operator.pods import Pod, Problem
 from trimtab_operator.policies.missing_pods import MOUNT_PATIENCE_SECONDS, PATIENCE_SECONDS, seconds_to_question

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from alerts_of_faults import OF_A_RUN, OF_PLANS, OF_THE_OPERATOR
 from dashboards import ALERTS, alerts, dashboard_queries
-from trimtab_operator.work_queue import WorkQueue
+from trimtab_operator.kube.work_queue import WorkQueue
 
 NEWS_RECONCILES = "trimtab_operator_reconciles_total"
 JOB = {"namespace": "team", "trimtab_dev_job_name": "digits"}

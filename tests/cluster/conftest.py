@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from control_plane import ControlPlane
-from trimtab_operator.cluster.api import Api
+from trimtab_operator.kube.api import Api
 from workbench import Operators, Workbench, connect, install
 
 _NUMBERS = itertools.count()

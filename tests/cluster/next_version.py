@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import trimtab_api
-from trimtab_operator.cluster.resources import Object
+from trimtab_operator.kube.resources import Object
 
 #: Where the fields are added: after these lines of the types.
 _FIELDS = {

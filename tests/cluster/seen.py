@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trimtab_operator.cluster.resources import PODS
+from trimtab_operator.kube.resources import PODS
 from workbench import Workbench
 
 

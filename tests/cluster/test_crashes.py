@@ -11,9 +11,9 @@ import pytest
 from control_plane import ControlPlane
 from programs import Program, wait_until
 from trimtab_api.names import attempt_name
-from trimtab_operator.cluster.api import RefusedError, Unreachable
-from trimtab_operator.cluster.election import LEASE_SECONDS
-from trimtab_operator.cluster.resources import JOBS, LEASES, PODS, TRAINING_JOBS, controller_uid
+from trimtab_operator.kube.api import RefusedError, Unreachable
+from trimtab_operator.kube.election import LEASE_SECONDS
+from trimtab_operator.kube.resources import JOBS, LEASES, PODS, TRAINING_JOBS, controller_uid
 from trimtab_operator.main import LOST_LEADERSHIP
 from workbench import Operators, Workbench, connect
 

@@ -6,7 +6,7 @@ import json
 
 import operator_role
 import pytest
-from trimtab_operator.cluster.resources import JOBS, TRAINING_JOBS
+from trimtab_operator.kube.resources import JOBS, TRAINING_JOBS
 
 pytestmark = pytest.mark.controlplane
 

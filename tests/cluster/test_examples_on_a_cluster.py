@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from trimtab_operator.cluster.resources import JOBS
+from trimtab_operator.kube.resources import JOBS
 from workbench import eventually
 
 pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(300)]

@@ -6,14 +6,7 @@ import base64
 import json
 
 import pytest
-from trimtab_operator.cluster.resources import (
-    JOBS,
-    NETWORK_POLICIES,
-    SECRETS,
-    SERVICE_ACCOUNTS,
-    SERVICES,
-    TRAINING_JOBS,
-)
+from trimtab_operator.kube.resources import JOBS, NETWORK_POLICIES, SECRETS, SERVICE_ACCOUNTS, SERVICES, TRAINING_JOBS
 from workbench import eventually
 
 pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(300)]

@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from trimtab_operator.cluster.resources import (
-    JOBS,
-    NETWORK_POLICIES,
-    SECRETS,
-    SERVICES,
-)
+from trimtab_operator.kube.resources import JOBS, NETWORK_POLICIES, SECRETS, SERVICES
 from workbench import eventually
 
 pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(300)]

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 from programs import wait_until
-from trimtab_operator.cluster.resources import PODS, Resource
+from trimtab_operator.kube.resources import PODS, Resource
 from workbench import Operators
 
 pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(300)]

@@ -23,7 +23,7 @@ from prometheus_client.registry import Collector
 from trimtab.records.run_directory import RunDirectory
 from trimtab.status.metrics import RunMetrics
 from trimtab_api.names import MONITOR_METRICS_PORT, TRAINER_METRICS_PORT
-from trimtab_operator.cluster.resources import PODS
+from trimtab_operator.kube.resources import PODS
 
 pytestmark = [pytest.mark.controlplane, pytest.mark.helm, pytest.mark.prometheus, pytest.mark.timeout(300)]
 

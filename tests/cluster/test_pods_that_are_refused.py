@@ -5,7 +5,7 @@ longer when they are made, or have.
 from __future__ import annotations
 
 import pytest
-from trimtab_operator.cluster.resources import EVENTS, TRAINING_JOBS, Resource
+from trimtab_operator.kube.resources import EVENTS, TRAINING_JOBS, Resource
 from workbench import eventually
 
 pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(300)]

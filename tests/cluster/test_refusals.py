@@ -9,8 +9,8 @@ import subprocess
 import pytest
 from pydantic import ValidationError
 from trimtab_api.trainingjob import TrainingJob
-from trimtab_operator.cluster.api import RefusedError
-from trimtab_operator.cluster.resources import TRAINING_JOBS
+from trimtab_operator.kube.api import RefusedError
+from trimtab_operator.kube.resources import TRAINING_JOBS
 
 pytestmark = pytest.mark.controlplane
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from trimtab_api.trainingjob import TrainingJob
 from trimtab_operator.children.job import child_job
-from trimtab_operator.cluster.resources import JOBS, PODS
+from trimtab_operator.kube.resources import JOBS, PODS
 from trimtab_operator.main import read_settings
 from workbench import Workbench, eventually
 

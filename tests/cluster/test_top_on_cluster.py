@@ -8,7 +8,7 @@ from threading import Thread
 
 import pytest
 from programs import Program, wait_until
-from trimtab_operator.cluster.resources import TRAINING_JOBS
+from trimtab_operator.kube.resources import TRAINING_JOBS
 
 pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(300)]
 

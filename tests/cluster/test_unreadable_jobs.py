@@ -7,7 +7,7 @@ import json
 
 import pytest
 import yaml
-from trimtab_operator.cluster.resources import TRAINING_JOBS
+from trimtab_operator.kube.resources import TRAINING_JOBS
 from workbench import CRD, eventually
 
 pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(300)]

@@ -11,7 +11,7 @@ import yaml
 from control_plane import ControlPlane
 from next_version import NextVersion
 from programs import wait_until
-from trimtab_operator.cluster.resources import LEASES, SECRETS, TRAINING_JOBS, Object
+from trimtab_operator.kube.resources import LEASES, SECRETS, TRAINING_JOBS, Object
 from workbench import CRD, Operators, Workbench, connect, eventually, install
 
 pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(600)]

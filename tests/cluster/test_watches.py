@@ -7,10 +7,10 @@ import threading
 import pytest
 from kubernetes.informer.cache import ObjectCache
 from programs import wait_until
-from trimtab_operator.cluster import informers
-from trimtab_operator.cluster.api import Api, RefusedError
-from trimtab_operator.cluster.informers import Informer
-from trimtab_operator.cluster.resources import SERVICE_ACCOUNTS
+from trimtab_operator.kube import informers
+from trimtab_operator.kube.api import Api, RefusedError
+from trimtab_operator.kube.informers import Informer
+from trimtab_operator.kube.resources import SERVICE_ACCOUNTS
 from workbench import Workbench, connect
 
 pytestmark = pytest.mark.controlplane

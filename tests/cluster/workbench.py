@@ -17,8 +17,8 @@ from control_plane import ControlPlane
 from kubernetes import config
 from kubernetes.client import ApiClient, Configuration
 from programs import Program, wait_until
-from trimtab_operator.cluster.api import Api, RefusedError
-from trimtab_operator.cluster.resources import (
+from trimtab_operator.kube.api import Api, RefusedError
+from trimtab_operator.kube.resources import (
     EVENTS,
     JOBS,
     NETWORK_POLICIES,

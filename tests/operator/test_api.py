@@ -7,10 +7,10 @@ import threading
 import pytest
 from fake_api import fake_api
 from kubernetes.client import ApiClient, Configuration
-from trimtab_operator.cluster import api, election
-from trimtab_operator.cluster.api import Api, RefusedError, Unreachable, connect
-from trimtab_operator.cluster.election import Lock
-from trimtab_operator.cluster.resources import JOBS, PODS
+from trimtab_operator.kube import api, election
+from trimtab_operator.kube.api import Api, RefusedError, Unreachable, connect
+from trimtab_operator.kube.election import Lock
+from trimtab_operator.kube.resources import JOBS, PODS
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import pytest
 from kubernetes.client import ApiClient, Configuration
 from kubernetes.leaderelection.resourcelock.leaselock import LeaseLock
-from trimtab_operator.cluster import election
-from trimtab_operator.cluster.election import LEASE_SECONDS, RENEW_DEADLINE_SECONDS
+from trimtab_operator.kube import election
+from trimtab_operator.kube.election import LEASE_SECONDS, RENEW_DEADLINE_SECONDS
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 import pytest
 from fixtures import STUCK, after, ago, child, failed_pod, training
-from trimtab_operator.events import events, manifest
+from trimtab_operator.kube.events import events, manifest
 
 
 def told(before, known):

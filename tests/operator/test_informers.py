@@ -4,9 +4,9 @@ import time
 
 from fake_api import fake_api
 from kubernetes.client import ApiClient, Configuration
-from trimtab_operator.cluster.api import Api
-from trimtab_operator.cluster.informers import Informer
-from trimtab_operator.cluster.resources import PODS
+from trimtab_operator.kube.api import Api
+from trimtab_operator.kube.informers import Informer
+from trimtab_operator.kube.resources import PODS
 
 
 def test_an_api_server_that_is_away_leaves_nobody_stuck_who_goes_on_asking():

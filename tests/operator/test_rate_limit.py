@@ -7,9 +7,9 @@ from fake_api import fake_api
 from hypothesis import given
 from hypothesis import strategies as st
 from kubernetes.client import ApiClient, Configuration
-from trimtab_operator.cluster.api import Api
-from trimtab_operator.cluster.rate_limit import RateLimit
-from trimtab_operator.cluster.resources import PODS
+from trimtab_operator.kube.api import Api
+from trimtab_operator.kube.rate_limit import RateLimit
+from trimtab_operator.kube.resources import PODS
 from trimtab_operator.spread import SPREAD, spread
 
 

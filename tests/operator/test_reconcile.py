@@ -14,7 +14,7 @@ from kubernetes.client import ApiClient, Configuration
 from trimtab_operator.cached_job import MOST_WHOLE_BYTES, shrink
 from trimtab_operator.children.job import child_job
 from trimtab_operator.children.secret import secret
-from trimtab_operator.cluster.api import Api, RefusedError, Unreachable
+from trimtab_operator.kube.api import Api, RefusedError, Unreachable
 from trimtab_operator.reconcile import RESYNC_SECONDS, Reconciler
 from trimtab_operator.spread import SPREAD
 from trimtab_operator.status_writer import NEWS_EVENTS, NEWS_WRITES

@@ -9,7 +9,7 @@ import pytest
 from fake_api import fake_api
 from fixtures import NOW, ago, child, observed, pod
 from kubernetes.client import ApiClient, Configuration
-from trimtab_operator.cluster.api import Api, RefusedError
+from trimtab_operator.kube.api import Api, RefusedError
 from trimtab_operator.pods import Problem
 from trimtab_operator.policies.missing_pods import seconds_to_question
 from trimtab_operator.refused_pods import RefusedPods, newest_refusal

@@ -7,7 +7,7 @@ import pytest
 from fixtures import NOW, STUCK, UID, after, ago, child, failed_pod, observed, pod, training
 from trimtab_api.trainer.v1 import status_pb2
 from trimtab_operator.decide import Decision, Outcome, decide
-from trimtab_operator.events import events, manifest
+from trimtab_operator.kube.events import events, manifest
 from trimtab_operator.pods import Problem
 from trimtab_operator.policies.progress import Progress
 from trimtab_operator.report import report, unreadable

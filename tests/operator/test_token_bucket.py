@@ -2,7 +2,7 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-from trimtab_operator.token_bucket import TokenBucket
+from trimtab_operator.kube.token_bucket import TokenBucket
 
 
 def test_a_burst_goes_through_and_then_one_in_a_while():

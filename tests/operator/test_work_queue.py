@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from kit.examples import examples
-from trimtab_operator.work_queue import FIRST_DELAY, LONGEST_DELAY, SHARE, WorkQueue
+from trimtab_operator.kube.work_queue import FIRST_DELAY, LONGEST_DELAY, SHARE, WorkQueue
 
 KEYS = st.sampled_from(["a/a", "a/b", "b/a"])
 

@@ -9,8 +9,8 @@ from trimtab_api.trainingjob import TrainingJob
 
 from trimtab_operator.children.owned import owned
 from trimtab_operator.children.pod import pod_template
-from trimtab_operator.cluster.resources import JOBS, Object
-from trimtab_operator.labels import ATTEMPT, KUEUE_PREFIX, SUSPENDED, is_queued, labels
+from trimtab_operator.kube.labels import ATTEMPT, KUEUE_PREFIX, SUSPENDED, is_queued, labels
+from trimtab_operator.kube.resources import JOBS, Object
 from trimtab_operator.settings import Settings
 
 

@@ -6,8 +6,8 @@ from trimtab_api.names import MONITOR_METRICS_PORT, TRAINER_METRICS_PORT, TRAINE
 from trimtab_api.trainingjob import TrainingJob
 
 from trimtab_operator.children.owned import owned, shared_name
-from trimtab_operator.cluster.resources import NETWORK_POLICIES, Object
-from trimtab_operator.labels import JOB_NAME
+from trimtab_operator.kube.labels import JOB_NAME
+from trimtab_operator.kube.resources import NETWORK_POLICIES, Object
 from trimtab_operator.settings import Settings
 
 METRICS_PORTS = (MONITOR_METRICS_PORT, TRAINER_METRICS_PORT)

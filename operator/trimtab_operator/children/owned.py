@@ -5,8 +5,8 @@ from __future__ import annotations
 from trimtab_api.trainingjob import TrainingJob
 from trimtab_api.trainingjob.types import API_VERSION, KIND
 
-from trimtab_operator.cluster.resources import Object, Resource
-from trimtab_operator.labels import KUEUE_PREFIX, OUR_PREFIX, labels
+from trimtab_operator.kube.labels import KUEUE_PREFIX, OUR_PREFIX, labels
+from trimtab_operator.kube.resources import Object, Resource
 
 #: Beginnings of the names of labels and annotations that children do not inherit.
 _NOT_INHERITED = (

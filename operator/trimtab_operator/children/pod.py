@@ -33,8 +33,8 @@ from trimtab_api.units import format_duration
 from trimtab_operator.children.owned import inherited, shared_name
 from trimtab_operator.children.quality_of_service import guaranteed, is_guaranteed
 from trimtab_operator.children.secret import JOB_KEY
-from trimtab_operator.cluster.resources import Object
-from trimtab_operator.labels import ATTEMPT, labels
+from trimtab_operator.kube.labels import ATTEMPT, labels
+from trimtab_operator.kube.resources import Object
 from trimtab_operator.settings import Settings
 
 MONITOR_CONTAINER = "netmon"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from decimal import Decimal
 
-from trimtab_operator.cluster.resources import Object
+from trimtab_operator.kube.resources import Object
 
 #: What counts: Kubernetes looks at no other resource.
 _COUNTED = ("cpu", "memory")

@@ -13,7 +13,7 @@ from trimtab_api.trainingjob import TrainingJob
 from trimtab_operator.certificates import issue
 from trimtab_operator.children.job_file import job_file
 from trimtab_operator.children.owned import owned, shared_name
-from trimtab_operator.cluster.resources import SECRETS, Object, controller_uid
+from trimtab_operator.kube.resources import SECRETS, Object, controller_uid
 
 #: Key of the resolved job.
 JOB_KEY = PurePosixPath(JOB_FILE).name

@@ -6,8 +6,8 @@ from trimtab_api.names import MASTER_PORT, MONITOR_PORT, TRAINER_STATUS_PORT
 from trimtab_api.trainingjob import TrainingJob
 
 from trimtab_operator.children.owned import owned
-from trimtab_operator.cluster.resources import SERVICES, Object
-from trimtab_operator.labels import ATTEMPT, JOB_NAME
+from trimtab_operator.kube.labels import ATTEMPT, JOB_NAME
+from trimtab_operator.kube.resources import SERVICES, Object
 
 
 def service(job: TrainingJob, namespace: str, uid: str, attempt: int) -> Object:

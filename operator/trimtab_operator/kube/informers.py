@@ -11,9 +11,9 @@ from typing import Any
 
 from kubernetes.informer import ADDED, DELETED, MODIFIED, SharedInformer
 
-from trimtab_operator.cluster.api import Api, RefusedError, Unreachable, as_api_exception
-from trimtab_operator.cluster.pages import PAGE_SIZE
-from trimtab_operator.cluster.resources import Object, Resource
+from trimtab_operator.kube.api import Api, RefusedError, Unreachable, as_api_exception
+from trimtab_operator.kube.pages import PAGE_SIZE
+from trimtab_operator.kube.resources import Object, Resource
 
 #: Seconds after which the server ends a watch; a new one then resumes where it ended. So a quiet watch shows life.
 WATCH_SECONDS = 60

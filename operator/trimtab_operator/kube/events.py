@@ -10,8 +10,8 @@ from typing import Literal, get_args
 from trimtab_api.trainingjob.status import State, Status
 from trimtab_api.trainingjob.types import API_VERSION, KIND
 
-from trimtab_operator.cluster.resources import Object
-from trimtab_operator.labels import MANAGER
+from trimtab_operator.kube.labels import MANAGER
+from trimtab_operator.kube.resources import Object
 from trimtab_operator.truncate import truncate
 
 #: Reason of Ready while every worker is ready and no step is done yet.

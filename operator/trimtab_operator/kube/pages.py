@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from trimtab_operator.cluster.resources import Object
+from trimtab_operator.kube.resources import Object
 
 #: Objects in one page. An object has at most 1.5 MB (etcd's limit), so the text of a page has at most 38 MB.
 PAGE_SIZE = 25

@@ -6,8 +6,8 @@ import logging
 from collections import deque
 
 from trimtab_operator import metrics
-from trimtab_operator.cluster.api import Api, RefusedError
-from trimtab_operator.cluster.resources import EVENTS, Object
+from trimtab_operator.kube.api import Api, RefusedError
+from trimtab_operator.kube.resources import EVENTS, Object
 
 #: Most events of one job that wait to be written; when one more comes, the oldest is dropped.
 _MAX_PENDING = 100

@@ -19,7 +19,7 @@ from kubernetes.leaderelection.leaderelection import LeaderElection
 from kubernetes.leaderelection.leaderelectionrecord import LeaderElectionRecord
 from kubernetes.leaderelection.resourcelock.leaselock import LeaseLock
 
-from trimtab_operator.cluster.api import Unreachable
+from trimtab_operator.kube.api import Unreachable
 
 #: Seconds without renewal after which another may lead.
 LEASE_SECONDS = 12
