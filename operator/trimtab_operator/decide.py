@@ -33,7 +33,7 @@ from trimtab_operator.policies.restart import (
 )
 from trimtab_operator.policies.suspend import wanted_suspension
 from trimtab_operator.policies.ttl import seconds_to_expiry
-from trimtab_operator.timestamps import parse_time, seconds_to
+from trimtab_operator.status.timestamps import parse_time, seconds_to
 
 #: Seconds until a job whose pods are being deleted is reconciled again.
 _WHILE_ENDING_SECONDS = 10.0

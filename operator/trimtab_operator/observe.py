@@ -26,8 +26,8 @@ from trimtab_operator.observed_state import Child, ObservedState
 from trimtab_operator.pods import Pod
 from trimtab_operator.policies.progress import Progress
 from trimtab_operator.refused_pods import RefusedPods
+from trimtab_operator.status.parse import read_status
 from trimtab_operator.trainer_message import TrainerMessage
-from trimtab_operator.written_status import read_status
 
 
 class Cache(Protocol):

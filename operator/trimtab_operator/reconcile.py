@@ -23,13 +23,13 @@ from trimtab_operator.kube.resources import JOBS, SERVICE_ACCOUNTS, TRAINING_JOB
 from trimtab_operator.observe import Cache, Observer, Training
 from trimtab_operator.observed_state import ObservedState
 from trimtab_operator.refused_pods import RefusedPods
-from trimtab_operator.report import report, unreadable
 from trimtab_operator.settings import Settings
 from trimtab_operator.spread import spread
-from trimtab_operator.status_writer import StatusWriter
-from trimtab_operator.status_writes import seconds_to_write
+from trimtab_operator.status.build import report, unreadable
+from trimtab_operator.status.parse import read_status
+from trimtab_operator.status.throttle import seconds_to_write
+from trimtab_operator.status.writer import StatusWriter
 from trimtab_operator.whole_job import WholeJobs
-from trimtab_operator.written_status import read_status
 
 #: Least seconds after which a job is reconciled again though no watch reported a change of it (see `spread`).
 RESYNC_SECONDS = 600.0

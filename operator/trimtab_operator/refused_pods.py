@@ -15,7 +15,7 @@ from trimtab_operator.kube.resources import EVENTS, Object
 from trimtab_operator.observed_state import ObservedState
 from trimtab_operator.pods import Pod, Problem
 from trimtab_operator.policies.missing_pods import MOUNT_PATIENCE_SECONDS, PATIENCE_SECONDS, seconds_to_question
-from trimtab_operator.timestamps import parse_time
+from trimtab_operator.status.timestamps import parse_time
 
 #: Reason of the Job controller's event.
 _REASON = "FailedCreate"

@@ -8,7 +8,7 @@ from trimtab_api.trainingjob.status import State, Workers
 
 from trimtab_operator.observed_state import ObservedState
 from trimtab_operator.pods import Problem
-from trimtab_operator.timestamps import parse_time
+from trimtab_operator.status.timestamps import parse_time
 
 #: Seconds past its deadline after which a pod that has not ended is reported.
 _LATE_SECONDS = 30.0

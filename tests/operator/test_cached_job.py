@@ -18,7 +18,7 @@ from trimtab_operator.kube.informers import Informer
 from trimtab_operator.kube.pages import decode_page
 from trimtab_operator.kube.resources import TRAINING_JOBS
 from trimtab_operator.observed_state import Child
-from trimtab_operator.timestamps import write_time
+from trimtab_operator.status.timestamps import write_time
 
 LARGE = 10_000
 """Empty lists in a template: 30 KB of text, 640 KB of Python."""

@@ -17,7 +17,7 @@ from trimtab_operator.children.secret import secret
 from trimtab_operator.kube.api import Api, RefusedError, Unreachable
 from trimtab_operator.reconcile import RESYNC_SECONDS, Reconciler
 from trimtab_operator.spread import SPREAD
-from trimtab_operator.status_writer import NEWS_EVENTS, NEWS_WRITES
+from trimtab_operator.status.writer import NEWS_EVENTS, NEWS_WRITES
 
 
 class ApiServer(ThreadingHTTPServer):

@@ -7,8 +7,8 @@ from fixtures import NOW, after, ago, child, training
 from hypothesis import given
 from hypothesis import strategies as st
 from trimtab_operator.policies.progress import Progress
-from trimtab_operator.status_writes import brings_news, seconds_to_write
-from trimtab_operator.timestamps import write_time
+from trimtab_operator.status.throttle import brings_news, seconds_to_write
+from trimtab_operator.status.timestamps import write_time
 
 INTERVAL = 60.0
 

@@ -4,7 +4,7 @@ import pytest
 from fixtures import ago, child, observed
 from trimtab_api.trainingjob.status import Status
 from trimtab_operator.decide import Action, decide
-from trimtab_operator.written_status import read_status
+from trimtab_operator.status.parse import read_status
 
 
 def condition(kind="Ready", **changed):
