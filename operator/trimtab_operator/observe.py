@@ -25,9 +25,9 @@ from trimtab_operator.nodes import Nodes
 from trimtab_operator.observed_state import Child, ObservedState
 from trimtab_operator.pods import Pod
 from trimtab_operator.policies.progress import Progress
+from trimtab_operator.rank0.sanitize import TrainerMessage
 from trimtab_operator.refused_pods import RefusedPods
 from trimtab_operator.status.parse import read_status
-from trimtab_operator.trainer_message import TrainerMessage
 
 
 class Cache(Protocol):

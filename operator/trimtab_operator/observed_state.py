@@ -13,7 +13,7 @@ from trimtab_operator.kube.labels import ATTEMPT, JOB_NAME, SUSPENDED, labels
 from trimtab_operator.kube.resources import Object, controller_uid
 from trimtab_operator.pods import Pod, Problem
 from trimtab_operator.policies.progress import Progress
-from trimtab_operator.trainer_message import TrainerMessage
+from trimtab_operator.rank0.sanitize import TrainerMessage
 
 
 @dataclass(frozen=True)

@@ -23,9 +23,9 @@ from trimtab_operator.kube.rate_limit import RateLimit
 from trimtab_operator.kube.resources import JOBS, PODS, SECRETS, TRAINING_JOBS, Object, controller_name
 from trimtab_operator.kube.work_queue import WorkQueue
 from trimtab_operator.pods import Pod
+from trimtab_operator.rank0.client import TrainingStatus
 from trimtab_operator.reconcile import Reconciler
 from trimtab_operator.settings import Settings
-from trimtab_operator.training_status import TrainingStatus
 
 LEASE = "trimtab-operator"
 #: Seconds between readings of the gauges.

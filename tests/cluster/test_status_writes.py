@@ -11,9 +11,9 @@ from seen import Seen
 from trimtab_api.trainer.v1 import status_pb2
 from trimtab_operator.main import read_settings
 from trimtab_operator.policies.progress import Progress
+from trimtab_operator.rank0.sanitize import TrainerMessage
 from trimtab_operator.reconcile import Reconciler
 from trimtab_operator.spread import SPREAD
-from trimtab_operator.trainer_message import TrainerMessage
 from workbench import eventually
 
 pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(300)]

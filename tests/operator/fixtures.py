@@ -11,10 +11,10 @@ from trimtab_operator.decide import decide
 from trimtab_operator.observed_state import Child, ObservedState
 from trimtab_operator.pods import Pod, Problem
 from trimtab_operator.policies.progress import Progress
+from trimtab_operator.rank0.sanitize import TrainerMessage
 from trimtab_operator.settings import Settings
 from trimtab_operator.status.build import report
 from trimtab_operator.status.timestamps import write_time
-from trimtab_operator.trainer_message import TrainerMessage
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 UID = "job-uid"

@@ -10,7 +10,7 @@ from trimtab_operator.decide import Action, decide
 from trimtab_operator.pods import Problem
 from trimtab_operator.policies.progress import Progress
 from trimtab_operator.policies.restart import Pace
-from trimtab_operator.trainer_message import TrainerMessage
+from trimtab_operator.rank0.sanitize import TrainerMessage
 
 RESTARTS = {"restarts": 1}
 FAILED = child(failure="Job has reached the specified backoff limit")

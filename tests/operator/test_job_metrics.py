@@ -12,7 +12,7 @@ from trimtab_operator.kube import event_recorder
 from trimtab_operator.kube.api import Api, RefusedError, Unreachable
 from trimtab_operator.kube.event_recorder import EventRecorder
 from trimtab_operator.kube.resources import TRAINING_JOBS
-from trimtab_operator.trainer_message import TrainerMessage
+from trimtab_operator.rank0.sanitize import TrainerMessage
 
 
 class Rank0s:

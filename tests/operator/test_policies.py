@@ -14,7 +14,7 @@ from trimtab_operator.policies.progress import Progress
 from trimtab_operator.policies.restart import GiveUp, Restart, after_disruption, after_failure
 from trimtab_operator.policies.suspend import wanted_suspension
 from trimtab_operator.policies.ttl import seconds_to_expiry
-from trimtab_operator.trainer_message import TrainerMessage
+from trimtab_operator.rank0.sanitize import TrainerMessage
 
 CAUSE = Problem("Error", "worker 0 failed")
 

@@ -10,10 +10,10 @@ from trimtab_operator.decide import Decision, Outcome, decide
 from trimtab_operator.kube.events import events, manifest
 from trimtab_operator.pods import Problem
 from trimtab_operator.policies.progress import Progress
+from trimtab_operator.rank0.sanitize import TrainerMessage
 from trimtab_operator.status.build import report, unreadable
 from trimtab_operator.status.throttle import seconds_to_write
 from trimtab_operator.status.timestamps import write_time
-from trimtab_operator.trainer_message import TrainerMessage
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trimtab_api.trainer.v1 import status_pb2
 from trimtab_operator.kube.events import events, manifest
+from trimtab_operator.rank0.sanitize import LARGEST_COUNT, TrainerMessage
 from trimtab_operator.status.throttle import seconds_to_write
-from trimtab_operator.trainer_message import LARGEST_COUNT, TrainerMessage
 
 floats = st.floats(allow_nan=True, allow_infinity=True, width=64)
 counts = st.integers(0, 2**64 - 1)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Self
 
-from trimtab_operator.trainer_message import TrainerMessage
+from trimtab_operator.rank0.sanitize import TrainerMessage
 
 #: The default deadline, in multiples of spec.communication.timeout. Ranks that wait for each other give up after one
 #: timeout, and their own message says more than the operator can.

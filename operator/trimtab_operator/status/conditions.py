@@ -7,6 +7,7 @@ from typing import Literal
 
 from trimtab_api.trainingjob.status import Condition, ConditionType, NetworkStatus, Status
 from trimtab_api.units import format_bandwidth
+
 from trimtab_operator.decide import Decision
 from trimtab_operator.kube.events import WAITING_FOR_TRAINING
 from trimtab_operator.observed_state import ObservedState

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from trimtab_api.trainingjob.status import State, Workers
+
 from trimtab_operator.decide import Decision
 from trimtab_operator.observed_state import ObservedState
 from trimtab_operator.status.timestamps import seconds_to, write_time

@@ -6,6 +6,7 @@ import logging
 
 from pydantic import ValidationError
 from trimtab_api.trainingjob.status import Status
+
 from trimtab_operator.kube.resources import Object
 
 _log = logging.getLogger(__name__)

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from trimtab_api.trainingjob.status import Status
+
 from trimtab_operator import metrics
 from trimtab_operator.kube import events
 from trimtab_operator.kube.api import Api, RefusedError

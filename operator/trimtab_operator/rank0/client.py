@@ -21,12 +21,11 @@ from trimtab_api.certificates import Certificates
 from trimtab_api.channels import explain, open_async_channel
 from trimtab_api.names import TRAINER_STATUS_PORT, worker_host
 from trimtab_api.trainer.v1 import status_pb2, status_pb2_grpc
-
 from trimtab_operator.kube.token_bucket import TokenBucket
 from trimtab_operator.observed_state import Child, ObservedState
 from trimtab_operator.policies.progress import Progress
+from trimtab_operator.rank0.sanitize import MAX_MESSAGE_BYTES, TrainerMessage
 from trimtab_operator.status.truncate import on_one_line, truncate
-from trimtab_operator.trainer_message import MAX_MESSAGE_BYTES, TrainerMessage
 
 #: Seconds between two statuses of a job that has no other plan or state.
 INTERVAL_SECONDS = 5.0
