@@ -16,8 +16,8 @@ from trimtab.records.run_directory import RunDirectory
 from trimtab.status.metrics import PHASES, RunMetrics
 from trimtab_api.netmon.v1 import netmon_pb2
 from trimtab_netmon.metrics import FAILURES, Metrics
-from trimtab_operator import metrics as of_operator
-from trimtab_operator.job_metrics import JobMetrics
+from trimtab_operator.observability import metrics as of_operator
+from trimtab_operator.observability.job_metrics import JobMetrics
 
 #: Labels whose values are few and fixed.
 _VALUES = {

@@ -10,11 +10,9 @@ from kubernetes.client import ApiClient
 from trimtab_api.certificates import Certificates
 from trimtab_api.names import possible_jobs
 
-from trimtab_operator import cached_child, cached_job, metrics, pods
+from trimtab_operator import cached_child, cached_job, pods
 from trimtab_operator.children.owned import shared_name
 from trimtab_operator.children.secret import certificates_in
-from trimtab_operator.health import HealthServer
-from trimtab_operator.job_metrics import JobMetrics
 from trimtab_operator.kube.api import Api, RefusedError, Unreachable
 from trimtab_operator.kube.election import Election
 from trimtab_operator.kube.informers import STUCK_SECONDS, Informer
@@ -22,6 +20,9 @@ from trimtab_operator.kube.labels import JOB_NAME, MANAGED_BY, MANAGER
 from trimtab_operator.kube.rate_limit import RateLimit
 from trimtab_operator.kube.resources import JOBS, PODS, SECRETS, TRAINING_JOBS, Object, controller_name
 from trimtab_operator.kube.work_queue import WorkQueue
+from trimtab_operator.observability import metrics
+from trimtab_operator.observability.health import HealthServer
+from trimtab_operator.observability.job_metrics import JobMetrics
 from trimtab_operator.pods import Pod
 from trimtab_operator.rank0.client import TrainingStatus
 from trimtab_operator.reconcile import Reconciler

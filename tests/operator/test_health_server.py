@@ -4,7 +4,7 @@ import socket
 import urllib.request
 
 import pytest
-from trimtab_operator.health import HealthServer
+from trimtab_operator.observability.health import HealthServer
 
 
 def addresses_here():

@@ -6,12 +6,12 @@ from fixtures import ago, said, training
 from kubernetes.client import ApiClient, Configuration
 from prometheus_client import CollectorRegistry
 from trimtab_api.trainer.v1 import status_pb2
-from trimtab_operator import metrics
-from trimtab_operator.job_metrics import JobMetrics
 from trimtab_operator.kube import event_recorder
 from trimtab_operator.kube.api import Api, RefusedError, Unreachable
 from trimtab_operator.kube.event_recorder import EventRecorder
 from trimtab_operator.kube.resources import TRAINING_JOBS
+from trimtab_operator.observability import metrics
+from trimtab_operator.observability.job_metrics import JobMetrics
 from trimtab_operator.rank0.sanitize import TrainerMessage
 
 

@@ -19,10 +19,10 @@ from kubernetes.client import ApiClient, Configuration
 from kubernetes.client.exceptions import ApiException
 from urllib3.response import BaseHTTPResponse
 
-from trimtab_operator import metrics
 from trimtab_operator.kube.pages import decode_page
 from trimtab_operator.kube.rate_limit import RateLimit
 from trimtab_operator.kube.resources import Object, Resource
+from trimtab_operator.observability import metrics
 
 #: Who owns the fields that the operator applies.
 FIELD_MANAGER = "trimtab-operator"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from collections import deque
 
-from trimtab_operator import metrics
 from trimtab_operator.kube.api import Api, RefusedError
 from trimtab_operator.kube.resources import EVENTS, Object
+from trimtab_operator.observability import metrics
 
 #: Most events of one job that wait to be written; when one more comes, the oldest is dropped.
 _MAX_PENDING = 100

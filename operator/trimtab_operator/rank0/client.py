@@ -21,6 +21,7 @@ from trimtab_api.certificates import Certificates
 from trimtab_api.channels import explain, open_async_channel
 from trimtab_api.names import TRAINER_STATUS_PORT, worker_host
 from trimtab_api.trainer.v1 import status_pb2, status_pb2_grpc
+
 from trimtab_operator.kube.token_bucket import TokenBucket
 from trimtab_operator.observed_state import Child, ObservedState
 from trimtab_operator.policies.progress import Progress

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Literal, Self
 
 from trimtab_api.trainer.v1 import status_pb2
+
 from trimtab_operator.status.truncate import on_one_line, truncate
 
 #: Bytes of one message of rank 0's; an honest one has less than a tenth.
