@@ -10,7 +10,6 @@ from kubernetes.client import ApiClient
 from trimtab_api.certificates import Certificates
 from trimtab_api.names import possible_jobs
 
-from trimtab_operator import cached_child, cached_job, pods
 from trimtab_operator.children.owned import shared_name
 from trimtab_operator.children.secret import certificates_in
 from trimtab_operator.kube.api import Api, RefusedError, Unreachable
@@ -23,9 +22,10 @@ from trimtab_operator.kube.work_queue import WorkQueue
 from trimtab_operator.observability import metrics
 from trimtab_operator.observability.health import HealthServer
 from trimtab_operator.observability.job_metrics import JobMetrics
-from trimtab_operator.pods import Pod
 from trimtab_operator.rank0.client import TrainingStatus
-from trimtab_operator.reconcile import Reconciler
+from trimtab_operator.reconcile import cached_child, cached_job, pods
+from trimtab_operator.reconcile.pods import Pod
+from trimtab_operator.reconcile.reconciler import Reconciler
 from trimtab_operator.settings import Settings
 
 LEASE = "trimtab-operator"

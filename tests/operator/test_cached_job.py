@@ -10,14 +10,14 @@ from fixtures import NOW, SETTINGS, UID, job
 from kubernetes.client import ApiClient, Configuration
 from trimtab_api.errors import UserError
 from trimtab_api.trainingjob.load import read_training_job
-from trimtab_operator import cached_child, cached_job
-from trimtab_operator.cached_job import MOST_SPEC_BYTES, MOST_WHOLE_BYTES, read_cached
 from trimtab_operator.children.job import child_job
 from trimtab_operator.kube.api import Api
 from trimtab_operator.kube.informers import Informer
 from trimtab_operator.kube.pages import decode_page
 from trimtab_operator.kube.resources import TRAINING_JOBS
-from trimtab_operator.observed_state import Child
+from trimtab_operator.reconcile import cached_child, cached_job
+from trimtab_operator.reconcile.cached_job import MOST_SPEC_BYTES, MOST_WHOLE_BYTES, read_cached
+from trimtab_operator.reconcile.observed_state import Child
 from trimtab_operator.status.timestamps import write_time
 
 LARGE = 10_000

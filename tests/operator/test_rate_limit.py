@@ -10,7 +10,7 @@ from kubernetes.client import ApiClient, Configuration
 from trimtab_operator.kube.api import Api
 from trimtab_operator.kube.rate_limit import RateLimit
 from trimtab_operator.kube.resources import PODS
-from trimtab_operator.spread import SPREAD, spread
+from trimtab_operator.reconcile.spread import SPREAD, spread
 
 
 class Clock:

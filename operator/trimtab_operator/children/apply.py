@@ -8,7 +8,7 @@ from trimtab_operator.children.secret import is_intact, secret
 from trimtab_operator.children.service import service
 from trimtab_operator.kube.api import Api, RefusedError
 from trimtab_operator.kube.resources import Object, controller_uid, resource_of
-from trimtab_operator.observed_state import ObservedState
+from trimtab_operator.reconcile.observed_state import ObservedState
 from trimtab_operator.settings import Settings
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from prometheus_client import make_wsgi_app
 from trimtab_api.http_server import HttpServer
+
 from trimtab_operator.observability.metrics import REGISTRY
 
 #: A check: None if all is well, else what is wrong.

@@ -9,6 +9,7 @@ from typing import Any, Protocol, get_args
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 from trimtab_api.trainingjob.status import State
+
 from trimtab_operator.kube.resources import Object
 from trimtab_operator.rank0.sanitize import TrainerMessage
 from trimtab_operator.status.timestamps import parse_time

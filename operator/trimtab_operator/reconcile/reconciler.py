@@ -11,25 +11,24 @@ from http import HTTPStatus
 
 from trimtab_api.errors import UserError
 from trimtab_api.trainingjob.load import read_training_job
-
 from trimtab_operator.children.apply import ensure_children
 from trimtab_operator.children.job import child_job, relabelled
 from trimtab_operator.children.pod import account_of
-from trimtab_operator.decide import Action, Decision, Outcome, blocked, decide
 from trimtab_operator.kube.api import Api, RefusedError
 from trimtab_operator.kube.event_recorder import EventRecorder
 from trimtab_operator.kube.labels import OPERATOR, SUSPENDED
 from trimtab_operator.kube.resources import JOBS, SERVICE_ACCOUNTS, TRAINING_JOBS, Object
-from trimtab_operator.observe import Cache, Observer, Training
-from trimtab_operator.observed_state import ObservedState
-from trimtab_operator.refused_pods import RefusedPods
+from trimtab_operator.reconcile.decide import Action, Decision, Outcome, blocked, decide
+from trimtab_operator.reconcile.observe import Cache, Observer, Training
+from trimtab_operator.reconcile.observed_state import ObservedState
+from trimtab_operator.reconcile.pod_creation_errors import RefusedPods
+from trimtab_operator.reconcile.spread import spread
+from trimtab_operator.reconcile.whole_job import WholeJobs
 from trimtab_operator.settings import Settings
-from trimtab_operator.spread import spread
 from trimtab_operator.status.build import report, unreadable
 from trimtab_operator.status.parse import read_status
 from trimtab_operator.status.throttle import seconds_to_write
 from trimtab_operator.status.writer import StatusWriter
-from trimtab_operator.whole_job import WholeJobs
 
 #: Least seconds after which a job is reconciled again though no watch reported a change of it (see `spread`).
 RESYNC_SECONDS = 600.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trimtab_operator.observed_state import ObservedState
+from trimtab_operator.reconcile.observed_state import ObservedState
 from trimtab_operator.status.timestamps import write_time
 
 #: What the status says of a suspended job, by the reason of its condition.

@@ -8,8 +8,6 @@ from datetime import datetime
 from typing import Protocol
 
 from trimtab_api.names import attempt_name, possible_jobs
-
-from trimtab_operator.cached_job import read_cached, shrink
 from trimtab_operator.kube.api import Api
 from trimtab_operator.kube.labels import JOB_NAME, is_queued
 from trimtab_operator.kube.resources import (
@@ -21,12 +19,13 @@ from trimtab_operator.kube.resources import (
     controller_name,
     controller_uid,
 )
-from trimtab_operator.nodes import Nodes
-from trimtab_operator.observed_state import Child, ObservedState
-from trimtab_operator.pods import Pod
-from trimtab_operator.policies.progress import Progress
 from trimtab_operator.rank0.sanitize import TrainerMessage
-from trimtab_operator.refused_pods import RefusedPods
+from trimtab_operator.reconcile.cached_job import read_cached, shrink
+from trimtab_operator.reconcile.nodes import Nodes
+from trimtab_operator.reconcile.observed_state import Child, ObservedState
+from trimtab_operator.reconcile.pod_creation_errors import RefusedPods
+from trimtab_operator.reconcile.pods import Pod
+from trimtab_operator.reconcile.policies.progress import Progress
 from trimtab_operator.status.parse import read_status
 
 

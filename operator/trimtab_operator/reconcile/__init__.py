@@ -1,0 +1,1 @@
+"""One pass over a TrainingJob: observe, decide, act."""
