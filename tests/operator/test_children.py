@@ -10,7 +10,7 @@ from fixtures import NOW, SETTINGS, UID, job
 from trimtab_api.names import MOST_WORKERS, RESERVED_VARIABLES
 from trimtab_api.trainer.v1 import status_pb2, status_pb2_grpc
 from trimtab_api.trainingjob.load import parse_training_job, read_training_job
-from trimtab_operator.certificates import issue
+from trimtab_operator.children.certificates import issue
 from trimtab_operator.children.job import child_job
 from trimtab_operator.children.job_file import job_file
 from trimtab_operator.children.network_policy import network_policy

@@ -10,7 +10,7 @@ from trimtab_api.certificates import Certificates
 from trimtab_api.names import AUTHORITY_FILE, CERTIFICATE_FILE, JOB_FILE, KEY_FILE
 from trimtab_api.trainingjob import TrainingJob
 
-from trimtab_operator.certificates import issue
+from trimtab_operator.children.certificates import issue
 from trimtab_operator.children.job_file import job_file
 from trimtab_operator.children.owned import owned, shared_name
 from trimtab_operator.kube.resources import SECRETS, Object, controller_uid

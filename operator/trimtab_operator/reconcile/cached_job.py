@@ -12,6 +12,7 @@ from trimtab_api.errors import UserError
 from trimtab_api.trainingjob import TrainingJob
 from trimtab_api.trainingjob.load import read_training_job
 from trimtab_api.trainingjob.pod_template import TRAINER_CONTAINER
+
 from trimtab_operator.kube.labels import KUEUE_QUEUE, OPERATOR
 from trimtab_operator.kube.resources import Object
 

@@ -8,6 +8,7 @@ from enum import Enum
 from typing import Literal
 
 from trimtab_api.steps_of_attempts import MOST_WITHOUT_STEP, restarts_without_step
+
 from trimtab_operator.children.owned import in_the_way
 from trimtab_operator.kube.labels import JOB_NAME
 from trimtab_operator.reconcile.observed_state import Child, ObservedState

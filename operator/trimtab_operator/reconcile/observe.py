@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Protocol
 
 from trimtab_api.names import attempt_name, possible_jobs
+
 from trimtab_operator.kube.api import Api
 from trimtab_operator.kube.labels import JOB_NAME, is_queued
 from trimtab_operator.kube.resources import (

@@ -8,6 +8,7 @@ from typing import Self
 
 from trimtab_api.trainingjob import TrainingJob
 from trimtab_api.trainingjob.status import Status
+
 from trimtab_operator.kube.labels import ATTEMPT, JOB_NAME, SUSPENDED, labels
 from trimtab_operator.kube.resources import Object, controller_uid
 from trimtab_operator.rank0.sanitize import TrainerMessage

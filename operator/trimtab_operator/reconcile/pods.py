@@ -8,6 +8,7 @@ from typing import Any, Self
 
 from trimtab_api.steps_of_attempts import tells_of_no_step
 from trimtab_api.trainingjob.pod_template import TRAINER_CONTAINER
+
 from trimtab_operator.kube.labels import COMPLETION_INDEX, JOB_NAME
 from trimtab_operator.kube.resources import Object, controller_uid
 from trimtab_operator.status.timestamps import parse_time, write_time

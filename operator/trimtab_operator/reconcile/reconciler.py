@@ -11,6 +11,7 @@ from http import HTTPStatus
 
 from trimtab_api.errors import UserError
 from trimtab_api.trainingjob.load import read_training_job
+
 from trimtab_operator.children.apply import ensure_children
 from trimtab_operator.children.job import child_job, relabelled
 from trimtab_operator.children.pod import account_of

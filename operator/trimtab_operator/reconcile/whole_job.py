@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 
 from trimtab_api.errors import UserError
+
 from trimtab_operator.kube.api import Api
 from trimtab_operator.kube.resources import TRAINING_JOBS, Object
 from trimtab_operator.reconcile.cached_job import size_error

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from trimtab_api.trainingjob.status import State, Workers
+
 from trimtab_operator.reconcile.observed_state import ObservedState
 from trimtab_operator.reconcile.pods import Problem
 from trimtab_operator.status.timestamps import parse_time

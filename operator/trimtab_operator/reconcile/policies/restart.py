@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from trimtab_api.steps_of_attempts import why_no_other
+
 from trimtab_operator.reconcile.pods import Problem
 
 #: Seconds that the second restart in a row waits, and the longest wait; each further restart waits twice as long.
