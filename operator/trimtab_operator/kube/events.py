@@ -12,7 +12,7 @@ from trimtab_api.trainingjob.types import API_VERSION, KIND
 
 from trimtab_operator.kube.labels import MANAGER
 from trimtab_operator.kube.resources import Object
-from trimtab_operator.status.truncate import truncate
+from trimtab_operator.kube.truncate import truncate
 
 #: Reason of Ready while every worker is ready and no step is done yet.
 WAITING_FOR_TRAINING = "WaitingForTraining"

@@ -11,8 +11,8 @@ from prometheus_client.registry import Collector
 from trimtab_api.trainingjob.status import State
 
 from trimtab_operator.kube.resources import Object
+from trimtab_operator.kube.timestamps import parse_time
 from trimtab_operator.rank0.sanitize import TrainerMessage
-from trimtab_operator.status.timestamps import parse_time
 
 #: Those of the network's and the trainer's metrics of the same job.
 LABELS = ("namespace", "trimtab_dev_job_name")

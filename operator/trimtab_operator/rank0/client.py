@@ -23,10 +23,10 @@ from trimtab_api.names import TRAINER_STATUS_PORT, worker_host
 from trimtab_api.trainer.v1 import status_pb2, status_pb2_grpc
 
 from trimtab_operator.kube.token_bucket import TokenBucket
+from trimtab_operator.kube.truncate import on_one_line, truncate
 from trimtab_operator.rank0.sanitize import MAX_MESSAGE_BYTES, TrainerMessage
 from trimtab_operator.reconcile.observed_state import Child, ObservedState
 from trimtab_operator.reconcile.policies.progress import Progress
-from trimtab_operator.status.truncate import on_one_line, truncate
 
 #: Seconds between two statuses of a job that has no other plan or state.
 INTERVAL_SECONDS = 5.0

@@ -11,6 +11,7 @@ from trimtab_api.steps_of_attempts import MOST_WITHOUT_STEP, restarts_without_st
 
 from trimtab_operator.children.owned import in_the_way
 from trimtab_operator.kube.labels import JOB_NAME
+from trimtab_operator.kube.timestamps import parse_time, seconds_to
 from trimtab_operator.reconcile.observed_state import Child, ObservedState
 from trimtab_operator.reconcile.pods import Problem
 from trimtab_operator.reconcile.policies.blocked import seconds_to_next_check
@@ -39,7 +40,6 @@ from trimtab_operator.reconcile.policies.worker_failure import (
     lost_node,
     pending_worker,
 )
-from trimtab_operator.status.timestamps import parse_time, seconds_to
 
 #: Seconds until a job whose pods are being deleted is reconciled again.
 _WHILE_ENDING_SECONDS = 10.0

@@ -12,6 +12,7 @@ from datetime import datetime
 
 from trimtab_operator.kube.api import Api, RefusedError
 from trimtab_operator.kube.resources import EVENTS, Object
+from trimtab_operator.kube.timestamps import parse_time
 from trimtab_operator.reconcile.observed_state import ObservedState
 from trimtab_operator.reconcile.pods import Pod, Problem
 from trimtab_operator.reconcile.policies.missing_pods import (
@@ -19,7 +20,6 @@ from trimtab_operator.reconcile.policies.missing_pods import (
     PATIENCE_SECONDS,
     seconds_to_question,
 )
-from trimtab_operator.status.timestamps import parse_time
 
 #: Reason of the Job controller's event.
 _REASON = "FailedCreate"

@@ -11,8 +11,8 @@ from trimtab_api.trainingjob.pod_template import TRAINER_CONTAINER
 
 from trimtab_operator.kube.labels import COMPLETION_INDEX, JOB_NAME
 from trimtab_operator.kube.resources import Object, controller_uid
-from trimtab_operator.status.timestamps import parse_time, write_time
-from trimtab_operator.status.truncate import printable
+from trimtab_operator.kube.timestamps import parse_time, write_time
+from trimtab_operator.kube.truncate import printable
 
 #: Reasons that a waiting container gives while its pod's volumes are mounted, and at other times.
 _MOUNTING = {"ContainerCreating", "PodInitializing"}

@@ -7,6 +7,8 @@ from datetime import datetime
 from trimtab_api.trainingjob.status import NetworkStatus, PlanStatus, State, Status, Workers
 from trimtab_api.units import format_bandwidth, format_duration
 
+from trimtab_operator.kube.timestamps import parse_time, write_time
+from trimtab_operator.kube.truncate import truncate
 from trimtab_operator.rank0.sanitize import TrainerMessage
 from trimtab_operator.reconcile.decide import Action, Decision
 from trimtab_operator.reconcile.observed_state import ObservedState
@@ -15,8 +17,6 @@ from trimtab_operator.reconcile.policies.restart import Restart
 from trimtab_operator.reconcile.suspension import is_resumed, is_suspended
 from trimtab_operator.status.conditions import condition, conditions_of
 from trimtab_operator.status.message import message_of, restart_time
-from trimtab_operator.status.timestamps import parse_time, write_time
-from trimtab_operator.status.truncate import truncate
 
 #: What the user can do about a spec that this version of the operator cannot read.
 _UNREADABLE_REMEDY = (

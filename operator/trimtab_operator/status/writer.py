@@ -13,10 +13,10 @@ from trimtab_operator.kube import events
 from trimtab_operator.kube.api import Api, RefusedError
 from trimtab_operator.kube.event_recorder import EventRecorder
 from trimtab_operator.kube.resources import TRAINING_JOBS, Object
+from trimtab_operator.kube.timestamps import write_time
 from trimtab_operator.kube.token_bucket import TokenBucket
 from trimtab_operator.observability import metrics
 from trimtab_operator.status.throttle import brings_news, without_training
-from trimtab_operator.status.timestamps import write_time
 
 #: Writes of a status that rank 0's news alone asks for, one after the other, and seconds for each one beyond.
 NEWS_WRITES, SECONDS_PER_NEWS_WRITE = 5, 10.0
