@@ -12,19 +12,20 @@ from trimtab_api.names import possible_jobs
 
 from trimtab_operator.children.owned import shared_name
 from trimtab_operator.children.secret import certificates_in
+from trimtab_operator.decisions import pods
 from trimtab_operator.kube.api import Api, RefusedError, Unreachable
 from trimtab_operator.kube.election import Election
 from trimtab_operator.kube.informers import STUCK_SECONDS, Informer
 from trimtab_operator.kube.labels import JOB_NAME, MANAGED_BY, MANAGER
 from trimtab_operator.kube.rate_limit import RateLimit
-from trimtab_operator.kube.resources import JOBS, PODS, SECRETS, TRAINING_JOBS, Object, controller_name
+from trimtab_operator.kube.resources import JOBS, PODS, SECRETS, TRAINING_JOBS, Object, controller_name, object_key
 from trimtab_operator.kube.work_queue import WorkQueue
 from trimtab_operator.observability import metrics
 from trimtab_operator.observability.health import HealthServer
 from trimtab_operator.observability.job_metrics import JobMetrics
 from trimtab_operator.rank0.client import TrainingStatus
-from trimtab_operator.reconcile import cached_child, cached_job, pods
-from trimtab_operator.reconcile.pods import Pod
+from trimtab_operator.reconcile import cached_child, cached_job
+from trimtab_operator.reconcile.pod_cache import PodCache
 from trimtab_operator.reconcile.reconciler import Reconciler
 from trimtab_operator.settings import Settings
 
@@ -149,25 +150,25 @@ class Operator:
 
     def _job_changed(self, job: Object) -> None:
         # Among many new jobs, every one gets its pods before any gets its status, which would take as long again.
-        self._queue.add(_key(job["metadata"]["namespace"], job["metadata"]["name"]), urgent="status" not in job)
+        self._queue.add(object_key(job["metadata"]["namespace"], job["metadata"]["name"]), urgent="status" not in job)
 
     def _job_removed(self, job: Object) -> None:
         # After a new list the cache holds a deleted object for a moment longer.
-        self._queue.add_later(_key(job["metadata"]["namespace"], job["metadata"]["name"]), 0.1)
+        self._queue.add_later(object_key(job["metadata"]["namespace"], job["metadata"]["name"]), 0.1)
 
     def _child_changed(self, child: Object) -> None:
         # By its name: anybody may edit its labels and its owner. To reconcile a job that it is not of costs little.
         for job in possible_jobs(child["metadata"]["name"]):
-            self._queue.add(_key(child["metadata"]["namespace"], job))
+            self._queue.add(object_key(child["metadata"]["namespace"], job))
 
     def _child_removed(self, child: Object) -> None:
         for job in possible_jobs(child["metadata"]["name"]):
-            self._queue.add_later(_key(child["metadata"]["namespace"], job), 0.1)
+            self._queue.add_later(object_key(child["metadata"]["namespace"], job), 0.1)
 
     def _pod_changed(self, pod: Object) -> None:
         if self._pods.put(pod) and controller_name(pod):
             for job in possible_jobs(controller_name(pod)):
-                self._queue.add(_key(pod["metadata"]["namespace"], job))
+                self._queue.add(object_key(pod["metadata"]["namespace"], job))
 
     def _certificates(self, namespace: str, name: str) -> Certificates | None:
         job = self.job(namespace, name)
@@ -204,51 +205,3 @@ class Operator:
             for informer in self._informers:
                 silence = informer.seconds_since_progress
                 metrics.WATCH_SILENCE_SECONDS.labels(resource=informer.resource.plural).set(silence)
-
-
-class PodCache:
-    """Pods by the Job that made them, and whether an event of a pod says anything new to `Pod`.
-
-    The Job is the pod's controller: anybody may edit a pod's labels.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._by_job: dict[str, dict[str, Object]] = {}
-        self._job_of: dict[str, str] = {}
-        """The job that each pod last belonged to; an orphaned pod belongs to none."""
-
-    def put(self, pod: Object) -> bool:
-        """Keep a pod; whether it differs from the pod kept before in what `Pod` reads."""
-        metadata = pod["metadata"]
-        job = _key(metadata["namespace"], controller_name(pod))
-        with self._lock:
-            before = self._take(metadata)
-            self._by_job.setdefault(job, {})[metadata["name"]] = pod
-            self._job_of[_key(metadata["namespace"], metadata["name"])] = job
-        return before is None or Pod.read(before) != Pod.read(pod)
-
-    def remove(self, pod: Object) -> None:
-        """Forget a pod."""
-        with self._lock:
-            self._take(pod["metadata"])
-
-    def _take(self, metadata: Object) -> Object | None:
-        """Remove the pod of that name and return it; None if there was none."""
-        job = self._job_of.pop(_key(metadata["namespace"], metadata["name"]), None)
-        if job is None:
-            return None
-        of_job = self._by_job[job]
-        pod = of_job.pop(metadata["name"])
-        if not of_job:
-            del self._by_job[job]
-        return pod
-
-    def of(self, namespace: str, name: str) -> list[Object]:
-        """The pods of a job."""
-        with self._lock:
-            return list(self._by_job.get(_key(namespace, name), {}).values())
-
-
-def _key(namespace: str, name: str) -> str:
-    return f"{namespace}/{name}"

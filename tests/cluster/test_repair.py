@@ -7,10 +7,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from kit.silent_training import SilentTraining
 from seen import Seen
+from trimtab_operator.decisions.spread import spread
 from trimtab_operator.kube.resources import JOBS, NETWORK_POLICIES, PODS, SECRETS, SERVICES
 from trimtab_operator.main import read_settings
 from trimtab_operator.reconcile.reconciler import RESYNC_SECONDS, Reconciler
-from trimtab_operator.reconcile.spread import spread
 from workbench import Workbench, eventually
 
 pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(300)]

@@ -9,11 +9,11 @@ import pytest
 from kit.silent_training import SilentTraining
 from seen import Seen
 from trimtab_api.trainer.v1 import status_pb2
+from trimtab_operator.decisions.policies.progress import Progress
+from trimtab_operator.decisions.spread import SPREAD
 from trimtab_operator.main import read_settings
 from trimtab_operator.rank0.sanitize import TrainerMessage
-from trimtab_operator.reconcile.policies.progress import Progress
 from trimtab_operator.reconcile.reconciler import Reconciler
-from trimtab_operator.reconcile.spread import SPREAD
 from workbench import eventually
 
 pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(300)]

@@ -1,6 +1,6 @@
 """What a reconciler asks of training, where rank 0 says nothing."""
 
-from trimtab_operator.reconcile.policies.progress import Progress
+from trimtab_operator.decisions.policies.progress import Progress
 
 
 class SilentTraining:

@@ -7,12 +7,12 @@ from datetime import UTC, datetime, timedelta
 from trimtab_api.trainer.v1 import status_pb2
 from trimtab_api.trainingjob import TrainingJob
 from trimtab_api.trainingjob.status import Status
+from trimtab_operator.decisions.decide import decide
+from trimtab_operator.decisions.observed_state import Child, ObservedState
+from trimtab_operator.decisions.pods import Pod, Problem
+from trimtab_operator.decisions.policies.progress import Progress
 from trimtab_operator.kube.timestamps import write_time
 from trimtab_operator.rank0.sanitize import TrainerMessage
-from trimtab_operator.reconcile.decide import decide
-from trimtab_operator.reconcile.observed_state import Child, ObservedState
-from trimtab_operator.reconcile.pods import Pod, Problem
-from trimtab_operator.reconcile.policies.progress import Progress
 from trimtab_operator.settings import Settings
 from trimtab_operator.status.build import report
 

@@ -11,6 +11,7 @@ from kubernetes.client import ApiClient, Configuration
 from trimtab_api.errors import UserError
 from trimtab_api.trainingjob.load import read_training_job
 from trimtab_operator.children.job import child_job
+from trimtab_operator.decisions.observed_state import Child
 from trimtab_operator.kube.api import Api
 from trimtab_operator.kube.informers import Informer
 from trimtab_operator.kube.pages import decode_page
@@ -18,7 +19,6 @@ from trimtab_operator.kube.resources import TRAINING_JOBS
 from trimtab_operator.kube.timestamps import write_time
 from trimtab_operator.reconcile import cached_child, cached_job
 from trimtab_operator.reconcile.cached_job import MOST_SPEC_BYTES, MOST_WHOLE_BYTES, read_cached
-from trimtab_operator.reconcile.observed_state import Child
 
 LARGE = 10_000
 """Empty lists in a template: 30 KB of text, 640 KB of Python."""

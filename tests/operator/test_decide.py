@@ -6,11 +6,11 @@ import pytest
 from fixtures import UID, ago, child, failed_pod, observed, pod, training
 from hypothesis import given
 from hypothesis import strategies as st
+from trimtab_operator.decisions.decide import Action, decide
+from trimtab_operator.decisions.pods import Problem
+from trimtab_operator.decisions.policies.progress import Progress
+from trimtab_operator.decisions.policies.restart import Pace
 from trimtab_operator.rank0.sanitize import TrainerMessage
-from trimtab_operator.reconcile.decide import Action, decide
-from trimtab_operator.reconcile.pods import Problem
-from trimtab_operator.reconcile.policies.progress import Progress
-from trimtab_operator.reconcile.policies.restart import Pace
 
 RESTARTS = {"restarts": 1}
 FAILED = child(failure="Job has reached the specified backoff limit")

@@ -2,10 +2,10 @@
 
 import pytest
 from fixtures import NOW, SETTINGS, UID, job, observed
-from trimtab_operator.children.apply import ensure_children
 from trimtab_operator.children.network_policy import network_policy
 from trimtab_operator.children.secret import secret
 from trimtab_operator.children.service import service
+from trimtab_operator.reconcile.apply import ensure_children
 
 
 class OneNamespace:

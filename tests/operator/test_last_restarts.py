@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 from fixtures import after, child, failed_pod, pod
+from trimtab_operator.decisions.pods import Problem
+from trimtab_operator.decisions.policies.progress import Progress
 from trimtab_operator.rank0.sanitize import TrainerMessage
-from trimtab_operator.reconcile.pods import Problem
-from trimtab_operator.reconcile.policies.progress import Progress
 
 DISRUPTED = pod(0, phase="Failed", disruption=Problem("Disrupted", "drained"))
 CUT_OFF = pod(1, node="n", node_is_lost=True)

@@ -7,12 +7,12 @@ from fixtures import NOW, SETTINGS, UID, ago, job
 from kit.silent_training import SilentTraining
 from trimtab_api.names import MOST_WORKERS, attempt_name, possible_jobs, worker_host
 from trimtab_operator.children.job import child_job
+from trimtab_operator.decisions.decide import Action, decide
+from trimtab_operator.decisions.pod_creation_errors import RefusedPods
+from trimtab_operator.decisions.pods import Pod
 from trimtab_operator.kube.api import RefusedError
 from trimtab_operator.kube.resources import JOBS, NODES, PODS
-from trimtab_operator.reconcile.decide import Action, decide
 from trimtab_operator.reconcile.observe import Observer
-from trimtab_operator.reconcile.pod_creation_errors import RefusedPods
-from trimtab_operator.reconcile.pods import Pod
 
 READY = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
 UNKNOWN = {"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}}

@@ -3,7 +3,7 @@
 import copy
 
 import pytest
-from trimtab_operator.reconcile.pods import Pod, shrink
+from trimtab_operator.decisions.pods import Pod, shrink
 
 
 def raw(phase="Running", **status):

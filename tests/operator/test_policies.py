@@ -6,15 +6,15 @@ import pytest
 from fixtures import NOW
 from hypothesis import given
 from hypothesis import strategies as st
+from trimtab_operator.decisions.pods import Problem
+from trimtab_operator.decisions.policies.blocked import seconds_to_next_check
+from trimtab_operator.decisions.policies.deadline import seconds_to_deadline
+from trimtab_operator.decisions.policies.network import best_of_late, is_degraded
+from trimtab_operator.decisions.policies.progress import Progress
+from trimtab_operator.decisions.policies.restart import GiveUp, Restart, after_disruption, after_failure
+from trimtab_operator.decisions.policies.suspend import wanted_suspension
+from trimtab_operator.decisions.policies.ttl import seconds_to_expiry
 from trimtab_operator.rank0.sanitize import TrainerMessage
-from trimtab_operator.reconcile.pods import Problem
-from trimtab_operator.reconcile.policies.blocked import seconds_to_next_check
-from trimtab_operator.reconcile.policies.deadline import seconds_to_deadline
-from trimtab_operator.reconcile.policies.network import best_of_late, is_degraded
-from trimtab_operator.reconcile.policies.progress import Progress
-from trimtab_operator.reconcile.policies.restart import GiveUp, Restart, after_disruption, after_failure
-from trimtab_operator.reconcile.policies.suspend import wanted_suspension
-from trimtab_operator.reconcile.policies.ttl import seconds_to_expiry
 
 CAUSE = Problem("Error", "worker 0 failed")
 

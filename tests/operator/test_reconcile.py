@@ -13,10 +13,10 @@ from kit.silent_training import SilentTraining
 from kubernetes.client import ApiClient, Configuration
 from trimtab_operator.children.job import child_job
 from trimtab_operator.children.secret import secret
+from trimtab_operator.decisions.spread import SPREAD
 from trimtab_operator.kube.api import Api, RefusedError, Unreachable
 from trimtab_operator.reconcile.cached_job import MOST_WHOLE_BYTES, shrink
 from trimtab_operator.reconcile.reconciler import RESYNC_SECONDS, Reconciler
-from trimtab_operator.reconcile.spread import SPREAD
 from trimtab_operator.status.writer import NEWS_EVENTS, NEWS_WRITES
 
 

@@ -9,10 +9,10 @@ import pytest
 from fake_api import fake_api
 from fixtures import NOW, ago, child, observed, pod
 from kubernetes.client import ApiClient, Configuration
+from trimtab_operator.decisions.pod_creation_errors import RefusedPods, newest_refusal
+from trimtab_operator.decisions.pods import Problem
+from trimtab_operator.decisions.policies.missing_pods import seconds_to_question
 from trimtab_operator.kube.api import Api, RefusedError
-from trimtab_operator.reconcile.pod_creation_errors import RefusedPods, newest_refusal
-from trimtab_operator.reconcile.pods import Problem
-from trimtab_operator.reconcile.policies.missing_pods import seconds_to_question
 
 FORBIDDEN = 'pods "digits-0-x" is forbidden: exceeded quota: none'
 TOLD = Problem("FailedCreate", f"the Job digits cannot make pods: {FORBIDDEN}")

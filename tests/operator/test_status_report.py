@@ -6,12 +6,12 @@ from datetime import timedelta
 import pytest
 from fixtures import NOW, STUCK, UID, after, ago, child, failed_pod, observed, pod, training
 from trimtab_api.trainer.v1 import status_pb2
+from trimtab_operator.decisions.decide import Decision, Outcome, decide
+from trimtab_operator.decisions.pods import Problem
+from trimtab_operator.decisions.policies.progress import Progress
 from trimtab_operator.kube.events import events, manifest
 from trimtab_operator.kube.timestamps import write_time
 from trimtab_operator.rank0.sanitize import TrainerMessage
-from trimtab_operator.reconcile.decide import Decision, Outcome, decide
-from trimtab_operator.reconcile.pods import Problem
-from trimtab_operator.reconcile.policies.progress import Progress
 from trimtab_operator.status.build import report, unreadable
 from trimtab_operator.status.throttle import seconds_to_write
 

@@ -11,9 +11,9 @@ from fixtures import NOW, UID, child, observed
 from trimtab_api.channels import listen
 from trimtab_api.trainer.v1 import status_pb2, status_pb2_grpc
 from trimtab_operator.children.certificates import issue
+from trimtab_operator.decisions.policies.progress import Progress
 from trimtab_operator.rank0 import client as training_status
 from trimtab_operator.rank0.client import NEWS_RECONCILES, TrainingStatus
-from trimtab_operator.reconcile.policies.progress import Progress
 
 SUCCEEDED = status_pb2.STATE_SUCCEEDED
 

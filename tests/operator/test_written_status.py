@@ -3,7 +3,7 @@
 import pytest
 from fixtures import ago, child, observed
 from trimtab_api.trainingjob.status import Status
-from trimtab_operator.reconcile.decide import Action, decide
+from trimtab_operator.decisions.decide import Action, decide
 from trimtab_operator.status.parse import read_status
 
 

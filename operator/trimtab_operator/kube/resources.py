@@ -65,3 +65,8 @@ def _of_controller(found: Object, field: str) -> str:
 def resource_of(manifest: Object) -> Resource:
     """The resource that a manifest is of, by its kind."""
     return _BY_KIND[manifest["kind"]]
+
+
+def object_key(namespace: str, name: str) -> str:
+    """What names an object among all of its kind: the key of the work queue."""
+    return f"{namespace}/{name}"

@@ -22,11 +22,12 @@ from trimtab_api.channels import explain, open_async_channel
 from trimtab_api.names import TRAINER_STATUS_PORT, worker_host
 from trimtab_api.trainer.v1 import status_pb2, status_pb2_grpc
 
+from trimtab_operator.decisions.observed_state import Child, ObservedState
+from trimtab_operator.decisions.policies.progress import Progress
+from trimtab_operator.kube.resources import object_key
 from trimtab_operator.kube.token_bucket import TokenBucket
 from trimtab_operator.kube.truncate import on_one_line, truncate
 from trimtab_operator.rank0.sanitize import MAX_MESSAGE_BYTES, TrainerMessage
-from trimtab_operator.reconcile.observed_state import Child, ObservedState
-from trimtab_operator.reconcile.policies.progress import Progress
 
 #: Seconds between two statuses of a job that has no other plan or state.
 INTERVAL_SECONDS = 5.0
@@ -247,7 +248,7 @@ class TrainingStatus:
                     followed.latest = message
                     followed.heard_at, followed.silence = now, ""
                 is_final = message.is_final
-                self._changed(f"{followed.namespace}/{followed.name}")
+                self._changed(object_key(followed.namespace, followed.name))
         return is_final
 
     def _address_of(self, followed: _Followed) -> str:
@@ -260,7 +261,7 @@ class TrainingStatus:
                 return
             cause = truncate(on_one_line(why), _LONGEST_CAUSE)
             followed.silence = f"rank 0 has not reported for {SILENT_SECONDS:g} s: {cause}"
-        self._changed(f"{followed.namespace}/{followed.name}")
+        self._changed(object_key(followed.namespace, followed.name))
 
 
 def _cancel(followed: _Followed) -> None:

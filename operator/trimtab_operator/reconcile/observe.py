@@ -9,6 +9,11 @@ from typing import Protocol
 
 from trimtab_api.names import attempt_name, possible_jobs
 
+from trimtab_operator.decisions.nodes import Nodes
+from trimtab_operator.decisions.observed_state import Child, ObservedState
+from trimtab_operator.decisions.pod_creation_errors import RefusedPods
+from trimtab_operator.decisions.pods import Pod
+from trimtab_operator.decisions.policies.progress import Progress
 from trimtab_operator.kube.api import Api
 from trimtab_operator.kube.labels import JOB_NAME, is_queued
 from trimtab_operator.kube.resources import (
@@ -22,11 +27,6 @@ from trimtab_operator.kube.resources import (
 )
 from trimtab_operator.rank0.sanitize import TrainerMessage
 from trimtab_operator.reconcile.cached_job import read_cached, shrink
-from trimtab_operator.reconcile.nodes import Nodes
-from trimtab_operator.reconcile.observed_state import Child, ObservedState
-from trimtab_operator.reconcile.pod_creation_errors import RefusedPods
-from trimtab_operator.reconcile.pods import Pod
-from trimtab_operator.reconcile.policies.progress import Progress
 from trimtab_operator.status.parse import read_status
 
 

@@ -12,18 +12,18 @@ from http import HTTPStatus
 from trimtab_api.errors import UserError
 from trimtab_api.trainingjob.load import read_training_job
 
-from trimtab_operator.children.apply import ensure_children
 from trimtab_operator.children.job import child_job, relabelled
 from trimtab_operator.children.pod import account_of
+from trimtab_operator.decisions.decide import Action, Decision, Outcome, blocked, decide
+from trimtab_operator.decisions.observed_state import ObservedState
+from trimtab_operator.decisions.pod_creation_errors import RefusedPods
+from trimtab_operator.decisions.spread import spread
 from trimtab_operator.kube.api import Api, RefusedError
 from trimtab_operator.kube.event_recorder import EventRecorder
 from trimtab_operator.kube.labels import OPERATOR, SUSPENDED
 from trimtab_operator.kube.resources import JOBS, SERVICE_ACCOUNTS, TRAINING_JOBS, Object
-from trimtab_operator.reconcile.decide import Action, Decision, Outcome, blocked, decide
+from trimtab_operator.reconcile.apply import ensure_children
 from trimtab_operator.reconcile.observe import Cache, Observer, Training
-from trimtab_operator.reconcile.observed_state import ObservedState
-from trimtab_operator.reconcile.pod_creation_errors import RefusedPods
-from trimtab_operator.reconcile.spread import spread
 from trimtab_operator.reconcile.whole_job import WholeJobs
 from trimtab_operator.settings import Settings
 from trimtab_operator.status.build import report, unreadable

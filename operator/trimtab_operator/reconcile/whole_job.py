@@ -9,10 +9,10 @@ from contextlib import contextmanager, nullcontext
 
 from trimtab_api.errors import UserError
 
+from trimtab_operator.decisions.observed_state import ObservedState
 from trimtab_operator.kube.api import Api
 from trimtab_operator.kube.resources import TRAINING_JOBS, Object
 from trimtab_operator.reconcile.cached_job import size_error
-from trimtab_operator.reconcile.observed_state import ObservedState
 
 #: Bytes of JSON above which only one job at a time is held whole: decoded, checked and copied it takes a hundred times
 #: as much memory.

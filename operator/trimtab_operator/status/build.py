@@ -7,14 +7,14 @@ from datetime import datetime
 from trimtab_api.trainingjob.status import NetworkStatus, PlanStatus, State, Status, Workers
 from trimtab_api.units import format_bandwidth, format_duration
 
+from trimtab_operator.decisions.decide import Action, Decision
+from trimtab_operator.decisions.observed_state import ObservedState
+from trimtab_operator.decisions.policies.network import best_of_late
+from trimtab_operator.decisions.policies.restart import Restart
+from trimtab_operator.decisions.suspension import is_resumed, is_suspended
 from trimtab_operator.kube.timestamps import parse_time, write_time
 from trimtab_operator.kube.truncate import truncate
 from trimtab_operator.rank0.sanitize import TrainerMessage
-from trimtab_operator.reconcile.decide import Action, Decision
-from trimtab_operator.reconcile.observed_state import ObservedState
-from trimtab_operator.reconcile.policies.network import best_of_late
-from trimtab_operator.reconcile.policies.restart import Restart
-from trimtab_operator.reconcile.suspension import is_resumed, is_suspended
 from trimtab_operator.status.conditions import condition, conditions_of
 from trimtab_operator.status.message import message_of, restart_time
 

@@ -8,15 +8,15 @@ from typing import Literal
 from trimtab_api.trainingjob.status import Condition, ConditionType, NetworkStatus, Status
 from trimtab_api.units import format_bandwidth
 
+from trimtab_operator.decisions.decide import Decision
+from trimtab_operator.decisions.observed_state import ObservedState
+from trimtab_operator.decisions.pods import Problem
+from trimtab_operator.decisions.policies.network import is_degraded
+from trimtab_operator.decisions.suspension import suspension_reason
+from trimtab_operator.decisions.worker_problems import obstacle_of, unready_workers
 from trimtab_operator.kube.events import WAITING_FOR_TRAINING
 from trimtab_operator.kube.timestamps import write_time
 from trimtab_operator.kube.truncate import truncate
-from trimtab_operator.reconcile.decide import Decision
-from trimtab_operator.reconcile.observed_state import ObservedState
-from trimtab_operator.reconcile.pods import Problem
-from trimtab_operator.reconcile.policies.network import is_degraded
-from trimtab_operator.reconcile.suspension import suspension_reason
-from trimtab_operator.reconcile.worker_problems import obstacle_of, unready_workers
 
 #: A condition before its time is known: type, whether it holds (None: unknown), reason, message.
 _Draft = tuple[ConditionType, bool | None, str, str]

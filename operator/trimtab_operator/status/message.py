@@ -6,11 +6,11 @@ from datetime import timedelta
 
 from trimtab_api.trainingjob.status import State, Workers
 
+from trimtab_operator.decisions.decide import Decision
+from trimtab_operator.decisions.observed_state import ObservedState
+from trimtab_operator.decisions.suspension import suspension_message
+from trimtab_operator.decisions.worker_problems import missing_workers, obstacle_of, unready_workers
 from trimtab_operator.kube.timestamps import seconds_to, write_time
-from trimtab_operator.reconcile.decide import Decision
-from trimtab_operator.reconcile.observed_state import ObservedState
-from trimtab_operator.reconcile.suspension import suspension_message
-from trimtab_operator.reconcile.worker_problems import missing_workers, obstacle_of, unready_workers
 
 
 def message_of(observed: ObservedState, decision: Decision, state: State, workers: Workers) -> str:

@@ -12,7 +12,7 @@ from typing import Literal
 
 from trimtab_api.steps_of_attempts import why_no_other
 
-from trimtab_operator.reconcile.pods import Problem
+from trimtab_operator.decisions.pods import Problem
 
 #: Seconds that the second restart in a row waits, and the longest wait; each further restart waits twice as long.
 SHORTEST_WAIT, LONGEST_WAIT = 10.0, 300.0

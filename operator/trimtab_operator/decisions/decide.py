@@ -10,16 +10,14 @@ from typing import Literal
 from trimtab_api.steps_of_attempts import MOST_WITHOUT_STEP, restarts_without_step
 
 from trimtab_operator.children.owned import in_the_way
-from trimtab_operator.kube.labels import JOB_NAME
-from trimtab_operator.kube.timestamps import parse_time, seconds_to
-from trimtab_operator.reconcile.observed_state import Child, ObservedState
-from trimtab_operator.reconcile.pods import Problem
-from trimtab_operator.reconcile.policies.blocked import seconds_to_next_check
-from trimtab_operator.reconcile.policies.deadline import seconds_to_deadline
-from trimtab_operator.reconcile.policies.lost_peer import seconds_to_cause
-from trimtab_operator.reconcile.policies.missing_pods import seconds_to_renewal
-from trimtab_operator.reconcile.policies.progress import TIMEOUTS, progress_deadline
-from trimtab_operator.reconcile.policies.restart import (
+from trimtab_operator.decisions.observed_state import Child, ObservedState
+from trimtab_operator.decisions.pods import Problem
+from trimtab_operator.decisions.policies.blocked import seconds_to_next_check
+from trimtab_operator.decisions.policies.deadline import seconds_to_deadline
+from trimtab_operator.decisions.policies.lost_peer import seconds_to_cause
+from trimtab_operator.decisions.policies.missing_pods import seconds_to_renewal
+from trimtab_operator.decisions.policies.progress import TIMEOUTS, progress_deadline
+from trimtab_operator.decisions.policies.restart import (
     LONGEST_WAIT,
     GiveUp,
     Pace,
@@ -31,15 +29,17 @@ from trimtab_operator.reconcile.policies.restart import (
     pace,
     without_a_step,
 )
-from trimtab_operator.reconcile.policies.suspend import wanted_suspension
-from trimtab_operator.reconcile.policies.ttl import seconds_to_expiry
-from trimtab_operator.reconcile.policies.worker_failure import (
+from trimtab_operator.decisions.policies.suspend import wanted_suspension
+from trimtab_operator.decisions.policies.ttl import seconds_to_expiry
+from trimtab_operator.decisions.policies.worker_failure import (
     Loss,
     deleted_by_hand,
     find_loss,
     lost_node,
     pending_worker,
 )
+from trimtab_operator.kube.labels import JOB_NAME
+from trimtab_operator.kube.timestamps import parse_time, seconds_to
 
 #: Seconds until a job whose pods are being deleted is reconciled again.
 _WHILE_ENDING_SECONDS = 10.0

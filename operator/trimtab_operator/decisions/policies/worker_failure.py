@@ -6,8 +6,8 @@ import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from trimtab_operator.reconcile.pods import Pod, Problem
-from trimtab_operator.reconcile.policies.lost_peer import lost_workers
+from trimtab_operator.decisions.pods import Pod, Problem
+from trimtab_operator.decisions.policies.lost_peer import lost_workers
 
 #: A process that a signal ended has the exit code 128 + the signal's number.
 _SIGNALLED = 128

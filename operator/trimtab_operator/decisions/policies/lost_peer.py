@@ -10,8 +10,8 @@ import re
 from collections.abc import Sequence
 from datetime import datetime
 
+from trimtab_operator.decisions.pods import Pod
 from trimtab_operator.kube.timestamps import parse_time
-from trimtab_operator.reconcile.pods import Pod
 
 #: Seconds after a failure in which Kubernetes learns that a node is lost (its node-monitor-grace-period is 50 s by
 #: default), and in which a pod that failed tells so.

@@ -9,11 +9,11 @@ from typing import Self
 from trimtab_api.trainingjob import TrainingJob
 from trimtab_api.trainingjob.status import Status
 
+from trimtab_operator.decisions.pods import Pod, Problem
+from trimtab_operator.decisions.policies.progress import Progress
 from trimtab_operator.kube.labels import ATTEMPT, JOB_NAME, SUSPENDED, labels
 from trimtab_operator.kube.resources import Object, controller_uid
 from trimtab_operator.rank0.sanitize import TrainerMessage
-from trimtab_operator.reconcile.pods import Pod, Problem
-from trimtab_operator.reconcile.policies.progress import Progress
 
 
 @dataclass(frozen=True)

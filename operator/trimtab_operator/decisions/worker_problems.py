@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from trimtab_api.trainingjob.status import State, Workers
 
+from trimtab_operator.decisions.observed_state import ObservedState
+from trimtab_operator.decisions.pods import Problem
 from trimtab_operator.kube.timestamps import parse_time
-from trimtab_operator.reconcile.observed_state import ObservedState
-from trimtab_operator.reconcile.pods import Problem
 
 #: Seconds past its deadline after which a pod that has not ended is reported.
 _LATE_SECONDS = 30.0

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from trimtab_operator.decisions.observed_state import ObservedState
 from trimtab_operator.kube.timestamps import write_time
-from trimtab_operator.reconcile.observed_state import ObservedState
 
 #: What the status says of a suspended job, by the reason of its condition.
 _MESSAGES = {

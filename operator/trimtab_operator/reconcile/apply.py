@@ -6,9 +6,9 @@ from trimtab_operator.children.network_policy import network_policy
 from trimtab_operator.children.owned import in_the_way, spoilt
 from trimtab_operator.children.secret import is_intact, secret
 from trimtab_operator.children.service import service
+from trimtab_operator.decisions.observed_state import ObservedState
 from trimtab_operator.kube.api import Api, RefusedError
 from trimtab_operator.kube.resources import Object, controller_uid, resource_of
-from trimtab_operator.reconcile.observed_state import ObservedState
 from trimtab_operator.settings import Settings
 
 

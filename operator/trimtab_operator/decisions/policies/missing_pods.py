@@ -6,7 +6,7 @@ them costs a request. A Job that makes no pod at all, and of which no event says
 
 from __future__ import annotations
 
-from trimtab_operator.reconcile.policies.blocked import seconds_to_next_check
+from trimtab_operator.decisions.policies.blocked import seconds_to_next_check
 
 #: Seconds that pods may take to appear before the operator asks for the reason; also the least time between questions.
 PATIENCE_SECONDS = 5.0
