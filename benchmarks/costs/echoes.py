@@ -15,11 +15,11 @@ import socket
 import sys
 import time
 
-from trimtab_netmon.echo import MOST_ECHOES, RATE, Echo
-from trimtab_netmon.echo_packet import REPLY, REQUEST, EchoPacket, pack, unpack
-from trimtab_netmon.interface import InterfaceWatch
 from trimtab_netmon.metrics import Metrics
 from trimtab_netmon.peer_addresses import PeerAddresses
+from trimtab_netmon.probing.echo_packet import REPLY, REQUEST, EchoPacket, pack, unpack
+from trimtab_netmon.probing.interface import InterfaceWatch
+from trimtab_netmon.probing.udp_echo import MOST_ECHOES, RATE, Echo
 from trimtab_netmon.settings import Endpoint
 
 KEY = b"key"

@@ -15,8 +15,8 @@ from trimtab_netmon import converters
 from trimtab_netmon.metrics import Metrics
 from trimtab_netmon.peers import Peers
 from trimtab_netmon.probe_schedule import Budget, Pair
+from trimtab_netmon.probing.bandwidth_prober import CALL_LIMIT
 from trimtab_netmon.records import BandwidthRecords
-from trimtab_netmon.tester import CALL_LIMIT
 
 log = logging.getLogger("trimtab_netmon")
 

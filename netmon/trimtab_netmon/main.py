@@ -15,7 +15,7 @@ from trimtab_api.names import PROBES
 from trimtab_api.process_settings import settle_process
 from trimtab_api.units import parse_duration, parse_size
 
-from trimtab_netmon.interface import first_usable
+from trimtab_netmon.probing.interface import first_usable
 from trimtab_netmon.settings import Endpoint, Settings, written_out
 
 

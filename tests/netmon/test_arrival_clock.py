@@ -1,7 +1,7 @@
 """Times of arrival by a clock that nobody sets."""
 
 import pytest
-from trimtab_netmon.arrival_clock import ArrivalClock
+from trimtab_netmon.probing.arrival_clock import ArrivalClock
 
 SECOND = 1_000_000_000
 WALL = 1_700_000_000 * SECOND

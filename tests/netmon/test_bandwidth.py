@@ -3,7 +3,8 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from trimtab_netmon.bandwidth import (
+from trimtab_netmon.measurements import Method
+from trimtab_netmon.probing.bandwidth import (
     SAMPLE_INTERVAL,
     Rates,
     Sample,
@@ -15,7 +16,6 @@ from trimtab_netmon.bandwidth import (
     was_held_down,
     was_starved,
 )
-from trimtab_netmon.measurements import Method
 
 GIGABIT = 125e6
 

@@ -7,11 +7,11 @@ from collections import Counter
 from contextlib import asynccontextmanager
 
 import pytest
-from trimtab_netmon import echo as echoes
-from trimtab_netmon.echo import Echo
-from trimtab_netmon.echo_packet import REPLY, REQUEST, EchoPacket, pack, unpack
-from trimtab_netmon.interface import RECENT, InterfaceWatch
 from trimtab_netmon.peer_addresses import PeerAddresses
+from trimtab_netmon.probing import udp_echo as echoes
+from trimtab_netmon.probing.echo_packet import REPLY, REQUEST, EchoPacket, pack, unpack
+from trimtab_netmon.probing.interface import RECENT, InterfaceWatch
+from trimtab_netmon.probing.udp_echo import Echo
 from trimtab_netmon.settings import Endpoint
 
 KEY = b"the key of this job"

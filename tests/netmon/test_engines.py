@@ -7,11 +7,11 @@ import socket
 
 import psutil
 import pytest
-from trimtab_netmon import engines
-from trimtab_netmon.engines import MOST_OF_IPERF3, NUM_STREAMS, Engine, choose, engines_for
-from trimtab_netmon.iperf import IperfClient, IperfServer, connected_to
-from trimtab_netmon.native import NativeReceiver, NativeSender
-from trimtab_netmon.probe_handshake import AuthenticationError, draw_ticket, initiate, respond, run_handshake
+from trimtab_netmon.probing import engines
+from trimtab_netmon.probing.engines import MOST_OF_IPERF3, NUM_STREAMS, Engine, choose, engines_for
+from trimtab_netmon.probing.iperf import IperfClient, IperfServer, connected_to
+from trimtab_netmon.probing.native import NativeReceiver, NativeSender
+from trimtab_netmon.probing.probe_handshake import AuthenticationError, draw_ticket, initiate, respond, run_handshake
 from trimtab_netmon.settings import Endpoint
 
 HERE = "127.0.0.1"

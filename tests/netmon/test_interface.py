@@ -8,8 +8,8 @@ import time
 
 import pytest
 from trimtab_api.errors import UserError
-from trimtab_netmon.interface import InterfaceWatch, Reading, device_addresses, first_usable, require_device_of
 from trimtab_netmon.main import _parser, read_settings
+from trimtab_netmon.probing.interface import InterfaceWatch, Reading, device_addresses, first_usable, require_device_of
 
 
 def watch_of(rates, seconds=0.5, step=0.025):

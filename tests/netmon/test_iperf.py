@@ -7,7 +7,7 @@ from asyncio.subprocess import PIPE
 
 import psutil
 import pytest
-from trimtab_netmon import iperf
+from trimtab_netmon.probing import iperf
 
 
 def servers():

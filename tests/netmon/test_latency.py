@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from trimtab_netmon.latency import LatencyWindow, RoundTrip
+from trimtab_netmon.probing.latency import LatencyWindow, RoundTrip
 
 
 def after(samples):

@@ -12,13 +12,14 @@ from trimtab_api.channels import MAX_MESSAGE_BYTES, SERVER_OPTIONS, listen
 from trimtab_api.errors import UserError
 from trimtab_api.names import MOST_WORKERS
 from trimtab_api.netmon.v1 import netmon_pb2, netmon_pb2_grpc
-from trimtab_netmon import converters, tester
+from trimtab_netmon import converters
 from trimtab_netmon.coordinator import Coordinator, NotNowError
 from trimtab_netmon.measurements import LinkState, Measurement, Method, Summary
 from trimtab_netmon.metrics import Metrics
 from trimtab_netmon.partial import StateReader
 from trimtab_netmon.peer_addresses import PeerAddresses
 from trimtab_netmon.peers import Peers
+from trimtab_netmon.probing import bandwidth_prober as tester
 from trimtab_netmon.services import MonitorPeer, NetworkMonitor
 from trimtab_netmon.settings import Endpoint, Settings
 from trimtab_netmon.watch_value import WatchValue

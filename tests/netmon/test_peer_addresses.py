@@ -9,10 +9,10 @@ import grpc
 import pytest
 from trimtab_api.addresses import absolute_name
 from trimtab_netmon import peer_addresses
-from trimtab_netmon.echo import Echo
-from trimtab_netmon.interface import InterfaceWatch
 from trimtab_netmon.peer_addresses import PeerAddresses
 from trimtab_netmon.peers import Peers
+from trimtab_netmon.probing.interface import InterfaceWatch
+from trimtab_netmon.probing.udp_echo import Echo
 from trimtab_netmon.settings import Endpoint
 
 WORKERS, PRESENT = 32, 16
@@ -169,7 +169,7 @@ def test_a_monitor_that_moved_is_called_at_its_new_address_and_calls_to_the_old_
 
 def test_monitors_of_a_service_find_each_other_by_one_name(monkeypatch):
     """Real echoes on three loopback addresses: the Service's name is all that is ever looked up."""
-    monkeypatch.setattr("trimtab_netmon.echo.IDENTIFY_INTERVAL", 0.05)
+    monkeypatch.setattr("trimtab_netmon.probing.udp_echo.IDENTIFY_INTERVAL", 0.05)
     with socket.socket(type=socket.SOCK_DGRAM) as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

@@ -3,13 +3,14 @@
 import asyncio
 
 import pytest
-from trimtab_netmon import engines, iperf, tester
-from trimtab_netmon.bandwidth import Rates
-from trimtab_netmon.engines import Engine
-from trimtab_netmon.interface import InterfaceWatch
 from trimtab_netmon.measurements import Method
 from trimtab_netmon.peer_addresses import PeerAddresses
 from trimtab_netmon.peers import Peers
+from trimtab_netmon.probing import bandwidth_prober as tester
+from trimtab_netmon.probing import engines, iperf
+from trimtab_netmon.probing.bandwidth import Rates
+from trimtab_netmon.probing.engines import Engine
+from trimtab_netmon.probing.interface import InterfaceWatch
 from trimtab_netmon.settings import Endpoint, Settings
 
 

@@ -31,12 +31,11 @@ from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from trimtab_api.errors import UserError
-
-from trimtab_netmon.arrival_clock import ArrivalClock
-from trimtab_netmon.echo_packet import ANYONE, REPLY, REQUEST, SIZE, EchoPacket, pack, unpack
-from trimtab_netmon.interface import InterfaceWatch
-from trimtab_netmon.latency import RoundTrip
 from trimtab_netmon.peer_addresses import PeerAddresses
+from trimtab_netmon.probing.arrival_clock import ArrivalClock
+from trimtab_netmon.probing.echo_packet import ANYONE, REPLY, REQUEST, SIZE, EchoPacket, pack, unpack
+from trimtab_netmon.probing.interface import InterfaceWatch
+from trimtab_netmon.probing.latency import RoundTrip
 from trimtab_netmon.settings import Endpoint
 
 #: Echoes a second to each peer.

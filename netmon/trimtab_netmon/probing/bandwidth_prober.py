@@ -11,9 +11,10 @@ from dataclasses import dataclass, replace
 
 import grpc
 from trimtab_api.netmon.v1 import netmon_pb2
-
-from trimtab_netmon import iperf
-from trimtab_netmon.bandwidth import (
+from trimtab_netmon.measurements import Method
+from trimtab_netmon.peers import AddressUnknownError, Peers
+from trimtab_netmon.probing import iperf
+from trimtab_netmon.probing.bandwidth import (
     CONFIRM_AFTER,
     RATE_WINDOW,
     SAMPLE_INTERVAL,
@@ -33,7 +34,7 @@ from trimtab_netmon.bandwidth import (
     was_held_down,
     was_starved,
 )
-from trimtab_netmon.engines import (
+from trimtab_netmon.probing.engines import (
     MOST_OF_IPERF3,
     NUM_STREAMS,
     PATIENCE,
@@ -46,11 +47,9 @@ from trimtab_netmon.engines import (
     choose,
     engines_for,
 )
-from trimtab_netmon.interface import InterfaceWatch
-from trimtab_netmon.iperf import IperfClient, IperfServer
-from trimtab_netmon.measurements import Method
-from trimtab_netmon.native import NativeReceiver, NativeSender
-from trimtab_netmon.peers import AddressUnknownError, Peers
+from trimtab_netmon.probing.interface import InterfaceWatch
+from trimtab_netmon.probing.iperf import IperfClient, IperfServer
+from trimtab_netmon.probing.native import NativeReceiver, NativeSender
 from trimtab_netmon.settings import Settings
 
 log = logging.getLogger("trimtab_netmon")

@@ -17,8 +17,8 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-from trimtab_netmon.engines import NUM_STREAMS, PATIENCE, TestError
-from trimtab_netmon.probe_handshake import AuthenticationError, draw_ticket, initiate, respond, run_handshake
+from trimtab_netmon.probing.engines import NUM_STREAMS, PATIENCE, TestError
+from trimtab_netmon.probing.probe_handshake import AuthenticationError, draw_ticket, initiate, respond, run_handshake
 from trimtab_netmon.settings import Endpoint
 
 NUM_THREADS = 2
