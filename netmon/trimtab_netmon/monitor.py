@@ -17,12 +17,12 @@ from trimtab_api.errors import UserError
 from trimtab_api.netmon.v1 import netmon_pb2, netmon_pb2_grpc
 
 from trimtab_netmon import converters
-from trimtab_netmon.coordinator import Coordinator
-from trimtab_netmon.measurements import LinkState, Measurement, Method, moved
+from trimtab_netmon.coordination.coordinator import Coordinator
+from trimtab_netmon.coordination.delta_encoding import StateReader
+from trimtab_netmon.coordination.measurements import LinkState, Measurement, Method, moved
+from trimtab_netmon.coordination.peer_addresses import PeerAddresses
+from trimtab_netmon.coordination.peers import Peers
 from trimtab_netmon.metrics import Metrics
-from trimtab_netmon.partial import StateReader
-from trimtab_netmon.peer_addresses import PeerAddresses
-from trimtab_netmon.peers import Peers
 from trimtab_netmon.probing import iperf
 from trimtab_netmon.probing.bandwidth_prober import Tester
 from trimtab_netmon.probing.echo_packet import echo_key

@@ -12,9 +12,9 @@ import grpc
 import grpc.aio
 from trimtab_api.netmon.v1 import netmon_pb2
 
-from trimtab_netmon.coordinator import Coordinator, NotNowError, StoppingError
-from trimtab_netmon.partial import StateSender
-from trimtab_netmon.peers import Peers
+from trimtab_netmon.coordination.coordinator import Coordinator, NotNowError, StoppingError
+from trimtab_netmon.coordination.delta_encoding import StateSender
+from trimtab_netmon.coordination.peers import Peers
 from trimtab_netmon.probing.bandwidth_prober import BusyError, Tester
 from trimtab_netmon.probing.engines import Engine, TestError
 from trimtab_netmon.watch_value import WatchValue

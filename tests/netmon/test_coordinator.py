@@ -10,8 +10,8 @@ import grpc
 import pytest
 from trimtab_api.netmon.v1 import netmon_pb2
 from trimtab_netmon import converters
-from trimtab_netmon.coordinator import Coordinator, NotNowError, StoppingError
-from trimtab_netmon.measurements import LinkState, Measurement, Method
+from trimtab_netmon.coordination.coordinator import Coordinator, NotNowError, StoppingError
+from trimtab_netmon.coordination.measurements import LinkState, Measurement, Method
 from trimtab_netmon.metrics import Metrics
 from trimtab_netmon.settings import Endpoint, Settings
 from trimtab_netmon.watch_value import WatchValue
@@ -232,8 +232,8 @@ def test_an_answer_says_which_links_were_measured_and_which_could_not_be():
 @pytest.fixture
 def steady_interval(monkeypatch):
     """The interval between tests does not grow within a test."""
-    monkeypatch.setattr("trimtab_netmon.probe_schedule.FEWEST_TO_DOUBLE", 10**6)
-    monkeypatch.setattr("trimtab_netmon.probe_schedule.MOST_TO_DOUBLE", 10**6)
+    monkeypatch.setattr("trimtab_netmon.coordination.probe_schedule.FEWEST_TO_DOUBLE", 10**6)
+    monkeypatch.setattr("trimtab_netmon.coordination.probe_schedule.MOST_TO_DOUBLE", 10**6)
 
 
 @pytest.mark.usefixtures("steady_interval")
@@ -296,7 +296,7 @@ def test_more_that_arrives_than_links_should_carry_proves_them_wrong():
             await until(lambda: published.value.summary.bandwidth_bytes_per_second == FAST)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("trimtab_netmon.arrivals.EVIDENCE_SPAN", 0.0)
+        patch.setattr("trimtab_netmon.coordination.traffic_evidence.EVIDENCE_SPAN", 0.0)
         asyncio.run(scenario())
 
 
@@ -317,7 +317,7 @@ def test_what_arrives_and_no_test_confirms_is_not_tested_again_and_again():
             assert published.value.revision == revision
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("trimtab_netmon.arrivals.EVIDENCE_SPAN", 0.0)
+        patch.setattr("trimtab_netmon.coordination.traffic_evidence.EVIDENCE_SPAN", 0.0)
         asyncio.run(scenario())
 
 
@@ -377,8 +377,8 @@ def test_a_monitor_whose_tests_all_fail_publishes_why_and_that_they_succeed_agai
 
 
 def test_periodic_tests_become_rarer_while_they_confirm_and_frequent_again_after_a_change(monkeypatch):
-    monkeypatch.setattr("trimtab_netmon.probe_schedule.FEWEST_TO_DOUBLE", 2)
-    monkeypatch.setattr("trimtab_netmon.probe_schedule.MOST_TO_DOUBLE", 2)
+    monkeypatch.setattr("trimtab_netmon.coordination.probe_schedule.FEWEST_TO_DOUBLE", 2)
+    monkeypatch.setattr("trimtab_netmon.coordination.probe_schedule.MOST_TO_DOUBLE", 2)
 
     async def scenario():
         network = MadeUpNetwork(FAST, SLOW, changes_before_test=10**6)
@@ -420,5 +420,5 @@ def test_a_monitor_that_does_not_answer_is_named_while_it_does_not(monkeypatch):
             is_away = False
             await until(lambda: not published.value.problem)
 
-    monkeypatch.setattr("trimtab_netmon.coordinator.ABSENT_AFTER", 0.1)
+    monkeypatch.setattr("trimtab_netmon.coordination.coordinator.ABSENT_AFTER", 0.1)
     asyncio.run(scenario())

@@ -2,7 +2,14 @@
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from trimtab_netmon.probe_schedule import BUDGET_HORIZON, MOST_DOUBLED, Budget, ProbeInterval, batches, expected
+from trimtab_netmon.coordination.probe_schedule import (
+    BUDGET_HORIZON,
+    MOST_DOUBLED,
+    Budget,
+    ProbeInterval,
+    batches,
+    expected,
+)
 
 UNLIMITED = 1e18
 

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from trimtab_api.errors import UserError
 from trimtab_api.socket_buffers import largest_buffer
+
 from trimtab_netmon.probing.engines import NUM_STREAMS, PATIENCE, START_PATIENCE, SpoiledError, TestError, has_iperf3
 from trimtab_netmon.settings import Endpoint
 

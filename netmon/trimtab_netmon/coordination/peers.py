@@ -9,8 +9,7 @@ import grpc
 import grpc.aio
 from trimtab_api.channels import open_async_channel
 from trimtab_api.netmon.v1 import netmon_pb2_grpc
-
-from trimtab_netmon.peer_addresses import PeerAddresses, is_literal
+from trimtab_netmon.coordination.peer_addresses import PeerAddresses, is_literal
 from trimtab_netmon.settings import Endpoint
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from trimtab_netmon.probe_schedule import Pair, batches, disjoint_batches
-from trimtab_netmon.records import BandwidthRecords
+from trimtab_netmon.coordination.link_estimates import BandwidthRecords
+from trimtab_netmon.coordination.probe_schedule import Pair, batches, disjoint_batches
 
 #: Attempts after which a round ends without the hosts that do not answer; the first round has no limit.
 ROUND_TRIES = 3

@@ -5,8 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from trimtab_netmon.measurements import Measurement, moved
-from trimtab_netmon.probe_schedule import TRICKLE, TYPICAL_TEST, Pair, expected, longest_interval, refill_rate
+from trimtab_netmon.coordination.measurements import Measurement, moved
+from trimtab_netmon.coordination.probe_schedule import (
+    TRICKLE,
+    TYPICAL_TEST,
+    Pair,
+    expected,
+    longest_interval,
+    refill_rate,
+)
 
 #: Relative change of a link's bandwidth that supersedes all earlier measurements.
 CHANGE = 0.1
