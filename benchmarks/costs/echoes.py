@@ -15,8 +15,8 @@ import socket
 import sys
 import time
 
-from trimtab_netmon.coordination.peer_addresses import PeerAddresses
 from trimtab_netmon.metrics import Metrics
+from trimtab_netmon.peers.addresses import PeerAddresses
 from trimtab_netmon.probing.echo_packet import REPLY, REQUEST, EchoPacket, pack, unpack
 from trimtab_netmon.probing.interface import InterfaceWatch
 from trimtab_netmon.probing.udp_echo import MOST_ECHOES, RATE, Echo

@@ -26,7 +26,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         settings = read_settings(_parser().parse_args(joined(sys.argv[1:] if argv is None else argv)))
         logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-        from trimtab_netmon.monitor import serve
+        from trimtab_netmon.server.monitor import serve
 
         serve(settings, _stop_on_signals)
     except (UserError, BaseExceptionGroup) as error:

@@ -14,7 +14,7 @@ from trimtab_api.errors import UserError
 from trimtab_api.http_server import HttpServer
 from trimtab_api.netmon.v1 import netmon_pb2
 
-from trimtab_netmon import converters
+from trimtab_netmon.links import converters
 from trimtab_netmon.settings import Endpoint
 
 #: How bandwidth tests fail as a rule: a host has another test, iperf3 says no, a monitor is away or does not answer.

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from trimtab_netmon.coordination.measurements import Method
+from trimtab_netmon.links.measurements import Method
 from trimtab_netmon.probing.bandwidth import (
     SAMPLE_INTERVAL,
     Rates,

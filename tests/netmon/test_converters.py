@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from trimtab_api.channels import listen
 from trimtab_api.netmon.v1 import netmon_pb2, netmon_pb2_grpc
 from trimtab_api.netmon_client import _view_of, watch
-from trimtab_netmon import converters
-from trimtab_netmon.coordination.measurements import LinkState, Measurement, Method
+from trimtab_netmon.links import converters
+from trimtab_netmon.links.measurements import LinkState, Measurement, Method
 
 anything = st.floats() | st.sampled_from([0.0, math.inf, -math.inf, math.nan])
 

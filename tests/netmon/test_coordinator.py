@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 import grpc
 import pytest
 from trimtab_api.netmon.v1 import netmon_pb2
-from trimtab_netmon import converters
 from trimtab_netmon.coordination.coordinator import Coordinator, NotNowError, StoppingError
-from trimtab_netmon.coordination.measurements import LinkState, Measurement, Method
+from trimtab_netmon.links import converters
+from trimtab_netmon.links.measurements import LinkState, Measurement, Method
+from trimtab_netmon.links.watch_value import WatchValue
 from trimtab_netmon.metrics import Metrics
 from trimtab_netmon.settings import Endpoint, Settings
-from trimtab_netmon.watch_value import WatchValue
 
 NUM_WORKERS = 4
 FAST, SLOW = 125e6, 12.5e6

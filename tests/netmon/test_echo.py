@@ -7,7 +7,7 @@ from collections import Counter
 from contextlib import asynccontextmanager
 
 import pytest
-from trimtab_netmon.coordination.peer_addresses import PeerAddresses
+from trimtab_netmon.peers.addresses import PeerAddresses
 from trimtab_netmon.probing import udp_echo as echoes
 from trimtab_netmon.probing.echo_packet import REPLY, REQUEST, EchoPacket, pack, unpack
 from trimtab_netmon.probing.interface import RECENT, InterfaceWatch

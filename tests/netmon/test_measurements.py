@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from trimtab_netmon.coordination.measurements import LinkState, Measurement, Method, Summary, is_new, settle, summarize
+from trimtab_netmon.links.measurements import LinkState, Measurement, Method, Summary, is_new, settle, summarize
 
 measurements = st.floats(1e-4, 1e9)
 

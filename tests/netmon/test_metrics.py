@@ -6,8 +6,8 @@ import time
 
 from prometheus_client import generate_latest
 from trimtab_api.netmon.v1 import netmon_pb2
-from trimtab_netmon import converters
-from trimtab_netmon.coordination.measurements import LinkState, Measurement, Method, Summary
+from trimtab_netmon.links import converters
+from trimtab_netmon.links.measurements import LinkState, Measurement, Method, Summary
 from trimtab_netmon.metrics import Metrics
 
 

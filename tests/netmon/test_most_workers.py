@@ -12,17 +12,17 @@ from trimtab_api.channels import MAX_MESSAGE_BYTES, SERVER_OPTIONS, listen
 from trimtab_api.errors import UserError
 from trimtab_api.names import MOST_WORKERS
 from trimtab_api.netmon.v1 import netmon_pb2, netmon_pb2_grpc
-from trimtab_netmon import converters
 from trimtab_netmon.coordination.coordinator import Coordinator, NotNowError
-from trimtab_netmon.coordination.delta_encoding import StateReader
-from trimtab_netmon.coordination.measurements import LinkState, Measurement, Method, Summary
-from trimtab_netmon.coordination.peer_addresses import PeerAddresses
-from trimtab_netmon.coordination.peers import Peers
+from trimtab_netmon.links import converters
+from trimtab_netmon.links.delta_encoding import StateReader
+from trimtab_netmon.links.measurements import LinkState, Measurement, Method, Summary
+from trimtab_netmon.links.watch_value import WatchValue
 from trimtab_netmon.metrics import Metrics
+from trimtab_netmon.peers.addresses import PeerAddresses
+from trimtab_netmon.peers.channels import Peers
 from trimtab_netmon.probing import bandwidth_prober as tester
-from trimtab_netmon.services import MonitorPeer, NetworkMonitor
+from trimtab_netmon.server.services import MonitorPeer, NetworkMonitor
 from trimtab_netmon.settings import Endpoint, Settings
-from trimtab_netmon.watch_value import WatchValue
 
 FAST = 125e6
 TABLES_A_SECOND = 5

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 from trimtab_api.netmon.v1 import netmon_pb2
-from trimtab_netmon.coordination.delta_encoding import WHOLE_EVERY, StateReader, StateSender
+from trimtab_netmon.links.delta_encoding import WHOLE_EVERY, StateReader, StateSender
 
 DRIFTING = ("jitter_seconds", "queueing_seconds")
 

@@ -8,9 +8,9 @@ from contextlib import AsyncExitStack
 import grpc
 import pytest
 from trimtab_api.addresses import absolute_name
-from trimtab_netmon.coordination import peer_addresses
-from trimtab_netmon.coordination.peer_addresses import PeerAddresses
-from trimtab_netmon.coordination.peers import Peers
+from trimtab_netmon.peers import addresses as peer_addresses
+from trimtab_netmon.peers.addresses import PeerAddresses
+from trimtab_netmon.peers.channels import Peers
 from trimtab_netmon.probing.interface import InterfaceWatch
 from trimtab_netmon.probing.udp_echo import Echo
 from trimtab_netmon.settings import Endpoint
@@ -131,10 +131,10 @@ def test_a_call_to_a_monitor_without_an_address_fails_as_unavailable_and_asks_no
 def test_a_channel_goes_to_the_address_and_checks_the_name(monkeypatch):
     opened = []
     monkeypatch.setattr(
-        "trimtab_netmon.coordination.peers.open_async_channel",
+        "trimtab_netmon.peers.channels.open_async_channel",
         lambda target, server_name: opened.append((target, server_name)),
     )
-    monkeypatch.setattr("trimtab_netmon.coordination.peers.netmon_pb2_grpc.MonitorPeerStub", lambda channel: channel)
+    monkeypatch.setattr("trimtab_netmon.peers.channels.netmon_pb2_grpc.MonitorPeerStub", lambda channel: channel)
     addresses = PeerAddresses(0, ENDPOINTS, Endpoint("10.0.0.0", 29400), SERVICE, Resolver(()))
     addresses.suggest(3, "10.0.0.3")
     Peers(ENDPOINTS, addresses).peer(3)
@@ -152,10 +152,8 @@ def test_a_monitor_that_moved_is_called_at_its_new_address_and_calls_to_the_old_
         async def close(self, grace):
             closed.append(self.target)
 
-    monkeypatch.setattr("trimtab_netmon.coordination.peers.open_async_channel", Channel)
-    monkeypatch.setattr(
-        "trimtab_netmon.coordination.peers.netmon_pb2_grpc.MonitorPeerStub", lambda channel: channel.target
-    )
+    monkeypatch.setattr("trimtab_netmon.peers.channels.open_async_channel", Channel)
+    monkeypatch.setattr("trimtab_netmon.peers.channels.netmon_pb2_grpc.MonitorPeerStub", lambda channel: channel.target)
     addresses = PeerAddresses(0, ENDPOINTS, Endpoint("10.0.0.0", 29400), SERVICE, Resolver(()))
     peers = Peers(ENDPOINTS, addresses)
 

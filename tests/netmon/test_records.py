@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from trimtab_netmon.coordination.link_estimates import DOUBT_GRACE, LONGEST_PAUSE, BandwidthRecords, MaxAge
-from trimtab_netmon.coordination.measurements import Measurement, Method
+from trimtab_netmon.links.measurements import Measurement, Method
 
 PAIRS = [(0, 1), (1, 2), (2, 0)]
 FAST, SLOW = 125e6, 12.5e6

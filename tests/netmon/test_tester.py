@@ -3,9 +3,9 @@
 import asyncio
 
 import pytest
-from trimtab_netmon.coordination.measurements import Method
-from trimtab_netmon.coordination.peer_addresses import PeerAddresses
-from trimtab_netmon.coordination.peers import Peers
+from trimtab_netmon.links.measurements import Method
+from trimtab_netmon.peers.addresses import PeerAddresses
+from trimtab_netmon.peers.channels import Peers
 from trimtab_netmon.probing import bandwidth_prober as tester
 from trimtab_netmon.probing import engines, iperf
 from trimtab_netmon.probing.bandwidth import Rates

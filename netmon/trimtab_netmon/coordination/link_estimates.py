@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from trimtab_netmon.coordination.measurements import Measurement, moved
 from trimtab_netmon.coordination.probe_schedule import (
     TRICKLE,
     TYPICAL_TEST,
@@ -14,6 +13,7 @@ from trimtab_netmon.coordination.probe_schedule import (
     longest_interval,
     refill_rate,
 )
+from trimtab_netmon.links.measurements import Measurement, moved
 
 #: Relative change of a link's bandwidth that supersedes all earlier measurements.
 CHANGE = 0.1

@@ -10,11 +10,12 @@ from collections.abc import Callable, Sequence
 import grpc
 from trimtab_api.channels import explain
 from trimtab_api.netmon.v1 import netmon_pb2
-from trimtab_netmon import converters
+
 from trimtab_netmon.coordination.link_estimates import BandwidthRecords
-from trimtab_netmon.coordination.peers import Peers
 from trimtab_netmon.coordination.probe_schedule import Budget, Pair
+from trimtab_netmon.links import converters
 from trimtab_netmon.metrics import Metrics
+from trimtab_netmon.peers.channels import Peers
 from trimtab_netmon.probing.bandwidth_prober import CALL_LIMIT
 
 log = logging.getLogger("trimtab_netmon")

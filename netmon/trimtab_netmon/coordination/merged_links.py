@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from trimtab_netmon.coordination.link_estimates import DOUBT_GRACE, BandwidthRecords
-from trimtab_netmon.coordination.measurements import LinkState, Summary, is_new, settle, summarize
 from trimtab_netmon.coordination.probe_schedule import Pair
+from trimtab_netmon.links.measurements import LinkState, Summary, is_new, settle, summarize
 
 #: Seconds of silence of a monitor after which its measurements are stale.
 SILENCE = 3.0

@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 
 from trimtab_api.netmon.v1 import netmon_pb2
-from trimtab_netmon import converters
+
 from trimtab_netmon.coordination.merged_links import MergedLinks
-from trimtab_netmon.watch_value import WatchValue
+from trimtab_netmon.links import converters
+from trimtab_netmon.links.watch_value import WatchValue
 
 #: Seconds between two states in which nothing has changed but the measurements' age.
 HEARTBEAT = 5.0

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from trimtab_netmon.coordination.link_estimates import BandwidthRecords
-from trimtab_netmon.coordination.measurements import LinkState
 from trimtab_netmon.coordination.probe_schedule import Pair
+from trimtab_netmon.links.measurements import LinkState
 
 #: A worker that receives more than this times the fastest link to it proves its links' bandwidths wrong.
 MORE_ARRIVES = 1.25

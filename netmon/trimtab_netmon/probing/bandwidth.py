@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from trimtab_netmon.coordination.measurements import Method
+from trimtab_netmon.links.measurements import Method
 
 #: Seconds over which a rate is taken. Over less, single packets and late wake-ups distort it.
 RATE_WINDOW = 0.3

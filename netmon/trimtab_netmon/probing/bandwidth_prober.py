@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 import grpc
 from trimtab_api.netmon.v1 import netmon_pb2
 
-from trimtab_netmon.coordination.measurements import Method
-from trimtab_netmon.coordination.peers import AddressUnknownError, Peers
+from trimtab_netmon.links.measurements import Method
+from trimtab_netmon.peers.channels import AddressUnknownError, Peers
 from trimtab_netmon.probing import iperf
 from trimtab_netmon.probing.bandwidth import (
     CONFIRM_AFTER,

@@ -32,7 +32,7 @@ from typing import NamedTuple, Protocol
 
 from trimtab_api.errors import UserError
 
-from trimtab_netmon.coordination.peer_addresses import PeerAddresses
+from trimtab_netmon.peers.addresses import PeerAddresses
 from trimtab_netmon.probing.arrival_clock import ArrivalClock
 from trimtab_netmon.probing.echo_packet import ANYONE, REPLY, REQUEST, SIZE, EchoPacket, pack, unpack
 from trimtab_netmon.probing.interface import InterfaceWatch

@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from trimtab_api.addresses import absolute_name
+
 from trimtab_netmon.settings import Endpoint
 
 #: Seconds without an answer after which a peer's address is looked up again: a pod that comes back has another one.

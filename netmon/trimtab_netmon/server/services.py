@@ -13,11 +13,11 @@ import grpc.aio
 from trimtab_api.netmon.v1 import netmon_pb2
 
 from trimtab_netmon.coordination.coordinator import Coordinator, NotNowError, StoppingError
-from trimtab_netmon.coordination.delta_encoding import StateSender
-from trimtab_netmon.coordination.peers import Peers
+from trimtab_netmon.links.delta_encoding import StateSender
+from trimtab_netmon.links.watch_value import WatchValue
+from trimtab_netmon.peers.channels import Peers
 from trimtab_netmon.probing.bandwidth_prober import BusyError, Tester
 from trimtab_netmon.probing.engines import Engine, TestError
-from trimtab_netmon.watch_value import WatchValue
 
 #: Seconds that a measurement out of turn may take, where a caller sets no deadline.
 MEASURE_LIMIT = 60.0

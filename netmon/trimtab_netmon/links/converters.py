@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 
 from trimtab_api.netmon.v1 import netmon_pb2
 
-from trimtab_netmon.coordination.measurements import LinkState, Measurement, Method, Summary
+from trimtab_netmon.links.measurements import LinkState, Measurement, Method, Summary
 
 #: More than any test sends.
 _MOST_BYTES = 2.0**63

@@ -16,22 +16,22 @@ from trimtab_api.channels import SERVER_OPTIONS, explain, listen
 from trimtab_api.errors import UserError
 from trimtab_api.netmon.v1 import netmon_pb2, netmon_pb2_grpc
 
-from trimtab_netmon import converters
 from trimtab_netmon.coordination.coordinator import Coordinator
-from trimtab_netmon.coordination.delta_encoding import StateReader
-from trimtab_netmon.coordination.measurements import LinkState, Measurement, Method, moved
-from trimtab_netmon.coordination.peer_addresses import PeerAddresses
-from trimtab_netmon.coordination.peers import Peers
+from trimtab_netmon.links import converters
+from trimtab_netmon.links.delta_encoding import StateReader
+from trimtab_netmon.links.measurements import LinkState, Measurement, Method, moved
+from trimtab_netmon.links.watch_value import WatchValue
 from trimtab_netmon.metrics import Metrics
+from trimtab_netmon.peers.addresses import PeerAddresses
+from trimtab_netmon.peers.channels import Peers
 from trimtab_netmon.probing import iperf
 from trimtab_netmon.probing.bandwidth_prober import Tester
 from trimtab_netmon.probing.echo_packet import echo_key
 from trimtab_netmon.probing.interface import InterfaceWatch, require_device_of
 from trimtab_netmon.probing.latency import LatencyWindow, RoundTrip
 from trimtab_netmon.probing.udp_echo import Echo
-from trimtab_netmon.services import MonitorPeer, NetworkMonitor
+from trimtab_netmon.server.services import MonitorPeer, NetworkMonitor
 from trimtab_netmon.settings import Settings
-from trimtab_netmon.watch_value import WatchValue
 
 if TYPE_CHECKING:
     from collections.abc import Callable

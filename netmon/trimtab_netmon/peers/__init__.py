@@ -1,0 +1,1 @@
+"""How the monitors of one job find and reach each other."""
