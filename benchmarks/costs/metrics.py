@@ -12,7 +12,7 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry, generate_latest
 from run_lines import DECISION, STEP
-from trimtab.engine.phase_clock import PHASES, PhaseClock
+from trimtab.engine.profiling.phase_timer import PHASES, PhaseClock
 from trimtab.records.recorder import Recorder
 from trimtab.records.run_directory import RunDirectory
 from trimtab.status.metrics import RunMetrics

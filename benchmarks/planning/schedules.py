@@ -30,9 +30,9 @@ from statistics import mean
 import torch
 from simulated_tasks import TASKS
 from torch import Tensor
-from trimtab.engine.delay_watch import DelayWatch
-from trimtab.engine.loss_fall import LossFall
-from trimtab.engine.profiler import STEPS_BETWEEN_DELAYED
+from trimtab.engine.profiling.delay_watch import DelayWatch
+from trimtab.engine.profiling.loss_fall import LossFall
+from trimtab.engine.profiling.profiler import STEPS_BETWEEN_DELAYED
 from trimtab.plan import FusionPlan, Plan
 from trimtab.profile import ModuleTimes, Profile
 from trimtab.schedule import StepFacts, planned, queues

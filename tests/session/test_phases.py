@@ -14,7 +14,7 @@ from kit.training.engines import engine_of
 from torch import Tensor, nn
 from trimtab.collectives.group import Group
 from trimtab.engine import stepped_in_parts
-from trimtab.engine.phase_clock import PHASES, PhaseClock
+from trimtab.engine.profiling.phase_timer import PHASES, PhaseClock
 from trimtab.plan import FusionPlan, Plan
 from trimtab.records.recorder import Recorder
 from trimtab.session import Session

@@ -16,8 +16,8 @@ from kit.training.regression import loss_of
 from kit.training.scripted_control import Script
 from torch import Tensor, nn
 from trimtab.collectives.group import Group
-from trimtab.engine import profiler
-from trimtab.engine.profiler import NUM_SETTLING, NUM_STEPS, STEPS_BETWEEN_DELAYED
+from trimtab.engine.profiling import profiler
+from trimtab.engine.profiling.profiler import NUM_SETTLING, NUM_STEPS, STEPS_BETWEEN_DELAYED
 from trimtab.plan import FusionPlan, Plan
 from trimtab.profile import Profile
 from trimtab.records.recorder import Recorder

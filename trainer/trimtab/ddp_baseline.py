@@ -20,7 +20,7 @@ from trimtab_api.errors import UserError
 from trimtab_api.trainingjob import load_job_file
 
 from trimtab.collectives import process_group
-from trimtab.engine.phase_clock import Phase
+from trimtab.engine.profiling.phase_timer import Phase
 from trimtab.environment.job_secret import secret_of
 from trimtab.environment.launch_environment import LaunchEnvironment
 from trimtab.plan import dense_plan

@@ -35,7 +35,7 @@ from trimtab.engine.debug_state import DebugState, debug_state
 from trimtab.engine.loss_scale import LossScale
 from trimtab.engine.optimizer_gate import as_list, warning_of_scheduler
 from trimtab.engine.outcome import Outcome
-from trimtab.engine.phase_clock import Phase
+from trimtab.engine.profiling.phase_timer import Phase
 from trimtab.engine.same_model import check_models_are_alike
 from trimtab.engine.state_watch import StateWatch
 from trimtab.engine.step_engine import StepEngine

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from trimtab.control.types import NetworkView, StepReport
 from trimtab.engine.outcome import Outcome
-from trimtab.engine.phase_clock import Phase
+from trimtab.engine.profiling.phase_timer import Phase
 from trimtab.engine.step_vote import StepConsensus
 from trimtab.plan import Plan
 

@@ -11,7 +11,7 @@ from trimtab.engine.arena import Arena
 from trimtab.engine.flights import Flight, Flights
 from trimtab.engine.hand_out import HandOut
 from trimtab.engine.late_gradient import LateGradient
-from trimtab.engine.phase_clock import PhaseClock
+from trimtab.engine.profiling.phase_timer import PhaseClock
 
 
 class Arrivals:

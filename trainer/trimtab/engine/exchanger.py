@@ -30,8 +30,8 @@ from trimtab.engine.gradients import Gradients
 from trimtab.engine.hand_out import HandOut
 from trimtab.engine.outcome import Outcome, non_finite_parameters
 from trimtab.engine.participation import Participation
-from trimtab.engine.phase_clock import PhaseClock
-from trimtab.engine.profiler import StepProfiler
+from trimtab.engine.profiling.phase_timer import PhaseClock
+from trimtab.engine.profiling.profiler import StepProfiler
 from trimtab.engine.schemes import Schemes
 from trimtab.engine.sending import Sending
 from trimtab.engine.step_vote import ExchangeSummary, StepConsensus, StepVote, compares_weights

@@ -22,7 +22,7 @@ from trimtab.engine.exchanger import Exchanger
 from trimtab.engine.late_parameters import LateParameters, as_they_are
 from trimtab.engine.module_hook import ModuleHook
 from trimtab.engine.optimizer_gate import OptimizerGate
-from trimtab.engine.profiler import StepProfiler
+from trimtab.engine.profiling.profiler import StepProfiler
 from trimtab.engine.stepped_in_parts import why_stepped_whole
 
 

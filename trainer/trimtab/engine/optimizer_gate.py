@@ -14,7 +14,7 @@ import torch
 from trimtab_api.errors import UserError
 
 from trimtab.engine.loss_scale import LossScale
-from trimtab.engine.phase_clock import PhaseClock
+from trimtab.engine.profiling.phase_timer import PhaseClock
 from trimtab.engine.scaler_steps import is_scaler_stepping, watch_scalers
 
 

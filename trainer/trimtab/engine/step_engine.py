@@ -28,7 +28,7 @@ from trimtab.engine.optimizer_gate import OptimizerGate
 from trimtab.engine.outcome import Outcome
 from trimtab.engine.overlapped_updates import OverlappedUpdates
 from trimtab.engine.owed_step import OwedStep
-from trimtab.engine.profiler import StepProfiler
+from trimtab.engine.profiling.profiler import StepProfiler
 from trimtab.engine.refused_plans import refuse_for_steps, refuse_waiting_gradients
 from trimtab.engine.round_exchange import RoundExchange
 from trimtab.engine.second_moments import SecondMoments
