@@ -20,7 +20,7 @@ import trimtab
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 from trimtab import attachment
-from trimtab.engine.arena import LEND_FROM
+from trimtab.engine.gradients.flat_buffers import LEND_FROM
 from trimtab.plan import Plan
 from trimtab.session import Session
 from trimtab.sparsify.near_k import EXACT_UP_TO

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
-from trimtab.engine import arena
-from trimtab.engine.arena import Arena
+from trimtab.engine.gradients import flat_buffers as arena
+from trimtab.engine.gradients.flat_buffers import Arena
 from trimtab.plan import FusionPlan
 from trimtab_api.errors import UserError
 

@@ -17,7 +17,7 @@ from kit.training.sessions import attach
 from kit.training.weights import weights_of
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
-from trimtab.engine.module_hook import ModuleHook
+from trimtab.engine.gradients.uncompiled_hook import ModuleHook
 from trimtab_api.errors import UserError
 
 SIZE = 2

@@ -35,8 +35,8 @@ from trimtab.collectives.group import Group
 from trimtab.control.planning import FusionPlanning
 from trimtab.control.predict import Predictor
 from trimtab.control.types import ModelFacts, OptimizerFamily
+from trimtab.engine.gradients.uncompiled_hook import ModuleHook
 from trimtab.engine.loss_scale import LossScale
-from trimtab.engine.module_hook import ModuleHook
 from trimtab.plan import Plan
 from trimtab.profile import ModuleTimes, Profile
 from trimtab.records.recorder import Recorder

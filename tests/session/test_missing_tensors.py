@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from trimtab.engine.arena import BufferRange
+from trimtab.engine.gradients.flat_buffers import BufferRange
 from trimtab.engine.missing_tensors import missing_rate
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import Tensor
-from trimtab.engine.norms import norms_of
+from trimtab.engine.gradients.norms import norms_of
 
 DENSE = torch.tensor([3.0, -4.0])
 SPARSE = torch.sparse_coo_tensor([[1, 4]], [3.0, -4.0], (6,))

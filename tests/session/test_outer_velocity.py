@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch import nn
-from trimtab.engine.arena import Arena
+from trimtab.engine.gradients.flat_buffers import Arena
 from trimtab.engine.outer_step import OuterStep
 
 

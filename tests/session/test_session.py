@@ -27,7 +27,7 @@ from kit.training.random_training import (
 from kit.training.scripted_control import Script
 from torch import nn
 from trimtab.collectives.group import Group
-from trimtab.engine.arena import LEND_FROM
+from trimtab.engine.gradients.flat_buffers import LEND_FROM
 from trimtab.engine.loss_scale import LossScale
 from trimtab.plan import FusionPlan, Plan, dense_plan
 from trimtab.records.recorder import Recorder

@@ -15,7 +15,7 @@ from kit.training.random_training import assert_same, loader, make_session, stat
 from kit.training.scripted_control import Script
 from torch import nn
 from trimtab.checkpoint.snapshot import Snapshot, TrainingState
-from trimtab.engine.arena import Arena
+from trimtab.engine.gradients.flat_buffers import Arena
 from trimtab.plan import FusionPlan, Plan
 from trimtab.session import Session
 from trimtab.sparsify.near_k import EXACT_UP_TO

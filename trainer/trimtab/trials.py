@@ -22,7 +22,7 @@ from trimtab_api.errors import UserError
 from trimtab.checkpoint.snapshot import Snapshot
 from trimtab.control.types import StepReport, TrialReport
 from trimtab.data.replay import Replay
-from trimtab.engine.module_hook import ModuleHook
+from trimtab.engine.gradients.uncompiled_hook import ModuleHook
 from trimtab.engine.step_engine import StepEngine
 from trimtab.plan import Plan
 

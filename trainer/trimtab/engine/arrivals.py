@@ -7,8 +7,8 @@ from collections.abc import Callable, Collection, Iterable
 
 from torch import Tensor
 
-from trimtab.engine.arena import Arena
 from trimtab.engine.flights import Flight, Flights
+from trimtab.engine.gradients.flat_buffers import Arena
 from trimtab.engine.hand_out import HandOut
 from trimtab.engine.late_gradient import LateGradient
 from trimtab.engine.profiling.phase_timer import PhaseClock

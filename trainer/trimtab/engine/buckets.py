@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from trimtab.engine.arena import Arena, BufferRange
+from trimtab.engine.gradients.flat_buffers import Arena, BufferRange
 
 #: The iteration of what was carried over from before the schedule was adopted.
 CARRIED = -1

@@ -15,9 +15,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from trimtab.engine.arena import Arena
 from trimtab.engine.buckets import Bucket, Held
 from trimtab.engine.exchanger import Exchanger
+from trimtab.engine.gradients.flat_buffers import Arena
 from trimtab.engine.step_engine import StepEngine
 
 #: How far the exchange of a step has come.

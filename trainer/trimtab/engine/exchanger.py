@@ -20,16 +20,16 @@ from trimtab_api.errors import UserError
 from trimtab import schedule
 from trimtab.collectives.group import Group
 from trimtab.collectives.transport import Place
-from trimtab.engine.arena import Arena
 from trimtab.engine.arrivals import Arrivals
-from trimtab.engine.backward import BackwardHooks
 from trimtab.engine.buckets import Buckets
 from trimtab.engine.fingerprint import Fingerprint
 from trimtab.engine.flights import Flight, Flights
-from trimtab.engine.gradients import Gradients
+from trimtab.engine.gradients.autograd_hooks import BackwardHooks
+from trimtab.engine.gradients.flat_buffers import Arena
+from trimtab.engine.gradients.gather import Gradients
+from trimtab.engine.gradients.participation import Participation
 from trimtab.engine.hand_out import HandOut
 from trimtab.engine.outcome import Outcome, non_finite_parameters
-from trimtab.engine.participation import Participation
 from trimtab.engine.profiling.phase_timer import PhaseClock
 from trimtab.engine.profiling.profiler import StepProfiler
 from trimtab.engine.schemes import Schemes

@@ -17,8 +17,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from trimtab.engine.arena import Arena
-from trimtab.engine.norms import norms_of
+from trimtab.engine.gradients.flat_buffers import Arena
+from trimtab.engine.gradients.norms import norms_of
 
 
 class LocalUpdates:

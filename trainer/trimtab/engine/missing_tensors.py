@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from trimtab.engine.arena import BufferRange
+from trimtab.engine.gradients.flat_buffers import BufferRange
 
 
 def missing_rate(sent: Iterable[tuple[BufferRange, Tensor | None]]) -> float | None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from trimtab.collectives.base import Exchanged
-from trimtab.engine.arena import Arena
 from trimtab.engine.flights import Flights
+from trimtab.engine.gradients.flat_buffers import Arena
 from trimtab.engine.missing_tensors import missing_rate
 from trimtab.engine.step_vote import StepConsensus
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from trimtab.engine.arena import Arena
+from trimtab.engine.gradients.flat_buffers import Arena
 
 
 class OuterStep:

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from trimtab.engine.arena import Arena
+from trimtab.engine.gradients.flat_buffers import Arena
 from trimtab.engine.local_updates import LocalUpdates
 
 

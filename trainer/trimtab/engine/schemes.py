@@ -8,9 +8,9 @@ from typing import Any
 from trimtab import collectives, sparsify
 from trimtab.collectives.base import Collective, Ranges
 from trimtab.collectives.group import Group
-from trimtab.engine.arena import Arena
+from trimtab.engine.gradients.flat_buffers import Arena
+from trimtab.engine.gradients.momentum_correction import Velocity
 from trimtab.engine.outer_step import OuterStep
-from trimtab.engine.velocity import Velocity
 from trimtab.plan import Plan
 from trimtab.sparsify.base import Selector, Sent
 

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from trimtab.engine.norms import norms_of
+from trimtab.engine.gradients.norms import norms_of
 
 _MEAN, _SQUARE = "exp_avg", "exp_avg_sq"
 #: A first moment that remembers less than this tells noise from gradient no more.

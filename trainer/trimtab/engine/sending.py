@@ -10,12 +10,12 @@ from torch import Tensor
 
 from trimtab.collectives.base import Exchange, Prepared
 from trimtab.collectives.group import Group
-from trimtab.engine.arena import Arena
 from trimtab.engine.buckets import Buckets
 from trimtab.engine.flights import Flight, Flights, payload_of
-from trimtab.engine.gradients import Gradients
+from trimtab.engine.gradients.flat_buffers import Arena
+from trimtab.engine.gradients.gather import Gradients
+from trimtab.engine.gradients.momentum_correction import clip_locally
 from trimtab.engine.schemes import Schemes
-from trimtab.engine.velocity import clip_locally
 from trimtab.plan import Plan, elements_to_send, split_elements
 from trimtab.schedule import Iteration, Send
 

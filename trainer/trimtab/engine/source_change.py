@@ -15,9 +15,9 @@ from torch import Tensor
 
 from trimtab.collectives.group import Group
 from trimtab.collectives.primitives import ring_all_reduce
-from trimtab.engine.arena import Arena
 from trimtab.engine.buckets import Buckets
 from trimtab.engine.common_state import share_state
+from trimtab.engine.gradients.flat_buffers import Arena
 from trimtab.engine.optimizer_gate import OptimizerGate
 
 

@@ -18,10 +18,10 @@ from trimtab_api.errors import UserError
 from trimtab.broadcast import broadcast_tensors
 from trimtab.collectives.group import Group
 from trimtab.collectives.transport import CommunicationError, Place
-from trimtab.engine.arena import Arena
 from trimtab.engine.by_hand import ByHand
 from trimtab.engine.exchanger import Exchanger
 from trimtab.engine.forward_waits import ForwardWaits
+from trimtab.engine.gradients.flat_buffers import Arena
 from trimtab.engine.local_updates import LocalUpdates
 from trimtab.engine.loss_scale import LossScale
 from trimtab.engine.optimizer_gate import OptimizerGate

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from trimtab_api.errors import UserError
 
-from trimtab.engine.arena import Arena
+from trimtab.engine.gradients.flat_buffers import Arena
 
 
 def check_parameters_are_known(optimizers: Sequence[torch.optim.Optimizer], model: nn.Module, arena: Arena) -> None:

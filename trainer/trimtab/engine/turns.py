@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import torch
 
-from trimtab.engine.arena import Arena
+from trimtab.engine.gradients.flat_buffers import Arena
 
 
 @contextlib.contextmanager

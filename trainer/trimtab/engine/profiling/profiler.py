@@ -16,17 +16,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
+from trimtab_api.catalogue import schedules
+
 from trimtab import kernels
-from trimtab.engine.arena import Arena
+from trimtab.engine.gradients.flat_buffers import Arena
+from trimtab.engine.gradients.uncompiled_hook import ModuleHook
 from trimtab.engine.late_parameters import as_they_are
-from trimtab.engine.module_hook import ModuleHook
 from trimtab.engine.outcome import Outcome
 from trimtab.engine.profiling.delay_watch import DelayWatch
 from trimtab.engine.profiling.loss_fall import LossFall
 from trimtab.engine.profiling.trace import Span, TracedStep
 from trimtab.plan import Plan
 from trimtab.profile import BucketTimes, ModuleTimes, Profile
-from trimtab_api.catalogue import schedules
 
 #: Steps under a plan before the first that is profiled: thresholds and memory have settled by then.
 NUM_SETTLING = 3

@@ -13,7 +13,6 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn import Parameter
-
 from trimtab.collectives.streams import StreamChain
 
 

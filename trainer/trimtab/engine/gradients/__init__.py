@@ -1,0 +1,1 @@
+"""From what autograd computes to flat buffers."""
