@@ -11,8 +11,8 @@ from kit.rank_pool import RankPool
 from kit.training.engines import engine_of
 from torch import Tensor, nn
 from trimtab.collectives.group import Group
-from trimtab.engine.fingerprint import ROUNDING, Fingerprint, RanksDivergedError, compare, slots
-from trimtab.engine.step_vote import STEPS_BETWEEN_FINGERPRINTS
+from trimtab.engine.exchange.consensus import STEPS_BETWEEN_FINGERPRINTS
+from trimtab.engine.exchange.weight_fingerprint import ROUNDING, Fingerprint, RanksDivergedError, compare, slots
 from trimtab.plan import FusionPlan, Plan
 from trimtab.records.recorder import Recorder
 from trimtab.schedule import queues

@@ -8,8 +8,8 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from trimtab.engine.exchange.missing_tensors import missing_rate
 from trimtab.engine.gradients.flat_buffers import BufferRange
-from trimtab.engine.missing_tensors import missing_rate
 
 
 def buffer(first: int, *segments: int) -> BufferRange:

@@ -25,7 +25,7 @@ from kit.training.exchanging_rank import (
 )
 from torch import Tensor
 from trimtab.collectives.group import Group
-from trimtab.engine.exchanger import Exchanger
+from trimtab.engine.exchange.exchanger import Exchanger
 from trimtab.plan import FusionPlan, Plan
 from trimtab.schedule import queues
 from trimtab.schedule.step_times import StepTimes

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from trimtab.control.types import StepReport
-from trimtab.engine.step_vote import StepConsensus
+from trimtab.engine.exchange.consensus import StepConsensus
 from trimtab.plan import Plan
 from trimtab.step_record import Rounds, completed
 

@@ -19,7 +19,7 @@ from kit.training.engines import engine_of
 from kit.training.exchanging_rank import CUTS, NUM_ELEMENTS, SHAPES, Rank
 from torch import Tensor, nn
 from trimtab.collectives.group import Group
-from trimtab.engine import carried_state
+from trimtab.engine.exchange import checkpoint as carried_state
 from trimtab.plan import FusionPlan, Plan
 from trimtab.records.recorder import Recorder
 from trimtab.schedule import queues

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import Parameter
 from trimtab_api.errors import UserError
 
-from trimtab.engine.stand_ins import StandIns
+from trimtab.engine.exchange.proxy_parameters import StandIns
 from trimtab.engine.step_engine import StepEngine
 from trimtab.session import Session
 

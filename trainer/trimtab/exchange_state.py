@@ -24,7 +24,7 @@ from trimtab.checkpoint import rank_files
 from trimtab.checkpoint.rank_files import RankFile
 from trimtab.collectives.group import Group
 from trimtab.control_messages import ControlMessages
-from trimtab.engine import carried_state
+from trimtab.engine.exchange import checkpoint as carried_state
 from trimtab.engine.step_engine import StepEngine
 from trimtab.plan import Plan
 

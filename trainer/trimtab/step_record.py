@@ -10,9 +10,9 @@ from typing import Any
 from torch import Tensor
 
 from trimtab.control.types import NetworkView, StepReport
-from trimtab.engine.outcome import Outcome
+from trimtab.engine.exchange.consensus import StepConsensus
+from trimtab.engine.exchange.outcome import Outcome
 from trimtab.engine.profiling.phase_timer import Phase
-from trimtab.engine.step_vote import StepConsensus
 from trimtab.plan import Plan
 
 

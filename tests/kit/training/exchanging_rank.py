@@ -12,7 +12,7 @@ import torch
 from kit.training import toy_schedules
 from torch import Tensor, nn
 from trimtab.collectives.group import Group
-from trimtab.engine.exchanger import Exchanger
+from trimtab.engine.exchange.exchanger import Exchanger
 from trimtab.engine.gradients.flat_buffers import Arena
 from trimtab.joining import further_links
 from trimtab.plan import Plan

@@ -15,8 +15,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from trimtab.engine.buckets import Bucket, Held
-from trimtab.engine.exchanger import Exchanger
+from trimtab.engine.exchange.buckets import Bucket, Held
+from trimtab.engine.exchange.exchanger import Exchanger
 from trimtab.engine.gradients.flat_buffers import Arena
 from trimtab.engine.step_engine import StepEngine
 

@@ -18,7 +18,7 @@ from torch import nn
 from torch.utils.hooks import RemovableHandle
 from trimtab_api.errors import UserError
 
-from trimtab.engine.exchanger import Exchanger
+from trimtab.engine.exchange.exchanger import Exchanger
 from trimtab.engine.gradients.uncompiled_hook import ModuleHook
 from trimtab.engine.late_parameters import LateParameters, as_they_are
 from trimtab.engine.optimizer_gate import OptimizerGate

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 import torch
 from trimtab_api.errors import UserError
 
-from trimtab.engine.exchanger import Exchanger
-from trimtab.engine.fingerprint import Fingerprint
+from trimtab.engine.exchange.exchanger import Exchanger
+from trimtab.engine.exchange.weight_fingerprint import Fingerprint
 
 
 class OwedStep:

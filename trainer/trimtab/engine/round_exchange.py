@@ -12,12 +12,12 @@ import torch
 from torch import nn
 
 from trimtab.engine.buffer_mean import average_buffers
-from trimtab.engine.exchanger import Exchanger
+from trimtab.engine.exchange.exchanger import Exchanger
+from trimtab.engine.exchange.outcome import Outcome
 from trimtab.engine.gradients.flat_buffers import Arena
 from trimtab.engine.gradients.uncompiled_hook import ModuleHook
 from trimtab.engine.local_updates import LocalUpdates
 from trimtab.engine.loss_scale import LossScale
-from trimtab.engine.outcome import Outcome
 from trimtab.plan import STEPS_AHEAD, Plan
 
 

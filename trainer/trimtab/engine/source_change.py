@@ -15,8 +15,8 @@ from torch import Tensor
 
 from trimtab.collectives.group import Group
 from trimtab.collectives.primitives import ring_all_reduce
-from trimtab.engine.buckets import Buckets
 from trimtab.engine.common_state import share_state
+from trimtab.engine.exchange.buckets import Buckets
 from trimtab.engine.gradients.flat_buffers import Arena
 from trimtab.engine.optimizer_gate import OptimizerGate
 

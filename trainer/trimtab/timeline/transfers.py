@@ -1,4 +1,4 @@
-"""What the iterations of a schedule let pass through the lanes, as the step engine does (`trimtab.engine.sending`)."""
+"""What the iterations of a schedule let pass through the lanes, as the step engine does (`trimtab.engine.exchange.dispatcher`)."""
 
 from __future__ import annotations
 

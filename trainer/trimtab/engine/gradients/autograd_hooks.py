@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn import Parameter
+
 from trimtab.collectives.streams import StreamChain
 
 

@@ -17,9 +17,10 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn import Parameter
+from trimtab_api.errors import UserError
+
 from trimtab import kernels
 from trimtab.plan import FusionPlan
-from trimtab_api.errors import UserError
 
 #: Elements of a buffer at which its indices, 32 bits each, end.
 MOST_ELEMENTS = 1 << 31

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from torch import Tensor
+from trimtab_api.errors import UserError
+
 from trimtab.engine.gradients.flat_buffers import Arena, BufferRange
 from trimtab.engine.gradients.participation import FROZEN, HAS_GRADIENT, UNUSED, Participation
 from trimtab.kernels import ChunkedTensor, FlatGrad
-from trimtab_api.errors import UserError
 
 
 class Gradients:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+
 from trimtab.engine.gradients.flat_buffers import Arena, BufferRange
 from trimtab.kernels import FlatGrad
 from trimtab.sparsify.base import Sent

@@ -11,9 +11,10 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+from trimtab_api.errors import UserError
+
 from trimtab.collectives.group import Group
 from trimtab.collectives.primitives import all_gather
-from trimtab_api.errors import UserError
 
 #: A parameter's part in a step.
 HAS_GRADIENT, UNUSED, FROZEN = 0, 1, 2

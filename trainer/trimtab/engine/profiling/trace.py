@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from trimtab.engine.flights import Flight, Flights
+from trimtab.engine.exchange.in_flight import Flight, Flights
 from trimtab.plan import Plan
 
 

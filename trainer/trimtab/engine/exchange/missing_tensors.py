@@ -6,7 +6,6 @@ from collections.abc import Iterable
 
 import torch
 from torch import Tensor
-
 from trimtab.engine.gradients.flat_buffers import BufferRange
 
 

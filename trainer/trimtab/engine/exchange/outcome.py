@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from trimtab.collectives.base import Exchanged
-from trimtab.engine.flights import Flights
+from trimtab.engine.exchange.consensus import StepConsensus
+from trimtab.engine.exchange.in_flight import Flights
+from trimtab.engine.exchange.missing_tensors import missing_rate
 from trimtab.engine.gradients.flat_buffers import Arena
-from trimtab.engine.missing_tensors import missing_rate
-from trimtab.engine.step_vote import StepConsensus
 
 
 @dataclass(frozen=True)

@@ -14,30 +14,29 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from trimtab_api.catalogue import schedules
-from trimtab_api.errors import UserError
-
 from trimtab import schedule
 from trimtab.collectives.group import Group
 from trimtab.collectives.transport import Place
 from trimtab.engine.arrivals import Arrivals
-from trimtab.engine.buckets import Buckets
-from trimtab.engine.fingerprint import Fingerprint
-from trimtab.engine.flights import Flight, Flights
+from trimtab.engine.exchange.buckets import Buckets
+from trimtab.engine.exchange.consensus import ExchangeSummary, StepConsensus, StepVote, compares_weights
+from trimtab.engine.exchange.dispatcher import Sending
+from trimtab.engine.exchange.gradient_writer import HandOut
+from trimtab.engine.exchange.in_flight import Flight, Flights
+from trimtab.engine.exchange.outcome import Outcome, non_finite_parameters
+from trimtab.engine.exchange.scheme_registry import Schemes
+from trimtab.engine.exchange.weight_fingerprint import Fingerprint
 from trimtab.engine.gradients.autograd_hooks import BackwardHooks
 from trimtab.engine.gradients.flat_buffers import Arena
 from trimtab.engine.gradients.gather import Gradients
 from trimtab.engine.gradients.participation import Participation
-from trimtab.engine.hand_out import HandOut
-from trimtab.engine.outcome import Outcome, non_finite_parameters
 from trimtab.engine.profiling.phase_timer import PhaseClock
 from trimtab.engine.profiling.profiler import StepProfiler
-from trimtab.engine.schemes import Schemes
-from trimtab.engine.sending import Sending
-from trimtab.engine.step_vote import ExchangeSummary, StepConsensus, StepVote, compares_weights
 from trimtab.plan import Plan
 from trimtab.schedule import Schedule
 from trimtab.sparsify.base import Sent
+from trimtab_api.catalogue import schedules
+from trimtab_api.errors import UserError
 
 
 class Exchanger:

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
-
 from trimtab.collectives.base import Exchanged, Handle
-from trimtab.engine.buckets import Bucket, Held
+from trimtab.engine.exchange.buckets import Bucket, Held
+from trimtab.engine.exchange.consensus import ExchangeSummary
 from trimtab.engine.gradients.flat_buffers import Arena, BufferRange
 from trimtab.engine.gradients.gather import Gradients
-from trimtab.engine.step_vote import ExchangeSummary
 from trimtab.kernels import FlatGrad
 from trimtab.schedule import Send
 

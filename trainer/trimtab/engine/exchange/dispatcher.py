@@ -7,15 +7,14 @@ from concurrent.futures import Future
 from functools import partial
 
 from torch import Tensor
-
 from trimtab.collectives.base import Exchange, Prepared
 from trimtab.collectives.group import Group
-from trimtab.engine.buckets import Buckets
-from trimtab.engine.flights import Flight, Flights, payload_of
+from trimtab.engine.exchange.buckets import Buckets
+from trimtab.engine.exchange.in_flight import Flight, Flights, payload_of
+from trimtab.engine.exchange.scheme_registry import Schemes
 from trimtab.engine.gradients.flat_buffers import Arena
 from trimtab.engine.gradients.gather import Gradients
 from trimtab.engine.gradients.momentum_correction import clip_locally
-from trimtab.engine.schemes import Schemes
 from trimtab.plan import Plan, elements_to_send, split_elements
 from trimtab.schedule import Iteration, Send
 
