@@ -14,7 +14,7 @@ from kit.training.sessions import attach
 from kit.training.weights import weights_of
 from torch import Tensor
 from torch.amp.grad_scaler import GradScaler
-from trimtab.engine.loss_scale import LossScale
+from trimtab.engine.optimizer.loss_scale import LossScale
 from trimtab.plan import Plan
 
 INF = float("inf")

@@ -16,7 +16,7 @@ from kit.training.weights import weights_of
 from torch import Tensor, nn
 from torch.amp.grad_scaler import GradScaler
 from torch.utils.data import DataLoader, TensorDataset
-from trimtab.engine.loss_scale import LossScale
+from trimtab.engine.optimizer.loss_scale import LossScale
 from trimtab.plan import Plan
 from trimtab_api.errors import UserError
 

@@ -36,7 +36,7 @@ from trimtab.control.planning import FusionPlanning
 from trimtab.control.predict import Predictor
 from trimtab.control.types import ModelFacts, OptimizerFamily
 from trimtab.engine.gradients.uncompiled_hook import ModuleHook
-from trimtab.engine.loss_scale import LossScale
+from trimtab.engine.optimizer.loss_scale import LossScale
 from trimtab.plan import Plan
 from trimtab.profile import ModuleTimes, Profile
 from trimtab.records.recorder import Recorder

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from trimtab.checkpoint import rank_files
 from trimtab.checkpoint.rank_files import RankFile, whole_steps
 from trimtab.collectives.group import Group
-from trimtab.engine.loss_scale import LossScale
+from trimtab.engine.optimizer.loss_scale import LossScale
 from trimtab.joining import further_links
 from trimtab.plan import FusionPlan, Plan
 from trimtab.records.recorder import Recorder

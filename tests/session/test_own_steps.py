@@ -11,7 +11,7 @@ from kit.training.sessions import attach
 from kit.training.weights import weights_of
 from torch import Tensor, nn
 from torch.amp.grad_scaler import GradScaler
-from trimtab.engine.loss_scale import LossScale
+from trimtab.engine.optimizer.loss_scale import LossScale
 from trimtab_api.errors import UserError
 
 SIZE = 2

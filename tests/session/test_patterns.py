@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.amp.grad_scaler import GradScaler
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
-from trimtab.engine.loss_scale import LossScale
+from trimtab.engine.optimizer.loss_scale import LossScale
 
 SIZE = 2
 STEPS = 5

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.amp.grad_scaler import GradScaler
-from trimtab.engine.loss_scale import LossScale
+from trimtab.engine.optimizer.loss_scale import LossScale
 
 
 @given(st.lists(st.tuples(st.sampled_from([1.0, 256.0, 65536.0]), st.integers(0, 100).map(float)), min_size=1))

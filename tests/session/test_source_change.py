@@ -16,7 +16,7 @@ from kit.training.scripted_control import AdoptsAt
 from kit.training.sessions import attach
 from kit.training.weights import weights_of
 from torch import Tensor, nn
-from trimtab.engine.loss_scale import LossScale
+from trimtab.engine.optimizer.loss_scale import LossScale
 from trimtab.plan import Plan
 
 

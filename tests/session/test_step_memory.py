@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from torch.amp.grad_scaler import GradScaler
 from torch.nn.parallel import DistributedDataParallel
 from trimtab.collectives.group import Group
-from trimtab.engine.loss_scale import LossScale
+from trimtab.engine.optimizer.loss_scale import LossScale
 from trimtab.plan import FusionPlan, Plan
 from trimtab.records.recorder import Recorder
 from trimtab.schedule import priority, queues, us_byte

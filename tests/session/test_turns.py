@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.amp.grad_scaler import GradScaler
 from torch.nn.parallel import DistributedDataParallel
 from trimtab.attach_checks import check_turns
-from trimtab.engine.by_hand import ByHand
+from trimtab.engine.optimizer.manual import ByHand
 from trimtab.plan import FusionPlan, Plan
 from trimtab_api.errors import UserError
 

@@ -32,10 +32,10 @@ from trimtab.control.types import ModelFacts
 from trimtab.control_client import ControlClient
 from trimtab.controller_settings import controller_settings, fit_to_script
 from trimtab.ddp_wrapper import silence, unwrapped
-from trimtab.engine.by_hand import ByHand
 from trimtab.engine.exchange.proxy_parameters import StandIns
-from trimtab.engine.loss_scale import LossScale
-from trimtab.engine.optimizer_gate import as_list
+from trimtab.engine.optimizer.loss_scale import LossScale
+from trimtab.engine.optimizer.manual import ByHand
+from trimtab.engine.optimizer.stepper import as_list
 from trimtab.engine.refused_plans import refuse_for_steps, refuse_in_hooks
 from trimtab.environment.launch_environment import LaunchEnvironment
 from trimtab.environment.launchers import Ranks, describe_choice, ranks_of

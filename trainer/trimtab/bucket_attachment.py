@@ -14,9 +14,9 @@ from trimtab.attach_checks import check_needs_no_closure
 from trimtab.attachment import begin
 from trimtab.bucket_session import BucketSession
 from trimtab.ddp_wrapper import skips_unused, wrapper_of
-from trimtab.engine.by_hand import ByHand
 from trimtab.engine.exchange.proxy_parameters import StandIns
-from trimtab.engine.loss_scale import ReadScale
+from trimtab.engine.optimizer.loss_scale import ReadScale
+from trimtab.engine.optimizer.manual import ByHand
 from trimtab.environment.launch_environment import LaunchEnvironment
 from trimtab.plan_names import DDP_HOOK_VARIABLE
 

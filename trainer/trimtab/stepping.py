@@ -10,8 +10,8 @@ from torch import Tensor
 from trimtab_api.errors import UserError
 
 from trimtab.engine.exchange.outcome import Outcome
-from trimtab.engine.loss_scale import LossScale
-from trimtab.engine.optimizer_gate import OptimizerGate
+from trimtab.engine.optimizer.loss_scale import LossScale
+from trimtab.engine.optimizer.stepper import OptimizerGate
 from trimtab.engine.step_engine import StepEngine
 
 #: (what came of the exchange, None where there is none; the loss, where it was given; the loss scale of the step).

@@ -21,7 +21,7 @@ from trimtab_api.errors import UserError
 from trimtab.engine.exchange.exchanger import Exchanger
 from trimtab.engine.gradients.uncompiled_hook import ModuleHook
 from trimtab.engine.late_parameters import LateParameters, as_they_are
-from trimtab.engine.optimizer_gate import OptimizerGate
+from trimtab.engine.optimizer.stepper import OptimizerGate
 from trimtab.engine.profiling.profiler import StepProfiler
 from trimtab.engine.stepped_in_parts import why_stepped_whole
 

@@ -17,7 +17,7 @@ from trimtab.engine.exchange.outcome import Outcome
 from trimtab.engine.gradients.flat_buffers import Arena
 from trimtab.engine.gradients.uncompiled_hook import ModuleHook
 from trimtab.engine.local_updates import LocalUpdates
-from trimtab.engine.loss_scale import LossScale
+from trimtab.engine.optimizer.loss_scale import LossScale
 from trimtab.plan import STEPS_AHEAD, Plan
 
 

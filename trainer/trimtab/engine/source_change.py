@@ -18,7 +18,7 @@ from trimtab.collectives.primitives import ring_all_reduce
 from trimtab.engine.common_state import share_state
 from trimtab.engine.exchange.buckets import Buckets
 from trimtab.engine.gradients.flat_buffers import Arena
-from trimtab.engine.optimizer_gate import OptimizerGate
+from trimtab.engine.optimizer.stepper import OptimizerGate
 
 
 @torch.no_grad()

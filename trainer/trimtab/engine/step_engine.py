@@ -18,24 +18,24 @@ from trimtab_api.errors import UserError
 from trimtab.broadcast import broadcast_tensors
 from trimtab.collectives.group import Group
 from trimtab.collectives.transport import CommunicationError, Place
-from trimtab.engine.by_hand import ByHand
 from trimtab.engine.exchange.exchanger import Exchanger
 from trimtab.engine.exchange.outcome import Outcome
 from trimtab.engine.exchange.proxy_parameters import StandIns
 from trimtab.engine.forward_waits import ForwardWaits
 from trimtab.engine.gradients.flat_buffers import Arena
 from trimtab.engine.local_updates import LocalUpdates
-from trimtab.engine.loss_scale import LossScale
-from trimtab.engine.optimizer_gate import OptimizerGate
+from trimtab.engine.optimizer.alternating import turn_of
+from trimtab.engine.optimizer.loss_scale import LossScale
+from trimtab.engine.optimizer.manual import ByHand
+from trimtab.engine.optimizer.pending_step import OwedStep
+from trimtab.engine.optimizer.stepper import OptimizerGate
 from trimtab.engine.overlapped_updates import OverlappedUpdates
-from trimtab.engine.owed_step import OwedStep
 from trimtab.engine.profiling.profiler import StepProfiler
 from trimtab.engine.refused_plans import refuse_for_steps, refuse_waiting_gradients
 from trimtab.engine.round_exchange import RoundExchange
 from trimtab.engine.second_moments import SecondMoments
 from trimtab.engine.source_change import to_gradients, to_updates
 from trimtab.engine.trained import check_backward_reached, check_parameters_are_known, learning_rate_of
-from trimtab.engine.turns import turn_of
 from trimtab.plan import Plan
 from trimtab.profile import Profile
 

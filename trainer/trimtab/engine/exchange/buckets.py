@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+
 from trimtab.engine.gradients.flat_buffers import Arena, BufferRange
 
 #: The iteration of what was carried over from before the schedule was adopted.

@@ -14,12 +14,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from trimtab_api import catalogue
+
 from trimtab.engine.exchange.buckets import Buckets
 from trimtab.engine.exchange.consensus import ExchangeSummary
 from trimtab.engine.model_buffers import persistent_buffers, put_back
 from trimtab.engine.step_engine import StepEngine
 from trimtab.plan import Plan
-from trimtab_api import catalogue
 
 State = dict[str, Any]
 

@@ -13,6 +13,7 @@ from statistics import median_low
 
 import torch
 from torch import Tensor
+
 from trimtab.collectives.transport import Place
 from trimtab.engine.exchange import weight_fingerprint as fingerprint
 from trimtab.engine.exchange.weight_fingerprint import Fingerprint, Verdict

@@ -7,6 +7,7 @@ from concurrent.futures import Future
 from functools import partial
 
 from torch import Tensor
+
 from trimtab.collectives.base import Exchange, Prepared
 from trimtab.collectives.group import Group
 from trimtab.engine.exchange.buckets import Buckets

@@ -14,6 +14,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from trimtab_api.catalogue import schedules
+from trimtab_api.errors import UserError
+
 from trimtab import schedule
 from trimtab.collectives.group import Group
 from trimtab.collectives.transport import Place
@@ -35,8 +38,6 @@ from trimtab.engine.profiling.profiler import StepProfiler
 from trimtab.plan import Plan
 from trimtab.schedule import Schedule
 from trimtab.sparsify.base import Sent
-from trimtab_api.catalogue import schedules
-from trimtab_api.errors import UserError
 
 
 class Exchanger:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import torch
 from torch import Tensor
+
 from trimtab.engine.exchange.buckets import Bucket, Buckets, Held
 from trimtab.engine.exchange.in_flight import Flight, Flights
 from trimtab.engine.gradients.flat_buffers import Arena, BufferRange

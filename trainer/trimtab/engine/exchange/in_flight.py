@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+
 from trimtab.collectives.base import Exchanged, Handle
 from trimtab.engine.exchange.buckets import Bucket, Held
 from trimtab.engine.exchange.consensus import ExchangeSummary

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import torch
 from torch import Tensor
+
 from trimtab.engine.gradients.flat_buffers import BufferRange
 
 

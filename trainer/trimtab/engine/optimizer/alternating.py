@@ -11,7 +11,6 @@ import contextlib
 from collections.abc import Iterator
 
 import torch
-
 from trimtab.engine.gradients.flat_buffers import Arena
 
 

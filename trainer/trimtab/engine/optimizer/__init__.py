@@ -1,0 +1,1 @@
+"""When an optimizer steps, and what holds its step back."""
