@@ -24,7 +24,7 @@ from char_lm import GPT, Text, cross_entropy, read_library
 from sklearn.datasets import load_digits
 from staleness import RANKS, exchange
 from torch import Tensor, nn
-from trimtab.engine.second_moments import SecondMoments
+from trimtab.engine.local_sgd.second_moments import SecondMoments
 
 LOOK_EVERY, AVERAGED_LOOKS = 4, 3
 LEVELS = {"gpt": (2.7, 2.5, 2.4, 2.28), **dict.fromkeys(("digits", "cnn", "mixer"), (1.0, 0.5, 0.3, 0.2))}

@@ -10,7 +10,7 @@ from kit.training.local_steps import plan_of
 from kit.training.regression import SIZE, backward, batch_of
 from kit.training.sessions import attach
 from torch import Tensor, nn
-from trimtab.engine.buffer_mean import average_buffers
+from trimtab.engine.local_sgd.buffer_sync import average_buffers
 from trimtab.plan import Plan
 
 

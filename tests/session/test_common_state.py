@@ -17,7 +17,7 @@ from kit.training.sessions import attach
 from kit.training.weights import weights_of
 from torch import Tensor, nn
 from trimtab.collectives.group import Group
-from trimtab.engine.common_state import share_state
+from trimtab.engine.local_sgd.optimizer_state_sync import share_state
 from trimtab.plan import Plan
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 from trimtab.engine.gradients.flat_buffers import Arena
-from trimtab.engine.outer_step import OuterStep
+from trimtab.engine.local_sgd.outer_optimizer import OuterStep
 
 
 def test_a_frozen_tensor_begins_again_without_velocity() -> None:

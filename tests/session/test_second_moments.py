@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from trimtab.engine.second_moments import SecondMoments
+from trimtab.engine.local_sgd.second_moments import SecondMoments
 
 RANKS = 4
 NUM_STEPS = 300

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Literal
 
 from trimtab.control.types import OptimizerFamily
-from trimtab.engine.second_moments import keeps_adams_moments
+from trimtab.engine.local_sgd.second_moments import keeps_adams_moments
 
 if TYPE_CHECKING:
     import torch

@@ -34,11 +34,11 @@ from trimtab.dropped_steps import DropLimit, LeftOut, culprits
 from trimtab.engine.debug_state import DebugState, debug_state
 from trimtab.engine.exchange.consensus import PlanMismatchError
 from trimtab.engine.exchange.outcome import Outcome
+from trimtab.engine.local_sgd.state_watch import StateWatch
 from trimtab.engine.optimizer.loss_scale import LossScale
 from trimtab.engine.optimizer.stepper import as_list, warning_of_scheduler
 from trimtab.engine.profiling.phase_timer import Phase
 from trimtab.engine.same_model import check_models_are_alike
-from trimtab.engine.state_watch import StateWatch
 from trimtab.engine.step_engine import StepEngine
 from trimtab.exchange_state import ExchangeState
 from trimtab.kernels.warm_up import warm_up

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from trimtab.checkpoint.optimizer_state import OptimizerState
 from trimtab.checkpoint.random_state import RandomState
 from trimtab.engine.gradients.flat_buffers import Arena
-from trimtab.engine.model_buffers import put_back
+from trimtab.engine.local_sgd.model_buffers import put_back
 
 
 class Stateful(Protocol):

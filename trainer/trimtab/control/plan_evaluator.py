@@ -93,7 +93,7 @@ class PlanEvaluator:
         """What ranks exchange once where updates give way to gradients: as much as so many dense steps send.
 
         What is held back of updates is sent whole, and the optimizers' state is made the same. Ranks exchange nothing
-        where gradients give way to updates (`trimtab.engine.source_change`).
+        where gradients give way to updates (`trimtab.engine.local_sgd.mode_switch`).
         """
         if not before.local_steps or after.local_steps:
             return 0.0

@@ -143,7 +143,7 @@ class OptimizerFamily:
     kind: Literal["sgd", "adam", "unknown"]
     """*adam*: all that divide by a running size of the gradient. *unknown* is charged like it, and decisions say so."""
     has_mean_moments: bool = False
-    """Whether local steps leave it the second moments of mean gradients (`trimtab.engine.second_moments`)."""
+    """Whether local steps leave it the second moments of mean gradients (`trimtab.engine.local_sgd.second_moments`)."""
 
 
 @dataclass(frozen=True)

@@ -23,18 +23,18 @@ from trimtab.engine.exchange.outcome import Outcome
 from trimtab.engine.exchange.proxy_parameters import StandIns
 from trimtab.engine.forward_waits import ForwardWaits
 from trimtab.engine.gradients.flat_buffers import Arena
-from trimtab.engine.local_updates import LocalUpdates
+from trimtab.engine.local_sgd.local_sgd import LocalUpdates
+from trimtab.engine.local_sgd.mode_switch import to_gradients, to_updates
+from trimtab.engine.local_sgd.overlapped import OverlappedUpdates
+from trimtab.engine.local_sgd.second_moments import SecondMoments
+from trimtab.engine.local_sgd.sync import RoundExchange
 from trimtab.engine.optimizer.alternating import turn_of
 from trimtab.engine.optimizer.loss_scale import LossScale
 from trimtab.engine.optimizer.manual import ByHand
 from trimtab.engine.optimizer.pending_step import OwedStep
 from trimtab.engine.optimizer.stepper import OptimizerGate
-from trimtab.engine.overlapped_updates import OverlappedUpdates
 from trimtab.engine.profiling.profiler import StepProfiler
 from trimtab.engine.refused_plans import refuse_for_steps, refuse_waiting_gradients
-from trimtab.engine.round_exchange import RoundExchange
-from trimtab.engine.second_moments import SecondMoments
-from trimtab.engine.source_change import to_gradients, to_updates
 from trimtab.engine.trained import check_backward_reached, check_parameters_are_known, learning_rate_of
 from trimtab.plan import Plan
 from trimtab.profile import Profile

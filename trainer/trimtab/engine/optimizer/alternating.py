@@ -11,6 +11,7 @@ import contextlib
 from collections.abc import Iterator
 
 import torch
+
 from trimtab.engine.gradients.flat_buffers import Arena
 
 

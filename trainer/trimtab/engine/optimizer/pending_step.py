@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+from trimtab_api.errors import UserError
+
 from trimtab.engine.exchange.exchanger import Exchanger
 from trimtab.engine.exchange.weight_fingerprint import Fingerprint
-from trimtab_api.errors import UserError
 
 
 class OwedStep:

@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
+from trimtab_api.errors import UserError
+
 from trimtab.engine.optimizer.loss_scale import LossScale
 from trimtab.engine.optimizer.scaler_steps import is_scaler_stepping, watch_scalers
 from trimtab.engine.profiling.phase_timer import PhaseClock
-from trimtab_api.errors import UserError
 
 
 def as_list(

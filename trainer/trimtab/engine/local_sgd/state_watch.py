@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
-
-from trimtab.engine.common_state import why_not_common
+from trimtab.engine.local_sgd.optimizer_state_sync import why_not_common
 
 
 class StateWatch:

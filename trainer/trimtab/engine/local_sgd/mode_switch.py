@@ -12,12 +12,11 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-
 from trimtab.collectives.group import Group
 from trimtab.collectives.primitives import ring_all_reduce
-from trimtab.engine.common_state import share_state
 from trimtab.engine.exchange.buckets import Buckets
 from trimtab.engine.gradients.flat_buffers import Arena
+from trimtab.engine.local_sgd.optimizer_state_sync import share_state
 from trimtab.engine.optimizer.stepper import OptimizerGate
 
 

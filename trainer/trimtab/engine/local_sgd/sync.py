@@ -10,13 +10,12 @@ from dataclasses import replace
 
 import torch
 from torch import nn
-
-from trimtab.engine.buffer_mean import average_buffers
 from trimtab.engine.exchange.exchanger import Exchanger
 from trimtab.engine.exchange.outcome import Outcome
 from trimtab.engine.gradients.flat_buffers import Arena
 from trimtab.engine.gradients.uncompiled_hook import ModuleHook
-from trimtab.engine.local_updates import LocalUpdates
+from trimtab.engine.local_sgd.buffer_sync import average_buffers
+from trimtab.engine.local_sgd.local_sgd import LocalUpdates
 from trimtab.engine.optimizer.loss_scale import LossScale
 from trimtab.plan import STEPS_AHEAD, Plan
 

@@ -1,0 +1,1 @@
+"""Rounds of local steps: what ranks average, and when."""
