@@ -10,7 +10,7 @@ import pytest
 import torch
 from kit.training.late_ranks import LATE, STEPS, WIDTH, Script, assert_as_wait_free, by_name, plain, trained
 from torch import Tensor, nn
-from trimtab.engine.late_gradient import LateGradient
+from trimtab.engine.deferred.lazy_gradient import LateGradient
 
 Habit = Callable[[Script], None]
 """What a script does between ``backward()`` and its step."""

@@ -14,7 +14,7 @@ from kit.training.late_ranks import LATE, STEPS, WIDTH, Script, assert_as_wait_f
 from kit.training.weights import weights_of
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
-from trimtab.engine.late_parameters import LateParameters
+from trimtab.engine.deferred.lazy_parameters import LateParameters
 from trimtab_api.errors import UserError
 
 After = Callable[[Script], Any]

@@ -13,7 +13,7 @@ from kit.training import slow_exchanges, toy_schedules
 from kit.training.engines import engine_of
 from torch import Tensor, nn
 from trimtab.collectives.group import Group
-from trimtab.engine import stepped_in_parts
+from trimtab.engine.deferred import optimizer_support as stepped_in_parts
 from trimtab.engine.profiling.phase_timer import PHASES, PhaseClock
 from trimtab.plan import FusionPlan, Plan
 from trimtab.records.recorder import Recorder

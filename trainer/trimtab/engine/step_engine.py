@@ -18,10 +18,10 @@ from trimtab_api.errors import UserError
 from trimtab.broadcast import broadcast_tensors
 from trimtab.collectives.group import Group
 from trimtab.collectives.transport import CommunicationError, Place
+from trimtab.engine.deferred.forward_hooks import ForwardWaits
 from trimtab.engine.exchange.exchanger import Exchanger
 from trimtab.engine.exchange.outcome import Outcome
 from trimtab.engine.exchange.proxy_parameters import StandIns
-from trimtab.engine.forward_waits import ForwardWaits
 from trimtab.engine.gradients.flat_buffers import Arena
 from trimtab.engine.local_sgd.local_sgd import LocalUpdates
 from trimtab.engine.local_sgd.mode_switch import to_gradients, to_updates

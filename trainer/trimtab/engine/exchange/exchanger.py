@@ -20,7 +20,7 @@ from trimtab_api.errors import UserError
 from trimtab import schedule
 from trimtab.collectives.group import Group
 from trimtab.collectives.transport import Place
-from trimtab.engine.arrivals import Arrivals
+from trimtab.engine.deferred.arrivals import Arrivals
 from trimtab.engine.exchange.buckets import Buckets
 from trimtab.engine.exchange.consensus import ExchangeSummary, StepConsensus, StepVote, compares_weights
 from trimtab.engine.exchange.dispatcher import Sending

@@ -13,6 +13,7 @@ from itertools import groupby
 
 import torch
 from torch import Tensor, nn
+
 from trimtab.broadcast import gather_tensor
 from trimtab.collectives.group import Group
 from trimtab.engine.local_sgd.model_buffers import persistent_buffers

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+
 from trimtab.engine.gradients.flat_buffers import Arena
 from trimtab.engine.gradients.norms import norms_of
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+
 from trimtab.collectives.group import Group
 from trimtab.collectives.primitives import ring_all_reduce
 from trimtab.engine.exchange.buckets import Buckets

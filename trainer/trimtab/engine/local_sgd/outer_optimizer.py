@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+
 from trimtab.engine.gradients.flat_buffers import Arena
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+
 from trimtab.engine.gradients.flat_buffers import Arena
 from trimtab.engine.local_sgd.local_sgd import LocalUpdates
 

@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+
 from trimtab.engine.gradients.norms import norms_of
 
 _MEAN, _SQUARE = "exp_avg", "exp_avg_sq"

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
+
 from trimtab.engine.local_sgd.optimizer_state_sync import why_not_common
 
 

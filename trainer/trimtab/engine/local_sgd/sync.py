@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import torch
 from torch import nn
+
 from trimtab.engine.exchange.exchanger import Exchanger
 from trimtab.engine.exchange.outcome import Outcome
 from trimtab.engine.gradients.flat_buffers import Arena

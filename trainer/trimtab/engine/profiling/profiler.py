@@ -19,10 +19,10 @@ from torch.utils.hooks import RemovableHandle
 from trimtab_api.catalogue import schedules
 
 from trimtab import kernels
+from trimtab.engine.deferred.lazy_parameters import as_they_are
 from trimtab.engine.exchange.outcome import Outcome
 from trimtab.engine.gradients.flat_buffers import Arena
 from trimtab.engine.gradients.uncompiled_hook import ModuleHook
-from trimtab.engine.late_parameters import as_they_are
 from trimtab.engine.profiling.delay_watch import DelayWatch
 from trimtab.engine.profiling.loss_fall import LossFall
 from trimtab.engine.profiling.trace import Span, TracedStep

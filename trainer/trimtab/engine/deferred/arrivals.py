@@ -6,11 +6,10 @@ import weakref
 from collections.abc import Callable, Collection, Iterable
 
 from torch import Tensor
-
+from trimtab.engine.deferred.lazy_gradient import LateGradient
 from trimtab.engine.exchange.gradient_writer import HandOut
 from trimtab.engine.exchange.in_flight import Flight, Flights
 from trimtab.engine.gradients.flat_buffers import Arena
-from trimtab.engine.late_gradient import LateGradient
 from trimtab.engine.profiling.phase_timer import PhaseClock
 
 

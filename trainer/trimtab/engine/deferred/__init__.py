@@ -1,0 +1,1 @@
+"""Gradients that arrive during the next forward pass."""
