@@ -33,9 +33,9 @@ from trimtab.engine.optimizer.loss_scale import LossScale
 from trimtab.engine.optimizer.manual import ByHand
 from trimtab.engine.optimizer.pending_step import OwedStep
 from trimtab.engine.optimizer.stepper import OptimizerGate
+from trimtab.engine.parameter_checks import check_backward_reached, check_parameters_are_known, learning_rate_of
 from trimtab.engine.profiling.profiler import StepProfiler
 from trimtab.engine.refused_plans import refuse_for_steps, refuse_waiting_gradients
-from trimtab.engine.trained import check_backward_reached, check_parameters_are_known, learning_rate_of
 from trimtab.plan import Plan
 from trimtab.profile import Profile
 

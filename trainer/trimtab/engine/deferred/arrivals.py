@@ -6,6 +6,7 @@ import weakref
 from collections.abc import Callable, Collection, Iterable
 
 from torch import Tensor
+
 from trimtab.engine.deferred.lazy_gradient import LateGradient
 from trimtab.engine.exchange.gradient_writer import HandOut
 from trimtab.engine.exchange.in_flight import Flight, Flights

@@ -16,13 +16,14 @@ from typing import Any
 import torch
 from torch import nn
 from torch.utils.hooks import RemovableHandle
+from trimtab_api.errors import UserError
+
 from trimtab.engine.deferred.lazy_parameters import LateParameters, as_they_are
 from trimtab.engine.deferred.optimizer_support import why_stepped_whole
 from trimtab.engine.exchange.exchanger import Exchanger
 from trimtab.engine.gradients.uncompiled_hook import ModuleHook
 from trimtab.engine.optimizer.stepper import OptimizerGate
 from trimtab.engine.profiling.profiler import StepProfiler
-from trimtab_api.errors import UserError
 
 
 class ForwardWaits:
