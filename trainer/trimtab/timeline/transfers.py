@@ -1,4 +1,7 @@
-"""What the iterations of a schedule let pass through the lanes, as the step engine does (`trimtab.engine.exchange.dispatcher`)."""
+"""What the iterations of a schedule let pass through the lanes.
+
+The step engine does the same (`trimtab.engine.exchange.dispatcher`).
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Which optimizers may step some parameters now and the others later, and train the same.
 
-Where means arrive late (`trimtab.engine.deferred.forward_hooks`), one step of the optimizer becomes several calls of its
-``step()``, each with the gradients of a part. That changes no bit where each parameter is stepped by its own gradient
-and state. It is another training where a step looks at all gradients (a global norm), counts its calls, or calls hooks
-of the script's.
+Where means arrive late (`trimtab.engine.deferred.forward_hooks`), one step of the optimizer becomes several calls of
+its ``step()``, each with the gradients of a part. That changes no bit where each parameter is stepped by its own
+gradient and state. It is another training where a step looks at all gradients (a global norm), counts its calls, or
+calls hooks of the script's.
 """
 
 from __future__ import annotations
