@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 from trimtab import collectives, sparsify
-from trimtab.collectives.group import Group
 from trimtab.sparsify.base import Selected, Selector
+from trimtab.transport.group import Group
 
 SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 12)
 #: As many ranks as a check before a commit waits for.

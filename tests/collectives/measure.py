@@ -78,8 +78,8 @@ def algorithms(rank: int, size: int, num_elements: int) -> Iterator[tuple[str, A
     """Name, closed form, and what to run."""
     import torch
     import torch.distributed as dist
-    from trimtab.collectives import primitives
-    from trimtab.collectives.group import Group
+    from trimtab.transport import primitives
+    from trimtab.transport.group import Group
 
     vector = torch.zeros(num_elements)
     data, num_bytes = vector.view(torch.uint8), 4 * num_elements

@@ -13,8 +13,8 @@ from unittest import mock
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from trimtab.collectives.gpu_transport import GpuTransport
-from trimtab.collectives.sockets import SocketTransport
+from trimtab.transport.gpu import GpuTransport
+from trimtab.transport.tcp import SocketTransport
 
 #: torch makes nothing there by itself that could be sent.
 DEVICE = torch.device("meta")

@@ -11,8 +11,8 @@ import subprocess
 import sys
 
 import torch
-from trimtab.collectives.sockets import SocketTransport
-from trimtab.collectives.transport import CommunicationError
+from trimtab.transport.base import CommunicationError
+from trimtab.transport.tcp import SocketTransport
 
 subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
 with socket.create_server(("127.0.0.1", 0)) as listener:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from kit.rank_pool import RankPool
 from trimtab.collectives.agreed_secret import KeyPair, agree_in_process_group, draw_secret
-from trimtab.collectives.transport import CommunicationError
+from trimtab.transport.base import CommunicationError
 
 
 def test_only_the_rank_that_it_is_for_opens_a_sealed_secret() -> None:

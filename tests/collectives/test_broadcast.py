@@ -9,11 +9,18 @@ import pytest
 import torch
 from kit.rank_pool import RankPool
 from torch import Tensor
-from trimtab.broadcast import broadcast_json, broadcast_tensor, broadcast_tensors, gather_json, json_of, tell_json
-from trimtab.collectives.group import Group
-from trimtab.collectives.transport import CommunicationError
 from trimtab.control_messages import ControlMessages
 from trimtab.joining.hosts import HostCard
+from trimtab.transport.base import CommunicationError
+from trimtab.transport.group import Group
+from trimtab.transport.object_collectives import (
+    broadcast_json,
+    broadcast_tensor,
+    broadcast_tensors,
+    gather_json,
+    json_of,
+    tell_json,
+)
 
 
 def together(group: Group) -> tuple[list[Tensor], int, int]:

@@ -18,10 +18,10 @@ from kit.rank_pool import RankPool
 from kit.run_processes import wait_until
 from trimtab.collectives import process_group, switchboard
 from trimtab.collectives.connect import Entrance, connect
-from trimtab.collectives.group import Group
-from trimtab.collectives.primitives import ring_all_reduce
 from trimtab.collectives.rendezvous import meet
-from trimtab.collectives.transport import CommunicationError
+from trimtab.transport.base import CommunicationError
+from trimtab.transport.group import Group
+from trimtab.transport.primitives import ring_all_reduce
 
 SECRET = b"what the ranks know"
 #: Longer than anything here waits: who is held up by a stranger fails.

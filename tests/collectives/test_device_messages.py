@@ -8,10 +8,11 @@ import pytest
 import torch
 from kit.rank_pool import RankError, RankPool
 from only_device_tensors import DEVICE, OnDevice, only_device_tensors, over
-from trimtab.broadcast import barrier, broadcast_json, broadcast_tensors, gather_numbers
-from trimtab.collectives import index_code, primitives
+from trimtab.collectives import index_code
 from trimtab.collectives.connect import connect_process_group
-from trimtab.collectives.group import Group
+from trimtab.transport import primitives
+from trimtab.transport.group import Group
+from trimtab.transport.object_collectives import barrier, broadcast_json, broadcast_tensors, gather_numbers
 
 
 def device_group(rank: int) -> Group:

@@ -17,10 +17,10 @@ import torch
 from kit.rank_pool import RankPool
 from only_device_tensors import over
 from trimtab.collectives.connect import connect_process_group
-from trimtab.collectives.gpu_transport import GpuTransport
-from trimtab.collectives.group import Group
-from trimtab.collectives.primitives import all_reduce
-from trimtab.collectives.transport import CommunicationError
+from trimtab.transport.base import CommunicationError
+from trimtab.transport.gpu import GpuTransport
+from trimtab.transport.group import Group
+from trimtab.transport.primitives import all_reduce
 
 #: Far below any deadline.
 SECONDS_TO_HEAR = 15.0

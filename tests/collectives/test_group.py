@@ -18,9 +18,9 @@ from cases import Case, run_case
 from kit.rank_pool import RankError, RankPool
 from trimtab import collectives
 from trimtab.collectives.base import Exchange
-from trimtab.collectives.group import Group
-from trimtab.collectives.primitives import ring_all_reduce, tree_all_reduce
-from trimtab.collectives.transport import CommunicationError
+from trimtab.transport.base import CommunicationError
+from trimtab.transport.group import Group
+from trimtab.transport.primitives import ring_all_reduce, tree_all_reduce
 from trimtab_api.catalogue import COLLECTIVES
 
 

@@ -12,10 +12,10 @@ import pytest
 import torch
 from fake_cuda import DEVICE, FakeCuda, FakeStream
 from torch import Tensor
-from trimtab.collectives.lane import Lane
-from trimtab.collectives.stopwatch import Stopwatch
-from trimtab.collectives.streams import StreamChain, tensors_in
 from trimtab.kernels import ChunkedTensor
+from trimtab.transport.cuda_streams import StreamChain, tensors_in
+from trimtab.transport.stopwatch import Stopwatch
+from trimtab.transport.worker_thread import Lane
 
 CPU = torch.device("cpu")
 Work = tuple[FakeStream, int]
@@ -68,7 +68,7 @@ def test_an_idle_lane_holds_nothing_of_its_last_job(lanes) -> None:
 def test_only_a_lane_that_waits_for_nobody_finishes_when_the_script_ends(finishes: bool, printed: str) -> None:
     script = (
         "import sys, threading, torch\n"
-        "from trimtab.collectives.lane import Lane\n"
+        "from trimtab.transport.worker_thread import Lane\n"
         f"lane = Lane('lane', torch.device('cpu'), finishes_at_exit={finishes})\n"
         "began, never = threading.Event(), threading.Event()\n"
         f"lane.submit(lambda: (began.set(), {'None' if finishes else 'never.wait()'}))\n"

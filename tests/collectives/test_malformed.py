@@ -20,9 +20,9 @@ from trimtab.collectives import handshake
 from trimtab.collectives.connect import Entrance, connect
 from trimtab.collectives.handshake import StrangerError
 from trimtab.collectives.rendezvous import meet
-from trimtab.collectives.sockets import SocketTransport
 from trimtab.collectives.switchboard import converse
-from trimtab.collectives.transport import CommunicationError, Place, parted
+from trimtab.transport.base import CommunicationError, Place, parted
+from trimtab.transport.tcp import SocketTransport
 
 SECRET = b"what the ranks know"
 PATIENCE = 600.0

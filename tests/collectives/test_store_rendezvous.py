@@ -14,7 +14,7 @@ from torch.distributed import TCPStore
 from trimtab.collectives import store_rendezvous
 from trimtab.collectives.rendezvous import Met
 from trimtab.collectives.store_rendezvous import meet_in_store
-from trimtab.collectives.transport import CommunicationError
+from trimtab.transport.base import CommunicationError
 
 NUM_RANKS = 3
 PATIENCE = 60.0

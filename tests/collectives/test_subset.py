@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 from kit.rank_pool import RankError, RankPool
-from trimtab.collectives import primitives
-from trimtab.collectives.group import Group
-from trimtab.collectives.subset import Subset
+from trimtab.transport import primitives
+from trimtab.transport.group import Group
+from trimtab.transport.subgroup import Subset
 from trimtab_api.catalogue import costs
 
 

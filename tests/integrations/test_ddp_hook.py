@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.amp.grad_scaler import GradScaler
 from torch.nn.parallel import DistributedDataParallel
 from trimtab.cli.main import main
-from trimtab.collectives.transport import CommunicationError
+from trimtab.transport.base import CommunicationError
 from trimtab_api.errors import UserError
 
 HOOKED = Path(__file__).parent / "hooked.py"

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 from kit.rank_pool import RankPool
-from trimtab.broadcast import gather_numbers
 from trimtab.collectives.connect import Entrance
-from trimtab.collectives.group import Group
-from trimtab.joining import further_links
+from trimtab.transport import extra_links as further_links
+from trimtab.transport.group import Group
+from trimtab.transport.object_collectives import gather_numbers
 from trimtab_api.errors import UserError
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from kit.rank_pool import RankPool
-from trimtab.collectives.group import Group
+from trimtab.transport.group import Group
 from trimtab_api.certificates import Certificates
 
 

@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 from trimtab import collectives, sparsify
-from trimtab.collectives.group import Group
-from trimtab.collectives.transport import Transport
 from trimtab.plan import Plan, elements_to_send
 from trimtab.sparsify.base import Sent
+from trimtab.transport.base import Transport
+from trimtab.transport.group import Group
 
 Queues = dict[tuple[int, int], "SimpleQueue[Tensor]"]
 

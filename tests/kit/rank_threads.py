@@ -8,7 +8,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from kit.in_process import InProcess, Queues
-from trimtab.collectives.group import Group
+from trimtab.transport.group import Group
 
 
 class RankThreads:

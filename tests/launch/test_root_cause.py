@@ -10,7 +10,7 @@ from trimtab.records.run_directory import RunDirectory
 LOST = [
     "Traceback (most recent call last):",
     '  File "train.py", line 9, in <module>',
-    "trimtab.collectives.transport.CommunicationError: rank 10 closed the connection",
+    "trimtab.transport.base.CommunicationError: rank 10 closed the connection",
 ]
 #: As torch prints it in a process that has joined a group.
 LOST_IN_A_GROUP = [f"[rank0]: {line}" for line in LOST]

@@ -20,16 +20,16 @@ from statistics import median
 import torch
 import torch.distributed as dist
 from trimtab.bench.replayed import LayerTimes, Replayed
-from trimtab.collectives.group import Group
 from trimtab.control.gain_watch import GainWatch
 from trimtab.control.learning import Learner
 from trimtab.control.network_watch import Network
 from trimtab.control.planning import FusionPlanning
 from trimtab.control.types import ModelFacts
 from trimtab.fusion import cut
-from trimtab.joining import further_links
 from trimtab.plan import Plan
 from trimtab.session import Session
+from trimtab.transport import extra_links as further_links
+from trimtab.transport.group import Group
 
 SETTLING = 3
 """Steps under a plan that are not counted."""

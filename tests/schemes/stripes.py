@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 from trimtab import kernels
 from trimtab.collectives.base import Collective, Exchange, Exchanged, Prepared
-from trimtab.collectives.primitives import ring_all_reduce
-from trimtab.collectives.stopwatch import Stopwatch
-from trimtab.collectives.transport import Transport
+from trimtab.transport.base import Transport
+from trimtab.transport.primitives import ring_all_reduce
+from trimtab.transport.stopwatch import Stopwatch
 from trimtab_api import catalogue
 
 

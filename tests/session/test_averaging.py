@@ -10,8 +10,8 @@ import torch
 from kit.rank_pool import RankPool
 from kit.training.exchanging_rank import NUM_ELEMENTS, SHAPES, Rank, timetable_drawn
 from torch import Tensor
-from trimtab.collectives.group import Group
 from trimtab.plan import FusionPlan, Plan
+from trimtab.transport.group import Group
 
 
 def handed_of_ones(group: Group, seed: int, averages: bool) -> list[Tensor]:

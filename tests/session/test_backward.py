@@ -13,10 +13,10 @@ from kit.training.random_training import STEPS, loader, make_session, network
 from kit.training.weights import weights_of
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
-from trimtab.collectives.group import Group
 from trimtab.plan import FusionPlan, Plan
 from trimtab.records.recorder import Recorder
 from trimtab.session import Session
+from trimtab.transport.group import Group
 
 LAYER_EACH = FusionPlan((0, 64, 128))
 PLANS = ("0.2/all-gather", "0.1/artopk-star-ring", "dense")

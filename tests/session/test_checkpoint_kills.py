@@ -15,10 +15,10 @@ import trimtab
 from kit.rank_pool import RankPool
 from kit.training.held_back import residual_of
 from torch import nn
-from trimtab.collectives.group import Group
 from trimtab.plan import Plan
 from trimtab.records.recorder import Recorder
 from trimtab.session import Session
+from trimtab.transport.group import Group
 from trimtab_api.errors import UserError
 
 SIZE = 2

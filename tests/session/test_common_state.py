@@ -16,9 +16,9 @@ from kit.training.scripted_control import AdoptsAt, Heard
 from kit.training.sessions import attach
 from kit.training.weights import weights_of
 from torch import Tensor, nn
-from trimtab.collectives.group import Group
 from trimtab.engine.local_sgd.optimizer_state_sync import share_state
 from trimtab.plan import Plan
+from trimtab.transport.group import Group
 
 
 class Keeping(torch.optim.Optimizer):

@@ -14,10 +14,10 @@ import torch
 import trimtab
 from kit.in_process import InProcess, Queues
 from torch import nn
-from trimtab.collectives.group import Group
 from trimtab.plan import Plan
 from trimtab.records.recorder import Recorder
 from trimtab.session import Session
+from trimtab.transport.group import Group
 from trimtab_api.catalogue import collectives, planners, schedules, sparsifiers, wires
 
 SIZE, STEPS = 2, 3

@@ -31,7 +31,6 @@ from kit.training.weights import weights_of
 from torch import Tensor, nn
 from torch._dynamo.backends.registry import lookup_backend
 from torch.fx import GraphModule
-from trimtab.collectives.group import Group
 from trimtab.control.planning import FusionPlanning
 from trimtab.control.predict import Predictor
 from trimtab.control.types import ModelFacts, OptimizerFamily
@@ -41,6 +40,7 @@ from trimtab.plan import Plan
 from trimtab.profile import ModuleTimes, Profile
 from trimtab.records.recorder import Recorder
 from trimtab.session import Session
+from trimtab.transport.group import Group
 from trimtab_api.catalogue import planners, schedules
 
 SIZE, STEPS, WIDTH = 2, 6, 6

@@ -16,14 +16,14 @@ from kit.training.held_back import anchor_of, total_of
 from torch import Tensor, nn
 from trimtab.checkpoint import rank_files
 from trimtab.checkpoint.rank_files import RankFile, whole_steps
-from trimtab.collectives.group import Group
 from trimtab.engine.optimizer.loss_scale import LossScale
-from trimtab.joining import further_links
 from trimtab.plan import FusionPlan, Plan
 from trimtab.records.recorder import Recorder
 from trimtab.schedule import priority, queues
 from trimtab.schedule.step_times import StepTimes
 from trimtab.session import Session
+from trimtab.transport import extra_links as further_links
+from trimtab.transport.group import Group
 from trimtab_api.errors import UserError
 
 BEFORE, AFTER = 7, 6

@@ -13,10 +13,10 @@ from kit.rank_pool import RankPool
 from kit.training import toy_schedules
 from kit.training.engines import engine_of
 from torch import Tensor, nn
-from trimtab.collectives.group import Group
 from trimtab.plan import FusionPlan, Plan
 from trimtab.records.recorder import Recorder
 from trimtab.session import Session
+from trimtab.transport.group import Group
 
 SIZE = 3
 LATE = ("toy-last-first", "toy-only-last-awaited")

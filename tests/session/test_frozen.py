@@ -10,7 +10,6 @@ import torch
 from kit.rank_pool import RankPool
 from kit.training.engines import engine_of
 from torch import Tensor, nn
-from trimtab.collectives.group import Group
 from trimtab.engine.exchange.consensus import STEPS_BETWEEN_FINGERPRINTS
 from trimtab.engine.exchange.weight_fingerprint import ROUNDING, Fingerprint, RanksDivergedError, compare, slots
 from trimtab.plan import FusionPlan, Plan
@@ -18,6 +17,7 @@ from trimtab.records.recorder import Recorder
 from trimtab.schedule import queues
 from trimtab.schedule.step_times import StepTimes
 from trimtab.session import Session
+from trimtab.transport.group import Group
 
 PLANS = ("0.2/all-gather", "0.2/artopk-star-ring", "dense")
 FROZEN = "layers.1.weight"

@@ -8,10 +8,10 @@ import torch
 from kit.rank_pool import RankPool
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
-from trimtab.collectives.group import Group
 from trimtab.plan import Plan
 from trimtab.records.recorder import Recorder
 from trimtab.session import Session
+from trimtab.transport.group import Group
 
 STOP = 3
 

@@ -10,9 +10,9 @@ from kit.rank_pool import RankPool
 from kit.training.exchanging_rank import NUM_ELEMENTS, Rank, in_arena_order, spoil
 from torch import Tensor
 from trimtab.attach_checks import check_momentum
-from trimtab.collectives.group import Group
 from trimtab.control.types import ControllerSettings
 from trimtab.plan import WARMUP_RATIOS, FusionPlan, Plan, elements_to_send
+from trimtab.transport.group import Group
 from trimtab_api.errors import UserError
 
 CUTS, OTHER_CUTS = (0, 203, 400), (0, 600)

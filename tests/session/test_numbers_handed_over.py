@@ -12,10 +12,10 @@ import pytest
 import torch
 from kit.rank_pool import RankPool
 from torch import nn
-from trimtab.collectives.group import Group
 from trimtab.plan import Plan
 from trimtab.records.recorder import Recorder
 from trimtab.session import Session
+from trimtab.transport.group import Group
 from trimtab_api.errors import UserError
 
 #: What is a loss of 0.5, as scripts hold it.

@@ -11,11 +11,11 @@ from kit.fusion_plans import cut_before
 from kit.rank_pool import RankPool
 from kit.training.engines import engine_of
 from torch import Tensor, nn
-from trimtab.collectives.group import Group
 from trimtab.engine.gradients.flat_buffers import LEND_FROM
 from trimtab.plan import Plan
 from trimtab.records.recorder import Recorder
 from trimtab.session import Session
+from trimtab.transport.group import Group
 
 #: Seconds for an exchange on loopback, at the worst.
 DEADLINE = 30.0

@@ -12,12 +12,12 @@ from kit.rank_pool import RankPool
 from kit.training import slow_exchanges, toy_schedules
 from kit.training.engines import engine_of
 from torch import Tensor, nn
-from trimtab.collectives.group import Group
 from trimtab.engine.deferred import optimizer_support as stepped_in_parts
 from trimtab.engine.profiling.phase_timer import PHASES, PhaseClock
 from trimtab.plan import FusionPlan, Plan
 from trimtab.records.recorder import Recorder
 from trimtab.session import Session
+from trimtab.transport.group import Group
 
 SIZE = 2
 #: Seconds of each part of one step, and of waiting for one exchange.

@@ -15,7 +15,6 @@ from kit.training.engines import engine_of
 from kit.training.regression import loss_of
 from kit.training.scripted_control import Script
 from torch import Tensor, nn
-from trimtab.collectives.group import Group
 from trimtab.engine.profiling import profiler
 from trimtab.engine.profiling.profiler import NUM_SETTLING, NUM_STEPS, STEPS_BETWEEN_DELAYED
 from trimtab.plan import FusionPlan, Plan
@@ -23,6 +22,7 @@ from trimtab.profile import Profile
 from trimtab.records.recorder import Recorder
 from trimtab.session import Session
 from trimtab.timetable import Iteration, Send, Timetable
+from trimtab.transport.group import Group
 
 SIZE = 2
 TWO_BUCKETS = FusionPlan((0, 20))

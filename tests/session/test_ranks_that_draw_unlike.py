@@ -12,11 +12,11 @@ import torch
 from kit.rank_pool import RankPool
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, IterableDataset, Sampler, TensorDataset
-from trimtab.collectives.group import Group
 from trimtab.data.look import Look, digest, mistakes
 from trimtab.plan import Plan
 from trimtab.records.recorder import Recorder
 from trimtab.session import Session
+from trimtab.transport.group import Group
 
 NUM_SAMPLES = 32
 

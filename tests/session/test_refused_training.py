@@ -158,7 +158,7 @@ def with_sparse_gradients(rank: int, size: int) -> Any:
 
 
 def trimtab_group() -> Any:
-    from trimtab.collectives.group import Group
+    from trimtab.transport.group import Group
 
     return Group.connect()
 

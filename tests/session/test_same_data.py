@@ -13,11 +13,11 @@ import torch
 from kit.rank_pool import RankPool
 from torch import nn
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
-from trimtab.collectives.group import Group
 from trimtab.data.same_data import FirstGradients, problem_of
 from trimtab.plan import Plan
 from trimtab.records.recorder import Recorder
 from trimtab.session import Session
+from trimtab.transport.group import Group
 
 DATA = TensorDataset(torch.arange(1.0, 33.0).unsqueeze(1))
 TOLD = "all 2 ranks computed the same gradients in the first 3 steps"

@@ -24,12 +24,12 @@ from kit.training.exchanging_rank import (
     timetable_drawn,
 )
 from torch import Tensor
-from trimtab.collectives.group import Group
 from trimtab.engine.exchange.exchanger import Exchanger
 from trimtab.plan import FusionPlan, Plan
 from trimtab.schedule import queues
 from trimtab.schedule.step_times import StepTimes
 from trimtab.timetable import Iteration, Timetable
+from trimtab.transport.group import Group
 from trimtab_api.catalogue import DENSE_COLLECTIVES, SPARSE_COLLECTIVES
 
 

@@ -26,12 +26,12 @@ from kit.training.random_training import (
 )
 from kit.training.scripted_control import Script
 from torch import nn
-from trimtab.collectives.group import Group
 from trimtab.engine.gradients.flat_buffers import LEND_FROM
 from trimtab.engine.optimizer.loss_scale import LossScale
 from trimtab.plan import FusionPlan, Plan, dense_plan
 from trimtab.records.recorder import Recorder
 from trimtab.session import Session
+from trimtab.transport.group import Group
 from trimtab_api.errors import UserError
 
 

@@ -26,13 +26,13 @@ from kit.training.engines import engine_of
 from torch import Tensor, nn
 from torch.amp.grad_scaler import GradScaler
 from torch.nn.parallel import DistributedDataParallel
-from trimtab.collectives.group import Group
 from trimtab.engine.optimizer.loss_scale import LossScale
 from trimtab.plan import FusionPlan, Plan
 from trimtab.records.recorder import Recorder
 from trimtab.schedule import priority, queues, us_byte
 from trimtab.schedule.step_times import StepTimes
 from trimtab.session import Session
+from trimtab.transport.group import Group
 from trimtab_api.catalogue import DENSE_COLLECTIVES, SPARSE_COLLECTIVES, sparsifiers
 
 SIZE, WIDTH = 2, 6

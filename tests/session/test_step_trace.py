@@ -13,11 +13,11 @@ from kit.rank_pool import RankPool
 from kit.training import toy_schedules
 from torch import nn
 from trimtab.cli.main import main
-from trimtab.collectives.group import Group
 from trimtab.engine.profiling.profiler import NUM_SETTLING, NUM_STEPS
 from trimtab.plan import FusionPlan, Plan
 from trimtab.records.recorder import Recorder
 from trimtab.session import Session
+from trimtab.transport.group import Group
 
 #: The last layer, whose gradients come first; and the others.
 AHEAD, BEHIND = (FusionPlan((0, 17), selection) for selection in ("ahead", "behind"))

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from trimtab.collectives.transport import Place
 from trimtab.engine.exchange.consensus import ExchangeSummary, PlanMismatchError, StepConsensus, StepVote
+from trimtab.transport.base import Place
 
 PLACE = Place(step=7, plan_version=3, trial=0)
 VOTE = StepVote(True, PLACE, 1, has_message=False, participation_changed=False, before=ExchangeSummary())

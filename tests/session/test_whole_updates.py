@@ -18,13 +18,13 @@ from kit.rank_pool import RankPool
 from kit.training.engines import engine_of
 from kit.training.exchanging_rank import CUTS, NUM_ELEMENTS, SHAPES, Rank
 from torch import Tensor, nn
-from trimtab.collectives.group import Group
 from trimtab.engine.exchange import checkpoint as carried_state
 from trimtab.plan import FusionPlan, Plan
 from trimtab.records.recorder import Recorder
 from trimtab.schedule import queues
 from trimtab.schedule.step_times import StepTimes
 from trimtab.session import Session
+from trimtab.transport.group import Group
 
 
 def of_ones(group: Group, plans: list[Plan], iterations: int, dropped: int | None) -> list[tuple[float, float]]:

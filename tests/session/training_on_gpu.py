@@ -24,12 +24,12 @@ from kit.rank_pool import environment_on_one_gpu
 from kit.training.engines import engine_of
 from torch import nn
 from trimtab.collectives import process_group
-from trimtab.collectives.group import Group
-from trimtab.collectives.lane import Lane
 from trimtab.fusion import cut
 from trimtab.plan import Plan
 from trimtab.records.recorder import Recorder
 from trimtab.session import Session
+from trimtab.transport.group import Group
+from trimtab.transport.worker_thread import Lane
 from trimtab.workloads.digits import model
 
 STEPS, BATCH_SIZE, SIDE, CLASSES = 6, 16, 8, 10

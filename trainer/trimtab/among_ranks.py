@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from trimtab_api.errors import UserError
 
-from trimtab.broadcast import barrier, gather_tensor
-from trimtab.collectives.group import Group
 from trimtab.script_numbers import as_handed_over, to_reduce
+from trimtab.transport.group import Group
+from trimtab.transport.object_collectives import barrier, gather_tensor
 
 
 class AmongRanks:

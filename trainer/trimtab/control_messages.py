@@ -6,12 +6,12 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from trimtab.broadcast import broadcast_json, tell_json
-from trimtab.collectives.group import Group
 from trimtab.control.types import NetworkView, StepReport, TrialReport
 from trimtab.control_client import ControlClient, plan_of, trials_of
 from trimtab.plan import Plan
 from trimtab.profile import Profile
+from trimtab.transport.group import Group
+from trimtab.transport.object_collectives import broadcast_json, tell_json
 
 
 def _read(text: bytes) -> dict[str, Any] | None:

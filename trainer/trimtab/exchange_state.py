@@ -19,14 +19,14 @@ import torch
 from trimtab_api.errors import UserError
 
 from trimtab.among_ranks import AmongRanks
-from trimtab.broadcast import Read, gather_json, json_of, raise_together
 from trimtab.checkpoint import rank_files
 from trimtab.checkpoint.rank_files import RankFile
-from trimtab.collectives.group import Group
 from trimtab.control_messages import ControlMessages
 from trimtab.engine.exchange import checkpoint as carried_state
 from trimtab.engine.step_engine import StepEngine
 from trimtab.plan import Plan
+from trimtab.transport.group import Group
+from trimtab.transport.object_collectives import Read, gather_json, json_of, raise_together
 
 #: Of the files' contents.
 _FORMAT = 4

@@ -20,11 +20,11 @@ from torch import Tensor
 from trimtab_api.errors import UserError
 
 from trimtab.among_ranks import AmongRanks
-from trimtab.broadcast import broadcast_json
 from trimtab.data.loops import Loops
 from trimtab.data.position import Position
 from trimtab.engine.step_engine import StepEngine
 from trimtab.script_numbers import plain_counts, whole_number
+from trimtab.transport.object_collectives import broadcast_json
 
 
 class Resuming(AmongRanks):

@@ -21,10 +21,7 @@ import torch
 from torch import Tensor, nn
 from trimtab_api.errors import UserError
 
-from trimtab.broadcast import Read, barrier, gather_json, json_of
 from trimtab.checkpoint.snapshot import Snapshot, Stateful, TrainingState
-from trimtab.collectives.group import Group
-from trimtab.collectives.transport import CommunicationError
 from trimtab.control_client import ControlClient, plan_of, trials_of
 from trimtab.control_messages import ControlMessages
 from trimtab.data.batches import Batches
@@ -50,6 +47,9 @@ from trimtab.script_numbers import check_one_number, one_number
 from trimtab.step_number import StepInTrial
 from trimtab.step_record import Rounds, metric_of, number, report_of, round_end_of, said_of
 from trimtab.stepping import Stepping
+from trimtab.transport.base import CommunicationError
+from trimtab.transport.group import Group
+from trimtab.transport.object_collectives import Read, barrier, gather_json, json_of
 from trimtab.trials import TrialRunner
 
 _NAMES: Read[list[str]] = json_of(list[str])

@@ -11,14 +11,14 @@ from typing import Any
 import torch
 from kit.training import toy_schedules
 from torch import Tensor, nn
-from trimtab.collectives.group import Group
 from trimtab.engine.exchange.exchanger import Exchanger
 from trimtab.engine.gradients.flat_buffers import Arena
-from trimtab.joining import further_links
 from trimtab.plan import Plan
 from trimtab.schedule import priority, queues, us_byte
 from trimtab.schedule.step_times import StepTimes
 from trimtab.timetable import Timetable
+from trimtab.transport import extra_links as further_links
+from trimtab.transport.group import Group
 
 SHAPES = ((7, 5), (1,), (40, 11), (3,), (200,))
 NUM_ELEMENTS = 35 + 1 + 440 + 3 + 200

@@ -13,10 +13,10 @@ from kit.in_process import InProcess, Queues
 from kit.training import toy_schedules
 from kit.training.weights import weights_of
 from torch import Tensor, nn
-from trimtab.collectives.group import Group
 from trimtab.plan import FusionPlan, Plan
 from trimtab.records.recorder import Recorder
 from trimtab.session import Session
+from trimtab.transport.group import Group
 
 SIZE, STEPS, WIDTH = 2, 5, 16
 #: The first awaits the bucket of the first layers, the second that of the last ones; all others are late.

@@ -11,10 +11,10 @@ import torch
 from kit.training.held_back import residual_of
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
-from trimtab.collectives.group import Group
 from trimtab.plan import FusionPlan, Plan
 from trimtab.records.recorder import Recorder
 from trimtab.session import Session
+from trimtab.transport.group import Group
 
 THREE_BUFFERS = FusionPlan((0, 68, 596))
 STEPS = 12

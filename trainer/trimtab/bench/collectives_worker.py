@@ -13,12 +13,12 @@ import torch.distributed as dist
 from trimtab_api import catalogue
 
 from trimtab import collectives, sparsify
-from trimtab.broadcast import barrier, broadcast_json
 from trimtab.collectives.base import Exchange
-from trimtab.collectives.group import Group
 from trimtab.kernels.warm_up import warm_up
 from trimtab.plan import Plan, elements_to_send
 from trimtab.sparsify.base import Sent
+from trimtab.transport.group import Group
+from trimtab.transport.object_collectives import barrier, broadcast_json
 
 #: How far ahead a start is set: barriers, in one of which the last rank has left the barrier before and in another of
 #: which all are told; and seconds more for ranks that wait for a processor.

@@ -14,8 +14,8 @@ from trimtab_api.errors import UserError
 
 if TYPE_CHECKING:
     from trimtab.collectives.base import Collective, Exchange, Exchanged, Handle, Prepared
-    from trimtab.collectives.group import Group
-    from trimtab.collectives.transport import CommunicationError
+    from trimtab.transport.base import CommunicationError
+    from trimtab.transport.group import Group
 
 __all__ = [
     "Collective",

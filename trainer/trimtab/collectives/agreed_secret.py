@@ -16,7 +16,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
-from trimtab.collectives.transport import CommunicationError, malformed
+from trimtab.transport.base import CommunicationError, malformed
 
 _NUM_BYTES = 32
 #: A secret that is sealed: with its tag.

@@ -14,16 +14,16 @@ from torch import Tensor
 from trimtab import kernels
 from trimtab.collectives import index_code
 from trimtab.collectives.base import Collective, Exchange, Exchanged, Prepared
-from trimtab.collectives.group import Group
-from trimtab.collectives.primitives import all_gather
-from trimtab.collectives.recursive import doubling_all_gather
 from trimtab.collectives.sparse_message import pack, unpack
-from trimtab.collectives.stopwatch import Stopwatch
 from trimtab.collectives.value_formats import format_of, put_errors
+from trimtab.transport.group import Group
+from trimtab.transport.primitives import all_gather
+from trimtab.transport.recursive_halving import doubling_all_gather
+from trimtab.transport.stopwatch import Stopwatch
 
 if TYPE_CHECKING:
-    from trimtab.collectives.transport import Transport
     from trimtab.sparsify.base import Selected, Selector
+    from trimtab.transport.base import Transport
 
 
 @dataclass(frozen=True)

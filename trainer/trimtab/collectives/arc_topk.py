@@ -20,13 +20,13 @@ from trimtab_api.catalogue.costs import ARC_FEWEST_BLOCKS, ARC_SKETCH_SHARE
 
 from trimtab import kernels
 from trimtab.collectives.base import Collective, Exchange, Exchanged, Prepared
-from trimtab.collectives.primitives import all_gather
 from trimtab.collectives.shared_indices import mean_at
-from trimtab.collectives.stopwatch import Stopwatch
+from trimtab.transport.primitives import all_gather
+from trimtab.transport.stopwatch import Stopwatch
 
 if TYPE_CHECKING:
-    from trimtab.collectives.transport import Transport
     from trimtab.sparsify.base import Selector
+    from trimtab.transport.base import Transport
 
 
 @dataclass(frozen=True)

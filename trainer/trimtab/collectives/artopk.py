@@ -19,11 +19,11 @@ from torch import Tensor
 from trimtab import kernels
 from trimtab.collectives import index_code
 from trimtab.collectives.base import Collective, Exchange, Exchanged, Prepared
-from trimtab.collectives.group import Group
-from trimtab.collectives.primitives import all_gather, broadcast
 from trimtab.collectives.shared_indices import mean_at
-from trimtab.collectives.stopwatch import Stopwatch
-from trimtab.collectives.transport import Transport
+from trimtab.transport.base import Transport
+from trimtab.transport.group import Group
+from trimtab.transport.primitives import all_gather, broadcast
+from trimtab.transport.stopwatch import Stopwatch
 
 if TYPE_CHECKING:
     from trimtab.sparsify.base import Selected, Selector

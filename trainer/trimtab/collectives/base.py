@@ -5,7 +5,7 @@ The law, with ``acc = residual + gradient`` on each of the N ranks, per element 
     sum over ranks of acc  ==  N * update  +  sum over ranks of the new residual
 
 A scheme writes `Collective.prepare`, which compresses and does not communicate, and `Collective.run`, which
-communicates. Each has a thread of its own, and on a GPU a stream (`trimtab.collectives.lane`), on which buffers pass in
+communicates. Each has a thread of its own, and on a GPU a stream (`trimtab.transport.worker_thread`), on which buffers pass in
 the order they were submitted: the next buffer is compressed while the one before is on the wire.
 """
 
@@ -26,10 +26,10 @@ from trimtab.sparsify.base import Sent
 from trimtab.sparsify.topk import TopK
 
 if TYPE_CHECKING:
-    from trimtab.collectives.group import Group
-    from trimtab.collectives.transport import Transport
     from trimtab.kernels import FlatGrad
     from trimtab.sparsify.base import Selector
+    from trimtab.transport.base import Transport
+    from trimtab.transport.group import Group
 
 #: Consecutive ranges of the flat gradient, by element: the buckets of a fusion plan.
 Ranges = Sequence[tuple[int, int]]

@@ -26,7 +26,6 @@ from trimtab_api.socket_buffers import largest_buffer
 
 from trimtab.collectives import handshake
 from trimtab.collectives.agreed_secret import agree_in_process_group
-from trimtab.collectives.gpu_transport import GpuTransport
 from trimtab.collectives.handshake import Steps, StrangerError
 from trimtab.collectives.outward_address import (
     is_loopback,
@@ -36,9 +35,10 @@ from trimtab.collectives.outward_address import (
     source_address,
 )
 from trimtab.collectives.rendezvous import Card, address_in, check_card, checked_attempt
-from trimtab.collectives.sockets import SocketTransport
 from trimtab.collectives.switchboard import CallError, Switchboard
-from trimtab.collectives.transport import CommunicationError
+from trimtab.transport.base import CommunicationError
+from trimtab.transport.gpu import GpuTransport
+from trimtab.transport.tcp import SocketTransport
 
 #: Bytes a connection may hold in flight: 1 Gbit/s over 2 x 60 ms. Small default buffers halve one flow at 25 ms.
 _BUFFER_BYTES = 16 << 20

@@ -9,11 +9,11 @@ from torch import Tensor
 
 from trimtab import kernels
 from trimtab.collectives.base import Collective, Exchange, Exchanged, Prepared
-from trimtab.collectives.group import Group
-from trimtab.collectives.primitives import all_reduce
-from trimtab.collectives.stopwatch import Stopwatch
-from trimtab.collectives.transport import Transport
-from trimtab.collectives.vector import rounding_to
+from trimtab.transport.base import Transport
+from trimtab.transport.group import Group
+from trimtab.transport.primitives import all_reduce
+from trimtab.transport.rounded_vector import rounding_to
+from trimtab.transport.stopwatch import Stopwatch
 
 if TYPE_CHECKING:
     from trimtab.sparsify.base import Selector

@@ -24,15 +24,15 @@ from trimtab.collectives.base import Collective, Exchange, Exchanged, Prepared, 
 from trimtab.collectives.exdyna_partitions import Partitions, imbalance
 from trimtab.collectives.exdyna_selection import PartSelection, select_over, within_quota
 from trimtab.collectives.exdyna_threshold import RULES, SMALLEST, mean_of
-from trimtab.collectives.group import Group
-from trimtab.collectives.primitives import all_gather
 from trimtab.collectives.shared_indices import mean_at
-from trimtab.collectives.stopwatch import Stopwatch
 from trimtab.sparsify.topk import kth_largest
+from trimtab.transport.group import Group
+from trimtab.transport.primitives import all_gather
+from trimtab.transport.stopwatch import Stopwatch
 
 if TYPE_CHECKING:
-    from trimtab.collectives.transport import Transport
     from trimtab.sparsify.base import Selector
+    from trimtab.transport.base import Transport
 
 #: A sample that seeds a threshold should hold this many of the k largest elements: 3% of error in their count.
 TOP_SAMPLES = 1000

@@ -14,14 +14,14 @@ from torch import Tensor
 from trimtab import kernels
 from trimtab.collectives import sparse_pairs
 from trimtab.collectives.base import Collective, Exchange, Exchanged, Prepared
-from trimtab.collectives.group import Group
 from trimtab.collectives.own_selection import OwnSelection
-from trimtab.collectives.primitives import binomial_tree, broadcast, chain_length
 from trimtab.collectives.sparse_pairs import Pairs
+from trimtab.transport.group import Group
+from trimtab.transport.primitives import binomial_tree, broadcast, chain_length
 
 if TYPE_CHECKING:
-    from trimtab.collectives.transport import Transport
     from trimtab.sparsify.base import Selector
+    from trimtab.transport.base import Transport
 
 
 class GTopk(Collective):

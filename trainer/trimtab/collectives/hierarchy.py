@@ -19,17 +19,17 @@ from torch import Tensor
 from trimtab import kernels
 from trimtab.collectives import filled_pairs
 from trimtab.collectives.base import Collective, Exchange, Exchanged, Prepared, Ranges
-from trimtab.collectives.primitives import all_gather, ring_all_gather, ring_reduce_scatter, share
 from trimtab.collectives.sparse_pairs import Pairs
-from trimtab.collectives.stopwatch import Stopwatch
-from trimtab.collectives.subset import Subset
+from trimtab.transport.primitives import all_gather, ring_all_gather, ring_reduce_scatter, share
+from trimtab.transport.stopwatch import Stopwatch
+from trimtab.transport.subgroup import Subset
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from trimtab.collectives.group import Group
-    from trimtab.collectives.transport import Transport
     from trimtab.sparsify.base import Selector
+    from trimtab.transport.base import Transport
+    from trimtab.transport.group import Group
 
 
 @dataclass(frozen=True)

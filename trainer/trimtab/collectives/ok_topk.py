@@ -25,14 +25,14 @@ from trimtab import kernels
 from trimtab.collectives import sparse_pairs
 from trimtab.collectives.base import Collective, Exchange, Exchanged, Prepared, Ranges
 from trimtab.collectives.global_threshold import Shares, histogram, shares_by_histogram, shares_by_threshold
-from trimtab.collectives.group import Group
 from trimtab.collectives.own_selection import OwnSelection
-from trimtab.collectives.primitives import all_gather, all_to_all
 from trimtab.collectives.sparse_pairs import Pairs
+from trimtab.transport.group import Group
+from trimtab.transport.primitives import all_gather, all_to_all
 
 if TYPE_CHECKING:
-    from trimtab.collectives.transport import Transport
     from trimtab.sparsify.base import Selector
+    from trimtab.transport.base import Transport
 
 #: Steps between two estimates of the global threshold, and between two changes of the regions (the published code's).
 ESTIMATE_EVERY, REGIONS_EVERY = 32, 64

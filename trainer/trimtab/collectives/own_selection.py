@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from trimtab.collectives.base import Exchange, Prepared
 from trimtab.collectives.sparse_pairs import Pairs
-from trimtab.collectives.stopwatch import Stopwatch
+from trimtab.transport.stopwatch import Stopwatch
 
 if TYPE_CHECKING:
     from trimtab.sparsify.base import Selector

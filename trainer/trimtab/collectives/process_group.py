@@ -14,7 +14,7 @@ import torch.distributed as dist
 
 from trimtab.collectives.connect import own_address
 from trimtab.collectives.rendezvous import Card, address_in, meet
-from trimtab.collectives.transport import CommunicationError
+from trimtab.transport.base import CommunicationError
 
 
 def form(

@@ -22,7 +22,7 @@ from trimtab_api.names import TLS_VARIABLE
 from trimtab.collectives import handshake
 from trimtab.collectives.handshake import Steps, StrangerError
 from trimtab.collectives.switchboard import PATIENCE_SECONDS, Switchboard, converse, explain
-from trimtab.collectives.transport import CommunicationError, malformed
+from trimtab.transport.base import CommunicationError, malformed
 
 _RENDEZVOUS, _CARD, _ALL = b"rendezvous", b"card", b"all"
 #: Seconds between two attempts to reach rank 0, which may not listen yet.

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 import torch
 
 from trimtab import kernels
-from trimtab.collectives.primitives import all_reduce
 from trimtab.collectives.value_formats import put_errors
-from trimtab.collectives.vector import rounding_to
+from trimtab.transport.primitives import all_reduce
+from trimtab.transport.rounded_vector import rounding_to
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from trimtab.collectives.base import Exchange
-    from trimtab.collectives.stopwatch import Stopwatch
-    from trimtab.collectives.transport import Transport
+    from trimtab.transport.base import Transport
+    from trimtab.transport.stopwatch import Stopwatch
 
 
 def mean_at(

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from trimtab.collectives import index_code
-from trimtab.collectives.primitives import all_gather, chain_length
 from trimtab.collectives.sparse_message import pack, unpack
 from trimtab.collectives.sparse_pairs import Pairs, added, strongest
-from trimtab.collectives.transport import Transport
+from trimtab.transport.base import Transport
+from trimtab.transport.primitives import all_gather, chain_length
 
 #: Takes what was dropped of a sum, whose values are this rank's share already.
 GiveBack = Callable[[Pairs], None]

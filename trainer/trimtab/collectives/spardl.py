@@ -16,17 +16,17 @@ from torch import Tensor
 from trimtab import kernels
 from trimtab.collectives import index_code, sparse_pairs
 from trimtab.collectives.base import Collective, Exchange, Exchanged, Prepared, Ranges
-from trimtab.collectives.group import Group
-from trimtab.collectives.primitives import all_gather
 from trimtab.collectives.residual_log import ResidualLog
 from trimtab.collectives.sag_share import SagShare, of_largest_overlap
 from trimtab.collectives.spar_all_gather import Joined, bruck, recursive_doubling
 from trimtab.collectives.spar_reduce_scatter import Bag, Blocks, BlockSelector, last_bag, spar_reduce_scatter
 from trimtab.collectives.sparse_message import pack, unpack
 from trimtab.collectives.sparse_pairs import Pairs
-from trimtab.collectives.stopwatch import Stopwatch
-from trimtab.collectives.subset import Subset
-from trimtab.collectives.transport import Transport
+from trimtab.transport.base import Transport
+from trimtab.transport.group import Group
+from trimtab.transport.primitives import all_gather
+from trimtab.transport.stopwatch import Stopwatch
+from trimtab.transport.subgroup import Subset
 
 if TYPE_CHECKING:
     from trimtab.sparsify.base import Selector

@@ -17,10 +17,10 @@ from trimtab_api.catalogue import wires
 
 from trimtab import kernels
 from trimtab.collectives import index_code
-from trimtab.collectives.primitives import all_to_all
-from trimtab.collectives.transport import Transport
 from trimtab.collectives.value_formats import format_of
 from trimtab.sparsify.topk import kth_largest
+from trimtab.transport.base import Transport
+from trimtab.transport.primitives import all_to_all
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ from torch.distributed.rendezvous import rendezvous
 
 from trimtab.collectives.agreed_secret import KeyPair, draw_secret
 from trimtab.collectives.rendezvous import Card, Met, check_card, checked_attempt, missing_ranks
-from trimtab.collectives.transport import CommunicationError, malformed
+from trimtab.transport.base import CommunicationError, malformed
 
 #: Seconds between two looks at the store.
 _LOOK_SECONDS = 0.05

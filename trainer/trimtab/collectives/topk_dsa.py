@@ -15,13 +15,13 @@ from torch import Tensor
 
 from trimtab.collectives import filled_pairs, sparse_pairs
 from trimtab.collectives.base import Collective, Exchange, Exchanged, Prepared
-from trimtab.collectives.group import Group
 from trimtab.collectives.own_selection import OwnSelection
-from trimtab.collectives.primitives import all_gather
+from trimtab.transport.group import Group
+from trimtab.transport.primitives import all_gather
 
 if TYPE_CHECKING:
-    from trimtab.collectives.transport import Transport
     from trimtab.sparsify.base import Selector
+    from trimtab.transport.base import Transport
 
 
 class TopkDsa(Collective):

@@ -17,9 +17,7 @@ from typing import Any, Protocol
 
 from trimtab_api.errors import UserError
 
-from trimtab.broadcast import Read, gather_json, gather_numbers, json_of
 from trimtab.checkpoint.random_state import RandomState
-from trimtab.collectives.group import Group
 from trimtab.data.batches import Batches
 from trimtab.data.look import Look, mistakes
 from trimtab.data.position import Epochs, Position
@@ -27,6 +25,8 @@ from trimtab.data.replay import Replay
 from trimtab.data.same_data import FirstGradients, problem_of
 from trimtab.data.sharded_loader import Loaders, ShardedLoader
 from trimtab.plan import Plan
+from trimtab.transport.group import Group
+from trimtab.transport.object_collectives import Read, gather_json, gather_numbers, json_of
 
 
 @dataclass(frozen=True)

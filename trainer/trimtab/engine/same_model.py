@@ -9,8 +9,8 @@ import json
 from torch import nn
 from trimtab_api.errors import UserError
 
-from trimtab.broadcast import Read, gather_json, json_of
-from trimtab.collectives.group import Group
+from trimtab.transport.group import Group
+from trimtab.transport.object_collectives import Read, gather_json, json_of
 
 _TEXT: Read[str] = json_of(str)
 _TEXTS: Read[list[str]] = json_of(list[str])

@@ -15,9 +15,6 @@ import torch
 from torch import Tensor, nn
 from trimtab_api.errors import UserError
 
-from trimtab.broadcast import broadcast_tensors
-from trimtab.collectives.group import Group
-from trimtab.collectives.transport import CommunicationError, Place
 from trimtab.engine.deferred.forward_hooks import ForwardWaits
 from trimtab.engine.exchange.exchanger import Exchanger
 from trimtab.engine.exchange.outcome import Outcome
@@ -38,6 +35,9 @@ from trimtab.engine.profiling.profiler import StepProfiler
 from trimtab.engine.refused_plans import refuse_for_steps, refuse_waiting_gradients
 from trimtab.plan import Plan
 from trimtab.profile import Profile
+from trimtab.transport.base import CommunicationError, Place
+from trimtab.transport.group import Group
+from trimtab.transport.object_collectives import broadcast_tensors
 
 
 class StepEngine:

@@ -22,15 +22,12 @@ from trimtab_api.errors import UserError
 from trimtab_api.names import TLS_VARIABLE
 from trimtab_api.trainingjob import TrainingJob
 
-from trimtab.broadcast import TEXT_OR_NONE, Read, broadcast_json, gather_json, json_of, raise_together
 from trimtab.collectives import process_group
-from trimtab.collectives.group import DEFAULT_DEADLINE, Group
 from trimtab.collectives.rendezvous import waiting_for
 from trimtab.environment.job_secret import secret_of_certificates
 from trimtab.environment.launchers import Ranks, meeting_point
 from trimtab.environment.own_process import only_in_this_process
 from trimtab.environment.side_processes import monitor_command, status_command
-from trimtab.joining import further_links
 from trimtab.joining.configuration import Configuration, with_ranks
 from trimtab.joining.hosts import HostCard, Layout, layout
 from trimtab.joining.joined import Joined
@@ -41,6 +38,16 @@ from trimtab.network_alarm import network_line
 from trimtab.records.best_effort import best_effort
 from trimtab.records.recorder import Recorder
 from trimtab.records.run_directory import RunDirectory, resolved
+from trimtab.transport import extra_links as further_links
+from trimtab.transport.group import DEFAULT_DEADLINE, Group
+from trimtab.transport.object_collectives import (
+    TEXT_OR_NONE,
+    Read,
+    broadcast_json,
+    gather_json,
+    json_of,
+    raise_together,
+)
 
 _JOB: Read[dict[str, Any] | None] = json_of(dict[str, Any] | None)
 

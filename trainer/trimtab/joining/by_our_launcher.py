@@ -9,14 +9,14 @@ import torch.distributed as dist
 from trimtab_api.trainingjob import load_job_file
 
 from trimtab.collectives import process_group
-from trimtab.collectives.group import Group
 from trimtab.collectives.rendezvous import waiting_for
 from trimtab.environment.job_secret import secret_of
 from trimtab.environment.launch_environment import LaunchEnvironment
-from trimtab.joining import further_links
 from trimtab.joining.hosts import workers
 from trimtab.joining.joined import Joined
 from trimtab.records.recorder import Recorder
+from trimtab.transport import extra_links as further_links
+from trimtab.transport.group import Group
 
 
 def join(environment: LaunchEnvironment, *, on_gpu: bool) -> Joined:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from trimtab_api.certificates import Certificates
 from trimtab_api.trainingjob import TrainingJob
 
-from trimtab.collectives.group import Group
 from trimtab.records.recorder import Recorder
+from trimtab.transport.group import Group
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from trimtab_api import certificate_authority
 from trimtab_api.certificates import Certificates
 
-from trimtab.broadcast import Read, broadcast_json, json_of
-from trimtab.collectives.group import Group
+from trimtab.transport.group import Group
+from trimtab.transport.object_collectives import Read, broadcast_json, json_of
 
 
 @dataclass(frozen=True)

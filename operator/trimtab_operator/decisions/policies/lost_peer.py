@@ -16,7 +16,7 @@ from trimtab_operator.kube.timestamps import parse_time
 #: Seconds after a failure in which Kubernetes learns that a node is lost (its node-monitor-grace-period is 50 s by
 #: default), and in which a pod that failed tells so.
 PATIENCE_SECONDS = 60.0
-#: How a rank names another that it lost (`trimtab.collectives.transport.CommunicationError`).
+#: How a rank names another that it lost (`trimtab.transport.base.CommunicationError`).
 _LOST = re.compile(r"CommunicationError: rank (\d+): ")
 
 

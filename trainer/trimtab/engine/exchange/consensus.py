@@ -14,9 +14,9 @@ from statistics import median_low
 import torch
 from torch import Tensor
 
-from trimtab.collectives.transport import Place
 from trimtab.engine.exchange import weight_fingerprint as fingerprint
 from trimtab.engine.exchange.weight_fingerprint import Fingerprint, Verdict
+from trimtab.transport.base import Place
 
 #: Whole numbers up to here are exact in float32, also summed over some thousand ranks.
 MODULUS = 4096

@@ -9,7 +9,6 @@ from functools import partial
 from torch import Tensor
 
 from trimtab.collectives.base import Exchange, Prepared
-from trimtab.collectives.group import Group
 from trimtab.engine.exchange.buckets import Buckets
 from trimtab.engine.exchange.in_flight import Flight, Flights, payload_of
 from trimtab.engine.exchange.scheme_registry import Schemes
@@ -18,6 +17,7 @@ from trimtab.engine.gradients.gather import Gradients
 from trimtab.engine.gradients.momentum_correction import clip_locally
 from trimtab.plan import Plan, elements_to_send, split_elements
 from trimtab.schedule import Iteration, Send
+from trimtab.transport.group import Group
 
 
 class Sending:

@@ -18,8 +18,6 @@ from trimtab_api.catalogue import schedules
 from trimtab_api.errors import UserError
 
 from trimtab import schedule
-from trimtab.collectives.group import Group
-from trimtab.collectives.transport import Place
 from trimtab.engine.deferred.arrivals import Arrivals
 from trimtab.engine.exchange.buckets import Buckets
 from trimtab.engine.exchange.consensus import ExchangeSummary, StepConsensus, StepVote, compares_weights
@@ -38,6 +36,8 @@ from trimtab.engine.profiling.profiler import StepProfiler
 from trimtab.plan import Plan
 from trimtab.schedule import Schedule
 from trimtab.sparsify.base import Sent
+from trimtab.transport.base import Place
+from trimtab.transport.group import Group
 
 
 class Exchanger:

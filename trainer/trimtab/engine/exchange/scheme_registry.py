@@ -7,12 +7,12 @@ from typing import Any
 
 from trimtab import collectives, sparsify
 from trimtab.collectives.base import Collective, Ranges
-from trimtab.collectives.group import Group
 from trimtab.engine.gradients.flat_buffers import Arena
 from trimtab.engine.gradients.momentum_correction import Velocity
 from trimtab.engine.local_sgd.outer_optimizer import OuterStep
 from trimtab.plan import Plan
 from trimtab.sparsify.base import Selector, Sent
+from trimtab.transport.group import Group
 
 
 class Schemes:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from trimtab.collectives.streams import StreamChain
+from trimtab.transport.cuda_streams import StreamChain
 
 
 class BackwardHooks:

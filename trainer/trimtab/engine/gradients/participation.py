@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 from trimtab_api.errors import UserError
 
-from trimtab.collectives.group import Group
-from trimtab.collectives.primitives import all_gather
+from trimtab.transport.group import Group
+from trimtab.transport.primitives import all_gather
 
 #: A parameter's part in a step.
 HAS_GRADIENT, UNUSED, FROZEN = 0, 1, 2

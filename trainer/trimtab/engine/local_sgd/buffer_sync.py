@@ -14,9 +14,9 @@ from itertools import groupby
 import torch
 from torch import Tensor, nn
 
-from trimtab.broadcast import gather_tensor
-from trimtab.collectives.group import Group
 from trimtab.engine.local_sgd.model_buffers import persistent_buffers
+from trimtab.transport.group import Group
+from trimtab.transport.object_collectives import gather_tensor
 
 
 @torch.no_grad()

@@ -13,12 +13,12 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from trimtab.collectives.group import Group
-from trimtab.collectives.primitives import ring_all_reduce
 from trimtab.engine.exchange.buckets import Buckets
 from trimtab.engine.gradients.flat_buffers import Arena
 from trimtab.engine.local_sgd.optimizer_state_sync import share_state
 from trimtab.engine.optimizer.stepper import OptimizerGate
+from trimtab.transport.group import Group
+from trimtab.transport.primitives import ring_all_reduce
 
 
 @torch.no_grad()

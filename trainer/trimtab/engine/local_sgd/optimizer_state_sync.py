@@ -18,11 +18,11 @@ from torch import Tensor
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from trimtab_api.errors import UserError
 
-from trimtab.broadcast import Read, broadcast_tensors, gather_json, json_of
-from trimtab.collectives.group import Group
-from trimtab.collectives.primitives import ring_all_reduce
-from trimtab.collectives.transport import malformed
 from trimtab.engine.local_sgd.state_leaves import layout, numbers_of, tensors_of, with_numbers
+from trimtab.transport.base import malformed
+from trimtab.transport.group import Group
+from trimtab.transport.object_collectives import Read, broadcast_tensors, gather_json, json_of
+from trimtab.transport.primitives import ring_all_reduce
 
 #: How many steps a parameter has taken, by the name that torch's optimizers and most others give it.
 _COUNT = "step"

@@ -11,9 +11,8 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 
 import torch
-
-from trimtab.collectives.streams import StreamFuture, record_use
 from trimtab.environment.own_process import only_in_this_process
+from trimtab.transport.cuda_streams import StreamFuture, record_use
 
 T = TypeVar("T")
 

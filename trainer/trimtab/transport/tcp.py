@@ -24,9 +24,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-
-from trimtab.collectives.peer_liveness import SILENCE_SECONDS, UnackedTimer, probe_when_idle
-from trimtab.collectives.transport import CommunicationError, Place, Transport, malformed, num_bytes
+from trimtab.transport.base import CommunicationError, Place, Transport, malformed, num_bytes
+from trimtab.transport.liveness import SILENCE_SECONDS, UnackedTimer, probe_when_idle
 
 _HEADER = struct.Struct("<IIQQ")
 _MESSAGE, _WAITING, _ABORTING = 0x7472696D, 0x77616974, 0x6F766572

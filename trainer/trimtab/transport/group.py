@@ -14,14 +14,13 @@ from typing import TypeVar
 
 import torch
 import torch.distributed as dist
-
 from trimtab.collectives.connect import Entrance, connect, connect_process_group
-from trimtab.collectives.lane import Lane
-from trimtab.collectives.primitives import all_gather
 from trimtab.collectives.rendezvous import meet
 from trimtab.collectives.store_rendezvous import meet_in_store
-from trimtab.collectives.subset import Subset
-from trimtab.collectives.transport import HAS_ENDED, HAS_LEFT, CommunicationError, Place, Transport
+from trimtab.transport.base import HAS_ENDED, HAS_LEFT, CommunicationError, Place, Transport
+from trimtab.transport.primitives import all_gather
+from trimtab.transport.subgroup import Subset
+from trimtab.transport.worker_thread import Lane
 
 T = TypeVar("T")
 

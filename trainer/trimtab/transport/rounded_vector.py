@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-
-from trimtab.collectives.transport import Transport
 from trimtab.collectives.value_formats import ValueFormat, format_of
+from trimtab.transport.base import Transport
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,8 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-
-from trimtab.collectives.transport import Transport, parted
-from trimtab.collectives.vector import Rounding, vector_of
+from trimtab.transport.base import Transport, parted
+from trimtab.transport.rounded_vector import Rounding, vector_of
 
 
 def core_of(size: int) -> int:

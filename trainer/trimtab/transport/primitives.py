@@ -13,10 +13,9 @@ from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor
-
-from trimtab.collectives.recursive import halving_all_reduce
-from trimtab.collectives.transport import Transport, malformed, parted
-from trimtab.collectives.vector import Rounding, Vector, vector_of
+from trimtab.transport.base import Transport, malformed, parted
+from trimtab.transport.recursive_halving import halving_all_reduce
+from trimtab.transport.rounded_vector import Rounding, Vector, vector_of
 
 
 def chain_length(size: int) -> int:

@@ -14,7 +14,6 @@ from typing import TypeVar
 
 import torch
 from torch import Tensor
-
 from trimtab.kernels import ChunkedTensor
 
 T = TypeVar("T")

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from torch import Tensor
-
-from trimtab.collectives.transport import Transport
+from trimtab.transport.base import Transport
 
 
 class Subset(Transport):

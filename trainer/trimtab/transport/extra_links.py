@@ -9,14 +9,13 @@ from functools import partial
 from time import perf_counter
 
 import torch
-from trimtab_api.errors import UserError
-
-from trimtab.broadcast import Read, barrier, broadcast_json, gather_json, json_of
 from trimtab.collectives.connect import Entrance, connect
-from trimtab.collectives.group import Group
-from trimtab.collectives.primitives import ring_all_reduce
 from trimtab.collectives.rendezvous import Card, checked_attempt
-from trimtab.collectives.transport import malformed
+from trimtab.transport.base import malformed
+from trimtab.transport.group import Group
+from trimtab.transport.object_collectives import Read, barrier, broadcast_json, gather_json, json_of
+from trimtab.transport.primitives import ring_all_reduce
+from trimtab_api.errors import UserError
 
 FIELD = "spec.network.secondInterface"
 #: What is exchanged to compare links [float32 elements], and how often; the first time fills TCP's windows.
