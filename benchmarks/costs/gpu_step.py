@@ -17,12 +17,12 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 from torchvision.models import resnet50
-from trimtab.collectives import process_group
 from trimtab.fusion import cut
 from trimtab.plan import Plan
 from trimtab.records.recorder import Recorder
 from trimtab.session import Session
 from trimtab.transport.group import Group
+from trimtab.transport.rendezvous import process_group
 from trimtab.workloads.char_gpt import CharacterGpt
 
 PLANS = (

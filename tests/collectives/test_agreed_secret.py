@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 from kit.rank_pool import RankPool
-from trimtab.collectives.agreed_secret import KeyPair, agree_in_process_group, draw_secret
 from trimtab.transport.base import CommunicationError
+from trimtab.transport.rendezvous.agreed_secret import KeyPair, agree_in_process_group, draw_secret
 
 
 def test_only_the_rank_that_it_is_for_opens_a_sealed_secret() -> None:

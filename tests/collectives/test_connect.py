@@ -16,12 +16,13 @@ import torch
 import torch.distributed as dist
 from kit.rank_pool import RankPool
 from kit.run_processes import wait_until
-from trimtab.collectives import process_group, switchboard
-from trimtab.collectives.connect import Entrance, connect
-from trimtab.collectives.rendezvous import meet
 from trimtab.transport.base import CommunicationError
 from trimtab.transport.group import Group
 from trimtab.transport.primitives import ring_all_reduce
+from trimtab.transport.rendezvous import handshake_server as switchboard
+from trimtab.transport.rendezvous import process_group
+from trimtab.transport.rendezvous.mesh import Entrance, connect
+from trimtab.transport.rendezvous.tcp import meet
 
 SECRET = b"what the ranks know"
 #: Longer than anything here waits: who is held up by a stranger fails.

@@ -9,10 +9,10 @@ import torch
 from kit.rank_pool import RankError, RankPool
 from only_device_tensors import DEVICE, OnDevice, only_device_tensors, over
 from trimtab.collectives import index_code
-from trimtab.collectives.connect import connect_process_group
 from trimtab.transport import primitives
 from trimtab.transport.group import Group
 from trimtab.transport.object_collectives import barrier, broadcast_json, broadcast_tensors, gather_numbers
+from trimtab.transport.rendezvous.mesh import connect_process_group
 
 
 def device_group(rank: int) -> Group:

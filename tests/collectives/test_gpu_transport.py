@@ -16,11 +16,11 @@ import pytest
 import torch
 from kit.rank_pool import RankPool
 from only_device_tensors import over
-from trimtab.collectives.connect import connect_process_group
 from trimtab.transport.base import CommunicationError
 from trimtab.transport.gpu import GpuTransport
 from trimtab.transport.group import Group
 from trimtab.transport.primitives import all_reduce
+from trimtab.transport.rendezvous.mesh import connect_process_group
 
 #: Far below any deadline.
 SECONDS_TO_HEAR = 15.0

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from trimtab.collectives import handshake
-from trimtab.collectives.handshake import StrangerError
+from trimtab.transport.rendezvous import handshake
+from trimtab.transport.rendezvous.handshake import StrangerError
 
 SECRET, OTHER = b"the job's own secret", b"another job's"
 

@@ -16,12 +16,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kit.examples import examples
-from trimtab.collectives import handshake
-from trimtab.collectives.connect import Entrance, connect
-from trimtab.collectives.handshake import StrangerError
-from trimtab.collectives.rendezvous import meet
-from trimtab.collectives.switchboard import converse
 from trimtab.transport.base import CommunicationError, Place, parted
+from trimtab.transport.rendezvous import handshake
+from trimtab.transport.rendezvous.handshake import StrangerError
+from trimtab.transport.rendezvous.handshake_server import converse
+from trimtab.transport.rendezvous.mesh import Entrance, connect
+from trimtab.transport.rendezvous.tcp import meet
 from trimtab.transport.tcp import SocketTransport
 
 SECRET = b"what the ranks know"

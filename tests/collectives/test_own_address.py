@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 import torch.distributed as dist
-from trimtab.collectives import connect, outward_address
-from trimtab.collectives.connect import own_address
+from trimtab.transport.rendezvous import mesh as connect
+from trimtab.transport.rendezvous import outward_address
+from trimtab.transport.rendezvous.mesh import own_address
 from trimtab_api.errors import UserError
 
 

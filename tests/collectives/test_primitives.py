@@ -12,11 +12,11 @@ from cases import SIZES, WIRED
 from kit.rank_pool import RankPool
 from kit.rank_threads import RankThreads
 from only_device_tensors import over
-from trimtab.collectives.connect import connect_process_group
 from trimtab.transport import primitives
 from trimtab.transport.base import Transport
 from trimtab.transport.group import Group
 from trimtab.transport.recursive_halving import doubling_all_gather
+from trimtab.transport.rendezvous.mesh import connect_process_group
 from trimtab_api.catalogue import costs
 
 CHUNKS = (8, 100, 1 << 19)

@@ -11,10 +11,10 @@ from itertools import permutations
 import pytest
 from kit.run_processes import wait_until
 from torch.distributed import TCPStore
-from trimtab.collectives import store_rendezvous
-from trimtab.collectives.rendezvous import Met
-from trimtab.collectives.store_rendezvous import meet_in_store
 from trimtab.transport.base import CommunicationError
+from trimtab.transport.rendezvous import torch_store as store_rendezvous
+from trimtab.transport.rendezvous.tcp import Met
+from trimtab.transport.rendezvous.torch_store import meet_in_store
 
 NUM_RANKS = 3
 PATIENCE = 60.0

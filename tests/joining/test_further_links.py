@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 from kit.rank_pool import RankPool
-from trimtab.collectives.connect import Entrance
 from trimtab.transport import extra_links as further_links
 from trimtab.transport.group import Group
 from trimtab.transport.object_collectives import gather_numbers
+from trimtab.transport.rendezvous.mesh import Entrance
 from trimtab_api.errors import UserError
 
 

@@ -12,9 +12,10 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from trimtab.collectives import index_code, process_group
+from trimtab.collectives import index_code
 from trimtab.kernels.warm_up import warm_up
 from trimtab.transport.group import Group
+from trimtab.transport.rendezvous import process_group
 from trimtab.transport.tcp import SocketTransport
 
 SECONDS_TO_ANSWER = 120.0

@@ -19,8 +19,6 @@ from torch import nn
 from trimtab import attachment, control_client
 from trimtab.attach_checks import check_devices
 from trimtab.attachment import attach
-from trimtab.collectives import store_rendezvous
-from trimtab.collectives.rendezvous import meet, waiting_for
 from trimtab.control.controller import Controller
 from trimtab.control.types import ControllerSettings, ModelFacts, OptimizerFamily
 from trimtab.controller_settings import controller_settings, fit_to_script
@@ -28,6 +26,8 @@ from trimtab.environment.launch_environment import LaunchEnvironment
 from trimtab.records.run_directory import RunDirectory
 from trimtab.transport.base import CommunicationError
 from trimtab.transport.group import Group
+from trimtab.transport.rendezvous import torch_store as store_rendezvous
+from trimtab.transport.rendezvous.tcp import meet, waiting_for
 from trimtab.transport.tcp import SocketTransport
 from trimtab_api.catalogue import sources
 from trimtab_api.errors import UserError

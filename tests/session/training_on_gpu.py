@@ -23,12 +23,12 @@ import torch
 from kit.rank_pool import environment_on_one_gpu
 from kit.training.engines import engine_of
 from torch import nn
-from trimtab.collectives import process_group
 from trimtab.fusion import cut
 from trimtab.plan import Plan
 from trimtab.records.recorder import Recorder
 from trimtab.session import Session
 from trimtab.transport.group import Group
+from trimtab.transport.rendezvous import process_group
 from trimtab.transport.worker_thread import Lane
 from trimtab.workloads.digits import model
 

@@ -19,7 +19,6 @@ from torch.nn.parallel import DistributedDataParallel
 from trimtab_api.errors import UserError
 from trimtab_api.trainingjob import load_job_file
 
-from trimtab.collectives import process_group
 from trimtab.engine.profiling.phase_timer import Phase
 from trimtab.environment.job_secret import secret_of
 from trimtab.environment.launch_environment import LaunchEnvironment
@@ -28,6 +27,7 @@ from trimtab.plan_names import DDP_HOOK_VARIABLE, DDP_HOOKS
 from trimtab.records.recorder import Recorder
 from trimtab.script_numbers import as_handed_over, to_reduce
 from trimtab.session import Session
+from trimtab.transport.rendezvous import process_group
 
 #: PowerSGD over Gloo needs one bucket: with several, its collectives cross.
 _ONE_BUCKET_MB = 1000

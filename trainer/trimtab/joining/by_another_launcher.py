@@ -22,8 +22,6 @@ from trimtab_api.errors import UserError
 from trimtab_api.names import TLS_VARIABLE
 from trimtab_api.trainingjob import TrainingJob
 
-from trimtab.collectives import process_group
-from trimtab.collectives.rendezvous import waiting_for
 from trimtab.environment.job_secret import secret_of_certificates
 from trimtab.environment.launchers import Ranks, meeting_point
 from trimtab.environment.own_process import only_in_this_process
@@ -48,6 +46,8 @@ from trimtab.transport.object_collectives import (
     json_of,
     raise_together,
 )
+from trimtab.transport.rendezvous import process_group
+from trimtab.transport.rendezvous.tcp import waiting_for
 
 _JOB: Read[dict[str, Any] | None] = json_of(dict[str, Any] | None)
 

@@ -8,8 +8,6 @@ import torch
 import torch.distributed as dist
 from trimtab_api.trainingjob import load_job_file
 
-from trimtab.collectives import process_group
-from trimtab.collectives.rendezvous import waiting_for
 from trimtab.environment.job_secret import secret_of
 from trimtab.environment.launch_environment import LaunchEnvironment
 from trimtab.joining.hosts import workers
@@ -17,6 +15,8 @@ from trimtab.joining.joined import Joined
 from trimtab.records.recorder import Recorder
 from trimtab.transport import extra_links as further_links
 from trimtab.transport.group import Group
+from trimtab.transport.rendezvous import process_group
+from trimtab.transport.rendezvous.tcp import waiting_for
 
 
 def join(environment: LaunchEnvironment, *, on_gpu: bool) -> Joined:

@@ -14,6 +14,7 @@ from typing import TypeVar
 
 import torch
 from torch import Tensor
+
 from trimtab.kernels import ChunkedTensor
 
 T = TypeVar("T")

@@ -9,13 +9,14 @@ from functools import partial
 from time import perf_counter
 
 import torch
-from trimtab.collectives.connect import Entrance, connect
-from trimtab.collectives.rendezvous import Card, checked_attempt
+from trimtab_api.errors import UserError
+
 from trimtab.transport.base import malformed
 from trimtab.transport.group import Group
 from trimtab.transport.object_collectives import Read, barrier, broadcast_json, gather_json, json_of
 from trimtab.transport.primitives import ring_all_reduce
-from trimtab_api.errors import UserError
+from trimtab.transport.rendezvous.mesh import Entrance, connect
+from trimtab.transport.rendezvous.tcp import Card, checked_attempt
 
 FIELD = "spec.network.secondInterface"
 #: What is exchanged to compare links [float32 elements], and how often; the first time fills TCP's windows.

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 import torch
 import torch.distributed as dist
 from torch import Tensor
+
 from trimtab.transport.base import HAS_LEFT, CommunicationError
 from trimtab.transport.tcp import SocketTransport, lost
 

@@ -14,11 +14,12 @@ from typing import TypeVar
 
 import torch
 import torch.distributed as dist
-from trimtab.collectives.connect import Entrance, connect, connect_process_group
-from trimtab.collectives.rendezvous import meet
-from trimtab.collectives.store_rendezvous import meet_in_store
+
 from trimtab.transport.base import HAS_ENDED, HAS_LEFT, CommunicationError, Place, Transport
 from trimtab.transport.primitives import all_gather
+from trimtab.transport.rendezvous.mesh import Entrance, connect, connect_process_group
+from trimtab.transport.rendezvous.tcp import meet
+from trimtab.transport.rendezvous.torch_store import meet_in_store
 from trimtab.transport.subgroup import Subset
 from trimtab.transport.worker_thread import Lane
 

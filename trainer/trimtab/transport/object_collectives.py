@@ -13,10 +13,11 @@ from typing import Any, TypeVar
 import torch
 from pydantic import TypeAdapter
 from torch import Tensor
+from trimtab_api.errors import UserError
+
 from trimtab.transport.base import malformed
 from trimtab.transport.group import Group
 from trimtab.transport.primitives import all_gather, broadcast
-from trimtab_api.errors import UserError
 
 #: Of tensors that cross in one message; as much is held once more meanwhile.
 _BYTES_TOGETHER = 64 << 20

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor
+
 from trimtab.transport.base import Transport, malformed, parted
 from trimtab.transport.recursive_halving import halving_all_reduce
 from trimtab.transport.rounded_vector import Rounding, Vector, vector_of

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+
 from trimtab.transport.base import Transport, parted
 from trimtab.transport.rounded_vector import Rounding, vector_of
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+
 from trimtab.collectives.value_formats import ValueFormat, format_of
 from trimtab.transport.base import Transport
 

@@ -24,6 +24,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+
 from trimtab.transport.base import CommunicationError, Place, Transport, malformed, num_bytes
 from trimtab.transport.liveness import SILENCE_SECONDS, UnackedTimer, probe_when_idle
 
@@ -68,7 +69,7 @@ class Connection:
 
 
 class SocketTransport(Transport):
-    """A mesh of connected sockets; `trimtab.collectives.connect` makes one."""
+    """A mesh of connected sockets; `trimtab.transport.rendezvous.mesh` makes one."""
 
     chunk_bytes = _CHUNK_BYTES
 

@@ -11,6 +11,7 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 
 import torch
+
 from trimtab.environment.own_process import only_in_this_process
 from trimtab.transport.cuda_streams import StreamFuture, record_use
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Generic, Self
 
-from trimtab.collectives.handshake import Steps, StrangerError, T
+from trimtab.transport.rendezvous.handshake import Steps, StrangerError, T
 
 #: Seconds that somebody who connects has to prove who it is.
 PATIENCE_SECONDS = 20.0

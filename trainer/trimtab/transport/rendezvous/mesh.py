@@ -1,7 +1,7 @@
 """Connects every rank of a job with every other by TCP, for `SocketTransport`.
 
 Both ends of a connection prove that they belong to the job and to this attempt of it, and for which pair of ranks the
-connection is (`trimtab.collectives.handshake`). Strangers are hung up on, and delay nobody.
+connection is (`trimtab.transport.rendezvous.handshake`). Strangers are hung up on, and delay nobody.
 """
 
 from __future__ import annotations
@@ -21,24 +21,23 @@ from functools import partial
 import psutil
 import torch
 import torch.distributed as dist
-from trimtab_api.errors import UserError
-from trimtab_api.socket_buffers import largest_buffer
-
-from trimtab.collectives import handshake
-from trimtab.collectives.agreed_secret import agree_in_process_group
-from trimtab.collectives.handshake import Steps, StrangerError
-from trimtab.collectives.outward_address import (
+from trimtab.transport.base import CommunicationError
+from trimtab.transport.gpu import GpuTransport
+from trimtab.transport.rendezvous import handshake
+from trimtab.transport.rendezvous.agreed_secret import agree_in_process_group
+from trimtab.transport.rendezvous.handshake import Steps, StrangerError
+from trimtab.transport.rendezvous.handshake_server import CallError, Switchboard
+from trimtab.transport.rendezvous.outward_address import (
     is_loopback,
     names_loopback,
     outward_address,
     rank0_host,
     source_address,
 )
-from trimtab.collectives.rendezvous import Card, address_in, check_card, checked_attempt
-from trimtab.collectives.switchboard import CallError, Switchboard
-from trimtab.transport.base import CommunicationError
-from trimtab.transport.gpu import GpuTransport
+from trimtab.transport.rendezvous.tcp import Card, address_in, check_card, checked_attempt
 from trimtab.transport.tcp import SocketTransport
+from trimtab_api.errors import UserError
+from trimtab_api.socket_buffers import largest_buffer
 
 #: Bytes a connection may hold in flight: 1 Gbit/s over 2 x 60 ms. Small default buffers halve one flow at 25 ms.
 _BUFFER_BYTES = 16 << 20

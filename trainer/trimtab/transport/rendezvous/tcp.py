@@ -1,6 +1,6 @@
 """Where the ranks of a job find each other: all come to rank 0 with their address, and leave with everyone's.
 
-Who comes must prove that it is of this job (`trimtab.collectives.handshake`), and rank 0 proves it to them. What is
+Who comes must prove that it is of this job (`trimtab.transport.rendezvous.handshake`), and rank 0 proves it to them. What is
 exchanged is JSON, sealed with the connection's own key. Rank 0 listens only until all have come.
 """
 
@@ -15,14 +15,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from trimtab.transport.base import CommunicationError, malformed
+from trimtab.transport.rendezvous import handshake
+from trimtab.transport.rendezvous.handshake import Steps, StrangerError
+from trimtab.transport.rendezvous.handshake_server import PATIENCE_SECONDS, Switchboard, converse, explain
 from trimtab_api.addresses import is_of_this_machine
 from trimtab_api.errors import UserError
 from trimtab_api.names import TLS_VARIABLE
-
-from trimtab.collectives import handshake
-from trimtab.collectives.handshake import Steps, StrangerError
-from trimtab.collectives.switchboard import PATIENCE_SECONDS, Switchboard, converse, explain
-from trimtab.transport.base import CommunicationError, malformed
 
 _RENDEZVOUS, _CARD, _ALL = b"rendezvous", b"card", b"all"
 #: Seconds between two attempts to reach rank 0, which may not listen yet.

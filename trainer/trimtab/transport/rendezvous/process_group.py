@@ -11,10 +11,9 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-
-from trimtab.collectives.connect import own_address
-from trimtab.collectives.rendezvous import Card, address_in, meet
 from trimtab.transport.base import CommunicationError
+from trimtab.transport.rendezvous.mesh import own_address
+from trimtab.transport.rendezvous.tcp import Card, address_in, meet
 
 
 def form(
