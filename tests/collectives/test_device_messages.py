@@ -8,11 +8,11 @@ import pytest
 import torch
 from kit.rank_pool import RankError, RankPool
 from only_device_tensors import DEVICE, OnDevice, only_device_tensors, over
-from trimtab.collectives import index_code
 from trimtab.transport import primitives
 from trimtab.transport.group import Group
 from trimtab.transport.object_collectives import barrier, broadcast_json, broadcast_tensors, gather_numbers
 from trimtab.transport.rendezvous.mesh import connect_process_group
+from trimtab.wire import index_code
 
 
 def device_group(rank: int) -> Group:

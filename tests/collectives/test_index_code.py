@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from trimtab.collectives import index_code
+from trimtab.wire import index_code
 
 
 @settings(deadline=None)

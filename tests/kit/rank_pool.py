@@ -12,11 +12,11 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from trimtab.collectives import index_code
 from trimtab.kernels.warm_up import warm_up
 from trimtab.transport.group import Group
 from trimtab.transport.rendezvous import process_group
 from trimtab.transport.tcp import SocketTransport
+from trimtab.wire import index_code
 
 SECONDS_TO_ANSWER = 120.0
 

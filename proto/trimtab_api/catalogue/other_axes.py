@@ -249,7 +249,7 @@ planners: Axis[Row] = Axis(
     common=(_selection("behind"),),
 )
 
-_FORMATS = "trimtab.collectives.value_formats"
+_FORMATS = "trimtab.wire.value_formats"
 
 
 def _of_blocks(bits: int, num_scales: int, error: float, passes: float, *, is_default: bool) -> Wire:

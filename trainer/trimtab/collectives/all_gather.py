@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from trimtab import kernels
-from trimtab.collectives import index_code
 from trimtab.collectives.base import Collective, Exchange, Exchanged, Prepared
 from trimtab.collectives.sparse_message import pack, unpack
-from trimtab.collectives.value_formats import format_of, put_errors
 from trimtab.transport.group import Group
 from trimtab.transport.primitives import all_gather
 from trimtab.transport.recursive_halving import doubling_all_gather
 from trimtab.transport.stopwatch import Stopwatch
+from trimtab.wire import index_code
+from trimtab.wire.value_formats import format_of, put_errors
 
 if TYPE_CHECKING:
     from trimtab.sparsify.base import Selected, Selector

@@ -17,13 +17,13 @@ import torch
 from torch import Tensor
 
 from trimtab import kernels
-from trimtab.collectives import index_code
 from trimtab.collectives.base import Collective, Exchange, Exchanged, Prepared
 from trimtab.collectives.shared_indices import mean_at
 from trimtab.transport.base import Transport
 from trimtab.transport.group import Group
 from trimtab.transport.primitives import all_gather, broadcast
 from trimtab.transport.stopwatch import Stopwatch
+from trimtab.wire import index_code
 
 if TYPE_CHECKING:
     from trimtab.sparsify.base import Selected, Selector

@@ -19,7 +19,6 @@ import torch
 from torch import Tensor
 
 from trimtab import kernels
-from trimtab.collectives import index_code
 from trimtab.collectives.base import Collective, Exchange, Exchanged, Prepared, Ranges
 from trimtab.collectives.exdyna_partitions import Partitions, imbalance
 from trimtab.collectives.exdyna_selection import PartSelection, select_over, within_quota
@@ -29,6 +28,7 @@ from trimtab.sparsify.topk import kth_largest
 from trimtab.transport.group import Group
 from trimtab.transport.primitives import all_gather
 from trimtab.transport.stopwatch import Stopwatch
+from trimtab.wire import index_code
 
 if TYPE_CHECKING:
     from trimtab.sparsify.base import Selector

@@ -8,7 +8,7 @@ from trimtab_api.catalogue import wires
 
 from trimtab import kernels
 from trimtab.collectives.sparse_pairs import Pairs
-from trimtab.collectives.value_formats import format_of
+from trimtab.wire.value_formats import format_of
 
 _SPARSE, _FILLED = 0, 1
 

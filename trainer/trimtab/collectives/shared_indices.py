@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import torch
 
 from trimtab import kernels
-from trimtab.collectives.value_formats import put_errors
 from trimtab.transport.primitives import all_reduce
 from trimtab.transport.rounded_vector import rounding_to
+from trimtab.wire.value_formats import put_errors
 
 if TYPE_CHECKING:
     from torch import Tensor

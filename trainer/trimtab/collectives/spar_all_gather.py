@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from trimtab.collectives import index_code
 from trimtab.collectives.sparse_message import pack, unpack
 from trimtab.collectives.sparse_pairs import Pairs, added, strongest
 from trimtab.transport.base import Transport
 from trimtab.transport.primitives import all_gather, chain_length
+from trimtab.wire import index_code
 
 #: Takes what was dropped of a sum, whose values are this rank's share already.
 GiveBack = Callable[[Pairs], None]

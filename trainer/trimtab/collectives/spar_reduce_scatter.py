@@ -17,17 +17,17 @@ import torch
 from torch import Tensor
 
 from trimtab import kernels
-from trimtab.collectives import index_code
 from trimtab.collectives.base import Exchange
 from trimtab.collectives.residual_log import ResidualLog
 from trimtab.collectives.sparse_message import pack, unpack
 from trimtab.collectives.sparse_pairs import Pairs, joined
-from trimtab.collectives.value_formats import format_of
 from trimtab.kernels import FlatGrad
 from trimtab.sparsify.base import Selected, Selector
 from trimtab.transport.base import Transport
 from trimtab.transport.primitives import chain_length
 from trimtab.transport.stopwatch import Stopwatch
+from trimtab.wire import index_code
+from trimtab.wire.value_formats import format_of
 
 #: What several blocks send: coded indices and values (both uint8).
 Bag = tuple[Tensor, Tensor]

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from trimtab import kernels
-from trimtab.collectives import index_code, sparse_pairs
+from trimtab.collectives import sparse_pairs
 from trimtab.collectives.base import Collective, Exchange, Exchanged, Prepared, Ranges
 from trimtab.collectives.residual_log import ResidualLog
 from trimtab.collectives.sag_share import SagShare, of_largest_overlap
@@ -27,6 +27,7 @@ from trimtab.transport.group import Group
 from trimtab.transport.primitives import all_gather
 from trimtab.transport.stopwatch import Stopwatch
 from trimtab.transport.subgroup import Subset
+from trimtab.wire import index_code
 
 if TYPE_CHECKING:
     from trimtab.sparsify.base import Selector

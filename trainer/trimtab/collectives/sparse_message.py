@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from trimtab_api.catalogue import wires
 
-from trimtab.collectives import index_code
 from trimtab.collectives.sparse_pairs import Pairs
-from trimtab.collectives.value_formats import format_of
+from trimtab.wire import index_code
+from trimtab.wire.value_formats import format_of
 
 
 def pack(vote: Tensor, coded: Tensor, values: Tensor) -> Tensor:

@@ -16,11 +16,11 @@ from torch import Tensor
 from trimtab_api.catalogue import wires
 
 from trimtab import kernels
-from trimtab.collectives import index_code
-from trimtab.collectives.value_formats import format_of
 from trimtab.sparsify.topk import kth_largest
 from trimtab.transport.base import Transport
 from trimtab.transport.primitives import all_to_all
+from trimtab.wire import index_code
+from trimtab.wire.value_formats import format_of
 
 
 @dataclass(frozen=True)

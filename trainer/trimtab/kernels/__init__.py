@@ -160,7 +160,7 @@ def add_bfloat16(target: Tensor, rounded: Tensor) -> None:
 
 
 def write_blocks(values: Tensor, bits: int) -> Tensor:
-    """The values in 8, 4 or 2 bits (`trimtab.collectives.value_formats`), as uint8 [`block_layout.num_bytes`]."""
+    """The values in 8, 4 or 2 bits (`trimtab.wire.value_formats`), as uint8 [`block_layout.num_bytes`]."""
     message: Tensor = _backend(values).write_blocks(values, bits)
     return message
 

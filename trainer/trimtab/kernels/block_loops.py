@@ -1,6 +1,6 @@
 """The loops that write values in 8, 4 or 2 bits and read them, a block of values at a time, compiled by numba.
 
-`trimtab.collectives.value_formats` says what the codes mean; the first of a byte is the lowest. Arithmetic is in whole
+`trimtab.wire.value_formats` says what the codes mean; the first of a byte is the lowest. Arithmetic is in whole
 numbers, or without branches, where the compiler would else take one value at a time. No loop calls another function:
 what is stored of it would hold the address of that, and differ each time that it is compiled.
 """

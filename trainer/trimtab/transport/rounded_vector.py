@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from trimtab.collectives.value_formats import ValueFormat, format_of
 from trimtab.transport.base import Transport
+from trimtab.wire.value_formats import ValueFormat, format_of
 
 
 @dataclass(frozen=True)

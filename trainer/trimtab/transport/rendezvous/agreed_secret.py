@@ -15,6 +15,7 @@ import torch.distributed as dist
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+
 from trimtab.transport.base import CommunicationError, malformed
 
 _NUM_BYTES = 32

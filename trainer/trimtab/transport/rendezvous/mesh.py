@@ -21,6 +21,9 @@ from functools import partial
 import psutil
 import torch
 import torch.distributed as dist
+from trimtab_api.errors import UserError
+from trimtab_api.socket_buffers import largest_buffer
+
 from trimtab.transport.base import CommunicationError
 from trimtab.transport.gpu import GpuTransport
 from trimtab.transport.rendezvous import handshake
@@ -36,8 +39,6 @@ from trimtab.transport.rendezvous.outward_address import (
 )
 from trimtab.transport.rendezvous.tcp import Card, address_in, check_card, checked_attempt
 from trimtab.transport.tcp import SocketTransport
-from trimtab_api.errors import UserError
-from trimtab_api.socket_buffers import largest_buffer
 
 #: Bytes a connection may hold in flight: 1 Gbit/s over 2 x 60 ms. Small default buffers halve one flow at 25 ms.
 _BUFFER_BYTES = 16 << 20

@@ -15,13 +15,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from trimtab_api.addresses import is_of_this_machine
+from trimtab_api.errors import UserError
+from trimtab_api.names import TLS_VARIABLE
+
 from trimtab.transport.base import CommunicationError, malformed
 from trimtab.transport.rendezvous import handshake
 from trimtab.transport.rendezvous.handshake import Steps, StrangerError
 from trimtab.transport.rendezvous.handshake_server import PATIENCE_SECONDS, Switchboard, converse, explain
-from trimtab_api.addresses import is_of_this_machine
-from trimtab_api.errors import UserError
-from trimtab_api.names import TLS_VARIABLE
 
 _RENDEZVOUS, _CARD, _ALL = b"rendezvous", b"card", b"all"
 #: Seconds between two attempts to reach rank 0, which may not listen yet.

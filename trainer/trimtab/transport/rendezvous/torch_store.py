@@ -29,6 +29,7 @@ from typing import Any, Self
 import torch.distributed as dist
 from torch.distributed import Store, TCPStore  # type: ignore[attr-defined]  # exported without saying so
 from torch.distributed.rendezvous import rendezvous
+
 from trimtab.transport.base import CommunicationError, malformed
 from trimtab.transport.rendezvous.agreed_secret import KeyPair, draw_secret
 from trimtab.transport.rendezvous.tcp import Card, Met, check_card, checked_attempt, missing_ranks

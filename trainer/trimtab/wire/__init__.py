@@ -1,0 +1,1 @@
+"""How indices and values are coded."""
