@@ -17,7 +17,7 @@ from torch import Tensor
 from trimtab.collectives import create
 from trimtab.collectives.residual_log import ResidualLog
 from trimtab.collectives.sag_share import SagShare, of_largest_overlap
-from trimtab.collectives.sparse_pairs import Pairs, added, strongest
+from trimtab.collectives.sparse_messages.pairs import Pairs, added, strongest
 from trimtab.plan import Plan
 from trimtab.transport.group import Group
 from trimtab_api.catalogue import costs

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from trimtab import kernels
 from trimtab.collectives.base import Collective, Exchange, Exchanged, Prepared
-from trimtab.collectives.sparse_message import pack, unpack
+from trimtab.collectives.sparse_messages.message import pack, unpack
 from trimtab.transport.group import Group
 from trimtab.transport.primitives import all_gather
 from trimtab.transport.recursive_halving import doubling_all_gather

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from trimtab import kernels
-from trimtab.collectives import sparse_pairs
 from trimtab.collectives.base import Collective, Exchange, Exchanged, Prepared
 from trimtab.collectives.own_selection import OwnSelection
-from trimtab.collectives.sparse_pairs import Pairs
+from trimtab.collectives.sparse_messages import pairs as sparse_pairs
+from trimtab.collectives.sparse_messages.pairs import Pairs
 from trimtab.transport.group import Group
 from trimtab.transport.primitives import binomial_tree, broadcast, chain_length
 

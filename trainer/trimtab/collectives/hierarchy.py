@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 
 from trimtab import kernels
-from trimtab.collectives import filled_pairs
 from trimtab.collectives.base import Collective, Exchange, Exchanged, Prepared, Ranges
-from trimtab.collectives.sparse_pairs import Pairs
+from trimtab.collectives.sparse_messages import sparse_or_dense as filled_pairs
+from trimtab.collectives.sparse_messages.pairs import Pairs
 from trimtab.transport.primitives import all_gather, ring_all_gather, ring_reduce_scatter, share
 from trimtab.transport.stopwatch import Stopwatch
 from trimtab.transport.subgroup import Subset

@@ -22,11 +22,11 @@ from torch import Tensor
 from trimtab_api.catalogue import wires
 
 from trimtab import kernels
-from trimtab.collectives import sparse_pairs
 from trimtab.collectives.base import Collective, Exchange, Exchanged, Prepared, Ranges
 from trimtab.collectives.global_threshold import Shares, histogram, shares_by_histogram, shares_by_threshold
 from trimtab.collectives.own_selection import OwnSelection
-from trimtab.collectives.sparse_pairs import Pairs
+from trimtab.collectives.sparse_messages import pairs as sparse_pairs
+from trimtab.collectives.sparse_messages.pairs import Pairs
 from trimtab.transport.group import Group
 from trimtab.transport.primitives import all_gather, all_to_all
 

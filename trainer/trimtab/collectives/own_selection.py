@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from trimtab.collectives.base import Exchange, Prepared
-from trimtab.collectives.sparse_pairs import Pairs
+from trimtab.collectives.sparse_messages.pairs import Pairs
 from trimtab.transport.stopwatch import Stopwatch
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from trimtab.collectives.sparse_message import pack, unpack
-from trimtab.collectives.sparse_pairs import Pairs, added, strongest
+from trimtab.collectives.sparse_messages.message import pack, unpack
+from trimtab.collectives.sparse_messages.pairs import Pairs, added, strongest
 from trimtab.transport.base import Transport
 from trimtab.transport.primitives import all_gather, chain_length
 from trimtab.wire import index_code

@@ -19,8 +19,8 @@ from torch import Tensor
 from trimtab import kernels
 from trimtab.collectives.base import Exchange
 from trimtab.collectives.residual_log import ResidualLog
-from trimtab.collectives.sparse_message import pack, unpack
-from trimtab.collectives.sparse_pairs import Pairs, joined
+from trimtab.collectives.sparse_messages.message import pack, unpack
+from trimtab.collectives.sparse_messages.pairs import Pairs, joined
 from trimtab.kernels import FlatGrad
 from trimtab.sparsify.base import Selected, Selector
 from trimtab.transport.base import Transport

@@ -14,14 +14,14 @@ import torch
 from torch import Tensor
 
 from trimtab import kernels
-from trimtab.collectives import sparse_pairs
 from trimtab.collectives.base import Collective, Exchange, Exchanged, Prepared, Ranges
 from trimtab.collectives.residual_log import ResidualLog
 from trimtab.collectives.sag_share import SagShare, of_largest_overlap
 from trimtab.collectives.spar_all_gather import Joined, bruck, recursive_doubling
 from trimtab.collectives.spar_reduce_scatter import Bag, Blocks, BlockSelector, last_bag, spar_reduce_scatter
-from trimtab.collectives.sparse_message import pack, unpack
-from trimtab.collectives.sparse_pairs import Pairs
+from trimtab.collectives.sparse_messages import pairs as sparse_pairs
+from trimtab.collectives.sparse_messages.message import pack, unpack
+from trimtab.collectives.sparse_messages.pairs import Pairs
 from trimtab.transport.base import Transport
 from trimtab.transport.group import Group
 from trimtab.transport.primitives import all_gather

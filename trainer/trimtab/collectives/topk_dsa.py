@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from trimtab.collectives import filled_pairs, sparse_pairs
 from trimtab.collectives.base import Collective, Exchange, Exchanged, Prepared
 from trimtab.collectives.own_selection import OwnSelection
+from trimtab.collectives.sparse_messages import pairs as sparse_pairs
+from trimtab.collectives.sparse_messages import sparse_or_dense as filled_pairs
 from trimtab.transport.group import Group
 from trimtab.transport.primitives import all_gather
 

@@ -17,9 +17,10 @@ from functools import cache
 
 import torch
 from torch import Tensor
+from trimtab_api.catalogue import wires
+
 from trimtab import kernels
 from trimtab.kernels import block_layout
-from trimtab_api.catalogue import wires
 
 
 class ValueFormat(ABC):

@@ -1,0 +1,1 @@
+"""What sparse collectives send: pairs of an index and a value."""
