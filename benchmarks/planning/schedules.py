@@ -33,11 +33,11 @@ from torch import Tensor
 from trimtab.engine.profiling.delay_watch import DelayWatch
 from trimtab.engine.profiling.loss_fall import LossFall
 from trimtab.engine.profiling.profiler import STEPS_BETWEEN_DELAYED
+from trimtab.papers.deft.knapsack import Orders
+from trimtab.papers.deft.preserver import is_too_early, loss_model, preserved
 from trimtab.plan import FusionPlan, Plan
 from trimtab.profile import ModuleTimes, Profile
 from trimtab.schedule import StepFacts, planned, queues
-from trimtab.schedule.knapsack import Orders
-from trimtab.schedule.preserver import is_too_early, loss_model, preserved
 from trimtab.schedule.step_times import StepTimes
 from trimtab.timetable import Iteration, Send, Timetable
 
@@ -280,7 +280,7 @@ def profile_of(
 
 
 def judged(times: StepTimes, profile: Profile, merged: str) -> Timetable | None:
-    """What the Preserver lets pass at this stage of training, as `trimtab.schedule.deft` asks it."""
+    """What the Preserver lets pass at this stage of training, as `trimtab.papers.deft.deft` asks it."""
     sums = merged == "auto"
     if sums and (is_too_early(profile) or not profile.bears_delay(is_sgd=True)):
         return None

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kit.examples import examples
 from kit.in_process import Ranks
-from trimtab.collectives.exdyna_partitions import BLOCK_MULTIPLE, MAX_BLOCKS, Partitions, block_size, imbalance
-from trimtab.collectives.exdyna_threshold import RULES, mean_of
+from trimtab.papers.exdyna.partitions import BLOCK_MULTIPLE, MAX_BLOCKS, Partitions, block_size, imbalance
+from trimtab.papers.exdyna.threshold import RULES, mean_of
 from trimtab.plan import Plan
 
 SIZES = st.integers(1, 12)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from trimtab.collectives.global_threshold import histogram, shares_by_histogram, shares_by_threshold, split
+from trimtab.papers.ok_topk.global_threshold import histogram, shares_by_histogram, shares_by_threshold, split
 
 MAGNITUDES = st.lists(st.floats(0, 2.0**100, width=32), max_size=60)
 

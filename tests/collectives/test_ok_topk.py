@@ -11,7 +11,7 @@ import torch
 from on_ranks import Member, on_ranks, run
 from torch import Tensor
 from trimtab import collectives, sparsify
-from trimtab.collectives.ok_topk import ESTIMATE_EVERY, MOST_SENT, OkTopk
+from trimtab.papers.ok_topk.ok_topk import ESTIMATE_EVERY, MOST_SENT, OkTopk
 from trimtab_api.catalogue import costs
 
 N, K = 6000, 120

@@ -7,7 +7,7 @@ from itertools import chain, combinations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from trimtab.schedule.knapsack import knapsack, recursive_knapsack, two_knapsacks
+from trimtab.papers.deft.knapsack import knapsack, recursive_knapsack, two_knapsacks
 
 weights = st.lists(st.floats(0.01, 10), max_size=9)
 capacities = st.floats(0, 30)

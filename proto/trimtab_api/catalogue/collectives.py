@@ -87,7 +87,7 @@ _ALL_GATHER = Collective(
 _EXDYNA = Collective(
     "exdyna",
     "what each rank selects in a partition of its own, all-reduced by ring (ExDyna)",
-    "trimtab.collectives.exdyna:ExDyna",
+    "trimtab.papers.exdyna.exdyna:ExDyna",
     options=(
         Option(
             "partition",
@@ -117,7 +117,7 @@ _EXDYNA = Collective(
 _ARC_TOPK = Collective(
     "arc-topk",
     "the blocks whose sketches weigh most in the mean, all-reduced by ring without indices (ARC-Top-K)",
-    "trimtab.collectives.arc_topk:ArcTopk",
+    "trimtab.papers.arc_topk.arc_topk:ArcTopk",
     family="arc-topk",
     cost=costs.arc_topk,
     shares_indices=True,
@@ -153,7 +153,7 @@ def _spardl_why_not(N: int, teams: int, residual: str) -> str | None:
 _SPARDL = Collective(
     "spardl",
     "blocks summed sparsely on the way, and selected in again before they are sent on (SparDL)",
-    "trimtab.collectives.spardl:SparDL",
+    "trimtab.papers.spardl.spardl:SparDL",
     options=(
         Option("teams", whole_number(1), "d, which divides the ranks: more save messages, and send more", default=1),
         Option(
@@ -178,7 +178,7 @@ _SPARDL = Collective(
 _OK_TOPK = Collective(
     "ok-topk",
     "the largest sums of all ranks' selections, summed in balanced regions (Ok-Topk: Li & Hoefler, PPoPP 2022)",
-    "trimtab.collectives.ok_topk:OkTopk",
+    "trimtab.papers.ok_topk.ok_topk:OkTopk",
     family="ok-topk",
     cost=costs.ok_topk,
     cost_range=costs.ok_topk_range,
@@ -192,7 +192,7 @@ _OK_TOPK = Collective(
 _GTOPK = Collective(
     "gtopk",
     "the largest sums of all ranks' selections, cut to k wherever a tree joins (gTopk: Shi et al., ICDCS 2019)",
-    "trimtab.collectives.gtopk:GTopk",
+    "trimtab.papers.gtopk.gtopk:GTopk",
     family="gtopk",
     cost=lambda M, c, N, residual: costs.gtopk(M, c, N),
     why_not=lambda N, residual: None,
@@ -215,7 +215,7 @@ _GTOPK = Collective(
 _TOPK_DSA = Collective(
     "topk-dsa",
     "every rank's own selection, summed by ranges, and gathered densely where these fill up (SparCML: SC 2019)",
-    "trimtab.collectives.topk_dsa:TopkDsa",
+    "trimtab.papers.topk_dsa.topk_dsa:TopkDsa",
     family="all-gather",
     cost=costs.topk_dsa,
     cost_range=costs.topk_dsa_range,

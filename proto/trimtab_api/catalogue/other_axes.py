@@ -96,21 +96,21 @@ schedules: Axis[Schedule] = Axis(
     Schedule(
         "priority",
         "in parts, what the next forward pass needs first before all that is complete (ByteScheduler, P3)",
-        "trimtab.schedule.priority:plan_priority",
+        "trimtab.papers.bytescheduler.priority:plan_priority",
         options=(_PARTITION, _CREDIT),
         is_planned=True,
     ),
     Schedule(
         "us-byte",
         "in unequal parts, in the order that makes the step shortest (US-Byte)",
-        "trimtab.schedule.us_byte:plan_us_byte",
+        "trimtab.papers.us_byte.us_byte:plan_us_byte",
         options=(_PARTITION,),
         is_planned=True,
     ),
     Schedule(
         "deft",
         "updates delayed and merged until exchanges hide behind computation (DeFT)",
-        "trimtab.schedule.deft:plan_deft",
+        "trimtab.papers.deft.deft:plan_deft",
         options=(
             Option("partition", whole_number(1, MOST_ELEMENTS), "most elements of a bucket", default=6_500_000),
             Option(

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import zip_longest
 
-from trimtab.schedule.knapsack import Fill, Orders, knapsack, recursive_knapsack, two_knapsacks
+from trimtab.papers.deft.knapsack import Fill, Orders, knapsack, recursive_knapsack, two_knapsacks
 from trimtab.schedule.step_times import StepTimes
 from trimtab.timetable import Iteration, Send, Timetable
 

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from trimtab_api.catalogue import wires
+
 from trimtab.collectives.sparse_messages.pairs import Pairs
 from trimtab.wire import index_code
 from trimtab.wire.value_formats import format_of
-from trimtab_api.catalogue import wires
 
 
 def pack(vote: Tensor, coded: Tensor, values: Tensor) -> Tensor:

@@ -13,13 +13,14 @@ import numba
 import numpy as np
 import torch
 from torch import Tensor
+from trimtab_api.catalogue import wires
+
 from trimtab import kernels
 from trimtab.sparsify.topk import kth_largest
 from trimtab.transport.base import Transport
 from trimtab.transport.primitives import all_to_all
 from trimtab.wire import index_code
 from trimtab.wire.value_formats import format_of
-from trimtab_api.catalogue import wires
 
 
 @dataclass(frozen=True)

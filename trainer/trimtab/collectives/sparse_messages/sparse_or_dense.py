@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from trimtab_api.catalogue import wires
+
 from trimtab import kernels
 from trimtab.collectives.sparse_messages.pairs import Pairs
 from trimtab.wire.value_formats import format_of
-from trimtab_api.catalogue import wires
 
 _SPARSE, _FILLED = 0, 1
 

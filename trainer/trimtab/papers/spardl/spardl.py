@@ -12,16 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-
 from trimtab import kernels
 from trimtab.collectives.base import Collective, Exchange, Exchanged, Prepared, Ranges
-from trimtab.collectives.residual_log import ResidualLog
-from trimtab.collectives.sag_share import SagShare, of_largest_overlap
-from trimtab.collectives.spar_all_gather import Joined, bruck, recursive_doubling
-from trimtab.collectives.spar_reduce_scatter import Bag, Blocks, BlockSelector, last_bag, spar_reduce_scatter
 from trimtab.collectives.sparse_messages import pairs as sparse_pairs
 from trimtab.collectives.sparse_messages.message import pack, unpack
 from trimtab.collectives.sparse_messages.pairs import Pairs
+from trimtab.papers.spardl.all_gather import Joined, bruck, recursive_doubling
+from trimtab.papers.spardl.reduce_scatter import Bag, Blocks, BlockSelector, last_bag, spar_reduce_scatter
+from trimtab.papers.spardl.residual_log import ResidualLog
+from trimtab.papers.spardl.sag_share import SagShare, of_largest_overlap
 from trimtab.transport.base import Transport
 from trimtab.transport.group import Group
 from trimtab.transport.primitives import all_gather

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from trimtab.papers.deft.preserver import is_too_early, loss_model, preserved
+from trimtab.papers.us_byte.us_byte import plan_us_byte
 from trimtab.profile import Profile
 from trimtab.schedule import queues
 from trimtab.schedule.planner import PlannedSchedule, StepFacts, split
-from trimtab.schedule.preserver import is_too_early, loss_model, preserved
-from trimtab.schedule.us_byte import plan_us_byte
 from trimtab.timetable import Timetable
 
 #: Buckets after which no longer one is cut: each is a message or several.

@@ -15,13 +15,12 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-
 from trimtab import kernels
 from trimtab.collectives.base import Exchange
-from trimtab.collectives.residual_log import ResidualLog
 from trimtab.collectives.sparse_messages.message import pack, unpack
 from trimtab.collectives.sparse_messages.pairs import Pairs, joined
 from trimtab.kernels import FlatGrad
+from trimtab.papers.spardl.residual_log import ResidualLog
 from trimtab.sparsify.base import Selected, Selector
 from trimtab.transport.base import Transport
 from trimtab.transport.primitives import chain_length

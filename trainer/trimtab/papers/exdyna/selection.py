@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
-
 from trimtab import kernels
 from trimtab.collectives.base import Exchange
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from trimtab.papers.bytescheduler import priority
 from trimtab.profile import Profile
-from trimtab.schedule import priority
 from trimtab.schedule.planner import PlannedSchedule, StepFacts, split
 from trimtab.schedule.step_times import StepTimes
 from trimtab.timetable import Timetable

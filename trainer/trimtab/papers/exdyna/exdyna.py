@@ -17,13 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-
 from trimtab import kernels
 from trimtab.collectives.base import Collective, Exchange, Exchanged, Prepared, Ranges
-from trimtab.collectives.exdyna_partitions import Partitions, imbalance
-from trimtab.collectives.exdyna_selection import PartSelection, select_over, within_quota
-from trimtab.collectives.exdyna_threshold import RULES, SMALLEST, mean_of
 from trimtab.collectives.shared_indices import mean_at
+from trimtab.papers.exdyna.partitions import Partitions, imbalance
+from trimtab.papers.exdyna.selection import PartSelection, select_over, within_quota
+from trimtab.papers.exdyna.threshold import RULES, SMALLEST, mean_of
 from trimtab.sparsify.topk import kth_largest
 from trimtab.transport.group import Group
 from trimtab.transport.primitives import all_gather
