@@ -30,7 +30,7 @@ def _artopk(election: str, shape: str) -> Collective:
     return Collective(
         f"artopk-{election}-{shape}",
         f"one rank's selection ({who}), all-reduced by {shape}",
-        "trimtab.collectives.artopk:ArTopk",
+        "trimtab.collectives.ar_topk:ArTopk",
         {"election": election, "shape": shape},
         family="artopk",
         cost=cost if election == "star" else with_vote,

@@ -48,7 +48,7 @@ def create(spec: str, group: Group) -> Collective:
     if reason is not None:
         raise UserError(reason, field="collective", value=spec)
     if is_within_hosts:
-        from trimtab.collectives.hierarchy import Hierarchy
+        from trimtab.collectives.hierarchical import Hierarchy
 
         between = catalogue.between_hosts(canonical)
         return Hierarchy(group, partial(create, between), is_dense=catalogue.collectives[between].is_dense)
