@@ -33,11 +33,12 @@ from torch import Tensor
 from trimtab.engine.profiling.delay_watch import DelayWatch
 from trimtab.engine.profiling.loss_fall import LossFall
 from trimtab.engine.profiling.profiler import STEPS_BETWEEN_DELAYED
+from trimtab.papers.deft import queues
 from trimtab.papers.deft.knapsack import Orders
 from trimtab.papers.deft.preserver import is_too_early, loss_model, preserved
 from trimtab.plan import FusionPlan, Plan
 from trimtab.profile import ModuleTimes, Profile
-from trimtab.schedule import StepFacts, planned, queues
+from trimtab.schedule import StepFacts, planned
 from trimtab.schedule.step_times import StepTimes
 from trimtab.timetable import Iteration, Send, Timetable
 

@@ -12,10 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trimtab import schedule
 from trimtab.papers.bytescheduler import priority
+from trimtab.papers.deft import queues
 from trimtab.papers.us_byte import us_byte
 from trimtab.plan import FusionPlan, Plan
 from trimtab.profile import ModuleTimes, Profile
-from trimtab.schedule import StepFacts, planned, queues
+from trimtab.schedule import StepFacts, planned
 from trimtab.schedule.planner import split
 from trimtab.schedule.step_times import StepTimes
 from trimtab.timetable import Iteration, Send, Timetable

@@ -8,11 +8,12 @@ from functools import partial
 
 import pytest
 from drawn import even
+from trimtab.papers.deft import queues
 from trimtab.papers.deft.deft import plan_deft
 from trimtab.papers.deft.preserver import LossModel, loss_model, preserved
 from trimtab.plan import FusionPlan, Plan
 from trimtab.profile import ModuleTimes, Profile
-from trimtab.schedule import StepFacts, queues
+from trimtab.schedule import StepFacts
 
 LATE = LossModel(loss=2.0, learning_rate=0.01, squared_gradient_norm=0.2, noise=1.0)
 EARLY = replace(LATE, squared_gradient_norm=20.0)

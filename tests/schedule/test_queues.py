@@ -8,7 +8,7 @@ import pytest
 from drawn import even, step_times
 from hypothesis import given
 from hypothesis import strategies as st
-from trimtab.schedule.queues import merged, timetable
+from trimtab.papers.deft.queues import merged, timetable
 from trimtab.schedule.step_times import StepTimes
 
 links = st.sampled_from([(1.0,), (1.0, 1.65)])

@@ -12,9 +12,9 @@ from kit.training.engines import engine_of
 from torch import Tensor, nn
 from trimtab.engine.exchange.consensus import STEPS_BETWEEN_FINGERPRINTS
 from trimtab.engine.exchange.weight_fingerprint import ROUNDING, Fingerprint, RanksDivergedError, compare, slots
+from trimtab.papers.deft import queues
 from trimtab.plan import FusionPlan, Plan
 from trimtab.records.recorder import Recorder
-from trimtab.schedule import queues
 from trimtab.schedule.step_times import StepTimes
 from trimtab.session import Session
 from trimtab.transport.group import Group

@@ -25,8 +25,8 @@ from kit.training.exchanging_rank import (
 )
 from torch import Tensor
 from trimtab.engine.exchange.exchanger import Exchanger
+from trimtab.papers.deft import queues
 from trimtab.plan import FusionPlan, Plan
-from trimtab.schedule import queues
 from trimtab.schedule.step_times import StepTimes
 from trimtab.timetable import Iteration, Timetable
 from trimtab.transport.group import Group

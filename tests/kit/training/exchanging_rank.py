@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from trimtab.engine.exchange.exchanger import Exchanger
 from trimtab.engine.gradients.flat_buffers import Arena
 from trimtab.papers.bytescheduler import priority
+from trimtab.papers.deft import queues
 from trimtab.papers.us_byte import us_byte
 from trimtab.plan import Plan
-from trimtab.schedule import queues
 from trimtab.schedule.step_times import StepTimes
 from trimtab.timetable import Timetable
 from trimtab.transport import extra_links as further_links

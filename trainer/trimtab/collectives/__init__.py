@@ -1,4 +1,4 @@
-"""How N gradients become one mean: one file per scheme, over the primitives in `primitives`.
+"""How N gradients become one mean: one file per scheme, over the primitives of `trimtab.transport`.
 
 `create` makes a scheme by name, `names` lists them. What there is stands in the catalogue.
 """
@@ -29,7 +29,7 @@ __all__ = [
     "names",
 ]
 
-_HOMES = {"CommunicationError": "transport", "Group": "group"}
+_HOMES = {"CommunicationError": "trimtab.transport.base", "Group": "trimtab.transport.group"}
 
 
 def names() -> tuple[str, ...]:
@@ -60,4 +60,4 @@ def __getattr__(name: str) -> Any:
     """The interface, imported when it is first asked for."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES.get(name, 'base')}"), name)
+    return getattr(import_module(_HOMES.get(name, "trimtab.collectives.base")), name)

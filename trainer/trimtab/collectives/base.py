@@ -5,8 +5,8 @@ The law, with ``acc = residual + gradient`` on each of the N ranks, per element 
     sum over ranks of acc  ==  N * update  +  sum over ranks of the new residual
 
 A scheme writes `Collective.prepare`, which compresses and does not communicate, and `Collective.run`, which
-communicates. Each has a thread of its own, and on a GPU a stream (`trimtab.transport.worker_thread`), on which buffers pass in
-the order they were submitted: the next buffer is compressed while the one before is on the wire.
+communicates. Each has a thread of its own, and on a GPU a stream (`trimtab.transport.worker_thread`), on which buffers
+pass in the order they were submitted: the next buffer is compressed while the one before is on the wire.
 """
 
 from __future__ import annotations

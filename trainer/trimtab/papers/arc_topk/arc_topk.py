@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+from trimtab_api.catalogue.costs import ARC_FEWEST_BLOCKS, ARC_SKETCH_SHARE
+
 from trimtab import kernels
 from trimtab.collectives.base import Collective, Exchange, Exchanged, Prepared
 from trimtab.collectives.shared_indices import mean_at
 from trimtab.transport.primitives import all_gather
 from trimtab.transport.stopwatch import Stopwatch
-from trimtab_api.catalogue.costs import ARC_FEWEST_BLOCKS, ARC_SKETCH_SHARE
 
 if TYPE_CHECKING:
     from trimtab.sparsify.base import Selector

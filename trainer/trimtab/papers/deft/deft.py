@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from trimtab.papers.deft import queues
 from trimtab.papers.deft.preserver import is_too_early, loss_model, preserved
 from trimtab.papers.us_byte.us_byte import plan_us_byte
 from trimtab.profile import Profile
-from trimtab.schedule import queues
 from trimtab.schedule.planner import PlannedSchedule, StepFacts, split
 from trimtab.timetable import Timetable
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+
 from trimtab import kernels
 from trimtab.collectives.base import Collective, Exchange, Exchanged, Prepared, Ranges
 from trimtab.collectives.shared_indices import mean_at

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+
 from trimtab import kernels
 from trimtab.collectives.base import Exchange
 

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+
 from trimtab.collectives.sparse_messages.pairs import Pairs
 
 #: Of a float32's bits without its sign: the exponent and four bits more, so that a bin is 3 to 6% wide.

@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from torch import Tensor
+from trimtab_api.catalogue import wires
+
 from trimtab import kernels
 from trimtab.collectives.base import Collective, Exchange, Exchanged, Prepared, Ranges
 from trimtab.collectives.own_selection import OwnSelection
@@ -27,7 +29,6 @@ from trimtab.collectives.sparse_messages.pairs import Pairs
 from trimtab.papers.ok_topk.global_threshold import Shares, histogram, shares_by_histogram, shares_by_threshold
 from trimtab.transport.group import Group
 from trimtab.transport.primitives import all_gather, all_to_all
-from trimtab_api.catalogue import wires
 
 if TYPE_CHECKING:
     from trimtab.sparsify.base import Selector

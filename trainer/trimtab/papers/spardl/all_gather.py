@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from torch import Tensor
+
 from trimtab.collectives.sparse_messages.message import pack, unpack
 from trimtab.collectives.sparse_messages.pairs import Pairs, added, strongest
 from trimtab.transport.base import Transport

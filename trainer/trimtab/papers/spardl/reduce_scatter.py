@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+
 from trimtab import kernels
 from trimtab.collectives.base import Exchange
 from trimtab.collectives.sparse_messages.message import pack, unpack

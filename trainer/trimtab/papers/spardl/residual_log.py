@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+
 from trimtab import kernels
 from trimtab.collectives.sparse_messages.pairs import Pairs
 

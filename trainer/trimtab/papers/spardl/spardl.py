@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+
 from trimtab import kernels
 from trimtab.collectives.base import Collective, Exchange, Exchanged, Prepared, Ranges
 from trimtab.collectives.sparse_messages import pairs as sparse_pairs

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+
 from trimtab.collectives.base import Collective, Exchange, Exchanged, Prepared
 from trimtab.collectives.own_selection import OwnSelection
 from trimtab.collectives.sparse_messages import pairs as sparse_pairs

@@ -1,7 +1,7 @@
 """Where the ranks of a job find each other: all come to rank 0 with their address, and leave with everyone's.
 
-Who comes must prove that it is of this job (`trimtab.transport.rendezvous.handshake`), and rank 0 proves it to them. What is
-exchanged is JSON, sealed with the connection's own key. Rank 0 listens only until all have come.
+Who comes must prove that it is of this job (`trimtab.transport.rendezvous.handshake`), and rank 0 proves it to them.
+What is exchanged is JSON, sealed with the connection's own key. Rank 0 listens only until all have come.
 """
 
 from __future__ import annotations

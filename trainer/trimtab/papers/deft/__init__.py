@@ -1,0 +1,1 @@
+"""DeFT: exchanges hide behind computation, and updates are delayed and merged."""

@@ -1,0 +1,1 @@
+"""gTopk: the k largest sums, along a binomial tree."""

@@ -1,0 +1,1 @@
+"""Ok-Topk: the k largest sums of all, by a sparse reduce-scatter."""

@@ -1,0 +1,1 @@
+"""SparDL: Spar-Reduce-Scatter and Spar-All-Gather."""

@@ -1,0 +1,1 @@
+"""TopkDSA of SparCML: sums by ranges of indices."""

@@ -1,0 +1,1 @@
+"""US-Byte (TPDS 2024): buckets of unequal size."""
