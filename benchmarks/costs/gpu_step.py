@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torchvision.models import resnet50
 from trimtab.fusion import cut
-from trimtab.plan import Plan
+from trimtab.plan.plan import Plan
 from trimtab.records.recorder import Recorder
 from trimtab.session import Session
 from trimtab.transport.group import Group

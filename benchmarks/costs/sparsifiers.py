@@ -19,7 +19,7 @@ import torch
 from digits_training import Training
 from torch import Tensor
 from trimtab import kernels, sparsify
-from trimtab.plan import elements_to_send
+from trimtab.plan.plan import elements_to_send
 from trimtab.sparsify import Selector
 from trimtab.sparsify.threshold_selector import ThresholdSelector
 

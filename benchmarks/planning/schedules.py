@@ -36,11 +36,11 @@ from trimtab.engine.profiling.profiler import STEPS_BETWEEN_DELAYED
 from trimtab.papers.deft import queues
 from trimtab.papers.deft.knapsack import Orders
 from trimtab.papers.deft.preserver import is_too_early, loss_model, preserved
-from trimtab.plan import FusionPlan, Plan
-from trimtab.profile import ModuleTimes, Profile
+from trimtab.plan.plan import FusionPlan, Plan
+from trimtab.plan.profile import ModuleTimes, Profile
+from trimtab.plan.timetable import Iteration, Send, Timetable
 from trimtab.schedule import StepFacts, planned
 from trimtab.schedule.step_times import StepTimes
-from trimtab.timetable import Iteration, Send, Timetable
 
 RATES = (0.5, 1.0, 1.5, 2.0, 3.0)
 SCHEDULES = ("wait-free", "priority", "us-byte", "deft:preserver=off")

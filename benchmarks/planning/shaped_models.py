@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trimtab.plan import Plan
-from trimtab.profile import Profile
+from trimtab.plan.plan import Plan
+from trimtab.plan.profile import Profile
 
 #: Multiply-adds a second, and activations that a bias or a norm goes through a second.
 _RATE, _PASS = 3 * 4 * 1.82e9 / 0.130, 2e9

@@ -24,7 +24,7 @@ from trimtab.control.space import Space
 from trimtab.control.types import ControllerSettings, ModelFacts
 from trimtab.judge.simulated_cluster import SimulatedCluster
 from trimtab.judge.simulated_run import SimulatedRun
-from trimtab.plan import dense_plan
+from trimtab.plan.plan import dense_plan
 
 
 def decision_seconds(cluster: SimulatedCluster, seed: int) -> list[float]:

@@ -21,7 +21,7 @@ import torch
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
 from trimtab import sparsify
-from trimtab.plan import elements_to_send
+from trimtab.plan.plan import elements_to_send
 from trimtab.sparsify.base import Selector, Sent
 from trimtab.workloads import char_gpt
 

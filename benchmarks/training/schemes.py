@@ -28,7 +28,7 @@ from typing import Any
 
 import torch
 from simulated_training import WORKLOADS, Ranks, train
-from trimtab.plan import Plan, elements_to_send
+from trimtab.plan.plan import Plan, elements_to_send
 from trimtab_api.catalogue import SPARSE_COLLECTIVES
 
 VARIANTS = ("", ":partition=coarse", ":threshold=scaled", ":partition=coarse:threshold=scaled", ":threshold=paper")

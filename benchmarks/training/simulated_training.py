@@ -12,7 +12,7 @@ from char_lm import GPT, Text, cross_entropy, read_library
 from kit.in_process import Ranks
 from torch import Tensor, nn
 from trimtab.collectives import Exchanged
-from trimtab.plan import Plan
+from trimtab.plan.plan import Plan
 from trimtab.workloads import digits
 
 

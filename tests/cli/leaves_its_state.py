@@ -21,7 +21,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 from trimtab import attachment
 from trimtab.engine.gradients.flat_buffers import LEND_FROM
-from trimtab.plan import Plan
+from trimtab.plan.plan import Plan
 from trimtab.session import Session
 from trimtab.sparsify.near_k import EXACT_UP_TO
 

@@ -11,7 +11,7 @@ import pytest
 from trimtab.cli.main import main
 from trimtab.control.staleness import relative_steps
 from trimtab.control.types import ModelFacts, OptimizerFamily
-from trimtab.plan import Plan
+from trimtab.plan.plan import Plan
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

@@ -30,7 +30,7 @@ def interrupted(point: str, arguments: list[str], directory: Path) -> tuple[int,
     ("point", "arguments"),
     [
         *(("argparse", arguments) for arguments in (["--help"], ["bench", "step"], RUN)),
-        ("trimtab.plan", PLAN),
+        ("trimtab.plan.plan", PLAN),
         ("_choose", PLAN),
         ("trimtab_netmon.emulate", ["network", "--seed", "1"]),
         ("rich.console", ["report", "out"]),

@@ -4,8 +4,8 @@ import pytest
 from trimtab.cli.main import main
 from trimtab.control.types import OptimizerFamily
 from trimtab.controller_settings import controller_settings
-from trimtab.plan import Plan
-from trimtab.plan_names import GRID, check_runs, parse_plan, parse_plans, plan_of, with_plan
+from trimtab.plan.names import GRID, check_runs, parse_plan, parse_plans, plan_of, with_plan
+from trimtab.plan.plan import Plan
 from trimtab_api.catalogue import wires
 from trimtab_api.errors import UserError
 from trimtab_api.trainingjob import TrainingJob, load_training_job

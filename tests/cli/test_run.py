@@ -14,7 +14,7 @@ from kit.run_processes import is_gone, monitors_of, of_run, offspring_until, wai
 from trimtab.cli.preparation import choose_network
 from trimtab.cli.run_command import max_restarts, refuse_taken_ports
 from trimtab.environment.free_ports import free_ports
-from trimtab.plan_names import with_plan
+from trimtab.plan.names import with_plan
 from trimtab_api.errors import UserError
 from trimtab_api.trainingjob import load_training_job
 

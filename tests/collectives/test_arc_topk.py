@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kit.in_process import Ranks
 from trimtab.papers.arc_topk.arc_topk import blocks_of
-from trimtab.plan import Plan
+from trimtab.plan.plan import Plan
 from trimtab_api.catalogue.costs import ARC_FEWEST_BLOCKS, ARC_SKETCH_SHARE
 
 

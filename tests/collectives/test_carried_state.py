@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from kit.examples import examples
 from kit.in_process import Ranks
 from torch import Tensor
-from trimtab.plan import Plan
+from trimtab.plan.plan import Plan
 from trimtab_api import catalogue
 from trimtab_api.catalogue import COLLECTIVES
 

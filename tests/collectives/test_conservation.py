@@ -18,7 +18,7 @@ from kit.examples import examples
 from kit.rank_pool import RankPool
 from kit.rank_threads import RankThreads
 from trimtab import collectives
-from trimtab.plan import split_elements
+from trimtab.plan.plan import split_elements
 from trimtab.sparsify.near_k import EXACT_UP_TO
 from trimtab.transport.group import Group
 from trimtab_api import catalogue

@@ -10,7 +10,7 @@ from kit.examples import examples
 from kit.in_process import Ranks
 from trimtab.papers.exdyna.partitions import BLOCK_MULTIPLE, MAX_BLOCKS, Partitions, block_size, imbalance
 from trimtab.papers.exdyna.threshold import RULES, mean_of
-from trimtab.plan import Plan
+from trimtab.plan.plan import Plan
 
 SIZES = st.integers(1, 12)
 ELEMENTS = st.integers(1, 200_000)

@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 import torch
 from kit.in_process import Ranks
-from trimtab.plan import Plan
+from trimtab.plan.plan import Plan
 from trimtab_api import catalogue
 from trimtab_api.catalogue import COLLECTIVES, DENSE_COLLECTIVES
 from trimtab_api.errors import UserError

@@ -16,7 +16,7 @@ from kit.examples import examples
 from kit.in_process import Ranks
 from torch import Tensor
 from trimtab.collectives.base import Collective
-from trimtab.plan import Plan
+from trimtab.plan.plan import Plan
 from trimtab_api.catalogue import COLLECTIVES, SPARSE_COLLECTIVES
 
 NUM_ELEMENTS = (1, 2, 3, 31, 127, 1009, 40_009)

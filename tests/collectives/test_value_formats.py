@@ -8,7 +8,7 @@ from cases import GRADIENTS, SIZES
 from on_ranks import Member, on_ranks, run
 from torch import Tensor
 from trimtab import collectives, sparsify
-from trimtab.plan import Plan
+from trimtab.plan.plan import Plan
 from trimtab.wire.value_formats import format_of
 from trimtab_api import catalogue
 from trimtab_api.errors import UserError

@@ -9,7 +9,7 @@ from trimtab.control.plan_evaluator import PlanEvaluator
 from trimtab.control.planning import FusionPlanning
 from trimtab.control.predict import Predictor
 from trimtab.control.types import ControllerSettings, ModelFacts, OptimizerFamily
-from trimtab.plan import Plan
+from trimtab.plan.plan import Plan
 
 SGD = OptimizerFamily("SGD", "sgd")
 FACTS = ModelFacts(1000, (1000,), 4, SGD)

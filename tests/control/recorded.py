@@ -16,7 +16,7 @@ from math import exp, log
 from simulator import random_cluster
 from trimtab.control.types import OptimizerFamily
 from trimtab.judge.simulated_cluster import Phase, SimulatedCluster
-from trimtab.plan import Plan
+from trimtab.plan.plan import Plan
 
 #: Steps in which the loss falls steadily before it goes by a power of them.
 _AT_FIRST = 10.0

@@ -9,7 +9,7 @@ from math import exp, log
 from trimtab.control.types import ControllerSettings
 from trimtab.judge.simulated_cluster import Phase, SimulatedCluster
 from trimtab.judge.simulated_run import static
-from trimtab.plan import FusionPlan, Plan, dense_plan
+from trimtab.plan.plan import FusionPlan, Plan, dense_plan
 from trimtab_api.catalogue import COLLECTIVES
 
 GIGABIT = 1e9 / 8

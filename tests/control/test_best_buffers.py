@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from trimtab.judge.best_buffers import best_buffers
 from trimtab.judge.simulated_cluster import SGD, Phase, SimulatedCluster
-from trimtab.plan import Plan
+from trimtab.plan.plan import Plan
 from trimtab_api.catalogue import schedules
 
 PLAN = Plan.parse("0.01/all-gather/fusion=single")

@@ -10,7 +10,7 @@ from trimtab.control.candidates import trials_to_run, within_budget, worth_a_tri
 from trimtab.control.decision import Prediction
 from trimtab.control.knee import log_speedup
 from trimtab.control.types import ControllerSettings
-from trimtab.plan import Plan, dense_plan
+from trimtab.plan.plan import Plan, dense_plan
 
 SETTINGS = ControllerSettings(candidate_ratios=(0.1, 0.01), collectives=("all-gather",), trial_iterations=10)
 

@@ -15,7 +15,7 @@ from trimtab.control.knee import knee
 from trimtab.control.reason import reason_to_keep
 from trimtab.control.staleness import relative_steps
 from trimtab.control.types import ControllerSettings
-from trimtab.plan import Plan, dense_plan
+from trimtab.plan.plan import Plan, dense_plan
 
 
 def prediction(step_seconds=0.2, gain=0.5, compress=0.01, sync=0.1, ratio=0.01):

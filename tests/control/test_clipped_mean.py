@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from trimtab.control.clipped_mean import clipped_mean
 from trimtab.control.predict import Predictor
 from trimtab.control.types import ModelFacts, StepReport
-from trimtab.plan import Plan
+from trimtab.plan.plan import Plan
 
 TIMES = st.lists(st.floats(0.01, 0.03), min_size=2, max_size=40)
 

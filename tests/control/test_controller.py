@@ -17,7 +17,7 @@ from trimtab.control.types import (
     OptimizerFamily,
 )
 from trimtab.judge.simulated_run import SimulatedRun, static
-from trimtab.plan import Plan
+from trimtab.plan.plan import Plan
 from trimtab_api.errors import UserError
 
 # Warm-up ------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from trimtab.control.curves import Curve
 from trimtab.control.predict import Predictor
 from trimtab.control.types import ModelFacts
-from trimtab.plan import FusionPlan, Plan, dense_plan
+from trimtab.plan.plan import FusionPlan, Plan, dense_plan
 
 
 def plan(ratio, collective="all-gather"):

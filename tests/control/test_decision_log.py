@@ -7,7 +7,7 @@ from dataclasses import replace
 from trimtab.control.choice import Choice
 from trimtab.control.decision import Inputs, Measured, Prediction
 from trimtab.control.decision_log import DecisionLog
-from trimtab.plan import Plan, dense_plan
+from trimtab.plan.plan import Plan, dense_plan
 from trimtab.records.lines import DecisionLine
 
 DENSE = Prediction(dense_plan(), 0.0, 0.2, 1.0, 1.0, 0.3)

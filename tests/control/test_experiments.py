@@ -15,7 +15,7 @@ from trimtab.control import experiments, predict
 from trimtab.control.decision import Prediction
 from trimtab.judge.simulated_cluster import SGD
 from trimtab.judge.simulated_run import SimulatedRun
-from trimtab.plan import Plan
+from trimtab.plan.plan import Plan
 
 
 def decided(run: SimulatedRun, num_steps: int) -> list[dict]:

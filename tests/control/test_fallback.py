@@ -8,7 +8,7 @@ import pytest
 from trimtab.control.fallback import Fallback
 from trimtab.control.guards import Alarm
 from trimtab.control.types import StepReport
-from trimtab.plan import dense_plan
+from trimtab.plan.plan import dense_plan
 
 NOT_FINITE, TOO_SLOW = Alarm("not finite"), Alarm("too slow", step_seconds=0.2)
 DROPPED = StepReport(1, dense_plan(), 0.2, 0.1, 0.0, 0.1, 0, 0, 1.0, 0.0, finite=False)

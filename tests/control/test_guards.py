@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from trimtab.control import guards
 from trimtab.control.decision import Prediction
 from trimtab.control.types import StepReport
-from trimtab.plan import dense_plan
+from trimtab.plan.plan import dense_plan
 
 LOW_GAINS = [0.1] * 2000
 DENSE = Prediction(dense_plan(), 0.0, 0.9, 1.0, 1.0, 1.0)

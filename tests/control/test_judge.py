@@ -20,7 +20,7 @@ from trimtab.judge.simulated_run import SimulatedRun, static
 from trimtab.judge.simulation import simulate
 from trimtab.judge.verdict import Cell
 from trimtab.judge.workloads import WORKLOADS
-from trimtab.plan import Plan
+from trimtab.plan.plan import Plan
 
 
 def seeds(all_of_them: int) -> pytest.MarkDecorator:

@@ -9,8 +9,8 @@ from trimtab.control.gain_watch import GainWatch
 from trimtab.control.learning import Learner
 from trimtab.control.network_watch import Network, NetworkChange
 from trimtab.control.types import ModelFacts, StepReport
-from trimtab.plan import FusionPlan, Plan
-from trimtab.timetable import Iteration, Send, Timetable
+from trimtab.plan.plan import FusionPlan, Plan
+from trimtab.plan.timetable import Iteration, Send, Timetable
 
 PLAN = Plan(0.01, "all-gather")
 FAST, SLOW = Network(1, 1e-3, 1e8), Network(2, 20e-3, 1e7)

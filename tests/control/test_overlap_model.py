@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from trimtab import schedule
 from trimtab.control import overlap
 from trimtab.control.overlap import step_seconds
-from trimtab.plan import Plan
-from trimtab.profile import BucketTimes, Profile
+from trimtab.plan.plan import Plan
+from trimtab.plan.profile import BucketTimes, Profile
+from trimtab.plan.timetable import Timetable
 from trimtab.schedule import Iteration, Schedule, Send
 from trimtab.timeline import BufferTimes, Readiness
-from trimtab.timetable import Timetable
 
 COMPUTE = 0.3
 buffers = st.lists(st.tuples(st.floats(0, 10), st.floats(0, 10)), min_size=1, max_size=8)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trimtab.control.decision import Prediction
 from trimtab.control.pareto import front, objectives, spread
-from trimtab.plan import Plan
+from trimtab.plan.plan import Plan
 
 
 def predicted(compress, rest, relative_steps):

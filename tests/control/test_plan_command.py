@@ -10,7 +10,7 @@ import sys
 import pytest
 from paper_tables import PARAMETERS, TABLE_II, TABLE_VI
 from trimtab.cli import plan_command
-from trimtab.plan import Plan
+from trimtab.plan.plan import Plan
 from trimtab_api.errors import UserError
 
 

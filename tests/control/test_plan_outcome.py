@@ -7,7 +7,7 @@ from trimtab.control.decision import Decision, Inputs
 from trimtab.control.plan_outcome import PlanOutcome
 from trimtab.control.recent_steps import RecentSteps
 from trimtab.control.types import StepReport
-from trimtab.plan import Plan
+from trimtab.plan.plan import Plan
 
 BEFORE, AFTER = Plan(0.01, "all-gather", version=1), Plan(0.04, "artopk-star-ring", version=2)
 EXCHANGE = 0.02

@@ -12,8 +12,8 @@ from trimtab.control.planning import FusionPlanning
 from trimtab.control.predict import Predictor
 from trimtab.control.space import Space
 from trimtab.control.types import Adopt, ControllerSettings, KeepGoing, ModelFacts, NetworkView, StepReport
-from trimtab.plan import FusionPlan, Plan
-from trimtab.profile import BucketTimes, ModuleTimes, Profile
+from trimtab.plan.plan import FusionPlan, Plan
+from trimtab.plan.profile import BucketTimes, ModuleTimes, Profile
 from trimtab_api.catalogue import Option, Row, planners, schedules, whole_number
 from trimtab_api.errors import UserError
 

@@ -7,8 +7,8 @@ import json
 import pytest
 from trimtab.control.controller import Controller
 from trimtab.control.types import ControllerSettings, ModelFacts, NetworkView
-from trimtab.plan import FusionPlan, Plan
-from trimtab.profile import BucketTimes, ModuleTimes, Profile
+from trimtab.plan.plan import FusionPlan, Plan
+from trimtab.plan.profile import BucketTimes, ModuleTimes, Profile
 
 FACTS = ModelFacts(4_000_000, (3_000_000, 1_000_000), 4)
 TWO_BUFFERS = FusionPlan((0, 3_000_000))

@@ -12,7 +12,7 @@ from math import exp
 import pytest
 from recorded import DIGITS, GPT, Recording
 from trimtab.control.progress import Progress, varies_with
-from trimtab.plan import Plan, dense_plan
+from trimtab.plan.plan import Plan, dense_plan
 
 DENSE, SPARSE, SPARSER = dense_plan(), Plan(0.01, "all-gather"), Plan(0.001, "all-gather")
 UPDATES = Plan(0.01, "all-gather", source="update:steps=4")

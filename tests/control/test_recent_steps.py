@@ -7,7 +7,7 @@ from math import nan
 
 from trimtab.control.recent_steps import RecentSteps
 from trimtab.control.types import StepReport
-from trimtab.plan import Plan
+from trimtab.plan.plan import Plan
 
 PLAN = Plan(0.01, "all-gather")
 REPORT = StepReport(0, PLAN, 0.2, 0.1, 0.01, 0.09, 1000, 6, 0.5, 1.0, True)

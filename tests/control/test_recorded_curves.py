@@ -7,7 +7,7 @@ from trimtab.judge.networks import networks
 from trimtab.judge.recorded import Recorded, load
 from trimtab.judge.simulation import SimulatedCell, grid
 from trimtab.judge.workloads import WORKLOADS
-from trimtab.plan import Plan
+from trimtab.plan.plan import Plan
 from trimtab_netmon.emulate import load_network
 
 DENSE, SPARSE = Plan.parse("dense"), Plan.parse("0.01/all-gather")

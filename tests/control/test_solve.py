@@ -18,7 +18,7 @@ from trimtab.control.predict import Predictor
 from trimtab.control.solve import MOST_EVALUATIONS, solve
 from trimtab.control.space import Space, ratio_grid
 from trimtab.control.types import ControllerSettings, ModelFacts
-from trimtab.plan import Plan, dense_plan
+from trimtab.plan.plan import Plan, dense_plan
 from trimtab_api.catalogue import DEFAULT_COLLECTIVES
 
 GIGABIT = 1e9 / 8

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from trimtab.control.staleness import doubt, relative_steps
 from trimtab.control.types import ModelFacts, OptimizerFamily
 from trimtab.judge.recorded import load
-from trimtab.plan import Plan, dense_plan
-from trimtab.timetable import Iteration, Send, Timetable
+from trimtab.plan.plan import Plan, dense_plan
+from trimtab.plan.timetable import Iteration, Send, Timetable
 
 
 def trained_by(name, kind, num_ranks=4):

@@ -13,9 +13,9 @@ from trimtab.control.decision import Prediction
 from trimtab.control.learning import Learner
 from trimtab.control.network_watch import Network
 from trimtab.control.static_policy import NOMINAL_NETWORK, StaticPolicy
-from trimtab.plan import FusionPlan, Plan
-from trimtab.profile import Profile
-from trimtab.timetable import Iteration, Send, Timetable
+from trimtab.plan.plan import FusionPlan, Plan
+from trimtab.plan.profile import Profile
+from trimtab.plan.timetable import Iteration, Send, Timetable
 
 KNOWN = Network(7, 2e-3, 1e7)
 BEGUN_WITH = Plan(0.01, "all-gather", fusion=FusionPlan((0,)))

@@ -4,8 +4,8 @@ import pytest
 from simulator import GIGABIT
 from trimtab.control.controller import Controller
 from trimtab.control.types import ControllerSettings, KeepGoing, ModelFacts, NetworkView, StepReport
-from trimtab.plan import Plan
-from trimtab.profile import BucketTimes, ModuleTimes, Profile
+from trimtab.plan.plan import Plan
+from trimtab.plan.profile import BucketTimes, ModuleTimes, Profile
 
 FACTS = ModelFacts(4_000_000, (1_000_000, 1_000_000, 2_000_000), 4)
 PLAN = Plan(0.1, "all-gather", "mstopk")

@@ -10,7 +10,7 @@ import pytest
 from trimtab.control.predict import Predictor
 from trimtab.control.types import ModelFacts, StepReport
 from trimtab.control.waits import Waits
-from trimtab.plan import Plan
+from trimtab.plan.plan import Plan
 
 LATENCY, BANDWIDTH = 1e-3, 1e8
 GRADIENTS = Plan(0.01, "all-gather")

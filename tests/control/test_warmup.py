@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from trimtab.control import warmup
 from trimtab.control.decision import Prediction
-from trimtab.plan import dense_plan
+from trimtab.plan.plan import dense_plan
 
 
 def steps_of(seconds: float) -> Prediction:

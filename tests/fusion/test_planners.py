@@ -13,8 +13,8 @@ from trimtab.fusion.base import BufferCosts
 from trimtab.fusion.best_cuts import best_begins
 from trimtab.fusion.run_times import RunTimes
 from trimtab.fusion.safusion import adaptive_begins, filling, first_buffer, without_tail
-from trimtab.plan import FusionPlan, Plan
-from trimtab.profile import Profile
+from trimtab.plan.plan import FusionPlan, Plan
+from trimtab.plan.profile import Profile
 from trimtab_api.catalogue import planners
 from trimtab_api.catalogue.other_axes import MOST_BUFFERS
 from trimtab_api.errors import UserError

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from sklearn.datasets import load_digits
-from trimtab.plan import Plan
+from trimtab.plan.plan import Plan
 
 HERE = Path(__file__).parent
 GALLERY = HERE.parents[1] / "examples" / "gallery"

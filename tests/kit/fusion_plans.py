@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import accumulate
 
 from torch import nn
-from trimtab.plan import FusionPlan, Selection
+from trimtab.plan.plan import FusionPlan, Selection
 
 
 def cut_before(model: nn.Module, *tensors: int, selection: Selection = "behind") -> FusionPlan:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from trimtab import collectives, sparsify
-from trimtab.plan import Plan, elements_to_send
+from trimtab.plan.plan import Plan, elements_to_send
 from trimtab.sparsify.base import Sent
 from trimtab.transport.base import Transport
 from trimtab.transport.group import Group

@@ -14,12 +14,12 @@ from trimtab import schedule
 from trimtab.papers.bytescheduler import priority
 from trimtab.papers.deft import queues
 from trimtab.papers.us_byte import us_byte
-from trimtab.plan import FusionPlan, Plan
-from trimtab.profile import ModuleTimes, Profile
+from trimtab.plan.plan import FusionPlan, Plan
+from trimtab.plan.profile import ModuleTimes, Profile
+from trimtab.plan.timetable import Iteration, Send, Timetable
 from trimtab.schedule import StepFacts, planned
 from trimtab.schedule.planner import split
 from trimtab.schedule.step_times import StepTimes
-from trimtab.timetable import Iteration, Send, Timetable
 from trimtab_api.errors import UserError
 
 SIZES = (1_000_000, 400, 2_000_000, 3_000_000)

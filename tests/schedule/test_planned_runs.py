@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from trimtab.plan import Plan
+from trimtab.plan.plan import Plan
 
 JOB = """
 apiVersion: trimtab.dev/v1alpha1

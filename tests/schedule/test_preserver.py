@@ -11,8 +11,8 @@ from drawn import even
 from trimtab.papers.deft import queues
 from trimtab.papers.deft.deft import plan_deft
 from trimtab.papers.deft.preserver import LossModel, loss_model, preserved
-from trimtab.plan import FusionPlan, Plan
-from trimtab.profile import ModuleTimes, Profile
+from trimtab.plan.plan import FusionPlan, Plan
+from trimtab.plan.profile import ModuleTimes, Profile
 from trimtab.schedule import StepFacts
 
 LATE = LossModel(loss=2.0, learning_rate=0.01, squared_gradient_norm=0.2, noise=1.0)

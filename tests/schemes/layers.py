@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 from trimtab.fusion.base import BufferCosts
-from trimtab.profile import Profile
+from trimtab.plan.profile import Profile
 from trimtab_api import catalogue
 
 

@@ -15,7 +15,7 @@ from kit.training.weights import weights_of
 from torch import Tensor
 from torch.amp.grad_scaler import GradScaler
 from trimtab.engine.optimizer.loss_scale import LossScale
-from trimtab.plan import Plan
+from trimtab.plan.plan import Plan
 
 INF = float("inf")
 #: Rank 1 leaves the last step of a round out, rank 2 the first of another.

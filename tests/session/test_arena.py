@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from trimtab.engine.gradients import flat_buffers as arena
 from trimtab.engine.gradients.flat_buffers import Arena
-from trimtab.plan import FusionPlan
+from trimtab.plan.plan import FusionPlan
 from trimtab_api.errors import UserError
 
 

@@ -10,7 +10,7 @@ import torch
 from kit.rank_pool import RankPool
 from kit.training.exchanging_rank import NUM_ELEMENTS, SHAPES, Rank, timetable_drawn
 from torch import Tensor
-from trimtab.plan import FusionPlan, Plan
+from trimtab.plan.plan import FusionPlan, Plan
 from trimtab.transport.group import Group
 
 

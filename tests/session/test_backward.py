@@ -13,7 +13,7 @@ from kit.training.random_training import STEPS, loader, make_session, network
 from kit.training.weights import weights_of
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
-from trimtab.plan import FusionPlan, Plan
+from trimtab.plan.plan import FusionPlan, Plan
 from trimtab.records.recorder import Recorder
 from trimtab.session import Session
 from trimtab.transport.group import Group

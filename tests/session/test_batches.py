@@ -10,7 +10,7 @@ import torch
 from kit.rank_pool import RankPool
 from kit.training.random_training import make_session, network
 from torch.utils.data import DataLoader, SubsetRandomSampler, TensorDataset
-from trimtab.plan import Plan
+from trimtab.plan.plan import Plan
 
 
 def loader_of(sampler: Any = None) -> DataLoader[Any]:

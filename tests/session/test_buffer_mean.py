@@ -11,7 +11,7 @@ from kit.training.regression import SIZE, backward, batch_of
 from kit.training.sessions import attach
 from torch import Tensor, nn
 from trimtab.engine.local_sgd.buffer_sync import average_buffers
-from trimtab.plan import Plan
+from trimtab.plan.plan import Plan
 
 
 def with_batch_norm(rank: int, size: int) -> dict[str, Tensor]:

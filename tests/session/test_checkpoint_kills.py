@@ -15,7 +15,7 @@ import trimtab
 from kit.rank_pool import RankPool
 from kit.training.held_back import residual_of
 from torch import nn
-from trimtab.plan import Plan
+from trimtab.plan.plan import Plan
 from trimtab.records.recorder import Recorder
 from trimtab.session import Session
 from trimtab.transport.group import Group

@@ -17,7 +17,7 @@ from kit.training.sessions import attach
 from kit.training.weights import weights_of
 from torch import Tensor, nn
 from trimtab.engine.local_sgd.optimizer_state_sync import share_state
-from trimtab.plan import Plan
+from trimtab.plan.plan import Plan
 from trimtab.transport.group import Group
 
 

@@ -15,7 +15,7 @@ from trimtab.control.decision import Measured
 from trimtab.control.types import Adopt, ControllerSettings, KeepGoing, ModelFacts, StepReport
 from trimtab.control_client import ControlClient
 from trimtab.control_messages import ControlMessages
-from trimtab.plan import Plan, dense_plan
+from trimtab.plan.plan import Plan, dense_plan
 from trimtab_api.netmon_client import NetworkView
 
 

@@ -13,7 +13,7 @@ from kit.training.sessions import attach
 from kit.training.weights import weights_of
 from torch import Tensor, nn
 from trimtab.engine.debug_state import DebugState
-from trimtab.plan import FusionPlan, Plan, dense_plan
+from trimtab.plan.plan import FusionPlan, Plan, dense_plan
 from trimtab.records.recorder import Recorder
 from trimtab.session import Session
 

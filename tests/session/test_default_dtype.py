@@ -14,7 +14,7 @@ import torch
 import trimtab
 from kit.in_process import InProcess, Queues
 from torch import nn
-from trimtab.plan import Plan
+from trimtab.plan.plan import Plan
 from trimtab.records.recorder import Recorder
 from trimtab.session import Session
 from trimtab.transport.group import Group

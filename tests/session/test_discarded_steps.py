@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.amp.grad_scaler import GradScaler
 from torch.utils.data import DataLoader, TensorDataset
 from trimtab.engine.optimizer.loss_scale import LossScale
-from trimtab.plan import Plan
+from trimtab.plan.plan import Plan
 from trimtab_api.errors import UserError
 
 SIZE = 2

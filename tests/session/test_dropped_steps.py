@@ -10,7 +10,7 @@ import torch
 from kit.rank_pool import RankPool
 from torch import nn
 from trimtab.dropped_steps import DropLimit, culprits
-from trimtab.plan import Plan
+from trimtab.plan.plan import Plan
 from trimtab.records.dropped import DroppedSteps
 from trimtab.records.lines import LeftOutSteps, Step
 from trimtab.records.recorder import Recorder

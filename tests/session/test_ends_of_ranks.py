@@ -18,7 +18,7 @@ from trimtab.attach_checks import check_model_of_many_ranks
 from trimtab.environment.free_ports import free_ports
 from trimtab.launch.children import Exit
 from trimtab.launch.root_cause import root_cause
-from trimtab.plan import Plan
+from trimtab.plan.plan import Plan
 from trimtab.records.recorder import Recorder
 from trimtab.session import Session
 from trimtab.transport.base import CommunicationError

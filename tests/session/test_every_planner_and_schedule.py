@@ -36,8 +36,8 @@ from trimtab.control.predict import Predictor
 from trimtab.control.types import ModelFacts, OptimizerFamily
 from trimtab.engine.gradients.uncompiled_hook import ModuleHook
 from trimtab.engine.optimizer.loss_scale import LossScale
-from trimtab.plan import Plan
-from trimtab.profile import ModuleTimes, Profile
+from trimtab.plan.plan import Plan
+from trimtab.plan.profile import ModuleTimes, Profile
 from trimtab.records.recorder import Recorder
 from trimtab.session import Session
 from trimtab.transport.group import Group

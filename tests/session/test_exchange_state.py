@@ -19,7 +19,7 @@ from trimtab.checkpoint.rank_files import RankFile, whole_steps
 from trimtab.engine.optimizer.loss_scale import LossScale
 from trimtab.papers.bytescheduler import priority
 from trimtab.papers.deft import queues
-from trimtab.plan import FusionPlan, Plan
+from trimtab.plan.plan import FusionPlan, Plan
 from trimtab.records.recorder import Recorder
 from trimtab.schedule.step_times import StepTimes
 from trimtab.session import Session

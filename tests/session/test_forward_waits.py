@@ -13,7 +13,7 @@ from kit.rank_pool import RankPool
 from kit.training import toy_schedules
 from kit.training.engines import engine_of
 from torch import Tensor, nn
-from trimtab.plan import FusionPlan, Plan
+from trimtab.plan.plan import FusionPlan, Plan
 from trimtab.records.recorder import Recorder
 from trimtab.session import Session
 from trimtab.transport.group import Group

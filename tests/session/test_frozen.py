@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from trimtab.engine.exchange.consensus import STEPS_BETWEEN_FINGERPRINTS
 from trimtab.engine.exchange.weight_fingerprint import ROUNDING, Fingerprint, RanksDivergedError, compare, slots
 from trimtab.papers.deft import queues
-from trimtab.plan import FusionPlan, Plan
+from trimtab.plan.plan import FusionPlan, Plan
 from trimtab.records.recorder import Recorder
 from trimtab.schedule.step_times import StepTimes
 from trimtab.session import Session

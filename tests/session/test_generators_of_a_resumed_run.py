@@ -8,7 +8,7 @@ import torch
 from kit.rank_pool import RankPool
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
-from trimtab.plan import Plan
+from trimtab.plan.plan import Plan
 from trimtab.records.recorder import Recorder
 from trimtab.session import Session
 from trimtab.transport.group import Group

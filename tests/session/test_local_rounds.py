@@ -15,7 +15,7 @@ from kit.training.sessions import attach
 from kit.training.weights import weights_of
 from torch import Tensor, nn
 from trimtab.engine.exchange.consensus import STEPS_BETWEEN_FINGERPRINTS
-from trimtab.plan import Plan
+from trimtab.plan.plan import Plan
 from trimtab.session import Session
 from trimtab_api.errors import UserError
 

@@ -19,7 +19,7 @@ from kit.training.sessions import attach
 from kit.training.weights import weights_of
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
-from trimtab.plan import Plan
+from trimtab.plan.plan import Plan
 from trimtab.records.lines import RoundEnd
 from trimtab.records.recorder import Recorder
 

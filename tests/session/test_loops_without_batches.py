@@ -12,7 +12,7 @@ import torch
 from kit.rank_pool import RankPool
 from torch import nn
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
-from trimtab.plan import Plan
+from trimtab.plan.plan import Plan
 from trimtab.records.recorder import Recorder
 from trimtab.session import Session
 from trimtab.transport.group import Group

@@ -14,7 +14,7 @@ from kit.training.held_back import residual_of
 from torch import Tensor, nn
 from trimtab.engine.gradients.flat_buffers import Arena
 from trimtab.engine.same_model import check_models_are_alike
-from trimtab.plan import Plan
+from trimtab.plan.plan import Plan
 from trimtab.records.recorder import Recorder
 from trimtab.session import Session
 from trimtab.transport.group import Group

@@ -11,7 +11,7 @@ from kit.training.exchanging_rank import NUM_ELEMENTS, Rank, in_arena_order, spo
 from torch import Tensor
 from trimtab.attach_checks import check_momentum
 from trimtab.control.types import ControllerSettings
-from trimtab.plan import WARMUP_RATIOS, FusionPlan, Plan, elements_to_send
+from trimtab.plan.plan import WARMUP_RATIOS, FusionPlan, Plan, elements_to_send
 from trimtab.transport.group import Group
 from trimtab_api.errors import UserError
 

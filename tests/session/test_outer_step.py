@@ -15,7 +15,7 @@ from kit.training.sessions import attach
 from kit.training.weights import weights_of
 from torch import Tensor, nn
 from trimtab.control.sources import sources_of
-from trimtab.plan import Plan
+from trimtab.plan.plan import Plan
 from trimtab_api.trainingjob.communication import LocalSteps
 
 DILOCO = ":outerRate=0.7:outerMomentum=0.9"

@@ -12,7 +12,7 @@ from kit.rank_pool import RankPool
 from kit.training.engines import engine_of
 from torch import Tensor, nn
 from trimtab.engine.gradients.flat_buffers import LEND_FROM
-from trimtab.plan import Plan
+from trimtab.plan.plan import Plan
 from trimtab.records.recorder import Recorder
 from trimtab.session import Session
 from trimtab.transport.group import Group

@@ -18,7 +18,7 @@ from kit.training.sessions import attach
 from kit.training.weights import weights_of
 from torch import Tensor, nn
 from trimtab.control.types import ControllerSettings
-from trimtab.plan import FusionPlan, Plan
+from trimtab.plan.plan import FusionPlan, Plan
 from trimtab_api.errors import UserError
 
 SIZE = 3

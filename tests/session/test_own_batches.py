@@ -14,7 +14,7 @@ from kit.rank_pool import RankPool
 from kit.training.random_training import THREE_BUFFERS, assert_same, make_session, network, state, trials_message
 from kit.training.scripted_control import Script
 from torch import nn
-from trimtab.plan import Plan
+from trimtab.plan.plan import Plan
 from trimtab_api.errors import UserError
 
 STEPS = 12

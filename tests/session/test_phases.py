@@ -14,7 +14,7 @@ from kit.training.engines import engine_of
 from torch import Tensor, nn
 from trimtab.engine.deferred import optimizer_support as stepped_in_parts
 from trimtab.engine.profiling.phase_timer import PHASES, PhaseClock
-from trimtab.plan import FusionPlan, Plan
+from trimtab.plan.plan import FusionPlan, Plan
 from trimtab.records.recorder import Recorder
 from trimtab.session import Session
 from trimtab.transport.group import Group

@@ -16,7 +16,7 @@ from kit.training.sessions import attach
 from kit.training.weights import weights_of
 from torch import nn
 from trimtab.control.types import StepReport
-from trimtab.plan import Plan
+from trimtab.plan.plan import Plan
 
 
 class Decides(Script):

@@ -17,11 +17,11 @@ from kit.training.scripted_control import Script
 from torch import Tensor, nn
 from trimtab.engine.profiling import profiler
 from trimtab.engine.profiling.profiler import NUM_SETTLING, NUM_STEPS, STEPS_BETWEEN_DELAYED
-from trimtab.plan import FusionPlan, Plan
-from trimtab.profile import Profile
+from trimtab.plan.plan import FusionPlan, Plan
+from trimtab.plan.profile import Profile
+from trimtab.plan.timetable import Iteration, Send, Timetable
 from trimtab.records.recorder import Recorder
 from trimtab.session import Session
-from trimtab.timetable import Iteration, Send, Timetable
 from trimtab.transport.group import Group
 
 SIZE = 2

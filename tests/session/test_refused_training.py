@@ -20,7 +20,7 @@ from trimtab.control import guards
 from trimtab.control.fallback import Fallback
 from trimtab.control.guards import ResidualWatch
 from trimtab.control.types import StepReport
-from trimtab.plan import Plan, dense_plan
+from trimtab.plan.plan import Plan, dense_plan
 from trimtab_api.errors import UserError
 
 

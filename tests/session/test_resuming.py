@@ -12,7 +12,7 @@ from kit.training.scripted_control import Script
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 from trimtab.attachment import attach
-from trimtab.plan import Plan
+from trimtab.plan.plan import Plan
 from trimtab.session import Session
 from trimtab_api.errors import UserError
 

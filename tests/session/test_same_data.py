@@ -14,7 +14,7 @@ from kit.rank_pool import RankPool
 from torch import nn
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 from trimtab.data.same_data import FirstGradients, problem_of
-from trimtab.plan import Plan
+from trimtab.plan.plan import Plan
 from trimtab.records.recorder import Recorder
 from trimtab.session import Session
 from trimtab.transport.group import Group

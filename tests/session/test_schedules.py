@@ -26,9 +26,9 @@ from kit.training.exchanging_rank import (
 from torch import Tensor
 from trimtab.engine.exchange.exchanger import Exchanger
 from trimtab.papers.deft import queues
-from trimtab.plan import FusionPlan, Plan
+from trimtab.plan.plan import FusionPlan, Plan
+from trimtab.plan.timetable import Iteration, Timetable
 from trimtab.schedule.step_times import StepTimes
-from trimtab.timetable import Iteration, Timetable
 from trimtab.transport.group import Group
 from trimtab_api.catalogue import DENSE_COLLECTIVES, SPARSE_COLLECTIVES
 

@@ -28,7 +28,7 @@ from kit.training.scripted_control import Script
 from torch import nn
 from trimtab.engine.gradients.flat_buffers import LEND_FROM
 from trimtab.engine.optimizer.loss_scale import LossScale
-from trimtab.plan import FusionPlan, Plan, dense_plan
+from trimtab.plan.plan import FusionPlan, Plan, dense_plan
 from trimtab.records.recorder import Recorder
 from trimtab.session import Session
 from trimtab.transport.group import Group

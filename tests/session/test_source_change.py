@@ -17,7 +17,7 @@ from kit.training.sessions import attach
 from kit.training.weights import weights_of
 from torch import Tensor, nn
 from trimtab.engine.optimizer.loss_scale import LossScale
-from trimtab.plan import Plan
+from trimtab.plan.plan import Plan
 
 
 def states_of(optimizer: torch.optim.Optimizer, model: nn.Module) -> Tensor:

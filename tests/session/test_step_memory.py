@@ -30,7 +30,7 @@ from trimtab.engine.optimizer.loss_scale import LossScale
 from trimtab.papers.bytescheduler import priority
 from trimtab.papers.deft import queues
 from trimtab.papers.us_byte import us_byte
-from trimtab.plan import FusionPlan, Plan
+from trimtab.plan.plan import FusionPlan, Plan
 from trimtab.records.recorder import Recorder
 from trimtab.schedule.step_times import StepTimes
 from trimtab.session import Session

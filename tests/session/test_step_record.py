@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from trimtab.control.types import StepReport
 from trimtab.engine.exchange.consensus import StepConsensus
-from trimtab.plan import Plan
+from trimtab.plan.plan import Plan
 from trimtab.step_record import Rounds, completed
 
 STEP = StepReport(1, Plan(0.01, "all-gather"), 0.5, 0.2, 0.01, 0.3, 1000, 6, None, 1.0, True)

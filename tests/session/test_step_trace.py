@@ -14,7 +14,7 @@ from kit.training import toy_schedules
 from torch import nn
 from trimtab.cli.main import main
 from trimtab.engine.profiling.profiler import NUM_SETTLING, NUM_STEPS
-from trimtab.plan import FusionPlan, Plan
+from trimtab.plan.plan import FusionPlan, Plan
 from trimtab.records.recorder import Recorder
 from trimtab.session import Session
 from trimtab.transport.group import Group

@@ -17,7 +17,7 @@ from kit.training.scripted_control import Script
 from kit.training.trial_scripts import STEPS, TRIALS, begin, loader, step, weights_of
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
-from trimtab.plan import Plan
+from trimtab.plan.plan import Plan
 from trimtab.records.recorder import Recorder
 from trimtab.session import Session
 

@@ -16,7 +16,7 @@ from kit.training.scripted_control import Script
 from torch import nn
 from trimtab.checkpoint.snapshot import Snapshot, TrainingState
 from trimtab.engine.gradients.flat_buffers import Arena
-from trimtab.plan import FusionPlan, Plan
+from trimtab.plan.plan import FusionPlan, Plan
 from trimtab.session import Session
 from trimtab.sparsify.near_k import EXACT_UP_TO
 

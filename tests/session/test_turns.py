@@ -21,7 +21,7 @@ from torch.amp.grad_scaler import GradScaler
 from torch.nn.parallel import DistributedDataParallel
 from trimtab.attach_checks import check_turns
 from trimtab.engine.optimizer.manual import ByHand
-from trimtab.plan import FusionPlan, Plan
+from trimtab.plan.plan import FusionPlan, Plan
 from trimtab_api.errors import UserError
 
 SIZE = 2

@@ -24,7 +24,7 @@ from kit.training.engines import engine_of
 from kit.training.exchanging_rank import PLANNED, assert_same, timetable_drawn
 from torch import Tensor, nn
 from trimtab.engine.exchange import checkpoint as carried_state
-from trimtab.plan import FusionPlan, Plan
+from trimtab.plan.plan import FusionPlan, Plan
 from trimtab.records.recorder import Recorder
 from trimtab.session import Session
 from trimtab.transport.group import Group

@@ -20,7 +20,7 @@ from kit.training.exchanging_rank import CUTS, NUM_ELEMENTS, SHAPES, Rank
 from torch import Tensor, nn
 from trimtab.engine.exchange import checkpoint as carried_state
 from trimtab.papers.deft import queues
-from trimtab.plan import FusionPlan, Plan
+from trimtab.plan.plan import FusionPlan, Plan
 from trimtab.records.recorder import Recorder
 from trimtab.schedule.step_times import StepTimes
 from trimtab.session import Session

@@ -24,7 +24,7 @@ from kit.rank_pool import environment_on_one_gpu
 from kit.training.engines import engine_of
 from torch import nn
 from trimtab.fusion import cut
-from trimtab.plan import Plan
+from trimtab.plan.plan import Plan
 from trimtab.records.recorder import Recorder
 from trimtab.session import Session
 from trimtab.transport.group import Group

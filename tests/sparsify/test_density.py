@@ -6,7 +6,7 @@ import pytest
 import torch
 from digits_training import Training
 from trimtab import kernels, sparsify
-from trimtab.plan import elements_to_send
+from trimtab.plan.plan import elements_to_send
 from trimtab.sparsify import estimating_selector, near_k
 
 #: Every change between the ratios, in both directions, some after a few steps only.

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kit.examples import examples
 from trimtab import sparsify
-from trimtab.plan import elements_to_send
+from trimtab.plan.plan import elements_to_send
 from trimtab.sparsify.near_k import EXACT_UP_TO
 from trimtab.sparsify.threshold_selector import ThresholdSelector
 from trimtab_api.catalogue import SPARSIFIERS

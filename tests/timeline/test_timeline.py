@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from trimtab.plan.timetable import Iteration, Send
 from trimtab.timeline import (
     BufferTimes,
     Readiness,
@@ -14,7 +15,6 @@ from trimtab.timeline import (
     simulate,
     transfers_of,
 )
-from trimtab.timetable import Iteration, Send
 
 COMPUTE = 3.0
 #: Two buffers, complete after 2 and after 3 seconds.

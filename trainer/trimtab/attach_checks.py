@@ -13,7 +13,7 @@ from torch.amp.grad_scaler import GradScaler
 from torch.nn.parameter import is_lazy
 from trimtab_api.errors import UserError
 
-from trimtab.plan import Plan
+from trimtab.plan.plan import Plan
 from trimtab.session import Session
 
 SessionT = TypeVar("SessionT", bound=Session)

@@ -45,8 +45,8 @@ from trimtab.joining.joined import Joined
 from trimtab.joining.stepped import mark_first_step
 from trimtab.joining.unfinished import mark_unfinished
 from trimtab.optimizer_family import family_of
-from trimtab.plan import dense_plan
-from trimtab.plan_names import DDP_HOOK_VARIABLE
+from trimtab.plan.names import DDP_HOOK_VARIABLE
+from trimtab.plan.plan import dense_plan
 from trimtab.records.recorder import Recorder
 from trimtab.session import SchedulerInterval, Session
 

@@ -18,7 +18,7 @@ from trimtab.engine.exchange.proxy_parameters import StandIns
 from trimtab.engine.optimizer.loss_scale import ReadScale
 from trimtab.engine.optimizer.manual import ByHand
 from trimtab.environment.launch_environment import LaunchEnvironment
-from trimtab.plan_names import DDP_HOOK_VARIABLE
+from trimtab.plan.names import DDP_HOOK_VARIABLE
 
 
 def attach_buckets(

@@ -20,8 +20,8 @@ from trimtab.control.controller import Controller
 from trimtab.control.types import Adopt, NetworkView, RunTrials, StepReport, TrialReport
 from trimtab.mailbox import Mailbox
 from trimtab.network_alarm import PATIENCE_SECONDS, NetworkAlarm, network_line, problem_of
-from trimtab.plan import Plan
-from trimtab.profile import Profile
+from trimtab.plan.plan import Plan
+from trimtab.plan.profile import Profile
 
 Message = dict[str, Any]
 

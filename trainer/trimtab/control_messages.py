@@ -8,8 +8,8 @@ from typing import Any
 
 from trimtab.control.types import NetworkView, StepReport, TrialReport
 from trimtab.control_client import ControlClient, plan_of, trials_of
-from trimtab.plan import Plan
-from trimtab.profile import Profile
+from trimtab.plan.plan import Plan
+from trimtab.plan.profile import Profile
 from trimtab.transport.group import Group
 from trimtab.transport.object_collectives import broadcast_json, tell_json
 

@@ -11,7 +11,7 @@ from trimtab_api.trainingjob.communication import Communication
 
 from trimtab.control.sources import sources_by_default, sources_of
 from trimtab.control.types import ControllerSettings, OptimizerFamily
-from trimtab.plan import FusionPlan, Plan
+from trimtab.plan.plan import FusionPlan, Plan
 
 
 def controller_settings(job: TrainingJob, optimizer: OptimizerFamily) -> ControllerSettings:

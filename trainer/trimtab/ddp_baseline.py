@@ -22,8 +22,8 @@ from trimtab_api.trainingjob import load_job_file
 from trimtab.engine.profiling.phase_timer import Phase
 from trimtab.environment.job_secret import secret_of
 from trimtab.environment.launch_environment import LaunchEnvironment
-from trimtab.plan import dense_plan
-from trimtab.plan_names import DDP_HOOK_VARIABLE, DDP_HOOKS
+from trimtab.plan.names import DDP_HOOK_VARIABLE, DDP_HOOKS
+from trimtab.plan.plan import dense_plan
 from trimtab.records.recorder import Recorder
 from trimtab.script_numbers import as_handed_over, to_reduce
 from trimtab.session import Session

@@ -24,7 +24,7 @@ from trimtab.checkpoint.rank_files import RankFile
 from trimtab.control_messages import ControlMessages
 from trimtab.engine.exchange import checkpoint as carried_state
 from trimtab.engine.step_engine import StepEngine
-from trimtab.plan import Plan
+from trimtab.plan.plan import Plan
 from trimtab.transport.group import Group
 from trimtab.transport.object_collectives import Read, gather_json, json_of, raise_together
 

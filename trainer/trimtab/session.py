@@ -40,7 +40,7 @@ from trimtab.engine.step_engine import StepEngine
 from trimtab.exchange_state import ExchangeState
 from trimtab.kernels.warm_up import warm_up
 from trimtab.local_rounds import LocalRounds
-from trimtab.plan import Plan
+from trimtab.plan.plan import Plan
 from trimtab.records.recorder import Recorder
 from trimtab.resuming import Resuming
 from trimtab.script_numbers import check_one_number, one_number

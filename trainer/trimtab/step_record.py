@@ -13,7 +13,7 @@ from trimtab.control.types import NetworkView, StepReport
 from trimtab.engine.exchange.consensus import StepConsensus
 from trimtab.engine.exchange.outcome import Outcome
 from trimtab.engine.profiling.phase_timer import Phase
-from trimtab.plan import Plan
+from trimtab.plan.plan import Plan
 
 
 def report_of(

@@ -24,7 +24,7 @@ from trimtab.control.types import StepReport, TrialReport
 from trimtab.data.replay import Replay
 from trimtab.engine.gradients.uncompiled_hook import ModuleHook
 from trimtab.engine.step_engine import StepEngine
-from trimtab.plan import Plan
+from trimtab.plan.plan import Plan
 
 #: Passes thrown away in a row, for each step that a trial wants, after which its loop is taken to step no more.
 _PASSES_IN_VAIN = 10

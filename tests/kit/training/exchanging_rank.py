@@ -16,9 +16,9 @@ from trimtab.engine.gradients.flat_buffers import Arena
 from trimtab.papers.bytescheduler import priority
 from trimtab.papers.deft import queues
 from trimtab.papers.us_byte import us_byte
-from trimtab.plan import Plan
+from trimtab.plan.plan import Plan
+from trimtab.plan.timetable import Timetable
 from trimtab.schedule.step_times import StepTimes
-from trimtab.timetable import Timetable
 from trimtab.transport import extra_links as further_links
 from trimtab.transport.group import Group
 

@@ -13,7 +13,7 @@ from kit.in_process import InProcess, Queues
 from kit.training import toy_schedules
 from kit.training.weights import weights_of
 from torch import Tensor, nn
-from trimtab.plan import FusionPlan, Plan
+from trimtab.plan.plan import FusionPlan, Plan
 from trimtab.records.recorder import Recorder
 from trimtab.session import Session
 from trimtab.transport.group import Group

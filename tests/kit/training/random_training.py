@@ -11,7 +11,7 @@ import torch
 from kit.training.held_back import residual_of
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
-from trimtab.plan import FusionPlan, Plan
+from trimtab.plan.plan import FusionPlan, Plan
 from trimtab.records.recorder import Recorder
 from trimtab.session import Session
 from trimtab.transport.group import Group

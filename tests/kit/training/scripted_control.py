@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from trimtab.control.types import StepReport
-from trimtab.plan import Plan
+from trimtab.plan.plan import Plan
 
 
 class Script:

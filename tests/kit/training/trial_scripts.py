@@ -9,7 +9,7 @@ from kit.training.random_training import make_session, network
 from kit.training.scripted_control import Script
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
-from trimtab.plan import FusionPlan, Plan
+from trimtab.plan.plan import FusionPlan, Plan
 from trimtab.session import Session
 
 CANDIDATES = [Plan.parse("0.3/all-gather", FusionPlan((0, 68))), Plan.parse("dense", FusionPlan((0, 68)))]

@@ -15,7 +15,7 @@ from trimtab_api import catalogue
 from trimtab import collectives, sparsify
 from trimtab.collectives.base import Exchange
 from trimtab.kernels.warm_up import warm_up
-from trimtab.plan import Plan, elements_to_send
+from trimtab.plan.plan import Plan, elements_to_send
 from trimtab.sparsify.base import Sent
 from trimtab.transport.group import Group
 from trimtab.transport.object_collectives import barrier, broadcast_json

@@ -18,7 +18,7 @@ from torchvision.models import resnet18
 from trimtab.bench.replayed import Replayed, record
 from trimtab.ddp_baseline import wrap
 from trimtab.fusion import cut
-from trimtab.plan import Plan
+from trimtab.plan.plan import Plan
 from trimtab.records.recorder import Recorder
 from trimtab.session import Session
 from trimtab.transport.group import Group

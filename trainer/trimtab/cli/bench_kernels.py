@@ -77,7 +77,7 @@ def measure(n: int, ratio: float, rounds: int, device: str = "cpu") -> list[Meas
     import torch
 
     from trimtab import kernels, sparsify
-    from trimtab.plan import elements_to_send
+    from trimtab.plan.plan import elements_to_send
 
     threads = torch.get_num_threads()
     torch.set_num_threads(1)

@@ -16,7 +16,7 @@ from trimtab_api.command_line import path, whole_number
 from trimtab.cli.compare_command import check_directory, compare
 from trimtab.judge import RANDOM_NETWORK_SEED
 from trimtab.launch.interrupts import EXIT_CODE, Interrupted, interruptible
-from trimtab.plan_names import ADAPTIVE, DDP_HOOKS
+from trimtab.plan.names import ADAPTIVE, DDP_HOOKS
 from trimtab.records.run_directory import RunDirectory
 
 if TYPE_CHECKING:
@@ -174,7 +174,7 @@ def _record(workload: Workload, directory: Path) -> str:
     """Run what the simulator is to know of a workload, on loopback, and keep its curves; why one run failed, if so."""
     from trimtab.judge.recorded import PLANS
     from trimtab.judge.recording import recorded_of
-    from trimtab.plan_names import parse_plans
+    from trimtab.plan.names import parse_plans
     from trimtab.report.comparison import read_comparison
     from trimtab.report.summary import target_of
 

@@ -121,7 +121,7 @@ def _choose(question: _Question, local_steps: int) -> _Choice:
     from trimtab.control.predict import Predictor
     from trimtab.control.sources import sources_by_default
     from trimtab.control.types import ControllerSettings, ModelFacts, OptimizerFamily
-    from trimtab.plan import Plan, dense_plan
+    from trimtab.plan.plan import Plan, dense_plan
 
     is_sgd = question.optimizer == "sgd"
     optimizer = OptimizerFamily(

@@ -11,7 +11,7 @@ from trimtab_api.command_line import path, whole_number
 from trimtab_api.errors import UserError
 
 from trimtab.launch.interrupts import EXIT_CODE, Interrupted, interruptible
-from trimtab.plan_names import check_runs, parse_plan, plan_of, with_plan
+from trimtab.plan.names import check_runs, parse_plan, plan_of, with_plan
 from trimtab.records.run_directory import RunDirectory
 
 if TYPE_CHECKING:

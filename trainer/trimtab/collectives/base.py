@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from trimtab.plan import elements_to_send
+from trimtab.plan.plan import elements_to_send
 from trimtab.sparsify.base import Sent
 from trimtab.sparsify.topk import TopK
 

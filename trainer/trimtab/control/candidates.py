@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from trimtab.control.decision import Prediction
 from trimtab.control.plan_evaluator import PlanEvaluator
 from trimtab.control.types import RunTrials
-from trimtab.plan import Plan
+from trimtab.plan.plan import Plan
 
 #: Fewer iterations than this tell nothing.
 _FEWEST_ITERATIONS = 3

@@ -15,7 +15,7 @@ from trimtab.control.reason import reason_to_change, reason_to_keep, reason_to_s
 from trimtab.control.solve import solve
 from trimtab.control.space import Space
 from trimtab.control.types import OptimizerFamily
-from trimtab.plan import Plan
+from trimtab.plan.plan import Plan
 
 #: A change of plan must shorten the predicted time to target by this factor ...
 _WORTH_A_CHANGE = log(1.05)

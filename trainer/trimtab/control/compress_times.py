@@ -11,7 +11,7 @@ from statistics import fmean
 from typing import Any
 
 from trimtab.control.curves import Curve, key_of
-from trimtab.plan import Plan
+from trimtab.plan.plan import Plan
 
 #: Seconds a buffer, as assumed before plans of unlike numbers of buffers were measured; and how much that assumption
 #: weighs beside measurements, in squared buffers.

@@ -48,8 +48,8 @@ from trimtab.control.types import (
     StepReport,
     TrialReport,
 )
-from trimtab.plan import Plan
-from trimtab.profile import Profile
+from trimtab.plan.plan import Plan
+from trimtab.plan.profile import Profile
 from trimtab.records.lines import Trigger
 
 

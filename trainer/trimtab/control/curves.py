@@ -10,7 +10,7 @@ from typing import Any
 
 from trimtab_api.catalogue import collectives
 
-from trimtab.plan import Plan
+from trimtab.plan.plan import Plan
 
 
 @dataclass(frozen=True)

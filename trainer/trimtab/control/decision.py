@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from trimtab.plan import Plan
+from trimtab.plan.plan import Plan
 from trimtab.records.lines import Trigger
 
 

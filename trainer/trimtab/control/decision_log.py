@@ -7,7 +7,7 @@ from typing import Any
 
 from trimtab.control.choice import Choice
 from trimtab.control.decision import Decision, Inputs, Measured
-from trimtab.profile import Profile
+from trimtab.plan.profile import Profile
 from trimtab.records.lines import Trigger
 from trimtab.timeline import Timeline
 

@@ -18,7 +18,7 @@ from trimtab.control.plan_evaluator import PlanEvaluator
 from trimtab.control.predict import Predictor
 from trimtab.control.progress import varies_with
 from trimtab.control.reason import of_progress
-from trimtab.plan import Plan
+from trimtab.plan.plan import Plan
 from trimtab.records.lines import Trigger
 
 #: The law may still be off by this many standard deviations of what is believed.

@@ -16,7 +16,7 @@ from trimtab.control.predict import Predictor
 from trimtab.control.recent_steps import RecentSteps, was_applied
 from trimtab.control.staleness import reads_gain
 from trimtab.control.types import ModelFacts, StepReport, TrialReport
-from trimtab.plan import Plan
+from trimtab.plan.plan import Plan
 from trimtab.timeline import Timeline
 
 #: A monitor may notice a change of the network this late [s]: steps before it are not to be learned from.

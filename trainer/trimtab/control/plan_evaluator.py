@@ -13,7 +13,7 @@ from trimtab.control.knee import log_speedup
 from trimtab.control.planning import FusionPlanning
 from trimtab.control.staleness import reads_gain
 from trimtab.control.types import ControllerSettings, OptimizerFamily
-from trimtab.plan import Plan
+from trimtab.plan.plan import Plan
 
 
 class PlanEvaluator:

@@ -9,7 +9,7 @@ from trimtab.control.clipped_mean import clipped_mean
 from trimtab.control.decision import Decision, Measured
 from trimtab.control.recent_steps import RecentSteps
 from trimtab.control.types import StepReport
-from trimtab.plan import Plan
+from trimtab.plan.plan import Plan
 
 #: Steps whose mean becomes the measured step time of a decision.
 NUM_STEPS = 10

@@ -13,9 +13,9 @@ from trimtab.control.predict import Predictor
 from trimtab.control.types import ControllerSettings, ModelFacts
 from trimtab.fusion import plan_of
 from trimtab.fusion.base import BufferCosts
-from trimtab.plan import FusionPlan, Plan, dense_plan
+from trimtab.plan.plan import FusionPlan, Plan, dense_plan
+from trimtab.plan.timetable import Timetable
 from trimtab.schedule import StepFacts, planned
-from trimtab.timetable import Timetable
 
 #: The network planned for before one was measured, 1 ms and 1 Gbit/s: the first plan must be the same on every rank.
 _NOMINAL_ALPHA, _NOMINAL_BETA = 1e-3, 8e-9

@@ -21,8 +21,8 @@ from trimtab.control.progress import Progress
 from trimtab.control.staleness import doubt, relative_steps
 from trimtab.control.types import ModelFacts, StepReport, TrialReport
 from trimtab.control.waits import Waits
-from trimtab.plan import FusionPlan, Plan
-from trimtab.profile import Profile
+from trimtab.plan.plan import FusionPlan, Plan
+from trimtab.plan.profile import Profile
 from trimtab.timeline import BufferTimes, Readiness, Timeline, assumed_compute_seconds, latent, simulate
 
 #: Steps after which a measured gain no longer speaks for the present stage of training.

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from trimtab.control.loss_filters import Array, LossFilters
-from trimtab.plan import Plan
+from trimtab.plan.plan import Plan
 
 #: Corrections in the logarithm, up to a factor of five; and the deviation that is expected of the law, from how far
 #: apart the workloads are that it was measured on.

@@ -10,7 +10,7 @@ from trimtab_api.units import format_duration
 from trimtab.control.decision import Prediction
 from trimtab.control.progress import Correction
 from trimtab.control.types import OptimizerFamily
-from trimtab.plan import Plan
+from trimtab.plan.plan import Plan
 
 
 def reason_to_keep(present: Prediction, best: Prediction, gained: float, needed: float, faster: bool) -> str:

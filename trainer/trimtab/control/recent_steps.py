@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import isfinite
 
 from trimtab.control.types import StepReport
-from trimtab.plan import Plan
+from trimtab.plan.plan import Plan
 
 _NUM_KEPT = 64
 #: Steps after a change of the network that tell nothing of it: queues drain, and connections find their pace.

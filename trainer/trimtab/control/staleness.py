@@ -35,7 +35,7 @@ from math import exp, log, log10
 from trimtab_api.catalogue import wires
 
 from trimtab.control.types import ModelFacts, OptimizerFamily
-from trimtab.plan import Plan
+from trimtab.plan.plan import Plan
 
 #: The power of the residual's relative norm with which they grow: between that of gradients that all point one way, 2,
 #: and of such as have nothing in common, 1.

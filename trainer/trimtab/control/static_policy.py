@@ -17,7 +17,7 @@ from trimtab.control.network_watch import Network
 from trimtab.control.plan_evaluator import PlanEvaluator
 from trimtab.control.plan_outcome import sends_in_more_parts
 from trimtab.control.types import StepReport
-from trimtab.plan import Plan
+from trimtab.plan.plan import Plan
 from trimtab.records.lines import Trigger
 
 #: What exchanges are counted from where the network is not measured: what they take is learned.

@@ -20,7 +20,7 @@ from trimtab_api.catalogue import (
 from trimtab_api.errors import UserError
 from trimtab_api.trainingjob.rules import OVERLAP_IS_STATIC
 
-from trimtab.plan import Plan
+from trimtab.plan.plan import Plan
 
 if TYPE_CHECKING:
     from trimtab.control.decision import Decision

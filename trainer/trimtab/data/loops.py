@@ -24,7 +24,7 @@ from trimtab.data.position import Epochs, Position
 from trimtab.data.replay import Replay
 from trimtab.data.same_data import FirstGradients, problem_of
 from trimtab.data.sharded_loader import Loaders, ShardedLoader
-from trimtab.plan import Plan
+from trimtab.plan.plan import Plan
 from trimtab.transport.group import Group
 from trimtab.transport.object_collectives import Read, gather_json, gather_numbers, json_of
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from trimtab_api.catalogue import schedules
 from trimtab_api.errors import UserError
 
-from trimtab.plan import Plan
+from trimtab.plan.plan import Plan
 
 
 def refuse_rounds(plan: Plan) -> None:

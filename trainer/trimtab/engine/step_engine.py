@@ -33,8 +33,8 @@ from trimtab.engine.optimizer.stepper import OptimizerGate
 from trimtab.engine.parameter_checks import check_backward_reached, check_parameters_are_known, learning_rate_of
 from trimtab.engine.profiling.profiler import StepProfiler
 from trimtab.engine.refused_plans import refuse_for_steps, refuse_waiting_gradients
-from trimtab.plan import Plan
-from trimtab.profile import Profile
+from trimtab.plan.plan import Plan
+from trimtab.plan.profile import Profile
 from trimtab.transport.base import CommunicationError, Place
 from trimtab.transport.group import Group
 from trimtab.transport.object_collectives import broadcast_tensors

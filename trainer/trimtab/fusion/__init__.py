@@ -10,8 +10,8 @@ from trimtab_api.catalogue.other_axes import MOST_BUFFERS
 from trimtab_api.errors import UserError
 
 from trimtab.fusion.base import BufferCosts
-from trimtab.plan import FusionPlan, Plan
-from trimtab.profile import Profile
+from trimtab.plan.plan import FusionPlan, Plan
+from trimtab.plan.profile import Profile
 
 
 def plan_of(

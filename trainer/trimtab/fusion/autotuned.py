@@ -8,7 +8,7 @@ from itertools import pairwise
 from trimtab.fusion.base import BufferCosts
 from trimtab.fusion.fixed import fixed_size
 from trimtab.fusion.run_times import RunTimes
-from trimtab.profile import Profile
+from trimtab.plan.profile import Profile
 
 #: Bytes of the smallest buffer that is tried; each size is twice the one before.
 _SMALLEST = 1 << 16

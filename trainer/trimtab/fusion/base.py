@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from trimtab_api.catalogue import BYTES_PER_ELEMENT
 
-from trimtab.profile import Profile
+from trimtab.plan.profile import Profile
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from trimtab.fusion.base import BufferCosts
-from trimtab.profile import Profile
+from trimtab.plan.profile import Profile
 
 
 def cut_at(profile: Profile | None, tensor_sizes: Sequence[int], costs: BufferCosts, *, at: str) -> tuple[int, ...]:

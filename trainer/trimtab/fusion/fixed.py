@@ -8,7 +8,7 @@ from trimtab_api.catalogue import BYTES_PER_ELEMENT
 
 from trimtab.fusion.base import BufferCosts
 from trimtab.fusion.run_times import RunTimes
-from trimtab.profile import Profile
+from trimtab.plan.profile import Profile
 
 
 def fixed_size(

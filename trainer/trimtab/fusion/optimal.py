@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from trimtab.fusion.base import BufferCosts
 from trimtab.fusion.best_cuts import best_begins
 from trimtab.fusion.run_times import RunTimes
-from trimtab.profile import Profile
+from trimtab.plan.profile import Profile
 
 
 def optimal(profile: Profile | None, tensor_sizes: Sequence[int], costs: BufferCosts) -> tuple[int, ...]:

@@ -9,7 +9,7 @@ from math import ceil
 from trimtab_api.catalogue.other_axes import MOST_BUFFERS
 
 from trimtab.fusion.base import BufferCosts
-from trimtab.profile import Profile
+from trimtab.plan.profile import Profile
 from trimtab.timeline import BufferTimes, Readiness, Transfer, assumed_compute_seconds, iteration_seconds
 
 

@@ -12,7 +12,7 @@ from math import ceil
 
 from trimtab.fusion.base import BufferCosts
 from trimtab.fusion.run_times import RunTimes
-from trimtab.profile import Profile
+from trimtab.plan.profile import Profile
 
 
 def safusion(

@@ -15,7 +15,7 @@ from pathlib import Path
 from trimtab_api.trainingjob import TrainingJob, load_training_job
 from trimtab_api.trainingjob.load import read_training_job
 
-from trimtab.plan_names import parse_plan, with_plan
+from trimtab.plan.names import parse_plan, with_plan
 
 #: What `TrainingJob` lets a name be: so many characters, of which the first is a letter.
 _LONGEST_NAME = 52

@@ -13,7 +13,7 @@ from types import FrameType, TracebackType
 from trimtab_api.trainingjob import TrainingJob
 
 from trimtab.environment.launchers import torchrun_job
-from trimtab.plan_names import plan_of
+from trimtab.plan.names import plan_of
 from trimtab.records.best_effort import best_effort
 from trimtab.records.result import RunResult
 from trimtab.records.run_directory import RunDirectory

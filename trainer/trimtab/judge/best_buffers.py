@@ -15,8 +15,8 @@ from trimtab.control.planning import FusionPlanning
 from trimtab.control.predict import Predictor
 from trimtab.control.types import ModelFacts
 from trimtab.judge.simulated_cluster import SimulatedCluster
-from trimtab.plan import FusionPlan, Plan
-from trimtab.profile import ModuleTimes, Profile
+from trimtab.plan.plan import FusionPlan, Plan
+from trimtab.plan.profile import ModuleTimes, Profile
 
 #: Of computing, as layers of most models have it.
 _FORWARD = 1 / 3

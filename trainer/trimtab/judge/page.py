@@ -11,7 +11,7 @@ from trimtab_api.units import format_duration
 from trimtab.judge.arrival import Arrival
 from trimtab.judge.simulation import LEFT_OUT
 from trimtab.judge.verdict import Cell, Measured
-from trimtab.plan_names import ADAPTIVE
+from trimtab.plan.names import ADAPTIVE
 from trimtab.report.chart import scale_for
 from trimtab.report.page import document, section
 from trimtab.report.plot import Plot

@@ -19,7 +19,7 @@ from typing import Any
 
 from trimtab_api.errors import UserError
 
-from trimtab.plan import Plan
+from trimtab.plan.plan import Plan
 
 Losses = tuple[tuple[int, float], ...]
 """(step, held-out loss), in order."""

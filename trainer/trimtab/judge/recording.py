@@ -8,7 +8,7 @@ from statistics import median
 from trimtab_api.catalogue import Cost
 
 from trimtab.judge.recorded import Recorded
-from trimtab.plan import FusionPlan, Plan
+from trimtab.plan.plan import FusionPlan, Plan
 from trimtab.records.run_reader import Run
 
 

@@ -14,7 +14,7 @@ from math import exp
 from trimtab_api.catalogue import Cost
 
 from trimtab.control.types import OptimizerFamily
-from trimtab.plan import Plan
+from trimtab.plan.plan import Plan
 
 #: As in the judge's workloads.
 _STEPS_BETWEEN_EVALUATIONS = 5

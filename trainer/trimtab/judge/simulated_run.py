@@ -25,7 +25,7 @@ from trimtab.control.types import (
     TrialReport,
 )
 from trimtab.judge.simulated_cluster import SimulatedCluster, family
-from trimtab.plan import STEPS_AHEAD, Plan, dense_plan
+from trimtab.plan.plan import STEPS_AHEAD, Plan, dense_plan
 
 #: Seconds for which a machine's speed stays about what it is.
 _DRIFT_SECONDS = 5.0

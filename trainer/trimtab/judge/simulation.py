@@ -19,8 +19,8 @@ from trimtab.judge.recorded import Recorded
 from trimtab.judge.simulated_cluster import Phase, SimulatedCluster
 from trimtab.judge.simulated_run import SimulatedRun, static
 from trimtab.judge.workloads import Workload
-from trimtab.plan import FusionPlan, Plan, dense_plan
-from trimtab.plan_names import GRID_LOCAL_STEPS, GRID_RATIOS
+from trimtab.plan.names import GRID_LOCAL_STEPS, GRID_RATIOS
+from trimtab.plan.plan import FusionPlan, Plan, dense_plan
 
 if TYPE_CHECKING:
     from trimtab_netmon.emulate import Network

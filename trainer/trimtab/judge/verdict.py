@@ -10,8 +10,8 @@ from typing import Any
 
 from trimtab.judge.arrival import Arrival
 from trimtab.judge.simulation import SimulatedCell
-from trimtab.plan import Plan, dense_plan
-from trimtab.plan_names import ADAPTIVE, DDP_HOOKS
+from trimtab.plan.names import ADAPTIVE, DDP_HOOKS
+from trimtab.plan.plan import Plan, dense_plan
 
 
 @dataclass(frozen=True)

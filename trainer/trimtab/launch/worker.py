@@ -28,7 +28,7 @@ from trimtab.launch.process_names import STATUS, rank_name
 from trimtab.launch.root_cause import root_cause
 from trimtab.launch.supervisor import Supervisor, describe_failure
 from trimtab.launch.wait_for_peer import wait_for_peer
-from trimtab.plan_names import plan_of
+from trimtab.plan.names import plan_of
 from trimtab.records.best_effort import best_effort
 from trimtab.records.result import RunResult
 from trimtab.records.run_directory import InUseError, RunDirectory

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from trimtab_api.units import format_duration, format_size
 
-from trimtab.plan_names import DDP_HOOKS
+from trimtab.plan.names import DDP_HOOKS
 from trimtab.records.result import SUCCESS_STATES
 from trimtab.report.summary import Summary, Target
 

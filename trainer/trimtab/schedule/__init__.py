@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from trimtab_api.catalogue import schedules
 
-from trimtab.profile import Profile
+from trimtab.plan.profile import Profile
+from trimtab.plan.timetable import Iteration, Send, Timetable
 from trimtab.schedule.base import Schedule
 from trimtab.schedule.planner import BufferSeconds, PlannedSchedule, StepFacts
 from trimtab.schedule.timetabled import Timetabled
 from trimtab.schedule.wait_free import WaitFree
-from trimtab.timetable import Iteration, Send, Timetable
 
 __all__ = [
     "BufferSeconds",

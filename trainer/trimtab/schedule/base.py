@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
-from trimtab.timetable import Iteration
+from trimtab.plan.timetable import Iteration
 
 
 class Schedule(ABC):

@@ -5,8 +5,8 @@ An iteration here is a round. It sends what the round before made, and its updat
 
 from __future__ import annotations
 
+from trimtab.plan.timetable import Iteration, Send
 from trimtab.schedule.base import Schedule
-from trimtab.timetable import Iteration, Send
 
 
 class Overlap(Schedule):

@@ -14,10 +14,10 @@ from typing import Any, Protocol
 
 from trimtab_api.catalogue.other_axes import MOST_BUFFERS
 
-from trimtab.profile import Profile
+from trimtab.plan.profile import Profile
+from trimtab.plan.timetable import Timetable
 from trimtab.schedule.step_times import StepTimes, step_times
 from trimtab.timeline import latent
-from trimtab.timetable import Timetable
 
 BufferSeconds = Callable[[int], float]
 """Seconds that one buffer takes, by its number of elements."""

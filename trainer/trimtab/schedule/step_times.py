@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 
-from trimtab.profile import Profile
+from trimtab.plan.profile import Profile
+from trimtab.plan.timetable import Timetable
 from trimtab.timeline import BufferTimes, Readiness, mean_iteration_seconds, transfers_of
-from trimtab.timetable import Timetable
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from trimtab.plan.timetable import Iteration, Timetable
 from trimtab.schedule.base import Schedule
-from trimtab.timetable import Iteration, Timetable
 
 
 class Timetabled(Schedule):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from trimtab.plan.timetable import Iteration, Send
 from trimtab.schedule.base import Schedule
-from trimtab.timetable import Iteration, Send
 
 
 class WaitFree(Schedule):

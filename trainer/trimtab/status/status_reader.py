@@ -14,7 +14,7 @@ from trimtab_api.netmon_client import NOTHING_KNOWN, NetworkView
 from trimtab_api.trainer.v1 import status_pb2
 from trimtab_api.trainingjob import TrainingJob
 
-from trimtab.plan import Plan
+from trimtab.plan.plan import Plan
 from trimtab.records.dropped import DroppedSteps
 from trimtab.records.json_files import Tail, read_json
 from trimtab.records.lines import ALONE, LeftOutSteps, Step

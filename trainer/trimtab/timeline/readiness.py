@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from trimtab.profile import Profile
+from trimtab.plan.profile import Profile
 
 #: Share of the computation that has passed when backward begins: a forward costs half a backward.
 _FORWARD_SHARE = 1 / 3

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from trimtab.timetable import Iteration
+from trimtab.plan.timetable import Iteration
 
 Start = Literal["at once", "backward begins", "gradient", "backward"]
 """When a buffer may be compressed.

@@ -20,7 +20,7 @@ from trimtab.engine.exchange.buckets import Buckets
 from trimtab.engine.exchange.consensus import ExchangeSummary
 from trimtab.engine.local_sgd.model_buffers import persistent_buffers, put_back
 from trimtab.engine.step_engine import StepEngine
-from trimtab.plan import Plan
+from trimtab.plan.plan import Plan
 
 State = dict[str, Any]
 

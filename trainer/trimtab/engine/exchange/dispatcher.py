@@ -15,7 +15,7 @@ from trimtab.engine.exchange.scheme_registry import Schemes
 from trimtab.engine.gradients.flat_buffers import Arena
 from trimtab.engine.gradients.gather import Gradients
 from trimtab.engine.gradients.momentum_correction import clip_locally
-from trimtab.plan import Plan, elements_to_send, split_elements
+from trimtab.plan.plan import Plan, elements_to_send, split_elements
 from trimtab.schedule import Iteration, Send
 from trimtab.transport.group import Group
 

@@ -33,7 +33,7 @@ from trimtab.engine.gradients.gather import Gradients
 from trimtab.engine.gradients.participation import Participation
 from trimtab.engine.profiling.phase_timer import PhaseClock
 from trimtab.engine.profiling.profiler import StepProfiler
-from trimtab.plan import Plan
+from trimtab.plan.plan import Plan
 from trimtab.schedule import Schedule
 from trimtab.sparsify.base import Sent
 from trimtab.transport.base import Place

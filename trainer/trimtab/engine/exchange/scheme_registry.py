@@ -10,7 +10,7 @@ from trimtab.collectives.base import Collective, Ranges
 from trimtab.engine.gradients.flat_buffers import Arena
 from trimtab.engine.gradients.momentum_correction import Velocity
 from trimtab.engine.local_sgd.outer_optimizer import OuterStep
-from trimtab.plan import Plan
+from trimtab.plan.plan import Plan
 from trimtab.sparsify.base import Selector, Sent
 from trimtab.transport.group import Group
 

@@ -20,7 +20,7 @@ from torch.nn import Parameter
 from trimtab_api.errors import UserError
 
 from trimtab import kernels
-from trimtab.plan import FusionPlan
+from trimtab.plan.plan import FusionPlan
 
 #: Elements of a buffer at which its indices, 32 bits each, end.
 MOST_ELEMENTS = 1 << 31

@@ -18,7 +18,7 @@ from trimtab.engine.gradients.uncompiled_hook import ModuleHook
 from trimtab.engine.local_sgd.buffer_sync import average_buffers
 from trimtab.engine.local_sgd.local_sgd import LocalUpdates
 from trimtab.engine.optimizer.loss_scale import LossScale
-from trimtab.plan import STEPS_AHEAD, Plan
+from trimtab.plan.plan import STEPS_AHEAD, Plan
 
 
 class RoundExchange:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Literal, get_args
 
-from trimtab.profile import Profile
+from trimtab.plan.profile import Profile
 
 Phase = Literal["forward", "backward", "exposed", "optimizer", "other"]
 """What the thread does: from a step's end until backward begins (drawing the batch, the forward pass, the loss);

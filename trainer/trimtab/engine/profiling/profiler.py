@@ -26,8 +26,8 @@ from trimtab.engine.gradients.uncompiled_hook import ModuleHook
 from trimtab.engine.profiling.delay_watch import DelayWatch
 from trimtab.engine.profiling.loss_fall import LossFall
 from trimtab.engine.profiling.trace import Span, TracedStep
-from trimtab.plan import Plan
-from trimtab.profile import BucketTimes, ModuleTimes, Profile
+from trimtab.plan.plan import Plan
+from trimtab.plan.profile import BucketTimes, ModuleTimes, Profile
 
 #: Steps under a plan before the first that is profiled: thresholds and memory have settled by then.
 NUM_SETTLING = 3

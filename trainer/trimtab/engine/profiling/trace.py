@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from trimtab.engine.exchange.in_flight import Flight, Flights
-from trimtab.plan import Plan
+from trimtab.plan.plan import Plan
 
 
 class Span(NamedTuple):

@@ -17,10 +17,10 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import Literal
 
-from trimtab.profile import Profile
+from trimtab.plan.profile import Profile
+from trimtab.plan.timetable import Iteration, Send, Timetable
 from trimtab.schedule.planner import PlannedSchedule, StepFacts, split
 from trimtab.schedule.step_times import StepTimes
-from trimtab.timetable import Iteration, Send, Timetable
 
 Choose = Callable[[Sequence[int], Sequence[int]], int]
 """From the buckets sent so far and those that are complete to the one that goes next."""

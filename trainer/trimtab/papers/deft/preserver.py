@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import erf, exp, pi, sqrt
 
-from trimtab.profile import Profile
-from trimtab.timetable import Timetable
+from trimtab.plan.profile import Profile
+from trimtab.plan.timetable import Timetable
 
 #: By how much the ratio of both expected losses may differ from 1 (epsilon, section IV.C.3).
 _TOLERANCE = 0.01

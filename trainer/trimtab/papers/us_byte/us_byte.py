@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from trimtab.papers.bytescheduler import priority
-from trimtab.profile import Profile
+from trimtab.plan.profile import Profile
+from trimtab.plan.timetable import Timetable
 from trimtab.schedule.planner import PlannedSchedule, StepFacts, split
 from trimtab.schedule.step_times import StepTimes
-from trimtab.timetable import Timetable
 
 
 def plan_us_byte(profile: Profile, cuts: tuple[int, ...], facts: StepFacts, *, partition: int) -> PlannedSchedule:

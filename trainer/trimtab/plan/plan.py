@@ -12,6 +12,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any, Literal
 
+from trimtab.plan.timetable import Timetable
 from trimtab_api import catalogue
 from trimtab_api.catalogue import (
     BYTES_PER_ELEMENT,
@@ -24,8 +25,6 @@ from trimtab_api.catalogue import (
     source_options,
 )
 from trimtab_api.errors import UserError
-
-from trimtab.timetable import Timetable
 
 Selection = Literal["ahead", "behind"]
 

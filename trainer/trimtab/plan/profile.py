@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from trimtab.plan import Plan
+from trimtab.plan.plan import Plan
 
 #: What the loss really falls by, over what SGD's steps promise by the gradient's norm, where the learning rate leaves
 #: room: 0.2 to 0.6 with the noise that the norm has in it. Below this the curvature or the noise decides.
