@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from trimtab.cli.main import main
-from trimtab.control.staleness import relative_steps
+from trimtab.control.cost_model.convergence import relative_steps
 from trimtab.control.types import ModelFacts, OptimizerFamily
 from trimtab.plan.plan import Plan
 

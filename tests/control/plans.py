@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from trimtab.control.cost_model.predictor import Predictor
 from trimtab.control.decision import Prediction
 from trimtab.control.plan_evaluator import PlanEvaluator
 from trimtab.control.planning import FusionPlanning
-from trimtab.control.predict import Predictor
 from trimtab.control.types import ControllerSettings, ModelFacts, OptimizerFamily
 from trimtab.plan.plan import Plan
 

@@ -7,8 +7,8 @@ from statistics import fmean
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from trimtab.control.clipped_mean import clipped_mean
-from trimtab.control.predict import Predictor
+from trimtab.control.cost_model.clipped_mean import clipped_mean
+from trimtab.control.cost_model.predictor import Predictor
 from trimtab.control.types import ModelFacts, StepReport
 from trimtab.plan.plan import Plan
 

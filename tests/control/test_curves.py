@@ -7,8 +7,8 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from trimtab.control.curves import Curve
-from trimtab.control.predict import Predictor
+from trimtab.control.cost_model.interpolation import Curve
+from trimtab.control.cost_model.predictor import Predictor
 from trimtab.control.types import ModelFacts
 from trimtab.plan.plan import FusionPlan, Plan, dense_plan
 

@@ -11,7 +11,8 @@ import pytest
 from plans import evaluator_of
 from recorded import random_adam_cluster
 from simulator import ADAPTIVE
-from trimtab.control import experiments, predict
+from trimtab.control import experiments
+from trimtab.control.cost_model import predictor as predict
 from trimtab.control.decision import Prediction
 from trimtab.judge.simulated_cluster import SGD
 from trimtab.judge.simulated_run import SimulatedRun

@@ -9,7 +9,7 @@ from statistics import median
 import pytest
 from recorded import DIGITS, GPT, random_adam_cluster
 from simulator import ADAPTIVE, GRID, UPDATES, dense, random_cluster
-from trimtab.control import predict
+from trimtab.control.cost_model import predictor as predict
 from trimtab.control.sources import sources_between
 from trimtab.control.types import ControllerSettings, ModelFacts, OptimizerFamily
 from trimtab.judge import RANDOM_NETWORK_SEED

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kit.examples import examples
-from trimtab.control.overheads import Overheads
+from trimtab.control.cost_model.overheads import Overheads
 from trimtab_api.catalogue import Cost, collective_cost
 
 M, N = 40e6, 4

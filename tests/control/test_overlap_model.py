@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from trimtab import schedule
-from trimtab.control import overlap
-from trimtab.control.overlap import step_seconds
+from trimtab.control.cost_model import step_time as overlap
+from trimtab.control.cost_model.step_time import step_seconds
 from trimtab.plan.plan import Plan
 from trimtab.plan.profile import BucketTimes, Profile
 from trimtab.plan.timetable import Timetable

@@ -8,8 +8,8 @@ import pytest
 from kit.catalogue_additions import forget_additions
 from simulator import GIGABIT
 from trimtab.control.controller import Controller
+from trimtab.control.cost_model.predictor import Predictor
 from trimtab.control.planning import FusionPlanning
-from trimtab.control.predict import Predictor
 from trimtab.control.space import Space
 from trimtab.control.types import Adopt, ControllerSettings, KeepGoing, ModelFacts, NetworkView, StepReport
 from trimtab.plan.plan import FusionPlan, Plan

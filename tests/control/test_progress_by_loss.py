@@ -11,7 +11,7 @@ from math import exp
 
 import pytest
 from recorded import DIGITS, GPT, Recording
-from trimtab.control.progress import Progress, varies_with
+from trimtab.control.cost_model.convergence_learning import Progress, varies_with
 from trimtab.plan.plan import Plan, dense_plan
 
 DENSE, SPARSE, SPARSER = dense_plan(), Plan(0.01, "all-gather"), Plan(0.001, "all-gather")

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kit.examples import examples
+from trimtab.control.cost_model.predictor import Predictor
 from trimtab.control.knee import knee, log_speedup
 from trimtab.control.pareto import front
 from trimtab.control.plan_evaluator import PlanEvaluator
 from trimtab.control.planning import FusionPlanning
-from trimtab.control.predict import Predictor
 from trimtab.control.solve import MOST_EVALUATIONS, solve
 from trimtab.control.space import Space, ratio_grid
 from trimtab.control.types import ControllerSettings, ModelFacts

@@ -9,7 +9,7 @@ from math import exp
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from trimtab.control.staleness import doubt, relative_steps
+from trimtab.control.cost_model.convergence import doubt, relative_steps
 from trimtab.control.types import ModelFacts, OptimizerFamily
 from trimtab.judge.recorded import load
 from trimtab.plan.plan import Plan, dense_plan

@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from trimtab.control.predict import Predictor
+from trimtab.control.cost_model.predictor import Predictor
+from trimtab.control.cost_model.straggler_wait import Waits
 from trimtab.control.types import ModelFacts, StepReport
-from trimtab.control.waits import Waits
 from trimtab.plan.plan import Plan
 
 LATENCY, BANDWIDTH = 1e-3, 1e8

@@ -31,8 +31,8 @@ from kit.training.weights import weights_of
 from torch import Tensor, nn
 from torch._dynamo.backends.registry import lookup_backend
 from torch.fx import GraphModule
+from trimtab.control.cost_model.predictor import Predictor
 from trimtab.control.planning import FusionPlanning
-from trimtab.control.predict import Predictor
 from trimtab.control.types import ModelFacts, OptimizerFamily
 from trimtab.engine.gradients.uncompiled_hook import ModuleHook
 from trimtab.engine.optimizer.loss_scale import LossScale

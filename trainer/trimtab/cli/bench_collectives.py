@@ -28,7 +28,7 @@ from trimtab_api.command_line import whole_number
 from trimtab_api.errors import UserError
 from trimtab_api.units import format_bandwidth, format_duration, parse_bandwidth, parse_duration
 
-from trimtab.control.overheads import Overheads
+from trimtab.control.cost_model.overheads import Overheads
 
 if TYPE_CHECKING:
     from trimtab.bench.exchange_times import ExchangeTimes

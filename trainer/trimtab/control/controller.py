@@ -18,6 +18,7 @@ from typing import Any
 
 from trimtab.control import candidates, choice, guards, warmup
 from trimtab.control.choice import Choice, banned_of
+from trimtab.control.cost_model.convergence import reads_gain
 from trimtab.control.decision import Prediction
 from trimtab.control.decision_log import DecisionLog
 from trimtab.control.experiments import Experiments
@@ -33,7 +34,6 @@ from trimtab.control.reason import of_optimizer
 from trimtab.control.recent_steps import was_applied
 from trimtab.control.since_change import SinceNetworkChange, SincePlanChange
 from trimtab.control.solve import preload
-from trimtab.control.staleness import reads_gain
 from trimtab.control.static_policy import NOMINAL_NETWORK, StaticPolicy
 from trimtab.control.trial_budget import TrialBudget
 from trimtab.control.triggers import Triggers

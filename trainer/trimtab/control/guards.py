@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from trimtab.control.clipped_mean import clipped_mean
+from trimtab.control.cost_model.clipped_mean import clipped_mean
 from trimtab.control.decision import Prediction
 from trimtab.control.types import StepReport
 

@@ -1,7 +1,7 @@
 """The choice among plans none of which beats another in everything: the one that reaches the target first.
 
 The time to a target is the product of step time and number of steps, and the latter grows with the staleness
-of error feedback (`trimtab.control.staleness`).
+of error feedback (`trimtab.control.cost_model.convergence`).
 
 In the logarithms of step time over dense's step time and of relative number of steps, products are sums, dense is the
 origin, and plans of equal time to target lie on planes with normal (w, 1 - w), w the speed weight. The knee is the

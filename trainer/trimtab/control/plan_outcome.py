@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import log
 
-from trimtab.control.clipped_mean import clipped_mean
+from trimtab.control.cost_model.clipped_mean import clipped_mean
 from trimtab.control.decision import Decision, Measured
 from trimtab.control.recent_steps import RecentSteps
 from trimtab.control.types import StepReport

@@ -9,7 +9,7 @@ from math import log
 
 from trimtab_api.catalogue import BYTES_PER_ELEMENT, collective_cost, schedules, sources, wires
 
-from trimtab.control.predict import Predictor
+from trimtab.control.cost_model.predictor import Predictor
 from trimtab.control.types import ControllerSettings, ModelFacts
 from trimtab.fusion import plan_of
 from trimtab.fusion.base import BufferCosts

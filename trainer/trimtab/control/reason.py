@@ -7,8 +7,8 @@ from math import expm1
 from trimtab_api.catalogue import wires
 from trimtab_api.units import format_duration
 
+from trimtab.control.cost_model.convergence_learning import Correction
 from trimtab.control.decision import Prediction
-from trimtab.control.progress import Correction
 from trimtab.control.types import OptimizerFamily
 from trimtab.plan.plan import Plan
 

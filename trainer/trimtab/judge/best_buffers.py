@@ -11,8 +11,8 @@ from statistics import fmean
 
 from trimtab_api.catalogue import planners, schedules
 
+from trimtab.control.cost_model.predictor import Predictor
 from trimtab.control.planning import FusionPlanning
-from trimtab.control.predict import Predictor
 from trimtab.control.types import ModelFacts
 from trimtab.judge.simulated_cluster import SimulatedCluster
 from trimtab.plan.plan import FusionPlan, Plan

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trimtab.plan.plan import Plan
 from trimtab_api.catalogue import DENSE, collectives, read_plan, reads_no_sparsifier, sparsifiers, why_not
 from trimtab_api.errors import UserError
+
+from trimtab.plan.plan import Plan
 
 if TYPE_CHECKING:
     from trimtab_api.trainingjob import TrainingJob

@@ -12,7 +12,6 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any, Literal
 
-from trimtab.plan.timetable import Timetable
 from trimtab_api import catalogue
 from trimtab_api.catalogue import (
     BYTES_PER_ELEMENT,
@@ -25,6 +24,8 @@ from trimtab_api.catalogue import (
     source_options,
 )
 from trimtab_api.errors import UserError
+
+from trimtab.plan.timetable import Timetable
 
 Selection = Literal["ahead", "behind"]
 

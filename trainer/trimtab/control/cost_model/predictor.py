@@ -8,22 +8,21 @@ from functools import lru_cache
 from math import sqrt
 from typing import Any
 
-from trimtab_api import catalogue
-from trimtab_api.catalogue.costs import Cost
-
-from trimtab.control import overlap
-from trimtab.control.clipped_mean import clipped_mean
-from trimtab.control.compress_times import CompressTimes
-from trimtab.control.curves import Curve
+from trimtab.control.cost_model import step_time as overlap
+from trimtab.control.cost_model.clipped_mean import clipped_mean
+from trimtab.control.cost_model.compression_time import CompressTimes
+from trimtab.control.cost_model.convergence import doubt, relative_steps
+from trimtab.control.cost_model.convergence_learning import Progress
+from trimtab.control.cost_model.interpolation import Curve
+from trimtab.control.cost_model.overheads import Overheads
+from trimtab.control.cost_model.straggler_wait import Waits
 from trimtab.control.decision import Prediction
-from trimtab.control.overheads import Overheads
-from trimtab.control.progress import Progress
-from trimtab.control.staleness import doubt, relative_steps
 from trimtab.control.types import ModelFacts, StepReport, TrialReport
-from trimtab.control.waits import Waits
 from trimtab.plan.plan import FusionPlan, Plan
 from trimtab.plan.profile import Profile
 from trimtab.timeline import BufferTimes, Readiness, Timeline, assumed_compute_seconds, latent, simulate
+from trimtab_api import catalogue
+from trimtab_api.catalogue.costs import Cost
 
 #: Steps after which a measured gain no longer speaks for the present stage of training.
 _GAIN_MAX_AGE_STEPS = 2000

@@ -1,6 +1,6 @@
 """What steps really bring, learned from the job's own loss: how far the law of relative steps is off for this job.
 
-The law (`trimtab.control.staleness`) says how many steps a plan needs beside dense. Where the plan changes, the slope
+The law (`trimtab.control.cost_model.convergence`) says how many steps a plan needs beside dense. Where the plan changes, the slope
 of the loss says whether that is so: where it falls half as fast as the law has it, the plan needs twice the steps. A
 loss falls ever more slowly by itself, so slopes are compared along a curve that slows down with all that was trained.
 
@@ -19,8 +19,7 @@ from math import exp, isfinite, log, log10, sqrt
 from typing import Any
 
 import numpy as np
-
-from trimtab.control.loss_filters import Array, LossFilters
+from trimtab.control.cost_model.kalman import Array, LossFilters
 from trimtab.plan.plan import Plan
 
 #: Corrections in the logarithm, up to a factor of five; and the deviation that is expected of the law, from how far

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from statistics import fmean
 from typing import Any
 
-from trimtab.control.curves import Curve, key_of
+from trimtab.control.cost_model.interpolation import Curve, key_of
 from trimtab.plan.plan import Plan
 
 #: Seconds a buffer, as assumed before plans of unlike numbers of buffers were measured; and how much that assumption
