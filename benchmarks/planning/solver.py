@@ -14,13 +14,13 @@ from statistics import median
 
 from recorded import random_adam_cluster
 from simulator import random_cluster
-from trimtab.control import solve
 from trimtab.control.cost_model.predictor import Predictor
-from trimtab.control.knee import knee, log_speedup
-from trimtab.control.pareto import front
 from trimtab.control.plan_evaluator import PlanEvaluator
 from trimtab.control.planning import FusionPlanning
-from trimtab.control.space import Space
+from trimtab.control.search import search as solve
+from trimtab.control.search.knee import knee, log_speedup
+from trimtab.control.search.pareto import front
+from trimtab.control.search.space import Space
 from trimtab.control.types import ControllerSettings, ModelFacts
 from trimtab.judge.simulated_cluster import SimulatedCluster
 from trimtab.judge.simulated_run import SimulatedRun

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from plans import FACTS, evaluator_of
-from trimtab.control.choice import choose, start
 from trimtab.control.cost_model.convergence import relative_steps
 from trimtab.control.decision import Prediction
-from trimtab.control.knee import knee
 from trimtab.control.reason import reason_to_keep
+from trimtab.control.search.knee import knee
+from trimtab.control.search.selection import choose, start
 from trimtab.control.types import ControllerSettings
 from trimtab.plan.plan import Plan, dense_plan
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from trimtab.control.choice import Choice
 from trimtab.control.decision import Inputs, Measured, Prediction
 from trimtab.control.decision_log import DecisionLog
+from trimtab.control.search.selection import Choice
 from trimtab.plan.plan import Plan, dense_plan
 from trimtab.records.lines import DecisionLine
 

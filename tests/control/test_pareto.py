@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 from trimtab.control.decision import Prediction
-from trimtab.control.pareto import front, objectives, spread
+from trimtab.control.search.pareto import front, objectives, spread
 from trimtab.plan.plan import Plan
 
 

@@ -10,7 +10,7 @@ from simulator import GIGABIT
 from trimtab.control.controller import Controller
 from trimtab.control.cost_model.predictor import Predictor
 from trimtab.control.planning import FusionPlanning
-from trimtab.control.space import Space
+from trimtab.control.search.space import Space
 from trimtab.control.types import Adopt, ControllerSettings, KeepGoing, ModelFacts, NetworkView, StepReport
 from trimtab.plan.plan import FusionPlan, Plan
 from trimtab.plan.profile import BucketTimes, ModuleTimes, Profile

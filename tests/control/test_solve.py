@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kit.examples import examples
 from trimtab.control.cost_model.predictor import Predictor
-from trimtab.control.knee import knee, log_speedup
-from trimtab.control.pareto import front
 from trimtab.control.plan_evaluator import PlanEvaluator
 from trimtab.control.planning import FusionPlanning
-from trimtab.control.solve import MOST_EVALUATIONS, solve
-from trimtab.control.space import Space, ratio_grid
+from trimtab.control.search.knee import knee, log_speedup
+from trimtab.control.search.pareto import front
+from trimtab.control.search.search import MOST_EVALUATIONS, solve
+from trimtab.control.search.space import Space, ratio_grid
 from trimtab.control.types import ControllerSettings, ModelFacts
 from trimtab.plan.plan import Plan, dense_plan
 from trimtab_api.catalogue import DEFAULT_COLLECTIVES

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 from plans import FACTS
-from trimtab.control.choice import Choice
 from trimtab.control.decision import Prediction
 from trimtab.control.learning import Learner
 from trimtab.control.network_watch import Network
+from trimtab.control.search.selection import Choice
 from trimtab.control.static_policy import NOMINAL_NETWORK, StaticPolicy
 from trimtab.plan.plan import FusionPlan, Plan
 from trimtab.plan.profile import Profile

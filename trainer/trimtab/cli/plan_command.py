@@ -115,10 +115,10 @@ class _Choice:
 
 def _choose(question: _Question, local_steps: int) -> _Choice:
     """What the controller would adopt by its priors alone, after the warm-up, with at most so many local steps."""
-    from trimtab.control.choice import choose
     from trimtab.control.cost_model.predictor import Predictor
     from trimtab.control.plan_evaluator import PlanEvaluator
     from trimtab.control.planning import FusionPlanning
+    from trimtab.control.search.selection import choose
     from trimtab.control.sources import sources_by_default
     from trimtab.control.types import ControllerSettings, ModelFacts, OptimizerFamily
     from trimtab.plan.plan import Plan, dense_plan

@@ -16,8 +16,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from trimtab.control import candidates, choice, guards, warmup
-from trimtab.control.choice import Choice, banned_of
+from trimtab.control import guards, warmup
 from trimtab.control.cost_model.convergence import reads_gain
 from trimtab.control.decision import Prediction
 from trimtab.control.decision_log import DecisionLog
@@ -32,8 +31,11 @@ from trimtab.control.planning import FusionPlanning
 from trimtab.control.prediction_drift import PredictionDrift
 from trimtab.control.reason import of_optimizer
 from trimtab.control.recent_steps import was_applied
+from trimtab.control.search import candidates
+from trimtab.control.search import selection as choice
+from trimtab.control.search.search import preload
+from trimtab.control.search.selection import Choice, banned_of
 from trimtab.control.since_change import SinceNetworkChange, SincePlanChange
-from trimtab.control.solve import preload
 from trimtab.control.static_policy import NOMINAL_NETWORK, StaticPolicy
 from trimtab.control.trial_budget import TrialBudget
 from trimtab.control.triggers import Triggers

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from trimtab.control.choice import Choice
 from trimtab.control.decision import Decision, Inputs, Measured
+from trimtab.control.search.selection import Choice
 from trimtab.plan.profile import Profile
 from trimtab.records.lines import Trigger
 from trimtab.timeline import Timeline

@@ -12,12 +12,12 @@ from collections.abc import Collection
 from dataclasses import replace
 from math import expm1, inf, log
 
-from trimtab.control.choice import Banned, Choice, banned_of
 from trimtab.control.cost_model.convergence_learning import varies_with
 from trimtab.control.cost_model.predictor import Predictor
 from trimtab.control.decision import Prediction
 from trimtab.control.plan_evaluator import PlanEvaluator
 from trimtab.control.reason import of_progress
+from trimtab.control.search.selection import Banned, Choice, banned_of
 from trimtab.plan.plan import Plan
 from trimtab.records.lines import Trigger
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from trimtab.control.choice import Choice
 from trimtab.control.decision import Prediction
 from trimtab.control.learning import Learner
 from trimtab.control.network_watch import Network
 from trimtab.control.plan_evaluator import PlanEvaluator
 from trimtab.control.plan_outcome import sends_in_more_parts
+from trimtab.control.search.selection import Choice
 from trimtab.control.types import StepReport
 from trimtab.plan.plan import Plan
 from trimtab.records.lines import Trigger

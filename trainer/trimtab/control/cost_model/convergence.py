@@ -32,9 +32,10 @@ from functools import lru_cache
 from itertools import pairwise
 from math import exp, log, log10
 
+from trimtab_api.catalogue import wires
+
 from trimtab.control.types import ModelFacts, OptimizerFamily
 from trimtab.plan.plan import Plan
-from trimtab_api.catalogue import wires
 
 #: The power of the residual's relative norm with which they grow: between that of gradients that all point one way, 2,
 #: and of such as have nothing in common, 1.

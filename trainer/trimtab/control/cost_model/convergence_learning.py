@@ -19,6 +19,7 @@ from math import exp, isfinite, log, log10, sqrt
 from typing import Any
 
 import numpy as np
+
 from trimtab.control.cost_model.kalman import Array, LossFilters
 from trimtab.plan.plan import Plan
 

@@ -8,8 +8,9 @@ from itertools import pairwise
 from math import exp, log
 from typing import Any
 
-from trimtab.plan.plan import Plan
 from trimtab_api.catalogue import collectives
+
+from trimtab.plan.plan import Plan
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,9 @@ from functools import lru_cache
 from math import sqrt
 from typing import Any
 
+from trimtab_api import catalogue
+from trimtab_api.catalogue.costs import Cost
+
 from trimtab.control.cost_model import step_time as overlap
 from trimtab.control.cost_model.clipped_mean import clipped_mean
 from trimtab.control.cost_model.compression_time import CompressTimes
@@ -21,8 +24,6 @@ from trimtab.control.types import ModelFacts, StepReport, TrialReport
 from trimtab.plan.plan import FusionPlan, Plan
 from trimtab.plan.profile import Profile
 from trimtab.timeline import BufferTimes, Readiness, Timeline, assumed_compute_seconds, latent, simulate
-from trimtab_api import catalogue
-from trimtab_api.catalogue.costs import Cost
 
 #: Steps after which a measured gain no longer speaks for the present stage of training.
 _GAIN_MAX_AGE_STEPS = 2000

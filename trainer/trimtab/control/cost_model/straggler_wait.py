@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
 from trimtab.control.cost_model.clipped_mean import MOST_MEDIANS
 
 #: Exchanges, of one number of local steps, whose arrivals are kept; and with how many they begin to count.

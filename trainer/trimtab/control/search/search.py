@@ -12,10 +12,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-
 from trimtab.control.decision import Prediction
-from trimtab.control.pareto import objectives
-from trimtab.control.space import Space
+from trimtab.control.search.pareto import objectives
+from trimtab.control.search.space import Space
 
 #: Plans that may be predicted for one decision: 120 to 240 ms of a core, where they have one buffer. Training waits
 #: beside it.

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from math import log, log1p
 
 from trimtab.control.decision import Inputs, Prediction
-from trimtab.control.knee import knee
 from trimtab.control.network_watch import Network
-from trimtab.control.pareto import front, spread
 from trimtab.control.plan_evaluator import PlanEvaluator
 from trimtab.control.reason import reason_to_change, reason_to_keep, reason_to_start
-from trimtab.control.solve import solve
-from trimtab.control.space import Space
+from trimtab.control.search.knee import knee
+from trimtab.control.search.pareto import front, spread
+from trimtab.control.search.search import solve
+from trimtab.control.search.space import Space
 from trimtab.control.types import OptimizerFamily
 from trimtab.plan.plan import Plan
 

@@ -1,0 +1,1 @@
+"""The plans that there are, and which of them is best."""
