@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from trimtab.control.fallback import Fallback
-from trimtab.control.guards import Alarm
+from trimtab.control.monitors.guards import Alarm
 from trimtab.control.types import StepReport
 from trimtab.plan.plan import dense_plan
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kit.examples import examples
-from trimtab.control.gain_watch import GainWatch
+from trimtab.control.monitors.gain import GainWatch
 
 
 def gain_watch(*gains):

@@ -6,8 +6,8 @@ from math import exp
 
 from hypothesis import given
 from hypothesis import strategies as st
-from trimtab.control import guards
 from trimtab.control.decision import Prediction
+from trimtab.control.monitors import guards
 from trimtab.control.types import StepReport
 from trimtab.plan.plan import dense_plan
 

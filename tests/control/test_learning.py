@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from trimtab.control.gain_watch import GainWatch
 from trimtab.control.learning import Learner
-from trimtab.control.network_watch import Network, NetworkChange
+from trimtab.control.monitors.gain import GainWatch
+from trimtab.control.monitors.network import Network, NetworkChange
 from trimtab.control.types import ModelFacts, StepReport
 from trimtab.plan.plan import FusionPlan, Plan
 from trimtab.plan.timetable import Iteration, Send, Timetable

@@ -8,7 +8,7 @@ from math import exp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kit.examples import examples
-from trimtab.control.network_watch import NetworkWatch
+from trimtab.control.monitors.network import NetworkWatch
 from trimtab.control.types import NetworkView
 
 GIGABIT = 1e9 / 8

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from trimtab.control.decision import Decision, Inputs
+from trimtab.control.monitors.recent_steps import RecentSteps
 from trimtab.control.plan_outcome import PlanOutcome
-from trimtab.control.recent_steps import RecentSteps
 from trimtab.control.types import StepReport
 from trimtab.plan.plan import Plan
 

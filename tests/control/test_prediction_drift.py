@@ -2,7 +2,7 @@
 
 from itertools import pairwise
 
-from trimtab.control.prediction_drift import PredictionDrift
+from trimtab.control.monitors.model_drift import PredictionDrift
 
 
 def asked(drift, sync, *, expected=0.1, step=0.3, seconds=600.0):

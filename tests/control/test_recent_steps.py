@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from math import nan
 
-from trimtab.control.recent_steps import RecentSteps
+from trimtab.control.monitors.recent_steps import RecentSteps
 from trimtab.control.types import StepReport
 from trimtab.plan.plan import Plan
 

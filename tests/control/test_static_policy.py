@@ -10,7 +10,7 @@ import pytest
 from plans import FACTS
 from trimtab.control.decision import Prediction
 from trimtab.control.learning import Learner
-from trimtab.control.network_watch import Network
+from trimtab.control.monitors.network import Network
 from trimtab.control.search.selection import Choice
 from trimtab.control.static_policy import NOMINAL_NETWORK, StaticPolicy
 from trimtab.plan.plan import FusionPlan, Plan

@@ -20,9 +20,9 @@ from statistics import median
 import torch
 import torch.distributed as dist
 from trimtab.bench.replayed import LayerTimes, Replayed
-from trimtab.control.gain_watch import GainWatch
 from trimtab.control.learning import Learner
-from trimtab.control.network_watch import Network
+from trimtab.control.monitors.gain import GainWatch
+from trimtab.control.monitors.network import Network
 from trimtab.control.planning import FusionPlanning
 from trimtab.control.types import ModelFacts
 from trimtab.fusion import cut

@@ -16,26 +16,27 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from trimtab.control import guards, warmup
+from trimtab.control import warmup
 from trimtab.control.cost_model.convergence import reads_gain
 from trimtab.control.decision import Prediction
 from trimtab.control.decision_log import DecisionLog
 from trimtab.control.experiments import Experiments
 from trimtab.control.fallback import Fallback
-from trimtab.control.gain_watch import GainWatch
 from trimtab.control.learning import Learner
-from trimtab.control.network_watch import UNKNOWN_NETWORK, Network, NetworkChange, NetworkWatch
+from trimtab.control.monitors import guards
+from trimtab.control.monitors.gain import GainWatch
+from trimtab.control.monitors.model_drift import PredictionDrift
+from trimtab.control.monitors.network import UNKNOWN_NETWORK, Network, NetworkChange, NetworkWatch
+from trimtab.control.monitors.recent_steps import was_applied
+from trimtab.control.monitors.since_change import SinceNetworkChange, SincePlanChange
 from trimtab.control.plan_evaluator import PlanEvaluator
 from trimtab.control.plan_outcome import NUM_STEPS, PlanOutcome, sends_in_more_parts
 from trimtab.control.planning import FusionPlanning
-from trimtab.control.prediction_drift import PredictionDrift
 from trimtab.control.reason import of_optimizer
-from trimtab.control.recent_steps import was_applied
 from trimtab.control.search import candidates
 from trimtab.control.search import selection as choice
 from trimtab.control.search.search import preload
 from trimtab.control.search.selection import Choice, banned_of
-from trimtab.control.since_change import SinceNetworkChange, SincePlanChange
 from trimtab.control.static_policy import NOMINAL_NETWORK, StaticPolicy
 from trimtab.control.trial_budget import TrialBudget
 from trimtab.control.triggers import Triggers

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from trimtab.control.guards import Alarm
+from trimtab.control.monitors.guards import Alarm
 from trimtab.control.types import StepReport
 
 #: Steps of dense after a guard, doubled each time up to the most.

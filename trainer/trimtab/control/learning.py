@@ -12,9 +12,9 @@ from statistics import median
 
 from trimtab.control.cost_model.convergence import reads_gain
 from trimtab.control.cost_model.predictor import Predictor
-from trimtab.control.gain_watch import GainWatch
-from trimtab.control.network_watch import Network, NetworkChange, speaks_for
-from trimtab.control.recent_steps import RecentSteps, was_applied
+from trimtab.control.monitors.gain import GainWatch
+from trimtab.control.monitors.network import Network, NetworkChange, speaks_for
+from trimtab.control.monitors.recent_steps import RecentSteps, was_applied
 from trimtab.control.types import ModelFacts, StepReport, TrialReport
 from trimtab.plan.plan import Plan
 from trimtab.timeline import Timeline

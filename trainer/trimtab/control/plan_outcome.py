@@ -7,7 +7,7 @@ from math import log
 
 from trimtab.control.cost_model.clipped_mean import clipped_mean
 from trimtab.control.decision import Decision, Measured
-from trimtab.control.recent_steps import RecentSteps
+from trimtab.control.monitors.recent_steps import RecentSteps
 from trimtab.control.types import StepReport
 from trimtab.plan.plan import Plan
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from trimtab.control.decision import Prediction
 from trimtab.control.learning import Learner
-from trimtab.control.network_watch import Network
+from trimtab.control.monitors.network import Network
 from trimtab.control.plan_evaluator import PlanEvaluator
 from trimtab.control.plan_outcome import sends_in_more_parts
 from trimtab.control.search.selection import Choice

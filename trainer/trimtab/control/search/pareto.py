@@ -6,6 +6,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 
 import numpy as np
+
 from trimtab.control.decision import Prediction
 
 

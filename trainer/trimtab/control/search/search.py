@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
 from trimtab.control.decision import Prediction
 from trimtab.control.search.pareto import objectives
 from trimtab.control.search.space import Space

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from math import log, log1p
 
 from trimtab.control.decision import Inputs, Prediction
-from trimtab.control.network_watch import Network
+from trimtab.control.monitors.network import Network
 from trimtab.control.plan_evaluator import PlanEvaluator
 from trimtab.control.reason import reason_to_change, reason_to_keep, reason_to_start
 from trimtab.control.search.knee import knee

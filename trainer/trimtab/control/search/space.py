@@ -8,8 +8,9 @@ from itertools import product
 from math import ceil, floor, log10, prod
 from typing import Any
 
-from trimtab.control.types import ControllerSettings
 from trimtab_api.catalogue import schedules, sources, sparsifiers, wires
+
+from trimtab.control.types import ControllerSettings
 
 
 @dataclass(frozen=True)

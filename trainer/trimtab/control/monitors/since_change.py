@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from trimtab.control.gain_watch import GainWatch
-from trimtab.control.guards import ResidualWatch
+from trimtab.control.monitors.gain import GainWatch
+from trimtab.control.monitors.guards import ResidualWatch
 from trimtab.control.plan_outcome import PlanOutcome
 from trimtab.control.search.selection import Banned
 from trimtab.control.types import StepReport
