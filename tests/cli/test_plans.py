@@ -2,8 +2,8 @@
 
 import pytest
 from trimtab.cli.main import main
+from trimtab.control.settings import controller_settings
 from trimtab.control.types import OptimizerFamily
-from trimtab.controller_settings import controller_settings
 from trimtab.plan.names import GRID, check_runs, parse_plan, parse_plans, plan_of, with_plan
 from trimtab.plan.plan import Plan
 from trimtab_api.catalogue import wires

@@ -1,6 +1,6 @@
 """When a network that is not measured is told: after some patience, once, and its end once."""
 
-from trimtab.network_alarm import PATIENCE_SECONDS, NetworkAlarm, problem_of
+from trimtab.control.monitors.network_alarm import PATIENCE_SECONDS, NetworkAlarm, problem_of
 from trimtab_api.netmon_client import NOTHING_KNOWN, NetworkView
 
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from trimtab import control_client
+from trimtab.control import client as control_client
+from trimtab.control.client import ControlClient
 from trimtab.control.controller import Controller
 from trimtab.control.decision import Measured
 from trimtab.control.types import Adopt, ControllerSettings, KeepGoing, ModelFacts, StepReport
-from trimtab.control_client import ControlClient
 from trimtab.control_messages import ControlMessages
 from trimtab.plan.plan import Plan, dense_plan
 from trimtab_api.netmon_client import NetworkView

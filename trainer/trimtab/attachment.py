@@ -27,10 +27,10 @@ from trimtab.attach_checks import (
     refuse_second_session,
 )
 from trimtab.checkpoint.snapshot import Stateful
+from trimtab.control.client import ControlClient
 from trimtab.control.controller import Controller
+from trimtab.control.settings import controller_settings, fit_to_script
 from trimtab.control.types import ModelFacts
-from trimtab.control_client import ControlClient
-from trimtab.controller_settings import controller_settings, fit_to_script
 from trimtab.ddp_wrapper import silence, unwrapped
 from trimtab.engine.exchange.proxy_parameters import StandIns
 from trimtab.engine.optimizer.loss_scale import LossScale

@@ -6,8 +6,8 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from trimtab.control.client import ControlClient, plan_of, trials_of
 from trimtab.control.types import NetworkView, StepReport, TrialReport
-from trimtab.control_client import ControlClient, plan_of, trials_of
 from trimtab.plan.plan import Plan
 from trimtab.plan.profile import Profile
 from trimtab.transport.group import Group

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from trimtab_api.errors import UserError
 
 from trimtab.checkpoint.snapshot import Snapshot, Stateful, TrainingState
-from trimtab.control_client import ControlClient, plan_of, trials_of
+from trimtab.control.client import ControlClient, plan_of, trials_of
 from trimtab.control_messages import ControlMessages
 from trimtab.data.batches import Batches
 from trimtab.data.loops import Loops

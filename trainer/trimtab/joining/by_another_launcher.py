@@ -22,6 +22,7 @@ from trimtab_api.errors import UserError
 from trimtab_api.names import TLS_VARIABLE
 from trimtab_api.trainingjob import TrainingJob
 
+from trimtab.control.monitors.network_alarm import network_line
 from trimtab.environment.job_secret import secret_of_certificates
 from trimtab.environment.launchers import Ranks, meeting_point
 from trimtab.environment.own_process import only_in_this_process
@@ -32,7 +33,6 @@ from trimtab.joining.joined import Joined
 from trimtab.joining.run_certificates import certificates_by_secret
 from trimtab.joining.run_keeper import RunKeeper
 from trimtab.joining.side_processes import SideProcesses, restarting
-from trimtab.network_alarm import network_line
 from trimtab.records.best_effort import best_effort
 from trimtab.records.recorder import Recorder
 from trimtab.records.run_directory import RunDirectory, resolved

@@ -17,9 +17,9 @@ from trimtab_api import netmon_client
 from trimtab_api.certificates import Certificates
 
 from trimtab.control.controller import Controller
+from trimtab.control.mailbox import Mailbox
+from trimtab.control.monitors.network_alarm import PATIENCE_SECONDS, NetworkAlarm, network_line, problem_of
 from trimtab.control.types import Adopt, NetworkView, RunTrials, StepReport, TrialReport
-from trimtab.mailbox import Mailbox
-from trimtab.network_alarm import PATIENCE_SECONDS, NetworkAlarm, network_line, problem_of
 from trimtab.plan.plan import Plan
 from trimtab.plan.profile import Profile
 
