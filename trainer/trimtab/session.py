@@ -33,6 +33,7 @@ from trimtab.engine.exchange.consensus import PlanMismatchError
 from trimtab.engine.exchange.outcome import Outcome
 from trimtab.engine.local_sgd.state_watch import StateWatch
 from trimtab.engine.optimizer.loss_scale import LossScale
+from trimtab.engine.optimizer.step_lifecycle import Stepping
 from trimtab.engine.optimizer.stepper import as_list, warning_of_scheduler
 from trimtab.engine.profiling.phase_timer import Phase
 from trimtab.engine.same_model import check_models_are_alike
@@ -46,7 +47,6 @@ from trimtab.resuming import Resuming
 from trimtab.script_numbers import check_one_number, one_number
 from trimtab.step_number import StepInTrial
 from trimtab.step_record import Rounds, metric_of, number, report_of, round_end_of, said_of
-from trimtab.stepping import Stepping
 from trimtab.transport.base import CommunicationError
 from trimtab.transport.group import Group
 from trimtab.transport.object_collectives import Read, barrier, gather_json, json_of
