@@ -56,9 +56,9 @@ def test_what_the_walkthrough_mentions_exists(path, name):
 @pytest.mark.parametrize(
     ("text", "is_true"),
     [
-        ("`trainer/trimtab/session.py`: `Session.step`", True),
-        ("`trainer/trimtab/session.py`: `Session.leap`", False),
-        ("`trainer/trimtab/session.py`: `step`", False),
+        ("`trainer/trimtab/session/session.py`: `Session.step`", True),
+        ("`trainer/trimtab/session/session.py`: `Session.leap`", False),
+        ("`trainer/trimtab/session/session.py`: `step`", False),
         ("`trainer/trimtab/sessions.py`", False),
         ("`Session`", False),
         ("`proto/trimtab_api/netmon/v1/netmon.proto`: `WatchNetworkState`", True),

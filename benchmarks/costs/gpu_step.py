@@ -20,7 +20,7 @@ from torchvision.models import resnet50
 from trimtab.fusion import cut
 from trimtab.plan.plan import Plan
 from trimtab.records.recorder import Recorder
-from trimtab.session import Session
+from trimtab.session.session import Session
 from trimtab.transport.group import Group
 from trimtab.transport.rendezvous import process_group
 from trimtab.workloads.char_gpt import CharacterGpt

@@ -19,10 +19,10 @@ import torch
 import trimtab
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
-from trimtab import attachment
 from trimtab.engine.gradients.flat_buffers import LEND_FROM
 from trimtab.plan.plan import Plan
-from trimtab.session import Session
+from trimtab.session import attach as attachment
+from trimtab.session.session import Session
 from trimtab.sparsify.near_k import EXACT_UP_TO
 
 #: Candidates that must have been tried, plans that must have been trained with, and training steps after that, before

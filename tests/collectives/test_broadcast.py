@@ -9,8 +9,8 @@ import pytest
 import torch
 from kit.rank_pool import RankPool
 from torch import Tensor
-from trimtab.control_messages import ControlMessages
 from trimtab.joining.hosts import HostCard
+from trimtab.session.announcements import ControlMessages
 from trimtab.transport.base import CommunicationError
 from trimtab.transport.group import Group
 from trimtab.transport.object_collectives import (

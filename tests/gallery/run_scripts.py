@@ -25,9 +25,9 @@ import torch
 import torch.distributed as dist
 import trimtab
 from torch.nn.parallel import DistributedDataParallel
-from trimtab.attachment import attach as own_attach
 from trimtab.data.batches import Batches
 from trimtab.data.sharded_loader import Loaders
+from trimtab.session.attach import attach as own_attach
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from kit.chosen_plan import choose

@@ -82,7 +82,9 @@ class RankPool:
         warm_up(torch.device("cpu"))  # compiled here and kept on disk, not by every process at once
         index_code.warm_up()
         self._context = get_context("forkserver")  # the server imports torch once, for all
-        self._context.set_forkserver_preload(["torch", "torch.distributed", "trimtab.session", "trimtab.sparsify"])
+        self._context.set_forkserver_preload(
+            ["torch", "torch.distributed", "trimtab.session.session", "trimtab.sparsify"]
+        )
         self._deadline, self._backend = deadline, backend
         self._folder = tempfile.TemporaryDirectory()
         self._num_stores = 0

@@ -27,7 +27,7 @@ from trimtab.control.planning import FusionPlanning
 from trimtab.control.types import ModelFacts
 from trimtab.fusion import cut
 from trimtab.plan.plan import Plan
-from trimtab.session import Session
+from trimtab.session.session import Session
 from trimtab.transport import extra_links as further_links
 from trimtab.transport.group import Group
 

@@ -16,15 +16,15 @@ from kit.rank_pool import RankError, RankPool
 from kit.training.engines import engine_of
 from kit.training.job_file import job_file
 from torch import nn
-from trimtab import attachment
-from trimtab.attach_checks import check_devices
-from trimtab.attachment import attach
 from trimtab.control import client as control_client
 from trimtab.control.controller import Controller
 from trimtab.control.settings import controller_settings, fit_to_script
 from trimtab.control.types import ControllerSettings, ModelFacts, OptimizerFamily
 from trimtab.environment.launch_environment import LaunchEnvironment
 from trimtab.records.run_directory import RunDirectory
+from trimtab.session import attach as attachment
+from trimtab.session.attach import attach
+from trimtab.session.checks import check_devices
 from trimtab.transport.base import CommunicationError
 from trimtab.transport.group import Group
 from trimtab.transport.rendezvous import torch_store as store_rendezvous

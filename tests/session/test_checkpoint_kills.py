@@ -17,7 +17,7 @@ from kit.training.held_back import residual_of
 from torch import nn
 from trimtab.plan.plan import Plan
 from trimtab.records.recorder import Recorder
-from trimtab.session import Session
+from trimtab.session.session import Session
 from trimtab.transport.group import Group
 from trimtab_api.errors import UserError
 

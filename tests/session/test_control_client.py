@@ -14,8 +14,8 @@ from trimtab.control.client import ControlClient
 from trimtab.control.controller import Controller
 from trimtab.control.decision import Measured
 from trimtab.control.types import Adopt, ControllerSettings, KeepGoing, ModelFacts, StepReport
-from trimtab.control_messages import ControlMessages
 from trimtab.plan.plan import Plan, dense_plan
+from trimtab.session.announcements import ControlMessages
 from trimtab_api.netmon_client import NetworkView
 
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from trimtab.engine.debug_state import DebugState
 from trimtab.plan.plan import FusionPlan, Plan, dense_plan
 from trimtab.records.recorder import Recorder
-from trimtab.session import Session
+from trimtab.session.session import Session
 
 SIZE = 2
 #: In backward order: the last parameter first.

@@ -9,12 +9,12 @@ import pytest
 import torch
 from kit.rank_pool import RankPool
 from torch import nn
-from trimtab.dropped_steps import DropLimit, culprits
 from trimtab.plan.plan import Plan
 from trimtab.records.dropped import DroppedSteps
 from trimtab.records.lines import LeftOutSteps, Step
 from trimtab.records.recorder import Recorder
-from trimtab.session import Session
+from trimtab.session.dropped_steps import DropLimit, culprits
+from trimtab.session.session import Session
 from trimtab.transport.group import Group
 from trimtab_api.errors import UserError
 

@@ -14,13 +14,13 @@ import pytest
 import torch
 from kit.rank_pool import RankPool
 from torch import nn
-from trimtab.attach_checks import check_model_of_many_ranks
 from trimtab.environment.free_ports import free_ports
 from trimtab.launch.children import Exit
 from trimtab.launch.root_cause import root_cause
 from trimtab.plan.plan import Plan
 from trimtab.records.recorder import Recorder
-from trimtab.session import Session
+from trimtab.session.checks import check_model_of_many_ranks
+from trimtab.session.session import Session
 from trimtab.transport.base import CommunicationError
 from trimtab.transport.group import Group
 from trimtab_api.errors import UserError

@@ -22,7 +22,7 @@ from trimtab.papers.deft import queues
 from trimtab.plan.plan import FusionPlan, Plan
 from trimtab.records.recorder import Recorder
 from trimtab.schedule.step_times import StepTimes
-from trimtab.session import Session
+from trimtab.session.session import Session
 from trimtab.transport import extra_links as further_links
 from trimtab.transport.group import Group
 from trimtab_api.errors import UserError

@@ -15,7 +15,7 @@ from kit.training.engines import engine_of
 from torch import Tensor, nn
 from trimtab.plan.plan import FusionPlan, Plan
 from trimtab.records.recorder import Recorder
-from trimtab.session import Session
+from trimtab.session.session import Session
 from trimtab.transport.group import Group
 
 SIZE = 3

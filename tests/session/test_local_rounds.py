@@ -16,7 +16,7 @@ from kit.training.weights import weights_of
 from torch import Tensor, nn
 from trimtab.engine.exchange.consensus import STEPS_BETWEEN_FINGERPRINTS
 from trimtab.plan.plan import Plan
-from trimtab.session import Session
+from trimtab.session.session import Session
 from trimtab_api.errors import UserError
 
 

@@ -14,7 +14,7 @@ from torch import nn
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 from trimtab.plan.plan import Plan
 from trimtab.records.recorder import Recorder
-from trimtab.session import Session
+from trimtab.session.session import Session
 from trimtab.transport.group import Group
 from trimtab_api.errors import UserError
 

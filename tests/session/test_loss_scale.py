@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from trimtab.engine.optimizer.loss_scale import LossScale
 from trimtab.plan.plan import FusionPlan, Plan, dense_plan
 from trimtab.records.recorder import Recorder
-from trimtab.session import Session
+from trimtab.session.session import Session
 from trimtab.transport.group import Group
 
 CLIPPING = ("not at all", "by the recipe", "by synchronize", "by both")

@@ -16,7 +16,7 @@ from trimtab.engine.gradients.flat_buffers import Arena
 from trimtab.engine.same_model import check_models_are_alike
 from trimtab.plan.plan import Plan
 from trimtab.records.recorder import Recorder
-from trimtab.session import Session
+from trimtab.session.session import Session
 from trimtab.transport.group import Group
 from trimtab_api.errors import UserError
 

@@ -9,9 +9,9 @@ import torch
 from kit.rank_pool import RankPool
 from kit.training.exchanging_rank import NUM_ELEMENTS, Rank, in_arena_order, spoil
 from torch import Tensor
-from trimtab.attach_checks import check_momentum
 from trimtab.control.types import ControllerSettings
 from trimtab.plan.plan import WARMUP_RATIOS, FusionPlan, Plan, elements_to_send
+from trimtab.session.checks import check_momentum
 from trimtab.transport.group import Group
 from trimtab_api.errors import UserError
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn, optim
-from trimtab.optimizer_family import family_of
+from trimtab.session.optimizer_family import family_of
 
 
 def parameters():

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from trimtab.engine.gradients.flat_buffers import LEND_FROM
 from trimtab.plan.plan import Plan
 from trimtab.records.recorder import Recorder
-from trimtab.session import Session
+from trimtab.session.session import Session
 from trimtab.transport.group import Group
 
 #: Seconds for an exchange on loopback, at the worst.

@@ -16,7 +16,7 @@ from trimtab.engine.deferred import optimizer_support as stepped_in_parts
 from trimtab.engine.profiling.phase_timer import PHASES, PhaseClock
 from trimtab.plan.plan import FusionPlan, Plan
 from trimtab.records.recorder import Recorder
-from trimtab.session import Session
+from trimtab.session.session import Session
 from trimtab.transport.group import Group
 
 SIZE = 2

@@ -21,7 +21,7 @@ from trimtab.plan.plan import FusionPlan, Plan
 from trimtab.plan.profile import Profile
 from trimtab.plan.timetable import Iteration, Send, Timetable
 from trimtab.records.recorder import Recorder
-from trimtab.session import Session
+from trimtab.session.session import Session
 from trimtab.transport.group import Group
 
 SIZE = 2

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, IterableDataset, Sampler, TensorDataset
 from trimtab.data.look import Look, digest, mistakes
 from trimtab.plan.plan import Plan
 from trimtab.records.recorder import Recorder
-from trimtab.session import Session
+from trimtab.session.session import Session
 from trimtab.transport.group import Group
 
 NUM_SAMPLES = 32

@@ -15,12 +15,12 @@ import trimtab
 from kit.rank_pool import RankPool
 from kit.training.random_training import make_session, network
 from torch import nn
-from trimtab import attach_checks
 from trimtab.control.fallback import Fallback
 from trimtab.control.monitors import guards
 from trimtab.control.monitors.guards import ResidualWatch
 from trimtab.control.types import StepReport
 from trimtab.plan.plan import Plan, dense_plan
+from trimtab.session import checks as attach_checks
 from trimtab_api.errors import UserError
 
 

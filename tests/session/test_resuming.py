@@ -11,9 +11,9 @@ from kit.training.random_training import THREE_BUFFERS, make_session, network, t
 from kit.training.scripted_control import Script
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
-from trimtab.attachment import attach
 from trimtab.plan.plan import Plan
-from trimtab.session import Session
+from trimtab.session.attach import attach
+from trimtab.session.session import Session
 from trimtab_api.errors import UserError
 
 EPOCHS, BATCHES = 3, 10

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 from trimtab.data.same_data import FirstGradients, problem_of
 from trimtab.plan.plan import Plan
 from trimtab.records.recorder import Recorder
-from trimtab.session import Session
+from trimtab.session.session import Session
 from trimtab.transport.group import Group
 
 DATA = TensorDataset(torch.arange(1.0, 33.0).unsqueeze(1))

@@ -1,6 +1,6 @@
 """The number of a step while trials run."""
 
-from trimtab.step_number import StepInTrial
+from trimtab.session.step_counter import StepInTrial
 
 
 def test_a_step_in_a_trial_equals_no_number_and_orders_as_the_last_one() -> None:

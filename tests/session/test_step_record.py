@@ -8,7 +8,7 @@ import pytest
 from trimtab.control.types import StepReport
 from trimtab.engine.exchange.consensus import StepConsensus
 from trimtab.plan.plan import Plan
-from trimtab.step_record import Rounds, completed
+from trimtab.session.step_metrics import Rounds, completed
 
 STEP = StepReport(1, Plan(0.01, "all-gather"), 0.5, 0.2, 0.01, 0.3, 1000, 6, None, 1.0, True)
 ROUND = replace(STEP, plan=Plan(0.01, "all-gather", source="update:steps=4"))

@@ -16,7 +16,7 @@ from trimtab.cli.main import main
 from trimtab.engine.profiling.profiler import NUM_SETTLING, NUM_STEPS
 from trimtab.plan.plan import FusionPlan, Plan
 from trimtab.records.recorder import Recorder
-from trimtab.session import Session
+from trimtab.session.session import Session
 from trimtab.transport.group import Group
 
 #: The last layer, whose gradients come first; and the others.

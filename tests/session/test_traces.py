@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 from trimtab.plan.plan import Plan
 from trimtab.records.recorder import Recorder
-from trimtab.session import Session
+from trimtab.session.session import Session
 
 
 def plain(session: Session, model: nn.Module, seen: dict[str, Any]) -> None:

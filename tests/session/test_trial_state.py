@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from trimtab.checkpoint.optimizer_state import OptimizerState
 from trimtab.plan.plan import Plan
 from trimtab.records.recorder import Recorder
-from trimtab.session import Session
+from trimtab.session.session import Session
 from trimtab.transport.group import Group
 
 

@@ -17,7 +17,7 @@ from torch import nn
 from trimtab.checkpoint.snapshot import Snapshot, TrainingState
 from trimtab.engine.gradients.flat_buffers import Arena
 from trimtab.plan.plan import FusionPlan, Plan
-from trimtab.session import Session
+from trimtab.session.session import Session
 from trimtab.sparsify.near_k import EXACT_UP_TO
 
 SEVERAL_BUFFERS = FusionPlan((0, 604))

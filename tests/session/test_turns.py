@@ -19,9 +19,9 @@ from kit.training.weights import weights_of
 from torch import Tensor, nn
 from torch.amp.grad_scaler import GradScaler
 from torch.nn.parallel import DistributedDataParallel
-from trimtab.attach_checks import check_turns
 from trimtab.engine.optimizer.manual import ByHand
 from trimtab.plan.plan import FusionPlan, Plan
+from trimtab.session.checks import check_turns
 from trimtab_api.errors import UserError
 
 SIZE = 2

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from trimtab.engine.exchange import checkpoint as carried_state
 from trimtab.plan.plan import FusionPlan, Plan
 from trimtab.records.recorder import Recorder
-from trimtab.session import Session
+from trimtab.session.session import Session
 from trimtab.transport.group import Group
 from trimtab_api.catalogue import DENSE_COLLECTIVES, SPARSE_COLLECTIVES, sparsifiers
 
@@ -175,7 +175,7 @@ def flat_index_is_used(element: int, unused: int | None) -> bool:
 
 
 def tried(rank: Rank, draw: random.Random) -> None:
-    """A candidate is tried, and undone bit for bit, as `trimtab.trials` does it."""
+    """A candidate is tried, and undone bit for bit, as `trimtab.session.trials` does it."""
     engine, before = rank.engine, rank.state()
     kept = copy.deepcopy((rank.entered, rank.magnitude, rank.random.get_state()))
     snapshot, carried = rank.session._snapshot(), copy.deepcopy(engine.state_dict())

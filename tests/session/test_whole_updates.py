@@ -23,7 +23,7 @@ from trimtab.papers.deft import queues
 from trimtab.plan.plan import FusionPlan, Plan
 from trimtab.records.recorder import Recorder
 from trimtab.schedule.step_times import StepTimes
-from trimtab.session import Session
+from trimtab.session.session import Session
 from trimtab.transport.group import Group
 
 

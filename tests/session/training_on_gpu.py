@@ -26,7 +26,7 @@ from torch import nn
 from trimtab.fusion import cut
 from trimtab.plan.plan import Plan
 from trimtab.records.recorder import Recorder
-from trimtab.session import Session
+from trimtab.session.session import Session
 from trimtab.transport.group import Group
 from trimtab.transport.rendezvous import process_group
 from trimtab.transport.worker_thread import Lane

@@ -11,10 +11,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from trimtab.attachment import attach
     from trimtab.checkpoint.script_files import read_checkpoint, write_checkpoint
     from trimtab.ddp_hook import HookState, hook
-    from trimtab.session import Session
+    from trimtab.session.attach import attach
+    from trimtab.session.session import Session
 
 __all__ = ["HookState", "Session", "attach", "hook", "read_checkpoint", "write_checkpoint"]
 
@@ -22,11 +22,11 @@ __all__ = ["HookState", "Session", "attach", "hook", "read_checkpoint", "write_c
 def __getattr__(name: str) -> Any:
     """Import torch only for those who train: ``trimtab --help`` answers at once."""
     if name == "attach":
-        from trimtab.attachment import attach
+        from trimtab.session.attach import attach
 
         return attach
     if name == "Session":
-        from trimtab.session import Session
+        from trimtab.session.session import Session
 
         return Session
     if name in ("hook", "HookState"):

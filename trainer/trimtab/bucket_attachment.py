@@ -10,15 +10,15 @@ from torch import nn
 from torch.amp.grad_scaler import GradScaler
 from trimtab_api.errors import UserError
 
-from trimtab.attach_checks import check_needs_no_closure
-from trimtab.attachment import begin
 from trimtab.bucket_session import BucketSession
-from trimtab.ddp_wrapper import skips_unused, wrapper_of
 from trimtab.engine.exchange.proxy_parameters import StandIns
 from trimtab.engine.optimizer.loss_scale import ReadScale
 from trimtab.engine.optimizer.manual import ByHand
 from trimtab.environment.launch_environment import LaunchEnvironment
 from trimtab.plan.names import DDP_HOOK_VARIABLE
+from trimtab.session.attach import begin
+from trimtab.session.checks import check_needs_no_closure
+from trimtab.session.ddp_wrapper import skips_unused, wrapper_of
 
 
 def attach_buckets(

@@ -15,7 +15,7 @@ from trimtab_api.errors import UserError
 
 from trimtab.engine.exchange.proxy_parameters import StandIns
 from trimtab.engine.step_engine import StepEngine
-from trimtab.session import Session
+from trimtab.session.session import Session
 
 
 class BucketSession(Session):

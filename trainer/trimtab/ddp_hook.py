@@ -14,7 +14,7 @@ from trimtab_api.errors import UserError
 
 from trimtab.bucket_attachment import attach_buckets
 from trimtab.bucket_session import BucketSession
-from trimtab.ddp_wrapper import check_bucket
+from trimtab.session.ddp_wrapper import check_bucket
 
 
 class HookState:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trimtab.engine.step_engine import StepEngine
-from trimtab.session import Session
+from trimtab.session.session import Session
 
 
 def engine_of(session: Session) -> StepEngine:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import torch
 from torch import Tensor
-from trimtab.session import Session
+from trimtab.session.session import Session
 
 
 def in_one(held: Mapping[str, Tensor]) -> Tensor:

@@ -14,7 +14,7 @@ from kit.training.weights import weights_of
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 from trimtab.plan.plan import FusionPlan, Plan
-from trimtab.session import Session
+from trimtab.session.session import Session
 
 
 def plan_of(text: str, steps: int) -> Plan:

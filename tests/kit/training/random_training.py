@@ -13,7 +13,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 from trimtab.plan.plan import FusionPlan, Plan
 from trimtab.records.recorder import Recorder
-from trimtab.session import Session
+from trimtab.session.session import Session
 from trimtab.transport.group import Group
 
 THREE_BUFFERS = FusionPlan((0, 68, 596))

@@ -16,11 +16,11 @@ from torch import nn
 from torchvision.models import resnet18
 
 from trimtab.bench.replayed import Replayed, record
-from trimtab.ddp_baseline import wrap
 from trimtab.fusion import cut
 from trimtab.plan.plan import Plan
 from trimtab.records.recorder import Recorder
-from trimtab.session import Session
+from trimtab.session.ddp_baseline import wrap
+from trimtab.session.session import Session
 from trimtab.transport.group import Group
 
 IMAGE_SIDE = 32  # the images of CIFAR, on which the papers train ResNet-18

@@ -59,7 +59,7 @@ _NO_TRIALS_OF_TURNS = f"no trials, since optimizers take turns, and a batch is o
 
 
 class Control(Protocol):
-    """What knows the controller: `trimtab.control_messages.ControlMessages`."""
+    """What knows the controller: `trimtab.session.announcements.ControlMessages`."""
 
     @property
     def makes_trials(self) -> bool:
@@ -68,7 +68,7 @@ class Control(Protocol):
 
 
 class Warn(Protocol):
-    """What tells people of a mistake, also where one process trains: `trimtab.among_ranks.AmongRanks`."""
+    """What tells people of a mistake, also where one process trains: `trimtab.session.rank_ops.AmongRanks`."""
 
     def __call__(self, what: str, /, *, on_each: bool = False) -> None:
         """Print a line of rank 0's, or with ``on_each`` of this rank, whichever it is."""
@@ -76,7 +76,7 @@ class Warn(Protocol):
 
 
 class TrialRunner(Protocol):
-    """What runs trials in a loop: `trimtab.trials.TrialRunner`."""
+    """What runs trials in a loop: `trimtab.session.trials.TrialRunner`."""
 
     def run(
         self, replay: Replay, others: list[Replay], plans: list[Plan], iterations: int

@@ -10,8 +10,8 @@ from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 
-from trimtab.attachment import attach
-from trimtab.session import Session
+from trimtab.session.attach import attach
+from trimtab.session.session import Session
 
 
 class TrimtabCallback(Callback):

@@ -13,9 +13,9 @@ from typing import Any
 from transformers import Trainer, TrainerCallback, TrainerState, TrainingArguments
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
-from trimtab.attachment import attach
-from trimtab.script_numbers import is_one_number
-from trimtab.session import Session
+from trimtab.session.attach import attach
+from trimtab.session.script_numbers import is_one_number
+from trimtab.session.session import Session
 
 #: In each checkpoint of the Trainer's.
 _FOLDER = "trimtab"

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 ADAPTIVE = "adaptive"
 #: Arms of a comparison that Trimtab does not exchange for: torch's own DistributedDataParallel, with a hook of torch's.
 DDP_HOOKS = {"ddp-fp16": "fp16", "ddp-powersgd": "powersgd"}
-#: Names such a hook to a trainer; `trimtab.ddp_baseline` reads it.
+#: Names such a hook to a trainer; `trimtab.session.ddp_baseline` reads it.
 DDP_HOOK_VARIABLE = "TRIMTAB_DDP_HOOK"
 GRID_NAME = "grid"
 

@@ -13,25 +13,11 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.amp.grad_scaler import GradScaler
-
-from trimtab import ddp_baseline
-from trimtab.attach_checks import (
-    SessionT,
-    check_arguments,
-    check_devices,
-    check_model_of_many_ranks,
-    check_momentum,
-    check_optimizer_of_many_ranks,
-    check_turns,
-    only_session,
-    refuse_second_session,
-)
 from trimtab.checkpoint.snapshot import Stateful
 from trimtab.control.client import ControlClient
 from trimtab.control.controller import Controller
 from trimtab.control.settings import controller_settings, fit_to_script
 from trimtab.control.types import ModelFacts
-from trimtab.ddp_wrapper import silence, unwrapped
 from trimtab.engine.exchange.proxy_parameters import StandIns
 from trimtab.engine.optimizer.loss_scale import LossScale
 from trimtab.engine.optimizer.manual import ByHand
@@ -44,11 +30,24 @@ from trimtab.joining.configuration import Configuration
 from trimtab.joining.joined import Joined
 from trimtab.joining.stepped import mark_first_step
 from trimtab.joining.unfinished import mark_unfinished
-from trimtab.optimizer_family import family_of
 from trimtab.plan.names import DDP_HOOK_VARIABLE
 from trimtab.plan.plan import dense_plan
 from trimtab.records.recorder import Recorder
-from trimtab.session import SchedulerInterval, Session
+from trimtab.session import ddp_baseline
+from trimtab.session.checks import (
+    SessionT,
+    check_arguments,
+    check_devices,
+    check_model_of_many_ranks,
+    check_momentum,
+    check_optimizer_of_many_ranks,
+    check_turns,
+    only_session,
+    refuse_second_session,
+)
+from trimtab.session.ddp_wrapper import silence, unwrapped
+from trimtab.session.optimizer_family import family_of
+from trimtab.session.session import SchedulerInterval, Session
 
 
 def attach(

@@ -19,15 +19,11 @@ from typing import Any, Literal, SupportsFloat
 
 import torch
 from torch import Tensor, nn
-from trimtab_api.errors import UserError
-
 from trimtab.checkpoint.snapshot import Snapshot, Stateful, TrainingState
 from trimtab.control.client import ControlClient, plan_of, trials_of
-from trimtab.control_messages import ControlMessages
 from trimtab.data.batches import Batches
 from trimtab.data.loops import Loops
 from trimtab.data.sharded_loader import Loaders
-from trimtab.dropped_steps import DropLimit, LeftOut, culprits
 from trimtab.engine.debug_state import DebugState, debug_state
 from trimtab.engine.exchange.consensus import PlanMismatchError
 from trimtab.engine.exchange.outcome import Outcome
@@ -38,19 +34,22 @@ from trimtab.engine.optimizer.stepper import as_list, warning_of_scheduler
 from trimtab.engine.profiling.phase_timer import Phase
 from trimtab.engine.same_model import check_models_are_alike
 from trimtab.engine.step_engine import StepEngine
-from trimtab.exchange_state import ExchangeState
 from trimtab.kernels.warm_up import warm_up
-from trimtab.local_rounds import LocalRounds
 from trimtab.plan.plan import Plan
 from trimtab.records.recorder import Recorder
-from trimtab.resuming import Resuming
-from trimtab.script_numbers import check_one_number, one_number
-from trimtab.step_number import StepInTrial
-from trimtab.step_record import Rounds, metric_of, number, report_of, round_end_of, said_of
+from trimtab.session.announcements import ControlMessages
+from trimtab.session.dropped_steps import DropLimit, LeftOut, culprits
+from trimtab.session.exchange_checkpoint import ExchangeState
+from trimtab.session.local_rounds import LocalRounds
+from trimtab.session.resume import Resuming
+from trimtab.session.script_numbers import check_one_number, one_number
+from trimtab.session.step_counter import StepInTrial
+from trimtab.session.step_metrics import Rounds, metric_of, number, report_of, round_end_of, said_of
+from trimtab.session.trials import TrialRunner
 from trimtab.transport.base import CommunicationError
 from trimtab.transport.group import Group
 from trimtab.transport.object_collectives import Read, barrier, gather_json, json_of
-from trimtab.trials import TrialRunner
+from trimtab_api.errors import UserError
 
 _NAMES: Read[list[str]] = json_of(list[str])
 _LEFT_OUT: Read[LeftOut] = json_of(LeftOut)

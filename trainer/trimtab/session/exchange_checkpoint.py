@@ -16,17 +16,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from trimtab_api.errors import UserError
-
-from trimtab.among_ranks import AmongRanks
 from trimtab.checkpoint import rank_files
 from trimtab.checkpoint.rank_files import RankFile
-from trimtab.control_messages import ControlMessages
 from trimtab.engine.exchange import checkpoint as carried_state
 from trimtab.engine.step_engine import StepEngine
 from trimtab.plan.plan import Plan
+from trimtab.session.announcements import ControlMessages
+from trimtab.session.rank_ops import AmongRanks
 from trimtab.transport.group import Group
 from trimtab.transport.object_collectives import Read, gather_json, json_of, raise_together
+from trimtab_api.errors import UserError
 
 #: Of the files' contents.
 _FORMAT = 4

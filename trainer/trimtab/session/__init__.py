@@ -1,0 +1,1 @@
+"""What a training script calls: attach, and the session that it returns."""
