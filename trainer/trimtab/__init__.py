@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from trimtab.checkpoint.script_files import read_checkpoint, write_checkpoint
-    from trimtab.ddp_hook import HookState, hook
+    from trimtab.ddp.comm_hook import HookState, hook
     from trimtab.session.attach import attach
     from trimtab.session.session import Session
 
@@ -30,7 +30,7 @@ def __getattr__(name: str) -> Any:
 
         return Session
     if name in ("hook", "HookState"):
-        from trimtab import ddp_hook
+        from trimtab.ddp import comm_hook as ddp_hook
 
         return getattr(ddp_hook, name)
     if name in ("read_checkpoint", "write_checkpoint"):

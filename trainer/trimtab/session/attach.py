@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.amp.grad_scaler import GradScaler
+
 from trimtab.checkpoint.snapshot import Stateful
 from trimtab.control.client import ControlClient
 from trimtab.control.controller import Controller

@@ -11,9 +11,10 @@ import torch
 from torch import nn
 from torch.amp.grad_scaler import GradScaler
 from torch.nn.parameter import is_lazy
+from trimtab_api.errors import UserError
+
 from trimtab.plan.plan import Plan
 from trimtab.session.session import Session
-from trimtab_api.errors import UserError
 
 SessionT = TypeVar("SessionT", bound=Session)
 

@@ -16,6 +16,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
+from trimtab_api.errors import UserError
+from trimtab_api.trainingjob import load_job_file
+
 from trimtab.engine.profiling.phase_timer import Phase
 from trimtab.environment.job_secret import secret_of
 from trimtab.environment.launch_environment import LaunchEnvironment
@@ -25,8 +28,6 @@ from trimtab.records.recorder import Recorder
 from trimtab.session.script_numbers import as_handed_over, to_reduce
 from trimtab.session.session import Session
 from trimtab.transport.rendezvous import process_group
-from trimtab_api.errors import UserError
-from trimtab_api.trainingjob import load_job_file
 
 #: PowerSGD over Gloo needs one bucket: with several, its collectives cross.
 _ONE_BUCKET_MB = 1000

@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from trimtab_api.errors import UserError
+
 from trimtab.checkpoint import rank_files
 from trimtab.checkpoint.rank_files import RankFile
 from trimtab.engine.exchange import checkpoint as carried_state
@@ -25,7 +27,6 @@ from trimtab.session.announcements import ControlMessages
 from trimtab.session.rank_ops import AmongRanks
 from trimtab.transport.group import Group
 from trimtab.transport.object_collectives import Read, gather_json, json_of, raise_together
-from trimtab_api.errors import UserError
 
 #: Of the files' contents.
 _FORMAT = 4

@@ -11,9 +11,10 @@ import contextlib
 from abc import abstractmethod
 from collections.abc import Iterator
 
+from trimtab_api.errors import UserError
+
 from trimtab.engine.step_engine import StepEngine
 from trimtab.session.rank_ops import AmongRanks
-from trimtab_api.errors import UserError
 
 
 class LocalRounds(AmongRanks):

@@ -7,10 +7,11 @@ from typing import Literal
 
 import torch
 from torch import Tensor
+from trimtab_api.errors import UserError
+
 from trimtab.session.script_numbers import as_handed_over, to_reduce
 from trimtab.transport.group import Group
 from trimtab.transport.object_collectives import barrier, gather_tensor
-from trimtab_api.errors import UserError
 
 
 class AmongRanks:

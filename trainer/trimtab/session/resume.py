@@ -17,13 +17,14 @@ from collections.abc import Iterator
 from typing import Any, Literal
 
 from torch import Tensor
+from trimtab_api.errors import UserError
+
 from trimtab.data.loops import Loops
 from trimtab.data.position import Position
 from trimtab.engine.step_engine import StepEngine
 from trimtab.session.rank_ops import AmongRanks
 from trimtab.session.script_numbers import plain_counts, whole_number
 from trimtab.transport.object_collectives import broadcast_json
-from trimtab_api.errors import UserError
 
 
 class Resuming(AmongRanks):

@@ -19,6 +19,8 @@ from typing import Any, Literal, SupportsFloat
 
 import torch
 from torch import Tensor, nn
+from trimtab_api.errors import UserError
+
 from trimtab.checkpoint.snapshot import Snapshot, Stateful, TrainingState
 from trimtab.control.client import ControlClient, plan_of, trials_of
 from trimtab.data.batches import Batches
@@ -49,7 +51,6 @@ from trimtab.session.trials import TrialRunner
 from trimtab.transport.base import CommunicationError
 from trimtab.transport.group import Group
 from trimtab.transport.object_collectives import Read, barrier, gather_json, json_of
-from trimtab_api.errors import UserError
 
 _NAMES: Read[list[str]] = json_of(list[str])
 _LEFT_OUT: Read[LeftOut] = json_of(LeftOut)

@@ -8,6 +8,7 @@ from statistics import fmean
 from typing import Any
 
 from torch import Tensor
+
 from trimtab.control.types import NetworkView, StepReport
 from trimtab.engine.exchange.consensus import StepConsensus
 from trimtab.engine.exchange.outcome import Outcome

@@ -17,13 +17,14 @@ from typing import Any
 import torch
 from torch import nn
 from torch.utils.hooks import RemovableHandle
+from trimtab_api.errors import UserError
+
 from trimtab.checkpoint.snapshot import Snapshot
 from trimtab.control.types import StepReport, TrialReport
 from trimtab.data.replay import Replay
 from trimtab.engine.gradients.uncompiled_hook import ModuleHook
 from trimtab.engine.step_engine import StepEngine
 from trimtab.plan.plan import Plan
-from trimtab_api.errors import UserError
 
 #: Passes thrown away in a row, for each step that a trial wants, after which its loop is taken to step no more.
 _PASSES_IN_VAIN = 10

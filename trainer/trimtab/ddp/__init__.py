@@ -1,0 +1,1 @@
+"""Trimtab as a communication hook of torch's DistributedDataParallel."""
