@@ -53,8 +53,11 @@ def test_the_wheels_train_in_an_environment_of_their_own(wheels, tmp_path):
     run(ROOT / ".tools/bin/uv", "pip", "install", "--offline", "--no-deps", "--python", python, *wheels)
     # What the wheels require, the user's torch among it; a path in a .pth file is not searched for further such files.
     (site / "installed_before.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
-    load = "import sys, trimtab, trimtab_netmon, trimtab.session.attach as a, trimtab.control.search.search as s; s.preload()"
-    assert run(python, "-c", f"{load}; print('matplotlib' in sys.modules)", cwd=tmp_path).strip() == "False"
+    load = "import sys, trimtab, trimtab_netmon, trimtab.session.attach; from trimtab.control.search import search"
+    assert (
+        run(python, "-c", f"{load}; search.preload(); print('matplotlib' in sys.modules)", cwd=tmp_path).strip()
+        == "False"
+    )
     found = run(python, "-c", "import trimtab, trimtab_api, trimtab_netmon; print(trimtab.__file__)", cwd=tmp_path)
     assert found.strip() == str(site / "trimtab/__init__.py")
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}

@@ -30,9 +30,9 @@ def __getattr__(name: str) -> Any:
 
         return Session
     if name in ("hook", "HookState"):
-        from trimtab.ddp import comm_hook as ddp_hook
+        from trimtab.ddp import comm_hook
 
-        return getattr(ddp_hook, name)
+        return getattr(comm_hook, name)
     if name in ("read_checkpoint", "write_checkpoint"):
         from trimtab.checkpoint import script_files
 

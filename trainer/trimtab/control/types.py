@@ -136,7 +136,10 @@ class ControllerSettings:
 
 @dataclass(frozen=True)
 class OptimizerFamily:
-    """What decides how many more steps than dense a run needs under compression (`trimtab.control.cost_model.convergence`)."""
+    """What decides how many more steps than dense a run needs under compression.
+
+    `trimtab.control.cost_model.convergence` decides by it.
+    """
 
     name: str
     """The optimizer's class, as its user knows it."""

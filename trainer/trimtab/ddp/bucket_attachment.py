@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import nn
 from torch.amp.grad_scaler import GradScaler
+from trimtab_api.errors import UserError
+
 from trimtab.ddp.bucket_session import BucketSession
 from trimtab.engine.exchange.proxy_parameters import StandIns
 from trimtab.engine.optimizer.loss_scale import ReadScale
@@ -17,7 +19,6 @@ from trimtab.plan.names import DDP_HOOK_VARIABLE
 from trimtab.session.attach import begin
 from trimtab.session.checks import check_needs_no_closure
 from trimtab.session.ddp_wrapper import skips_unused, wrapper_of
-from trimtab_api.errors import UserError
 
 
 def attach_buckets(

@@ -11,10 +11,11 @@ from functools import cached_property
 import torch
 from torch import Tensor
 from torch.nn import Parameter
+from trimtab_api.errors import UserError
+
 from trimtab.engine.exchange.proxy_parameters import StandIns
 from trimtab.engine.step_engine import StepEngine
 from trimtab.session.session import Session
-from trimtab_api.errors import UserError
 
 
 class BucketSession(Session):

@@ -10,10 +10,11 @@ from torch.amp.grad_scaler import GradScaler
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.futures import Future
 from torch.nn import Parameter
+from trimtab_api.errors import UserError
+
 from trimtab.ddp.bucket_attachment import attach_buckets
 from trimtab.ddp.bucket_session import BucketSession
 from trimtab.session.ddp_wrapper import check_bucket
-from trimtab_api.errors import UserError
 
 
 class HookState:

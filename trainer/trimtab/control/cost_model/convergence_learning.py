@@ -1,8 +1,9 @@
 """What steps really bring, learned from the job's own loss: how far the law of relative steps is off for this job.
 
-The law (`trimtab.control.cost_model.convergence`) says how many steps a plan needs beside dense. Where the plan changes, the slope
-of the loss says whether that is so: where it falls half as fast as the law has it, the plan needs twice the steps. A
-loss falls ever more slowly by itself, so slopes are compared along a curve that slows down with all that was trained.
+The law (`trimtab.control.cost_model.convergence`) says how many steps a plan needs beside dense. Where the plan
+changes, the slope of the loss says whether that is so: where it falls half as fast as the law has it, the plan needs
+twice the steps. A loss falls ever more slowly by itself, so slopes are compared along a curve that slows down with all
+that was trained.
 
 There are many hypotheses: the law is right; compressed gradients need twice what it says; selected updates need half;
 updates sent whole need a third; ... Each has a Kalman filter of the loss and of its fall per dense step, and is
