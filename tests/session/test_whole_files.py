@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import trimtab
 from trimtab.checkpoint import whole_files
+from trimtab_api.errors import UserError
 
 
 def test_a_file_is_on_disk_before_it_takes_the_old_ones_place_and_then_its_name_is(
@@ -28,11 +32,33 @@ def test_a_file_is_on_disk_before_it_takes_the_old_ones_place_and_then_its_name_
     assert events == [(partial, 1), ("replacing", True), (tmp_path, 2)]
 
 
-def test_a_checkpoint_that_cannot_be_written_leaves_both_that_there_were(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("value", "named"),
+    [
+        (np.float64(0.5), "numpy"),
+        (np.arange(3), "numpy"),
+        (argparse.Namespace(lr=0.1), "argparse.Namespace"),
+        (Path("data"), "pathlib"),
+        (lambda: 3, "lambda"),
+    ],
+    ids=["number", "array", "namespace", "path", "function"],
+)
+def test_what_could_not_be_read_again_is_refused_when_it_is_written(tmp_path: Path, value: Any, named: str) -> None:
     path = tmp_path / "model.pt"
     for number in (1, 2):
         trimtab.write_checkpoint(path, {"number": number})
-    with pytest.raises((AttributeError, TypeError, ValueError, RuntimeError)):
-        trimtab.write_checkpoint(path, {"number": lambda: 3})
-    assert torch.load(path)["number"] == 2
+    with pytest.raises(UserError, match=rf"cannot keep what it was given \(.*{named}.*\); hand over plain data"):
+        trimtab.write_checkpoint(path, {"number": 3, "value": value})
+    assert trimtab.read_checkpoint(path) == {"number": 2}
     assert torch.load(tmp_path / "model.pt.previous")["number"] == 1
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["model.pt", "model.pt.previous"]
+
+
+def test_a_file_that_holds_more_than_plain_data_is_not_called_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "model.pt"
+    monkeypatch.setattr(whole_files, "_check_can_be_read", lambda _: None)  # as an earlier version wrote it
+    trimtab.write_checkpoint(path, {"args": argparse.Namespace(lr=0.1)})
+    with pytest.raises(UserError, match=r"model\.pt: holds argparse\.Namespace, which is not read"):
+        trimtab.read_checkpoint(path)

@@ -9,6 +9,7 @@ import contextlib
 import hashlib
 import os
 import pickle
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any, cast
@@ -22,6 +23,7 @@ _MARK = b"\ntrimtab-sha256\n"
 _DIGEST = hashlib.sha256
 _TRAILER_SIZE = len(_MARK) + _DIGEST().digest_size
 _CHUNK = 1 << 20
+_PLAIN = "hand over plain data and tensors, such as float(x) for a number of NumPy's and vars(x) for a namespace"
 
 
 def write(path: Path, state: Any, before_replacing: Callable[[], None] = lambda: None) -> None:
@@ -33,7 +35,7 @@ def write(path: Path, state: Any, before_replacing: Callable[[], None] = lambda:
         before_replacing: called once the new file is on disk, beside the old one.
 
     Raises:
-        UserError: the file cannot be written.
+        UserError: the file cannot be written, or ``state`` holds what `read` would refuse.
     """
     partial = path.with_name(path.name + PARTIAL)
     try:
@@ -44,6 +46,7 @@ def write(path: Path, state: Any, before_replacing: Callable[[], None] = lambda:
             out.write(_MARK + hashing.digest.digest())
             out.flush()
             os.fsync(out.fileno())
+        _check_can_be_read(partial)
         before_replacing()
         partial.replace(path)
         sync_folder(path.parent)
@@ -52,6 +55,10 @@ def write(path: Path, state: Any, before_replacing: Callable[[], None] = lambda:
             partial.unlink(missing_ok=True)
         why = getattr(error, "strerror", None) or str(error).partition("\n")[0]
         raise UserError(f"cannot be written ({why}); name a folder that can", file=str(path)) from error
+    except (pickle.PickleError, AttributeError, TypeError) as error:  # pickle raises any of these
+        with contextlib.suppress(OSError):
+            partial.unlink(missing_ok=True)
+        raise UserError(f"cannot keep what it was given ({error}); {_PLAIN}", file=str(path)) from error
 
 
 def read(path: Path, remedy: str) -> Any:
@@ -67,9 +74,11 @@ def read(path: Path, remedy: str) -> Any:
     try:
         _check(path, remedy)
         return torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:  # it is as it was written
+        raise UserError(f"holds {_refused(error)}, which is not read; {remedy}", file=str(path)) from error
     except FileNotFoundError:
         raise UserError("is not there; have all files where every rank finds them", file=str(path)) from None
-    except (OSError, RuntimeError, EOFError, ValueError, KeyError, pickle.UnpicklingError) as error:
+    except (OSError, RuntimeError, EOFError, ValueError, KeyError) as error:
         raise UserError(f"is damaged; {remedy}", file=str(path)) from error
 
 
@@ -96,6 +105,26 @@ def _check(path: Path, remedy: str) -> None:
         )
     if trailer != _MARK + digest.digest():
         raise UserError(f"is damaged: its checksum is not that of its contents; {remedy}", file=str(path))
+
+
+def _check_can_be_read(path: Path) -> None:
+    """Find out while training goes on what would be found out by the run that is to resume, which then never could.
+
+    Raises:
+        pickle.UnpicklingError: the file holds more than plain data and tensors.
+    """
+    try:
+        torch.load(path, map_location="cpu", mmap=True, weights_only=True)  # mapped, so that no tensor is read
+    except pickle.UnpicklingError as error:
+        raise pickle.UnpicklingError(_refused(error)) from error
+    except (OSError, RuntimeError):  # a file system that maps no files
+        return
+
+
+def _refused(error: pickle.UnpicklingError) -> str:
+    """The class or function that torch does not load, by what it said."""
+    found = re.search(r"GLOBAL ([\w.]+)", str(error))
+    return found[1] if found else str(error).partition("\n")[0]
 
 
 class _HashingWriter:
