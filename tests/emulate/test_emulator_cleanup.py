@@ -132,6 +132,17 @@ def test_owner_and_relay_killed_together_leave_namespaces_that_the_next_start_sw
     wait_until_nothing_is_left(owner)
 
 
+def test_a_sweep_reads_of_a_process_whatever_its_name(tmp_path, monkeypatch):
+    name = "entraînement-évé".encode()[:15]  # cut off within a character, as the kernel does
+    command = f"import ctypes; ctypes.CDLL(None).prctl(15, {name!r}); print(flush=True); input()"
+    with subprocess.Popen([sys.executable, "-c", command], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        process.stdout.readline()
+        monkeypatch.setattr(namespaces, "NAMESPACES", tmp_path)
+        (tmp_path / f"trimtab-x-{process.pid}-0-0").touch()
+        assert namespaces.sweep() == []
+        process.kill()
+
+
 def test_a_sweep_leaves_alone_what_has_an_owner(start):
     owner = start(WITH)
     assert not set(owner.namespaces) & set(namespaces.sweep())

@@ -35,6 +35,10 @@ signal.pause()
 """
 
 
+#: Bytes that are no UTF-8, as the kernel leaves of a name that it cuts off after 15 bytes.
+CUT_NAME = "entraînement-évé".encode()[:15]
+
+
 @pytest.fixture
 def script(tmp_path: Path) -> Path:
     path = tmp_path / "saves.py"
@@ -51,6 +55,15 @@ def test_a_rank_saves_before_its_workers_and_its_shell_end(script: Path, tmp_pat
         children.stop()
     assert (tmp_path / "saved").exists()
     assert (tmp_path / "log").read_text() == "saving\n"
+
+
+def test_a_rank_of_any_name_saves(tmp_path: Path) -> None:
+    (tmp_path / "named.py").write_text(f"import ctypes\nctypes.CDLL(None).prctl(15, {CUT_NAME!r})\n{SAVES}")
+    with (tmp_path / "log").open("wb") as log, Children(grace=60.0) as children:
+        children.start("rank-0", [sys.executable, "-S", "named.py"], os.environ, log.fileno(), tmp_path)
+        wait_until((tmp_path / "ready").exists)
+        children.stop()
+    assert (tmp_path / "saved").exists()
 
 
 def test_who_does_not_handle_the_signal_ends_at_once(tmp_path: Path) -> None:

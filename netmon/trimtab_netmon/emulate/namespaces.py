@@ -105,7 +105,7 @@ def sweep() -> list[str]:
 
 def _is_alive(pid: int) -> bool:
     try:
-        status = Path(f"/proc/{pid}/stat").read_text()
+        status = Path(f"/proc/{pid}/stat").read_text(errors="replace")  # any bytes may name a process
     except OSError:
         return False
     # The state follows the command, which stands in parentheses and may hold any character.

@@ -61,7 +61,7 @@ def _in_charge(process: psutil.Process, group: int) -> list[psutil.Process]:
 
 def _handles_sigterm(pid: int) -> bool:
     try:
-        status = Path(f"/proc/{pid}/status").read_text()
+        status = Path(f"/proc/{pid}/status").read_text(errors="replace")  # any bytes may name a process
     except OSError:
         return False
     caught = next((line.split()[1] for line in status.splitlines() if line.startswith("SigCgt:")), "0")
