@@ -51,6 +51,18 @@ def test_a_monitor_that_waits_for_its_restart_ends_at_once(tmp_path):
     wait_until(lambda: not [each for each in psutil.Process().children(recursive=True) if "sleep" in each.name()])
 
 
+def test_a_monitor_starts_where_no_log_can_be_written_and_no_program_is_found(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    (tmp_path / "logs").touch()
+    side = SideProcesses()
+    try:
+        side.start(STAYS, tmp_path / "logs" / "monitor-0.log")
+        wait_until(lambda: len(monitors()) == 1)
+    finally:
+        side.close()
+    assert f"trimtab: the records in {tmp_path / 'logs'} are incomplete" in capsys.readouterr().err
+
+
 def test_why_hosts_are_not_measured_is_told_with_what_to_do():
     assert _why_not_measured([CARD, CARD], "iperf3") == ""
     hosts = [CARD, replace(CARD, address="10.0.0.2", has_iperf3=False)]

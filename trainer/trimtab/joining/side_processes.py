@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -11,18 +12,21 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import IO
 
 from trimtab.environment import reaper
+from trimtab.records.best_effort import best_effort
 
-#: The kernel ends the process when the trainer ends, whatever ended it.
-_WITH_PARENT = ("setpriv", "--pdeathsig", "KILL", "--")
+#: The kernel ends the process when the trainer ends, whatever ended it (PR_SET_PDEATHSIG). Not every image has setpriv.
+_DIES_WITH_PARENT = "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 9); os.execvp(sys.argv[1], sys.argv[1:])"
+_WITH_PARENT = (sys.executable, "-I", "-S", "-c", _DIES_WITH_PARENT)
 #: Starts its arguments again whenever they end, after a pause that doubles up to half a minute.
 _RESTARTING = f"""
 pause=1
 while :; do
-    {" ".join(_WITH_PARENT)} "$@"
+    {shlex.join(_WITH_PARENT)} "$@"
     echo "trimtab: the monitor ended with status $?; it is started again in $pause s"
-    {" ".join(_WITH_PARENT)} sleep "$pause"
+    {shlex.join(_WITH_PARENT)} sleep "$pause"
     pause=$((pause < 16 ? pause * 2 : 30))
 done
 """
@@ -45,9 +49,8 @@ class SideProcesses:
         """Removes the folders, which hold private keys, when this process has ended in whatever way."""
 
     def start(self, argv: Sequence[str], log: Path, environment: Mapping[str, str] = os.environ) -> None:
-        """Start a process that prints to the end of ``log``."""
-        log.parent.mkdir(parents=True, exist_ok=True)
-        with log.open("ab") as output:
+        """Start a process that prints to the end of ``log``, or nowhere where that cannot be written."""
+        with _end_of(log) as output:
             process = subprocess.Popen(
                 [*_WITH_PARENT, *argv],
                 env=dict(environment),
@@ -92,3 +95,10 @@ class SideProcesses:
         if self._reaper is not None:
             self._reaper.communicate()
             self._reaper = None
+
+
+def _end_of(log: Path) -> IO[bytes]:
+    with best_effort(log.parent):
+        log.parent.mkdir(parents=True, exist_ok=True)
+        return log.open("ab")
+    return open(os.devnull, "ab")
