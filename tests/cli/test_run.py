@@ -144,6 +144,13 @@ def test_two_restarts_in_a_row_that_fail_before_their_first_step_are_the_last(to
     assert json.loads((tmp_path / "out" / "result.json").read_text())["restarts"] == 2
 
 
+def test_steps_that_a_full_disk_did_not_record_count_as_steps(toy_job, trimtab):
+    dying = ("--die-rank", "0", "--die-after-steps", "--full-disk", "--steps", "1")
+    code, _, errors = end(trimtab("run", toy_job(*dying, extra="maxRestarts: 3"), "--out", "out"))
+    assert code == 1
+    assert "after 3 restarts, the most that spec.maxRestarts allows: rank 0 ended with exit code 3" in errors
+
+
 @pytest.mark.slow
 def test_a_new_run_forgets_the_attempts_of_the_one_before(toy_job, trimtab, tmp_path):
     job = toy_job("--die-rank", "1", "--die-once", str(tmp_path / "died"), "--steps", "1", extra=RESTARTS)

@@ -1,8 +1,8 @@
 """A training script without torch, for the launcher's tests: every rank meets rank 0, which writes what a session does.
 
 ``--die-rank R --die-code C`` lets one rank fail; ``--die-signal`` kills it; ``--die-once FILE`` does so unless the file
-is there, and makes it; ``--forever`` never ends; ``--child`` starts a process of its own and writes its id, so that a
-test can see whether it outlives the run.
+is there, and makes it; ``--full-disk`` records no step; ``--forever`` never ends; ``--child`` starts a process of its
+own and writes its id, so that a test can see whether it outlives the run.
 """
 
 import argparse
@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 
 from trimtab.environment.launch_environment import LaunchEnvironment
+from trimtab.records.run_directory import RunDirectory
 
 
 def meet(launch: LaunchEnvironment) -> None:
@@ -49,6 +50,7 @@ def main() -> None:
     parser.add_argument("--die-signal", action="store_true")
     parser.add_argument("--die-once", type=Path)
     parser.add_argument("--die-after-steps", action="store_true")
+    parser.add_argument("--full-disk", action="store_true")
     parser.add_argument("--forever", action="store_true")
     parser.add_argument("--child", action="store_true")
     args = parser.parse_args()
@@ -66,7 +68,7 @@ def main() -> None:
         if args.die_once:
             args.die_once.touch()
         if args.die_after_steps:
-            write_files(directory, launch, args.steps)
+            write_files(directory, launch, args.steps, is_full=args.full_disk)
         print("the dog ate my gradient", file=sys.stderr, flush=True)
         if args.die_signal:
             os.kill(os.getpid(), signal.SIGKILL)
@@ -77,14 +79,15 @@ def main() -> None:
         time.sleep(0.1)
 
 
-def write_files(directory: Path, launch: LaunchEnvironment, num_steps: int) -> None:
+def write_files(directory: Path, launch: LaunchEnvironment, num_steps: int, *, is_full: bool = False) -> None:
+    RunDirectory(directory).before_first_step(f"rank-{launch.rank}").unlink(missing_ok=True)
     communication = json.loads(launch.job.read_text())["spec"]["communication"]
     plan = communication.get("plan", "0.01/all-gather")
     (directory / "started").touch()
     begun = time.monotonic()
     seconds = 0.02 if plan == "dense" else 0.01
     with (directory / "metrics.jsonl").open("w", buffering=1) as metrics:
-        for step in range(num_steps):
+        for step in range(0 if is_full else num_steps):
             time.sleep(seconds)
             line = {
                 "step": step,

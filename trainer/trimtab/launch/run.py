@@ -117,7 +117,8 @@ def _run(request: RunRequest, observe: Callable[[], Ending | None], restarted: C
                     observe()
                 relay = hosts.relay_report()
                 attempt = policy.num_restarts
-                pause = policy.failed(_has_stepped(directory)) if ending.failed else None
+                ranks = map(rank_name, range(request.job.spec.num_ranks))
+                pause = policy.failed(has_stepped=not directory.has_no_step(ranks)) if ending.failed else None
                 if pause is None:
                     result = finish(ending.state, _last_message(ending, directory, policy))
                     supervisor.let_status_tell()
@@ -138,17 +139,6 @@ def _last_message(ending: Ending, directory: RunDirectory, policy: RestartPolicy
     if not ending.failed:
         return ending.message
     return policy.last_words + describe_failure(ending.failed, LogFiles(directory))
-
-
-def _has_stepped(directory: RunDirectory) -> bool:
-    """Whether the attempt under way has recorded a step; where records cannot be read, it may have."""
-    try:
-        with directory.metrics.open() as lines:
-            return any('"step_seconds"' in line for line in lines)
-    except FileNotFoundError:
-        return False
-    except OSError:
-        return True
 
 
 def is_done(request: RunRequest, states: Sequence[str]) -> bool:
@@ -200,6 +190,7 @@ def _start_trainers(request: RunRequest, hosts: Hosts, supervisor: Supervisor) -
             )
             process = trainer_process(request.job, launch, worker, host.address, inherited)
             argv = hosts.command(worker, process.argv)
+            directory.expect_first_step(rank_name(launch.rank))
             supervisor.start(rank_name(launch.rank), Process(argv, process.environment, process.directory))
 
 

@@ -194,21 +194,14 @@ class Worker:
                     field="spec.template.spec.containers[trainer].command",
                     value=argv[0],
                 )
-            with best_effort(self._directory.path):
-                mark = self._directory.before_first_step(rank_name(launch.rank))
-                mark.parent.mkdir(parents=True, exist_ok=True)
-                mark.touch()
+            self._directory.expect_first_step(rank_name(launch.rank))
             supervisor.start(rank_name(launch.rank), Process(argv, environment))
 
     @property
     def _has_no_step(self) -> bool:
         """Whether it is sure that none of this pod's ranks has taken a step."""
         num, first = self._job.spec.processes_per_worker, self._pod.worker * self._job.spec.processes_per_worker
-        marks = [self._directory.before_first_step(rank_name(rank)) for rank in range(first, first + num)]
-        try:
-            return all(mark.exists() for mark in marks)
-        except OSError:
-            return False
+        return self._directory.has_no_step(rank_name(rank) for rank in range(first, first + num))
 
     def _finish(self, state: str, message: str) -> None:
         """Write down how the run ended, where the status server and `trimtab report` read it."""

@@ -7,7 +7,7 @@ import fcntl
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -119,8 +119,22 @@ class RunDirectory:
         return self.path / "unfinished" / name
 
     def before_first_step(self, name: str) -> Path:
-        """There, in a pod, from when the rank called ``name`` is started until its first step."""
+        """There from when the rank called ``name`` is started until its first step."""
         return self.path / "before-first-step" / name
+
+    def expect_first_step(self, name: str) -> None:
+        """Mark that the rank called ``name`` is started; it takes the mark away at its first step."""
+        with best_effort(self.path):
+            mark = self.before_first_step(name)
+            mark.parent.mkdir(parents=True, exist_ok=True)
+            mark.touch()
+
+    def has_no_step(self, names: Iterable[str]) -> bool:
+        """Whether it is sure that none of the ranks of these names, which were all started, has taken a step."""
+        try:
+            return all(self.before_first_step(name).exists() for name in names)
+        except OSError:
+            return False
 
     def log(self, name: str) -> Path:
         """The log of ``rank-3`` or ``monitor-0``."""
