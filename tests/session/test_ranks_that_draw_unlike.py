@@ -155,3 +155,16 @@ def test_looks_at_the_same_batch_are_the_same() -> None:
     assert digest([batch]) == digest([{"x": torch.ones(3), "y": [1, "a", None]}])
     assert digest([batch]) != digest([{**batch, "x": torch.zeros(3)}])
     assert mistakes([[Look("A")], [Look("A", "x")]]) == []
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: torch.eye(3).to_sparse(),
+        lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged),
+        lambda: torch.empty(2, device="meta"),
+    ],
+    ids=["sparse", "nested", "meta"],
+)
+def test_a_batch_of_any_layout_is_looked_at(make: Callable[[], Tensor]) -> None:
+    assert digest([make()]) == digest([make()])

@@ -50,8 +50,7 @@ def digest_of_data(data: Any) -> str | None:
 
 def _parts(value: Any) -> Iterator[str]:
     if isinstance(value, Tensor):
-        first = value.detach().flatten()[:_NUM_ELEMENTS].cpu()
-        yield f"{list(value.shape)} {first.tolist()}"
+        yield _first_of(value)
     elif isinstance(value, np.ndarray):
         yield f"{list(value.shape)} {value.ravel()[:_NUM_ELEMENTS].tolist()}"
     elif isinstance(value, Mapping):
@@ -64,6 +63,14 @@ def _parts(value: Any) -> Iterator[str]:
             yield from _parts(each)
     else:
         yield repr(value)[:80] if isinstance(value, str | bytes | int | float | bool | None) else type(value).__name__
+
+
+def _first_of(tensor: Tensor) -> str:
+    """The first elements; of a tensor that is not laid out as a plain one, such as a sparse one, only its layout."""
+    try:
+        return f"{list(tensor.shape)} {tensor.detach().flatten()[:_NUM_ELEMENTS].cpu().tolist()}"
+    except RuntimeError:  # as torch says of sparse, nested and quantized ones
+        return str(tensor.layout)
 
 
 def mistakes(looks: Sequence[Sequence[Look]]) -> list[str]:
