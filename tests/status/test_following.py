@@ -59,6 +59,35 @@ def states(run, **more):
     return [each.state for each in follow(run.directory, interval=0.1, **more)]
 
 
+def test_a_run_without_a_server_is_followed_by_its_files(run):
+    with run.directory.held():
+        run.directory.tell_starting("all ranks have met")
+        statuses = follow(run.directory, interval=0.01)
+        assert next(statuses).message == "all ranks have met"
+        run.step(4)
+        assert next(statuses).step == 5
+        run.end("succeeded")
+    *_, last = statuses
+    assert (last.state, last.step) == (status_pb2.STATE_SUCCEEDED, 5)
+
+
+def test_a_run_without_a_server_that_is_killed_is_lost(run):
+    with run.directory.held():
+        statuses = follow(run.directory, interval=0.01)
+        next(statuses)
+    with pytest.raises(LostError, match="the run was killed"):
+        list(statuses)
+
+
+def test_a_run_whose_server_starts_later_is_followed_by_it(run, serve):
+    with run.directory.held():
+        statuses = follow(run.directory, interval=0.01)
+        assert next(statuses).state == status_pb2.STATE_STARTING
+        serve(lambda context: iter([SUCCEEDED]))
+        *_, last = statuses
+    assert last == SUCCEEDED
+
+
 def test_a_connection_that_is_lost_as_the_run_ends_is_no_failure(run, serve):
     def watch(context):
         yield RUNNING

@@ -233,6 +233,11 @@ class RunDirectory:
             return None
         return None
 
+    @property
+    def is_in_use(self) -> bool:
+        """Whether a launcher holds the directory now."""
+        return self.lock.exists() and not self._can_be_locked()
+
     def _can_be_locked(self) -> bool:
         try:
             with self.lock.open() as file:

@@ -4,6 +4,8 @@ Each attempt of a run has a status server (`trimtab.status.server`), which ends 
 lose the connection before it has heard how the attempt ended, since a server cannot wait for those who have not called
 yet. After a lost connection the follower therefore looks twice: in the run's files for how the run ended, and else for
 the server of the next attempt.
+
+A run of another launcher's ranks on one host has no server: the follower reads its files instead.
 """
 
 from __future__ import annotations
@@ -43,6 +45,10 @@ def follow(directory: RunDirectory, interval: float, patience: float = PATIENCE_
     Raises `UserError` where no run is under way there, and `LostError` once the run's launcher is gone, or after
     ``patience`` seconds without an answer.
     """
+    for status in _read_along(directory, interval):
+        yield status
+        if is_final(status):
+            return
     address = address_of(directory)
     heard, cause = time.monotonic(), ""
     while (launcher := directory.lost_launcher()) is None:
@@ -64,6 +70,25 @@ def follow(directory: RunDirectory, interval: float, patience: float = PATIENCE_
         time.sleep(RETRY_SECONDS)
     if (final := _read_final(directory)) is None:
         raise LostError(f"the run was killed: its launcher, process {launcher}, is gone; see {directory.logs}")
+    yield final
+
+
+def _read_along(directory: RunDirectory, interval: float) -> Iterator[status_pb2.Status]:
+    """The statuses of a run without a server, by its files: up to the final one, or until there is a server.
+
+    Raises `LostError` where the run has ended without saying how.
+    """
+    reader: StatusReader | None = None
+    while directory.is_in_use and not _read_address(directory.status_address):
+        if reader is None and directory.job.exists():
+            reader = StatusReader(directory, load_training_job(directory.job))
+        if reader is not None:
+            yield reader.read()
+        time.sleep(RETRY_SECONDS if reader is None else interval)
+    if reader is None or _read_address(directory.status_address):
+        return
+    if (final := _read_final(directory)) is None:
+        raise LostError(f"the run was killed; see {directory.path}")
     yield final
 
 
