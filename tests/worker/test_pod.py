@@ -104,7 +104,16 @@ def test_a_container_without_a_limit_of_cpus_has_its_request_rounded_up(tmp_path
 
 @pytest.mark.parametrize(
     ("limit", "processes", "expected"),
-    [(None, 1, 16), (None, 4, 4), ("2", 1, 2), ("500m", 1, 1), ("3.5", 1, 3), (8, 4, 2), ("64", 1, 16)],
+    [
+        (None, 1, 16),
+        (None, 4, 4),
+        ("2", 1, 2),
+        ("500m", 1, 1),
+        ("3.5", 1, 3),
+        ("3500000u", 1, 3),
+        (8, 4, 2),
+        ("64", 1, 16),
+    ],
 )
 def test_a_rank_has_its_share_of_the_containers_cpus(tmp_path, limit, processes, expected):
     resources = {} if limit is None else {"limits": {"cpu": limit}}

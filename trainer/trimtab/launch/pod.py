@@ -18,6 +18,8 @@ _REMEDY = "is not set; this command is the entry of a pod that the operator make
 
 #: Seconds of a pod's grace that are kept back for the worker itself, and the most that it may be of a short one.
 _FAREWELL_SECONDS, _FAREWELL_SHARE = 5.0, 0.2
+#: What a suffix of a CPU quantity multiplies it by.
+_CPU_UNITS = {"n": 1e-9, "u": 1e-6, "m": 1e-3, "k": 1e3}
 
 
 @dataclass(frozen=True)
@@ -89,8 +91,9 @@ def num_threads(job: TrainingJob, num_cores: int) -> int:
 
 
 def _cores(quantity: str) -> float:
-    """Kubernetes' CPU quantity: ``2``, ``1.5``, ``500m``."""
-    return float(quantity[:-1]) / 1000 if quantity.endswith("m") else float(quantity)
+    """Kubernetes' CPU quantity: ``2``, ``1.5``, ``500m``, ``500000u``."""
+    number = quantity.rstrip("".join(_CPU_UNITS))
+    return float(number) * _CPU_UNITS.get(quantity[len(number) :], 1.0)
 
 
 def _ipv4(environ: Mapping[str, str], name: str) -> str:
