@@ -39,10 +39,26 @@ for end, error in (("on_train_end", ()), ("on_exception", (RuntimeError("out of 
     assert callback.session is None, end
 """
 
+REPORTS = """
+from types import SimpleNamespace
+import torch
+from trimtab.integrations.lightning import TrimtabCallback
 
-def test_lightnings_callback_closes_its_session_once_however_training_ends():
+class Session:
+    def report(self, **metrics):
+        assert metrics == {"accuracy": 0.5}, metrics
+
+callback = TrimtabCallback()
+callback.session = Session()
+logged = {"accuracy": torch.tensor(0.5), "step": torch.tensor(3.0), "images": torch.ones(2)}
+callback.on_validation_end(SimpleNamespace(callback_metrics=logged, sanity_checking=False), None)
+"""
+
+
+@pytest.mark.parametrize("script", [ENDS, REPORTS], ids=["closes once", "reports no step"])
+def test_lightnings_callback_treats_its_session_well(script):
     """In a process of its own: what Lightning imports asks programs for the machine's fonts."""
-    done = subprocess.run([sys.executable, "-c", ENDS], capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 0, done.stderr
 
 
@@ -60,3 +76,13 @@ def test_the_trainers_callback_resumes_where_any_rank_has_the_exchange(tmp_path,
     callback = transformers.TrimtabCallback(SimpleNamespace(optimizer=object(), model_wrapped=None))
     callback.on_train_begin(SimpleNamespace(output_dir=str(tmp_path)), SimpleNamespace(global_step=5))
     assert session.loaded == ([folder] if is_here or is_there else [])
+
+
+def test_the_trainers_callback_reports_what_is_no_field_of_every_record():
+    from trimtab.integrations import transformers
+
+    told = []
+    callback = transformers.TrimtabCallback(SimpleNamespace(optimizer=object(), model_wrapped=None))
+    callback.session = SimpleNamespace(report=lambda **metrics: told.append(metrics))
+    callback.on_evaluate(metrics={"eval_loss": 0.5, "step": 3, "name": "x"})
+    assert told == [{"eval_loss": 0.5}]

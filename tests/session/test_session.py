@@ -291,6 +291,9 @@ def test_an_evaluation_is_recorded_whatever_kind_of_number_it_is(tmp_path: Path)
         session.report(accuracy="good")  # type: ignore[arg-type]
     with pytest.raises(UserError, match=r"^accuracy: "):
         session.report(accuracy=torch.ones(2))
+    for name in ("step", "time", "event"):  # by which the line could not be read
+        with pytest.raises(UserError, match=f"^session.report: '{name}': every record has it by itself; leave it out$"):
+            session.report(accuracy=0.5, **{name: 100})
     session.close()
     (line,) = (json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines())
     assert {name: line[name] for name in ("accuracy", "loss", "perplexity")} == {

@@ -10,6 +10,7 @@ from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 
+from trimtab.records.lines import OF_EVERY_EVALUATION
 from trimtab.session.attach import attach
 from trimtab.session.session import Session
 
@@ -42,7 +43,8 @@ class TrimtabCallback(Callback):
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Record what the module has logged by now, by its names."""
-        numbers = {name: float(value) for name, value in trainer.callback_metrics.items() if value.numel() == 1}
+        logged = {name: value for name, value in trainer.callback_metrics.items() if name not in OF_EVERY_EVALUATION}
+        numbers = {name: float(value) for name, value in logged.items() if value.numel() == 1}
         if self.session is not None and numbers and not trainer.sanity_checking:
             self.session.report(**numbers)
 

@@ -13,6 +13,7 @@ from typing import Any
 from transformers import Trainer, TrainerCallback, TrainerState, TrainingArguments
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
+from trimtab.records.lines import OF_EVERY_EVALUATION
 from trimtab.session.attach import attach
 from trimtab.session.script_numbers import is_one_number
 from trimtab.session.session import Session
@@ -58,7 +59,8 @@ class TrimtabCallback(TrainerCallback):
 
     def on_evaluate(self, *_: Any, metrics: dict[str, Any] | None = None, **__: Any) -> None:
         """Record an evaluation, by the names that the Trainer has for it."""
-        numbers = {name: value for name, value in (metrics or {}).items() if is_one_number(value)}
+        told = {name: value for name, value in (metrics or {}).items() if name not in OF_EVERY_EVALUATION}
+        numbers = {name: value for name, value in told.items() if is_one_number(value)}
         if self.session is not None and numbers:
             self.session.report(**numbers)
 

@@ -10,6 +10,8 @@ from typing import Any, Literal
 
 from trimtab.records.fields import figure, flag, mapping, mappings, number, numbers, text, whole
 
+#: Fields of an evaluation that are no metrics: a script has no such metric.
+OF_EVERY_EVALUATION = frozenset({"event", "step", "time"})
 #: The plan of a single process.
 ALONE = "no exchange"
 
@@ -166,7 +168,7 @@ class Evaluation:
     @classmethod
     def from_json(cls, line: dict[str, Any]) -> Evaluation:
         """One evaluation line of ``metrics.jsonl``."""
-        values = {name: value for name, value in numbers(line).items() if name not in ("step", "time")}
+        values = {name: value for name, value in numbers(line).items() if name not in OF_EVERY_EVALUATION}
         return cls(whole(line, "step"), number(line, "time"), values)
 
 

@@ -38,6 +38,7 @@ from trimtab.engine.same_model import check_models_are_alike
 from trimtab.engine.step_engine import StepEngine
 from trimtab.kernels.warm_up import warm_up
 from trimtab.plan.plan import Plan
+from trimtab.records.lines import OF_EVERY_EVALUATION
 from trimtab.records.recorder import Recorder
 from trimtab.session.announcements import ControlMessages
 from trimtab.session.dropped_steps import DropLimit, LeftOut, culprits
@@ -232,8 +233,11 @@ class Session(ExchangeState, Resuming, LocalRounds):
     def report(self, **metrics: SupportsFloat) -> None:
         """Record an evaluation (``accuracy=``, ``loss=``), from rank 0; quiet in a trial.
 
-        Raises `UserError` where a value is no number; a tensor or an array of one element is one.
+        Raises `UserError` where a value is no number; a tensor or an array of one element is one. And for the names
+        `step`, `time` and `event`, which every record has by itself.
         """
+        for name in sorted(OF_EVERY_EVALUATION & metrics.keys()):
+            raise UserError("every record has it by itself; leave it out", field="session.report", value=name)
         values = {name: one_number(value, name) for name, value in metrics.items()}
         if self._loops.has_evaluated_share:
             self._warn(_OF_SHARE.format(num_ranks=self.num_ranks))
