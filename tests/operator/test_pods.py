@@ -286,3 +286,13 @@ def test_an_eviction_for_want_of_memory_is_known_as_such(reason, message, is_for
     metadata = {"labels": {"batch.kubernetes.io/job-completion-index": "1"}}
     status = {"phase": "Failed", "reason": "Evicted", "conditions": [taken]}
     assert Pod.read({"metadata": metadata, "status": status}).is_memory_eviction is is_for_memory
+
+
+@pytest.mark.parametrize(
+    ("grace", "deleted_at"),
+    [(None, "2026-01-01T00:01:00Z"), (60, "2026-01-01T00:00:00Z"), (10**12, "2026-01-01T00:01:00Z")],
+)
+def test_a_deleted_pod_of_any_grace_is_read(grace, deleted_at):
+    pod = raw()
+    pod["metadata"] |= {"deletionTimestamp": "2026-01-01T00:01:00Z", "deletionGracePeriodSeconds": grace}
+    assert Pod.read(pod).deleted_at == deleted_at

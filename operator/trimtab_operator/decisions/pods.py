@@ -22,6 +22,8 @@ _PASSING = {*_MOUNTING, ""}
 _NOT_STARTED = {"StartError", "ContainerCannotRun"}
 #: Most characters of a container's termination message that are repeated.
 _LONGEST_MESSAGE = 600
+#: Seconds of grace up to which a pod is to end after its deletion; of more, Kubernetes' own sum overflows.
+_LONGEST_GRACE = (2**63 - 1) // 10**9
 #: Labels that are read here.
 _LABELS = (JOB_NAME, COMPLETION_INDEX)
 
@@ -132,7 +134,8 @@ def _deleted_at(metadata: Object) -> str:
     to_end_by = parse_time(metadata.get("deletionTimestamp"))
     if to_end_by is None:
         return ""
-    return write_time(to_end_by - timedelta(seconds=metadata.get("deletionGracePeriodSeconds") or 0))
+    grace = metadata.get("deletionGracePeriodSeconds") or 0
+    return write_time(to_end_by - timedelta(seconds=grace if grace <= _LONGEST_GRACE else 0))
 
 
 def _disruption(worker: int, status: Object) -> Problem | None:
