@@ -37,6 +37,7 @@ NO_LOSSES: list[Callable[[], Any]] = [
     lambda: np.complex64(1),
     lambda: [0.5],
     lambda: {"loss": 0.5},
+    lambda: 10**400,
 ]
 
 

@@ -50,7 +50,7 @@ def one_number(value: Any, field: str) -> float:
         pass
     try:
         return float(value)
-    except (TypeError, ValueError, RuntimeError):  # as an array of another library's raises
+    except (TypeError, ValueError, RuntimeError, OverflowError):  # as an array of another library's raises
         raise UserError("hand over one real number", field=field, value=str(value)[:80]) from None
 
 
