@@ -54,6 +54,15 @@ def test_what_could_not_be_read_again_is_refused_when_it_is_written(tmp_path: Pa
     assert sorted(each.name for each in tmp_path.iterdir()) == ["model.pt", "model.pt.previous"]
 
 
+def test_a_directory_is_no_checkpoint_and_stays_where_it_is(tmp_path: Path) -> None:
+    (tmp_path / "checkpoints" / "best").mkdir(parents=True)
+    with pytest.raises(UserError, match="checkpoints: is a directory; name a file in it"):
+        trimtab.write_checkpoint(tmp_path / "checkpoints", {})
+    with pytest.raises(UserError, match=r"checkpoints: cannot be read \(Is a directory\)"):  # not: remove it
+        trimtab.read_checkpoint(tmp_path / "checkpoints")
+    assert (tmp_path / "checkpoints" / "best").is_dir()
+
+
 def test_a_file_that_holds_more_than_plain_data_is_not_called_damaged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

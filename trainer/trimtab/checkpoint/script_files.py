@@ -29,9 +29,11 @@ def write_checkpoint(path: str | Path, state: Any) -> None:
         state: plain data and tensors.
 
     Raises:
-        UserError: the file cannot be written.
+        UserError: the file cannot be written, or ``state`` holds more than plain data and tensors.
     """
     file = Path(path)
+    if file.is_dir():  # which would be renamed as if it were the one before
+        raise UserError("is a directory; name a file in it", file=str(path))
 
     def keep_previous() -> None:
         if file.exists():

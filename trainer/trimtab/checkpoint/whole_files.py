@@ -69,7 +69,7 @@ def read(path: Path, remedy: str) -> Any:
         remedy: what to do about a damaged file, for the message.
 
     Raises:
-        UserError: the file is not there, was not written by `write`, or is damaged.
+        UserError: the file is not there, cannot be read, was not written by `write`, or is damaged.
     """
     try:
         _check(path, remedy)
@@ -78,7 +78,9 @@ def read(path: Path, remedy: str) -> Any:
         raise UserError(f"holds {_refused(error)}, which is not read; {remedy}", file=str(path)) from error
     except FileNotFoundError:
         raise UserError("is not there; have all files where every rank finds them", file=str(path)) from None
-    except (OSError, RuntimeError, EOFError, ValueError, KeyError) as error:
+    except OSError as error:  # the file may be whole
+        raise UserError(f"cannot be read ({error.strerror}); let this process read it", file=str(path)) from error
+    except (RuntimeError, EOFError, ValueError, KeyError) as error:
         raise UserError(f"is damaged; {remedy}", file=str(path)) from error
 
 
