@@ -30,9 +30,10 @@ TOLD = {
 }
 
 
-def load(tmp_path, processes=1, **container):
+def load(tmp_path, processes=1, of_pod=None, **container):
     trainer = {"name": "trainer", "command": ["python", "train.py"], **container}
-    spec = {"workers": 3, "processesPerWorker": processes, "template": {"spec": {"containers": [trainer]}}}
+    template = {"spec": {"containers": [trainer], **({"resources": of_pod} if of_pod else {})}}
+    spec = {"workers": 3, "processesPerWorker": processes, "template": template}
     head = {"apiVersion": "trimtab.dev/v1alpha1", "kind": "TrainingJob", "metadata": {"name": "digits"}}
     (tmp_path / "job.json").write_text(json.dumps(head | {"spec": spec}))
     return load_job_file(tmp_path / "job.json")
@@ -100,6 +101,19 @@ def test_a_worker_that_the_job_does_not_have_is_refused(tmp_path):
 )
 def test_a_container_without_a_limit_of_cpus_has_its_request_rounded_up(tmp_path, resources, processes, expected):
     assert num_threads(load(tmp_path, processes, resources=resources), num_cores=16) == expected
+
+
+@pytest.mark.parametrize(
+    ("of_pod", "resources", "expected"),
+    [
+        ({"limits": {"cpu": "4"}}, {}, 4),
+        ({"requests": {"cpu": "1500m"}}, {}, 2),
+        ({"limits": {"cpu": "4"}}, {"limits": {"cpu": "2"}}, 2),
+        ({"limits": {"cpu": "4"}}, {"requests": {"cpu": "1"}}, 4),
+    ],
+)
+def test_what_a_container_does_not_say_of_cpus_its_pod_may(tmp_path, of_pod, resources, expected):
+    assert num_threads(load(tmp_path, of_pod=of_pod, resources=resources), num_cores=16) == expected
 
 
 @pytest.mark.parametrize(

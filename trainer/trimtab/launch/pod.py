@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from trimtab_api.errors import UserError
 from trimtab_api.names import POD_INTERFACE
@@ -75,19 +75,25 @@ def grace_seconds(job: TrainingJob) -> float:
 def num_threads(job: TrainingJob, num_cores: int) -> int:
     """A rank's share of its container's CPU limit, else of its request rounded up, else of ``num_cores``.
 
+    What the container does not say, the pod as a whole may.
+
     Args:
         job: Its job.
         num_cores: Processors that this process may run on.
     """
-    resources = job.spec.trainer.get("resources") or {}
-    limit = (resources.get("limits") or {}).get("cpu")
-    request = (resources.get("requests") or {}).get("cpu")
+    of_container, of_pod = job.spec.trainer.get("resources") or {}, job.spec.template["spec"].get("resources") or {}
+    limit, request = (_cpus_of(of_container, kind) or _cpus_of(of_pod, kind) for kind in ("limits", "requests"))
     cores = float(num_cores)
     if limit is not None:
         cores = _cores(str(limit))
     elif request is not None:
         cores = math.ceil(_cores(str(request)))
     return max(1, int(min(cores, num_cores) / job.spec.processes_per_worker))
+
+
+def _cpus_of(resources: Mapping[str, Any], kind: str) -> str | int | float | None:
+    cpus: str | int | float | None = (resources.get(kind) or {}).get("cpu")
+    return cpus
 
 
 def _cores(quantity: str) -> float:
