@@ -54,7 +54,7 @@ def _spent() -> float:
 def _spent_by(pid: str) -> float:
     """The same of a process that still runs; 0 once it has ended."""
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
     except OSError:
         return 0.0
     ticks = sum(map(int, fields[11:15]))  # its own and its ended children's, in user and in system mode
