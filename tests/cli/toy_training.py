@@ -64,6 +64,8 @@ def main() -> None:
     if args.die_once and args.die_once.exists():
         args.die_rank = None
     meet(launch)
+    if args.die_rank is None or args.die_after_steps:  # else one that dies would have kept the others from a step
+        RunDirectory(directory).before_first_step(f"rank-{launch.rank}").unlink(missing_ok=True)
     if launch.rank == args.die_rank:
         if args.die_once:
             args.die_once.touch()
@@ -80,7 +82,6 @@ def main() -> None:
 
 
 def write_files(directory: Path, launch: LaunchEnvironment, num_steps: int, *, is_full: bool = False) -> None:
-    RunDirectory(directory).before_first_step(f"rank-{launch.rank}").unlink(missing_ok=True)
     communication = json.loads(launch.job.read_text())["spec"]["communication"]
     plan = communication.get("plan", "0.01/all-gather")
     (directory / "started").touch()
