@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(300)]
 #: The operator, with limits that a test can wait for: a quiet watch is resumed every second, and stuck after three.
 IMPATIENT = """
 from trimtab_operator import main, operator
-from trimtab_operator.cluster import informers
+from trimtab_operator.kube import informers
 
 informers.WATCH_SECONDS, operator.STUCK_SECONDS = 1, 3.0
 main.main()
