@@ -181,6 +181,27 @@ def test_what_is_to_be_put_back_has_a_state() -> None:
         trimtab.attach(*model_and(torch.optim.SGD, lr=0.1), also=[[]])
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"also": 3}, "also: 'int': is a list"),
+        ({"scaler": 3}, "scaler: 'int': is a torch.amp.GradScaler"),
+        ({"scheduler": 0.1}, "scheduler: 'float': is a scheduler of torch.optim.lr_scheduler"),
+        ({"plan": 0.01}, "plan: '0.01': is a plan's name, such as '0.01/all-gather'"),
+        ({"job": 0}, "job: '0': is a path"),
+    ],
+)
+def test_an_argument_of_another_kind_is_named(arguments: dict[str, Any], said: str) -> None:
+    with pytest.raises(UserError, match=re.escape(said)):
+        trimtab.attach(*model_and(torch.optim.SGD, lr=0.1), **arguments)
+
+
+def test_an_optimizer_is_no_scheduler() -> None:
+    model, optimizer = model_and(torch.optim.SGD, lr=0.1)
+    with pytest.raises(UserError, match=r"scheduler: 'SGD': is a scheduler of torch\.optim\.lr_scheduler"):
+        trimtab.attach(model, optimizer, scheduler=optimizer)
+
+
 def test_one_process_trains_in_bfloat16_and_without_an_arena() -> None:
     model = nn.Linear(2, 1).to(torch.bfloat16)
     session = trimtab.attach(model, torch.optim.SGD(model.parameters(), lr=0.5))

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from trimtab_api.errors import UserError
 from trimtab_api.trainingjob import TrainingJob, load_training_job
 from trimtab_api.trainingjob.load import read_training_job
 
@@ -36,7 +37,11 @@ class Configuration:
     def of(
         cls, job: str | Path | None, plan: str | None, run_directory: str | Path | None, environ: Mapping[str, str]
     ) -> Configuration:
-        """What the script says, and else the environment."""
+        """What the script says, and else the environment. Raises `UserError` for what is no text and no path."""
+        for field, value in (("job", job), ("plan", plan), ("run_directory", run_directory)):
+            if value is not None and not isinstance(value, str if field == "plan" else str | Path):
+                is_what = "a plan's name, such as '0.01/all-gather'" if field == "plan" else "a path"
+                raise UserError(f"is {is_what}", field=field, value=repr(value))
         file, folder = job or environ.get("TRIMTAB_JOB"), run_directory or environ.get("TRIMTAB_RUN_DIR")
         return cls(
             job=Path(file) if file else None,

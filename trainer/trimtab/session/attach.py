@@ -88,7 +88,7 @@ def attach(
     """
     wrapper, model = model, unwrapped(model)
     optimizers = [ByHand(model.parameters())] if optimizer is None else as_list(optimizer)
-    check_arguments(model, optimizers, scheduler_interval, also)
+    check_arguments(model, optimizers, scheduler, scheduler_interval, scaler, also)
     if turns:
         check_turns(optimizers, scaler)
     options: dict[str, Any] = {

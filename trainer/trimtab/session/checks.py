@@ -22,9 +22,20 @@ _only_session: weakref.ref[Session] | None = None
 
 
 def check_arguments(
-    model: nn.Module, optimizers: Sequence[torch.optim.Optimizer], scheduler_interval: str, also: Sequence[Any]
+    model: nn.Module,
+    optimizers: Sequence[torch.optim.Optimizer],
+    scheduler: Any,
+    scheduler_interval: str,
+    scaler: Any,
+    also: Sequence[Any],
 ) -> None:
     """What is wrong on any number of ranks. Raises `UserError`."""
+    if isinstance(scheduler, torch.optim.Optimizer) or (scheduler is not None and not hasattr(scheduler, "step")):
+        raise UserError("is a scheduler of torch.optim.lr_scheduler", field="scheduler", value=type(scheduler).__name__)
+    if scaler is not None and not (hasattr(scaler, "get_scale") and hasattr(scaler, "update")):
+        raise UserError("is a torch.amp.GradScaler", field="scaler", value=type(scaler).__name__)
+    if not isinstance(also, Sequence):
+        raise UserError("is a list", field="also", value=type(also).__name__)
     if scheduler_interval not in ("epoch", "step"):
         raise UserError("is epoch or step", field="scheduler_interval", value=scheduler_interval)
     _check_model(model)
