@@ -15,7 +15,7 @@ from trimtab.judge.recorded import Recorded
 from trimtab.judge.simulation import SimulatedCell
 from trimtab.judge.workloads import Workload
 from trimtab.launch import run
-from trimtab.launch.interrupts import Interrupted
+from trimtab.launch.processes.interrupts import Interrupted
 from trimtab.launch.run import RunRequest
 from trimtab.launch.supervisor import Ending
 from trimtab.records.result import RunResult

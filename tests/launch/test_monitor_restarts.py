@@ -1,7 +1,7 @@
 """A monitor that ends again and again is started more and more rarely."""
 
-from trimtab.launch.children import Exit
 from trimtab.launch.monitor_restarts import FIRST_PAUSE, LONGEST_PAUSE, STEADY_SECONDS, MonitorRestarts
+from trimtab.launch.processes.children import Exit
 
 
 def pause_after(restarts: MonitorRestarts, now: float) -> float:

@@ -1,8 +1,8 @@
 """Of several processes that failed at once, the cause is told, not its victims."""
 
 import pytest
-from trimtab.launch.children import Exit
-from trimtab.launch.process_logs import LogFiles
+from trimtab.launch.processes.children import Exit
+from trimtab.launch.processes.process_logs import LogFiles
 from trimtab.launch.root_cause import await_root_cause, root_cause
 from trimtab.launch.supervisor import describe_failure
 from trimtab.records.run_directory import RunDirectory

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from kit.run_processes import wait_until
 from trimtab.launch.command import Process
-from trimtab.launch.interrupts import Interrupted
-from trimtab.launch.log_forwarding import LogForwarder
-from trimtab.launch.process_logs import LogFiles
+from trimtab.launch.processes.interrupts import Interrupted
+from trimtab.launch.processes.log_forwarding import LogForwarder
+from trimtab.launch.processes.process_logs import LogFiles
 from trimtab.launch.supervisor import Ending, Supervisor, describe_failure
 from trimtab.records.run_directory import RunDirectory
 

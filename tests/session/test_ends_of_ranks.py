@@ -15,7 +15,7 @@ import torch
 from kit.rank_pool import RankPool
 from torch import nn
 from trimtab.environment.free_ports import free_ports
-from trimtab.launch.children import Exit
+from trimtab.launch.processes.children import Exit
 from trimtab.launch.root_cause import root_cause
 from trimtab.plan.plan import Plan
 from trimtab.records.recorder import Recorder

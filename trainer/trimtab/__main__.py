@@ -6,7 +6,7 @@ import sys
 
 from trimtab_api.process_settings import settle_process
 
-from trimtab.launch import interrupts
+from trimtab.launch.processes import interrupts
 
 
 def main() -> int:

@@ -17,7 +17,7 @@ from trimtab_api.errors import UserError
 from trimtab_netmon.emulate import Emulator, Network, available
 
 from trimtab.launch.command import KEEP_FREED_MEMORY
-from trimtab.launch.interrupts import interruptible, pause
+from trimtab.launch.processes.interrupts import interruptible, pause
 
 MASTER_PORT = 29400
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from trimtab_api.command_line import number, path, whole_number
 from trimtab_api.errors import UserError
 
-from trimtab.launch.interrupts import EXIT_CODE, Interrupted, heed, interruptible
+from trimtab.launch.processes.interrupts import EXIT_CODE, Interrupted, heed, interruptible
 from trimtab.plan.names import DDP_HOOKS, GRID_MEANS, check_runs, parse_plans, with_plan, with_seed
 from trimtab.records.run_directory import RunDirectory
 

@@ -15,7 +15,7 @@ from trimtab_api.command_line import path, whole_number
 
 from trimtab.cli.compare_command import check_directory, compare
 from trimtab.judge import RANDOM_NETWORK_SEED
-from trimtab.launch.interrupts import EXIT_CODE, Interrupted, interruptible
+from trimtab.launch.processes.interrupts import EXIT_CODE, Interrupted, interruptible
 from trimtab.plan.names import ADAPTIVE, DDP_HOOKS
 from trimtab.records.run_directory import RunDirectory
 

@@ -13,7 +13,7 @@ from importlib.metadata import version
 from trimtab_api.command_line import Parser, explain_rest, joined
 from trimtab_api.errors import UserError
 
-from trimtab.launch.interrupts import EXIT_CODE, Interrupted
+from trimtab.launch.processes.interrupts import EXIT_CODE, Interrupted
 
 #: Exit code of a mistake that is the user's to mend.
 USER_ERROR = 2

@@ -13,7 +13,7 @@ from rich.text import Text
 from trimtab_api.command_line import path
 from trimtab_api.errors import UserError
 
-from trimtab.launch.interrupts import interruptible
+from trimtab.launch.processes.interrupts import interruptible
 from trimtab.report.comparison import Comparison, read_comparison, side_by_side
 from trimtab.report.table import Cell, headings, judge, notes, rows
 

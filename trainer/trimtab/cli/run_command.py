@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from trimtab_api.command_line import path, whole_number
 from trimtab_api.errors import UserError
 
-from trimtab.launch.interrupts import EXIT_CODE, Interrupted, interruptible
+from trimtab.launch.processes.interrupts import EXIT_CODE, Interrupted, interruptible
 from trimtab.plan.names import check_runs, parse_plan, plan_of, with_plan
 from trimtab.records.run_directory import RunDirectory
 

@@ -66,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
 def _show(jobs: Jobs, changed: threading.Event, console: Console) -> None:
     from rich.live import Live
 
-    from trimtab.launch.interrupts import heed, interruptible
+    from trimtab.launch.processes.interrupts import heed, interruptible
 
     # Else a signal would end the process before the terminal is as it was.
     with interruptible(), Live(console=console, auto_refresh=False, screen=True) as live:

@@ -6,7 +6,7 @@ import argparse
 
 from trimtab_api.errors import UserError
 
-from trimtab.launch.interrupts import interruptible
+from trimtab.launch.processes.interrupts import interruptible
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

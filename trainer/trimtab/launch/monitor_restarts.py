@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trimtab.launch.children import Exit
+from trimtab.launch.processes.children import Exit
 
 #: Seconds until a monitor that ended is started again; twice as long after each further end.
 FIRST_PAUSE = 0.5

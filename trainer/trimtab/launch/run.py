@@ -16,13 +16,13 @@ from trimtab_api.input_files import read_bytes
 from trimtab.environment import job_secret
 from trimtab.environment.cpus import usable_cpus
 from trimtab.environment.side_processes import metrics_command, monitor_command, status_command
-from trimtab.launch.children import Exit
 from trimtab.launch.command import Process, rank_environment, trainer_process
-from trimtab.launch.grace import termination_grace
 from trimtab.launch.hosts import Hosts, make_hosts
-from trimtab.launch.interrupts import Interrupted
-from trimtab.launch.process_logs import LogFiles
-from trimtab.launch.process_names import is_monitor, monitor_name, rank_name
+from trimtab.launch.processes.children import Exit
+from trimtab.launch.processes.grace import termination_grace
+from trimtab.launch.processes.interrupts import Interrupted
+from trimtab.launch.processes.process_logs import LogFiles
+from trimtab.launch.processes.process_names import is_monitor, monitor_name, rank_name
 from trimtab.launch.restart_policy import RestartPolicy
 from trimtab.launch.supervisor import Ending, Supervisor, describe_failure, has_failed
 from trimtab.records.best_effort import best_effort

@@ -13,12 +13,12 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Self
 
-from trimtab.launch.children import GRACE_SECONDS, Children, Exit
 from trimtab.launch.command import Process
-from trimtab.launch.interrupts import Interrupted, has_come, heed
 from trimtab.launch.monitor_restarts import MISTAKE, MonitorRestarts
-from trimtab.launch.process_logs import ProcessLogs
-from trimtab.launch.process_names import METRICS, STATUS, is_monitor, is_rank, label
+from trimtab.launch.processes.children import GRACE_SECONDS, Children, Exit
+from trimtab.launch.processes.interrupts import Interrupted, has_come, heed
+from trimtab.launch.processes.process_logs import ProcessLogs
+from trimtab.launch.processes.process_names import METRICS, STATUS, is_monitor, is_rank, label
 from trimtab.launch.root_cause import await_root_cause, root_cause
 from trimtab.records.best_effort import best_effort
 from trimtab.records.run_directory import RunDirectory

@@ -18,7 +18,7 @@ from trimtab_api.addresses import absolute_name
 from trimtab_api.errors import UserError
 from trimtab_api.names import AUTHORITY_FILE, CERTIFICATE_FILE, KEY_FILE
 
-from trimtab.launch.interrupts import pause
+from trimtab.launch.processes.interrupts import pause
 
 #: Seconds between two attempts; they double up to the longest while the name is not known. All workers of all jobs ask
 #: the same DNS servers, so the waits have jitter.

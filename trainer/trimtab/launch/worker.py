@@ -18,13 +18,13 @@ from trimtab_api.steps_of_attempts import BEFORE_FIRST_STEP, NOTHING_STARTED
 from trimtab.environment.cpus import usable_cpus
 from trimtab.environment.side_processes import metrics_command, status_command
 from trimtab.launch import termination_message
-from trimtab.launch.children import Exit
 from trimtab.launch.command import Process, rank_environment, trainer_environment
-from trimtab.launch.interrupts import Interrupted, pause
 from trimtab.launch.kernel_cache import kernel_cache
-from trimtab.launch.log_forwarding import LogForwarder
 from trimtab.launch.pod import Pod, grace_seconds, num_threads
-from trimtab.launch.process_names import STATUS, rank_name
+from trimtab.launch.processes.children import Exit
+from trimtab.launch.processes.interrupts import Interrupted, pause
+from trimtab.launch.processes.log_forwarding import LogForwarder
+from trimtab.launch.processes.process_names import STATUS, rank_name
 from trimtab.launch.root_cause import root_cause
 from trimtab.launch.supervisor import Supervisor, describe_failure
 from trimtab.launch.wait_for_peer import wait_for_peer

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import deque
 from typing import BinaryIO
 
-from trimtab.launch.piped_output import CHUNK_BYTES, PipedOutput
-from trimtab.launch.process_logs import NUM_LAST_LINES
-from trimtab.launch.process_names import label
+from trimtab.launch.processes.piped_output import CHUNK_BYTES, PipedOutput
+from trimtab.launch.processes.process_logs import NUM_LAST_LINES
+from trimtab.launch.processes.process_names import label
 
 
 class LogForwarder(PipedOutput):

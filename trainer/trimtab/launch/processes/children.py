@@ -17,9 +17,9 @@ from types import TracebackType
 from typing import Self
 
 from trimtab.environment import reaper
-from trimtab.launch.interrupts import heed, is_urgent
-from trimtab.launch.orphans import reap_orphans
-from trimtab.launch.polite_end import end_politely, has_gone
+from trimtab.launch.processes.interrupts import heed, is_urgent
+from trimtab.launch.processes.orphans import reap_orphans
+from trimtab.launch.processes.polite_end import end_politely, has_gone
 
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None, use_errno=True)

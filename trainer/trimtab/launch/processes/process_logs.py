@@ -6,7 +6,7 @@ import os
 from contextlib import AbstractContextManager
 from typing import Protocol
 
-from trimtab.launch.piped_output import PipedOutput
+from trimtab.launch.processes.piped_output import PipedOutput
 from trimtab.records.best_effort import best_effort
 from trimtab.records.run_directory import RunDirectory
 
@@ -15,7 +15,7 @@ NUM_LAST_LINES = 12
 
 
 class ProcessLogs(Protocol):
-    """What processes print; `LogFiles` and `trimtab.launch.log_forwarding.LogForwarder` keep it."""
+    """What processes print; `LogFiles` and `trimtab.launch.processes.log_forwarding.LogForwarder` keep it."""
 
     def output(self, name: str) -> AbstractContextManager[int]:
         """Within, the file descriptor that the process called ``name`` is to print to."""

@@ -1,0 +1,1 @@
+"""Processes of one host: how they are started, heard, ended, and never left behind."""
