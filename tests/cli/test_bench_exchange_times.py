@@ -7,7 +7,7 @@ import json
 
 import pytest
 from trimtab.bench import exchange_times
-from trimtab.cli import bench_collectives
+from trimtab.cli.bench import collectives as bench_collectives
 from trimtab.cli.main import main
 from trimtab_api.errors import UserError
 

@@ -5,7 +5,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from trimtab.cli import bench_collectives, bench_kernels, bench_step
+from trimtab.cli.bench import collectives as bench_collectives
+from trimtab.cli.bench import kernels as bench_kernels
+from trimtab.cli.bench import step as bench_step
 from trimtab.cli.main import main
 from trimtab_api.catalogue import SPARSIFIERS
 

@@ -1,0 +1,1 @@
+"""Commands of `trimtab bench`: what each measures, and how it is shown."""
