@@ -14,7 +14,10 @@ pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(300)]
 NODES = Resource("v1", "Node", "nodes")
 #: The operator, which tells of a pod that does not end as soon as a test would.
 IMPATIENT = """
-from trimtab_operator import decide, main, nodes, workers
+from trimtab_operator import main
+from trimtab_operator.decisions import decide
+from trimtab_operator.decisions import nodes
+from trimtab_operator.decisions import worker_problems as workers
 
 workers._LATE_SECONDS, decide._WHILE_ENDING_SECONDS, nodes._FRESH_SECONDS = 1.0, 0.5, 0.0
 main.main()

@@ -8,7 +8,7 @@ from kit.run_processes import wait_until
 
 KILLED = """
 import os, signal
-from trimtab.launch.children import Children
+from trimtab.launch.processes.children import Children
 with Children() as children:
     print(children.temporary_directory("trimtab-test-"), flush=True)
     os.kill(os.getpid(), signal.SIGKILL)

@@ -43,9 +43,9 @@ COMMANDS = (
     Subcommand("bench", "", "measure kernels, collectives or whole steps on this machine"),
 )
 BENCHES = (
-    Subcommand("kernels", "bench_kernels", "time a selection against a copy of its bytes"),
-    Subcommand("collectives", "bench_collectives", "time each scheme, and compare with the cost model"),
-    Subcommand("step", "bench_step", "time whole steps of ResNet-18 against DDP's own methods"),
+    Subcommand("kernels", "bench.kernels", "time a selection against a copy of its bytes"),
+    Subcommand("collectives", "bench.collectives", "time each scheme, and compare with the cost model"),
+    Subcommand("step", "bench.step", "time whole steps of ResNet-18 against DDP's own methods"),
 )
 
 

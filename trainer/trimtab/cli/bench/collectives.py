@@ -23,11 +23,12 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trimtab.control.cost_model.overheads import Overheads
 from trimtab_api.catalogue import BYTES_PER_ELEMENT, Cost, collective_cost, collectives
 from trimtab_api.command_line import whole_number
 from trimtab_api.errors import UserError
 from trimtab_api.units import format_bandwidth, format_duration, parse_bandwidth, parse_duration
+
+from trimtab.control.cost_model.overheads import Overheads
 
 if TYPE_CHECKING:
     from trimtab.bench.exchange_times import ExchangeTimes

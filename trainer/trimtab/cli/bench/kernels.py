@@ -75,6 +75,7 @@ def run(args: argparse.Namespace) -> int:
 def measure(n: int, ratio: float, rounds: int, device: str = "cpu") -> list[Measured]:
     """Time the fused pass and every sparsifier on n Laplace-distributed elements: one thread, or the GPU until done."""
     import torch
+
     from trimtab import kernels, sparsify
     from trimtab.plan.plan import elements_to_send
 

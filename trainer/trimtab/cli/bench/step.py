@@ -7,12 +7,13 @@ import json
 from importlib.util import find_spec
 from typing import Any
 
-from trimtab.plan.names import ADAPTIVE, DDP_HOOKS, GRID_MEANS, parse_plans
 from trimtab_api.command_line import whole_number
 from trimtab_api.errors import UserError
 from trimtab_api.units import format_bandwidth, format_duration, parse_bandwidth, parse_duration
 from trimtab_netmon.emulate import Network, Phase
 from trimtab_netmon.emulate.emulator import MAX_HOSTS
+
+from trimtab.plan.names import ADAPTIVE, DDP_HOOKS, GRID_MEANS, parse_plans
 
 NETWORKS = (("0.5ms", "1Gbps"), ("5ms", "1Gbps"), ("2ms", "200Mbps"))
 PLANS = (
