@@ -236,7 +236,10 @@ class RunDirectory:
     @property
     def is_in_use(self) -> bool:
         """Whether a launcher holds the directory now."""
-        return self.lock.exists() and not self._can_be_locked()
+        try:
+            return self.lock.exists() and not self._can_be_locked()
+        except OSError:  # no directory could have such a name
+            return False
 
     def _can_be_locked(self) -> bool:
         try:
