@@ -47,6 +47,7 @@ def run_on_hosts(network: Network, num_hosts: int, module: str, arguments: Seque
                 "MASTER_PORT": str(MASTER_PORT),
                 "GLOO_SOCKET_IFNAME": host.device,
                 "OMP_NUM_THREADS": "1",
+                "PYTHONUNBUFFERED": "1",  # what it said last stands last
             }
             process = subprocess.Popen(
                 emulator.command(rank, [sys.executable, "-m", module, *arguments]),
