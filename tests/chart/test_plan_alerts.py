@@ -99,7 +99,7 @@ def runs(tmp_path):
 
 def test_a_plan_that_flaps_does_not_pay_or_is_slower_than_promised_is_told_of_and_no_other(runs):
     launchers, port, faults = runs
-    query = urllib.parse.urlencode({"query": 'OF_PLANS{alertstate="firing"}'})
+    query = urllib.parse.urlencode({"query": 'ALERTS{alertstate="firing"}'})
     told = set()
 
     def firing():
