@@ -38,10 +38,11 @@ class Configuration:
         cls, job: str | Path | None, plan: str | None, run_directory: str | Path | None, environ: Mapping[str, str]
     ) -> Configuration:
         """What the script says, and else the environment. Raises `UserError` for what is no text and no path."""
-        for field, value in (("job", job), ("plan", plan), ("run_directory", run_directory)):
-            if value is not None and not isinstance(value, str if field == "plan" else str | Path):
-                is_what = "a plan's name, such as '0.01/all-gather'" if field == "plan" else "a path"
-                raise UserError(f"is {is_what}", field=field, value=repr(value))
+        if plan is not None and not isinstance(plan, str):
+            raise UserError("is a plan's name, such as '0.01/all-gather'", field="plan", value=repr(plan))
+        for field, path in (("job", job), ("run_directory", run_directory)):
+            if path is not None and not isinstance(path, str | Path):
+                raise UserError("is a path", field=field, value=repr(path))
         file, folder = job or environ.get("TRIMTAB_JOB"), run_directory or environ.get("TRIMTAB_RUN_DIR")
         return cls(
             job=Path(file) if file else None,

@@ -34,7 +34,7 @@ def check_arguments(
         raise UserError("is a scheduler of torch.optim.lr_scheduler", field="scheduler", value=type(scheduler).__name__)
     if scaler is not None and not (hasattr(scaler, "get_scale") and hasattr(scaler, "update")):
         raise UserError("is a torch.amp.GradScaler", field="scaler", value=type(scaler).__name__)
-    if not isinstance(also, Sequence):
+    if not isinstance(also, Iterable):
         raise UserError("is a list", field="also", value=type(also).__name__)
     if scheduler_interval not in ("epoch", "step"):
         raise UserError("is epoch or step", field="scheduler_interval", value=scheduler_interval)
