@@ -150,6 +150,26 @@ def test_a_metric_of_a_share_that_was_not_added_up_is_told_of(reduces: bool, ran
     assert second == ""
 
 
+def evaluating_at_the_end(rank: int, size: int, reduces: bool) -> str:
+    """Rank 0 evaluates after the last step, and reports nothing."""
+    session, model = open_session()
+    train(session, model, session.batches(DataLoader(numbers(), 4)))
+    with contextlib.redirect_stderr(io.StringIO()) as said:
+        if session.is_main:
+            list(session.batches(DataLoader(numbers(), 4)))
+        if reduces:
+            session.all_reduce(0.0)
+        session.close()
+    return said.getvalue()
+
+
+@pytest.mark.parametrize("reduces", [True, False])
+def test_a_share_that_was_evaluated_after_the_last_step_is_told_of(reduces: bool, rank_pool: RankPool) -> None:
+    first, second = rank_pool.run_in_process_group(2, evaluating_at_the_end, reduces)
+    assert ("the last loop over session.batches was of rank 0's share, 1 / 2 of the data" in first) is not reduces
+    assert second == ""
+
+
 def test_looks_at_the_same_batch_are_the_same() -> None:
     batch = {"x": torch.ones(3), "y": [1, "a", None]}
     assert digest([batch]) == digest([{"x": torch.ones(3), "y": [1, "a", None]}])

@@ -11,6 +11,7 @@ With one process this is plain training.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import weakref
 from collections.abc import Callable, Iterable, Sequence
@@ -36,6 +37,7 @@ from trimtab.engine.optimizer.stepper import as_list, warning_of_scheduler
 from trimtab.engine.profiling.phase_timer import Phase
 from trimtab.engine.same_model import check_models_are_alike
 from trimtab.engine.step_engine import StepEngine
+from trimtab.environment.own_process import only_in_this_process
 from trimtab.kernels.warm_up import warm_up
 from trimtab.plan.plan import Plan
 from trimtab.records.lines import OF_EVERY_EVALUATION
@@ -59,6 +61,11 @@ _LEFT_OUT: Read[LeftOut] = json_of(LeftOut)
 _OF_SHARE = (
     "session.report() is of rank 0's share, 1 / {num_ranks} of the data, since the loop before it was over"
     " session.batches: add up over ranks by session.all_reduce, or loop over the loader itself on rank 0"
+)
+#: What is said at the end, of a loop after which nothing was reported either.
+_OF_LAST_SHARE = (
+    "the last loop over session.batches was of rank 0's share, 1 / {num_ranks} of the data, and session.all_reduce has"
+    " added nothing up since: unless the script adds up by itself, loop over the loader itself on rank 0"
 )
 
 #: What is said once, when the first plan of local steps comes into force.
@@ -121,6 +128,9 @@ class Session(ExchangeState, Resuming, LocalRounds):
         if group is not None:
             session = weakref.ref(self)
             group.tell_of_end(lambda: "" if (open_one := session()) is None else open_one._progress())
+            tell = only_in_this_process(lambda: None if (open_one := session()) is None else open_one._tell_of_share())
+            atexit.register(tell)  # most scripts close no session
+            self.when_closed.callback(atexit.unregister, tell)
             recorder.starting("loading kernels, which are compiled the first time that a machine trains")
             assert self._engine is not None
             warm_up(self._engine.arena.grad.device)
@@ -240,6 +250,7 @@ class Session(ExchangeState, Resuming, LocalRounds):
             raise UserError("every record has it by itself; leave it out", field="session.report", value=name)
         values = {name: one_number(value, name) for name, value in metrics.items()}
         if self._loops.has_evaluated_share:
+            self._loops.has_evaluated_share = False
             self._warn(_OF_SHARE.format(num_ranks=self.num_ranks))
         if self.is_main and (not self.in_trial or (self._trials is not None and self._trials.is_suspended)):
             self._recorder.metric({"event": "evaluation", "step": self._step, **values})
@@ -254,6 +265,7 @@ class Session(ExchangeState, Resuming, LocalRounds):
 
     def close(self) -> None:
         """Undo a trial that was left, write out what is pending, leave the group and let go of the model."""
+        self._tell_of_share()
         if self._trials is not None:
             self._trials.leave()
         self._loops.close()
@@ -267,6 +279,10 @@ class Session(ExchangeState, Resuming, LocalRounds):
             self._group.close()
         self._recorder.close()
         self.when_closed.close()
+
+    def _tell_of_share(self) -> None:
+        if self._loops.has_evaluated_share:
+            self._warn(_OF_LAST_SHARE.format(num_ranks=self.num_ranks))
 
     # After a step -------------------------------------------------------------------------------------------------
 
