@@ -28,7 +28,7 @@ from trimtab.engine.local_sgd.sync import RoundExchange
 from trimtab.engine.optimizer.alternating import turn_of
 from trimtab.engine.optimizer.loss_scale import LossScale
 from trimtab.engine.optimizer.manual import ByHand
-from trimtab.engine.optimizer.pending_step import OwedStep
+from trimtab.engine.optimizer.pending_step import PendingStep
 from trimtab.engine.optimizer.stepper import OptimizerGate
 from trimtab.engine.parameter_checks import check_backward_reached, check_parameters_are_known, learning_rate_of
 from trimtab.engine.profiling.profiler import StepProfiler
@@ -87,7 +87,7 @@ class StepEngine:
         """Carries out the plan's exchanges."""
         self.exchanger.by_hand = any(isinstance(each, ByHand) for each in optimizers)
         self._waits = ForwardWaits(model, optimizers, self._gate, self.exchanger, self._profiler, say)
-        self.owed = OwedStep(self.exchanger, optimizers, turns=gate.turns)
+        self.owed = PendingStep(self.exchanger, optimizers, turns=gate.turns)
         rest = (scale, plan_ahead, self._adopt_in_round)
         self._moments = SecondMoments(optimizers, group.size, lambda: self.local is not None)
         self._rounds = RoundExchange(model, self.arena, self.exchanger, self._finish, lambda: self.local, *rest)

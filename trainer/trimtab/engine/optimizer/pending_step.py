@@ -17,7 +17,7 @@ from trimtab.engine.exchange.exchanger import Exchanger
 from trimtab.engine.exchange.weight_fingerprint import Fingerprint
 
 
-class OwedStep:
+class PendingStep:
     """The present step of one engine, from its first backward pass on."""
 
     def __init__(self, exchanger: Exchanger, optimizers: Sequence[torch.optim.Optimizer], *, turns: bool) -> None:
