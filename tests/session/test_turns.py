@@ -19,7 +19,7 @@ from kit.training.weights import weights_of
 from torch import Tensor, nn
 from torch.amp.grad_scaler import GradScaler
 from torch.nn.parallel import DistributedDataParallel
-from trimtab.engine.optimizer.manual import ByHand
+from trimtab.engine.optimizer.manual import ManualOptimizer
 from trimtab.plan.plan import FusionPlan, Plan
 from trimtab.session.checks import check_turns
 from trimtab_api.errors import UserError
@@ -165,7 +165,7 @@ def stepping_by_hand(rank: int, size: int, plan: str | None) -> tuple[Tensor, li
     """The weights after steps that the script takes by itself, one of which has an infinity on one rank."""
     model = model_of()
     module: Any = DistributedDataParallel(model) if plan is None else model
-    session = None if plan is None else attach(model, [ByHand(model.parameters())], plan)
+    session = None if plan is None else attach(model, [ManualOptimizer(model.parameters())], plan)
     moved = []
     for number in range(STEPS):
         module.zero_grad()

@@ -13,7 +13,7 @@ from trimtab_api.errors import UserError
 from trimtab.ddp.bucket_session import BucketSession
 from trimtab.engine.exchange.proxy_parameters import StandIns
 from trimtab.engine.optimizer.loss_scale import ReadScale
-from trimtab.engine.optimizer.manual import ByHand
+from trimtab.engine.optimizer.manual import ManualOptimizer
 from trimtab.environment.launch_environment import LaunchEnvironment
 from trimtab.plan.names import DDP_HOOK_VARIABLE
 from trimtab.session.attach import begin
@@ -38,7 +38,7 @@ def attach_buckets(
     wrapper = wrapper_of(parameters[0])
     theirs = {id(each) for each in parameters}
     model = StandIns((name, each) for name, each in wrapper.module.named_parameters() if id(each) in theirs)
-    optimizers = [ByHand(model.parameters(), known=optimizer)]
+    optimizers = [ManualOptimizer(model.parameters(), known=optimizer)]
     options: dict[str, Any] = {"scale": ReadScale(scaler), "turns": False}
     session, _ = begin(BucketSession, model, optimizers, options, _by_ddp, **configuration)
     session.skips_unused = skips_unused(wrapper)

@@ -27,7 +27,7 @@ from trimtab.engine.local_sgd.second_moments import SecondMoments
 from trimtab.engine.local_sgd.sync import RoundExchange
 from trimtab.engine.optimizer.alternating import turn_of
 from trimtab.engine.optimizer.loss_scale import LossScale
-from trimtab.engine.optimizer.manual import ByHand
+from trimtab.engine.optimizer.manual import ManualOptimizer
 from trimtab.engine.optimizer.pending_step import PendingStep
 from trimtab.engine.optimizer.stepper import OptimizerGate
 from trimtab.engine.parameter_checks import check_backward_reached, check_parameters_are_known, learning_rate_of
@@ -85,7 +85,7 @@ class StepEngine:
             phases=self.phases,
         )
         """Carries out the plan's exchanges."""
-        self.exchanger.by_hand = any(isinstance(each, ByHand) for each in optimizers)
+        self.exchanger.by_hand = any(isinstance(each, ManualOptimizer) for each in optimizers)
         self._waits = ForwardWaits(model, optimizers, self._gate, self.exchanger, self._profiler, say)
         self.owed = PendingStep(self.exchanger, optimizers, turns=gate.turns)
         rest = (scale, plan_ahead, self._adopt_in_round)

@@ -21,7 +21,7 @@ from trimtab.control.settings import controller_settings, fit_to_script
 from trimtab.control.types import ModelFacts
 from trimtab.engine.exchange.proxy_parameters import StandIns
 from trimtab.engine.optimizer.loss_scale import LossScale
-from trimtab.engine.optimizer.manual import ByHand
+from trimtab.engine.optimizer.manual import ManualOptimizer
 from trimtab.engine.optimizer.stepper import as_list
 from trimtab.engine.refused_plans import refuse_for_steps, refuse_in_hooks
 from trimtab.environment.launch_environment import LaunchEnvironment
@@ -87,7 +87,7 @@ def attach(
     GPU of another rank, a second session, a job that cannot be read.
     """
     wrapper, model = model, unwrapped(model)
-    optimizers = [ByHand(model.parameters())] if optimizer is None else as_list(optimizer)
+    optimizers = [ManualOptimizer(model.parameters())] if optimizer is None else as_list(optimizer)
     check_arguments(model, optimizers, scheduler, scheduler_interval, scaler, also)
     if turns:
         check_turns(optimizers, scaler)
@@ -212,7 +212,7 @@ def _session_of(
     """The session of one rank; rank 0's has the controller."""
     group, recorder, seed = joined.group, joined.recorder, joined.job.spec.seed
     sizes = tuple(p.numel() for p in reversed(list(model.parameters())) if p.requires_grad)
-    known = [(each.known or each) if isinstance(each, ByHand) else each for each in optimizers]
+    known = [(each.known or each) if isinstance(each, ManualOptimizer) else each for each in optimizers]
     facts = ModelFacts(
         sum(sizes),
         sizes,
@@ -224,7 +224,7 @@ def _session_of(
     )
     asked = controller_settings(joined.job, facts.optimizer)
     turns, is_hook = options["turns"], isinstance(model, StandIns)
-    by_hand = any(isinstance(each, ByHand) for each in optimizers)
+    by_hand = any(isinstance(each, ManualOptimizer) for each in optimizers)
     settings = fit_to_script(asked, turns=turns, by_hand=by_hand, is_hook=is_hook, say=_said_by(group.rank))
     if group.transport.has_own_all_reduce:
         settings = replace(settings, dense_collectives=())  # the backend sums as it likes, whatever the plan says

@@ -9,7 +9,7 @@ import torch
 from torch.nn import Parameter
 
 
-class ByHand(torch.optim.Optimizer):
+class ManualOptimizer(torch.optim.Optimizer):
     """Steps nothing: between ``backward()`` and `Session.step` the script has done so, by the means over ranks."""
 
     shown_as = "steps that the script takes by itself"
