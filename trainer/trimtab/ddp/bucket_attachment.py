@@ -11,7 +11,7 @@ from torch.amp.grad_scaler import GradScaler
 from trimtab_api.errors import UserError
 
 from trimtab.ddp.bucket_session import BucketSession
-from trimtab.engine.exchange.proxy_parameters import StandIns
+from trimtab.engine.exchange.proxy_parameters import ProxyParameters
 from trimtab.engine.optimizer.loss_scale import ReadScale
 from trimtab.engine.optimizer.manual import ManualOptimizer
 from trimtab.environment.launch_environment import LaunchEnvironment
@@ -37,7 +37,7 @@ def attach_buckets(
         check_needs_no_closure(optimizer)
     wrapper = wrapper_of(parameters[0])
     theirs = {id(each) for each in parameters}
-    model = StandIns((name, each) for name, each in wrapper.module.named_parameters() if id(each) in theirs)
+    model = ProxyParameters((name, each) for name, each in wrapper.module.named_parameters() if id(each) in theirs)
     optimizers = [ManualOptimizer(model.parameters(), known=optimizer)]
     options: dict[str, Any] = {"scale": ReadScale(scaler), "turns": False}
     session, _ = begin(BucketSession, model, optimizers, options, _by_ddp, **configuration)

@@ -13,13 +13,13 @@ from torch import Tensor
 from torch.nn import Parameter
 from trimtab_api.errors import UserError
 
-from trimtab.engine.exchange.proxy_parameters import StandIns
+from trimtab.engine.exchange.proxy_parameters import ProxyParameters
 from trimtab.engine.step_engine import StepEngine
 from trimtab.session.session import Session
 
 
 class BucketSession(Session):
-    """A session of `StandIns`; in each iteration `take` is called for all gradients, and then `give_back`."""
+    """A session of `ProxyParameters`; in each iteration `take` is called for all gradients, and then `give_back`."""
 
     skips_unused = False
     """Whether DDP leaves the ``grad`` of parameters that no rank has used as it is, whatever their bucket holds."""
@@ -32,7 +32,7 @@ class BucketSession(Session):
         if self._engine is None:
             return
         for parameter, gradient in zip(parameters, gradients, strict=True):
-            assert isinstance(self._model, StandIns)
+            assert isinstance(self._model, ProxyParameters)
             stand_in = self._model.of(parameter)
             if stand_in is None:
                 raise UserError(

@@ -18,7 +18,7 @@ from trimtab_api.errors import UserError
 from trimtab.engine.deferred.forward_hooks import ForwardWaits
 from trimtab.engine.exchange.exchanger import Exchanger
 from trimtab.engine.exchange.outcome import Outcome
-from trimtab.engine.exchange.proxy_parameters import StandIns
+from trimtab.engine.exchange.proxy_parameters import ProxyParameters
 from trimtab.engine.gradients.flat_buffers import Arena
 from trimtab.engine.local_sgd.local_sgd import LocalUpdates
 from trimtab.engine.local_sgd.mode_switch import to_gradients, to_updates
@@ -71,7 +71,7 @@ class StepEngine:
         self._before_backward = before_backward
         self.local: LocalUpdates | None = None
         """The round under way, under source *update*."""
-        is_profiled = group.rank == 0 and not gate.turns and not isinstance(model, StandIns)
+        is_profiled = group.rank == 0 and not gate.turns and not isinstance(model, ProxyParameters)
         self._profiler = StepProfiler(model, self.arena) if is_profiled else None
         self.exchanger = Exchanger(
             self.arena,

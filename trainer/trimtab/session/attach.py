@@ -19,7 +19,7 @@ from trimtab.control.client import ControlClient
 from trimtab.control.controller import Controller
 from trimtab.control.settings import controller_settings, fit_to_script
 from trimtab.control.types import ModelFacts
-from trimtab.engine.exchange.proxy_parameters import StandIns
+from trimtab.engine.exchange.proxy_parameters import ProxyParameters
 from trimtab.engine.optimizer.loss_scale import LossScale
 from trimtab.engine.optimizer.manual import ManualOptimizer
 from trimtab.engine.optimizer.stepper import as_list
@@ -223,7 +223,7 @@ def _session_of(
         ranks_on_each=joined.job.spec.processes_per_worker,
     )
     asked = controller_settings(joined.job, facts.optimizer)
-    turns, is_hook = options["turns"], isinstance(model, StandIns)
+    turns, is_hook = options["turns"], isinstance(model, ProxyParameters)
     by_hand = any(isinstance(each, ManualOptimizer) for each in optimizers)
     settings = fit_to_script(asked, turns=turns, by_hand=by_hand, is_hook=is_hook, say=_said_by(group.rank))
     if group.transport.has_own_all_reduce:

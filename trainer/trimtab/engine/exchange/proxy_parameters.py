@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn import Parameter
 
 
-class StandIns(nn.Module):
+class ProxyParameters(nn.Module):
     """A model of the same parameters by the same names, which has no forward pass."""
 
     def __init__(self, named: Iterable[tuple[str, Parameter]]) -> None:
