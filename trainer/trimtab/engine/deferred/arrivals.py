@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable
 from torch import Tensor
 
 from trimtab.engine.deferred.lazy_gradient import LateGradient
-from trimtab.engine.exchange.gradient_writer import HandOut
+from trimtab.engine.exchange.gradient_writer import GradientWriter
 from trimtab.engine.exchange.in_flight import Flight, Flights
 from trimtab.engine.gradients.flat_buffers import Arena
 from trimtab.engine.profiling.phase_timer import PhaseClock
@@ -21,7 +21,7 @@ class Arrivals:
     """
 
     def __init__(
-        self, arena: Arena, handed: HandOut, late: Iterable[Flight], unused: Collection[int], phases: PhaseClock
+        self, arena: Arena, handed: GradientWriter, late: Iterable[Flight], unused: Collection[int], phases: PhaseClock
     ) -> None:
         """``late`` are flights that may arrive after the update; ``unused``, tensors without a gradient on any rank.
 

@@ -22,7 +22,7 @@ from trimtab.engine.deferred.arrivals import Arrivals
 from trimtab.engine.exchange.buckets import Buckets
 from trimtab.engine.exchange.consensus import ExchangeSummary, StepConsensus, StepVote, compares_weights
 from trimtab.engine.exchange.dispatcher import Sending
-from trimtab.engine.exchange.gradient_writer import HandOut
+from trimtab.engine.exchange.gradient_writer import GradientWriter
 from trimtab.engine.exchange.in_flight import Flight, Flights
 from trimtab.engine.exchange.outcome import Outcome, non_finite_parameters
 from trimtab.engine.exchange.scheme_registry import Schemes
@@ -271,7 +271,7 @@ class Exchanger:
         names = () if is_finite else non_finite_parameters(self.arena, self.flights, self.plan.is_dense)
         frozen = frozenset[int]() if self.plan.local_steps else self.arena.frozen  # ranks' weights part in a round
         number = self._iteration_number
-        self._handed = HandOut(self.arena, self.buckets, self.flights, self._iteration, number, frozen)
+        self._handed = GradientWriter(self.arena, self.buckets, self.flights, self._iteration, number, frozen)
         late, unused = late if is_finite else [], self.participation.unused
         self.arrivals = Arrivals(self.arena, self._handed, late, unused, self._phases)
         """Of a finished step: what becomes of what is `late`."""

@@ -13,7 +13,7 @@ from trimtab.engine.gradients.flat_buffers import Arena, BufferRange
 from trimtab.schedule import Iteration
 
 
-class HandOut:
+class GradientWriter:
     """Worked out when the iteration's exchanges are over; the buckets change only where `commit` is called."""
 
     def __init__(
