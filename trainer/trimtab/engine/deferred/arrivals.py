@@ -9,7 +9,7 @@ from torch import Tensor
 
 from trimtab.engine.deferred.lazy_gradient import LateGradient
 from trimtab.engine.exchange.gradient_writer import GradientWriter
-from trimtab.engine.exchange.in_flight import Flight, Flights
+from trimtab.engine.exchange.in_flight import PendingExchange, PendingExchanges
 from trimtab.engine.gradients.flat_buffers import Arena
 from trimtab.engine.profiling.phase_timer import PhaseClock
 
@@ -21,7 +21,12 @@ class Arrivals:
     """
 
     def __init__(
-        self, arena: Arena, handed: GradientWriter, late: Iterable[Flight], unused: Collection[int], phases: PhaseClock
+        self,
+        arena: Arena,
+        handed: GradientWriter,
+        late: Iterable[PendingExchange],
+        unused: Collection[int],
+        phases: PhaseClock,
     ) -> None:
         """``late`` are flights that may arrive after the update; ``unused``, tensors without a gradient on any rank.
 
@@ -30,7 +35,7 @@ class Arrivals:
         self._arena, self._handed, self._unused, self._phases = arena, handed, unused, phases
         self.late = list(late)
         """What has not been handed out yet."""
-        self.came_late = Flights(self.late)
+        self.came_late = PendingExchanges(self.late)
         self._with_any: set[int] = set()
         """Tensors, by index, of which the optimizer gets something."""
         self._averages = False
@@ -76,7 +81,7 @@ class Arrivals:
             parameters[index].grad = None
         self._are_put_off = True
 
-    def due(self, tensors: Collection[int] | None) -> list[Flight]:
+    def due(self, tensors: Collection[int] | None) -> list[PendingExchange]:
         """What is late of ``tensors``, by index; None: of all."""
         return [flight for flight in self.late if tensors is None or _holds(flight, tensors)]
 
@@ -89,7 +94,7 @@ class Arrivals:
         if not due:
             return False
         with self._phases.during("exposed"):
-            Flights(due).wait()
+            PendingExchanges(due).wait()
         awaited, numbers = self._awaited, {flight.send.bucket for flight in due}
         self.late = [flight for flight in self.late if flight.send.bucket not in numbers]
         self._with_any |= self._handed.write(numbers, averages=self._averages)
@@ -131,9 +136,9 @@ def _reader_of(arrivals: weakref.ref[Arrivals]) -> Callable[[], None]:
     return read
 
 
-def _tensors(flights: Iterable[Flight]) -> set[int]:
+def _tensors(flights: Iterable[PendingExchange]) -> set[int]:
     return {index for flight in flights for index in range(flight.span.first, flight.span.last)}
 
 
-def _holds(flight: Flight, tensors: Collection[int]) -> bool:
+def _holds(flight: PendingExchange, tensors: Collection[int]) -> bool:
     return any(index in tensors for index in range(flight.span.first, flight.span.last))

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from trimtab.collectives.base import Exchange, Prepared
 from trimtab.engine.exchange.buckets import Buckets
-from trimtab.engine.exchange.in_flight import Flight, Flights, payload_of
+from trimtab.engine.exchange.in_flight import PendingExchange, PendingExchanges, payload_of
 from trimtab.engine.exchange.scheme_registry import Schemes
 from trimtab.engine.gradients.flat_buffers import Arena
 from trimtab.engine.gradients.gather import Gradients
@@ -48,7 +48,7 @@ class Sending:
         """Of each send: the squared norm before, once it is compressed."""
         self.present = {send.bucket for send in iteration.sends if send.generation >= number}
         """Buckets whose gradients of this very iteration are sent."""
-        self.flights = Flights()
+        self.flights = PendingExchanges()
 
     @property
     def can_begin(self) -> bool:
@@ -87,7 +87,7 @@ class Sending:
         self._send_ready(backward_has_ended=True)
 
     @property
-    def late(self) -> list[Flight]:
+    def late(self) -> list[PendingExchange]:
         """Of what has been sent: that which need not have arrived before the update."""
         return [f for i, f in enumerate(self.flights) if f.send.arrives == "forward" and i != self.carrier]
 
@@ -119,7 +119,7 @@ class Sending:
         flight.handle.prepared.add_done_callback(partial(_tell_norm, self._compressed[index]))
         self.flights.append(flight)
 
-    def _send(self, send: Send, *, carries_vote: bool) -> Flight:
+    def _send(self, send: Send, *, carries_vote: bool) -> PendingExchange:
         arena, bucket = self._arena, self._buckets[send.bucket]
         payload = payload_of(bucket, send, arena, self._gradients if send.bucket in self.present else None)
         span = bucket.span
@@ -144,7 +144,7 @@ class Sending:
             vote=self._vote if carries_vote else None,
             link=self._links[send.link],
         )
-        return Flight(send, bucket, payload, handle)
+        return PendingExchange(send, bucket, payload, handle)
 
     def _selection(self, segments: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Segments and k of a buffer: per tensor ahead of fusion, as a whole behind it."""

@@ -23,7 +23,7 @@ from trimtab.engine.exchange.buckets import Buckets
 from trimtab.engine.exchange.consensus import ExchangeSummary, StepConsensus, StepVote, compares_weights
 from trimtab.engine.exchange.dispatcher import Sending
 from trimtab.engine.exchange.gradient_writer import GradientWriter
-from trimtab.engine.exchange.in_flight import Flight, Flights
+from trimtab.engine.exchange.in_flight import PendingExchange, PendingExchanges
 from trimtab.engine.exchange.outcome import Outcome, non_finite_parameters
 from trimtab.engine.exchange.scheme_registry import Schemes
 from trimtab.engine.exchange.weight_fingerprint import Fingerprint
@@ -76,7 +76,7 @@ class Exchanger:
         self.buckets = Buckets(arena, [])
         self._schedule: Schedule = schedule.create(schedules.default, 0)
         self._summary = ExchangeSummary()
-        self._came_late = Flights()
+        self._came_late = PendingExchanges()
         """What arrived after the step before had been told of; it is told with the present one."""
         self._ended_at: float | None = None
         """When the last exchange was over, by `time.perf_counter`."""
@@ -121,7 +121,7 @@ class Exchanger:
         buckets.take_over(self.buckets)
         self.buckets, self._schedule = buckets, follows
         self._iteration_number = 0
-        self._summary, self._came_late = ExchangeSummary(), Flights()
+        self._summary, self._came_late = ExchangeSummary(), PendingExchanges()
         self.plan = plan
 
     def leave_averages(self) -> None:
@@ -181,7 +181,7 @@ class Exchanger:
             self.accumulates = before
 
     @property
-    def flights(self) -> Flights:
+    def flights(self) -> PendingExchanges:
         """The exchanges of the present step, as far as they have been sent."""
         return self.sending.flights
 
@@ -257,7 +257,7 @@ class Exchanger:
         self._phases.enter("exposed")
         late = self.sending.late
         late = late if late and self._may_be_late else []
-        due = Flights(flight for flight in self.flights if flight not in late)
+        due = PendingExchanges(flight for flight in self.flights if flight not in late)
         due.wait()
         self._phases.enter("other")
         consensus = None
@@ -275,8 +275,8 @@ class Exchanger:
         late, unused = late if is_finite else [], self.participation.unused
         self.arrivals = Arrivals(self.arena, self._handed, late, unused, self._phases)
         """Of a finished step: what becomes of what is `late`."""
-        told, self._came_late = Flights((*self._came_late, *due)), Flights()
-        sent = Flights(self.flights)
+        told, self._came_late = PendingExchanges((*self._came_late, *due)), PendingExchanges()
+        sent = PendingExchanges(self.flights)
         self.outcome = Outcome(consensus, told, self._iteration.update is not None, names, sent)
         self._hand_out(is_finite)
         return self.outcome
@@ -299,7 +299,7 @@ class Exchanger:
         else:
             self.arena.grad.fill_(float("inf"))  # for the scaler of every rank to see, and to back off alike
 
-    def late(self, tensors: Collection[int] | None = None) -> list[Flight]:
+    def late(self, tensors: Collection[int] | None = None) -> list[PendingExchange]:
         """Of a finished step: what is to be handed out of ``tensors`` (None: all) before it can be committed."""
         return [] if self.outcome is None else self.arrivals.due(tensors)
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from trimtab.engine.exchange.buckets import Bucket, Buckets, Held
-from trimtab.engine.exchange.in_flight import Flight, Flights
+from trimtab.engine.exchange.in_flight import PendingExchange, PendingExchanges
 from trimtab.engine.gradients.flat_buffers import Arena, BufferRange
 from trimtab.schedule import Iteration
 
@@ -20,7 +20,7 @@ class GradientWriter:
         self,
         arena: Arena,
         buckets: Buckets,
-        flights: Flights,
+        flights: PendingExchanges,
         iteration: Iteration,
         number: int,
         frozen: frozenset[int],
@@ -28,7 +28,7 @@ class GradientWriter:
         """``number`` is the iteration's, as the schedule counts; ``frozen`` tensors, by index, get nothing."""
         self._arena, self._buckets, self._frozen = arena, buckets, frozen
         self._iteration, self._number = iteration, number
-        self._flights: dict[int, Flight] = {flight.send.bucket: flight for flight in flights}
+        self._flights: dict[int, PendingExchange] = {flight.send.bucket: flight for flight in flights}
         self._pending: dict[int, Held] = {}
         """By bucket: gradients of this iteration that were not sent."""
         self._kept: dict[int, list[Held]] = {}

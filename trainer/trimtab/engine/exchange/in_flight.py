@@ -54,7 +54,7 @@ def payload_of(bucket: Bucket, send: Send, arena: Arena, present: Gradients | No
 
 
 @dataclass(frozen=True, eq=False)
-class Flight:
+class PendingExchange:
     """One bucket's exchange."""
 
     send: Send
@@ -74,7 +74,7 @@ class Flight:
                 held.values.zero_()
 
 
-class Flights(list[Flight]):
+class PendingExchanges(list[PendingExchange]):
     """Those of one iteration."""
 
     def wait(self) -> tuple[Exchanged, ...]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from trimtab.collectives.base import Exchanged
 from trimtab.engine.exchange.consensus import StepConsensus
-from trimtab.engine.exchange.in_flight import Flights
+from trimtab.engine.exchange.in_flight import PendingExchanges
 from trimtab.engine.exchange.missing_tensors import missing_rate
 from trimtab.engine.gradients.flat_buffers import Arena
 
@@ -17,19 +17,19 @@ class Outcome:
 
     consensus: StepConsensus | None
     """None where the schedule sent nothing: such a step is always finite, and nothing follows it."""
-    arrived: Flights
+    arrived: PendingExchanges
     """What has arrived since the last step was told of: of this step, and late of the one before."""
     updates: bool
     """Whether the schedule lets the optimizer step."""
     non_finite: tuple[str, ...] = ()
     """Names of this rank's parameters whose gradients made all ranks drop the step, or this one its local step."""
-    sent: Flights = field(default_factory=Flights)
+    sent: PendingExchanges = field(default_factory=PendingExchanges)
     """What this step sent; some of it may arrive late."""
 
     @classmethod
     def of_local_step(cls, non_finite: tuple[str, ...]) -> Outcome:
         """Nothing was exchanged."""
-        return cls(None, Flights(), updates=not non_finite, non_finite=non_finite)
+        return cls(None, PendingExchanges(), updates=not non_finite, non_finite=non_finite)
 
     @property
     def exchanged(self) -> tuple[Exchanged, ...]:
@@ -88,7 +88,7 @@ class Outcome:
         return {name: sum(values) / len(values) for name, values in said.items()}
 
 
-def non_finite_parameters(arena: Arena, flights: Flights, is_dense: bool) -> tuple[str, ...]:
+def non_finite_parameters(arena: Arena, flights: PendingExchanges, is_dense: bool) -> tuple[str, ...]:
     """Names of this rank's parameters whose accumulation is not finite, judged by what was to become residual.
 
     Gradients were consumed by the exchange, and a dense scheme leaves no residual: then the update is judged.

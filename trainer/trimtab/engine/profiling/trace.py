@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from trimtab.engine.exchange.in_flight import Flight, Flights
+from trimtab.engine.exchange.in_flight import PendingExchange, PendingExchanges
 from trimtab.plan.plan import Plan
 
 
@@ -21,7 +21,9 @@ class Span(NamedTuple):
     end: float
 
 
-def spans_of(flights: Sequence[Flight], completed: dict[int, float], plan: Plan, names: Sequence[str]) -> list[Span]:
+def spans_of(
+    flights: Sequence[PendingExchange], completed: dict[int, float], plan: Plan, names: Sequence[str]
+) -> list[Span]:
     """Of a step's exchanges; ``completed`` has when each tensor's gradient was, ``names`` are the tensors'."""
     exchange = "ALLGATHER" if plan.row.pattern == "all-gather" else "ALLREDUCE"
     spans = []
@@ -55,7 +57,7 @@ class TracedStep:
     """Of all but its exchanges."""
     completed: dict[int, float]
     """By tensor: when its gradient was complete."""
-    sent: Flights
+    sent: PendingExchanges
     """Its exchanges."""
 
     def line(self, names: Sequence[str]) -> dict[str, Any]:
