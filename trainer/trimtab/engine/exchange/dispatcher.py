@@ -20,7 +20,7 @@ from trimtab.schedule import Iteration, Send
 from trimtab.transport.group import Group
 
 
-class Sending:
+class BucketDispatcher:
     """Sends in the order of the schedule, never in that of what happens to be ready."""
 
     def __init__(

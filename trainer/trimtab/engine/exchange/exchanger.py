@@ -21,7 +21,7 @@ from trimtab import schedule
 from trimtab.engine.deferred.arrivals import Arrivals
 from trimtab.engine.exchange.buckets import Buckets
 from trimtab.engine.exchange.consensus import ExchangeSummary, StepConsensus, StepVote, compares_weights
-from trimtab.engine.exchange.dispatcher import Sending
+from trimtab.engine.exchange.dispatcher import BucketDispatcher
 from trimtab.engine.exchange.gradient_writer import GradientWriter
 from trimtab.engine.exchange.in_flight import PendingExchange, PendingExchanges
 from trimtab.engine.exchange.outcome import Outcome, non_finite_parameters
@@ -158,7 +158,7 @@ class Exchanger:
         """Why the step cannot be finished: gradients are neither a rank's own nor the mean."""
         self._gradients.restart()
         self._iteration = self._schedule.iteration(self._iteration_number)
-        self.sending = Sending(
+        self.sending = BucketDispatcher(
             self.arena,
             self.buckets,
             self._gradients,
