@@ -22,7 +22,7 @@ JOB = (
 KEEPS = """
 import os, signal, sys
 from pathlib import Path
-from trimtab.joining.run_keeper import RunKeeper
+from trimtab.joining.run_keeper import RunLifecycle
 from trimtab.records.run_directory import RunDirectory
 from trimtab_api.trainingjob import load_training_job
 
@@ -31,7 +31,7 @@ def terminate():
     for _ in range(100):
         pass  # Python runs its handlers between two of these
 
-keeper = RunKeeper(RunDirectory(Path("out")))
+keeper = RunLifecycle(RunDirectory(Path("out")))
 keeper.begin(load_training_job(Path("job.yaml")))
 write = RunDirectory.write_result
 """

@@ -31,7 +31,7 @@ from trimtab.joining.configuration import Configuration, with_ranks
 from trimtab.joining.hosts import HostCard, Layout, layout
 from trimtab.joining.joined import Joined
 from trimtab.joining.run_certificates import certificates_by_secret
-from trimtab.joining.run_keeper import RunKeeper
+from trimtab.joining.run_keeper import RunLifecycle
 from trimtab.joining.side_processes import SideProcesses, restarting
 from trimtab.records.best_effort import best_effort
 from trimtab.records.recorder import Recorder
@@ -166,12 +166,12 @@ class _Host:
         atexit.register(leave)  # most scripts close no session
         return Joined(self._group, self._job, recorder, monitor, link_slowness, certificates, leave)
 
-    def _keep_run(self) -> RunKeeper | None:
+    def _keep_run(self) -> RunLifecycle | None:
         """Rank 0 takes the run's directory; all hear whether it could."""
         keeper, mistake = None, None
         if self._is_main:
             try:
-                keeper = RunKeeper(self._directory)
+                keeper = RunLifecycle(self._directory)
                 keeper.begin(self._job)
             except UserError as error:
                 mistake = UserError(error.remedy, field="run_directory", value=error.value)
@@ -218,7 +218,7 @@ class _Host:
         with best_effort(self._directory.path):
             self._directory.tell_status_address(address)
 
-    def _leave(self, keeper: RunKeeper | None) -> None:
+    def _leave(self, keeper: RunLifecycle | None) -> None:
         if keeper is not None:
             keeper.close()
             self._directory.status_address.unlink(missing_ok=True)

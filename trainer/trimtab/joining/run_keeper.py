@@ -19,7 +19,7 @@ from trimtab.records.result import RunResult
 from trimtab.records.run_directory import RunDirectory
 
 
-class RunKeeper:
+class RunLifecycle:
     """Holds the run's directory until the run ends, and writes there how it ended.
 
     It has failed where the script ends with an exception that nothing caught, and was interrupted where that is
