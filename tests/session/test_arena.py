@@ -6,13 +6,13 @@ import pytest
 import torch
 from torch import nn
 from trimtab.engine.gradients import flat_buffers as arena
-from trimtab.engine.gradients.flat_buffers import Arena
+from trimtab.engine.gradients.flat_buffers import FlatBuffers
 from trimtab.plan.plan import FusionPlan
 from trimtab_api.errors import UserError
 
 
-def arena_of(*shapes: tuple[int, ...]) -> Arena:
-    return Arena([(f"p{index}", nn.Parameter(torch.zeros(shape))) for index, shape in enumerate(shapes)])
+def arena_of(*shapes: tuple[int, ...]) -> FlatBuffers:
+    return FlatBuffers([(f"p{index}", nn.Parameter(torch.zeros(shape))) for index, shape in enumerate(shapes)])
 
 
 def test_a_buffer_whose_indices_would_not_fit_is_refused_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:

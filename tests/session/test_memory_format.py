@@ -12,7 +12,7 @@ import torch
 from kit.rank_pool import RankError, RankPool
 from kit.training.held_back import residual_of
 from torch import Tensor, nn
-from trimtab.engine.gradients.flat_buffers import Arena
+from trimtab.engine.gradients.flat_buffers import FlatBuffers
 from trimtab.engine.same_model import check_models_are_alike
 from trimtab.plan.plan import Plan
 from trimtab.records.recorder import Recorder
@@ -103,7 +103,7 @@ def test_ranks_that_differ_in_it_are_refused(rank_pool: RankPool) -> None:
 
 def test_a_change_of_it_after_attach_is_refused() -> None:
     model = model_of(torch.contiguous_format)
-    arena = Arena(list(model.named_parameters()))
+    arena = FlatBuffers(list(model.named_parameters()))
     model.to(memory_format=torch.channels_last)
     index = arena.names.index("0.weight")
     with pytest.raises(UserError, match=r"model parameter 0\.weight: has changed its memory format"):
@@ -111,6 +111,6 @@ def test_a_change_of_it_after_attach_is_refused() -> None:
 
 
 def test_what_is_kept_of_an_arena_names_the_order() -> None:
-    arena = Arena(list(model_of(torch.channels_last).named_parameters()))
+    arena = FlatBuffers(list(model_of(torch.channels_last).named_parameters()))
     assert ["0.weight", 64 * 27, [27, 1, 9, 3]] in arena.tensors
     assert ["6.bias", 4] in arena.tensors

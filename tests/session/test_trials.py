@@ -15,7 +15,7 @@ from kit.training.random_training import assert_same, loader, make_session, stat
 from kit.training.scripted_control import Script
 from torch import nn
 from trimtab.checkpoint.snapshot import Snapshot, TrainingState
-from trimtab.engine.gradients.flat_buffers import Arena
+from trimtab.engine.gradients.flat_buffers import FlatBuffers
 from trimtab.plan.plan import FusionPlan, Plan
 from trimtab.session.session import Session
 from trimtab.sparsify.near_k import EXACT_UP_TO
@@ -179,7 +179,7 @@ def test_a_buffer_that_has_grown_in_a_trial_is_what_it_was() -> None:
     model = nn.BatchNorm1d(3)
     model.register_buffer("longest", torch.arange(2.0))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    snapshot = Snapshot(TrainingState(model, optimizer, Arena(list(model.named_parameters())), list))
+    snapshot = Snapshot(TrainingState(model, optimizer, FlatBuffers(list(model.named_parameters())), list))
     before = {name: each.clone() for name, each in model.state_dict().items()}
     running = model.running_mean
     model.longest = torch.arange(5.0)

@@ -12,7 +12,7 @@ import torch
 from kit.training import toy_schedules
 from torch import Tensor, nn
 from trimtab.engine.exchange.exchanger import Exchanger
-from trimtab.engine.gradients.flat_buffers import Arena
+from trimtab.engine.gradients.flat_buffers import FlatBuffers
 from trimtab.papers.bytescheduler import priority
 from trimtab.papers.deft import queues
 from trimtab.papers.us_byte import us_byte
@@ -40,7 +40,7 @@ class Rank:
         toy_schedules.register()
         self.group = group
         self.parameters = [nn.Parameter(torch.zeros(shape)) for shape in SHAPES]
-        self.arena = Arena([(f"p{i}", parameter) for i, parameter in enumerate(self.parameters)])
+        self.arena = FlatBuffers([(f"p{i}", parameter) for i, parameter in enumerate(self.parameters)])
         if not group.further_links:  # kept, as the group is, from one test to the next
             further_links.join(group, "lo", b"", 30.0)
         self.exchanger = Exchanger(self.arena, group, plan, weights=lambda: ())

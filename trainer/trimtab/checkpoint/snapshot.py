@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from trimtab.checkpoint.optimizer_state import OptimizerState
 from trimtab.checkpoint.random_state import RandomState
-from trimtab.engine.gradients.flat_buffers import Arena
+from trimtab.engine.gradients.flat_buffers import FlatBuffers
 from trimtab.engine.local_sgd.model_buffers import put_back
 
 
@@ -38,7 +38,7 @@ class TrainingState:
 
     model: nn.Module
     optimizer: torch.optim.Optimizer
-    arena: Arena
+    arena: FlatBuffers
     others: Callable[[], Sequence[Stateful | torch.optim.Optimizer]]
     """Schedulers, scalers, selectors, further optimizers, as they are when a snapshot is taken."""
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from trimtab.engine.exchange.buckets import Bucket, Held
 from trimtab.engine.exchange.exchanger import Exchanger
-from trimtab.engine.gradients.flat_buffers import Arena
+from trimtab.engine.gradients.flat_buffers import FlatBuffers
 from trimtab.engine.step_engine import StepEngine
 
 #: How far the exchange of a step has come.
@@ -69,14 +69,14 @@ def debug_state(engine: StepEngine) -> DebugState:
     )
 
 
-def _by_name(arena: Arena, flat: Tensor, indices: Iterable[int] | None = None) -> dict[str, Tensor]:
+def _by_name(arena: FlatBuffers, flat: Tensor, indices: Iterable[int] | None = None) -> dict[str, Tensor]:
     """By parameter's name, its part of ``flat`` (float32 [n]); None: of all."""
     views = arena.views_of(flat)
     chosen = range(len(views)) if indices is None else sorted(indices)
     return {arena.names[index]: views[index].clone() for index in chosen}
 
 
-def _held(arena: Arena, buckets: Iterable[tuple[Bucket, list[Held]]]) -> dict[str, Tensor]:
+def _held(arena: FlatBuffers, buckets: Iterable[tuple[Bucket, list[Held]]]) -> dict[str, Tensor]:
     """Sums of what buckets hold, of the parameters that have a part in a bucket that holds something."""
     total, some = torch.zeros_like(arena.residual), set[int]()
     for bucket, held in buckets:
@@ -86,14 +86,14 @@ def _held(arena: Arena, buckets: Iterable[tuple[Bucket, list[Held]]]) -> dict[st
     return _by_name(arena, total, some)
 
 
-def _set_aside(arena: Arena) -> dict[str, Tensor]:
+def _set_aside(arena: FlatBuffers) -> dict[str, Tensor]:
     total = torch.zeros_like(arena.residual)
     for index, kept in arena.set_aside.items():
         total[arena.offsets[index] : arena.offsets[index + 1]] = kept
     return _by_name(arena, total, arena.set_aside)
 
 
-def _late(arena: Arena, exchanger: Exchanger) -> tuple[str, ...]:
+def _late(arena: FlatBuffers, exchanger: Exchanger) -> tuple[str, ...]:
     spans = [flight.span for flight in exchanger.late()]
     indices = {index for span in spans for index in range(span.first, span.last)}
     return tuple(arena.names[index] for index in sorted(indices))

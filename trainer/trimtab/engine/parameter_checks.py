@@ -8,10 +8,12 @@ import torch
 from torch import nn
 from trimtab_api.errors import UserError
 
-from trimtab.engine.gradients.flat_buffers import Arena
+from trimtab.engine.gradients.flat_buffers import FlatBuffers
 
 
-def check_parameters_are_known(optimizers: Sequence[torch.optim.Optimizer], model: nn.Module, arena: Arena) -> None:
+def check_parameters_are_known(
+    optimizers: Sequence[torch.optim.Optimizer], model: nn.Module, arena: FlatBuffers
+) -> None:
     """Raise `UserError` where an optimizer trains what the arena does not hold, or no longer as it does."""
     trained = (p for each in optimizers for group in each.param_groups for p in group["params"])
     for parameter in (p for p in trained if p.requires_grad):
@@ -31,7 +33,7 @@ def check_parameters_are_known(optimizers: Sequence[torch.optim.Optimizer], mode
             )
 
 
-def check_backward_reached(model: nn.Module, arena: Arena) -> None:
+def check_backward_reached(model: nn.Module, arena: FlatBuffers) -> None:
     """Raise `UserError` where a parameter of the model, whose step had no backward pass, is none of the arena's."""
     for name, parameter in model.named_parameters():
         if parameter.requires_grad and parameter not in arena:

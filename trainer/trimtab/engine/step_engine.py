@@ -19,7 +19,7 @@ from trimtab.engine.deferred.forward_hooks import ForwardWaits
 from trimtab.engine.exchange.exchanger import Exchanger
 from trimtab.engine.exchange.outcome import Outcome
 from trimtab.engine.exchange.proxy_parameters import ProxyParameters
-from trimtab.engine.gradients.flat_buffers import Arena
+from trimtab.engine.gradients.flat_buffers import FlatBuffers
 from trimtab.engine.local_sgd.local_sgd import LocalUpdates
 from trimtab.engine.local_sgd.mode_switch import to_gradients, to_updates
 from trimtab.engine.local_sgd.overlapped import OverlappedUpdates
@@ -63,7 +63,7 @@ class StepEngine:
         ``say`` takes a line for who trains, and says each once.
         For ``plan_ahead`` see `RoundExchange`, for the rest `Exchanger`.
         """
-        self.arena = Arena(list(model.named_parameters()))
+        self.arena = FlatBuffers(list(model.named_parameters()))
         broadcast_tensors(group, (*model.parameters(), *model.buffers()))
         self.group = group
         self.model, self.optimizers, self.scale = model, optimizers, scale

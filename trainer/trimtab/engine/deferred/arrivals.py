@@ -10,7 +10,7 @@ from torch import Tensor
 from trimtab.engine.deferred.lazy_gradient import LateGradient
 from trimtab.engine.exchange.gradient_writer import GradientWriter
 from trimtab.engine.exchange.in_flight import PendingExchange, PendingExchanges
-from trimtab.engine.gradients.flat_buffers import Arena
+from trimtab.engine.gradients.flat_buffers import FlatBuffers
 from trimtab.engine.profiling.phase_timer import PhaseClock
 
 
@@ -22,7 +22,7 @@ class Arrivals:
 
     def __init__(
         self,
-        arena: Arena,
+        arena: FlatBuffers,
         handed: GradientWriter,
         late: Iterable[PendingExchange],
         unused: Collection[int],

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from trimtab.engine.gradients.flat_buffers import Arena, BufferRange
+from trimtab.engine.gradients.flat_buffers import BufferRange, FlatBuffers
 
 #: The iteration of what was carried over from before the schedule was adopted.
 CARRIED = -1
@@ -77,7 +77,7 @@ class Bucket:
 class Buckets(Sequence[Bucket]):
     """Every bucket of a fusion plan, in backward order."""
 
-    def __init__(self, arena: Arena, spans: Sequence[BufferRange]) -> None:
+    def __init__(self, arena: FlatBuffers, spans: Sequence[BufferRange]) -> None:
         self._arena = arena
         self._buckets = [Bucket(span) for span in spans]
         self.of_tensor: list[list[int]] = [[] for _ in arena.parameters]

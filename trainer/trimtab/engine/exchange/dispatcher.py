@@ -12,7 +12,7 @@ from trimtab.collectives.base import Exchange, Prepared
 from trimtab.engine.exchange.buckets import Buckets
 from trimtab.engine.exchange.in_flight import PendingExchange, PendingExchanges, payload_of
 from trimtab.engine.exchange.scheme_registry import Schemes
-from trimtab.engine.gradients.flat_buffers import Arena
+from trimtab.engine.gradients.flat_buffers import FlatBuffers
 from trimtab.engine.gradients.gather import Gradients
 from trimtab.engine.gradients.momentum_correction import clip_locally
 from trimtab.plan.plan import Plan, elements_to_send, split_elements
@@ -25,7 +25,7 @@ class BucketDispatcher:
 
     def __init__(
         self,
-        arena: Arena,
+        arena: FlatBuffers,
         buckets: Buckets,
         gradients: Gradients,
         schemes: Schemes,

@@ -28,7 +28,7 @@ from trimtab.engine.exchange.outcome import Outcome, non_finite_parameters
 from trimtab.engine.exchange.scheme_registry import Schemes
 from trimtab.engine.exchange.weight_fingerprint import Fingerprint
 from trimtab.engine.gradients.autograd_hooks import BackwardHooks
-from trimtab.engine.gradients.flat_buffers import Arena
+from trimtab.engine.gradients.flat_buffers import FlatBuffers
 from trimtab.engine.gradients.gather import Gradients
 from trimtab.engine.gradients.participation import Participation
 from trimtab.engine.profiling.phase_timer import PhaseClock
@@ -50,7 +50,7 @@ class Exchanger:
 
     def __init__(
         self,
-        arena: Arena,
+        arena: FlatBuffers,
         group: Group,
         plan: Plan,
         *,

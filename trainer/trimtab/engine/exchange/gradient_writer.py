@@ -9,7 +9,7 @@ from torch import Tensor
 
 from trimtab.engine.exchange.buckets import Bucket, Buckets, Held
 from trimtab.engine.exchange.in_flight import PendingExchange, PendingExchanges
-from trimtab.engine.gradients.flat_buffers import Arena, BufferRange
+from trimtab.engine.gradients.flat_buffers import BufferRange, FlatBuffers
 from trimtab.schedule import Iteration
 
 
@@ -18,7 +18,7 @@ class GradientWriter:
 
     def __init__(
         self,
-        arena: Arena,
+        arena: FlatBuffers,
         buckets: Buckets,
         flights: PendingExchanges,
         iteration: Iteration,

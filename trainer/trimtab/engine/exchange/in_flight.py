@@ -11,7 +11,7 @@ from torch import Tensor
 from trimtab.collectives.base import Exchanged, Handle
 from trimtab.engine.exchange.buckets import Bucket, Held
 from trimtab.engine.exchange.consensus import ExchangeSummary
-from trimtab.engine.gradients.flat_buffers import Arena, BufferRange
+from trimtab.engine.gradients.flat_buffers import BufferRange, FlatBuffers
 from trimtab.engine.gradients.gather import Gradients
 from trimtab.kernels import FlatGrad
 from trimtab.schedule import Send
@@ -39,7 +39,7 @@ class Payload:
         return sum(held.count for held in self.waited) + self.has_present
 
 
-def payload_of(bucket: Bucket, send: Send, arena: Arena, present: Gradients | None) -> Payload:
+def payload_of(bucket: Bucket, send: Send, arena: FlatBuffers, present: Gradients | None) -> Payload:
     """What ``send`` carries of ``bucket``; ``present``: the gradients of this iteration, where they are part of it."""
     waited = tuple(bucket.waiting_up_to(send.generation))
     span = bucket.span

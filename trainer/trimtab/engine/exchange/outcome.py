@@ -8,7 +8,7 @@ from trimtab.collectives.base import Exchanged
 from trimtab.engine.exchange.consensus import StepConsensus
 from trimtab.engine.exchange.in_flight import PendingExchanges
 from trimtab.engine.exchange.missing_tensors import missing_rate
-from trimtab.engine.gradients.flat_buffers import Arena
+from trimtab.engine.gradients.flat_buffers import FlatBuffers
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class Outcome:
         return {name: sum(values) / len(values) for name, values in said.items()}
 
 
-def non_finite_parameters(arena: Arena, flights: PendingExchanges, is_dense: bool) -> tuple[str, ...]:
+def non_finite_parameters(arena: FlatBuffers, flights: PendingExchanges, is_dense: bool) -> tuple[str, ...]:
     """Names of this rank's parameters whose accumulation is not finite, judged by what was to become residual.
 
     Gradients were consumed by the exchange, and a dense scheme leaves no residual: then the update is judged.

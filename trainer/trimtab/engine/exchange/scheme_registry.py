@@ -7,7 +7,7 @@ from typing import Any
 
 from trimtab import collectives, sparsify
 from trimtab.collectives.base import Collective, Ranges
-from trimtab.engine.gradients.flat_buffers import Arena
+from trimtab.engine.gradients.flat_buffers import FlatBuffers
 from trimtab.engine.gradients.momentum_correction import Velocity
 from trimtab.engine.local_sgd.outer_optimizer import OuterStep
 from trimtab.plan.plan import Plan
@@ -18,7 +18,7 @@ from trimtab.transport.group import Group
 class Schemes:
     """One of each kind that was needed, made when a plan first names it; and the velocities of a plan's momentum."""
 
-    def __init__(self, group: Group, arena: Arena) -> None:
+    def __init__(self, group: Group, arena: FlatBuffers) -> None:
         self._group, self._arena = group, arena
         self.velocity: Velocity | None = None
         """What takes the gradient's place under a plan that corrects momentum."""

@@ -48,7 +48,7 @@ class BufferRange:
         return self.stop - self.start
 
 
-class Arena:
+class FlatBuffers:
     """The gradients and residuals of one model on one device, float32."""
 
     def __init__(self, named_parameters: Sequence[tuple[str, Parameter]]) -> None:

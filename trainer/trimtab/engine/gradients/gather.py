@@ -7,7 +7,7 @@ from collections.abc import Callable
 from torch import Tensor
 from trimtab_api.errors import UserError
 
-from trimtab.engine.gradients.flat_buffers import Arena, BufferRange
+from trimtab.engine.gradients.flat_buffers import BufferRange, FlatBuffers
 from trimtab.engine.gradients.participation import FROZEN, HAS_GRADIENT, UNUSED, Participation
 from trimtab.kernels import ChunkedTensor, FlatGrad
 
@@ -15,7 +15,9 @@ from trimtab.kernels import ChunkedTensor, FlatGrad
 class Gradients:
     """Those of one step: which have been gathered, and where they lie."""
 
-    def __init__(self, arena: Arena, participation: Participation, loss_scale: Callable[[], float | None]) -> None:
+    def __init__(
+        self, arena: FlatBuffers, participation: Participation, loss_scale: Callable[[], float | None]
+    ) -> None:
         """``loss_scale`` is a GradScaler's, None without one."""
         self._arena, self._participation, self._loss_scale = arena, participation, loss_scale
         self.restart()

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from trimtab.engine.gradients.flat_buffers import Arena, BufferRange
+from trimtab.engine.gradients.flat_buffers import BufferRange, FlatBuffers
 from trimtab.kernels import FlatGrad
 from trimtab.sparsify.base import Sent
 
@@ -22,7 +22,7 @@ from trimtab.sparsify.base import Sent
 class Velocity:
     """u of one rank, beside the arena: proposed in a step, and kept by `commit` alone."""
 
-    def __init__(self, arena: Arena) -> None:
+    def __init__(self, arena: FlatBuffers) -> None:
         self._arena = arena
         self._kept = torch.zeros_like(arena.grad)
         self._proposed = torch.zeros_like(arena.grad)

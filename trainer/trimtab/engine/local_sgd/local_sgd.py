@@ -17,14 +17,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from trimtab.engine.gradients.flat_buffers import Arena
+from trimtab.engine.gradients.flat_buffers import FlatBuffers
 from trimtab.engine.gradients.norms import norms_of
 
 
 class LocalUpdates:
     """The rounds of one plan."""
 
-    def __init__(self, arena: Arena, num_steps: int) -> None:
+    def __init__(self, arena: FlatBuffers, num_steps: int) -> None:
         """The present weights, alike on all ranks, are the first anchor. ``num_steps`` is H, steps of a round."""
         self._arena = arena
         self.num_steps = num_steps

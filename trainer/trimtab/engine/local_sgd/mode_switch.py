@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from trimtab.engine.exchange.buckets import Buckets
-from trimtab.engine.gradients.flat_buffers import Arena
+from trimtab.engine.gradients.flat_buffers import FlatBuffers
 from trimtab.engine.local_sgd.optimizer_state_sync import share_state
 from trimtab.engine.optimizer.stepper import OptimizerGate
 from trimtab.transport.group import Group
@@ -22,7 +22,7 @@ from trimtab.transport.primitives import ring_all_reduce
 
 
 @torch.no_grad()
-def to_updates(arena: Arena, buckets: Buckets, gate: OptimizerGate) -> None:
+def to_updates(arena: FlatBuffers, buckets: Buckets, gate: OptimizerGate) -> None:
     """Leave source *gradient*: what this rank holds back becomes the update that one step of its optimizer makes of it.
 
     The weights stay where they are, alike on all ranks.
@@ -52,7 +52,9 @@ def to_updates(arena: Arena, buckets: Buckets, gate: OptimizerGate) -> None:
 
 
 @torch.no_grad()
-def to_gradients(arena: Arena, buckets: Buckets, group: Group, optimizers: Sequence[torch.optim.Optimizer]) -> None:
+def to_gradients(
+    arena: FlatBuffers, buckets: Buckets, group: Group, optimizers: Sequence[torch.optim.Optimizer]
+) -> None:
     """Leave source *update*, where a round has ended: the mean of what is held back goes to the weights as it is."""
     mean = _mean_of_held_back(arena, buckets, group)
     for parameter, part in zip(arena.parameters, arena.views_of(mean), strict=True):
@@ -61,7 +63,7 @@ def to_gradients(arena: Arena, buckets: Buckets, group: Group, optimizers: Seque
     share_state(arena.names, arena.parameters, optimizers, group)
 
 
-def _mean_of_held_back(arena: Arena, buckets: Buckets, group: Group) -> Tensor:
+def _mean_of_held_back(arena: FlatBuffers, buckets: Buckets, group: Group) -> Tensor:
     """float32 [n]: residuals and what a delaying schedule let wait, averaged over ranks; afterwards nothing is held."""
     total = _held_back(arena, buckets)
     group.submit(lambda: ring_all_reduce(group.transport, [total])).result()
@@ -71,7 +73,7 @@ def _mean_of_held_back(arena: Arena, buckets: Buckets, group: Group) -> Tensor:
     return total
 
 
-def _held_back(arena: Arena, buckets: Buckets) -> Tensor:
+def _held_back(arena: FlatBuffers, buckets: Buckets) -> Tensor:
     """float32 [n]: this rank's residual and what a delaying schedule let wait.
 
     What waits and is not finite is lost, as where it is sent.
@@ -91,7 +93,7 @@ def _add_arrived(total: Tensor, buckets: Buckets) -> None:
             total[bucket.span.start : bucket.span.stop] += held.values
 
 
-def _hold_nothing(arena: Arena, buckets: Buckets) -> None:
+def _hold_nothing(arena: FlatBuffers, buckets: Buckets) -> None:
     buckets.clear()
     arena.residual.zero_()
     arena.set_aside.clear()  # of frozen tensors, which nothing may move: no unit would be right for what it was

@@ -15,13 +15,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from trimtab.engine.gradients.flat_buffers import Arena
+from trimtab.engine.gradients.flat_buffers import FlatBuffers
 
 
 class OuterStep:
     """The step of one rate and momentum, and its velocity."""
 
-    def __init__(self, arena: Arena, rate: float, momentum: float) -> None:
+    def __init__(self, arena: FlatBuffers, rate: float, momentum: float) -> None:
         """``rate`` and ``momentum`` as in `torch.optim.SGD`; the velocity is 0."""
         self.rate, self.momentum = rate, momentum
         self._parameters = arena.parameters

@@ -16,14 +16,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from trimtab.engine.gradients.flat_buffers import Arena
+from trimtab.engine.gradients.flat_buffers import FlatBuffers
 from trimtab.engine.local_sgd.local_sgd import LocalUpdates
 
 
 class OverlappedUpdates(LocalUpdates):
     """The rounds of one plan of schedule *overlap*."""
 
-    def __init__(self, arena: Arena, num_steps: int) -> None:
+    def __init__(self, arena: FlatBuffers, num_steps: int) -> None:
         """See `LocalUpdates`; nothing is under way."""
         self._starts = [torch.empty_like(parameter) for parameter in arena.parameters]
         """By parameter: where this rank's own round began, anchor less what is under way of its own."""

@@ -13,7 +13,7 @@ from torch import nn
 
 from trimtab.engine.exchange.exchanger import Exchanger
 from trimtab.engine.exchange.outcome import Outcome
-from trimtab.engine.gradients.flat_buffers import Arena
+from trimtab.engine.gradients.flat_buffers import FlatBuffers
 from trimtab.engine.gradients.uncompiled_hook import ModuleHook
 from trimtab.engine.local_sgd.buffer_sync import average_buffers
 from trimtab.engine.local_sgd.local_sgd import LocalUpdates
@@ -27,7 +27,7 @@ class RoundExchange:
     def __init__(
         self,
         model: nn.Module,
-        arena: Arena,
+        arena: FlatBuffers,
         exchanger: Exchanger,
         finish: Callable[[], Outcome],
         present: Callable[[], LocalUpdates | None],

@@ -12,11 +12,11 @@ from collections.abc import Iterator
 
 import torch
 
-from trimtab.engine.gradients.flat_buffers import Arena
+from trimtab.engine.gradients.flat_buffers import FlatBuffers
 
 
 @contextlib.contextmanager
-def turn_of(optimizer: torch.optim.Optimizer, arena: Arena) -> Iterator[None]:
+def turn_of(optimizer: torch.optim.Optimizer, arena: FlatBuffers) -> Iterator[None]:
     """Leave to an exchange the gradients of ``optimizer``'s parameters alone; the others' are afterwards as before."""
     own = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
     others = [parameter for parameter in arena.parameters if parameter.requires_grad and id(parameter) not in own]

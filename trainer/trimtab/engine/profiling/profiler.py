@@ -21,7 +21,7 @@ from trimtab_api.catalogue import schedules
 from trimtab import kernels
 from trimtab.engine.deferred.lazy_parameters import as_they_are
 from trimtab.engine.exchange.outcome import Outcome
-from trimtab.engine.gradients.flat_buffers import Arena
+from trimtab.engine.gradients.flat_buffers import FlatBuffers
 from trimtab.engine.gradients.uncompiled_hook import ModuleHook
 from trimtab.engine.profiling.delay_watch import DelayWatch
 from trimtab.engine.profiling.loss_fall import LossFall
@@ -60,7 +60,7 @@ class _Step:
 class StepProfiler:
     """Measures the profiled steps of one model; other steps are as without it."""
 
-    def __init__(self, model: nn.Module, arena: Arena) -> None:
+    def __init__(self, model: nn.Module, arena: FlatBuffers) -> None:
         self._model, self._arena = model, arena
         self._device = arena.grad.device
         self._indices = {id(parameter): index for index, parameter in enumerate(arena.parameters)}
