@@ -53,7 +53,7 @@ class ExchangeSummary:
 
 
 @dataclass(frozen=True)
-class StepVote:
+class StepFlags:
     """What one rank contributes."""
 
     finite: bool

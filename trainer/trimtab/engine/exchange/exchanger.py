@@ -20,7 +20,7 @@ from trimtab_api.errors import UserError
 from trimtab import schedule
 from trimtab.engine.deferred.arrivals import Arrivals
 from trimtab.engine.exchange.buckets import Buckets
-from trimtab.engine.exchange.consensus import ExchangeSummary, StepConsensus, StepVote, compares_weights
+from trimtab.engine.exchange.consensus import ExchangeSummary, StepConsensus, StepFlags, compares_weights
 from trimtab.engine.exchange.dispatcher import BucketDispatcher
 from trimtab.engine.exchange.gradient_writer import GradientWriter
 from trimtab.engine.exchange.in_flight import PendingExchange, PendingExchanges
@@ -222,7 +222,7 @@ class Exchanger:
     def _vote(self) -> Tensor:
         """This rank's part of what all agree on; on the communication thread, once all buckets are compressed."""
         before = self.own_squared_norm = self.sending.squared_norm_before
-        vote = StepVote(
+        vote = StepFlags(
             finite=before - before == 0,  # neither infinite nor not a number
             place=self.place,
             num_steps=self.num_steps,
