@@ -11,7 +11,7 @@ import binaries
 import definition
 from control_plane import ControlPlane
 from helm_chart import CHART
-from place import Place
+from place import StepTag
 
 pytestmark = [pytest.mark.helm, pytest.mark.controlplane, pytest.mark.slow]
 
@@ -34,7 +34,7 @@ def cluster(tmp_path_factory):
 
 @pytest.fixture
 def place(cluster):
-    yield Place(binaries.obtain(("kubectl",))["kubectl"], cluster.kubeconfig, "default")
+    yield StepTag(binaries.obtain(("kubectl",))["kubectl"], cluster.kubeconfig, "default")
     cluster.kubectl("delete", "crd", definition.NAME, "--ignore-not-found", "--timeout=60s")
 
 

@@ -16,7 +16,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kit.examples import examples
-from trimtab.transport.base import CommunicationError, Place, parted
+from trimtab.transport.base import CommunicationError, StepTag, parted
 from trimtab.transport.rendezvous import handshake
 from trimtab.transport.rendezvous.handshake import StrangerError
 from trimtab.transport.rendezvous.handshake_server import converse
@@ -219,7 +219,7 @@ def test_a_card_without_an_address_is_its_rank_s(card: dict[str, Any], monkeypat
 
 @pytest.mark.parametrize("elsewhere", [{"step": 8}, {"plan_version": 4}, {"trial": 1}])
 def test_a_message_of_another_step_plan_or_trial_is_not_taken_for_one_of_this(elsewhere: dict[str, int]) -> None:
-    here = Place(step=7, plan_version=3, trial=0)
+    here = StepTag(step=7, plan_version=3, trial=0)
     near, far = ends()
     transport = SocketTransport(0, {1: near}, deadline=60.0)
     transport.place = here

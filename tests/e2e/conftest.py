@@ -21,7 +21,7 @@ import pod_monitors
 from cluster import Cluster
 from helm_chart import Helm
 from node import Node
-from place import Place
+from place import StepTag
 from release import Release
 
 _NUMBERS = itertools.count()
@@ -36,9 +36,9 @@ class Ground:
     node: Node | None
     """The tests' own node; None on a cluster that was given."""
 
-    def place(self, namespace: str) -> Place:
+    def place(self, namespace: str) -> StepTag:
         """A namespace of it."""
-        return Place(self.program("kubectl"), self.kubeconfig, namespace)
+        return StepTag(self.program("kubectl"), self.kubeconfig, namespace)
 
     def program(self, name: str) -> Path:
         """kubectl or helm; on a cluster that was given its user's own will do."""
@@ -101,11 +101,11 @@ def release(ground: Ground, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 
 @pytest.fixture(scope="module")
-def new_place(ground: Ground) -> Iterator[Callable[[], Place]]:
+def new_place(ground: Ground) -> Iterator[Callable[[], StepTag]]:
     """Makes namespaces, which go with the tests of a module."""
-    made: list[Place] = []
+    made: list[StepTag] = []
 
-    def make() -> Place:
+    def make() -> StepTag:
         made.append(ground.place(f"trimtab-e2e-{next(_NUMBERS)}"))
         made[-1].kubectl("create", "namespace", made[-1].namespace)
         return made[-1]
@@ -118,5 +118,5 @@ def new_place(ground: Ground) -> Iterator[Callable[[], Place]]:
 
 
 @pytest.fixture
-def place(new_place: Callable[[], Place]) -> Place:
+def place(new_place: Callable[[], StepTag]) -> StepTag:
     return new_place()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 
-from place import Place
+from place import StepTag
 
 NAME = "trainingjobs.trimtab.dev"
 
 
-def why_taken(place: Place) -> str | None:
+def why_taken(place: StepTag) -> str | None:
     """None where a cluster has no Trimtab; otherwise what it has of it and what to do, in one sentence."""
     found = place.get("crd", NAME)
     if not found:
@@ -24,7 +24,7 @@ def why_taken(place: Place) -> str | None:
     )
 
 
-def remove_if_unused(place: Place) -> list[str]:
+def remove_if_unused(place: StepTag) -> list[str]:
     """Delete it where no TrainingJob is left in any namespace; returns those that are, as NAMESPACE/NAME."""
     if not place.get("crd", NAME):
         return []

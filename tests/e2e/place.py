@@ -22,7 +22,7 @@ def has_ended(status: Mapping[str, Any]) -> bool:
     return status.get("state") in FINAL_STATES
 
 
-class Place:
+class StepTag:
     """One namespace."""
 
     def __init__(self, kubectl: Path, kubeconfig: Path, namespace: str) -> None:

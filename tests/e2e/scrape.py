@@ -11,7 +11,7 @@ from pathlib import Path
 import dashboards
 import pod_monitors
 from node import Node
-from place import Place
+from place import StepTag
 from programs import wait_until
 
 #: Seconds between two scrapes.
@@ -34,7 +34,7 @@ class Scraped:
 class Scraper:
     """A Prometheus that runs."""
 
-    def __init__(self, url: str, place: Place, job: str) -> None:
+    def __init__(self, url: str, place: StepTag, job: str) -> None:
         self._url = url
         self._place = place
         self._job = job
@@ -59,7 +59,7 @@ class Scraper:
 
 
 @contextmanager
-def scraper(node: Node, release: Place, place: Place, job: str, directory: Path) -> Iterator[Scraper]:
+def scraper(node: Node, release: StepTag, place: StepTag, job: str, directory: Path) -> Iterator[Scraper]:
     """Scrapes the pods that there are now, by the PodMonitors in the namespace of the chart's release."""
     monitors = release.get("podmonitors")["items"]
     pods = json.loads(place.kubectl("get", "pods", "--all-namespaces", "-o", "json"))["items"]

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from marks import WITH_TRIMTAB
-from place import Place, condition, has_ended
+from place import StepTag, condition, has_ended
 from programs import wait_until
 from scrape import Scraped, scraper
 from trimtab_api.names import MONITOR_METRICS_PORT, TRAINER_METRICS_PORT
@@ -58,7 +58,7 @@ class Seen:
         return dict(zip(heads, row, strict=True))
 
 
-def look(place: Place, status: dict[str, Any]) -> Seen:
+def look(place: StepTag, status: dict[str, Any]) -> Seen:
     return Seen(status, place.kubectl("get", "tj", "digits"))
 
 
@@ -73,7 +73,7 @@ def where_metrics_are(workers: list[dict[str, Any]], operators: list[dict[str, A
 class Story:
     """What was seen of the job, and where."""
 
-    place: Place
+    place: StepTag
     training: Seen
     slowed: Seen | None
     """None where the network could not be made slower: on a cluster that was given."""

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from trimtab.engine.exchange.consensus import ExchangeSummary, PlanMismatchError, StepConsensus, StepFlags
-from trimtab.transport.base import Place
+from trimtab.transport.base import StepTag
 
-PLACE = Place(step=7, plan_version=3, trial=0)
+PLACE = StepTag(step=7, plan_version=3, trial=0)
 VOTE = StepFlags(True, PLACE, 1, has_message=False, participation_changed=False, before=ExchangeSummary())
 LOSSES = st.lists(st.none() | st.integers(-8, 8).map(float), min_size=1, max_size=6)
 
 
-def agreed(votes: list[StepFlags], place: Place = PLACE) -> StepConsensus:
+def agreed(votes: list[StepFlags], place: StepTag = PLACE) -> StepConsensus:
     summed = sum(vote.encode(rank, len(votes)) for rank, vote in enumerate(votes))
     return StepConsensus.decode(summed, len(votes), place, 1, place.step)  # type: ignore[arg-type]
 

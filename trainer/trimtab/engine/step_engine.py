@@ -35,7 +35,7 @@ from trimtab.engine.profiling.profiler import StepProfiler
 from trimtab.engine.refused_plans import refuse_for_steps, refuse_waiting_gradients
 from trimtab.plan.plan import Plan
 from trimtab.plan.profile import Profile
-from trimtab.transport.base import CommunicationError, Place
+from trimtab.transport.base import CommunicationError, StepTag
 from trimtab.transport.group import Group
 from trimtab.transport.object_collectives import broadcast_tensors
 
@@ -112,7 +112,7 @@ class StepEngine:
         return self.exchanger.plan
 
     @property
-    def place(self) -> Place:
+    def place(self) -> StepTag:
         """Where in training the present step is."""
         return self.exchanger.place
 

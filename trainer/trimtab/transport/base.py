@@ -20,7 +20,7 @@ HAS_ENDED = "has ended its script, and takes part in no further step"
 
 
 @dataclass(frozen=True)
-class Place:
+class StepTag:
     """Where in training a message belongs; ranks that are elsewhere find out with its frame."""
 
     step: int = 0
@@ -34,7 +34,7 @@ class Place:
         return (self.step & 0xFFFFFFFF) << 32 | (self.plan_version & 0xFFFF) << 16 | self.trial & 0xFFFF
 
     @classmethod
-    def of_code(cls, code: int) -> Place:
+    def of_code(cls, code: int) -> StepTag:
         """Inverse of `code`."""
         return cls(code >> 32, code >> 16 & 0xFFFF, code & 0xFFFF)
 
@@ -90,7 +90,7 @@ class Transport(ABC):
         self.size = size
         self.sequence = 0
         """Number of the exchange under way; ranks that disagree about it find out with the next message."""
-        self.place = Place()
+        self.place = StepTag()
         """Step, plan and trial of the exchange under way, checked in the same way."""
         self.num_bytes = 0
         """Payload bytes sent so far (frame and packet headers not counted)."""

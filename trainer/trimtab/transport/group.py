@@ -15,7 +15,7 @@ from typing import TypeVar
 import torch
 import torch.distributed as dist
 
-from trimtab.transport.base import HAS_ENDED, HAS_LEFT, CommunicationError, Place, Transport
+from trimtab.transport.base import HAS_ENDED, HAS_LEFT, CommunicationError, StepTag, Transport
 from trimtab.transport.primitives import all_gather
 from trimtab.transport.rendezvous.mesh import Entrance, connect, connect_process_group
 from trimtab.transport.rendezvous.tcp import meet
@@ -41,7 +41,7 @@ class Group:
 
     def __init__(self, transport: Transport) -> None:
         self.transport = transport
-        self.place = Place()
+        self.place = StepTag()
         """Where in training the jobs submitted from now on belong: the same on every rank, or their messages fail."""
         self.further_links: tuple[Group, ...] = ()
         """The same ranks over further connections, closed with this one; each link's jobs are in an order of their own.
@@ -205,7 +205,7 @@ class Group:
             self.transport.leave(self._with_progress(HAS_LEFT))
         self.transport.close()
 
-    def _communicate(self, job: Callable[[], T], place: Place) -> T:
+    def _communicate(self, job: Callable[[], T], place: StepTag) -> T:
         if self._failure is not None:
             raise self._failure
         self.transport.sequence += 1

@@ -25,7 +25,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from trimtab.transport.base import CommunicationError, Place, Transport, malformed, num_bytes
+from trimtab.transport.base import CommunicationError, StepTag, Transport, malformed, num_bytes
 from trimtab.transport.liveness import SILENCE_SECONDS, UnackedTimer, probe_when_idle
 
 _HEADER = struct.Struct("<IIQQ")
@@ -168,7 +168,7 @@ class SocketTransport(Transport):
         if place != self.place.code:
             raise CommunicationError(
                 connection.peer,
-                f"is at {Place.of_code(place)} where this rank is at {self.place}: the ranks disagree, as where one"
+                f"is at {StepTag.of_code(place)} where this rank is at {self.place}: the ranks disagree, as where one"
                 " leaves out a batch of a trial, or a step: let all decide by what is alike on all, as by the mean",
             )
         connection.waits_for = None

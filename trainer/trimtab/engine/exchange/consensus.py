@@ -16,7 +16,7 @@ from torch import Tensor
 
 from trimtab.engine.exchange import weight_fingerprint as fingerprint
 from trimtab.engine.exchange.weight_fingerprint import Fingerprint, Verdict
-from trimtab.transport.base import Place
+from trimtab.transport.base import StepTag
 
 #: Whole numbers up to here are exact in float32, also summed over some thousand ranks.
 MODULUS = 4096
@@ -57,7 +57,7 @@ class StepFlags:
     """What one rank contributes."""
 
     finite: bool
-    place: Place
+    place: StepTag
     num_steps: int
     """Steps of this rank that the exchange is of: 1, or those of its round."""
     has_message: bool
@@ -127,7 +127,7 @@ class StepConsensus:
         return max(self.arrival_seconds) - median_low(self.arrival_seconds)
 
     @classmethod
-    def decode(cls, vote: Tensor, num_ranks: int, place: Place, num_steps: int, step: int) -> StepConsensus:
+    def decode(cls, vote: Tensor, num_ranks: int, place: StepTag, num_steps: int, step: int) -> StepConsensus:
         """Read the summed vote of an exchange of ``num_steps`` steps, of which ``step`` is the last.
 
         Raises `PlanMismatchError` where another rank follows another plan, step, trial or round, and

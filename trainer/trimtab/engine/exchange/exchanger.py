@@ -36,7 +36,7 @@ from trimtab.engine.profiling.profiler import StepProfiler
 from trimtab.plan.plan import Plan
 from trimtab.schedule import Schedule
 from trimtab.sparsify.base import Sent
-from trimtab.transport.base import Place
+from trimtab.transport.base import StepTag
 from trimtab.transport.group import Group
 
 
@@ -149,7 +149,7 @@ class Exchanger:
 
     def restart(self, step: int, trial: int = 0) -> None:
         """Begin ``step``, of a trial where that has a number; what has been done of a step is forgotten."""
-        self.place = Place(step, self.plan.version, trial)
+        self.place = StepTag(step, self.plan.version, trial)
         for link in self._links:
             link.place = self.place
         self.outcome: Outcome | None = None
