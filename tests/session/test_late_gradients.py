@@ -10,7 +10,7 @@ import pytest
 import torch
 from kit.training.late_ranks import LATE, STEPS, WIDTH, Script, assert_as_wait_free, by_name, plain, trained
 from torch import Tensor, nn
-from trimtab.engine.deferred.lazy_gradient import LateGradient
+from trimtab.engine.deferred.lazy_gradient import LazyGradient
 
 Habit = Callable[[Script], None]
 """What a script does between ``backward()`` and its step."""
@@ -78,7 +78,7 @@ def takes_some_away(of: Script) -> None:
 
 def synchronizes(of: Script) -> None:
     of.session.synchronize()
-    assert not any(isinstance(p.grad, LateGradient) for p in of.model.parameters())
+    assert not any(isinstance(p.grad, LazyGradient) for p in of.model.parameters())
     clips(of)
 
 
@@ -180,7 +180,7 @@ def test_a_script_that_leaves_gradients_alone_waits_for_none(schedule: str) -> N
     def step(of: Script, x: Tensor, number: int) -> None:
         of.optimizer.zero_grad()
         of.model(x).square().mean().backward()
-        assert any(isinstance(p.grad, LateGradient) for p in of.model.parameters())
+        assert any(isinstance(p.grad, LazyGradient) for p in of.model.parameters())
         of.session.step()
 
     assert trained(schedule, step)[0].num_late == STEPS

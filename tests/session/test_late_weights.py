@@ -14,7 +14,7 @@ from kit.training.late_ranks import LATE, STEPS, WIDTH, Script, assert_as_wait_f
 from kit.training.weights import weights_of
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
-from trimtab.engine.deferred.lazy_parameters import LateParameters
+from trimtab.engine.deferred.lazy_parameters import LazyParameters
 from trimtab_api.errors import UserError
 
 After = Callable[[Script], Any]
@@ -41,13 +41,13 @@ def saved_whole(of: Script) -> None:
     assert b"trimtab" not in saved.getvalue()
     saved.seek(0)
     read = torch.load(saved, weights_only=False)
-    assert not any(isinstance(part._parameters, LateParameters) for part in read.modules())
+    assert not any(isinstance(part._parameters, LazyParameters) for part in read.modules())
     of.seen.append(weights_of(read))
 
 
 def copied(of: Script) -> None:
     copied = copy.deepcopy(of.model)
-    assert not any(isinstance(part._parameters, LateParameters) for part in copied.modules())
+    assert not any(isinstance(part._parameters, LazyParameters) for part in copied.modules())
     of.seen.append(weights_of(copied))
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable
 
 from torch import Tensor
 
-from trimtab.engine.deferred.lazy_gradient import LateGradient
+from trimtab.engine.deferred.lazy_gradient import LazyGradient
 from trimtab.engine.exchange.gradient_writer import GradientWriter
 from trimtab.engine.exchange.in_flight import PendingExchange, PendingExchanges
 from trimtab.engine.gradients.flat_buffers import FlatBuffers
@@ -17,7 +17,7 @@ from trimtab.engine.profiling.phase_timer import PhaseClock
 class Arrivals:
     """Makes each ``grad`` what the optimizer is to see, once all of its tensor has arrived.
 
-    Until the optimizer steps, gradients that are late are seen as such (`LateGradient`): a script may use them.
+    Until the optimizer steps, gradients that are late are seen as such (`LazyGradient`): a script may use them.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class Arrivals:
         self._with_any: set[int] = set()
         """Tensors, by index, of which the optimizer gets something."""
         self._averages = False
-        self._shown: dict[int, LateGradient] = {}
+        self._shown: dict[int, LazyGradient] = {}
         """By tensor: its ``grad`` while it was late."""
         self._are_put_off = False
         """Whether the optimizer has been given the others."""
@@ -61,7 +61,7 @@ class Arrivals:
         giving = [flight for flight in self.late if self._handed.gives(flight.send.bucket)]
         wait = _reader_of(weakref.ref(self))
         for index in (_tensors(giving) | self._with_any) & self._awaited:
-            self._shown[index] = LateGradient.of(self._arena.views[index], wait)
+            self._shown[index] = LazyGradient.of(self._arena.views[index], wait)
         self.show_late()
 
     def show_late(self) -> None:

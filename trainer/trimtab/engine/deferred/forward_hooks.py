@@ -2,7 +2,7 @@
 
 Just before a module runs, the optimizer steps those of its parameters whose mean over ranks had not arrived when it
 stepped the others. Whoever takes a weight from the model in another way, before its module runs or outside of a forward
-pass, has it stepped first as well (`LateParameters`), and so has whoever looks at the optimizer's state, the next
+pass, has it stepped first as well (`LazyParameters`), and so has whoever looks at the optimizer's state, the next
 backward pass and a change of plan. And what waits since an earlier iteration is sent as the pass begins.
 """
 
@@ -18,7 +18,7 @@ from torch import nn
 from torch.utils.hooks import RemovableHandle
 from trimtab_api.errors import UserError
 
-from trimtab.engine.deferred.lazy_parameters import LateParameters, as_they_are
+from trimtab.engine.deferred.lazy_parameters import LazyParameters, as_they_are
 from trimtab.engine.deferred.optimizer_support import why_stepped_whole
 from trimtab.engine.exchange.exchanger import Exchanger
 from trimtab.engine.gradients.uncompiled_hook import ModuleHook
@@ -57,7 +57,7 @@ class ForwardWaits:
         """
         self._versions: dict[int, int] = {}
         """By late tensor: of the parameter, as torch counts its changes, when the others were stepped."""
-        self._late_parameters: list[LateParameters] = []
+        self._late_parameters: list[LazyParameters] = []
         """Of modules that own a late tensor, or did at this step: who goes through a module must not lose them."""
 
     def allows_late(self) -> bool:
@@ -84,7 +84,7 @@ class ForwardWaits:
         self._late_parameters = []
         for part in self._model.modules():
             if own := {name: numbers[id(p)] for name, p in as_they_are(part).items() if id(p) in numbers}:
-                self._late_parameters.append(LateParameters(part, own, self.settle))
+                self._late_parameters.append(LazyParameters(part, own, self.settle))
 
     def close(self) -> None:
         """Let go of the model and the optimizer."""

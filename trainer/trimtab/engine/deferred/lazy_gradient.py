@@ -16,16 +16,16 @@ from torch import Tensor
 from torch.utils import _foreach_utils
 
 
-class LateGradient(Tensor):
+class LazyGradient(Tensor):
     """Lies where the mean is to arrive."""
 
     _arrived: Tensor
     _wait: Callable[[], object]
 
     @staticmethod
-    def of(view: Tensor, wait: Callable[[], object]) -> LateGradient:
+    def of(view: Tensor, wait: Callable[[], object]) -> LazyGradient:
         """For ``view``, which holds the mean once ``wait`` has returned."""
-        late = view.detach().as_subclass(LateGradient)
+        late = view.detach().as_subclass(LazyGradient)
         late._arrived, late._wait = view, wait
         return late
 
@@ -39,7 +39,7 @@ class LateGradient(Tensor):
 
 def _arrived(value: Any) -> Any:
     """The same with what was late in it, also in lists."""
-    if isinstance(value, LateGradient):
+    if isinstance(value, LazyGradient):
         with torch._C.DisableTorchFunctionSubclass():
             value._wait()
             return value._arrived
@@ -51,4 +51,4 @@ def _arrived(value: Any) -> Any:
 
 
 # torch clips many tensors at once only where it knows their types: norms are to be the same to the last bit.
-getattr(_foreach_utils, "_foreach_supported_types", []).append(LateGradient)
+getattr(_foreach_utils, "_foreach_supported_types", []).append(LazyGradient)

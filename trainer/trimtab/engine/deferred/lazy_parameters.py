@@ -19,10 +19,10 @@ _PARAMETERS = "_parameters"
 def as_they_are(module: nn.Module) -> Mapping[str, Any]:
     """The module's own parameters, by name, for who only asks which they are: none is waited for."""
     own: Mapping[str, Any] = module._parameters
-    return own.plain if isinstance(own, LateParameters) else own
+    return own.plain if isinstance(own, LazyParameters) else own
 
 
-class LateParameters(MutableMapping[str, Any], dict[str, Any]):  # type: ignore[misc, metaclass]
+class LazyParameters(MutableMapping[str, Any], dict[str, Any]):  # type: ignore[misc, metaclass]
     """Stands for the ``_parameters`` of one module, which come back by `remove`."""
 
     def __init__(self, module: nn.Module, late: Mapping[str, int], settle: Callable[[set[int] | None], None]) -> None:
