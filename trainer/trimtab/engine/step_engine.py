@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from trimtab_api.errors import UserError
 
-from trimtab.engine.deferred.forward_hooks import ForwardWaits
+from trimtab.engine.deferred.forward_hooks import ForwardSyncHooks
 from trimtab.engine.exchange.exchanger import Exchanger
 from trimtab.engine.exchange.outcome import Outcome
 from trimtab.engine.exchange.proxy_parameters import ProxyParameters
@@ -86,7 +86,7 @@ class StepEngine:
         )
         """Carries out the plan's exchanges."""
         self.exchanger.by_hand = any(isinstance(each, ManualOptimizer) for each in optimizers)
-        self._waits = ForwardWaits(model, optimizers, self._gate, self.exchanger, self._profiler, say)
+        self._waits = ForwardSyncHooks(model, optimizers, self._gate, self.exchanger, self._profiler, say)
         self.owed = PendingStep(self.exchanger, optimizers, turns=gate.turns)
         rest = (scale, plan_ahead, self._adopt_in_round)
         self._moments = SecondMoments(optimizers, group.size, lambda: self.local is not None)

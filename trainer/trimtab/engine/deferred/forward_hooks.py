@@ -26,7 +26,7 @@ from trimtab.engine.optimizer.stepper import OptimizerGate
 from trimtab.engine.profiling.profiler import StepProfiler
 
 
-class ForwardWaits:
+class ForwardSyncHooks:
     """Steps late parameters of one model, with the settings that the optimizer had at the step they belong to."""
 
     def __init__(
