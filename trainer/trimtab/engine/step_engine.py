@@ -29,7 +29,7 @@ from trimtab.engine.optimizer.alternating import turn_of
 from trimtab.engine.optimizer.loss_scale import LossScale
 from trimtab.engine.optimizer.manual import ManualOptimizer
 from trimtab.engine.optimizer.pending_step import PendingStep
-from trimtab.engine.optimizer.stepper import OptimizerGate
+from trimtab.engine.optimizer.stepper import OptimizerStepper
 from trimtab.engine.parameter_checks import check_backward_reached, check_parameters_are_known, learning_rate_of
 from trimtab.engine.profiling.profiler import StepProfiler
 from trimtab.engine.refused_plans import refuse_for_steps, refuse_waiting_gradients
@@ -51,7 +51,7 @@ class StepEngine:
         plan: Plan,
         *,
         scale: LossScale,
-        gate: OptimizerGate,
+        gate: OptimizerStepper,
         before_backward: Callable[[], None] = lambda: None,
         has_message: Callable[[], bool] = lambda: False,
         plan_ahead: Callable[[], Callable[[], Plan | None]] = lambda: lambda: None,

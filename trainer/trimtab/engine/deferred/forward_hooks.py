@@ -22,7 +22,7 @@ from trimtab.engine.deferred.lazy_parameters import LazyParameters, as_they_are
 from trimtab.engine.deferred.optimizer_support import why_stepped_whole
 from trimtab.engine.exchange.exchanger import Exchanger
 from trimtab.engine.gradients.uncompiled_hook import ModuleHook
-from trimtab.engine.optimizer.stepper import OptimizerGate
+from trimtab.engine.optimizer.stepper import OptimizerStepper
 from trimtab.engine.profiling.profiler import StepProfiler
 
 
@@ -33,7 +33,7 @@ class ForwardSyncHooks:
         self,
         model: nn.Module,
         optimizers: Sequence[torch.optim.Optimizer],
-        gate: OptimizerGate,
+        gate: OptimizerStepper,
         exchanger: Exchanger,
         profiler: StepProfiler | None,
         say: Callable[[str], None],

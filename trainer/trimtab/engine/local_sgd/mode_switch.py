@@ -16,13 +16,13 @@ from torch import Tensor
 from trimtab.engine.exchange.buckets import Buckets
 from trimtab.engine.gradients.flat_buffers import FlatBuffers
 from trimtab.engine.local_sgd.optimizer_state_sync import share_state
-from trimtab.engine.optimizer.stepper import OptimizerGate
+from trimtab.engine.optimizer.stepper import OptimizerStepper
 from trimtab.transport.group import Group
 from trimtab.transport.primitives import ring_all_reduce
 
 
 @torch.no_grad()
-def to_updates(arena: FlatBuffers, buckets: Buckets, gate: OptimizerGate) -> None:
+def to_updates(arena: FlatBuffers, buckets: Buckets, gate: OptimizerStepper) -> None:
     """Leave source *gradient*: what this rank holds back becomes the update that one step of its optimizer makes of it.
 
     The weights stay where they are, alike on all ranks.

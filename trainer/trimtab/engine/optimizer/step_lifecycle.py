@@ -11,7 +11,7 @@ from trimtab_api.errors import UserError
 
 from trimtab.engine.exchange.outcome import Outcome
 from trimtab.engine.optimizer.loss_scale import LossScale
-from trimtab.engine.optimizer.stepper import OptimizerGate
+from trimtab.engine.optimizer.stepper import OptimizerStepper
 from trimtab.engine.step_engine import StepEngine
 
 #: (what came of the exchange, None where there is none; the loss, where it was given; the loss scale of the step).
@@ -37,7 +37,7 @@ class Stepping:
         self._turns = turns
         self._optimizers, self._scale = optimizers, scale
         self._engine, self._stepped = engine, stepped
-        self.gate = OptimizerGate(optimizers, scale, self._before_own, self._after_own, self._left_out, turns=turns)
+        self.gate = OptimizerStepper(optimizers, scale, self._before_own, self._after_own, self._left_out, turns=turns)
         self._by: Literal["session.step", "optimizer.step"] | None = None
         """What takes this script's steps."""
         self._own: tuple[float | None, Outcome | None] = None, None

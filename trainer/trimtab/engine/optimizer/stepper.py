@@ -38,7 +38,7 @@ def _that_takes_hooks(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer
     return optimizer
 
 
-class OptimizerGate:
+class OptimizerStepper:
     """Steps the optimizers, by their GradScaler where they have one, and tells of the steps that others take."""
 
     def __init__(
