@@ -32,7 +32,7 @@ from trimtab.engine.exchange.consensus import PlanMismatchError
 from trimtab.engine.exchange.outcome import Outcome
 from trimtab.engine.local_sgd.state_watch import StateWatch
 from trimtab.engine.optimizer.loss_scale import LossScale
-from trimtab.engine.optimizer.step_lifecycle import Stepping
+from trimtab.engine.optimizer.step_lifecycle import StepLifecycle
 from trimtab.engine.optimizer.stepper import as_list, warning_of_scheduler
 from trimtab.engine.profiling.phase_timer import Phase
 from trimtab.engine.same_model import check_models_are_alike
@@ -112,7 +112,7 @@ class Session(ExchangeState, Resuming, LocalRounds):
         self._static_plan = plan
         self._engine: StepEngine | None = None
         self._trials: TrialRunner | None = None
-        self._stepping = Stepping(self._optimizers, self._scale, lambda: self._engine, self._stepped, turns=turns)
+        self._stepping = StepLifecycle(self._optimizers, self._scale, lambda: self._engine, self._stepped, turns=turns)
         self._phases = self._stepping.gate.phases
         if group is not None:
             recorder.starting("sending the weights of rank 0 to all ranks")

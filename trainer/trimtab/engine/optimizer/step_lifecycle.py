@@ -18,7 +18,7 @@ from trimtab.engine.step_engine import StepEngine
 Stepped = Callable[[Outcome | None, Tensor | float | None, float | None], None]
 
 
-class Stepping:
+class StepLifecycle:
     """Takes the session's steps, or notices that the script takes them; a script does the one or the other."""
 
     def __init__(
