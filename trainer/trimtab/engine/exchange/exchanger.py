@@ -30,7 +30,7 @@ from trimtab.engine.exchange.weight_fingerprint import Fingerprint
 from trimtab.engine.gradients.autograd_hooks import BackwardHooks
 from trimtab.engine.gradients.flat_buffers import FlatBuffers
 from trimtab.engine.gradients.gather import Gradients
-from trimtab.engine.gradients.participation import Participation
+from trimtab.engine.gradients.participation import ParameterUsage
 from trimtab.engine.profiling.phase_timer import PhaseClock
 from trimtab.engine.profiling.profiler import StepProfiler
 from trimtab.plan.plan import Plan
@@ -71,7 +71,7 @@ class Exchanger:
         self._weights, self._has_message, self._before_backward = weights, has_message, before_backward
         self._phases = phases or PhaseClock()
         self.schemes = Schemes(group, arena)
-        self.participation = Participation(arena.names)
+        self.participation = ParameterUsage(arena.names)
         self._gradients = Gradients(arena, self.participation, loss_scale)
         self.buckets = Buckets(arena, [])
         self._schedule: Schedule = schedule.create(schedules.default, 0)

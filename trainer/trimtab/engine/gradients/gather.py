@@ -8,7 +8,7 @@ from torch import Tensor
 from trimtab_api.errors import UserError
 
 from trimtab.engine.gradients.flat_buffers import BufferRange, FlatBuffers
-from trimtab.engine.gradients.participation import FROZEN, HAS_GRADIENT, UNUSED, Participation
+from trimtab.engine.gradients.participation import FROZEN, HAS_GRADIENT, UNUSED, ParameterUsage
 from trimtab.kernels import ChunkedTensor, FlatGrad
 
 
@@ -16,7 +16,7 @@ class Gradients:
     """Those of one step: which have been gathered, and where they lie."""
 
     def __init__(
-        self, arena: FlatBuffers, participation: Participation, loss_scale: Callable[[], float | None]
+        self, arena: FlatBuffers, participation: ParameterUsage, loss_scale: Callable[[], float | None]
     ) -> None:
         """``loss_scale`` is a GradScaler's, None without one."""
         self._arena, self._participation, self._loss_scale = arena, participation, loss_scale

@@ -20,7 +20,7 @@ from trimtab.transport.primitives import all_gather
 HAS_GRADIENT, UNUSED, FROZEN = 0, 1, 2
 
 
-class Participation:
+class ParameterUsage:
     """What the ranks told each other last, and what is so on this rank now."""
 
     def __init__(self, names: Sequence[str]) -> None:
