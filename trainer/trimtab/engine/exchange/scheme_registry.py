@@ -8,7 +8,7 @@ from typing import Any
 from trimtab import collectives, sparsify
 from trimtab.collectives.base import Collective, Ranges
 from trimtab.engine.gradients.flat_buffers import FlatBuffers
-from trimtab.engine.gradients.momentum_correction import Velocity
+from trimtab.engine.gradients.momentum_correction import MomentumCorrection
 from trimtab.engine.local_sgd.outer_optimizer import OuterStep
 from trimtab.plan.plan import Plan
 from trimtab.sparsify.base import Selector, Sent
@@ -20,7 +20,7 @@ class Schemes:
 
     def __init__(self, group: Group, arena: FlatBuffers) -> None:
         self._group, self._arena = group, arena
-        self.velocity: Velocity | None = None
+        self.velocity: MomentumCorrection | None = None
         """What takes the gradient's place under a plan that corrects momentum."""
         self.outer: OuterStep | None = None
         """What is made of a round's mean update under a plan that names an outer optimizer."""
@@ -39,7 +39,7 @@ class Schemes:
         if not plan.momentum:
             self.velocity = None
         elif self.velocity is None:
-            self.velocity = Velocity(self._arena)
+            self.velocity = MomentumCorrection(self._arena)
         if plan.outer_step is None:
             self.outer = None
         elif self.outer is None or (self.outer.rate, self.outer.momentum) != plan.outer_step:

@@ -19,7 +19,7 @@ from trimtab.kernels import FlatGrad
 from trimtab.sparsify.base import Sent
 
 
-class Velocity:
+class MomentumCorrection:
     """u of one rank, beside the arena: proposed in a step, and kept by `commit` alone."""
 
     def __init__(self, arena: FlatBuffers) -> None:
