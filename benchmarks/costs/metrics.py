@@ -12,7 +12,7 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry, generate_latest
 from run_lines import DECISION, STEP
-from trimtab.engine.profiling.phase_timer import PHASES, PhaseClock
+from trimtab.engine.profiling.phase_timer import PHASES, PhaseTimer
 from trimtab.records.recorder import Recorder
 from trimtab.records.run_directory import RunDirectory
 from trimtab.status.metrics import RunMetrics
@@ -31,7 +31,7 @@ def main() -> None:
         directory.decisions.write_text(json.dumps(DECISION) + "\n")
         registry = CollectorRegistry()
         registry.register(RunMetrics(directory))
-        recorder, clock = Recorder(directory.path), PhaseClock()
+        recorder, clock = Recorder(directory.path), PhaseTimer()
         recorder.begin()
         steps, scrapes, idle = [], [], []
         for _ in range(SCRAPES):
@@ -60,7 +60,7 @@ def processor_seconds(act: Callable[[], object]) -> float:
     return time.process_time() - begun
 
 
-def take_step(recorder: Recorder, clock: PhaseClock) -> None:
+def take_step(recorder: Recorder, clock: PhaseTimer) -> None:
     """What rank 0 does for a step's metrics: it tells the phases apart, and writes its line."""
     for phase in PHASES:
         clock.enter(phase)

@@ -13,7 +13,7 @@ from kit.training import slow_exchanges, toy_schedules
 from kit.training.engines import engine_of
 from torch import Tensor, nn
 from trimtab.engine.deferred import optimizer_support as stepped_in_parts
-from trimtab.engine.profiling.phase_timer import PHASES, PhaseClock
+from trimtab.engine.profiling.phase_timer import PHASES, PhaseTimer
 from trimtab.plan.plan import FusionPlan, Plan
 from trimtab.records.recorder import Recorder
 from trimtab.session.session import Session
@@ -165,7 +165,7 @@ def test_what_is_waited_for_is_no_computing_of_any_rank_wherever_in_the_step_it_
 
 def test_phases_make_up_the_step_and_backward_begins_before_its_first_gradient() -> None:
     clock = Clock()
-    phases = PhaseClock(clock)
+    phases = PhaseTimer(clock)
     phases._first_gradient_seconds = 3.0
     for phase, seconds in (("backward", 10.0), ("exposed", 5.0), ("other", 0.5), ("optimizer", 2.0), ("other", 1.0)):
         clock.now += seconds

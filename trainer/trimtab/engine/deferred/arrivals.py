@@ -11,7 +11,7 @@ from trimtab.engine.deferred.lazy_gradient import LazyGradient
 from trimtab.engine.exchange.gradient_writer import GradientWriter
 from trimtab.engine.exchange.in_flight import PendingExchange, PendingExchanges
 from trimtab.engine.gradients.flat_buffers import FlatBuffers
-from trimtab.engine.profiling.phase_timer import PhaseClock
+from trimtab.engine.profiling.phase_timer import PhaseTimer
 
 
 class Arrivals:
@@ -26,7 +26,7 @@ class Arrivals:
         handed: GradientWriter,
         late: Iterable[PendingExchange],
         unused: Collection[int],
-        phases: PhaseClock,
+        phases: PhaseTimer,
     ) -> None:
         """``late`` are flights that may arrive after the update; ``unused``, tensors without a gradient on any rank.
 

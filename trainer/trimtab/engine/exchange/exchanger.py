@@ -31,7 +31,7 @@ from trimtab.engine.gradients.autograd_hooks import BackwardHooks
 from trimtab.engine.gradients.flat_buffers import FlatBuffers
 from trimtab.engine.gradients.gather import Gradients
 from trimtab.engine.gradients.participation import ParameterUsage
-from trimtab.engine.profiling.phase_timer import PhaseClock
+from trimtab.engine.profiling.phase_timer import PhaseTimer
 from trimtab.engine.profiling.profiler import StepProfiler
 from trimtab.plan.plan import Plan
 from trimtab.schedule import Schedule
@@ -59,7 +59,7 @@ class Exchanger:
         before_backward: Callable[[int], None] = lambda _: None,
         has_message: Callable[[], bool] = lambda: False,
         profiler: StepProfiler | None = None,
-        phases: PhaseClock | None = None,
+        phases: PhaseTimer | None = None,
     ) -> None:
         """``weights`` are those that ranks compare; ``loss_scale`` is a GradScaler's, None without one.
 
@@ -69,7 +69,7 @@ class Exchanger:
         self.arena, self.group = arena, group
         self._links = (group, *group.further_links)
         self._weights, self._has_message, self._before_backward = weights, has_message, before_backward
-        self._phases = phases or PhaseClock()
+        self._phases = phases or PhaseTimer()
         self.schemes = Schemes(group, arena)
         self.participation = ParameterUsage(arena.names)
         self._gradients = Gradients(arena, self.participation, loss_scale)

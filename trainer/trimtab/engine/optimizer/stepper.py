@@ -15,7 +15,7 @@ from trimtab_api.errors import UserError
 
 from trimtab.engine.optimizer.loss_scale import LossScale
 from trimtab.engine.optimizer.scaler_steps import is_scaler_stepping, watch_scalers
-from trimtab.engine.profiling.phase_timer import PhaseClock
+from trimtab.engine.profiling.phase_timer import PhaseTimer
 
 
 def as_list(
@@ -59,7 +59,7 @@ class OptimizerStepper:
         self._optimizers, self._scale = tuple(optimizers), scale
         self._before_own, self._after_own, self._left_out = before_own, after_own, left_out
         self.turns = turns
-        self.phases = PhaseClock()
+        self.phases = PhaseTimer()
         """Of the steps that go through the gate."""
         self._phase_around = self.phases.phase
         """What goes on around the optimizer's step that is under way."""

@@ -21,7 +21,7 @@ optimizer's step; all else."""
 PHASES: tuple[Phase, ...] = get_args(Phase)
 
 
-class PhaseClock:
+class PhaseTimer:
     """All time belongs to one phase, so that phases make up the step."""
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
