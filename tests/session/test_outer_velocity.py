@@ -5,12 +5,12 @@ from __future__ import annotations
 import torch
 from torch import nn
 from trimtab.engine.gradients.flat_buffers import FlatBuffers
-from trimtab.engine.local_sgd.outer_optimizer import OuterStep
+from trimtab.engine.local_sgd.outer_optimizer import OuterOptimizer
 
 
 def test_a_frozen_tensor_begins_again_without_velocity() -> None:
     model = nn.Linear(2, 1)
-    outer = OuterStep(FlatBuffers(list(model.named_parameters())), rate=0.5, momentum=0.9)
+    outer = OuterOptimizer(FlatBuffers(list(model.named_parameters())), rate=0.5, momentum=0.9)
     velocity = 0.0
     for learns in (True, True, False, True, True):
         model.weight.grad = torch.ones(1, 2)

@@ -9,7 +9,7 @@ from trimtab import collectives, sparsify
 from trimtab.collectives.base import Collective, Ranges
 from trimtab.engine.gradients.flat_buffers import FlatBuffers
 from trimtab.engine.gradients.momentum_correction import MomentumCorrection
-from trimtab.engine.local_sgd.outer_optimizer import OuterStep
+from trimtab.engine.local_sgd.outer_optimizer import OuterOptimizer
 from trimtab.plan.plan import Plan
 from trimtab.sparsify.base import Selector, Sent
 from trimtab.transport.group import Group
@@ -22,7 +22,7 @@ class Schemes:
         self._group, self._arena = group, arena
         self.velocity: MomentumCorrection | None = None
         """What takes the gradient's place under a plan that corrects momentum."""
-        self.outer: OuterStep | None = None
+        self.outer: OuterOptimizer | None = None
         """What is made of a round's mean update under a plan that names an outer optimizer."""
         self._collectives: dict[str, Collective] = {}
         self._selectors: dict[str, Selector] = {}
@@ -43,7 +43,7 @@ class Schemes:
         if plan.outer_step is None:
             self.outer = None
         elif self.outer is None or (self.outer.rate, self.outer.momentum) != plan.outer_step:
-            self.outer = OuterStep(self._arena, *plan.outer_step)
+            self.outer = OuterOptimizer(self._arena, *plan.outer_step)
 
     def of(self, plan: Plan) -> tuple[Collective, Selector | None]:
         """The collective and the sparsifier of a plan; a dense one has no sparsifier."""

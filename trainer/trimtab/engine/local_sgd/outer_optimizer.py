@@ -18,7 +18,7 @@ from torch import Tensor
 from trimtab.engine.gradients.flat_buffers import FlatBuffers
 
 
-class OuterStep:
+class OuterOptimizer:
     """The step of one rate and momentum, and its velocity."""
 
     def __init__(self, arena: FlatBuffers, rate: float, momentum: float) -> None:
