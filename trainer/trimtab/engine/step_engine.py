@@ -20,9 +20,9 @@ from trimtab.engine.exchange.exchanger import Exchanger
 from trimtab.engine.exchange.outcome import Outcome
 from trimtab.engine.exchange.proxy_parameters import ProxyParameters
 from trimtab.engine.gradients.flat_buffers import FlatBuffers
-from trimtab.engine.local_sgd.local_sgd import LocalUpdates
+from trimtab.engine.local_sgd.local_sgd import LocalSgd
 from trimtab.engine.local_sgd.mode_switch import to_gradients, to_updates
-from trimtab.engine.local_sgd.overlapped import OverlappedUpdates
+from trimtab.engine.local_sgd.overlapped import OverlappedLocalSgd
 from trimtab.engine.local_sgd.second_moments import SecondMoments
 from trimtab.engine.local_sgd.sync import RoundExchange
 from trimtab.engine.optimizer.alternating import turn_of
@@ -69,7 +69,7 @@ class StepEngine:
         self.model, self.optimizers, self.scale = model, optimizers, scale
         self._gate, self._turns, self.phases = gate, gate.turns, gate.phases
         self._before_backward = before_backward
-        self.local: LocalUpdates | None = None
+        self.local: LocalSgd | None = None
         """The round under way, under source *update*."""
         is_profiled = group.rank == 0 and not gate.turns and not isinstance(model, ProxyParameters)
         self._profiler = StepProfiler(model, self.arena) if is_profiled else None
@@ -167,7 +167,7 @@ class StepEngine:
     def _enter(self, plan: Plan) -> None:
         if self._profiler is not None:
             self._profiler.restart()
-        rounds = OverlappedUpdates if plan.overlaps_rounds else LocalUpdates
+        rounds = OverlappedLocalSgd if plan.overlaps_rounds else LocalSgd
         self.local = rounds(self.arena, plan.local_steps) if plan.local_steps else None
         self.exchanger.exchanges_in_backward = self.local is None and not self._turns
         self.exchanger.num_steps = 1

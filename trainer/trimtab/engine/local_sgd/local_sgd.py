@@ -21,7 +21,7 @@ from trimtab.engine.gradients.flat_buffers import FlatBuffers
 from trimtab.engine.gradients.norms import norms_of
 
 
-class LocalUpdates:
+class LocalSgd:
     """The rounds of one plan."""
 
     def __init__(self, arena: FlatBuffers, num_steps: int) -> None:

@@ -17,14 +17,14 @@ import torch
 from torch import Tensor
 
 from trimtab.engine.gradients.flat_buffers import FlatBuffers
-from trimtab.engine.local_sgd.local_sgd import LocalUpdates
+from trimtab.engine.local_sgd.local_sgd import LocalSgd
 
 
-class OverlappedUpdates(LocalUpdates):
+class OverlappedLocalSgd(LocalSgd):
     """The rounds of one plan of schedule *overlap*."""
 
     def __init__(self, arena: FlatBuffers, num_steps: int) -> None:
-        """See `LocalUpdates`; nothing is under way."""
+        """See `LocalSgd`; nothing is under way."""
         self._starts = [torch.empty_like(parameter) for parameter in arena.parameters]
         """By parameter: where this rank's own round began, anchor less what is under way of its own."""
         self._has_pending = False
@@ -71,7 +71,7 @@ class OverlappedUpdates(LocalUpdates):
             start.copy_(view)
 
     def began_at(self) -> list[Tensor]:
-        """See `LocalUpdates.began_at`."""
+        """See `LocalSgd.began_at`."""
         return self._starts
 
     @torch.no_grad()

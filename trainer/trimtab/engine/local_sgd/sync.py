@@ -16,7 +16,7 @@ from trimtab.engine.exchange.outcome import Outcome
 from trimtab.engine.gradients.flat_buffers import FlatBuffers
 from trimtab.engine.gradients.uncompiled_hook import ModuleHook
 from trimtab.engine.local_sgd.buffer_sync import average_buffers
-from trimtab.engine.local_sgd.local_sgd import LocalUpdates
+from trimtab.engine.local_sgd.local_sgd import LocalSgd
 from trimtab.engine.optimizer.loss_scale import LossScale
 from trimtab.plan.plan import STEPS_AHEAD, Plan
 
@@ -30,7 +30,7 @@ class RoundExchange:
         arena: FlatBuffers,
         exchanger: Exchanger,
         finish: Callable[[], Outcome],
-        present: Callable[[], LocalUpdates | None],
+        present: Callable[[], LocalSgd | None],
         scale: LossScale,
         plan_ahead: Callable[[], Callable[[], Plan | None]],
         adopt: Callable[[Plan], None],
@@ -63,20 +63,20 @@ class RoundExchange:
         if local is not None and not local.is_under_way:
             local.set_anchor()
 
-    def stepped(self, local: LocalUpdates) -> None:
+    def stepped(self, local: LocalSgd) -> None:
         """A local step has ended that was not the round's last."""
         is_told = self._exchanger.plan.hears_ahead and not self._exchanger.place.trial
         if is_told and local.num_steps - local.num_taken == STEPS_AHEAD:
             self._told = self._plan_ahead()
 
-    def end(self, local: LocalUpdates) -> Outcome:
+    def end(self, local: LocalSgd) -> Outcome:
         """End a round that another follows, under which its updates may cross."""
         outcome = self._exchange(local)
         if self._exchanger.plan.overlaps_rounds:
             self._exchanger.sending.begin_round()
         return outcome
 
-    def bring_in(self, local: LocalUpdates) -> Outcome | None:
+    def bring_in(self, local: LocalSgd) -> Outcome | None:
         """Exchange all that local steps have made and the anchor does not have; None where there is nothing."""
         outcome = None
         while local.is_under_way:
@@ -90,7 +90,7 @@ class RoundExchange:
         self._arena.release_gradients()
         return outcome
 
-    def put_aside(self, local: LocalUpdates | None) -> None:
+    def put_aside(self, local: LocalSgd | None) -> None:
         """Before a trial: ranks' weights are alike, without what is under way, until that is loaded again."""
         if local is not None and self._exchanger.plan.overlaps_rounds:
             self.recall()
@@ -103,7 +103,7 @@ class RoundExchange:
             self._exchanger.flights.wait()
             self._exchanger.schemes.discard()
 
-    def _exchange(self, local: LocalUpdates) -> Outcome:
+    def _exchange(self, local: LocalSgd) -> Outcome:
         told, self._told = self._told, None
         if told is not None and (plan := told()) is not None:
             self._adopt(plan)
