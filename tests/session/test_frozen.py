@@ -11,7 +11,7 @@ from kit.rank_pool import RankPool
 from kit.training.engines import engine_of
 from torch import Tensor, nn
 from trimtab.engine.exchange.consensus import STEPS_BETWEEN_FINGERPRINTS
-from trimtab.engine.exchange.weight_fingerprint import ROUNDING, Fingerprint, RanksDivergedError, compare, slots
+from trimtab.engine.exchange.weight_fingerprint import ROUNDING, RanksDivergedError, WeightFingerprint, compare, slots
 from trimtab.papers.deft import queues
 from trimtab.plan.plan import FusionPlan, Plan
 from trimtab.records.recorder import Recorder
@@ -246,24 +246,24 @@ def test_weights_that_part_by_rounding_are_made_rank_0_s_again(rank_pool: RankPo
 def test_a_fingerprint_tells_weights_apart_and_not_by_where_they_differ() -> None:
     generator = torch.Generator().manual_seed(3)
     weights = [torch.randn(20_000, generator=generator), torch.randn(7, 3, generator=generator)]
-    whole = Fingerprint.of(weights)
+    whole = WeightFingerprint.of(weights)
     assert whole.norm == pytest.approx(sum(float(w.double().square().sum()) for w in weights) ** 0.5, rel=1e-4)
-    assert Fingerprint.of([w.clone() for w in weights]) == whole
+    assert WeightFingerprint.of([w.clone() for w in weights]) == whole
     for tensor, index in ((0, 0), (0, 19_999), (1, 20)):
         changed = [w.clone() for w in weights]
         changed[tensor].view(-1)[index] += 1.0
-        distance = abs(Fingerprint.of(changed).projection - whole.projection)
+        distance = abs(WeightFingerprint.of(changed).projection - whole.projection)
         assert 1e-3 < distance < 30
     swapped = weights[0].clone()
     swapped[:8192], swapped[8192:16384] = weights[0][8192:16384], weights[0][:8192]
-    assert abs(Fingerprint.of([swapped, weights[1]]).projection - whole.projection) > 1
+    assert abs(WeightFingerprint.of([swapped, weights[1]]).projection - whole.projection) > 1
 
 
 @pytest.mark.parametrize(
     ("moved", "verdict"), [(0.0, "same"), (1e-13, "same"), (1e-7, "rounding"), (0.9 * ROUNDING, "rounding")]
 )
 def test_verdicts_on_weights(moved: float, verdict: str) -> None:
-    summed = sum(slots(Fingerprint(123.456 + 50 * moved * rank, 50.0), rank, 3) for rank in range(3))
+    summed = sum(slots(WeightFingerprint(123.456 + 50 * moved * rank, 50.0), rank, 3) for rank in range(3))
     assert isinstance(summed, Tensor)
     if moved * 2 > ROUNDING:
         with pytest.raises(RanksDivergedError, match="rank 2"):
@@ -274,7 +274,7 @@ def test_verdicts_on_weights(moved: float, verdict: str) -> None:
 
 @pytest.mark.parametrize("strange", [float("nan"), float("inf")])
 def test_weights_that_are_no_numbers_on_one_rank_are_told(strange: float) -> None:
-    summed = sum(slots(Fingerprint(strange if rank == 1 else 1.0, 50.0), rank, 2) for rank in range(2))
+    summed = sum(slots(WeightFingerprint(strange if rank == 1 else 1.0, 50.0), rank, 2) for rank in range(2))
     assert isinstance(summed, Tensor)
     with pytest.raises(RanksDivergedError, match="rank 1"):
         compare(summed.tolist(), 7)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from trimtab.engine.exchange import weight_fingerprint as fingerprint
-from trimtab.engine.exchange.weight_fingerprint import Fingerprint, Verdict
+from trimtab.engine.exchange.weight_fingerprint import Verdict, WeightFingerprint
 from trimtab.transport.base import StepTag
 
 #: Whole numbers up to here are exact in float32, also summed over some thousand ranks.
@@ -67,7 +67,7 @@ class StepFlags:
     before: ExchangeSummary
     """Of the step before."""
 
-    def encode(self, rank: int, num_ranks: int, weights: Fingerprint | None = None) -> Tensor:
+    def encode(self, rank: int, num_ranks: int, weights: WeightFingerprint | None = None) -> Tensor:
         """float32 [11 + 2 N], and [2 N + 1] more where ranks compare their ``weights``."""
         shared = [
             0.0 if self.finite else 1.0,

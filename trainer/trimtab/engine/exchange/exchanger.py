@@ -26,7 +26,7 @@ from trimtab.engine.exchange.gradient_writer import GradientWriter
 from trimtab.engine.exchange.in_flight import PendingExchange, PendingExchanges
 from trimtab.engine.exchange.outcome import Outcome, non_finite_parameters
 from trimtab.engine.exchange.scheme_registry import Schemes
-from trimtab.engine.exchange.weight_fingerprint import Fingerprint
+from trimtab.engine.exchange.weight_fingerprint import WeightFingerprint
 from trimtab.engine.gradients.autograd_hooks import BackwardHooks
 from trimtab.engine.gradients.flat_buffers import FlatBuffers
 from trimtab.engine.gradients.gather import Gradients
@@ -231,7 +231,7 @@ class Exchanger:
             before=self._summary,
         )
         compares = self.place.trial == 0 and compares_weights(self.training_step, self.num_steps)
-        weights = Fingerprint.of(self._weights()) if compares else None
+        weights = WeightFingerprint.of(self._weights()) if compares else None
         return vote.encode(self.group.rank, self.group.size, weights)
 
     # Finishing --------------------------------------------------------------------------------------------------

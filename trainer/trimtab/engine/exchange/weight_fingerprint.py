@@ -33,7 +33,7 @@ class RanksDivergedError(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Fingerprint:
+class WeightFingerprint:
     """One rank's weights, projected on a direction that all ranks share."""
 
     projection: float
@@ -42,7 +42,7 @@ class Fingerprint:
 
     @classmethod
     @torch.no_grad()
-    def of(cls, parameters: Iterable[Tensor]) -> Fingerprint:
+    def of(cls, parameters: Iterable[Tensor]) -> WeightFingerprint:
         """Take the fingerprint: one pass over the weights."""
         generator = torch.Generator().manual_seed(_SEED)
         direction = torch.randn(_PERIOD, dtype=torch.float64, generator=generator)
@@ -67,7 +67,7 @@ class Fingerprint:
         return cls(projection, squared_norm**0.5)
 
 
-def slots(fingerprint: Fingerprint | None, rank: int, num_ranks: int) -> Tensor:
+def slots(fingerprint: WeightFingerprint | None, rank: int, num_ranks: int) -> Tensor:
     """What one rank adds to a vote, float32 [2 N + 1]: its projection in two halves, and rank 0's norm; else zeros.
 
     Every rank writes to slots of its own, so a sum over ranks loses nothing of them.

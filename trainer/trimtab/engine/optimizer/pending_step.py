@@ -14,7 +14,7 @@ import torch
 from trimtab_api.errors import UserError
 
 from trimtab.engine.exchange.exchanger import Exchanger
-from trimtab.engine.exchange.weight_fingerprint import Fingerprint
+from trimtab.engine.exchange.weight_fingerprint import WeightFingerprint
 
 
 class PendingStep:
@@ -33,7 +33,7 @@ class PendingStep:
         """Those that had ended when the last one began."""
         self._versions = 0
         """Of the weights, added up, when the last backward pass began."""
-        self._weights: Fingerprint | None = None
+        self._weights: WeightFingerprint | None = None
         """The weights then; known only where the pass before it had been without a step."""
         self.is_left = False
         """Whether, within a round, the script has asked for a batch after the last pass, and taken no step."""
@@ -65,7 +65,7 @@ class PendingStep:
                 raise self._refusal(index, "is the mean over ranks since the backward pass before")
             self.discard()
         self._versions = self._present_versions()
-        self._weights = Fingerprint.of(self._parameters) if self.is_owed else None
+        self._weights = WeightFingerprint.of(self._parameters) if self.is_owed else None
         self.is_owed = self.is_owed or not self._exchanger.accumulates
 
     def _refusal(self, index: int, what: str) -> UserError:
@@ -108,7 +108,7 @@ class PendingStep:
         """
         is_same = self._versions == self._present_versions()
         if is_same and self._weights is not None:
-            is_same = self._weights == Fingerprint.of(self._parameters)
+            is_same = self._weights == WeightFingerprint.of(self._parameters)
         if is_same or self._exchanger.place.trial:
             return
         raise UserError(
