@@ -29,7 +29,7 @@ from trimtab.environment.own_process import only_in_this_process
 from trimtab.environment.side_processes import monitor_command, status_command
 from trimtab.joining.configuration import Configuration, with_ranks
 from trimtab.joining.hosts import HostCard, Layout, layout
-from trimtab.joining.joined import Joined
+from trimtab.joining.joined import JobConnection
 from trimtab.joining.run_certificates import certificates_by_secret
 from trimtab.joining.run_keeper import RunLifecycle
 from trimtab.joining.side_processes import SideProcesses, restarting
@@ -52,7 +52,7 @@ from trimtab.transport.rendezvous.tcp import waiting_for
 _JOB: Read[dict[str, Any] | None] = json_of(dict[str, Any] | None)
 
 
-def join(ranks: Ranks, configuration: Configuration, *, on_gpu: bool) -> Joined:
+def join(ranks: Ranks, configuration: Configuration, *, on_gpu: bool) -> JobConnection:
     """Meet all ranks, and start what the job needs beside them.
 
     Raises `UserError` on every rank where one rank's job cannot be read, or ranks read different ones, and
@@ -144,7 +144,7 @@ class _Host:
     def _is_main(self) -> bool:
         return self._group.rank == 0
 
-    def begin(self, link_slowness: tuple[float, ...]) -> Joined:
+    def begin(self, link_slowness: tuple[float, ...]) -> JobConnection:
         """Start what the job needs here. Raises `UserError` on every rank where rank 0 cannot keep the run."""
         keeper = self._keep_run()
         certificates = self._certificates()
@@ -164,7 +164,7 @@ class _Host:
                 self._start_status(monitor, certificates)
         leave = only_in_this_process(partial(self._leave, keeper))
         atexit.register(leave)  # most scripts close no session
-        return Joined(self._group, self._job, recorder, monitor, link_slowness, certificates, leave)
+        return JobConnection(self._group, self._job, recorder, monitor, link_slowness, certificates, leave)
 
     def _keep_run(self) -> RunLifecycle | None:
         """Rank 0 takes the run's directory; all hear whether it could."""

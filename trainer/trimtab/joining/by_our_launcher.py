@@ -11,7 +11,7 @@ from trimtab_api.trainingjob import load_job_file
 from trimtab.environment.job_secret import secret_of
 from trimtab.environment.launch_environment import LaunchEnvironment
 from trimtab.joining.hosts import workers
-from trimtab.joining.joined import Joined
+from trimtab.joining.joined import JobConnection
 from trimtab.records.recorder import Recorder
 from trimtab.transport import extra_links as further_links
 from trimtab.transport.group import Group
@@ -19,7 +19,7 @@ from trimtab.transport.rendezvous import process_group
 from trimtab.transport.rendezvous.tcp import waiting_for
 
 
-def join(environment: LaunchEnvironment, *, on_gpu: bool) -> Joined:
+def join(environment: LaunchEnvironment, *, on_gpu: bool) -> JobConnection:
     """Meet all ranks. Raises `UserError` and `CommunicationError`."""
     job = load_job_file(environment.job)
     recorder = Recorder(environment.run_directory if environment.rank == 0 else None)
@@ -32,7 +32,7 @@ def join(environment: LaunchEnvironment, *, on_gpu: bool) -> Joined:
         group.close()
         raise
     has_network = environment.num_local_ranks < environment.num_ranks
-    return Joined(group, job, recorder, environment.monitor if has_network else None, slowness)
+    return JobConnection(group, job, recorder, environment.monitor if has_network else None, slowness)
 
 
 def _meet(environment: LaunchEnvironment, timeout: float, recorder: Recorder, secret: bytes, *, on_gpu: bool) -> Group:

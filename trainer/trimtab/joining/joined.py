@@ -13,7 +13,7 @@ from trimtab.transport.group import Group
 
 
 @dataclass(frozen=True)
-class Joined:
+class JobConnection:
     """One rank among all of its job."""
 
     group: Group

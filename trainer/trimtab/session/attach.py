@@ -28,7 +28,7 @@ from trimtab.environment.launch_environment import LaunchEnvironment
 from trimtab.environment.launchers import Ranks, describe_choice, ranks_of
 from trimtab.joining import by_another_launcher, by_our_launcher
 from trimtab.joining.configuration import Configuration
-from trimtab.joining.joined import Joined
+from trimtab.joining.joined import JobConnection
 from trimtab.joining.stepped import mark_first_step
 from trimtab.joining.unfinished import mark_unfinished
 from trimtab.plan.names import DDP_HOOK_VARIABLE
@@ -119,7 +119,7 @@ def begin(
     job: str | Path | None = None,
     plan: str | None = None,
     run_directory: str | Path | None = None,
-) -> tuple[SessionT, Joined | None]:
+) -> tuple[SessionT, JobConnection | None]:
     """Join the job that this process was started for, None where it exchanges nothing; the session of it.
 
     ``by_ddp`` makes the session where DDP is to exchange, by a hook of that name.
@@ -145,7 +145,7 @@ def _begin(
     by_ddp: Callable[[LaunchEnvironment, str], SessionT],
     environment: LaunchEnvironment | None,
     configuration: Configuration,
-) -> tuple[SessionT, Joined | None]:
+) -> tuple[SessionT, JobConnection | None]:
     if environment is None:
         ranks = _ranks_of_another_launcher()
         if ranks is None:
@@ -204,7 +204,7 @@ def _is_on_gpu(model: nn.Module) -> bool:
 
 def _session_of(
     kind: type[SessionT],
-    joined: Joined,
+    joined: JobConnection,
     model: nn.Module,
     optimizers: Sequence[torch.optim.Optimizer],
     options: dict[str, Any],

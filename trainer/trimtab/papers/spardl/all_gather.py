@@ -25,7 +25,7 @@ Rounded = Callable[[Pairs, int], tuple[Tensor, Pairs]]
 
 
 @dataclass(frozen=True)
-class Joined:
+class JobConnection:
     """The sum of a block over the teams, the same bits on each of the ranks that hold it."""
 
     pairs: Pairs
@@ -39,7 +39,7 @@ class Joined:
 
 def recursive_doubling(
     teams: Transport, pairs: Pairs, vote: Tensor, most: int, give_back: GiveBack, rounded: Rounded, wire: str
-) -> Joined:
+) -> JobConnection:
     """R-SAG, for d = 2^i: pairs of teams at doubling distance exchange all they have, and keep ``most`` each time.
 
     ``teams`` are the ranks that hold the block, one a team. After a round twice as many hold the same sum.
@@ -55,14 +55,14 @@ def recursive_doubling(
         num_merged = sums.values.numel()
         pairs, dropped = strongest(sums, most)
         give_back(Pairs(dropped.indices, dropped.values / (2 << round)))
-    return Joined(pairs, vote, num_merged, chain_length(teams.size))
+    return JobConnection(pairs, vote, num_merged, chain_length(teams.size))
 
 
-def bruck(teams: Transport, pairs: Pairs, vote: Tensor, most: int, rounded: Rounded, wire: str) -> Joined:
+def bruck(teams: Transport, pairs: Pairs, vote: Tensor, most: int, rounded: Rounded, wire: str) -> JobConnection:
     """B-SAG, for any d: Bruck's all-gather of what each team has, added in the teams' order, of which ``most`` stay."""
     message = pack(vote, index_code.encode(pairs.indices), rounded(pairs, 1)[0])
     messages, num_messages = all_gather(teams, message)
     parts = [unpack(each, vote.numel(), wire) for each in messages]
     sums = added([part for _, part in parts])
     total_vote = sum((each for each, _ in parts[1:]), start=parts[0][0])
-    return Joined(strongest(sums, most)[0], total_vote, sums.values.numel(), num_messages)
+    return JobConnection(strongest(sums, most)[0], total_vote, sums.values.numel(), num_messages)

@@ -18,7 +18,7 @@ from trimtab.collectives.base import Collective, Exchange, Exchanged, Prepared, 
 from trimtab.collectives.sparse_messages import pairs as sparse_pairs
 from trimtab.collectives.sparse_messages.message import pack, unpack
 from trimtab.collectives.sparse_messages.pairs import Pairs
-from trimtab.papers.spardl.all_gather import Joined, bruck, recursive_doubling
+from trimtab.papers.spardl.all_gather import JobConnection, bruck, recursive_doubling
 from trimtab.papers.spardl.reduce_scatter import Bag, Blocks, BlockSelector, last_bag, spar_reduce_scatter
 from trimtab.papers.spardl.residual_log import ResidualLog
 from trimtab.papers.spardl.sag_share import SagShare, of_largest_overlap
@@ -115,7 +115,7 @@ class SparDL(Collective):
             collective_seconds=stopwatch.collective_seconds,
         )
 
-    def _join(self, exchange: Exchange, selecting: BlockSelector, transport: Transport, vote: Tensor) -> Joined:
+    def _join(self, exchange: Exchange, selecting: BlockSelector, transport: Transport, vote: Tensor) -> JobConnection:
         """Select in the block that this rank holds the sum of, and add it up over the teams."""
         blocks, log = selecting.blocks, selecting.log
         first, most = blocks.start(self._number), blocks.elements(self._number)
