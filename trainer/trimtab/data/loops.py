@@ -68,7 +68,7 @@ class Control(Protocol):
 
 
 class Warn(Protocol):
-    """What tells people of a mistake, also where one process trains: `trimtab.session.rank_ops.AmongRanks`."""
+    """What tells people of a mistake, also where one process trains: `trimtab.session.rank_ops.RankOps`."""
 
     def __call__(self, what: str, /, *, on_each: bool = False) -> None:
         """Print a line of rank 0's, or with ``on_each`` of this rank, whichever it is."""

@@ -144,7 +144,7 @@ class DdpSession(Session):
         dist.barrier()
 
     def all_reduce(self, value: float | Tensor, op: Literal["mean", "sum", "max", "min"] = "mean") -> float | Tensor:
-        """A metric over all ranks, as `AmongRanks.all_reduce` gives it."""
+        """A metric over all ranks, as `RankOps.all_reduce` gives it."""
         if op not in _OPERATIONS:
             raise UserError("is mean, sum, max or min", field="op", value=op)
         self._loops.has_evaluated_share = False

@@ -24,7 +24,7 @@ from trimtab.engine.exchange import checkpoint as carried_state
 from trimtab.engine.step_engine import StepEngine
 from trimtab.plan.plan import Plan
 from trimtab.session.announcements import ControlMessages
-from trimtab.session.rank_ops import AmongRanks
+from trimtab.session.rank_ops import RankOps
 from trimtab.transport.group import Group
 from trimtab.transport.object_collectives import Read, gather_json, json_of, raise_together
 
@@ -34,7 +34,7 @@ _FORMAT = 4
 _SAME_WEIGHTS = 1e-9
 
 
-class ExchangeState(AmongRanks):
+class ExchangeState(RankOps):
     """One process among ranks that keep what their exchanges carry."""
 
     _step: int

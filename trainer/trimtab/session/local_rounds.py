@@ -14,10 +14,10 @@ from collections.abc import Iterator
 from trimtab_api.errors import UserError
 
 from trimtab.engine.step_engine import StepEngine
-from trimtab.session.rank_ops import AmongRanks
+from trimtab.session.rank_ops import RankOps
 
 
-class LocalRounds(AmongRanks):
+class LocalRounds(RankOps):
     """One process among ranks that take local steps."""
 
     _engine: StepEngine | None

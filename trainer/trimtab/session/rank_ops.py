@@ -14,7 +14,7 @@ from trimtab.transport.group import Group
 from trimtab.transport.object_collectives import barrier, gather_tensor
 
 
-class AmongRanks:
+class RankOps:
     """One process among those that train together; without a group it is the only one."""
 
     def __init__(self, group: Group | None) -> None:

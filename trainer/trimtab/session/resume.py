@@ -22,12 +22,12 @@ from trimtab_api.errors import UserError
 from trimtab.data.loops import Loops
 from trimtab.data.position import Position
 from trimtab.engine.step_engine import StepEngine
-from trimtab.session.rank_ops import AmongRanks
+from trimtab.session.rank_ops import RankOps
 from trimtab.session.script_numbers import plain_counts, whole_number
 from trimtab.transport.object_collectives import broadcast_json
 
 
-class Resuming(AmongRanks):
+class Resuming(RankOps):
     """One process among ranks that count the same steps, epochs and batches."""
 
     _step: int
@@ -35,7 +35,7 @@ class Resuming(AmongRanks):
     _engine: StepEngine | None
 
     def all_reduce(self, value: float | Tensor, op: Literal["mean", "sum", "max", "min"] = "mean") -> float | Tensor:
-        """See `AmongRanks.all_reduce`."""
+        """See `RankOps.all_reduce`."""
         self._loops.has_evaluated_share = False
         return super().all_reduce(value, op)
 
