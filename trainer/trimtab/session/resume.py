@@ -27,7 +27,7 @@ from trimtab.session.script_numbers import plain_counts, whole_number
 from trimtab.transport.object_collectives import broadcast_json
 
 
-class Resuming(RankOps):
+class ResumeState(RankOps):
     """One process among ranks that count the same steps, epochs and batches."""
 
     _step: int

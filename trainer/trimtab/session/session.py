@@ -46,7 +46,7 @@ from trimtab.session.announcements import ControlMessages
 from trimtab.session.dropped_steps import DropLimit, LeftOut, culprits
 from trimtab.session.exchange_checkpoint import ExchangeState
 from trimtab.session.local_rounds import LocalRounds
-from trimtab.session.resume import Resuming
+from trimtab.session.resume import ResumeState
 from trimtab.session.script_numbers import check_one_number, one_number
 from trimtab.session.step_counter import StepInTrial
 from trimtab.session.step_metrics import Rounds, metric_of, number, report_of, round_end_of, said_of
@@ -78,7 +78,7 @@ _OF_LOCAL_STEPS = (
 SchedulerInterval = Literal["epoch", "step"]
 
 
-class Session(ExchangeState, Resuming, LocalRounds):
+class Session(ExchangeState, ResumeState, LocalRounds):
     """Made by `trimtab.attach`; every rank has one."""
 
     def __init__(
