@@ -34,7 +34,7 @@ _FORMAT = 4
 _SAME_WEIGHTS = 1e-9
 
 
-class ExchangeState(RankOps):
+class ExchangeCheckpoint(RankOps):
     """One process among ranks that keep what their exchanges carry."""
 
     _step: int

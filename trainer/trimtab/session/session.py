@@ -44,7 +44,7 @@ from trimtab.records.lines import OF_EVERY_EVALUATION
 from trimtab.records.recorder import Recorder
 from trimtab.session.announcements import ControlMessages
 from trimtab.session.dropped_steps import DropLimit, LeftOut, culprits
-from trimtab.session.exchange_checkpoint import ExchangeState
+from trimtab.session.exchange_checkpoint import ExchangeCheckpoint
 from trimtab.session.local_rounds import LocalRounds
 from trimtab.session.resume import ResumeState
 from trimtab.session.script_numbers import check_one_number, one_number
@@ -78,7 +78,7 @@ _OF_LOCAL_STEPS = (
 SchedulerInterval = Literal["epoch", "step"]
 
 
-class Session(ExchangeState, ResumeState, LocalRounds):
+class Session(ExchangeCheckpoint, ResumeState, LocalRounds):
     """Made by `trimtab.attach`; every rank has one."""
 
     def __init__(
