@@ -15,18 +15,18 @@ from torch import Tensor
 from trimtab.kernels import ChunkedTensor
 from trimtab.transport.cuda_streams import StreamChain, tensors_in
 from trimtab.transport.stopwatch import Stopwatch
-from trimtab.transport.worker_thread import Lane
+from trimtab.transport.worker_thread import StreamWorker
 
 CPU = torch.device("cpu")
 Work = tuple[FakeStream, int]
 
 
 @pytest.fixture
-def lanes() -> Iterator[Callable[[torch.device], Lane]]:
-    opened: list[Lane] = []
+def lanes() -> Iterator[Callable[[torch.device], StreamWorker]]:
+    opened: list[StreamWorker] = []
 
-    def lane(device: torch.device) -> Lane:
-        opened.append(Lane(f"lane {len(opened)}", device, finishes_at_exit=False))
+    def lane(device: torch.device) -> StreamWorker:
+        opened.append(StreamWorker(f"lane {len(opened)}", device, finishes_at_exit=False))
         return opened[-1]
 
     yield lane

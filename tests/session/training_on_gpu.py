@@ -29,7 +29,7 @@ from trimtab.records.recorder import Recorder
 from trimtab.session.session import Session
 from trimtab.transport.group import Group
 from trimtab.transport.rendezvous import process_group
-from trimtab.transport.worker_thread import Lane
+from trimtab.transport.worker_thread import StreamWorker
 from trimtab.workloads.digits import model
 
 STEPS, BATCH_SIZE, SIDE, CLASSES = 6, 16, 8, 10
@@ -46,9 +46,9 @@ def timing(name: str, rank: int) -> Iterator[Callable[[], None]]:
         if name == "shaken" and draw.random() < 0.5:
             torch.cuda._sleep(draw.randrange(MOST_CYCLES))
 
-    submit = Lane.submit
+    submit = StreamWorker.submit
 
-    def shaken(lane: Lane, job: Callable[[], Any], uses: object = ()) -> Any:
+    def shaken(lane: StreamWorker, job: Callable[[], Any], uses: object = ()) -> Any:
         def slow() -> Any:
             sleep()
             result = job()
@@ -57,7 +57,7 @@ def timing(name: str, rank: int) -> Iterator[Callable[[], None]]:
 
         return submit(lane, slow, uses)
 
-    with mock.patch.object(Lane, "submit", shaken if name == "shaken" else submit):
+    with mock.patch.object(StreamWorker, "submit", shaken if name == "shaken" else submit):
         yield sleep
 
 

@@ -21,7 +21,7 @@ from trimtab.transport.rendezvous.mesh import Entrance, connect, connect_process
 from trimtab.transport.rendezvous.tcp import meet
 from trimtab.transport.rendezvous.torch_store import meet_in_store
 from trimtab.transport.subgroup import Subset
-from trimtab.transport.worker_thread import Lane
+from trimtab.transport.worker_thread import StreamWorker
 
 T = TypeVar("T")
 
@@ -59,9 +59,9 @@ class Group:
         self._progress: Callable[[], str] = lambda: ""
         self._process: int | None = None
         """The process that is to tell the others of its end."""
-        self._compression = Lane("trimtab-compression", transport.device, finishes_at_exit=True)
+        self._compression = StreamWorker("trimtab-compression", transport.device, finishes_at_exit=True)
         # A script that fails elsewhere exits in the midst of a job, which tells the peers.
-        self._communication = Lane("trimtab-communication", transport.device, finishes_at_exit=False)
+        self._communication = StreamWorker("trimtab-communication", transport.device, finishes_at_exit=False)
 
     @classmethod
     def meet(
@@ -165,7 +165,7 @@ class Group:
         return (self, *self.further_links)
 
     def submit(self, job: Callable[[], T], uses: object = ()) -> Future[T]:
-        """Run ``job`` on the communication thread, after those submitted before it; ``uses``: see `Lane.submit`."""
+        """Run ``job`` on the communication thread, after those submitted before it; ``uses``: see `StreamWorker.submit`."""
         return self._communication.submit(partial(self._communicate, job, self.place), uses)
 
     def compress(self, job: Callable[[], T], uses: object = ()) -> Future[T]:

@@ -18,7 +18,7 @@ from trimtab.transport.cuda_streams import StreamFuture, record_use
 T = TypeVar("T")
 
 
-class Lane:
+class StreamWorker:
     """Runs jobs beside the thread that submits them, and what they give a GPU beside what that thread gives it."""
 
     def __init__(self, name: str, device: torch.device, *, finishes_at_exit: bool) -> None:
